@@ -10,10 +10,12 @@ import enum
 import itertools
 import math
 import threading
+from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, NoReturn
 
+from embedbk.client.placed import Appended, Heir, append_again, in_parts
 from embedbk.client.reading import Frames
 from embedbk.client.runtime import Runtime, refuse_pickling
 from embedbk.client.waiting import (
@@ -42,7 +44,7 @@ from embedbk.errors import (
     UsageError,
     ensure,
 )
-from embedbk.host.operations import Writing
+from embedbk.host.operations import HandedOver, Writing
 from embedbk.ids import LEDGER_ID_MAX, NO_ENTRY, Position
 
 __all__ = ["PLAIN", "Appended", "Appending", "Fate", "Terms", "Ticket", "terms_of"]
@@ -52,27 +54,9 @@ _ROOM_POLL_S = (
 )
 _next_caller = itertools.count(1).__next__  # Of calls that append many.
 _PRODUCERS = threading.Lock()  # Of finding an append and doing it, as one step.
+_BOUND_LOOK = 64  # Of entries queued on a condition, after so many those are forgotten that are acknowledged.
+_HEIRS_MAX = 16  # Of ledgers that failed, so many are remembered, so that places in them are still known.
 _NEVER_NEXT = LEDGER_ID_MAX  # No ledger has so many entries: a condition that is not met.
-
-
-class Appended(NamedTuple):
-    """The entries first_entry..last_entry of one ledger, both included: what one call appended."""
-
-    ledger_id: int
-    first_entry: int
-    last_entry: int
-
-    @property
-    def entry_count(self) -> int:
-        return self.last_entry - self.first_entry + 1
-
-    @property
-    def first(self) -> Position:
-        return Position(self.ledger_id, self.first_entry)
-
-    @property
-    def last(self) -> Position:
-        return Position(self.ledger_id, self.last_entry)
 
 
 class Fate(enum.Enum):
@@ -108,28 +92,35 @@ def terms_of(
 class Ticket:
     """An entry on its way. `result()` blocks until it is acknowledged; under asyncio, await the ticket."""
 
-    __slots__ = ("_appending", "entry_id")
+    __slots__ = ("_appending", "_entry_id")
 
     def __init__(self, appending: Appending, entry_id: int) -> None:
         self._appending = appending
-        self.entry_id = entry_id
+        self._entry_id = entry_id
+
+    @property
+    def entry_id(self) -> int:
+        return self._appending.now(self._entry_id)[1]
 
     @property
     def position(self) -> Position:
-        """Where the entry stands if it survives; given before it is acknowledged."""
-        return Position(self._appending.ledger_id, self.entry_id)
+        """Where the entry stands if it survives; given before it is acknowledged. Until then it is another one when the
+        ledger of a log fails, and what was outstanding goes to the next one (P8.2)."""
+        handle, entry_id = self._appending.now(self._entry_id)
+        return Position(handle.ledger_id, entry_id)
 
     def done(self) -> bool:
         """Whether `result()` would answer at once."""
-        return self._appending.writing.is_settled(self.entry_id)
+        handle, entry_id = self._appending.now(self._entry_id)
+        return handle.writing.is_settled(entry_id)
 
     @property
     def durability(self) -> str | None:
         """ "synced" on the disks of the ack quorum; "received" in its memory only (P3.2); None: not acknowledged."""
-        writing = self._appending.writing
-        if writing.lac >= self.entry_id:
+        handle, entry_id = self._appending.now(self._entry_id)
+        if handle.writing.lac >= entry_id:
             return "synced"
-        return "received" if writing.received >= self.entry_id else None
+        return "received" if handle.writing.received >= entry_id else None
 
     def result(self, timeout_s: float | None = None) -> Position:
         """The position, once the entry is acknowledged: durable on its ack quorum, unless sync is deferred.
@@ -141,11 +132,9 @@ class Ticket:
         Both carry this ticket again, as `ticket`.
         """
         if timeout_s is None:
-            self._appending.wait_blocking(self.entry_id, "the ticket itself")
-        else:
-            check_seconds(timeout_s, "timeout_s")
-            run_blocking(self._appending.acknowledged(self.entry_id, timeout_s), "the ticket itself")
-        return self.position
+            return self._appending.wait_blocking(self._entry_id, "the ticket itself")
+        check_seconds(timeout_s, "timeout_s")
+        return run_blocking(self._appending.acknowledged(self._entry_id, timeout_s), "the ticket itself")
 
     def fate(self) -> Fate:
         """What became of the entry, also after an error: definite once the ledger's CLOSED metadata is read (P3.6).
@@ -154,15 +143,14 @@ class Ticket:
             NoSuchLedger: the ledger was deleted meanwhile.
             MetadataUnavailable: nobody could be asked; try again.
         """
-        return run_blocking(self._appending.fate(self.entry_id), "fate_async of the ticket")
+        return run_blocking(self._appending.fate(self._entry_id), "fate_async of the ticket")
 
     async def fate_async(self) -> Fate:
         """As `fate`, awaited."""
-        return await run_async(self._appending.fate(self.entry_id))
+        return await run_async(self._appending.fate(self._entry_id))
 
     def __await__(self) -> Generator[Any, None, Position]:
-        yield from run_async(self._appending.acknowledged(self.entry_id)).__await__()
-        return self.position
+        return (yield from run_async(self._appending.acknowledged(self._entry_id)).__await__())
 
     def __reduce__(self) -> Any:
         refuse_pickling("a ticket", "send its position")
@@ -188,6 +176,21 @@ class _Past:
     closed_empty: Callable[[], Awaitable[bool]] | None = None  # Whether that is why the ledger is gone.
     learning: Resumed[None] | None = None  # While they are read back.
     producers: Producers = field(default_factory=Producers)
+    # Of entries of this ledger that were queued on a condition: whether it names an id of this ledger. Such a one is
+    # not what was asked for in another ledger.
+    bound: dict[int, bool] = field(default_factory=dict)
+    heirs: dict[int, Heir] = field(default_factory=dict)  # Of ledgers before it that failed, the newest ones.
+
+    def current(self, position: Position) -> Position | None:
+        """Where what was to stand there is by now; None: it is in no ledger."""
+        while (
+            heir := self.heirs.get(position.ledger_id)
+        ) is not None and position.entry_id > heir.last_entry:
+            moved = heir.moved(position.entry_id)
+            if moved is None:
+                return None
+            position = Position(heir.appending.ledger_id, moved)
+        return position
 
 
 _NO_PAST = _Past()  # One for all handles that have none; never changed.
@@ -200,6 +203,7 @@ class Appending:
     """
 
     __slots__ = (
+        "_heir",
         "_is_closing",
         "_past",
         "is_over",
@@ -235,6 +239,7 @@ class Appending:
         self.writing = Writing(core, packer, runtime.wake_writing, explain)
         self.is_over = False  # Closed or released by its owner.
         self._is_closing = False  # And nobody was told yet what came of it.
+        self._heir: Heir | None = None  # Set before anybody hears that it was handed over.
         runtime.start(self.writing)
 
     def continue_behind(
@@ -249,12 +254,61 @@ class Appending:
         """
         self._past = _Past(self._past.what, before, history, history is None, closed_empty)
 
-    def continue_from(self, before: Appending, closed_empty: Callable[[], Awaitable[bool]]) -> None:
-        """This ledger goes on behind one of the same writer, to which nothing is appended any more."""
+    def continue_from(
+        self, before: Appending, last_entry: int, closed_empty: Callable[[], Awaitable[bool]]
+    ) -> None:
+        """This ledger goes on behind one of the same writer, which takes no more appends, and ends there."""
         past = before._past
+        at = past.before if last_entry == NO_ENTRY else Position(before.ledger_id, last_entry)
         self._past = replace(
-            past, what=self._past.what, before=before.last_position, closed_empty=closed_empty, learning=None
+            past, what=self._past.what, before=at, closed_empty=closed_empty, learning=None, bound={}
         )
+
+    # Going over to a next ledger, behind a failure (P8.2).
+
+    def now(self, entry_id: int) -> tuple[Appending, int]:
+        """The handle and the id under which an entry that was queued here is, if it is anywhere."""
+        handle = self
+        while (heir := handle._heir) is not None and (moved := heir.moved(entry_id)) is not None:
+            handle, entry_id = heir.appending, moved
+        return handle, entry_id
+
+    def hand_over_to(self, following: Appending, last_entry: int) -> None:
+        """The ledger failed, and certainly ended there: what is outstanding behind it goes to the next one, to which
+        nobody appends yet, once and in order, ahead of all that comes. Payloads are copied once more; a frame at a
+        time, so that no more is held than before."""
+        packer, writing = self.writing.packer, self.writing
+        refused = self._refused(last_entry)
+        frames, writing.outstanding = deque(writing.outstanding), ()
+        due = last_entry + 1
+        while frames or (sealed := packer.seal()) is not None:
+            frame = frames.popleft() if frames else sealed
+            assert frame is not None
+            if due <= frame.last_entry:
+                ensure(frame.first_entry <= due, "an outstanding entry was let go of")
+                append_again(following.writing.packer, frame, due, refused)
+                due = frame.last_entry + 1
+        ensure(due == max(last_entry, packer.last_entry) + 1, "an outstanding entry was let go of")
+        heir = Heir(following, last_entry, tuple(refused))
+        following._past.heirs[self.ledger_id] = heir
+        while len(following._past.heirs) > _HEIRS_MAX:
+            del following._past.heirs[next(iter(following._past.heirs))]
+        with _PRODUCERS:
+            following._past.producers.move(following._past.current)
+        self._heir = heir
+        # Whose rest is waited for has it waited for there (P3.1). Who gives it up meanwhile does so here, then there.
+        following.writing.packer.hold_for(packer.held_by)
+        if packer.held_by == 0:
+            following.writing.packer.hold_for(0)
+
+    def _refused(self, last_entry: int) -> list[int]:
+        """Outstanding entries that were to have an id of this ledger, or to stand behind one of these."""
+        refused: list[int] = []
+        with _PRODUCERS:
+            for entry_id, names_id in sorted(self._past.bound.items()):
+                if entry_id > last_entry and (names_id or refused[-1:] == [entry_id - 1]):
+                    refused.append(entry_id)
+        return refused
 
     @property
     def what(self) -> str:
@@ -315,16 +369,18 @@ class Appending:
         while True:
             if self.is_over or self.runtime.is_forked:
                 self._refuse()
-            if producer is None:
+            if producer is None and expected < 0:
                 entry_id = self.writing.try_append_with(data, attributes, expected)
             else:
                 with _PRODUCERS:
-                    held = self.producers.find(producer)
+                    held = None if producer is None else self.producers.find(producer)
                     if held is not None:
                         return held
                     entry_id = self.writing.try_append_with(data, attributes, expected)
-                    if entry_id >= 0:
+                    if entry_id >= 0 and producer is not None:
                         self.producers.note(producer, Position(self.ledger_id, entry_id))
+                    if entry_id >= 0 and expected >= 0 and self.writing.on_failed is not None:
+                        self._note_bound(entry_id, names_id=terms.entry_id is not None)
             if entry_id >= 0:
                 return Position(self.ledger_id, entry_id)
             if entry_id == PACKER_CONFLICT:
@@ -337,16 +393,25 @@ class Appending:
                 )
             await self._room()
 
+    def _note_bound(self, entry_id: int, *, names_id: bool) -> None:
+        bound = self._past.bound
+        bound[entry_id] = names_id
+        if len(bound) % _BOUND_LOOK == 0:
+            lac = self.writing.lac
+            for done in [each for each in bound if each <= lac]:
+                del bound[done]
+
     def _expected(self, terms: Terms) -> int:
         """The entry id that the terms ask for, below 0 for any."""
         if terms.entry_id is not None and terms.after is not None:
             raise UsageError("entry_id= and after= say the same thing in two ways; give one")
         if terms.after is not None:
             _pair(terms.after, "after")
-            if terms.after in (self._past.before, Position(self.ledger_id, NO_ENTRY)):
+            after = self._past.current(Position(*terms.after)) or Position(*terms.after)
+            if after in (self._past.before, Position(self.ledger_id, NO_ENTRY)):
                 return 0
-            is_here = terms.after[0] == self.ledger_id and terms.after[1] < _NEVER_NEXT
-            return terms.after[1] + 1 if is_here else _NEVER_NEXT
+            is_here = after[0] == self.ledger_id and after[1] < _NEVER_NEXT
+            return after[1] + 1 if is_here else _NEVER_NEXT
         if terms.entry_id is None:
             return NO_ENTRY
         if isinstance(terms.entry_id, bool) or not isinstance(terms.entry_id, int) or terms.entry_id < 0:
@@ -431,6 +496,14 @@ class Appending:
             return await self._queue_all(items, until_s, caller)
         finally:
             self.writing.packer.give_up_rest(caller)
+            if self._heir is not None:
+                self._give_up_rest_there(caller)
+
+    def _give_up_rest_there(self, caller: int) -> None:
+        heir = self._heir
+        while heir is not None:
+            heir.appending.writing.packer.give_up_rest(caller)
+            heir = heir.appending._heir
 
     async def _queue_all(self, items: Sequence[Buffer], until_s: float, caller: int) -> Appended:
         first, done = self.writing.try_append_many(items, caller)
@@ -447,6 +520,12 @@ class Appending:
             await self._room()
             try:
                 begin, taken = self.writing.try_append_many(items[done:], caller)
+            except HandedOver:
+                if not done:
+                    raise
+                return await self._queue_rest(
+                    items, Appended(self.ledger_id, first, first + done - 1), until_s, caller
+                )
             except EmbedbkError as stopped:
                 if done:  # What was queued before may survive.
                     stopped.definite, stopped.ticket = False, Ticket(self, first + done - 1)
@@ -456,26 +535,75 @@ class Appending:
             done += taken
         return Appended(self.ledger_id, first, first + done - 1)
 
+    async def _queue_rest(
+        self, items: Sequence[Buffer], queued: Appended, until_s: float, caller: int
+    ) -> Appended:
+        """The ledger failed behind the first of these items, which go over to the next one: the others follow them,
+        with nobody's in between (P3.1)."""
+        left_s = None if until_s == math.inf else max(0.0, until_s - self.runtime.clock_s())
+        writing, ticket = self.writing, Ticket(self, queued.last_entry)
+        if not await Moved(writing.signal, lambda: writing.error is not None, left_s):
+            late = OperationTimeout(
+                f"{self.what}: no next ledger in time for {len(items) - queued.entry_count} of {len(items)} appends, "
+                "which were not queued; those before them may survive",
+                hint="ask the ticket of the last one queued",
+            )
+            late.ticket = ticket
+            raise late
+        heir = self._heir
+        if heir is None:
+            self._raise_failed(queued.last_entry)
+        try:
+            rest = await heir.appending._queue_all(items[queued.entry_count :], until_s, caller)
+        except EmbedbkError as stopped:
+            stopped.definite, stopped.ticket = False, stopped.ticket or ticket
+            raise
+        return in_parts([*self._placed(queued), *rest.parts])
+
+    def _placed(self, queued: Appended) -> list[Appended]:
+        """Where entries of one call that were queued here are by now."""
+        heir, first, last = self._heir, queued.first_entry, queued.last_entry
+        if heir is None or last <= heir.last_entry:
+            return [queued]
+        stays = [Appended(self.ledger_id, first, heir.last_entry)] if first <= heir.last_entry else []
+        begin, end = heir.moved(max(first, heir.last_entry + 1)), heir.moved(last)
+        assert begin is not None and end is not None  # No condition binds what such a call appends.
+        return stays + heir.appending._placed(Appended(heir.appending.ledger_id, begin, end))
+
     async def _room(self) -> None:
         packer, writing = self.writing.packer, self.writing
         before = packer.unreleased_bytes
         has_room = Moved(
             writing.signal,
-            lambda: writing.error is not None or packer.unreleased_bytes < before,
+            lambda: (
+                writing.error is not None or writing.failure is not None or packer.unreleased_bytes < before
+            ),
             _ROOM_POLL_S,
         )
         await has_room
 
     async def acknowledged(
         self, entry_id: int, timeout_s: float | None = None, *, is_synced: bool = False
-    ) -> None:
-        """Until the entry is acknowledged, with is_synced by disks also where sync is deferred (P3.2); raises what
-        became of it otherwise."""
+    ) -> Position:
+        """Until the entry is acknowledged, with is_synced by disks also where sync is deferred (P3.2), in this ledger
+        or, when this one failed, in the next; where it is. Raises what became of it otherwise."""
         if self.runtime.is_forked:
             self.runtime.check()
+        until_s = None if timeout_s is None else self.runtime.clock_s() + timeout_s
+        handle, entry_id = self.now(entry_id)
+        while not await handle._passed(entry_id, timeout_s, is_synced=is_synced):
+            following, moved = handle.now(entry_id)
+            if following is handle:
+                handle._raise_failed(entry_id)
+            handle, entry_id = following, moved
+            timeout_s = None if until_s is None else max(0.0, until_s - self.runtime.clock_s())
+        return Position(handle.ledger_id, entry_id)
+
+    async def _passed(self, entry_id: int, timeout_s: float | None, *, is_synced: bool) -> bool:
+        """Until it is acknowledged in this ledger. False: it is not, and will not be."""
         writing = self.writing
         if writing.lac >= entry_id:
-            return
+            return True
         passed: Moved | Passed = Passed(writing, entry_id, timeout_s)
         if is_synced:
             passed = Moved(writing.signal, lambda: writing.is_synced(entry_id), timeout_s)
@@ -486,16 +614,35 @@ class Appending:
             )
             late.ticket = Ticket(self, entry_id)
             raise late
-        if (writing.lac if is_synced else writing.received) < entry_id:
-            self._raise_failed(entry_id)
+        return (writing.lac if is_synced else writing.received) >= entry_id
 
     def _raise_failed(self, entry_id: int) -> NoReturn:
         """The handle's error is everybody's; each append gets one of its own, by which its fate can be asked."""
         failed = self.writing.error
         assert failed is not None
+        if self._heir is not None and entry_id > self._heir.last_entry:
+            refused = self._not_moved(entry_id)
+            refused.ticket = Ticket(self, entry_id)
+            raise refused
         again = type(failed)(failed.args[0], definite=failed.definite, hint=failed.hint)
         again.ticket = Ticket(self, entry_id)
         raise again from failed
+
+    def _not_moved(self, entry_id: int) -> EmbedbkError:
+        """It was appended on a condition on this ledger's ids, and is not in it."""
+        if self._past.bound.get(entry_id):
+            return UsageError(
+                f"{self.what}: ledger {self.ledger_id} failed before its entry {entry_id}, which was expected by its "
+                "id, was in it; nothing was appended",
+                hint="ids begin anew in the next ledger: append it on the terms of that one",
+            )
+        conflict = AppendConflict(
+            f"{self.what}: entry {entry_id - 1} of ledger {self.ledger_id}, which was expected to stand last, is in no "
+            "ledger; nothing was appended",
+            hint="read what was appended since, then decide anew",
+        )
+        conflict.last_position = self.last_position
+        return conflict
 
     # One entry without any terms, in both faces: nearly every append, so no more steps than it takes.
 
@@ -511,17 +658,29 @@ class Appending:
             self._tell_stopped(stopped, entry_id)
             raise
         if not self.writing.is_received(entry_id):
-            self._raise_failed(entry_id)
+            return self._follow_blocking(entry_id, aio_twin)
         return Position(self.ledger_id, entry_id)
 
-    def wait_blocking(self, entry_id: int, aio_twin: str) -> None:
+    def _follow_blocking(self, entry_id: int, aio_twin: str) -> Position:
+        """It is not in this ledger: in the next one, or nowhere."""
+        try:
+            return run_blocking(self.acknowledged(entry_id), aio_twin)
+        except EmbedbkError:
+            raise
+        except BaseException as stopped:
+            self._tell_stopped(stopped, entry_id)
+            raise
+
+    def wait_blocking(self, entry_id: int, aio_twin: str) -> Position:
         """As `acknowledged` without a time limit, blocking this thread."""
         refuse_in_event_loop(aio_twin)
         if self.runtime.is_forked:
             self.runtime.check()
-        self._block(entry_id)
-        if not self.writing.is_received(entry_id):
-            self._raise_failed(entry_id)
+        handle, entry_id = self.now(entry_id)
+        handle._block(entry_id)
+        if not handle.writing.is_received(entry_id):
+            return run_blocking(handle.acknowledged(entry_id), aio_twin)
+        return Position(handle.ledger_id, entry_id)
 
     def _block(self, entry_id: int) -> None:
         """Until the entry is settled: told in C where somebody there knows, without a turn of the host's thread."""
@@ -543,8 +702,18 @@ class Appending:
                 self._tell_stopped(stopped, entry_id)
                 raise
         if not writing.is_received(entry_id):
-            self._raise_failed(entry_id)
+            return await self._follow_awaited(entry_id)
         return Position(self.ledger_id, entry_id)
+
+    async def _follow_awaited(self, entry_id: int) -> Position:
+        """As `_follow_blocking`."""
+        try:
+            return await run_async(self.acknowledged(entry_id))
+        except EmbedbkError:
+            raise
+        except BaseException as stopped:
+            self._tell_stopped(stopped, entry_id)
+            raise
 
     async def append(self, data: Buffer, terms: Terms = PLAIN, part_ends: Sequence[int] = ()) -> Position:
         """One entry, acknowledged. Who is cancelled or interrupted gets the exception with a `ticket` of what was
@@ -560,13 +729,12 @@ class Appending:
                     return placed  # Appended before this writer's time, and closed behind it.
                 entry_id = placed.entry_id
             left_s = None if terms.timeout_s is None else max(0.0, until_s - self.runtime.clock_s())
-            await self.acknowledged(entry_id, left_s)
+            return await self.acknowledged(entry_id, left_s)
         except EmbedbkError:
             raise
         except BaseException as stopped:
             self._tell_stopped(stopped, entry_id)
             raise
-        return Position(self.ledger_id, entry_id)
 
     def _tell_stopped(self, stopped: BaseException, entry_id: int) -> None:
         """Cancelled or interrupted: say honestly what may still happen."""
@@ -592,18 +760,44 @@ class Appending:
         check_seconds(timeout_s, "timeout_s")
         until_s = math.inf if timeout_s is None else self.runtime.clock_s() + timeout_s
         appended = await self.queue_many(items, until_s)
-        if appended.entry_count:
-            left_s = None if timeout_s is None else max(0.0, until_s - self.runtime.clock_s())
-            await self.acknowledged(appended.last_entry, left_s)
-        return appended
+        if not appended.entry_count:
+            return appended
+        left_s = None if timeout_s is None else max(0.0, until_s - self.runtime.clock_s())
+        handle = self
+        while handle.ledger_id != appended.ledger_id:  # Its last part was queued in a later ledger.
+            assert handle._heir is not None
+            handle = handle._heir.appending
+        await handle.acknowledged(appended.last_entry, left_s)
+        if self._heir is None:
+            return appended
+        return self._joined(appended)
+
+    def _joined(self, appended: Appended) -> Appended:
+        """The same, as its parts stand by now: acknowledged."""
+        parts: list[Appended] = []
+        for part in appended.parts:
+            handle = self
+            while handle.ledger_id != part.ledger_id:
+                assert handle._heir is not None
+                handle = handle._heir.appending
+            for placed in handle._placed(part):
+                if parts and parts[-1].ledger_id == placed.ledger_id:
+                    placed = Appended(placed.ledger_id, parts.pop().first_entry, placed.last_entry)
+                parts.append(placed)
+        return in_parts(parts)
 
     async def fate(self, entry_id: int) -> Fate:
         """What became of an entry: by the LAC, or by the CLOSED metadata (P3.6)."""
+        handle, moved = self.now(entry_id)
+        if handle is not self:
+            return await handle.fate(moved)
         if self.lac >= entry_id:
             return Fate.SURVIVED
         value, _ = await self.runtime.get(
             ledger_key_path(self.ledger_id), f"asking what became of entry {entry_id}"
         )
+        if self._heir is not None and self.now(entry_id)[0] is not self:
+            return await self.fate(entry_id)  # It was handed over meanwhile.
         if value is None:
             if self._past.closed_empty is not None and await self._past.closed_empty():
                 return Fate.LOST
@@ -611,7 +805,9 @@ class Appending:
         metadata = decode_ledger_metadata(value, self.ledger_id)
         if metadata.last_entry is None:
             return Fate.UNKNOWN
-        return Fate.SURVIVED if entry_id <= metadata.last_entry else Fate.LOST
+        if entry_id <= metadata.last_entry:
+            return Fate.SURVIVED
+        return Fate.UNKNOWN if self.writing.is_undecided else Fate.LOST  # It may go to the next ledger yet.
 
     async def flush(self, timeout_s: float | None = None) -> int:
         """Until everything queued before is acknowledged; gives the LAC."""
@@ -619,7 +815,7 @@ class Appending:
         last = self.writing.packer.last_entry
         if last != NO_ENTRY:
             await self.acknowledged(last, timeout_s)
-        return self.lac
+        return self.now(last)[0].lac
 
     async def force(self, timeout_s: float | None = None) -> int:
         """Until everything queued before is on the disks of its ack quorum; gives the LAC (P3.2)."""
@@ -627,7 +823,7 @@ class Appending:
         last = self.writing.packer.last_entry
         if last != NO_ENTRY:
             await self.acknowledged(last, timeout_s, is_synced=True)
-        return self.lac
+        return self.now(last)[0].lac
 
     # Ending.
 
@@ -645,18 +841,23 @@ class Appending:
         self.runtime.check()
         self._end_use()
 
-    async def drained(self) -> None:
-        """Until all that was queued before `leave` is on the disks of its ack quorum; raises what became of it
-        otherwise."""
-        last = self.writing.packer.last_entry
+    async def drained(self) -> bool:
+        """Until all that was queued before `leave` is on the disks of its ack quorum. False: the handle failed, and
+        what becomes of that is not decided. Raises what became of it otherwise."""
+        writing, last = self.writing, self.writing.packer.last_entry
         if last != NO_ENTRY:
-            await self.acknowledged(last, is_synced=True)
+            await Moved(writing.signal, lambda: writing.is_synced(last) or writing.failure is not None)
+            if writing.error is not None and writing.lac < last:
+                self._raise_failed(last)
+        return writing.failure is None
 
     async def close_behind(self) -> int:
         """Behind `leave`: close the ledger behind what was queued; gives its last entry. After OperationTimeout it is
         waited for again."""
         if not self._is_closing:
             self._is_closing = True
+            if self.writing.failure is None:
+                self.writing.on_failed = None  # Nothing is outstanding: no ledger follows for that.
             self.runtime.call(lambda: self.runtime.node.close_writing(self.runtime.now_ns(), self.writing))
         limit = self.runtime.settings.operation_timeout_s
         try:

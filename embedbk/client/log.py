@@ -108,7 +108,8 @@ class LogWriter:
 
         Args:
             timeout_s: seconds for the whole call; None waits without end.
-            entry_id: the id that the caller expects; any other is a UsageError, and nothing is appended.
+            entry_id: the id that the caller expects in the ledger of now; any other is a UsageError, and nothing is
+                appended, also when that ledger fails before the entry is in it.
             after: append only if this position stands last (as `last_position` gives it), else AppendConflict.
             producer: (id, sequence), sequences rising: what was appended under them already is answered with its old
                 position, also when another writer appended it; within the last 1000 of each producer.
@@ -117,8 +118,10 @@ class LogWriter:
             UsageError: not bytes, over the limit, not the expected id, or this handle was closed; nothing was appended.
             AppendConflict: something else stands last; nothing was appended.
             OperationTimeout: timeout_s passed; `definite` where nothing was sent, else `ticket` tells the fate.
-            LedgerFenced, LedgerClosed, NotEnoughBookies: the handle failed; `definite` says whether this entry
-                certainly does not survive, else `ticket.fate()` tells, once the ledger is closed (P3.6).
+            LedgerFenced: another process has the log now. NotEnoughBookies, MetadataUnavailable, LogFull: its ledger
+                failed, and there is no next one; one that fails otherwise is replaced, and the append goes there
+                (P8.2). `definite` says whether this entry certainly does not survive, else `ticket.fate()` tells,
+                once the ledger is closed (P3.6).
             EntryUnreadable, NotEnoughBookies, MetadataUnavailable, Truncated, always `definite`: with producer=, what
                 stands in the log already could not be read back; nothing was appended.
         """

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from embedbk.client.appending import Appending
@@ -25,6 +26,7 @@ from embedbk.core.leaving import Leaving
 from embedbk.core.log import LogTakeover
 from embedbk.core.log_listing import NewLedger, TakenOver
 from embedbk.core.log_paging import last_position
+from embedbk.core.log_replacing import LogReplacing
 from embedbk.core.log_rolling import LogPreparing, LogRecording
 from embedbk.core.truncating import Dropping
 from embedbk.errors import EmbedbkError, LedgerClosed, LedgerFenced, NoSuchLedger, StorageError, Truncated
@@ -95,9 +97,12 @@ class Owning:
         try:
             taken: TakenOver = await runtime.run(core, f"taking over log {self.name!r}")
         except LedgerFenced:
-            runtime.call_if_open(self._note_lost)
+            if renews is None:
+                runtime.call_if_open(self._note_lost)
+            else:
+                self.lose()
             raise
-        self._word = b""
+        self._word, self.is_lost = b"", False
         logger.info(
             "log %r is taken over with epoch %d: it goes on at offset %d in ledger %d, behind %d others (%.3f s)",
             self.name,
@@ -128,12 +133,40 @@ class Owning:
         self._tell_size(prepared)
         return prepared
 
-    def follow(self, owned: Owned, prepared: TakenOver) -> Owned:
-        """The prepared ledger, now that the one before it took its last append (P8.2 iii)."""
+    async def replacement(self, owned: Owned, ended: int | None) -> LogReplacing:
+        """What lists the ledger that comes behind one that failed, with where that one ended (P8.2). ended: where its
+        handle has closed it; None: it could not."""
+        runtime = self.runtime
+        return LogReplacing(
+            self.name,
+            owned.taken.epoch,
+            owned.appending.ledger_id,
+            owned.appending.lac,
+            ended,
+            await self._new(Begun.FAILURE),
+            self._password.key,
+            runtime.bookies,
+            runtime.new_chance(),
+            self._password.mac_key,
+        )
+
+    async def replace(self, core: LogReplacing) -> TakenOver:
+        try:
+            taken: TakenOver = await self.runtime.run(
+                core, f"replacing the failed ledger of log {self.name!r}"
+            )
+        except LedgerFenced:
+            self.lose()
+            raise
+        self._tell_size(taken)
+        return taken
+
+    def follow(self, owned: Owned, prepared: TakenOver, last_entry: int) -> Owned:
+        """The next ledger, now that the one before it took its last append (P8.2 iii), or failed behind last_entry."""
         before = owned.appending
-        taken = prepared.placed(owned.taken.first_offset + before.lac + 1)
+        taken = prepared.placed(owned.taken.first_offset + last_entry + 1)
         appending = self.begin(taken)
-        appending.continue_from(before, lambda: self._closed_empty(taken))
+        appending.continue_from(before, last_entry, lambda: self._closed_empty(taken))
         logger.info(
             "log %r goes on at offset %d in ledger %d, behind ledger %d",
             self.name,
@@ -142,6 +175,10 @@ class Owning:
             before.ledger_id,
         )
         return Owned(taken, appending)
+
+    def continue_over(self, owned: Owned, before: Appending, last_entry: int) -> None:
+        """The ledger of a takeover from itself goes on behind one that failed: with all that is known of producers."""
+        owned.appending.continue_from(before, last_entry, lambda: self._closed_empty(owned.taken))
 
     async def record(self, epoch: int, ledger_id: int, last_entry: int, length: int) -> None:
         """Put the end of a closed ledger into the list, for as long as it takes. length: its payload bytes."""
@@ -168,24 +205,27 @@ class Owning:
     def begin(self, taken: TakenOver) -> Appending:
         """The handle of its newest ledger."""
         what = f"the writer of log {self.name!r}"
-        options = self._traits.options
+        options = replace(self._traits.options, hands_over=True)
         return begin_writing(
-            self.runtime, taken.metadata, taken.revision, self._password, what, options, self._explain
+            self.runtime, taken.metadata, taken.revision, self._password, what, options, self.explain
         )
 
-    def _explain(self, error: EmbedbkError) -> EmbedbkError:
-        """Who closes an owner's ledger has taken the log over, also when the owner hears of it only afterwards, or
-        finds that its ledger, which was empty, is gone."""
-        if isinstance(error, LedgerFenced | LedgerClosed | NoSuchLedger) and not self.is_lost:
-            self.is_lost = True
-            self._note_lost()
-            if self.on_lost is not None:
-                self.on_lost()
+    def explain(self, error: EmbedbkError) -> EmbedbkError:
+        """Who closes an owner's ledger has taken the log over, as a rule: also when the owner hears of it only
+        afterwards, or finds that its ledger, which was empty, is gone. Whether it has, the epoch says (`replace`)."""
         if not isinstance(error, LedgerClosed | NoSuchLedger):
             return error
         fenced = LedgerFenced(f"log {self.name!r} was taken over: {error.args[0]}", definite=error.definite)
         fenced.__cause__ = error
         return fenced
+
+    def lose(self) -> None:
+        """The epoch is another's; or a bookie says so, and nobody else can be asked. From any thread."""
+        if not self.is_lost:
+            self.is_lost = True
+            self.runtime.call_if_open(self._note_lost)
+            if self.on_lost is not None:
+                self.on_lost()
 
     def _note_lost(self) -> None:
         """On the host's thread."""

@@ -5,7 +5,8 @@ Decides which ledger an append goes to meanwhile. Rolling: the next ledger is li
 until all that was appended to the one of now is durable, and go on in the next; the one before is closed behind them,
 and no further roll begins before that stands in the list. Renewing: the ledger of now is closed, and the log goes on
 under a higher epoch. Appends of that time wait, and none of them fails for it. A call that appends in several steps is
-let through first, so that all of it is in one ledger.
+let through first, so that all of it is in one ledger. A ledger that failed is replaced (`replacing`): appends wait,
+what is outstanding goes to the next ledger first, and who waited for it waits there.
 
     one ledger --roll: the next is listed--> two, appends go to the first --hold, all is durable--> appends go to the
     second --release, close the first, record its end--> one ledger
@@ -13,6 +14,7 @@ let through first, so that all of it is in one ledger.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Awaitable, Callable
@@ -20,13 +22,22 @@ from typing import TypeVar
 
 from embedbk.client.appending import Appending, Terms
 from embedbk.client.owning import Owned, Owning
+from embedbk.client.replacing import Replacing, Unreplaced
 from embedbk.client.roll_bounds import RollBounds
 from embedbk.client.runtime import Followed
 from embedbk.client.waiting import Moved
 from embedbk.codec.ledger_metadata import Begun, log_owner_path
 from embedbk.config import NEVER_ROLL, Quorum, Roll
 from embedbk.core.log_listing import TakenOver
-from embedbk.errors import EmbedbkError, LedgerFenced, NotEnoughBookies, OperationTimeout, UsageError
+from embedbk.errors import (
+    EmbedbkError,
+    LedgerClosed,
+    LedgerFenced,
+    NotEnoughBookies,
+    OperationTimeout,
+    UsageError,
+)
+from embedbk.host.operations import HandedOver
 from embedbk.host.signal import Signal
 from embedbk.ids import NO_ENTRY
 
@@ -35,6 +46,10 @@ __all__ = ["Succession"]
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+
+class _Failing(Exception):
+    """The ledger failed under who was about to leave it: that comes first."""
 
 
 class Succession:
@@ -56,41 +71,54 @@ class Succession:
         self._failure: EmbedbkError | None = None  # Why there is no ledger: the one before is closed.
         self._before_failed: EmbedbkError | None = None  # Why the ledger before could not be closed.
         self._has_ended = False  # Closed or released by its owner.
+        self._is_let_go = False  # Released, or the last ledger is closed: none follows.
+        self._replacing = Replacing(owning)
         owning.on_lost = self._signal.notify
         self._bounds = RollBounds(roll, owning.runtime, self._prepare_behind, self._roll_behind)
+        self._watch(self.appending)
         self._bounds.begin(self.appending)
 
     @property
     def is_between(self) -> bool:
         """Whether there is no ledger to append to now."""
-        return self._is_held or self._failure is not None
+        return self._is_held or self._is_undecided or self._failure is not None
+
+    @property
+    def _is_undecided(self) -> bool:
+        """The ledger of now failed, and nobody knows yet what follows it."""
+        return self.appending.writing.is_undecided
 
     def has_left(self, appending: Appending) -> bool:
         """Whether this handle refused because the log goes, or went, over to another ledger."""
         is_before = self.is_between or appending is not self.appending
-        return appending.is_over and is_before and not self._has_ended
+        is_left = appending.is_over or appending.writing.failure is not None
+        return is_left and is_before and not self._has_ended
 
     async def through(
         self, step: Callable[[Appending, Terms], Awaitable[T]], terms: Terms, what: str = "appended"
     ) -> T:
         """Append by `step` to the ledger of now, or to the next one when the log is on its way there."""
         runtime = self.appending.runtime
-        begun_s = runtime.clock_s()
-        appending = await self._enter(terms.timeout_s, what)
-        try:
-            if terms.timeout_s is not None:
-                left_s = terms.timeout_s - (runtime.clock_s() - begun_s)
-                terms = terms._replace(timeout_s=max(0.0, left_s))
-            return await step(appending, terms)
-        finally:
-            self._leave()
+        begun_s, timeout_s = runtime.clock_s(), terms.timeout_s
+        while True:
+            appending = await self._enter(terms.timeout_s, what)
+            try:
+                if timeout_s is not None:
+                    left_s = timeout_s - (runtime.clock_s() - begun_s)
+                    terms = terms._replace(timeout_s=max(0.0, left_s))
+                return await step(appending, terms)
+            except HandedOver:
+                if terms.timeout_s == 0.0:
+                    raise self._too_late(timeout_s, what) from None
+            finally:
+                self._leave()
 
     async def _enter(self, timeout_s: float | None, what: str) -> Appending:
         until_s = None if timeout_s is None else self.appending.runtime.clock_s() + timeout_s
         while True:
             with self._lock:
                 rounds = self._rounds
-                if not self._is_held:
+                if not self._is_held and not self._is_undecided:
                     if self._failure is not None and not self._has_ended:
                         failed = self._failure
                         raise type(failed)(
@@ -102,12 +130,14 @@ class Succession:
                     return self.appending
             left_s = None if until_s is None else max(0.0, until_s - self.appending.runtime.clock_s())
             if not await Moved(self._signal, lambda: self._rounds != rounds, left_s):  # noqa: B023
-                raise OperationTimeout(
-                    f"{self.appending.what}: the log was on its way to a new ledger for {timeout_s:g} s; nothing was "
-                    f"{what}",
-                    definite=True,
-                    hint="try again in a moment",
-                )
+                raise self._too_late(timeout_s, what)
+
+    def _too_late(self, timeout_s: float | None, what: str) -> OperationTimeout:
+        return OperationTimeout(
+            f"{self.appending.what}: the log was on its way to a new ledger for {timeout_s:g} s; nothing was {what}",
+            definite=True,
+            hint="try again in a moment",
+        )
 
     def _leave(self) -> None:
         with self._lock:
@@ -116,13 +146,18 @@ class Succession:
 
     # One at a time.
 
-    async def _take_turn(self, timeout_s: float | None) -> None:
+    async def _take_turn(self, timeout_s: float | None, *, replaces: bool = False) -> None:
+        """replaces: to replace a ledger that failed, which comes before all else."""
+
+        def is_free() -> bool:
+            return not self._is_busy and (replaces or not self._is_undecided)
+
         while True:
             with self._lock:
-                if not self._is_busy:
+                if is_free():
                     self._is_busy = True
                     return
-            if not await Moved(self._signal, lambda: not self._is_busy, timeout_s):
+            if not await Moved(self._signal, is_free, timeout_s):
                 raise OperationTimeout(
                     f"{self.appending.what} is on its way to another ledger since {timeout_s:g} s; nothing was done",
                     definite=True,
@@ -158,23 +193,30 @@ class Succession:
             LedgerFenced: another process has the log now.
         """
         limit = self.appending.runtime.settings.operation_timeout_s
-        await self._take_turn(limit)
-        try:
-            self._check_open()
-            await self._before_is_closed(limit)
-            is_empty = self.appending.writing.packer.last_entry == NO_ENTRY
-            if of not in (None, self.appending) or (is_empty and self._failure is None):
+        while True:
+            await self._take_turn(limit)
+            try:
+                await self._roll(begun, of, limit)
                 return
-            if self._failure or self._before_failed or not self.owning.can_prepare:
-                await self._go_over(self.owning.quorum)
-                return
-            if self._prepared is None:
-                self._prepared = await self.owning.prepare(Owned(self.taken, self.appending), begun)
-            before, epoch = self.appending, self.taken.epoch
-            await self._switch(self._prepared)
-            self.appending.runtime.behind(self._close_before(before, epoch))
-        finally:
-            self._end_turn()
+            except _Failing:
+                of = of or self.appending  # Another ledger follows it, as was asked for.
+            finally:
+                self._end_turn()
+
+    async def _roll(self, begun: Begun, of: Appending | None, limit: float) -> None:
+        self._check_open()
+        await self._before_is_closed(limit)
+        is_empty = self.appending.writing.packer.last_entry == NO_ENTRY
+        if of not in (None, self.appending) or (is_empty and self._failure is None):
+            return
+        if self._failure or self._before_failed or not self.owning.can_prepare:
+            await self._go_over(self.owning.quorum)
+            return
+        if self._prepared is None:
+            self._prepared = await self.owning.prepare(Owned(self.taken, self.appending), begun)
+        before, epoch = self.appending, self.taken.epoch
+        await self._switch(self._prepared)
+        self.appending.runtime.behind(self._close_before(before, epoch))
 
     async def prepare(self, begun: Begun, of: Appending) -> None:
         """Have the next ledger listed behind this one, for a roll to come (P8.2 i); raises as `roll` does."""
@@ -196,10 +238,13 @@ class Succession:
         try:
             await self._nobody_inside()
             before.leave()
-            await before.drained()
-            owned = self.owning.follow(Owned(self.taken, before), prepared)
+            if not await before.drained():
+                raise _Failing
+            owned = self.owning.follow(Owned(self.taken, before), prepared, before.lac)
             self._prepared, self._is_closing_before = None, True
             self._go_on_in(owned)
+        except _Failing:
+            raise
         except BaseException as failed:
             self._note_failed(before, failed, "roll()")
             raise
@@ -285,6 +330,12 @@ class Succession:
             try:
                 await self._before_is_closed(limit)
                 await self._go_over(quorum)
+            except _Failing:
+                raise OperationTimeout(
+                    f"{before.what}: its ledger failed, and another one, of the sizes of before, takes its place; "
+                    "call it again",
+                    definite=True,
+                ) from None
             finally:
                 self._end_turn()
         finally:
@@ -295,16 +346,110 @@ class Succession:
         await self._hold()
         try:
             await self._nobody_inside()
-            await before.close()
+            await self._closed(before)
+            self._replacing.pauses.begin_anew()
             self.owning.quorum = quorum
             owned = await self.owning.take_over(renews=self.taken.epoch)
             self._prepared = self._before_failed = None  # What was prepared closed empty.
             self._go_on_in(owned)
+        except _Failing:
+            raise
         except BaseException as failed:
             self._note_failed(before, failed, "renew()")
             raise
         finally:
             self._release_hold()
+
+    async def _closed(self, before: Appending) -> None:
+        """Behind all that was appended to it. One that failed, and was not replaced, a takeover closes if need be."""
+        before.leave()
+        if before.writing.failure is None:
+            if not await before.drained():
+                raise _Failing
+            await before.close_behind()
+            return
+        with contextlib.suppress(LedgerFenced, LedgerClosed):
+            await before.close_behind()
+
+    # Replacing a ledger that failed.
+
+    def _watch(self, appending: Appending) -> None:
+        appending.writing.on_failed = lambda: self._on_failed(appending)
+
+    def _on_failed(self, appending: Appending) -> None:
+        """On the host's thread."""
+        appending.runtime.behind(self._replace_behind(appending))
+        self._signal.notify()
+
+    async def _replace_behind(self, before: Appending) -> None:
+        """No call does it as a part of itself: who gives up waiting ends nothing of others."""
+        await self._take_turn(None, replaces=True)
+        try:
+            if self._is_let_go or before is not self.appending:
+                self._decide(
+                    before, None, LedgerClosed("this handle was closed", definite=True)
+                )  # Nothing is outstanding.
+            else:
+                await self._replace(before)
+        except Unreplaced as unreplaced:
+            self._failure = unreplaced.error
+            self._decide(before, unreplaced.ended, unreplaced.error)
+            if isinstance(unreplaced.error, LedgerFenced):
+                self.owning.lose()  # Appends say so.
+            else:
+                logger.warning("%s has no ledger: %s", before.what, unreplaced.error)
+        except BaseException as failed:
+            was_interrupted = UsageError(
+                f"{before.what} was on its way to a new ledger: {failed!r}", definite=False
+            )
+            self._failure = was_interrupted
+            self._decide(before, None, was_interrupted)
+            raise
+        finally:
+            self._end_turn()
+
+    async def _replace(self, before: Appending) -> None:
+        await self._before_is_closed(None)
+        by_takeover = self._before_failed is not None or not self.owning.can_prepare
+        self._is_held = True  # A newer epoch may be ours meanwhile.
+        try:
+            following, last_entry = await self._replacing.next_behind(
+                Owned(self.taken, before), self._signal, lambda: self._is_let_go, by_takeover=by_takeover
+            )
+            self._watch(following.appending)
+            before.hand_over_to(following.appending, last_entry)
+            self._decide(before, last_entry, None)
+            before.runtime.wake_writing(following.appending.writing)
+            self._prepared = self._before_failed = None
+            self._go_on_in(following)
+        finally:
+            self._release_hold()
+        logger.warning(
+            "%s: ledger %d failed behind entry %d, and ledger %d takes its place: %s",
+            before.what,
+            before.ledger_id,
+            last_entry,
+            following.appending.ledger_id,
+            before.writing.failure,
+        )
+
+    def _decide(self, before: Appending, last_entry: int | None, error: EmbedbkError | None) -> None:
+        """What becomes of what was outstanding: it fails with the error, or is the next ledger's."""
+        writing, runtime = before.writing, before.runtime
+
+        def decide() -> None:
+            if last_entry is not None:
+                runtime.node.own_lacs.note_end(before.ledger_id, last_entry)
+            if error is None:
+                assert last_entry is not None
+                writing.hand_over(last_entry)
+            else:
+                writing.give_up(error, NO_ENTRY if last_entry is None else last_entry)
+            with self._lock:
+                self._rounds += 1
+            self._signal.notify()
+
+        runtime.call_if_open(decide)
 
     # What both do.
 
@@ -320,7 +465,14 @@ class Succession:
     async def _nobody_inside(self) -> None:
         before = self.appending
         limit = before.runtime.settings.operation_timeout_s
-        if not await Moved(self._signal, lambda: self._inside == 0, limit):
+
+        def is_free() -> bool:
+            return self._inside == 0 or before.writing.is_undecided
+
+        is_in_time = await Moved(self._signal, is_free, limit)
+        if before.writing.is_undecided:
+            raise _Failing
+        if not is_in_time:
             raise OperationTimeout(
                 f"{before.what}: {self._inside} calls that append did not end within {limit:g} s; it stays with "
                 f"ledger {before.ledger_id}",
@@ -329,10 +481,11 @@ class Succession:
             )
 
     def _go_on_in(self, owned: Owned) -> None:
+        self._watch(owned.appending)
         self.taken, self.appending, self._failure = owned.taken, owned.appending, None
-        if self._has_ended:
+        if self._is_let_go:
             owned.appending.release()
-        else:
+        elif not self._has_ended:
             self._bounds.begin(owned.appending)
 
     def _note_failed(self, before: Appending, failed: BaseException, call: str) -> None:
@@ -379,21 +532,43 @@ class Succession:
 
     async def close(self) -> tuple[Appending, int]:
         """As `Appending.close`, behind what is under way; also whose last entry it is."""
-        await self._take_turn(None)
-        try:
-            self._end()
-            await self._before_is_closed(None)
-            last = await self.appending.close()
-            await self._close_prepared()
-            return self.appending, last
-        finally:
-            self._end_turn()
+        while True:
+            await self._take_turn(None)
+            try:
+                self._end()
+                await self._before_is_closed(None)
+                last = await self._close_last()
+                await self._close_prepared()
+                return self.appending, last
+            except _Failing:
+                continue  # What is outstanding goes to a next ledger, which is closed behind it.
+            except OperationTimeout:
+                raise  # It is waited for again.
+            except EmbedbkError:
+                self._is_let_go = True
+                raise
+            finally:
+                self._end_turn()
+
+    async def _close_last(self) -> int:
+        appending = self.appending
+        if self._is_let_go:
+            return appending.lac
+        if not appending.is_over:
+            appending.leave()
+        # One that fails before all of it is acknowledged is replaced, not closed; unless it was not replaced.
+        if appending.writing.failure is None and not await appending.drained():
+            raise _Failing
+        last = await appending.close_behind()
+        self._is_let_go = True
+        return last
 
     async def _close_prepared(self) -> None:
         """Nothing was sent to it: closed by us it needs no recovery by who takes the log over, and leaves the list."""
         if self._prepared is None:
             return
-        prepared = self.owning.follow(Owned(self.taken, self.appending), self._prepared).appending
+        owned = Owned(self.taken, self.appending)
+        prepared = self.owning.follow(owned, self._prepared, self.appending.lac).appending
         self._prepared = None
         try:
             await prepared.close()
@@ -402,6 +577,7 @@ class Succession:
 
     def release(self) -> None:
         """As `Appending.release`; what a renewal under way makes is released too."""
+        self._is_let_go = True
         self._end()
         self.appending.release()
 

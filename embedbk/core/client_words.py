@@ -164,6 +164,9 @@ class AddFailed(Struct):
     """The writing handle failed: every add above the LAC ends with this error, only close remains (P3.6)."""
 
     error: EmbedbkError
+    # What was sent and is not acknowledged, in order, for a next ledger (P8.2): only of who asks for it
+    # (`WriterOptions.hands_over`).
+    outstanding: tuple[Frame, ...] = ()
 
 
 class EnsembleChanged(Struct):

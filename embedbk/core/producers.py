@@ -8,6 +8,7 @@ producer that fell out is a new one. A writer that takes over learns the window 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 
 from embedbk.codec.attributes import Producer
 from embedbk.errors import UsageError
@@ -45,6 +46,18 @@ class Producers:
                 hint="sequences of one producer rise; an older append may or may not be in the log: read it",
             )
         return held
+
+    def move(self, now: Callable[[Position], Position | None]) -> None:
+        """What was noted stands elsewhere by now; None: it stands nowhere, and may be appended again."""
+        for producer_id, window in list(self._windows.items()):
+            for sequence, position in list(window.items()):
+                moved = now(position)
+                if moved is None:
+                    del window[sequence]
+                elif moved != position:
+                    window[sequence] = moved
+            if not window:
+                del self._windows[producer_id]
 
     def note(self, producer: Producer, position: Position) -> None:
         """The append stands there, behind all that were noted before."""

@@ -105,6 +105,8 @@ class WriterOptions:
     delays_change: bool = (
         False  # Tolerate failed bookies while every write set keeps Qa unfailed ones (P4.6).
     )
+    # What is outstanding when the handle fails is given to its host, for a next ledger of the same log (P8.2).
+    hands_over: bool = False
     placement: Placement = ANYWHERE  # Of whom failed seats are given to.
     changes_max: int = 100  # Ensemble changes of one handle; metadata that only grows is somebody's outage.
 
@@ -451,12 +453,17 @@ class Writer(Machine):
             return []
         self.error = error
         self.stall.until_ns, self.stall.is_short = None, False
+        effects: list[Effect] = [self._failed(error)]
         self.in_flight.give_up()
-        effects: list[Effect] = [AddFailed(error)]
         if self.state is WriterState.CLOSING:
             return effects + self._go_on_closing()
         self.state = WriterState.FAILED
         return effects
+
+    def _failed(self, error: EmbedbkError) -> AddFailed:
+        if not self.options.hands_over:
+            return AddFailed(error)
+        return AddFailed(error, tuple(pending.frame for pending in self.in_flight.pending.values()))
 
     # Ensemble change.
 
@@ -833,7 +840,7 @@ class Writer(Machine):
             definite=not self.is_unsettled,  # One before may have landed, or may land yet (P2.2).
             hint="what is acknowledged is kept; make room in the metadata, then recover the ledger",
         )
-        failed = [] if self.error is not None else [AddFailed(error)]
+        failed = [] if self.error is not None else [self._failed(error)]
         return [*failed, *self._end(error)]
 
     def _on_metadata_failed(self, event: MetadataFailed) -> list[Effect]:
@@ -884,7 +891,7 @@ class Writer(Machine):
         """What metadata holds leaves this handle nothing to decide; what is asked for or under way there is dropped."""
         self._forget_proposal()
         if self.state is WriterState.CLOSING:
-            failed = [] if self.error is not None else [AddFailed(error)]
+            failed = [] if self.error is not None else [self._failed(error)]
             return [*failed, *self._end(error)]
         return self._fail(error)
 

@@ -381,7 +381,7 @@ class ClientNode:
                 is_full=packer.has_full(), waiting=packer.open_count()
             ):
                 break
-            if is_last and writing.error is not None:
+            if is_last and (writing.error is not None or writing.failure is not None):
                 break
             frame = packer.seal()
             if frame is None:

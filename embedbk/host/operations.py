@@ -25,13 +25,17 @@ from embedbk.errors import EmbedbkError, LedgerClosed, UsageError
 from embedbk.host.signal import Signal, Watermark
 from embedbk.ids import LEDGER_ID_MAX, NO_ENTRY
 
-__all__ = ["NEVER_REACHED", "Operation", "OneResult", "Reading", "Writing"]
+__all__ = ["NEVER_REACHED", "HandedOver", "OneResult", "Operation", "Reading", "Writing"]
 
 
 logger = logging.getLogger(__name__)
 
 NEVER_REACHED = LEDGER_ID_MAX  # Above every entry.
 _CLOSING = threading.RLock()  # Of the outcomes and signals of all writing handles, for a moment each.
+
+
+class HandedOver(UsageError):
+    """This handle failed, and what comes goes to the next one; nothing of this was queued (P8.2)."""
 
 
 class Operation:
@@ -123,10 +127,14 @@ class Writing(Operation, Watermark):
         "due_ns",
         "ensemble_changes",
         "error",
+        "failure",
         "is_common",
+        "is_handed_over",
         "is_over",
         "local",
+        "on_failed",
         "on_reached",
+        "outstanding",
         "packer",
         "tell_at",
     )
@@ -152,6 +160,12 @@ class Writing(Operation, Watermark):
         self._received = NO_ENTRY
         self.local: Ahead | None = None  # What knows of acknowledgements before they are published.
         self.error: EmbedbkError | None = None  # Every entry above the LAC ends with it.
+        # Who decides, when the handle fails, what becomes of its outstanding entries (P8.2): until `error` says that
+        # this is decided, they wait. Called on the host's thread. None: they fail with the handle.
+        self.on_failed: Callable[[], None] | None = None
+        self.failure: EmbedbkError | None = None  # Why it failed, from then on.
+        self.outstanding: tuple[Frame, ...] = ()  # Those that its core had sent.
+        self.is_handed_over = False
         self._closed: Future[int] | None = None
         self._outcome: EmbedbkError | int | None = None  # What `closed` tells: an error, or the last entry.
         self.ensemble_changes = 0
@@ -200,8 +214,7 @@ class Writing(Operation, Watermark):
         elif isinstance(effect, Received):
             self._received = effect.entry_id
         elif isinstance(effect, AddFailed):
-            self.error = self._explain(effect.error)
-            self.packer.stop()
+            self._fail_adds(effect)
         elif isinstance(effect, EnsembleChanged):
             self.ensemble_changes += 1
             logger.info(
@@ -213,10 +226,47 @@ class Writing(Operation, Watermark):
         elif isinstance(effect, Ended):
             self._end(effect)
 
+    def _fail_adds(self, effect: AddFailed) -> None:
+        if self.on_failed is None or self.error is not None:
+            self.error = self.error or self._explain(effect.error)
+            self.packer.stop()
+            return
+        self.failure, self.outstanding = effect.error, effect.outstanding
+        self.packer.stop()  # Who finds it stopped finds why.
+        self.on_failed()
+
+    @property
+    def is_undecided(self) -> bool:
+        """It failed, and nobody knows yet what becomes of what is outstanding."""
+        return self.failure is not None and self.error is None
+
+    def hand_over(self, last_entry: int) -> None:
+        """The ledger ended there: entries up to it are acknowledged, those behind it are another handle's by now."""
+        if self.is_undecided:
+            self.is_handed_over, self._received = True, max(self._lac, last_entry)
+            replaced = LedgerClosed(
+                f"ledger {self.metadata.ledger_id} failed, and was replaced", definite=True
+            )
+            self.give_up(replaced, last_entry)
+
+    def give_up(self, error: EmbedbkError, last_entry: int = NO_ENTRY) -> None:
+        """What is outstanding fails, or was handed over; what is not behind the ledger's end is acknowledged."""
+        if self.is_undecided:
+            self._lac = max(self._lac, last_entry)
+            self.error, self.outstanding = error, ()
+            self._is_moved = True
+            self.publish()
+
+    def fail(self, error: EmbedbkError) -> None:
+        self.give_up(error)
+        super().fail(error)
+
     def _end(self, effect: Ended) -> None:
         self.packer.stop()
         error = None if effect.error is None else self._explain(effect.error)
-        if error is not None:
+        if self.is_undecided:
+            pass  # It is closed, or not, so that this can be decided.
+        elif error is not None:
             self.error = self.error or error
         elif self.error is None:
             self.error = LedgerClosed("this handle was closed", definite=True, hint="open a new writer")
@@ -351,6 +401,8 @@ class Writing(Operation, Watermark):
     def stop_error(self) -> EmbedbkError:
         """Why nothing can be appended: a fresh error of the same kind, definite, as nothing of this was sent."""
         error = self.error
+        if self.is_undecided or self.is_handed_over:
+            return HandedOver("the log is on its way to a next ledger; nothing was appended")
         if error is None:
             return UsageError("this writer is closed; open a new one to append")
         again = type(error)(error.args[0], definite=True, hint=error.hint)

@@ -56,11 +56,15 @@ class OwnLacs:
             return
         ledger_id = writing.metadata.ledger_id
         # Before it is removed: a thread that looks meanwhile finds one or the other.
-        if writing.lac != NO_ENTRY:
-            self._gone[ledger_id] = writing.lac
+        self.note_end(ledger_id, writing.lac)
+        del self._writings[ledger_id]
+
+    def note_end(self, ledger_id: int, last_entry: int) -> None:
+        """A ledger whose handle is gone ended there: all up to it counts as acknowledged to this client (P8.2)."""
+        if last_entry > self._gone.get(ledger_id, NO_ENTRY):
+            self._gone[ledger_id] = last_entry
             if len(self._gone) > GONE_HANDLES_MAX:
                 del self._gone[next(iter(self._gone))]
-        del self._writings[ledger_id]
 
     def of(self, ledger_id: int) -> OwnLac:
         writing = self._writings.get(ledger_id)

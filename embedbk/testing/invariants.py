@@ -18,6 +18,7 @@ from embedbk.client.reading import LedgerReading
 from embedbk.codec.frame import Frame
 from embedbk.codec.ledger_metadata import (
     LEDGERS_PREFIX,
+    Begun,
     LedgerMetadata,
     LedgerState,
     LogList,
@@ -170,7 +171,11 @@ class Invariants(Observer):
 
     def on_acked(self, client: str, writing: Any, ledger_id: int, lac: int) -> None:
         ledger = self.ghost.ledger(ledger_id)
-        if lac > ledger.acked:
+        metadata = ledger.metadata
+        kept = metadata.last_entry if metadata is not None and metadata.is_closed else None
+        if kept is not None and ledger.acked < lac <= kept:
+            self.sometimes.note("kept by a stray recovery")  # P8.2: the ledger failed, and ended there.
+        elif lac > ledger.acked:
             raise Violation(
                 "I13", f"an application was told {lac} of ledger {ledger_id}, the writer had {ledger.acked}"
             )
@@ -371,6 +376,9 @@ class Invariants(Observer):
             self._note_roll(self._logs.take(key, log_list), log_list)
 
     def _note_roll(self, before: tuple[LogSegment, ...], log_list: LogList | None) -> None:
+        newest = log_list.segments[-1] if log_list is not None else None
+        if newest is not None and newest.begun == Begun.FAILURE and newest not in before:
+            self.sometimes.note("log went on behind a failure")
         if log_list is None or not before or before[-1].first_offset is not None:
             return
         ours = next((each for each in log_list.segments if each.ledger_id == before[-1].ledger_id), None)

@@ -79,7 +79,15 @@ class SimRuntime(Runtime):
         super().start(operation)
 
     def behind(self, steps: Coroutine[Any, Any, None]) -> None:
-        self._world.spawn(self._client, awaited(self, steps))
+        """Beside what goes on now, never as a part of it."""
+
+        def begin() -> None:
+            if self._world.nodes.get(self._client) is self.node:
+                self._world.spawn(self._client, awaited(self, steps))
+            else:
+                steps.close()  # Its process is gone.
+
+        self._world.after(0, begin)
 
     def on_limit(self, reader: object, ledger_id: int, limit: int, *, is_closed: bool) -> None:
         self._world.tell("on_reader_lac", self._client, ledger_id, limit, is_closed, reader)

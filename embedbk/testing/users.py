@@ -16,10 +16,11 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from itertools import pairwise
 from typing import Any
 
 from embedbk.client import deleting, ledger, log
-from embedbk.client.appending import PLAIN, Appending, Terms
+from embedbk.client.appending import PLAIN, Appended, Appending, Terms, Ticket
 from embedbk.client.batches import Located, entries_of
 from embedbk.client.log_reading import LogReading
 from embedbk.client.owning import Owning
@@ -27,13 +28,18 @@ from embedbk.client.password import Password
 from embedbk.client.reading import LedgerReading
 from embedbk.client.renewing import Succession
 from embedbk.client.runtime import Runtime
-from embedbk.codec.frame import iter_entries
-from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, LedgerMetadata, decode_ledger_metadata
+from embedbk.codec.frame import Frame, iter_entries
+from embedbk.codec.ledger_metadata import (
+    LEDGERS_PREFIX,
+    LedgerMetadata,
+    decode_ledger_metadata,
+    ledger_key_path,
+)
 from embedbk.codec.packer_twin import Packing
 from embedbk.config import NEVER_ROLL, Quorum, Roll, Settings
 from embedbk.core.log_listing import TakenOver
 from embedbk.errors import AppendConflict, EmbedbkError, UsageError
-from embedbk.ids import Member, Position
+from embedbk.ids import NO_ENTRY, Member, Position
 from embedbk.testing.actor import Repair
 from embedbk.testing.plan import MS, SECOND
 from embedbk.testing.sim_runtime import Narrow, SimRuntime, awaited
@@ -104,6 +110,13 @@ class _TellingPacker:
         if 0 < taken < len(payloads) and not self._packer.is_stopped:
             self._sometimes["rest waited for room"] += 1
         return first, taken, should_wake
+
+    def append_again(self, frame: Frame, begin: int, count: int) -> int:
+        first = self._packer.next_entry
+        taken = self._packer.append_again(frame, begin, count)
+        for number, entry in enumerate(list(iter_entries(frame))[begin : begin + taken]):
+            self._tell(first + number, bytes(entry.data))
+        return taken
 
     def append_with(self, data: bytes, attributes: bytes, expected: int) -> tuple[int, bool]:
         taken = self._packer.append_with(data, attributes, expected)
@@ -201,7 +214,7 @@ def _owner(world: World, client: str, chance: random.Random, quorum: Quorum) -> 
                     random.Random(f"lets go {client} {world.seed}"),
                 )
                 world.spawn(client, truncates(world, client, runtime, reading, own))
-            if "rolls" in world.features:
+            if {"rolls", "failures"} & {*world.features}:
                 yield from _append_over(world, client, runtime, line, chance, placed, int(client[1:]))
             else:
                 yield from _append_all(
@@ -218,9 +231,44 @@ class _Watched(Owning):
     def __init__(self, world: World, client: str, *terms: Any) -> None:
         super().__init__(*terms)
         self._world, self._client = world, client
+        self.taken: dict[
+            int, dict[int, bytes]
+        ] = {}  # Ledger -> what its packer took, in the order of beginning.
+        self.serial = 0  # Of appends; what is appended says its own.
 
     def begin(self, taken: TakenOver) -> Appending:
-        return _watch(self._world, self._client, super().begin(taken))
+        appending = _watch(self._world, self._client, super().begin(taken))
+        packer: Any = appending.writing.packer
+        self.taken[appending.ledger_id] = packer.taken
+        return appending
+
+    def is_run(self, told: Appended, run: list[bytes]) -> bool:
+        """Whether what one call appended stands where it was told, with nothing of others in between (P3.1)."""
+        parts = [(part.ledger_id, range(part.first_entry, part.last_entry + 1)) for part in told.parts]
+        ledgers = list(self.taken)
+        for (one, there), (other, here) in pairwise(parts):
+            if (
+                here.start != 0
+                or ledgers.index(other) <= ledgers.index(one)
+                or there.stop != self._end_of(one) + 1
+            ):
+                return False
+        return [self.taken[ledger_id].get(at) for ledger_id, ids in parts for at in ids] == run
+
+    def _end_of(self, ledger_id: int) -> int:
+        value = self._world.committed(LEDGERS_PREFIX).get(ledger_key_path(ledger_id))
+        last_entry = None if value is None else decode_ledger_metadata(value, ledger_id).last_entry
+        return NO_ENTRY if last_entry is None else last_entry
+
+    def look(self, name: str) -> None:
+        """Of this owner's closed ledgers: nothing stands in them twice, and all of it as it was appended (I92, I99)."""
+        mark, serials = b"%s @" % name.encode(), []
+        for ledger_id, taken in self.taken.items():
+            for at in range(self._end_of(ledger_id) + 1):
+                payload = taken[at]
+                serials += [int(payload[len(mark) :].split(b" ", 1)[0])] if payload.startswith(mark) else []
+        if serials != sorted(set(serials)):
+            raise Violation("I99", f"{name}: appends stand twice or out of order: {serials}")
 
 
 def _bounds(rolls: random.Random | None) -> Roll:
@@ -244,16 +292,26 @@ def _append_over(
 ) -> Steps:
     """As `_append_all`, with a writer that rolls beside what is appended: by its bounds, and when it is asked to."""
     pause_ns, size = chance.choice([0, 1, 5, 30]) * MS, chance.choice([1, 30, 300])
+    owning: Any = line.owning
+    strays = random.Random(f"strays of {client} {world.seed}") if "failures" in world.features else None
     try:
         for _ in range(chance.choice([3, 10, 40])):
+            if strays is not None and strays.random() < 0.15:
+                world.spawn(client, _recover_beside(world, client, runtime, line, strays.random()))
             sequence = min(s for s in range(len(placed) + 1) if s not in placed)
             payload = b"%d#%d " % (producer, sequence) + b"x" * chance.randint(0, size)
             if chance.random() < 0.5:
                 yield from _produce_over(runtime, line, placed, producer, sequence, payload, client)
             else:
-                payloads = [b"%s " % client.encode() + b"y" * size] * chance.randint(1, 5)
-                yield from awaited(runtime, line.through(_several(payloads), PLAIN))
-            if chance.random() < 0.15:
+                payloads = [_numbered(owning, client, b"y" * size) for _ in range(chance.randint(1, 5))]
+                told = yield from awaited(runtime, line.through(_several(payloads), PLAIN))
+                if not owning.is_run(told, payloads):
+                    raise Violation("P3.1", f"{client}: what it appended does not stand at {told.parts}")
+                if len(told.parts) > 1:
+                    world.sometimes["run in two ledgers"] += 1
+            if strays is not None and strays.random() < 0.3:
+                yield from _append_unawaited(runtime, line, owning, client)
+            if "rolls" in world.features and chance.random() < 0.15:
                 world.spawn(client, _roll_beside(world, client, runtime, line))
             if pause_ns:
                 yield Sleep(chance.randint(0, 2 * pause_ns))
@@ -261,6 +319,42 @@ def _append_over(
             yield from awaited(runtime, line.close())
     finally:
         line.release()
+        owning.look(client)
+
+
+def _numbered(owning: _Watched, client: str, rest: bytes) -> bytes:
+    owning.serial += 1
+    return b"%s @%d " % (client.encode(), owning.serial) + rest
+
+
+def _append_unawaited(runtime: Runtime, line: Succession, owning: _Watched, client: str) -> Steps:
+    """Tickets that are looked at later, or never."""
+
+    async def queue(now: Appending, _: Terms) -> Ticket:
+        return Ticket(now, await now.queue(payload))
+
+    payload = _numbered(owning, client, b"z")
+    ticket = yield from awaited(runtime, line.through(queue, PLAIN))
+    if ticket.done() and owning.taken[ticket.position.ledger_id].get(ticket.position.entry_id) != payload:
+        raise Violation("P8.2", f"{client}: {payload!r} does not stand at {ticket.position}")
+
+
+def _recover_beside(world: World, client: str, runtime: Runtime, line: Succession, share: float) -> Steps:
+    """Somebody recovers the owner's ledger, and does not have the log; nobody asks whose process it is."""
+    owning: Any = line.owning
+    appending = line.appending
+    yield Sleep(int(share * 20 * MS))
+    steps = LedgerReading.open(runtime, appending.ledger_id, owning._password, recover=True)
+    try:
+        reading = yield from awaited(runtime, steps)
+        reading.close()
+    except EmbedbkError as error:
+        world.note(f"{client}: {type(error).__name__}: {error}")
+    yield Until(lambda: appending.is_over or appending.writing.error is not None, 5 * SECOND)
+    if appending.writing.is_handed_over:
+        heir = appending._heir
+        if heir is not None and appending.writing.packer.last_entry > heir.last_entry:
+            world.sometimes["outstanding sent again"] += 1
 
 
 def _several(payloads: list[bytes]) -> Callable[[Appending, Terms], Coroutine[Any, Any, Any]]:

@@ -715,7 +715,9 @@ class World:
             if writing.lac > told >= -1:
                 self.writings[name][writing] = writing.lac
                 self.tell("on_acked", name, writing, writing.core.ledger_id, writing.lac)
-            if writing.error is not None and told != -2:
+            if writing.is_handed_over:
+                self.writings[name][writing] = -2  # What is not acknowledged there did not fail.
+            elif writing.error is not None and told != -2:
                 self.writings[name][writing] = -2
                 ledger_id = writing.core.ledger_id
                 self.tell("on_failed", name, writing, ledger_id, writing.lac + 1, writing.error)

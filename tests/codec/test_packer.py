@@ -312,7 +312,7 @@ class TestPacker:
         assert payloads_of(frame) == [b"zero"]
 
     def test_what_another_packer_made_is_appended_again_with_numbers_of_its_own(self, make: Make) -> None:
-        """P8.2: entries carry ledger, id, length, LAC and digest, so they are packed anew; payload and attributes stay."""
+        """P8.2: entries carry ledger, id, length, LAC and digest, so they are packed anew."""
         before, packer = make(LEDGER, block_bytes=400), make(LEDGER + 1, bytes_max=1)
         produced = encode_attributes([2, 3], Producer(5, 6))
         payloads = [b"", b"two", b"y" * 300, b"z" * 700]

@@ -1,0 +1,99 @@
+"""Where what was appended to a log is, when its ledger failed and the next one took what was outstanding (P8.2).
+
+Decides how an entry's id in the one is its id in the other, and how a call tells of entries in several ledgers.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from embedbk.codec.frame import Frame
+from embedbk.codec.packer_twin import Packing
+from embedbk.ids import Position
+
+if TYPE_CHECKING:
+    from embedbk.client.appending import Appending
+
+__all__ = ["Appended", "Heir", "append_again", "in_parts"]
+
+
+class Appended(NamedTuple):
+    """The entries first_entry..last_entry of one ledger, both included: what one call appended."""
+
+    ledger_id: int
+    first_entry: int
+    last_entry: int
+
+    @property
+    def entry_count(self) -> int:
+        return self.last_entry - self.first_entry + 1
+
+    @property
+    def first(self) -> Position:
+        return Position(self.ledger_id, self.first_entry)
+
+    @property
+    def last(self) -> Position:
+        return Position(self.ledger_id, self.last_entry)
+
+    @property
+    def parts(self) -> tuple[Appended, ...]:
+        """One for each ledger, in order. More than one where a log's ledger failed meanwhile, and the rest went to the
+        next one (P8.2): the numbers of the whole are those of its last part then, but for `first` and `entry_count`."""
+        return (self,)
+
+
+class _InParts(Appended):
+    """What one call appended to several ledgers, with nothing of others in between."""
+
+    _parts: tuple[Appended, ...]
+
+    @property
+    def parts(self) -> tuple[Appended, ...]:
+        return self._parts
+
+    @property
+    def entry_count(self) -> int:
+        return sum(part.entry_count for part in self._parts)
+
+    @property
+    def first(self) -> Position:
+        return self._parts[0].first
+
+
+def in_parts(parts: Sequence[Appended]) -> Appended:
+    """What one call appended, of its parts in order."""
+    if len(parts) == 1:
+        return parts[0]
+    whole = _InParts(*parts[-1])
+    whole._parts = tuple(parts)
+    return whole
+
+
+class Heir(NamedTuple):
+    """Where the entries of a ledger that failed are: up to last_entry there, those behind it in the next one, from its
+    first entry on and in order (P8.2). refused: those among them, ascending, that are in neither."""
+
+    appending: Appending
+    last_entry: int
+    refused: tuple[int, ...]
+
+    def moved(self, entry_id: int) -> int | None:
+        """The id in the next ledger; None: it is not there."""
+        before = bisect.bisect_left(self.refused, entry_id)
+        if entry_id <= self.last_entry or self.refused[before : before + 1] == (entry_id,):
+            return None
+        return entry_id - self.last_entry - 1 - before
+
+
+def append_again(packer: Packing, frame: Frame, first: int, refused: Sequence[int]) -> None:
+    """The entries of a frame from `first` on but those refused; a packer takes them beyond its bounds."""
+    begin = first
+    for end in [*(each for each in refused if first <= each <= frame.last_entry), frame.last_entry + 1]:
+        count = end - begin
+        taken = packer.append_again(frame, begin - frame.first_entry, count) if count else 0
+        if taken < count:
+            raise MemoryError(f"no memory for {count - taken} appends on their way to a next ledger")
+        begin = end + 1
