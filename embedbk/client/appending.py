@@ -273,13 +273,16 @@ class Appending:
             handle, entry_id = heir.appending, moved
         return handle, entry_id
 
-    def hand_over_to(self, following: Appending, last_entry: int) -> None:
+    def hand_over_to(self, following: Appending, last_entry: int) -> bool:
         """The ledger failed, and certainly ended there: what is outstanding behind it goes to the next one, to which
         nobody appends yet, once and in order, ahead of all that comes. Payloads are copied once more; a frame at a
-        time, so that no more is held than before."""
+        time, so that no more is held than before. False: it was released meanwhile, and that has failed."""
         packer, writing = self.writing.packer, self.writing
         refused = self._refused(last_entry)
-        frames, writing.outstanding = deque(writing.outstanding), ()
+        frames = deque(writing.outstanding)
+        if writing.error is not None:
+            return False  # Asked behind that look: whoever sets it lets go of them then.
+        writing.outstanding = ()
         due = last_entry + 1
         while frames or (sealed := packer.seal()) is not None:
             frame = frames.popleft() if frames else sealed
@@ -300,6 +303,7 @@ class Appending:
         following.writing.packer.hold_for(packer.held_by)
         if packer.held_by == 0:
             following.writing.packer.hold_for(0)
+        return True
 
     def _refused(self, last_entry: int) -> list[int]:
         """Outstanding entries that were to have an id of this ledger, or to stand behind one of these."""
@@ -558,7 +562,10 @@ class Appending:
         except EmbedbkError as stopped:
             stopped.definite, stopped.ticket = False, stopped.ticket or ticket
             raise
-        return in_parts([*self._placed(queued), *rest.parts])
+        before = self._placed(queued)
+        is_behind = rest.first == Position(before[-1].ledger_id, before[-1].last_entry + 1)
+        ensure(is_behind or rest.first.entry_id == 0, "another call's entry came between those of one call")
+        return in_parts([*before, *rest.parts])
 
     def _placed(self, queued: Appended) -> list[Appended]:
         """Where entries of one call that were queued here are by now."""

@@ -386,9 +386,8 @@ class Succession:
         await self._take_turn(None, replaces=True)
         try:
             if self._is_let_go or before is not self.appending:
-                self._decide(
-                    before, None, LedgerClosed("this handle was closed", definite=True)
-                )  # Nothing is outstanding.
+                nothing = LedgerClosed("this handle was closed", definite=True)  # Is outstanding.
+                self._decide(before, None, nothing)
             else:
                 await self._replace(before)
         except Unreplaced as unreplaced:
@@ -417,7 +416,9 @@ class Succession:
                 Owned(self.taken, before), self._signal, lambda: self._is_let_go, by_takeover=by_takeover
             )
             self._watch(following.appending)
-            before.hand_over_to(following.appending, last_entry)
+            if not before.hand_over_to(following.appending, last_entry):
+                following.appending.release()
+                return
             self._decide(before, last_entry, None)
             before.runtime.wake_writing(following.appending.writing)
             self._prepared = self._before_failed = None

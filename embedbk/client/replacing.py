@@ -23,6 +23,7 @@ from embedbk.errors import (
     MetadataConflict,
     NoSuchLedger,
     OperationTimeout,
+    RecoveryInconclusive,
     StorageError,
 )
 from embedbk.host.signal import Signal
@@ -34,7 +35,9 @@ FRUITLESS_MAX = 5  # Ledgers in a row in which nothing was acknowledged: then th
 _PAUSE_S = 0.1  # Before the second one that fails soon; doubled each time.
 _PAUSE_S_MAX = 2.0
 _CALM_S = 10.0  # Behind so long in one ledger, the pauses begin anew.
-_TRIES_MAX = 3  # A ledger that was listed late takes the place of one that was made just now.
+# A ledger that was listed late takes the place of one that was made just now; and a recovery may wait for bookies
+# that are away, each time with its own patience.
+_TRIES_MAX = 3
 
 
 class Replaced(NamedTuple):
@@ -65,7 +68,7 @@ class Pauses:
     def before_next_s(self, now_s: float, *, has_acknowledged: bool) -> float | None:
         """Seconds to wait before the next ledger, now that one failed; None: no further one."""
         self._fruitless = 0 if has_acknowledged else self._fruitless + 1
-        if self._fruitless > FRUITLESS_MAX:
+        if self._fruitless >= FRUITLESS_MAX:
             return None
         is_soon = self._soon > 0 and now_s - self._since_s < _CALM_S
         self._soon = self._soon + 1 if is_soon else 1
@@ -114,12 +117,12 @@ class Replacing:
                 try:
                     taken = await self.owning.replace(core)
                     break
-                except MetadataConflict as late:
-                    conflict = late
+                except (MetadataConflict, RecoveryInconclusive) as late:
+                    not_yet = late
                 finally:
                     ended = core.ended  # Also where a recovery found it, and nothing follows.
             else:
-                raise conflict
+                raise not_yet
         except EmbedbkError as why:
             told = _told(self.owning.explain(failure), why, is_definite=ended is not None)
             raise Unreplaced(told, ended) from why
@@ -154,7 +157,7 @@ def _end_in(taken: TakenOver, before: Appending) -> int:
 def _told(failure: EmbedbkError, why: EmbedbkError, *, is_definite: bool) -> EmbedbkError:
     """What becomes of who waits, by its true reason: why there is no next ledger, where that is known."""
     if isinstance(why, LedgerFenced):
-        return LedgerFenced(why.args[0], definite=is_definite, hint=why.hint)
+        return LedgerFenced(why.args[0], definite=is_definite)
     kind = type(failure) if isinstance(why, OperationTimeout | MetadataConflict) else type(why)
     return kind(
         f"{failure.args[0]}; and no next ledger takes its place: {why.args[0]}",

@@ -69,6 +69,6 @@ class OwnLacs:
     def of(self, ledger_id: int) -> OwnLac:
         writing = self._writings.get(ledger_id)
         if writing is not None:
-            return OwnLac(writing.lac, writing.error is None)
+            return OwnLac(writing.lac, writing.error is None and writing.failure is None)
         gone = self._gone.get(ledger_id)
         return _NONE if gone is None else OwnLac(gone, False)

@@ -193,7 +193,8 @@ def _user(world: World, client: str, chance: random.Random, quorum: Quorum) -> S
 def _owner(world: World, client: str, chance: random.Random, quorum: Quorum) -> Steps:
     """Appends under one producer id, across takeovers; what it was not told the fate of it appends again."""
     yield from _ready(world, client)
-    runtime = _runtime(world, client)
+    is_narrow = random.Random(f"room of {client} {world.seed}").random() < 0.5
+    runtime = _runtime(world, client, Narrow() if is_narrow and "failures" in world.features else None)
     placed: dict[int, Position] = {}
     line: Succession | None = None
     for _ in range(chance.randint(1, 3)):
@@ -303,7 +304,8 @@ def _append_over(
             if chance.random() < 0.5:
                 yield from _produce_over(runtime, line, placed, producer, sequence, payload, client)
             else:
-                payloads = [_numbered(owning, client, b"y" * size) for _ in range(chance.randint(1, 5))]
+                count = chance.randint(1, 5) * (1 if strays is None else strays.choice([1, 1, 4]))
+                payloads = [_numbered(owning, client, b"y" * size) for _ in range(count)]
                 told = yield from awaited(runtime, line.through(_several(payloads), PLAIN))
                 if not owning.is_run(told, payloads):
                     raise Violation("P3.1", f"{client}: what it appended does not stand at {told.parts}")

@@ -55,14 +55,14 @@ def test_an_append_whose_time_is_over_says_unknown_and_can_be_asked_later(
 def test_the_fate_of_what_a_fence_refused_is_definite_once_the_ledger_is_closed(
     bk: embedbk.Client, log_name: str
 ) -> None:
-    """P3.6: LedgerFenced says unknown; after the recovery's close the error can be asked, and the log agrees."""
+    """P3.6: the writer of a log has read where its ledger was closed; the error can be asked, and the log agrees."""
     log = bk.log(log_name)
     first = log.writer()
     first.append(b"kept")
     second = log.writer()
     with pytest.raises(embedbk.LedgerFenced) as refused:
         first.append(b"refused")
-    assert not refused.value.definite
+    assert refused.value.definite
     ticket = refused.value.ticket
     assert ticket.position == (first.ledger_id, 1)
     fate = ticket.fate()

@@ -33,8 +33,8 @@ MUTANTS = (
         (
             (
                 _RENEWING,
-                "        return appending.is_over and is_before and not self._has_ended\n",
-                "        return appending.is_over and is_before and self._has_ended\n",
+                "        return is_left and is_before and not self._has_ended\n",
+                "        return is_left and is_before and self._has_ended\n",
             ),
         ),
         (_RENEWALS + "appends_of_other_threads_wait_and_none_fails",),
@@ -98,8 +98,8 @@ MUTANTS = (
         (
             (
                 _APPENDING,
-                "                with _PRODUCERS:\n                    held = self.producers.find(producer)\n",
-                "                held = self.producers.find(producer)\n"
+                "                with _PRODUCERS:\n                    held = None if producer is None else self.producers.find(producer)\n",
+                "                held = None if producer is None else self.producers.find(producer)\n"
                 "                await Moved(self.writing.signal, lambda: False, 0.02)\n"
                 "                with _PRODUCERS:\n",
             ),
@@ -113,8 +113,8 @@ MUTANTS = (
         (
             (
                 _APPENDING,
-                "            is_here = terms.after[0] == self.ledger_id and terms.after[1] < _NEVER_NEXT\n",
-                "            is_here = terms.after[1] < _NEVER_NEXT\n",
+                "            is_here = after[0] == self.ledger_id and after[1] < _NEVER_NEXT\n",
+                "            is_here = after[1] < _NEVER_NEXT\n",
             ),
         ),
         (_TERMS + "a_conditional_append_is_done_only_behind_the_expected_position",),

@@ -36,8 +36,8 @@ MUTANTS = (
             ),
             (
                 _APPENDING,
-                "        if (writing.lac if is_synced else writing.received) < entry_id:",
-                "        if writing.received < entry_id:",
+                "        return (writing.lac if is_synced else writing.received) >= entry_id",
+                "        return writing.received >= entry_id",
             ),
         ),
         ("tests/scenarios/test_deferred_sync.py::test_force_waits_for_the_disks",),
@@ -622,8 +622,8 @@ MUTANTS = (
         (
             (
                 "embedbk/host/own_lacs.py",
-                "        if writing.lac != NO_ENTRY:",
-                "        if writing.lac < NO_ENTRY:",
+                "        self.note_end(ledger_id, writing.lac)",
+                "        self.note_end(ledger_id, NO_ENTRY)",
             ),
         ),
         (_OWN + "what_a_writer_that_is_gone_had_acknowledged_stays_readable[release]",),
@@ -651,7 +651,7 @@ MUTANTS = (
         (
             (
                 "embedbk/host/own_lacs.py",
-                "return OwnLac(writing.lac, writing.error is None)",
+                "return OwnLac(writing.lac, writing.error is None and writing.failure is None)",
                 "return OwnLac(writing.lac, True)",
             ),
         ),

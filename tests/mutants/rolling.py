@@ -18,7 +18,16 @@ MUTANTS = (
         "sent-to-the-next-ledger-at-once",
         "P8.2 I92",
         "appends go to the next ledger while some to the present one are on their way",
-        ((_RENEWING, "            await before.drained()\n", ""),),
+        (
+            (
+                _RENEWING,
+                (
+                    "            before.leave()\n"
+                    "            if not await before.drained():\n                raise _Failing\n"
+                ),
+                "            before.leave()\n",
+            ),
+        ),
         (_FACES + "nothing_is_sent_to_the_next_ledger_before_all_adds_are_done",),
     ),
     Mutant(

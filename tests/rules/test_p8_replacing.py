@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from embedbk.codec.ledger_metadata import Begun, LedgerState, LogSegment, ledger_key_path, log_key_path
-from embedbk.codec.metadata_messages import Delete
+from embedbk.codec.ledger_metadata import (
+    Begun,
+    LedgerState,
+    LogSegment,
+    ledger_key_path,
+    log_key_path,
+    log_owner_path,
+)
+from embedbk.codec.metadata_messages import Delete, Put
 from embedbk.core.client_words import AddFailed
 from embedbk.core.log_listing import NewLedger, TakenOver
 from embedbk.core.log_replacing import LogReplacing
@@ -96,6 +103,20 @@ def test_who_lost_the_log_lists_nothing_and_recovers_nothing() -> None:
         assert isinstance(late.ended.error, LedgerFenced) and late.ended.error.definite
     assert listed(world) == new.log_list
     assert len(ledgers(world)) == 2
+
+
+def test_who_lost_the_epoch_recovers_nothing_and_lists_nothing() -> None:
+    """P8.4: a rival has the epoch, and has touched nothing else yet: what is the log's is the rival's to close."""
+    world = World()
+    over = take(world)
+    write(world, over, "w", 1)
+    world.catalog.transact([], [Put(log_owner_path(LOG), b"rival")])
+    for end in (None, 0):
+        late = ended(world, replacing(world, over, end, 0, f"late {end}"))
+        assert isinstance(late.ended.error, LedgerFenced) and late.ended.error.definite
+    assert world.catalog.metadata(over.metadata.ledger_id)[0].state == LedgerState.OPEN
+    assert listed(world) == over.log_list
+    assert len(ledgers(world)) == 1
 
 
 def test_who_loses_the_log_meanwhile_leaves_nothing() -> None:
