@@ -218,9 +218,11 @@ static void write_entry(uint8_t *to, const struct ebk_packer *packer, const uint
     ebk_store_u32(to + checked, ebk_crc32c(0, to, checked));
 }
 
-/* One more entry, for which the bounds have room. is_again: it counted for them before. */
-static int64_t put_locked(struct ebk_packer *packer, const uint8_t *attributes, size_t attributes_size,
-                          const uint8_t *data, size_t size, int is_again, int *should_wake)
+/* One more entry, for which the bounds have room. is_again: it counted for them before. Inline: a call of its own is
+ * 6 % of an append of 100 B. */
+static inline __attribute__((always_inline)) int64_t put_locked(struct ebk_packer *packer, const uint8_t *attributes,
+                                                                size_t attributes_size, const uint8_t *data,
+                                                                size_t size, int is_again, int *should_wake)
 {
     const uint32_t whole = EBK_ENTRY_OVERHEAD_BYTES + (uint32_t)(attributes_size + size);
     const uint64_t unreleased = packer->state.unreleased_bytes;
