@@ -36,7 +36,7 @@ from embedbk.ports import (
 )
 from embedbk.transports.envelope import PROTOCOL_VERSIONS, Hello, check_settings, objection, stranger
 
-__all__ = ["CALM", "DROP", "ROUGH", "Faults", "Rule", "SimNetwork", "SimTransport", "Verdict"]
+__all__ = ["CALM", "DROP", "ROUGH", "Faults", "Rule", "SimNetwork", "SimTransport", "Treatment"]
 
 MILLISECOND = 1_000_000
 
@@ -59,7 +59,7 @@ ROUGH = Faults(loss=0.01, duplication=0.03, reordering=0.05)
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Treatment:
     """What a rule does to one body, before chance has its turn."""
 
     drop: bool = False
@@ -68,8 +68,8 @@ class Verdict:
     body: bytes | None = None  # What arrives instead: damage on the wire.
 
 
-DROP = Verdict(drop=True)
-Rule = Callable[[str, str, bytes], Verdict | None]  # (sender, receiver, body); None: not for this rule.
+DROP = Treatment(drop=True)
+Rule = Callable[[str, str, bytes], Treatment | None]  # (sender, receiver, body); None: not for this rule.
 
 
 class _Link:
@@ -436,12 +436,12 @@ class SimNetwork:
             self._transmit(_Arrival(link, to, None, body), max(1, late_ns))
         return True
 
-    def _judge(self, sender: str, receiver: str, body: bytes) -> Verdict:
+    def _judge(self, sender: str, receiver: str, body: bytes) -> Treatment:
         for rule in self._rules:
             verdict = rule(sender, receiver, body)
             if verdict is not None:
                 return verdict
-        return Verdict()
+        return Treatment()
 
     def _transmit(self, arrival: _Arrival, late_ns: int = 0) -> None:
         """late_ns: beside the usual delay. What is late for a reason of its own does not hold up what follows."""

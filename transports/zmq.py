@@ -29,7 +29,7 @@ from embedbk.transports.envelope import NONCE_BYTES, PROTOCOL_VERSIONS, Hello, c
 from embedbk.transports.zmq_accepted import HeldPart
 from embedbk.transports.zmq_before_hello import BeforeHello
 from embedbk.transports.zmq_ends import Counters, Ends, Patience
-from embedbk.transports.zmq_intake import Intake
+from embedbk.transports.zmq_intake import ZmqIntake
 from embedbk.transports.zmq_send import can_send_frames
 from embedbk.transports.zmq_sockets import Link, Port, Sockets
 from embedbk.transports.zmq_turns import AcceptedTurns, DialledTurns
@@ -75,7 +75,7 @@ class ZmqTransport:
         patience = Patience(heartbeat_ns, timeout_ns, connect_timeout_ns)
         self._ends = Ends(self._sockets, patience, window_bytes, self._on_up, self._on_down)
         self._before_hello = BeforeHello(self._ends, self._hello)
-        self._intake = Intake(self._sockets, self._ends, self._before_hello, self._hello)
+        self._intake = ZmqIntake(self._sockets, self._ends, self._before_hello, self._hello)
         self._accepted = AcceptedTurns(self._sockets, self._ends, self._intake)
         self._dialled = DialledTurns(self._sockets, self._ends, self._intake)
         self._is_alone = False  # The last `receive` told what had ended a wait, and looked no further.

@@ -1,6 +1,6 @@
 """Accepted ZeroMQ links in C (native/road/zmq_accepted.h), for a transport whose host offers an add path.
 
-Decides nothing: it is the first branch of `zmq_intake.Intake.on_part`, without an object per body. Where pyzmq's libzmq
+Decides nothing: it is the first branch of `zmq_intake.ZmqIntake.on_part`, without an object per body. Where libzmq
 cannot be found by address, or is not the version that pyzmq says, there is none, and the transport does it in Python.
 """
 

@@ -1,6 +1,6 @@
 """Bodies of dialled ZeroMQ links in C (native/road/zmq_dialled.h), for a transport whose answers are counted there.
 
-Decides nothing: it is the first branch of `zmq_intake.Intake.on_part`, without an object per body. Where pyzmq's libzmq
+Decides nothing: it is the first branch of `zmq_intake.ZmqIntake.on_part`, without an object per body. Where libzmq
 cannot be used from C there is none, and the transport does it in Python.
 """
 

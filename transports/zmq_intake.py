@@ -34,7 +34,7 @@ from embedbk.transports.zmq_descriptors import NO_DESCRIPTOR, descriptor_of
 from embedbk.transports.zmq_ends import TOTAL, Ends, bye
 from embedbk.transports.zmq_sockets import READABLE, WRITABLE, Link, Port, Sockets, state
 
-__all__ = ["BODIES_PER_RECEIVE_MAX", "BYTES_PER_RECEIVE_MAX", "Intake"]
+__all__ = ["BODIES_PER_RECEIVE_MAX", "BYTES_PER_RECEIVE_MAX", "ZmqIntake"]
 
 BODIES_PER_RECEIVE_MAX = 1024  # Taken by one call of `receive`, so that nobody else starves.
 BYTES_PER_RECEIVE_MAX = 32 << 20
@@ -46,7 +46,7 @@ _CHECKED_BYTES = ENVELOPE_BYTES - 4
 _NOBLOCK, _RCVMORE = int(zmq.NOBLOCK), int(zmq.RCVMORE)
 
 
-class Intake:
+class ZmqIntake:
     """That of one transport. hello: what is said of this node."""
 
     def __init__(

@@ -16,7 +16,7 @@ from embedbk.transports.adds import AddsInC
 from embedbk.transports.envelope import CREDIT_BYTES
 from embedbk.transports.zmq_accepted import AcceptedLinks, BookieWait, WaitEnded, open_accepted
 from embedbk.transports.zmq_ends import Ends
-from embedbk.transports.zmq_intake import BODIES_PER_RECEIVE_MAX, BYTES_PER_RECEIVE_MAX, Intake
+from embedbk.transports.zmq_intake import BODIES_PER_RECEIVE_MAX, BYTES_PER_RECEIVE_MAX, ZmqIntake
 from embedbk.transports.zmq_sockets import Link, Port, Sockets
 
 __all__ = ["AcceptedTurns", "DialledTurns"]
@@ -25,7 +25,7 @@ __all__ = ["AcceptedTurns", "DialledTurns"]
 class AcceptedTurns:
     """Of accepted links, whose bodies are offered to an add path; in C once one was offered."""
 
-    def __init__(self, sockets: Sockets, ends: Ends, intake: Intake) -> None:
+    def __init__(self, sockets: Sockets, ends: Ends, intake: ZmqIntake) -> None:
         self.in_c: AcceptedLinks | None = None
         self.add_path: AddPath | None = None  # What the bodies of the next `receive` are offered to.
         self._sockets = sockets
@@ -137,7 +137,7 @@ class AcceptedTurns:
 class DialledTurns:
     """Of dialled links, whose bodies are offered to what counts answers; in C where that counts there."""
 
-    def __init__(self, sockets: Sockets, ends: Ends, intake: Intake) -> None:
+    def __init__(self, sockets: Sockets, ends: Ends, intake: ZmqIntake) -> None:
         self.in_c: zmq_dialled.DialledLinks | None = None
         self.listens = False  # The host waits by `listen_for`: it asks the sockets of those links first.
         self.is_heard = False  # It has asked them since, and nothing else is ready here.

@@ -27,7 +27,7 @@ from embedbk.metadata.catalog import Catalog
 from embedbk.metadata.levels import LEVEL_OF_LINEAGES
 from embedbk.metadata.recovering import given_up
 from embedbk.quorum import Quorum
-from embedbk.storage.directory_discovery import Place, hold_place
+from embedbk.storage.directory_discovery import NodeDirectory, hold_place
 from embedbk.storage.kept_metadata import (
     KeptMetadata,
     begin_anew,
@@ -245,7 +245,7 @@ def nuke(directories: Sequence[Path], token: str | None) -> Said:
     """Remove the metadata of stopped members. Without any copy of it a cluster's ledgers cannot be found again."""
     with ExitStack() as held:
         for directory in directories:
-            hold_place(Place("metadata", directory, {}), held)
+            hold_place(NodeDirectory("metadata", directory, {}), held)
         found = [(directory, _token_of(directory)) for directory in directories]
         if token is None:
             named = "; ".join(f"{directory} of the cluster {own}" for directory, own in found)

@@ -11,7 +11,7 @@ from embedbk.errors import StorageError
 from embedbk.metadata.commands import decode_command
 from embedbk.metadata.log_records import decode_persist
 from embedbk.metadata.raft_vocabulary import Entry
-from embedbk.storage.journal_reader import Record
+from embedbk.storage.journal_reader import JournalRecord
 from embedbk.storage.metadata_log import (
     KIND_COMMAND,
     KIND_IDENTITY,
@@ -36,7 +36,7 @@ _NAMES = {
 }
 
 
-def describe_metadata_record(record: Record) -> tuple[dict[str, Any], str]:
+def describe_metadata_record(record: JournalRecord) -> tuple[dict[str, Any], str]:
     """Fields for JSON, and a line for people."""
     name = _NAMES.get(record.kind)
     data: dict[str, Any] = {"name": name, "index": record.ledger_id}
@@ -48,7 +48,7 @@ def describe_metadata_record(record: Record) -> tuple[dict[str, Any], str]:
     return {**data, **more}, f"{label}  {text if len(text) <= SHOWN_CHARS else text[:SHOWN_CHARS] + '...'}"
 
 
-def _describe(record: Record) -> tuple[dict[str, Any], str]:
+def _describe(record: JournalRecord) -> tuple[dict[str, Any], str]:
     if record.kind == KIND_COMMAND:
         command = decode_command(record.body)
         return {"command": type(command).__name__, "shown": repr(command)}, repr(command)

@@ -32,7 +32,7 @@ from embedbk.core.ledger_table import LEDGER_STATE, STATE_RANGE
 from embedbk.errors import PeerError, StorageError, UsageError
 from embedbk.storage.checking import MetadataFacts
 from embedbk.storage.directory_discovery import (
-    PlaceReport,
+    DirectoryReport,
     check_place,
     find_places,
     hold_place,
@@ -47,7 +47,7 @@ from embedbk.storage.entry_log_reader import (
     why_no_entry,
 )
 from embedbk.storage.findings import Finding, Findings
-from embedbk.storage.journal_reader import Record, look_at_journal, walk_records
+from embedbk.storage.journal_reader import JournalRecord, look_at_journal, walk_records
 from embedbk.storage.raw_files import DiskDirectory
 from embedbk.storage.read_only_marker import end_read_only, keep_read_only
 
@@ -199,7 +199,7 @@ class _Shown:
 def _check(options: argparse.Namespace) -> int:
     shown = _Shown(options.json)
     damages = 0
-    reports: list[PlaceReport] = []
+    reports: list[DirectoryReport] = []
     places = find_places(options.path, options.journal_dir, options.ledger_dir)
     with ExitStack() as stack:
         if not options.in_use:
@@ -220,7 +220,7 @@ def _check(options: argparse.Namespace) -> int:
     return _DAMAGED if damages else _CLEAN
 
 
-def _check_cookies(reports: list[PlaceReport]) -> None:
+def _check_cookies(reports: list[DirectoryReport]) -> None:
     """What the metadata knows of each bookie, where both are here (P7.2, P7.9)."""
     for facts in [each.facts for each in reports if isinstance(each.facts, MetadataFacts)]:
         for report in reports:
@@ -247,7 +247,7 @@ def _check_cookies(reports: list[PlaceReport]) -> None:
                 )
 
 
-def _note_missing(reports: list[PlaceReport]) -> None:
+def _note_missing(reports: list[DirectoryReport]) -> None:
     """Bookies that the metadata knows and nobody sees here: elsewhere, or gone (P7.2)."""
     here = {report.node_id for report in reports if report.place.kind == "bookie"}
     for report in reports if here else ():
@@ -259,7 +259,7 @@ def _note_missing(reports: list[PlaceReport]) -> None:
                 )
 
 
-def _summary(report: PlaceReport) -> str:
+def _summary(report: DirectoryReport) -> str:
     facts, findings = report.facts, report.findings
     if isinstance(facts, MetadataFacts):
         read = f"{facts.records} records, revision {facts.revision}"
@@ -323,7 +323,7 @@ def _is_bookies(path: Path) -> bool:
     return (path / "IDENTITY").exists() or (path.parent / "entries").is_dir()
 
 
-def _describe_bookie_record(record: Record) -> tuple[dict[str, Any], str]:
+def _describe_bookie_record(record: JournalRecord) -> tuple[dict[str, Any], str]:
     ledger = record.ledger_id
     try:
         kind = RecordKind(record.kind)

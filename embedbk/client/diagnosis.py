@@ -23,14 +23,14 @@ from embedbk.storage.native import self_test
 from embedbk.storage.probe import choose_sync
 from embedbk.storage.scrubbing import SCRUB_FILE, read_scrub_state
 
-__all__ = ["Finding", "Report", "doctor"]
+__all__ = ["DiagnosisFinding", "Diagnosis", "doctor"]
 
 _PYTHON_MIN = (3, 11)
 _CLOCK_STEP_NS_MAX = 1_000_000  # A clock that moves in larger steps than this makes timeouts coarse.
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class DiagnosisFinding:
     """One thing that was looked at. is_good False: embedbk works less well, or not at all, and `advice` says why."""
 
     subject: str
@@ -40,10 +40,10 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class Diagnosis:
     """What `doctor` found; `str()` is the text for people."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[DiagnosisFinding, ...]
 
     @property
     def is_good(self) -> bool:
@@ -73,9 +73,9 @@ class Report:
         return "\n".join(lines)
 
 
-def doctor(*directories: str | os.PathLike[str]) -> Report:
+def doctor(*directories: str | os.PathLike[str]) -> Diagnosis:
     """Look at Python, the C module, the clock, Java, and each directory (none: the present one)."""
-    return Report(
+    return Diagnosis(
         (
             _python(),
             _checksum(),
@@ -86,49 +86,51 @@ def doctor(*directories: str | os.PathLike[str]) -> Report:
     )
 
 
-def _python() -> Finding:
+def _python() -> DiagnosisFinding:
     value = f"{platform.python_implementation()} {platform.python_version()} on {platform.machine()}"
     is_good = sys.version_info >= _PYTHON_MIN and sys.platform == "linux"
-    return Finding(
+    return DiagnosisFinding(
         "python", value, is_good, "" if is_good else "CPython 3.11 or newer on Linux is what is tested"
     )
 
 
-def _checksum() -> Finding:
+def _checksum() -> DiagnosisFinding:
     try:
         self_test()
     except InvariantError as wrong:
-        return Finding("crc32c", str(wrong), False, "nothing may be stored with it: report this machine")
-    return Finding("crc32c", "agrees with crcmod")
+        return DiagnosisFinding(
+            "crc32c", str(wrong), False, "nothing may be stored with it: report this machine"
+        )
+    return DiagnosisFinding("crc32c", "agrees with crcmod")
 
 
-def _clock() -> Finding:
+def _clock() -> DiagnosisFinding:
     step_ns = int(time.clock_getres(time.CLOCK_BOOTTIME) * 1e9)
     is_good = step_ns <= _CLOCK_STEP_NS_MAX
     advice = "" if is_good else "timeouts are as coarse as that"
-    return Finding("clock", f"CLOCK_BOOTTIME in steps of {step_ns} ns", is_good, advice)
+    return DiagnosisFinding("clock", f"CLOCK_BOOTTIME in steps of {step_ns} ns", is_good, advice)
 
 
-def _java() -> Finding:
+def _java() -> DiagnosisFinding:
     home = find_java(may_install=False)
     if home is None:
-        return Finding(
+        return DiagnosisFinding(
             "java", "none found", True, "only Spark needs it: pip install 'embedbk[jdk]', or set JAVA_HOME"
         )
-    return Finding("java", f"{java_version(home)} at {home}")
+    return DiagnosisFinding("java", f"{java_version(home)} at {home}")
 
 
-def _directory(path: Path) -> Iterator[Finding]:
+def _directory(path: Path) -> Iterator[DiagnosisFinding]:
     subject = f"directory {path}"
     if not path.is_dir():
-        yield Finding(subject, "does not exist", False, "make it, or give its parent")
+        yield DiagnosisFinding(subject, "does not exist", False, "make it, or give its parent")
         return
     try:
         with tempfile.TemporaryDirectory(dir=path, prefix=".embedbk-doctor-") as scratch:
             facts, sync_ns = _try_journal(Path(scratch))
             choice = choose_sync(scratch)
     except (OSError, EmbedbkError) as refused:
-        yield Finding(
+        yield DiagnosisFinding(
             subject, f"cannot hold a journal: {refused}", False, "check the disk and the permissions"
         )
         return
@@ -137,14 +139,14 @@ def _directory(path: Path) -> Iterator[Finding]:
         advice = (
             "the file system refuses O_DIRECT: commits use fdatasync, which is slower beside other writers"
         )
-    yield Finding(subject, f"commits by {facts.sync_method}", facts.direct, advice)
-    yield Finding(f"{subject}, one commit", f"{sync_ns / 1000:.0f} us")
-    yield Finding(f"{subject}, ways to sync", str(choice))
+    yield DiagnosisFinding(subject, f"commits by {facts.sync_method}", facts.direct, advice)
+    yield DiagnosisFinding(f"{subject}, one commit", f"{sync_ns / 1000:.0f} us")
+    yield DiagnosisFinding(f"{subject}, ways to sync", str(choice))
     yield _realtime(subject, facts)
     yield from _scrubs(path)
 
 
-def _scrubs(path: Path) -> Iterator[Finding]:
+def _scrubs(path: Path) -> Iterator[DiagnosisFinding]:
     """What the scrubbers of the bookies in a directory have found (I55)."""
     for note in sorted([*path.glob(SCRUB_FILE), *path.glob(f"*/{SCRUB_FILE}")]):
         try:
@@ -160,14 +162,14 @@ def _scrubs(path: Path) -> Iterator[Finding]:
         advice = ""
         if damages:
             advice = f"the first is {damages[0].path} at offset {damages[0].offset}: {damages[0].what}"
-        yield Finding(f"scrub of {note.parent}", value, not damages, advice)
+        yield DiagnosisFinding(f"scrub of {note.parent}", value, not damages, advice)
 
 
-def _realtime(subject: str, facts: JournalFacts) -> Finding:
+def _realtime(subject: str, facts: JournalFacts) -> DiagnosisFinding:
     """Not having it is allowed, and costs up to a scheduler tick per commit while the processors are busy."""
     if facts.realtime:
-        return Finding(f"{subject}, commit thread", "real-time class (SCHED_RR)")
-    return Finding(
+        return DiagnosisFinding(f"{subject}, commit thread", "real-time class (SCHED_RR)")
+    return DiagnosisFinding(
         f"{subject}, commit thread",
         "no real-time class",
         True,

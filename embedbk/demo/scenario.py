@@ -23,12 +23,12 @@ from embedbk.demo.copies import count_copies
 from embedbk.demo.lines import Lines
 from embedbk.demo.screen import Rows, Screen
 from embedbk.demo.sparked import SparkAct
-from embedbk.demo.verdict import Verdict, compare
+from embedbk.demo.verdict import LogComparison, compare
 from embedbk.demo.worker_processes import WorkerProcesses, WriterProcess
 from embedbk.demo.writer import LOG
 from embedbk.errors import EmbedbkError, OperationTimeout
 
-__all__ = ["BOOKIES", "Outcome", "Plan", "run"]
+__all__ = ["BOOKIES", "ScenarioOutcome", "ScenarioPlan", "run"]
 
 BOOKIES = 4
 MEMBERS = 3
@@ -39,7 +39,7 @@ REFUSAL = "LedgerFenced"
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ScenarioPlan:
     """At how many acknowledged lines something happens, and how far a writer may get until it has."""
 
     bookie_dies: int
@@ -50,7 +50,7 @@ class Plan:
     second_stops_limit: int
 
     @classmethod
-    def of(cls, count: int) -> Plan:
+    def of(cls, count: int) -> ScenarioPlan:
         """The limits leave lines in flight when a signal comes, and something to append afterwards."""
         third, two_thirds = count // 3, 2 * count // 3
         last = max(two_thirds, min(count - 1, 9 * count // 10))
@@ -66,7 +66,7 @@ class Plan:
 
 
 @dataclass(slots=True)
-class Outcome:
+class ScenarioOutcome:
     """What came of it."""
 
     lines: int
@@ -84,7 +84,7 @@ class Outcome:
     takeover_ms: float | None = None  # From the kill of the writer to the next acknowledged append.
     third_takeover_ms: float | None = None
     refused: dict[str, Any] | None = None  # What the old writer's next append got.
-    verdict: Verdict | None = None
+    verdict: LogComparison | None = None
     ledgers: int = 0
     copies: dict[int, int] = field(default_factory=dict)
     spark_rows: int | None = None
@@ -174,13 +174,13 @@ def _ms(value: float | None) -> str:
     return "-" if value is None else f"{value:,.1f} ms"
 
 
-def run(lines: Lines, directory: Path, screen: Screen, spark: SparkAct | None) -> Outcome:
+def run(lines: Lines, directory: Path, screen: Screen, spark: SparkAct | None) -> ScenarioOutcome:
     """Run it all.
 
     Raises:
         EmbedbkError: the scenario cannot go on: a process could not start, or ended where it should not.
     """
-    outcome = Outcome(len(lines), lines.byte_count, is_with_spark=spark is not None)
+    outcome = ScenarioOutcome(len(lines), lines.byte_count, is_with_spark=spark is not None)
     with (
         WorkerProcesses(lines.path, ("first", "second", "third")) as workers,
         Cluster(directory, BOOKIES, settings=SETTINGS, members=MEMBERS) as cluster,
@@ -207,7 +207,7 @@ class _Scenario:
         cluster: Cluster,
         workers: WorkerProcesses,
         bk: embedbk.Client,
-        outcome: Outcome,
+        outcome: ScenarioOutcome,
     ) -> None:
         self.lines = lines
         self.screen = screen
@@ -219,7 +219,7 @@ class _Scenario:
 
     def write(self) -> None:
         first, second, third = self.workers.writers
-        plan = Plan.of(len(self.lines))
+        plan = ScenarioPlan.of(len(self.lines))
         outcome = self.outcome
         for writer in (first, second, third):  # Nobody waits for a Python to start.
             self.workers.until_ready(writer)
@@ -268,7 +268,7 @@ class _Scenario:
             return None
         return (self.workers.until(lambda: self.workers.acknowledged > before, writer) - since) * 1000
 
-    def _kill_bookie(self, writer: WriterProcess, plan: Plan) -> None:
+    def _kill_bookie(self, writer: WriterProcess, plan: ScenarioPlan) -> None:
         assert writer.owner is not None
         with self.bk.open_ledger(writer.owner["ledger_id"]) as ledger:
             victim, _ = ledger.metadata.fragments[-1].ensemble[0]
@@ -327,7 +327,7 @@ class _Scenario:
         outcome.copies = count_copies(bk, LOG)
 
 
-def _ask_spark(spark: SparkAct, url: str, outcome: Outcome, screen: Screen) -> None:
+def _ask_spark(spark: SparkAct, url: str, outcome: ScenarioOutcome, screen: Screen) -> None:
     began = time.monotonic()
     screen.say("Spark SQL counts and groups the lines")
     answer = spark.count(url, LOG)

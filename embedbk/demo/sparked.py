@@ -8,7 +8,7 @@ from __future__ import annotations
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-__all__ = ["Group", "SparkAct"]
+__all__ = ["SparkGroup", "SparkAct"]
 
 QUERY = """
 SELECT ledgerId, min(offset) AS first_offset, count(*) AS entries, sum(octet_length(value)) AS byte_count
@@ -16,7 +16,7 @@ FROM log GROUP BY ledgerId ORDER BY ledgerId
 """
 
 
-class Group(NamedTuple):
+class SparkGroup(NamedTuple):
     """One ledger of the log, as Spark sees it."""
 
     ledger_id: int
@@ -30,12 +30,12 @@ class SparkAct:
         self._thread = ThreadPoolExecutor(1, "spark-start")
         self._session: Future[Any] = self._thread.submit(_start)
 
-    def count(self, url: str, log: str) -> list[Group]:
+    def count(self, url: str, log: str) -> list[SparkGroup]:
         """Each ledger of the log, in order; waits for Spark to be there."""
         spark = self._session.result()
         frame = spark.read.format("embedbk").option("cluster", url).option("log", log).load()
         frame.createOrReplaceTempView("log")
-        return [Group(*row) for row in spark.sql(QUERY).collect()]
+        return [SparkGroup(*row) for row in spark.sql(QUERY).collect()]
 
     def close(self) -> None:
         """Also while it still starts: a JVM must not outlive the demo."""

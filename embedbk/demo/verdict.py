@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from embedbk.client.log import Log
 from embedbk.demo.lines import Lines
 
-__all__ = ["Verdict", "compare", "diagnose"]
+__all__ = ["LogComparison", "compare", "diagnose"]
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class LogComparison:
     entries: int
     byte_count: int
     acknowledged_lost: int
@@ -32,7 +32,7 @@ class Verdict:
         return self.acknowledged_lost == self.duplicated == self.out_of_order == 0
 
 
-def compare(log: Log, lines: Lines, acknowledged: int, progress: Callable[[int], None]) -> Verdict:
+def compare(log: Log, lines: Lines, acknowledged: int, progress: Callable[[int], None]) -> LogComparison:
     """Read the whole log and hold it against the input. acknowledged: so many of its first lines must be there."""
     count = byte_count = 0
     is_same = True
@@ -50,11 +50,11 @@ def compare(log: Log, lines: Lines, acknowledged: int, progress: Callable[[int],
         byte_count += len(batch.data)
         progress(count)
     if is_same and count >= acknowledged:
-        return Verdict(count, byte_count, 0, 0, 0)
+        return LogComparison(count, byte_count, 0, 0, 0)
     found = [bytes(entry) for entry in log.read()]
     expected = [lines[number] for number in range(len(lines))]
     lost, duplicated, out_of_order = diagnose(expected, found, acknowledged)
-    return Verdict(count, byte_count, lost, duplicated, out_of_order)
+    return LogComparison(count, byte_count, lost, duplicated, out_of_order)
 
 
 def diagnose(expected: Sequence[bytes], found: Sequence[bytes], acknowledged: int) -> tuple[int, int, int]:

@@ -107,7 +107,7 @@ class _Place:
     has_moved: bool = False  # Stepped since it was last asked for its deadline.
 
 
-class Poll(Protocol):
+class LoopPoll(Protocol):
     """What of `select.poll` a loop needs, for readability."""
 
     def register(self, fileno: int, events: int, /) -> object: ...
@@ -118,7 +118,7 @@ class Poll(Protocol):
 class Loop:
     """Runs nodes on one thread until it is stopped."""
 
-    def __init__(self, name: str = "embedbk", poll: Poll | None = None) -> None:
+    def __init__(self, name: str = "embedbk", poll: LoopPoll | None = None) -> None:
         """poll: waits for it, and perhaps does something useful meanwhile (transports/near.py)."""
         self.failure: BaseException | None = None  # What ended the loop before it was told to stop.
         self._places: list[_Place] = []
@@ -129,7 +129,7 @@ class Loop:
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         # Nobody may write to a descriptor that was closed and given out again.
         self._wake_lock = threading.Lock()
-        self._poll: Poll = poll or select.poll()
+        self._poll: LoopPoll = poll or select.poll()
         self._is_own_poll = poll is not None
         self._is_stopping = False
         self._is_awake = False  # True while a wake-up is on its way: a second one is not needed.

@@ -23,7 +23,7 @@ from embedbk.codec.registration import Cookie, cookie_path, decode_cookie
 from embedbk.core.ledger_table import LedgerTable
 from embedbk.errors import PeerError, StorageError
 from embedbk.metadata.catalog import Catalog
-from embedbk.storage.entry_log_index import Run
+from embedbk.storage.entry_log_index import IndexRun
 from embedbk.storage.entry_log_layout import Descriptor
 from embedbk.storage.entry_log_reader import (
     READ_BYTES_MAX,
@@ -126,7 +126,7 @@ class _BookieCheck:
         self.is_complete = True  # False: something could not be read, so that what is missing proves nothing.
         self._progress = progress
         self._highest: dict[int, int] = {}  # Ledger -> highest entry found.
-        self._runs: dict[int, list[tuple[Run, str]]] = {}  # Ledger -> runs of the logs read so far.
+        self._runs: dict[int, list[tuple[IndexRun, str]]] = {}  # Ledger -> runs of the logs read so far.
         self._homes: dict[str, RawDirectory] = {}  # Of each entry log, by name.
         self._marks: list[int] = []  # What the log mark is in the tokens of several journals.
 
@@ -223,7 +223,7 @@ class _BookieCheck:
             if any(file.read(begin, stop - begin)):
                 self.findings.note(file.path, "padding is not zero; nobody reads it", offset=begin)
 
-    def _check_run(self, file: RawFile, run: Run) -> None:
+    def _check_run(self, file: RawFile, run: IndexRun) -> None:
         """Every entry of the run stands where the index says, with its digest."""
         located = run.entries() or []
         begin = 0
@@ -265,7 +265,7 @@ class _BookieCheck:
     def _note_entry(self, ledger_id: int, entry_id: int) -> None:
         self._highest[ledger_id] = max(self._highest.get(ledger_id, -1), entry_id)
 
-    def _note_run(self, file: RawFile, run: Run) -> None:
+    def _note_run(self, file: RawFile, run: IndexRun) -> None:
         runs = self._runs.setdefault(run.ledger_id, [])
         if run.first <= self._highest.get(run.ledger_id, -1):
             for other, name in runs:
@@ -274,7 +274,7 @@ class _BookieCheck:
         runs.append((run, os.path.basename(file.path)))
         self._note_entry(run.ledger_id, run.last)
 
-    def _compare(self, file: RawFile, run: Run, other: Run, name: str) -> None:
+    def _compare(self, file: RawFile, run: IndexRun, other: IndexRun, name: str) -> None:
         """An id in two logs: a valid copy may replace a bad one, but two valid ones are the same (P3.4c)."""
         if name == os.path.basename(file.path):
             return

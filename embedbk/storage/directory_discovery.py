@@ -48,7 +48,14 @@ from embedbk.storage.read_only_marker import READ_ONLY_FILE, read_only_reason
 from embedbk.storage.starts import NEVER_STARTED, StartCount
 from embedbk.storage.used_reader import USED_FILE, read_used
 
-__all__ = ["Place", "PlaceReport", "check_place", "find_places", "hold_place", "ledger_directories"]
+__all__ = [
+    "NodeDirectory",
+    "DirectoryReport",
+    "check_place",
+    "find_places",
+    "hold_place",
+    "ledger_directories",
+]
 
 _PART = re.compile(r"(journal|entries)(-([2-9]|1[0-6]))?")
 # Beside the parts of a bookie.
@@ -64,7 +71,7 @@ _OWN_NAMES = {
 
 
 @dataclass(slots=True)
-class Place:
+class NodeDirectory:
     """One bookie or member: its root, and its parts by purpose ("journal", "entries", "entries-2" ...)."""
 
     kind: str  # "bookie" or "metadata"
@@ -73,10 +80,10 @@ class Place:
 
 
 @dataclass(slots=True)
-class PlaceReport:
+class DirectoryReport:
     """What a check of one place has read and found."""
 
-    place: Place
+    place: NodeDirectory
     findings: Findings
     node_id: str = ""
     incarnation: bytes = b""
@@ -107,7 +114,7 @@ class PlaceReport:
 
 def find_places(
     path: Path, journal_directories: Sequence[Path] = (), ledger_directories: Sequence[Path] = ()
-) -> list[Place]:
+) -> list[NodeDirectory]:
     """The bookies and members that a directory is or holds. A bookie's further directories are where its identity says
     that they were made, unless they are given.
 
@@ -118,7 +125,7 @@ def find_places(
     place = _place(path, names)
     is_given = bool(journal_directories or ledger_directories)
     if place is None and is_given and all(name in _OWN_NAMES for name in names):
-        place = Place("bookie", path)  # Everything of it is elsewhere.
+        place = NodeDirectory("bookie", path)  # Everything of it is elsewhere.
     if place is not None:
         for purpose, given in (("journal", journal_directories), ("entries", ledger_directories)):
             if given:
@@ -174,32 +181,36 @@ def _names(path: Path) -> list[str]:
         ) from refused
 
 
-def _place(path: Path, names: list[str]) -> Place | None:
+def _place(path: Path, names: list[str]) -> NodeDirectory | None:
     held = set(names)
     if "entries" in held or (LOSS_FILE in held and "journal" in held):
-        place = Place("bookie", path)
+        place = NodeDirectory("bookie", path)
         place.parts = {name: path / name for name in names if _PART.fullmatch(name)}
         return place
     if "journal" in held and (path / "journal").is_dir():
-        return Place("bookie", path, {"journal": path / "journal"})
+        return NodeDirectory("bookie", path, {"journal": path / "journal"})
     parts = {purpose: at for purpose, at in read_parts(path).items() if at.is_dir()}
     if parts:
-        return Place("bookie", path, parts)  # All of it is elsewhere.
+        return NodeDirectory("bookie", path, parts)  # All of it is elsewhere.
     has_journal = any(name.startswith("journal-") for name in names)
     has_logs = any(parse_log_name(name) for name in names)
     if has_logs:
         body = _read_identity(path, Findings())
-        return Place("bookie", path, {body.purpose if body is not None else "entries": path})
+        return NodeDirectory("bookie", path, {body.purpose if body is not None else "entries": path})
     if has_journal:
         body = _read_identity(path, Findings()) if IDENTITY_FILE in held else None
         is_bookies = IDENTITY_FILE in held
         purpose = body.purpose if body is not None else "journal"
-        return Place("bookie" if is_bookies else "metadata", path, {purpose: path})
+        return NodeDirectory("bookie" if is_bookies else "metadata", path, {purpose: path})
     body = _read_identity(path, Findings()) if IDENTITY_FILE in held else None
-    return Place("bookie", path, {body.purpose: path}) if body is not None and body.role == "bookie" else None
+    return (
+        NodeDirectory("bookie", path, {body.purpose: path})
+        if body is not None and body.role == "bookie"
+        else None
+    )
 
 
-def _add_parts_elsewhere(place: Place) -> None:
+def _add_parts_elsewhere(place: NodeDirectory) -> None:
     """Parts on other devices: where they were made stands in the identity of each part."""
     for path in list(place.parts.values()):
         body = _read_identity(path, Findings())
@@ -221,7 +232,7 @@ def _stood_inside(mark: DirectoryMark, body: IdentityBody | None) -> bool:
 # --- Holding it ---------------------------------------------------------------------------------------------
 
 
-def hold_place(place: Place, stack: ExitStack) -> None:
+def hold_place(place: NodeDirectory, stack: ExitStack) -> None:
     """Keep it from being started until the stack is left, without writing anything.
 
     Raises:
@@ -298,7 +309,7 @@ def _read_copy(slot: bytes) -> tuple[int, IdentityState, IdentityBody] | None:
         return None
 
 
-def _check_identities(place: Place, findings: Findings) -> IdentityBody | None:
+def _check_identities(place: NodeDirectory, findings: Findings) -> IdentityBody | None:
     """The identity files of a bookie's parts against each other; the one to believe."""
     bodies = {
         purpose: body
@@ -334,7 +345,7 @@ def _check_identities(place: Place, findings: Findings) -> IdentityBody | None:
     return known
 
 
-def _check_times(place: Place, bodies: dict[str, IdentityBody], findings: Findings) -> None:
+def _check_times(place: NodeDirectory, bodies: dict[str, IdentityBody], findings: Findings) -> None:
     """Whether all parts are of one time, and the journals' notes are where they were kept (P7.9)."""
     served = max(body.served for body in bodies.values())
     for purpose, body in bodies.items():
@@ -359,10 +370,10 @@ def _check_times(place: Place, bodies: dict[str, IdentityBody], findings: Findin
 # --- The check ----------------------------------------------------------------------------------------------
 
 
-def check_place(place: Place, *, progress: Progress | None = None) -> PlaceReport:
+def check_place(place: NodeDirectory, *, progress: Progress | None = None) -> DirectoryReport:
     """Check one bookie or member whole. Whoever calls holds it, or knows that it is in use."""
     findings = Findings()
-    report = PlaceReport(place, findings)
+    report = DirectoryReport(place, findings)
     options = {} if progress is None else {"progress": progress}
     if place.kind == "metadata":
         facts = check_metadata(DiskDirectory(place.parts["journal"]), findings, **options)

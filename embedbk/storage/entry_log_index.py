@@ -14,7 +14,7 @@ from embedbk.codec.entry import ENTRY_OVERHEAD_BYTES
 from embedbk.config import ENTRY_BYTES_MAX
 from embedbk.storage.entry_log_layout import Descriptor
 
-__all__ = ["ENTRY_SIZE_MAX", "RUN", "RUN_ENTRIES_MAX", "Located", "Run", "join_indexes", "read_index"]
+__all__ = ["ENTRY_SIZE_MAX", "RUN", "RUN_ENTRIES_MAX", "Located", "IndexRun", "join_indexes", "read_index"]
 
 RUN_ENTRIES_MAX = 1024
 MODULUS_MAX = 64
@@ -29,7 +29,7 @@ Located = tuple[int, int, int, int]  # ledger_id, entry_id, offset, size
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class IndexRun:
     """Entries of one ledger that stand one behind the other."""
 
     ledger_id: int
@@ -107,7 +107,7 @@ def _numbers(coded: bytes) -> Iterator[int]:
         raise ValueError("a number that is cut short")
 
 
-def _run_at(descriptor: Descriptor, index: bytes, at: int) -> tuple[Run, int] | None:
+def _run_at(descriptor: Descriptor, index: bytes, at: int) -> tuple[IndexRun, int] | None:
     """The run that begins at `at`, and where it ends; None when none stands there. Its own sum is not asked."""
     if len(index) - at < RUN.size:
         return None
@@ -119,13 +119,13 @@ def _run_at(descriptor: Descriptor, index: bytes, at: int) -> tuple[Run, int] | 
     if end > len(index):
         return None
     coded = index[coded_at : coded_at + coded_size]
-    run = Run(ledger_id, first, last, residues, offset, size, count, modulus, equal, coded)
+    run = IndexRun(ledger_id, first, last, residues, offset, size, count, modulus, equal, coded)
     return (run, end) if run.entries() is not None else None
 
 
-def read_index(descriptor: Descriptor, index: bytes) -> list[Run] | None:
+def read_index(descriptor: Descriptor, index: bytes) -> list[IndexRun] | None:
     """The runs of an index section, which tile the entries; None unless every one of them is sound."""
-    runs: list[Run] = []
+    runs: list[IndexRun] = []
     at, offset, entries = 0, descriptor.entries_offset, 0
     for _ in range(descriptor.run_count):
         found = _run_at(descriptor, index, at)
@@ -143,9 +143,9 @@ def read_index(descriptor: Descriptor, index: bytes) -> list[Run] | None:
     return runs if is_whole else None
 
 
-def join_indexes(descriptor: Descriptor, copies: Sequence[bytes]) -> list[Run]:
+def join_indexes(descriptor: Descriptor, copies: Sequence[bytes]) -> list[IndexRun]:
     """The runs that are whole in one of the copies, in their order; what could not be read of a copy is zeros."""
-    runs: list[Run] = []
+    runs: list[IndexRun] = []
     at, offset, has_hole = 0, descriptor.entries_offset, False
     while at < descriptor.index_size:
         for copy in copies:
@@ -165,7 +165,7 @@ def join_indexes(descriptor: Descriptor, copies: Sequence[bytes]) -> list[Run]:
     return runs
 
 
-def _whole_run_at(descriptor: Descriptor, index: bytes, at: int) -> tuple[Run, int] | None:
+def _whole_run_at(descriptor: Descriptor, index: bytes, at: int) -> tuple[IndexRun, int] | None:
     """As `_run_at`, with a right sum behind it."""
     if len(index) - at < RUN.size + CRC_BYTES:
         return None

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from embedbk.codec.kernels import scan
 from embedbk.core.ledger_table import LEDGER_STATE
 from embedbk.errors import PeerError
-from embedbk.storage.entry_log_index import Located, Run, join_indexes, read_index
+from embedbk.storage.entry_log_index import IndexRun, Located, join_indexes, read_index
 from embedbk.storage.entry_log_layout import (
     BLOCK_BYTES,
     DESCRIPTOR,
@@ -88,7 +88,7 @@ class EntryLog:
     roll: list[
         tuple[int, int]
     ]  # Ranges of the ids of logs that were there and stay; empty: it does not tell.
-    runs: list[Run] = field(default_factory=list)
+    runs: list[IndexRun] = field(default_factory=list)
     is_index_whole: bool = True  # Else runs are what is left of it, and between them entries were scanned.
     scanned: list[Located] = field(default_factory=list)
     dark: list[Hole] = field(default_factory=list)  # What else may have stood in these is not known.
@@ -147,7 +147,7 @@ def _take_index(file: RawFile, log: EntryLog, findings: Findings) -> None:
     places = [descriptor.first_index_offset, descriptor.index_offset]
     if not descriptor.has_two_indexes:
         del places[0]
-    found: list[list[Run] | None] = []
+    found: list[list[IndexRun] | None] = []
     for place in places:
         index = _read_section(file, descriptor, place, descriptor.index_size, descriptor.index_crc)
         found.append(read_index(descriptor, index) if index is not None else None)

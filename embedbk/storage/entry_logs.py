@@ -23,10 +23,10 @@ from embedbk.storage.entry_log_scan import read_part
 from embedbk.storage.findings import Findings
 from embedbk.storage.raw_files import RawDirectory
 
-__all__ = ["EntryLogs", "Verdict", "check_chain", "marks_of"]
+__all__ = ["EntryLogs", "LogVerdict", "check_chain", "marks_of"]
 
 
-class Verdict(enum.Enum):
+class LogVerdict(enum.Enum):
     ABSENT = "absent"
     UNREADABLE = "unreadable"
 
@@ -150,20 +150,20 @@ class EntryLogs:
         for ledger_id, entry_id, offset, size in log.located():
             self._newest[ledger_id, entry_id] = (log, offset, size)
 
-    def verdict(self, ledger_id: int, entry_id: int) -> bytes | Verdict:
+    def verdict(self, ledger_id: int, entry_id: int) -> bytes | LogVerdict:
         """The entry's bytes as the newest log has them, or what a bookie must answer instead (P7.1)."""
         found = self._newest.get((ledger_id, entry_id))
         if found is None:
             holes = (hole for log in self.logs for hole in log.dark)
             is_dark = any(hole.may_hold(ledger_id, entry_id) for hole in holes)
-            return Verdict.UNREADABLE if is_dark else Verdict.ABSENT
+            return LogVerdict.UNREADABLE if is_dark else LogVerdict.ABSENT
         log, offset, size = found
         try:
             with self._homes[log.name].open(log.name) as file:
                 raw = read_part(file, offset, size)
         except OSError:
-            return Verdict.UNREADABLE
-        return raw if raw is not None and is_entry(raw, ledger_id, entry_id) else Verdict.UNREADABLE
+            return LogVerdict.UNREADABLE
+        return raw if raw is not None and is_entry(raw, ledger_id, entry_id) else LogVerdict.UNREADABLE
 
     def keys(self) -> Iterator[tuple[int, int]]:
         """Every (ledger, entry) that some log names."""

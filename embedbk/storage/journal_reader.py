@@ -26,7 +26,7 @@ __all__ = [
     "Group",
     "JournalFile",
     "JournalPicture",
-    "Record",
+    "JournalRecord",
     "file_name",
     "find_group",
     "look_at_journal",
@@ -81,7 +81,7 @@ class FileHeader:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class JournalRecord:
     token: int
     kind: int
     ledger_id: int
@@ -99,7 +99,7 @@ class Group:
     first_token: int
     crc: int
     previous_crc: int
-    records: list[Record]
+    records: list[JournalRecord]
 
     @property
     def last_token(self) -> int:
@@ -195,9 +195,9 @@ def read_group(file: RawFile, header: FileHeader, position: int) -> Group | None
     )
 
 
-def _records(block: memoryview, head: _GroupHeader, seed: int, position: int) -> list[Record] | None:
+def _records(block: memoryview, head: _GroupHeader, seed: int, position: int) -> list[JournalRecord] | None:
     """The records of a group whose header is valid; None unless each of them is, and all belong to this header."""
-    records: list[Record] = []
+    records: list[JournalRecord] = []
     at, crcs = GROUP_HEADER.size, bytearray()
     for index in range(head.record_count):
         if head.group_bytes - at < RECORD_HEADER.size:
@@ -210,7 +210,7 @@ def _records(block: memoryview, head: _GroupHeader, seed: int, position: int) ->
         place = (position + at).to_bytes(8, "little")
         if crc != crc32c(body, crc32c(block[at + 4 : at + RECORD_HEADER.size], crc32c(place, seed))):
             return None
-        records.append(Record(head.first_token + index, kind, ledger_id, position + at, body))
+        records.append(JournalRecord(head.first_token + index, kind, ledger_id, position + at, body))
         crcs += block[at : at + 4]
         at += extent
     return records if at == head.group_bytes and crc32c(crcs) == head.records_crc else None
@@ -419,7 +419,7 @@ def walk_records(
     after: int,
     findings: Findings,
     on_group: Callable[[JournalFile, Group], None] | None = None,
-) -> Iterator[Record]:
+) -> Iterator[JournalRecord]:
     """The records above `after` as a replay reads them, in order.
 
     What stands in its way is told as damage, and the walk ends there: what is behind a hole is never served (I42).

@@ -25,7 +25,7 @@ from embedbk.metadata.log_records import encode_configuration
 from embedbk.metadata.quorum import Configuration, MemberId, Policy
 from embedbk.metadata.raft_vocabulary import Persist
 from embedbk.metadata.recovering import why_uncertain
-from embedbk.storage.directory_discovery import Place, hold_place
+from embedbk.storage.directory_discovery import NodeDirectory, hold_place
 from embedbk.storage.findings import Findings
 from embedbk.storage.journal_reader import look_at_journal, walk_records
 from embedbk.storage.layout import LOSS_FILE
@@ -108,7 +108,7 @@ def read_survivor(directory: Path) -> KeptMetadata:
     """
     raw, findings = DiskDirectory(directory), Findings()
     with ExitStack() as held:
-        hold_place(Place("metadata", directory, {}), held)
+        hold_place(NodeDirectory("metadata", directory, {}), held)
         try:
             picture = look_at_journal(raw, findings)
             records = [

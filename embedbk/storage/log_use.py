@@ -17,9 +17,9 @@ from embedbk.errors import StorageError
 from embedbk.metadata.raft_vocabulary import Doubt
 from embedbk.storage.layout import LOSS_FILE
 from embedbk.storage.member_notes import MemberNotes, Used, what_is_missing
-from embedbk.storage.metadata_log import LogFound, MemberIdentity, Salvaged, Start
+from embedbk.storage.metadata_log import LogFound, LogStart, MemberIdentity, Salvaged
 
-__all__ = ["JOIN_AGAIN", "NOTE_SYNCED_BYTES", "LogUse", "Verdict", "check_used", "is_of", "missing_in"]
+__all__ = ["JOIN_AGAIN", "NOTE_SYNCED_BYTES", "LogUse", "UseVerdict", "check_used", "is_of", "missing_in"]
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ NOTE_SYNCED_BYTES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class UseVerdict:
     """What a start is told. used: the note; None where there is none yet, or none that counts by its owner's word."""
 
     used: Used | None
@@ -43,7 +43,7 @@ class Verdict:
 
 def check_used(
     notes: MemberNotes | None, found: LogFound, last_token: int, *, may_have_lost: bool
-) -> Verdict:
+) -> UseVerdict:
     """Whether the log may be gone on with.
 
     One of several members that has less than it was used for goes on in doubt: it votes for nobody until it has what it
@@ -62,13 +62,13 @@ def check_used(
         )
     begins_generation = may_have_lost and found.last_index > 0
     if notes is None:
-        return Verdict(None, begins_generation)
+        return UseVerdict(None, begins_generation)
     try:
         used = notes.read()
     except StorageError:
         if not begins_generation:
             raise
-        return Verdict(None, True)
+        return UseVerdict(None, True)
     if used is not None and found.identity is not None and not is_of(used, found.identity):
         own = found.identity
         raise StorageError(
@@ -79,9 +79,9 @@ def check_used(
         )
     missing = missing_in(used, found, last_token)
     if is_several and found.salvaged is not None:
-        return Verdict(used, doubt=_doubt_behind_damage(used, found, found.salvaged, missing))
+        return UseVerdict(used, doubt=_doubt_behind_damage(used, found, found.salvaged, missing))
     if is_several:
-        return Verdict(used, doubt=_doubt_of(used, found, missing))
+        return UseVerdict(used, doubt=_doubt_of(used, found, missing))
     if missing and found.last_index == 0:
         raise StorageError(
             f"metadata log: {missing}; nothing of it is left",
@@ -96,7 +96,7 @@ def check_used(
         )
     if missing:
         logger.warning("metadata log: %s; its owner says to go on", missing)
-    return Verdict(None if begins_generation else used, begins_generation)
+    return UseVerdict(None if begins_generation else used, begins_generation)
 
 
 def _doubt_of(used: Used | None, found: LogFound, missing: str) -> Doubt | None:
@@ -157,8 +157,8 @@ class LogUse:
         notes: MemberNotes,
         word: Path | None,
         identity: MemberIdentity,
-        start: Start,
-        verdict: Verdict,
+        start: LogStart,
+        verdict: UseVerdict,
     ) -> None:
         self._notes = notes
         self._word = word if verdict.begins_generation else None

@@ -32,7 +32,7 @@ FLUSH_BYTES = 256 << 10  # Small: a simulated run passes many flushes.
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class StoredRecord:
     token: int
     kind: int
     ledger_id: int
@@ -40,7 +40,7 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class EntryLog:
+class MemoryEntryLog:
     """What one flush made durable: entries, ledger states, and the journal token below which all is in entry logs."""
 
     entries: tuple[tuple[int, int, bytes], ...]  # (ledger_id, entry_id, entry), ascending.
@@ -53,8 +53,8 @@ class Survivors:
     """What is on the device of one incarnation; a new `MemoryBookieStorage` starts from it."""
 
     incarnation: bytes
-    entry_logs: tuple[EntryLog, ...] = ()
-    records: tuple[Record, ...] = ()  # Of the journal, above the last mark.
+    entry_logs: tuple[MemoryEntryLog, ...] = ()
+    records: tuple[StoredRecord, ...] = ()  # Of the journal, above the last mark.
     may_have_lost: bool = False  # Something that was durable is not among these (P7.4).
     bad_tokens: tuple[int, ...] = ()  # Journal records whose bytes are not what was written.
     met: Met | None = None  # The newest metadata that was met; a killed process has written it.
@@ -148,11 +148,11 @@ class MemoryBookieStorage:
         self.is_read_only = False  # Switch: the device has no room, so the host refuses normal adds (P7.8).
         self.entry_logs = list(survivors.entry_logs)
         self.records = list(survivors.records)  # Durable, above the mark.
-        self.pending: list[Record] = []  # Queued, lost in a crash.
+        self.pending: list[StoredRecord] = []  # Queued, lost in a crash.
         self.mark = self.entry_logs[-1].mark if self.entry_logs else 0
         self._failure: str | None = None
         self._sync_fault: str | None = None
-        self._frozen: EntryLog | None = None
+        self._frozen: MemoryEntryLog | None = None
         self._unflushed: dict[tuple[int, int], bytes] = {}
         self._unflushed_bytes = 0
         self._scrub_after = (-1, -1)  # (ledger, entry) that was read last.
@@ -207,7 +207,7 @@ class MemoryBookieStorage:
             raise StorageError(f"the journal has failed: {self._failure}")
         token = self._next_token
         self._next_token += 1
-        self.pending.append(Record(token, kind, ledger_id, bytes(body)))
+        self.pending.append(StoredRecord(token, kind, ledger_id, bytes(body)))
         return token
 
     def put_frame(self, frame: Frame) -> int:
@@ -264,7 +264,7 @@ class MemoryBookieStorage:
             return False
         self.table.retire(self._durable)
         entries = tuple((*key, raw) for key, raw in sorted(self._unflushed.items()))
-        self._frozen = EntryLog(entries, self.table.take_dirty(), self._durable)
+        self._frozen = MemoryEntryLog(entries, self.table.take_dirty(), self._durable)
         self._unflushed, self._unflushed_bytes = {}, 0
         return True
 

@@ -47,7 +47,7 @@ __all__ = [
     "LogFound",
     "MemberIdentity",
     "Salvaged",
-    "Start",
+    "LogStart",
     "decode_identity",
     "encode_identity",
     "parts_of",
@@ -131,21 +131,21 @@ class Salvaged:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class LogStart:
     """One process of the member on its log."""
 
     count: int
     nonce: bytes
 
 
-def encode_identity(identity: MemberIdentity, start: Start) -> bytes:
+def encode_identity(identity: MemberIdentity, start: LogStart) -> bytes:
     name = identity.name.encode()
     flags = FOUNDER if identity.is_founder else 0
     fields = (identity.cluster_token, identity.incarnation, flags, start.count, start.nonce, len(name))
     return IDENTITY.pack(IDENTITY_VERSION, *fields) + name
 
 
-def decode_identity(token: int, body: bytes | memoryview) -> tuple[MemberIdentity, Start | None]:
+def decode_identity(token: int, body: bytes | memoryview) -> tuple[MemberIdentity, LogStart | None]:
     """Raises StorageError: it is none of a version that this code knows."""
     version = body[0] if len(body) else None
     if version == OLDER_IDENTITY_VERSION and len(body) == OLDER_IDENTITY.size:
@@ -165,7 +165,7 @@ def decode_identity(token: int, body: bytes | memoryview) -> tuple[MemberIdentit
         )
     except (UsageError, UnicodeDecodeError) as broken:
         raise StorageError(f"metadata log: record {token} has no name of a member: {broken}") from broken
-    return identity, Start(count, nonce)
+    return identity, LogStart(count, nonce)
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,8 +45,8 @@ from embedbk.storage.metadata_log import (
     KIND_STEP,
     Beginning,
     LogFound,
+    LogStart,
     MemberIdentity,
-    Start,
     encode_identity,
     parts_of,
     read_log,
@@ -248,7 +248,7 @@ class MetadataStore:
         self.gives_up = gives_up if verdict.begins_generation else ()
         self.level = found.level  # Of the cluster, behind the whole log.
         self.identity = found.identity or _identity_of_new(verdict.used, new_identity)
-        self.start = Start(found.start_count + 1, start_nonce or os.urandom(START_ID_BYTES))
+        self.start = LogStart(found.start_count + 1, start_nonce or os.urandom(START_ID_BYTES))
         self._doubt = verdict.doubt
         self._found: LogFound | None = found
         self._beginning: Beginning | None = None

@@ -31,7 +31,7 @@ from embedbk.testing.observer import Observer
 from embedbk.testing.sim_runtime import SimRuntime
 from embedbk.testing.trace import Trace
 from embedbk.testing.world import SECOND, World
-from embedbk.transports.sim import CALM, DROP, Faults, Verdict
+from embedbk.transports.sim import CALM, DROP, Faults, Treatment
 
 __all__ = ["Cluster"]
 
@@ -218,7 +218,7 @@ class Cluster:
         receiver: str = "",
         ledger_id: int | None = None,
         nth: int = 0,
-        verdict: Verdict = DROP,
+        verdict: Treatment = DROP,
     ) -> Callable[[], None]:
         """Lose the messages of a kind (AddRequest, AddAnswer, FenceAnswer ...) from, to, of a ledger; the nth only, or
         all. Returns a function that ends it."""

@@ -20,13 +20,13 @@ from embedbk.testing.member_names import METADATA
 from embedbk.testing.plan import MS, SECOND, Step
 from embedbk.testing.raising import upgrade_all
 from embedbk.testing.world import World
-from embedbk.transports.sim import CALM, DROP, Rule, Verdict
+from embedbk.transports.sim import CALM, DROP, Rule, Treatment
 
 __all__ = ["begin", "heal", "restart", "rule_for"]
 
 
 def rule_for(
-    verdict: Verdict,
+    verdict: Treatment,
     *,
     kind: str = "",
     sender: str = "",
@@ -42,7 +42,7 @@ def rule_for(
         names = (type(message.control).__name__, _SINGLE.get(type(message.control)))
         return (not kind or kind in names) and (ledger_id is None or ledger_id in _ledgers(message))
 
-    def judge(come_from: str, go_to: str, body: bytes) -> Verdict | None:
+    def judge(come_from: str, go_to: str, body: bytes) -> Treatment | None:
         nonlocal seen
         if (sender and sender != come_from) or (receiver and receiver != go_to):
             return None
@@ -323,12 +323,12 @@ def _misroute(world: World, step: Step, chance: random.Random) -> bool:
     """N12: an answer of another request comes in the place of the right one."""
     before: list[bytes] = []
 
-    def swap(sender: str, receiver: str, body: bytes) -> Verdict | None:
+    def swap(sender: str, receiver: str, body: bytes) -> Treatment | None:
         if sender != step.target or chance.random() > 0.1:
             return None
         other = before.pop() if before else None
         before.append(body)
-        return Verdict(body=other) if other is not None else None
+        return Treatment(body=other) if other is not None else None
 
     return _with_rule(world, step, swap)
 

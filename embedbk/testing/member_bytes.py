@@ -25,7 +25,7 @@ from embedbk.storage.memory_journal import MemoryRecord
 from embedbk.storage.metadata_store import open_metadata_store
 from embedbk.testing.violation import Violation
 
-__all__ = ["Opened", "open_behind_a_flip", "open_behind_a_tear"]
+__all__ = ["OpenedMember", "open_behind_a_flip", "open_behind_a_tear"]
 
 PLACE = "/log"
 BLOCK_BYTES = 4096
@@ -37,7 +37,7 @@ NOTE_GONE = 0.3  # Of the logs in which a bit flips.
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenedMember:
     """What a start made of the bytes. refusal: why it did not start; then the rest is as it was."""
 
     records: tuple[MemoryRecord, ...]
@@ -101,14 +101,14 @@ class _Bytes:
         self.disk.put(path, bytes(content))
         return f"{path} at {at}"
 
-    def start(self, notes: MemoryNotes, limits: Limits, start_nonce: bytes) -> Opened:
+    def start(self, notes: MemoryNotes, limits: Limits, start_nonce: bytes) -> OpenedMember:
         """As a process does that starts on it, and stops."""
         try:
             store = open_metadata_store(
                 PLACE, io=self.disk, threaded=False, limits=limits, notes=notes, start_nonce=start_nonce
             )
         except StorageError as refusal:
-            return Opened(self.records, self.snapshots, refusal=refusal)
+            return OpenedMember(self.records, self.snapshots, refusal=refusal)
         is_in_doubt = store.beginning.doubt is not None
         store.close()
         journal = Journal(PLACE, io=self.disk, threaded=False)
@@ -120,7 +120,7 @@ class _Bytes:
             for path, content in self.disk.files().items()
             if path.startswith(f"{PLACE}/snapshots/")
         }
-        return Opened(records, found, is_in_doubt)
+        return OpenedMember(records, found, is_in_doubt)
 
 
 def open_behind_a_flip(
@@ -129,7 +129,7 @@ def open_behind_a_flip(
     notes: MemoryNotes,
     limits: Limits,
     chance: random.Random,
-) -> Opened | None:
+) -> OpenedMember | None:
     """A bit of the log is another one, and the note of how far it was used may be gone with it. None: the log is too
     short to have a middle.
 
@@ -161,7 +161,7 @@ def open_behind_a_tear(
     notes: MemoryNotes,
     limits: Limits,
     chance: random.Random,
-) -> Opened:
+) -> OpenedMember:
     """The power went while `pending` were written, which nobody was told of.
 
     Raises Violation: the log is refused, or lacks what was durable, or has what was never written; or it is doubted for
@@ -182,7 +182,7 @@ def open_behind_a_tear(
     return opened
 
 
-def _are_all_there(records: Sequence[MemoryRecord], opened: Opened) -> bool:
+def _are_all_there(records: Sequence[MemoryRecord], opened: OpenedMember) -> bool:
     return opened.records[: len(records)] == tuple(records)
 
 

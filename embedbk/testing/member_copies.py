@@ -16,7 +16,7 @@ from embedbk.metadata.member import Member
 from embedbk.metadata.raft_vocabulary import AppendReply, HeartbeatReply, PreVoteReply, Send, VoteReply
 from embedbk.testing.twins import bookie_of, twin_of
 from embedbk.testing.violation import Violation
-from embedbk.transports.sim import DROP, Verdict
+from embedbk.transports.sim import DROP, Treatment
 
 if TYPE_CHECKING:
     from embedbk.testing.world import World
@@ -117,7 +117,7 @@ class MemberCopies:
 
     # What may pass.
 
-    def _rule(self, sender: str, receiver: str, body: bytes) -> Verdict | None:
+    def _rule(self, sender: str, receiver: str, body: bytes) -> Treatment | None:
         """Nothing of a copy to who does not hear the first process, or has not looked at what lies before it."""
         copy = self._copies.get(bookie_of(sender)) if bookie_of(sender) != sender else None
         node = self._world.nodes.get(receiver)

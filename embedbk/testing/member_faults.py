@@ -16,7 +16,7 @@ from embedbk.testing.operator import Operator
 from embedbk.testing.plan import Step
 from embedbk.testing.raising import Raiser
 from embedbk.testing.world import MS, SECOND, World
-from embedbk.transports.sim import Rule, Verdict
+from embedbk.transports.sim import Rule, Treatment
 
 __all__ = ["BEGIN"]
 
@@ -204,10 +204,10 @@ def _member_duplication(world: World, step: Step, chance: random.Random) -> bool
     """N2: what members say to each other comes twice, the second time late now and then."""
     names = world.members.names
 
-    def double(sender: str, receiver: str, body: bytes) -> Verdict | None:
+    def double(sender: str, receiver: str, body: bytes) -> Treatment | None:
         if sender not in names or receiver not in names or chance.random() > 0.3:
             return None
-        return Verdict(copies=2, delay_ns=chance.choice([0, 0, 5, 100]) * MS)
+        return Treatment(copies=2, delay_ns=chance.choice([0, 0, 5, 100]) * MS)
 
     return _with_rule(world, step, double)
 

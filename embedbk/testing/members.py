@@ -40,7 +40,7 @@ from embedbk.storage.snapshot_files import SnapshotFiles
 from embedbk.storage.snapshot_format import SNAPSHOT_DIRECTORY, parse_snapshot_name
 from embedbk.storage.snapshots import Named, Origin
 from embedbk.testing.disks import MetadataCopy
-from embedbk.testing.member_bytes import Opened, open_behind_a_flip, open_behind_a_tear
+from embedbk.testing.member_bytes import OpenedMember, open_behind_a_flip, open_behind_a_tear
 from embedbk.testing.member_copies import MemberCopies
 from embedbk.testing.member_names import METADATA, member_names
 from embedbk.testing.quorum_watch import QuorumWatch
@@ -408,7 +408,7 @@ class Members:
             self._world.note(f"{name} refuses to start: {opened.refusal}")
         return opened.refusal
 
-    def _take_over(self, directory: _Directory, opened: Opened) -> None:
+    def _take_over(self, directory: _Directory, opened: OpenedMember) -> None:
         directory.journal = MemoryJournal(opened.records)
         directory.disk, directory.snapshots = MemoryDisk(opened.snapshots), []
         directory.starts += 1

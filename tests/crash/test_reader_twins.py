@@ -21,7 +21,7 @@ from embedbk.errors import PeerError, StorageError
 from embedbk.storage.entry_log_index import RUN
 from embedbk.storage.entry_log_layout import DESCRIPTOR
 from embedbk.storage.entry_log_reader import ROLL_ITEM, Whose
-from embedbk.storage.entry_logs import EntryLogs, Verdict
+from embedbk.storage.entry_logs import EntryLogs, LogVerdict
 from embedbk.storage.entry_store import NativeEntryStore
 from embedbk.storage.findings import Findings
 from embedbk.storage.journal import Journal
@@ -290,25 +290,25 @@ def sum_runs(changed: bytearray, begin: int, end: int) -> None:
         at = coded + 4
 
 
-def native_verdicts(files: dict[str, bytes]) -> dict[tuple[int, int], bytes | Verdict] | None:
+def native_verdicts(files: dict[str, bytes]) -> dict[tuple[int, int], bytes | LogVerdict] | None:
     try:
         store = NativeEntryStore(
             ["/b1/entries"], TOKEN, INCARNATION, io=MemoryDisk(files), half_bytes_max=1 << 20
         )
     except StorageError:
         return None
-    found: dict[tuple[int, int], bytes | Verdict] = {}
+    found: dict[tuple[int, int], bytes | LogVerdict] = {}
     for ledger_id, entry_id in IDS:
         read = store.read(ledger_id, entry_id, entry_id, 1 << 20)
         if read.frame is not None:
             found[ledger_id, entry_id] = bytes(read.frame.body)
         else:
-            found[ledger_id, entry_id] = Verdict.ABSENT if read.absent else Verdict.UNREADABLE
+            found[ledger_id, entry_id] = LogVerdict.ABSENT if read.absent else LogVerdict.UNREADABLE
     store.close()
     return found
 
 
-def plain_verdicts(files: dict[str, bytes]) -> dict[tuple[int, int], bytes | Verdict] | None:
+def plain_verdicts(files: dict[str, bytes]) -> dict[tuple[int, int], bytes | LogVerdict] | None:
     logs = EntryLogs([PictureDirectory("/b1/entries", files)], Whose(TOKEN, INCARNATION), Findings())
     return None if logs.is_refused else {key: logs.verdict(*key) for key in IDS}
 
@@ -357,5 +357,7 @@ def test_entry_logs_are_read_alike(seed: int, inputs: int) -> None:
         native = native_verdicts(files)
         assert native == plain_verdicts(files), (path, seed)
         values = native.values() if native is not None else ()
-        kinds["refused" if native is None else "unreadable" if Verdict.UNREADABLE in values else "whole"] += 1
+        kinds[
+            "refused" if native is None else "unreadable" if LogVerdict.UNREADABLE in values else "whole"
+        ] += 1
     assert all(kinds.values()), kinds

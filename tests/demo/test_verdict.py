@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from embedbk.demo.scenario import Plan
+from embedbk.demo.scenario import ScenarioPlan
 from embedbk.demo.verdict import diagnose
 
 LINES = [b"a\n", b"\n", b"b\n", b"\n", b"c\n", b"\n"]
@@ -42,7 +42,7 @@ def test_any_two_different_lines_that_change_places_are_out_of_order() -> None:
 
 def test_the_plan_leaves_something_to_do_for_everybody() -> None:
     for count in [*range(1, 500), 300_000]:
-        plan = Plan.of(count)
+        plan = ScenarioPlan.of(count)
         marks = [
             (plan.bookie_dies, plan.bookie_dies_limit),
             (plan.first_dies, plan.first_dies_limit),

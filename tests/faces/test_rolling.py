@@ -17,7 +17,7 @@ from embedbk.client.waiting import run_blocking
 from embedbk.codec.ledger_metadata import Begun, LogSegment
 from embedbk.metadata.levels import LEVEL_OF_LOGS
 from embedbk.testing import Cluster
-from embedbk.transports.sim import Verdict
+from embedbk.transports.sim import Treatment
 
 NAME = "one"
 NEVER = embedbk.Roll(bytes=None)
@@ -287,7 +287,7 @@ def test_nothing_is_sent_to_the_next_ledger_before_all_adds_are_done(cluster: Cl
     client = cluster.client("w")
     writer = client.log(NAME).writer(roll=NEVER)
     first = writer.append(b"one").ledger_id
-    end = cluster.drop_messages("AddRequest", ledger_id=first, verdict=Verdict(delay_ns=1_500_000_000))
+    end = cluster.drop_messages("AddRequest", ledger_id=first, verdict=Treatment(delay_ns=1_500_000_000))
     late = writer.append_nowait(b"two")
     client._runtime.behind(writer._line.roll())
     cluster.run_for(1.0)

@@ -22,7 +22,7 @@ from embedbk.storage.snapshot_files import SnapshotFiles
 from embedbk.storage.snapshot_format import FETCHED_SUFFIX, SnapshotHeader
 from embedbk.storage.snapshot_writer import SnapshotWriter
 from embedbk.storage.snapshots import Named, Snapshots
-from embedbk.transports.sim import CALM, DROP, Faults, SimNetwork, Verdict
+from embedbk.transports.sim import CALM, DROP, Faults, SimNetwork, Treatment
 from tests.host.members import MS, configuration_of, member_of
 from tests.storage.test_snapshots import Member
 
@@ -500,7 +500,7 @@ def test_a_slow_source_is_waited_for_and_one_that_hangs_is_not(world: Pulling) -
     world.fetch()
     world.until_offset(2 * PIECE_BYTES_MAX)
 
-    def hang(sender: str, receiver: str, body: bytes) -> Verdict | None:
+    def hang(sender: str, receiver: str, body: bytes) -> Treatment | None:
         return DROP if body[5] == 82 else None
 
     world.network.add_rule(hang)
@@ -575,12 +575,12 @@ def test_a_puller_bears_any_answer(world: Pulling, wrong: dict[str, object]) -> 
     """T10: an answer that is none costs an attempt at most, and the file is right in the end."""
     left = [3]
 
-    def lie(sender: str, receiver: str, body: bytes) -> Verdict | None:
+    def lie(sender: str, receiver: str, body: bytes) -> Treatment | None:
         if body[5] != 82 or not left[0]:
             return None
         left[0] -= 1
         piece = decode_message(body).control
-        return Verdict(body=b"".join(encode_message(0, replace(piece, **wrong))))
+        return Treatment(body=b"".join(encode_message(0, replace(piece, **wrong))))
 
     world.network.add_rule(lie)
     world.fetch()
@@ -593,11 +593,11 @@ def test_a_puller_bears_any_answer(world: Pulling, wrong: dict[str, object]) -> 
 def test_what_its_source_says_of_it_is_what_it_must_be(world: Pulling, wrong: dict[str, object]) -> None:
     """I80: digest and size are those that the source's log names; a file that is whole and another one is not it."""
 
-    def lie(sender: str, receiver: str, body: bytes) -> Verdict | None:
+    def lie(sender: str, receiver: str, body: bytes) -> Treatment | None:
         if body[5] != 82:
             return None
         piece = decode_message(body).control
-        return Verdict(body=b"".join(encode_message(0, replace(piece, **wrong))))
+        return Treatment(body=b"".join(encode_message(0, replace(piece, **wrong))))
 
     world.network.add_rule(lie)
     world.fetch()

@@ -17,7 +17,7 @@ from embedbk.testing.observer import Observer
 from embedbk.testing.plan import SECOND, make_plan
 from embedbk.testing.run import replay_line, run_plan
 from embedbk.testing.world import World
-from embedbk.transports.sim import Verdict
+from embedbk.transports.sim import Treatment
 
 SEEDS = (0, 4, 6, 10, 12, 20, 27)  # In which courses begin, and are given back with frames on their way.
 
@@ -62,12 +62,12 @@ def test_a_link_that_goes_gives_the_core_what_is_on_its_way() -> None:
     asked: list[tuple[str, int]] = []
     slow, _, gone = (member.bookie_id for member in writing.core.in_flight.members)
 
-    def note(sender: str, receiver: str, body: bytes) -> Verdict | None:
+    def note(sender: str, receiver: str, body: bytes) -> Treatment | None:
         message = decode_message(memoryview(body))
         if sender == "w1" and isinstance(message.control, AddRequest):
             asked.append((receiver, message.frames[0][0].first_entry))
         # Or the two that stay acknowledge it before the loss is seen, and then it is owed to nobody.
-        return Verdict(delay_ns=SECOND // 10) if (sender, receiver) == (slow, "w1") else None
+        return Treatment(delay_ns=SECOND // 10) if (sender, receiver) == (slow, "w1") else None
 
     world.network.add_rule(note)
     last = world.append("w1", writing, b"on its way")

@@ -21,7 +21,7 @@ from embedbk.testing.disks import NativeDisk, TwinDisk
 from embedbk.testing.faults import _BEGIN
 from embedbk.testing.plan import FAULT_KINDS, LATER_KINDS
 from embedbk.testing.run import replay_line
-from embedbk.transports.sim import Verdict
+from embedbk.transports.sim import Treatment
 from tests.storage.journal_pages import read_file
 from tests.storage.stored_entries import make_frame
 from tests.storage.test_journals import FIRST, SECOND, flush
@@ -221,7 +221,7 @@ def test_a_rule_hits_exactly_one_message() -> None:
 def test_a_body_that_is_damaged_on_the_wire_is_refused() -> None:
     """N9: the frame's digest is wrong, so nothing of it is stored, and the entry is acknowledged by the others."""
     with Cluster(seed=4, bookies=4) as cluster:
-        cluster.drop_messages("AddRequest", receiver="b1", nth=1, verdict=Verdict(body=b"EBKM" + bytes(60)))
+        cluster.drop_messages("AddRequest", receiver="b1", nth=1, verdict=Treatment(body=b"EBKM" + bytes(60)))
         with cluster.log("orders").writer() as orders:
             orders.append(b"one")
         assert [bytes(entry.data) for entry in cluster.log("orders").read()] == [b"one"]

@@ -16,7 +16,7 @@ from embedbk.host.peers import Peers
 from embedbk.metadata.quorum import Policy
 from embedbk.storage import log_use
 from embedbk.testing import member_bytes
-from embedbk.testing.member_bytes import Opened
+from embedbk.testing.member_bytes import OpenedMember
 from embedbk.testing.member_copies import COPY_COUNTED, COPY_REFUSED
 from embedbk.testing.members_liveness import agree_at_last, has_leader
 from embedbk.testing.twins import twin_of
@@ -140,7 +140,7 @@ def test_a_doubt_from_before_stays_behind_a_torn_group() -> None:
 def test_a_doubt_that_ends_by_a_torn_group_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """I42: a start that trusts a log again which has less than it acknowledged."""
     quorum, name = doubting(0)
-    monkeypatch.setattr(member_bytes._Bytes, "start", lambda log, *args: Opened(log.records, {}))
+    monkeypatch.setattr(member_bytes._Bytes, "start", lambda log, *args: OpenedMember(log.records, {}))
     with pytest.raises(Violation, match="trusts it again"):
         quorum.members.tear(name, random.Random(0))
     quorum.world.close()
@@ -176,9 +176,9 @@ def test_records_that_are_gone_and_not_doubted_are_found(monkeypatch: pytest.Mon
 def test_a_torn_group_that_costs_more_than_itself_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """I80, I42: a start that cuts away what was durable, and one that refuses what is lawful."""
     for start, match in (
-        (lambda log, *args: Opened(log.records[:-1], {}), "durable records"),
-        (lambda log, *args: Opened(log.records, {}, is_in_doubt=True), "doubts"),
-        (lambda log, *args: Opened(log.records, {}, refusal=StorageError("no")), "refused"),
+        (lambda log, *args: OpenedMember(log.records[:-1], {}), "durable records"),
+        (lambda log, *args: OpenedMember(log.records, {}, is_in_doubt=True), "doubts"),
+        (lambda log, *args: OpenedMember(log.records, {}, refusal=StorageError("no")), "refused"),
     ):
         quorum, name = written(1)
         monkeypatch.setattr(member_bytes._Bytes, "start", start)

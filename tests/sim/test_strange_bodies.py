@@ -17,7 +17,7 @@ import pytest
 from embedbk.codec.kernels import crc32c
 from embedbk.errors import EmbedbkError
 from embedbk.testing import Cluster
-from embedbk.transports.sim import Verdict
+from embedbk.transports.sim import Treatment
 from tests.sim.test_strange_values import attempt, changed
 
 SHARE = 0.04
@@ -44,12 +44,12 @@ def test_nothing_that_a_peer_says_ends_a_host(seed: int) -> None:
     chance = random.Random(f"strange bodies {seed}")
     told = 0
 
-    def rule(sender: str, receiver: str, body: bytes) -> Verdict | None:
+    def rule(sender: str, receiver: str, body: bytes) -> Treatment | None:
         nonlocal told
         if chance.random() >= SHARE or (strange := said_otherwise(body, chance)) is None:
             return None
         told += 1
-        return Verdict(body=strange)
+        return Treatment(body=strange)
 
     with Cluster(seed=seed, bookies=4) as cluster:
         names = ("client", "second", "third")

@@ -15,7 +15,7 @@ from embedbk.storage.bookie_storage import BookieStorage
 from embedbk.storage.checking import check_bookie
 from embedbk.storage.directories import FULL_RESTS, LEDGER_DIRECTORIES_MAX, RESERVE_BYTES, Directories
 from embedbk.storage.entry_log_reader import Whose
-from embedbk.storage.entry_logs import EntryLogs, Verdict
+from embedbk.storage.entry_logs import EntryLogs, LogVerdict
 from embedbk.storage.findings import Findings
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.native import lib
@@ -361,7 +361,7 @@ def test_the_second_reader_agrees_at_every_crash() -> None:
         assert logs.mark == storage.log_mark()
         for ledger_id in LEDGERS:
             for entry_id in range(4):
-                assert logs.verdict(ledger_id, entry_id) is not Verdict.ABSENT
+                assert logs.verdict(ledger_id, entry_id) is not LogVerdict.ABSENT
         facts = check_bookie([PictureDirectory("/b1/journal", files)], directories, Whose(), findings)
         assert facts.log_mark == storage.log_mark()
         assert findings.damage_count == 0, [str(each) for each in findings.found]

@@ -22,7 +22,7 @@ from embedbk.testing.liveness import (
 from embedbk.testing.plan import Step
 from embedbk.testing.violation import Violation
 from embedbk.testing.world import SECOND, World
-from embedbk.transports.sim import DROP, Verdict
+from embedbk.transports.sim import DROP, Treatment
 
 
 def begun(world: World, quorum: Quorum) -> Any:
@@ -85,7 +85,7 @@ def test_a_writer_that_waits_for_a_slow_seat_is_found(kept_frames: int) -> None:
     """L15: who makes the quorum answers late as well, which is as if an append waited for the slow."""
     world = World(7, bookies=3, kept_frames=kept_frames)
     late_ns = AT_BOUND_NS if kept_frames else BELOW_BOUND_NS
-    world.network.add_rule(faults.rule_for(Verdict(delay_ns=late_ns), kind="AddAnswer", receiver="l15"))
+    world.network.add_rule(faults.rule_for(Treatment(delay_ns=late_ns), kind="AddAnswer", receiver="l15"))
     world.start_client("l15")
     world.spawn("l15", waits_for_no_slow_seat(world, "l15", Quorum(3, 3, 2)))
     with pytest.raises(Violation, match="L15"):

@@ -14,7 +14,7 @@ import pytest
 from embedbk.errors import UsageError
 from embedbk.ports import LinkDown, LinkUp, Received
 from embedbk.transports.conformance import identity_of
-from embedbk.transports.sim import CALM, DROP, ROUGH, Faults, SimNetwork, SimTransport, Verdict
+from embedbk.transports.sim import CALM, DROP, ROUGH, Faults, SimNetwork, SimTransport, Treatment
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
 MILLISECOND = 1_000_000
@@ -134,18 +134,18 @@ def test_weather_may_change() -> None:
     ("verdict", "expected"),
     [
         (DROP, [b"0", b"2"]),
-        (Verdict(delay_ns=100 * MILLISECOND), [b"0", b"2", b"1"]),
-        (Verdict(copies=3), [b"0", b"1", b"1", b"1", b"2"]),
-        (Verdict(body=b"!"), [b"0", b"!", b"2"]),
+        (Treatment(delay_ns=100 * MILLISECOND), [b"0", b"2", b"1"]),
+        (Treatment(copies=3), [b"0", b"1", b"1", b"1", b"2"]),
+        (Treatment(body=b"!"), [b"0", b"!", b"2"]),
     ],
     ids=["drop", "delay", "copies", "damage"],
 )
-def test_a_rule_picks_its_bodies(verdict: Verdict, expected: list[bytes]) -> None:
+def test_a_rule_picks_its_bodies(verdict: Treatment, expected: list[bytes]) -> None:
     network = SimNetwork(3)
     a, b = pair(network)
     seen = []
 
-    def rule(sender: str, receiver: str, body: bytes) -> Verdict | None:
+    def rule(sender: str, receiver: str, body: bytes) -> Treatment | None:
         seen.append((sender, receiver, body))
         return verdict if body == b"1" else None
 
