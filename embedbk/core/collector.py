@@ -10,7 +10,7 @@ anything came since the first question (core/bookie.py); the bytes on disk (stor
 A listing only says where to look: a ledger is dropped for two reads of its own keys that agree (scenario 38), both made
 after the bookie was told to watch for anything new of it. A listing that fails, ends early or is empty allows nothing.
 What cannot be told or understood keeps a ledger, and is named (`NameUnread`). Metadata that is older than what this
-bookie met drops nothing at all (O5, P10.5): it is asked which it is before the first ledger of a round and again before
+bookie met drops nothing at all (P10.5): it is asked which it is before the first ledger of a round and again before
 a page's drops, so that an older copy that took its place in between is noticed. Asking changes nothing. An id that
 metadata never gave out is a client's word and proves nothing: that ledger is kept, and so are those that a lost future
 may have made.

@@ -321,7 +321,7 @@ def test_a_late_answer_of_a_round_that_was_given_up_counts_for_nothing() -> None
 
 
 def test_metadata_that_is_older_than_the_bookie_drops_nothing() -> None:
-    """O5, I35, P10.5: as long as it is; the newer one may be put back, or an operator begin a generation."""
+    """I35, P10.5: as long as it is; the newer one may be put back, or an operator begin a generation."""
     quorum = Quorum([1, 2])
     quorum.put(1, metadata(1))
     quorum.doubt = "it is an older copy"
@@ -478,7 +478,7 @@ def test_entries_stay_while_only_what_was_queued_before_the_drop_is_durable() ->
 
 @pytest.mark.parametrize("restarts", [0, 1, 2])
 def test_a_dropped_ledger_stays_fenced_in_limbo_and_without_data(restarts: int) -> None:
-    """Rule P7.3, I34, ST42, O10: for ever, through restarts and flushes, as an id in an interval; twice is once."""
+    """Rule P7.3, I34, ST42: for ever, through restarts and flushes, as an id in an interval; twice is once."""
     world = closed_world()
     drop(world)
     drop(world)

@@ -59,7 +59,7 @@ def test_it_looks_before_the_reserve_could_be_eaten() -> None:
 
 
 def test_every_reason_must_be_gone() -> None:
-    """ST27 (2374, 4640, 4225): one state machine: an operator's word, low space and a refused write do not undo each
+    """ST27 (#2374, #4640, #4225): one state machine: an operator's word, low space and a refused write do not undo each
     other."""
     space = Space(OPTIONS)
     assert space.step(OperatorAsked(0, True)) == [SetWritable(False)]

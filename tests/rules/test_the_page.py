@@ -14,6 +14,8 @@ NUMBER = re.compile(r"\b(?:P\d+(?:\.\d+[a-f]?)?|(?:I|RP|CL|ST|MD|AR|LG)\d+)\b")
 OF_TESTS = re.compile(
     r"\b[SD][1-9]\d?\b"
 )  # Letters that stand for other things elsewhere: in sentences only.
+# Kinds of faults (testing/TESTING.md, section 5). O is no list of this project.
+OF_FAULTS = re.compile(r"(?<![-\w])[NO][1-9]\d?\b")
 SOURCES = {".py", ".pyi", ".md", ".c", ".h"}
 SCENARIOS = re.compile(r"[Ss]cenarios? \d+(?:(?:, | and )\d+)*")
 STORIES = re.compile(r"\b[Ss]tor(?:y|ies) \d+(?:(?:, | and )\d+)*")
@@ -85,6 +87,15 @@ def test_every_number_of_the_simulator_and_of_disks_stands_on_the_page() -> None
         if number not in known
     ]
     assert not missing, "not in embedbk/core/PROTOCOL.md: " + ", ".join(missing)
+
+
+def test_every_kind_of_fault_that_is_cited_stands_in_the_table_of_faults() -> None:
+    """N, by its number: embedbk/testing/TESTING.md, section 5, says what happens then."""
+    page = (PROJECT / "embedbk" / "testing" / "TESTING.md").read_text()
+    known = set(re.findall(r"^\| `[\w-]+` \| (\w+) \|", page, re.MULTILINE))
+    cited = cited_in("embedbk", "transports", "native", "tests", pattern=OF_FAULTS)
+    assert len(cited) > 8
+    assert set(cited) <= known, {number: place for number, place in cited.items() if number not in known}
 
 
 @pytest.mark.parametrize(
