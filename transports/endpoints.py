@@ -1,7 +1,7 @@
 """Which tcp and ipc addresses a node may bind or dial, and what is said of the others.
 
 Decides before a socket exists, so that a refusal leaves nothing behind. Links are neither encrypted nor
-authenticated yet (T3), so whoever wants to leave the machine has to say so.
+authenticated yet (T3), so a node leaves the machine only where its settings allow it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The bytes around every body on a link, and the Hello that opens it (TRANSPORTS.md has the tables; P7.2).
 
-Decides what a node says first, whom it accepts, and which bodies belong to a link. Leaves to the transports how
+Decides what a node sends first, which peers it accepts, and which bodies belong to a link. Leaves to the transports how
 bytes travel and when a silent peer is given up. No I/O here: bytes to values and back.
 """
 

@@ -1,6 +1,6 @@
 """A network in virtual time: seeded delay and chance, faults by hand, the same run again from the same seed.
 
-Decides when a body arrives, whether at all, and how often. Nothing here waits or reads a clock: whoever drives the
+Decides when a body arrives, whether at all, and how often. Nothing here waits or reads a clock: the driver of the
 world asks `next_event_ns`, moves time with `advance`, and lets the nodes that have events `receive` them.
 
 Links keep the contract of embedbk.ports (in order, at most once, or down) unless `Faults` or a rule breaks it: the

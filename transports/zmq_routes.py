@@ -1,8 +1,8 @@
 """The routes that a ROUTER gives to its connections: a zero, then numbers one above the other (T4).
 
 Decides which routes are its own. A peer may name one itself, as it likes; then it is no peer of ours. Should it name a
-number that the ROUTER is about to give, libzmq ends the process (`zmq_assert` in `router_t::identify_peer`): so nobody
-can know where the numbers begin, whoever tries is hung up on, and `zmq_before_hello` bounds how long anybody may try.
+number that the ROUTER is about to give, libzmq ends the process (`zmq_assert` in `router_t::identify_peer`): so
+where the numbers begin is secret, a peer that tries is hung up on, and `zmq_before_hello` bounds how long one may try.
 """
 
 from __future__ import annotations

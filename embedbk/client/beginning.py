@@ -1,9 +1,9 @@
 """Where a cluster, a bookie or a metadata member may begin: what is a directory, and whether it may be a new one.
 
 Decides it the same way for `embedbk.open`, `Cluster` and the peer commands, before anything is made. A device that is
-not mounted looks like an empty directory, or like one whose parent is missing: parents are never made, and who says
-create=False gets nothing new at all. What a directory with something in it holds, and whose it is, is judged where it
-is opened (embedded.py, storage/identity.py, storage/metadata_store.py).
+not mounted looks like an empty directory, or like one whose parent is missing: parents are never made, and with
+create=False nothing new is made at all. What a directory with something in it holds, and whose it is, is judged where
+it is opened (embedded.py, storage/identity.py, storage/metadata_store.py).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""What the cluster's bookies are doing, as a client can tell: who takes new entries, who does not and why, who is away.
+"""What the cluster's bookies are doing, as a client can tell: which take new entries, which do not and why, which are
+away.
 
-Decides nothing: registrations are followed by watch, and who belongs to the cluster is asked of its metadata.
+Decides nothing: a watch follows the registrations, and the metadata is asked which bookies belong to the cluster.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A metadata member's way into its configuration, for whoever runs it: where it listens is noted, and announced.
+"""A metadata member's way into its configuration: its endpoints are noted in its directory, and announced.
 
-Decides what stands in its directory of that (`ENDPOINTS`), and when others have to hear of it: whoever began alone and
-stayed alone tells nobody.
+Decides what that note holds (`ENDPOINTS`), and when the others have to learn of it: a member that began alone and
+stayed alone announces nothing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Why a ledger is as it is: who answered what, which rule applies, which quorum is missing, what is safe to do next.
+"""Why a ledger is as it is: what each bookie answered, which rule applies, which quorum is missing, what is safe to do
+next.
 
-Changes nothing and fences nobody. Data for programs, and the same as text for people.
+Changes nothing and fences no ledger. The result is data for programs, and the same as text for people.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """When the ledger of a log has become as large or as old as it may: then its next one is prepared, and taken (P8.2).
 
-Decides nothing but the moment. Bytes and entries are looked at by whoever appends, at an entry that was worked out
-before, so that an append costs one comparison; age by a wait of its own. Each ledger draws its own bounds a little
+Decides nothing but the moment. The appending thread looks at bytes and entries, at an entry that was worked out before,
+so that an append costs one comparison; a wait of its own looks at the age. Each ledger draws its own bounds a little
 around what was asked for, so that logs that began together do not roll together.
 """
 

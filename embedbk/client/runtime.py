@@ -1,6 +1,6 @@
 """What all handles of one client share: its host thread, and the questions they put to it.
 
-Decides who may use it (the process that opened it, while it is open) and how long a question may take. What is asked
+Decides which process may use it (the one that opened it, while it is open) and how long a question may take. A question
 runs on the host's thread as cores of a `ClientNode`; nothing here decides anything of the protocol.
 """
 

@@ -1,4 +1,4 @@
-"""What an entry may carry between header and payload (WIRE.md section 1): parts, and who produced it.
+"""What an entry may carry between header and payload (WIRE.md section 1): parts, and its producer.
 
 Attributes stand in the order of their kinds, each once; an unknown kind refuses the entry. The scan of a frame checks
 them, so what is read here is sound.

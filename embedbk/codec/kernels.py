@@ -1,6 +1,6 @@
 """The pure functions of the C module: checksums, frame scan, striping, read-out of entries.
 
-Each has a plain form of the same name in `twins`, which passes the same tests; whoever wants that one imports it. The
+Each has a plain form of the same name in `twins`, which passes the same tests and is imported from there. The
 GIL is kept (native/base/gil.h): a frame is summed in microseconds. Results in new buffers belong to the caller.
 """
 

@@ -1,8 +1,8 @@
-"""Bookies that failed lately: who is left alone for how long, and in which order they come where nobody else is left.
+"""Bookies that failed lately: how long each is avoided, and in which order they come when no other bookie is left.
 
-Decides nothing of an ensemble: who is avoided comes last instead of never, behind all others, the longest ago first,
-and only once it has answered a question again (P4.1, P4.5). A bookie that crashed stays listed until its session ends,
-so that taking whoever is listed would spend all changes of a handle on it in a moment.
+Decides nothing of an ensemble. A bookie that is avoided comes last instead of never: behind all others, the one that
+failed longest ago first, and only once it has answered a question again (P4.1, P4.5). A bookie that crashed stays
+listed until its session ends, so a handle that took any listed bookie would spend all its changes on it in a moment.
 
 What is known of failures is a mapping that is replaced and never changed, so that very many handles share the empty
 one. Pure: the times come with events.

@@ -1,7 +1,7 @@
-"""What is kept for bookies that are behind: how much it may be, and who is blamed when it is as much (P4.5, RP33).
+"""What is kept for bookies that are behind: how much it may be, and which seat has failed at that bound (P4.5, RP33).
 
-A frame that has its ack quorum is kept until every seat has answered. Decides what that counts for, and when a seat
-that answers nothing is to be gone on without. Leaves to `in_flight` what is kept, to the writer what follows.
+A frame that has its ack quorum is kept until every seat has answered. Decides what that counts for, and when
+a seat that answers nothing has failed. Leaves to `in_flight` what is kept, to the writer what follows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a client's cores are told and ask for: requests to bookies, entries on their way, who the bookies are.
+"""Events and effects of a client's cores: requests to bookies, entries on their way, the list of bookies.
 
 Every Send is followed by exactly one final `Answered` or `SendFailed`, unless the core ended meanwhile; a deferred add
 may be `Answered` once before it (codec.messages.is_final). One that wants no answer has no outcome

@@ -1,6 +1,7 @@
-"""Contenders for one log: who lost it a moment ago waits before taking it again, so that one of them gets to write.
+"""Contenders for one log: a client that lost it a moment ago waits before it takes it again, so that one of them can
+write.
 
-Decides how long, from how often it was lost lately: doubling, with chance, so that two who lost in the same moment do
+Decides how long, from how often it was lost lately: doubling, with chance, so that two that lost at the same moment do
 not meet again. Pure. Leaves to others what a loss is (an epoch above ours, P8.1), and that the application asks again.
 """
 

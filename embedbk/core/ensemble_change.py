@@ -1,4 +1,4 @@
-"""Proposing another ensemble when seats have failed (P4.1): whom to seat, and which fragments result.
+"""Proposing another ensemble when seats have failed (P4.1): which bookies get the seats, and which fragments result.
 
 Decides the proposal only. Publishing it is the writer's compare-and-set (P4.2, P4.3) or, for recovery, part of the
 closing one (P5.2d).

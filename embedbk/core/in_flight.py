@@ -1,8 +1,9 @@
-"""Frames that were sent to an ensemble and are not done yet: who acknowledged what, and what that amounts to.
+"""Frames that were sent to an ensemble and are not done yet: which seats acknowledged them, and what that amounts to.
 
 Decides: when a frame is done (P3.3, P4.2), in which order frames are confirmed, which seat a late answer counts for
-(P3.8, P4.4), which seats are overdue. Leaves to the writer and to recovery: what to do about a failed seat, and what
-a confirmation means. Who sits where, and owes what, stands in `seating`; who is slower than the others, in `lateness`.
+(P3.8, P4.4), which seats are overdue. Leaves to the writer and to recovery: what to do about a failed seat, and what a
+confirmation means. `seating` has the holder of each seat and what it owes; `lateness` finds seats that are slower than
+the others.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""How long answers to adds take, and who is late against the others (P4.7).
+"""How long answers to adds take, and which seat is late against the others (P4.7).
 
-Decides who is to blame for being slow, never what follows: that is the writer's. Pure: the times come with events.
+Decides which seat is late. What follows from that is the writer's. Pure: the times come with events.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ only: journal records and the states in entry-log footers make it durable (stora
 data for the simulator and for exploration; `storage/ledger_table.py` has the same words in C, and both pass
 `tests/storage/test_ledger_table.py`.
 
-Rows are changed in place by whoever decides (core/bookie.py); what a row says is never checked here, except that
+Rows are changed in place by the core that decides (core/bookie.py); what a row says is never checked here, except that
 loading a stored state never lifts a fence and never lowers what only rises.
 """
 

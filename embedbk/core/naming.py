@@ -1,11 +1,11 @@
 """Newly naming a bookie in a ledger's metadata, and what that compares: its placement (P10.6).
 
-Whoever chose a bookie looked at a list that may be old. So the transaction that names it compares the placement under
+A bookie is chosen from a list that may be old. So the transaction that names it compares the placement under
 which it was listed as writable; a bookie that goes read-only raises it, and nothing lands there afterwards. Decides
 what is compared, and which choice is outdated. Leaves to others: choosing (`placement`), publishing (creation, the
 writer, recovery's close), raising (`host/registering`).
 
-An answer says that something was not as compared, never what: then the placements are read, and behind them the
+A refusal says that something was not as compared, but not what: then the placements are read, and behind them the
 ledger's own key. Where a placement has another revision than was compared, that transaction never comes to pass, since
 a revision does not come back; if the key then is as before it did not either, and the choice may be made anew.
 """

@@ -1,4 +1,5 @@
-"""Long polls for a LAC that a bookie has not answered yet: who waits, for what, until when (P6.2).
+"""Pending polls: long polls for a LAC that a bookie has not answered yet, with what each waits for and until when
+(P6.2).
 
 Decides which of them an advancing LAC, a fence, the time or a lost link ends. Leaves what they are answered to the
 bookie. The form in C, which a bookie's shortcut for readers shares with its core, is native/road/parked.c.

@@ -1,7 +1,8 @@
 """Which bookies get the seats of an ensemble: random, local first, over racks or zones, by free space (RP37 to RP45).
 
-Leaves to others: when to choose (creation, ensemble change, recovery), and who is in quarantine (core/quarantine.py).
-Chance is the caller's seeded generator. A location is text like "zone/rack"; who says none stands in one common place.
+Leaves to others: when to choose (creation, ensemble change, recovery), and which are in quarantine
+(core/quarantine.py). Chance is the caller's seeded generator. A location is text like "zone/rack"; bookies without one
+count as in one common place.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How well bookies answered reads lately: whom to ask first, and how long to wait before another one is asked as well.
+"""How well bookies answered reads lately: which to ask first, and how long to wait before another one is asked as well.
 
 Decides nothing of the protocol: any order gives the same entries (P6.4). One of these is shared by all reads of a
 client, so that a read begins with what the others learnt (RP27, RP28).

@@ -1,7 +1,7 @@
-"""Who holds a seat of an ensemble, what it was sent and has not answered, and until when it may leave it so.
+"""The holder of a seat: what it was sent and has not answered, and until when it may leave that unanswered.
 
 Decides when silence is a failure: for a bookie that said BUSY later than for one that says nothing, because it lives
-(P4.1, P7.8). Leaves to `InFlight` what is sent and counted, and to `lateness` who is slower than the others.
+(P4.1, P7.8). Leaves to `InFlight` what is sent and counted, and to `lateness` which seat is slower than the others.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The scenario: a log is written while a bookie and its writer are killed, and taken over twice; nothing is lost.
 
-Decides who dies when, and what is measured. Line numbers below are of the input, and with n lines:
+Decides which process is killed when, and what is measured. Line numbers below are of the input, which has n lines:
 
     0 ........ n/3 ............. 2n/3 .................. 9n/10 .......... n
     first      a bookie of its   first writer killed,    second stopped,  third is done: the second goes on,

@@ -1,4 +1,4 @@
-"""A metadata member's snapshots, given to whoever keeps a copy elsewhere (METADATA.md, 10).
+"""A metadata member's snapshots, read by clients that keep a copy elsewhere (METADATA.md, 10).
 
 Decides when a snapshot that is asked for is the one that was meant: of everything that anybody was promised before it
 was asked for, so only a leader says so, once a quorum has confirmed that it still led then. It is cut, written, named

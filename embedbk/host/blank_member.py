@@ -1,4 +1,4 @@
-"""A blank member's listener: it answers those who ask, and holds nothing (RAFT.md, 11; metadata/forming.py).
+"""A blank member's listener: it answers requests, and holds nothing (RAFT.md, 11; metadata/forming.py).
 
 Decides that each request is answered at once and nothing of it is kept. What is answered is `Forming`'s.
 """

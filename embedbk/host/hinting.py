@@ -1,8 +1,8 @@
 """When the bookies of a writer that pauses get its LAC by a hint, in memory (P6.2): of which writers, and together.
 
-A writer that goes on tells its LAC with the next frame; one that idles, durably, some time later. Who reads in between,
-without waiting at a bookie, would not see what was acknowledged. Decides how long a pause is, and how many writers are
-worth it. Leaves to the core what a hint says (core/writer.py).
+A writer that goes on sends its LAC with the next frame; one that idles sends it durably, some time later. A reader in
+between that does not wait at a bookie would not see what was acknowledged. Decides how long a pause is, and how many
+writers are worth it. Leaves to the core what a hint says (core/writer.py).
 """
 
 from __future__ import annotations

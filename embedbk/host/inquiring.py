@@ -1,4 +1,4 @@
-"""Ask metadata members one thing, each over a link of its own and without a session, until whoever asks has enough.
+"""Ask metadata members one thing, each over a link of its own and without a session, until the caller has enough.
 Which metadata they met, and which ledgers they hold, bookies are asked.
 
 For those that are no clients: a blank member that looks for its cluster, and the commands of operators. Decides when a

@@ -1,7 +1,7 @@
 """What a node waits for, said once and then rarely, on its logger at WARNING; and that it is over.
 
-Who tries something again and again, a link, a session, a seat, must not say so each time, nor never. Decides when it is
-worth saying. Leaves to others what is waited for, and the words.
+A node that tries a link, a session or a seat again and again logs that now and then: neither each time nor never.
+Decides when it is worth saying. Leaves to others what is waited for, and the words.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Waking whoever waits for a handle's state to move: threads by a lock each, coroutines once per batch per loop.
+"""Wakes what waits for a handle's state to move: threads by a lock each, coroutines once per batch per loop.
 
 `Signal` tells of any move, which each waiter judges by a predicate. `Watermark` is an entry id that only rises: since
 acknowledgements come in entry order (P3.3), it alone answers every append, and wakes those whose entry it passed.
 
-Nobody who waits costs more than an entry in a list, and a handle for which nobody waits has no list.
+Each waiter costs an entry in a list, and a handle without waiters has no list.
 """
 
 from __future__ import annotations

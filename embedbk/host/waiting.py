@@ -1,10 +1,10 @@
 """Requests that a bookie cannot take yet, because the write cache or the journal's queue has no room (RP34, P7.8).
 
-Decides who waits, behind whom, and who is sent away: fences, reads and what recovery brings pass the normal adds and
-the LACs that idle writers tell for good, of which each costs a record: a part of both is never used for those. Each
-of the two kinds keeps its order. So a fence overtakes adds of its ledger that wait: they were not accepted, and find
-the flag when it is their turn (P3.4a, P5.2f). Beyond a bound of bytes an add is not kept but answered BUSY, which
-says nothing of the bookie's life. Leaves to others: what room is (storage), answers (core/bookie.py).
+Decides which requests wait, in which order, and which are refused: fences, reads and what recovery brings pass the
+normal adds and the LACs that idle writers tell for good, of which each costs a record: a part of both is never used for
+those. Each of the two kinds keeps its order. So a fence overtakes adds of its ledger that wait: they were not accepted,
+and find the flag when it is their turn (P3.4a, P5.2f). Beyond a bound of bytes an add is not kept but answered BUSY,
+which says nothing of the bookie's life. Leaves to others: what room is (storage), answers (core/bookie.py).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The raw device, driven from C as a journal drives it: which way to sync is faster here, and what a journal costs.
 
 Decides the sync method of the journals of a device, by trying: a write with O_DSYNC, or a write and
-fdatasync. The other functions measure nothing; times are taken by whoever calls (benchmarks, `embedbk.doctor()`).
+fdatasync. The other functions measure nothing; their callers take the times (benchmarks, `embedbk.doctor()`).
 """
 
 from __future__ import annotations

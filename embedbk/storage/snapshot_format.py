@@ -1,7 +1,7 @@
 """How a snapshot of the metadata lies in a file of its own (METADATA.md, 2).
 
 Decides the bytes and when they are believed: header, chunks with a sum each, an index of them and a closing record.
-Whoever reads trusts nothing of it; others compare what it says with what the log says of it (snapshots.py).
+A reader trusts nothing of it; others compare what it says with what the log says of it (snapshots.py).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Watching adds that go past a writer's core: seen where they are sent, and where their answers arrive.
 
 A client of a world may seal, send and count in C (`transports/sim_adds.py`; native/SHORTCUTS.md, "Adds in C"). Its core
-hears of that later, so who watches cores only would take an acknowledgement for one that nobody gave. Here the bodies
-themselves are looked at, as they leave and as they arrive, and told as what they mean: this frame was asked of that
-seat, this seat has said OK to exactly that.
+receives that later, so an observer of cores alone would see an acknowledgement without its answers. Here the bodies
+themselves are read, as they leave and as they arrive, and reported as what they mean: this frame was sent to that seat,
+this seat has answered OK to exactly that.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""A run for people: who sent what to whom, in virtual time, as text or drawn as a sequence chart (SVG).
+"""A run for people: every message with its sender and receiver, in virtual time, as text or drawn as a sequence chart
+(SVG).
 
 12.402 ms  w1 ──▶ b2       AddRequest ledger 1 entries 0..3
 12.911 ms  -- fault [3] 12.9 ms: crash b2 for 50 ms
