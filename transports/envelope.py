@@ -43,7 +43,7 @@ __all__ = [
 ENVELOPE_MAGIC = b"EBKL"
 ENVELOPE_VERSION = 1
 ENVELOPE_BYTES = 32
-NONCE_BYTES = 8  # Of each side; a link is known by both.
+NONCE_BYTES = 8  # Each side has one; a link is known by both.
 LINK_BYTES_MAX = ENVELOPE_BYTES + MESSAGE_BYTES_MAX  # The largest thing that may stand on a link.
 
 PROTOCOL_VERSIONS = (1, 1)  # Oldest and newest protocol that this code speaks.
@@ -170,7 +170,7 @@ def decode_hello(body: memoryview) -> Hello:
     token = bytes(body[end : end + token_bytes])
     start = bytes(body[end + token_bytes : end + token_bytes + START_ID_BYTES])
     if len(start) < START_ID_BYTES:
-        start = b""  # Of a build that knew nothing of it.
+        start = b""  # A build from before this field sent it.
     end += token_bytes + START_ID_BYTES
     level = _LEVEL.unpack_from(body, end)[0] if end + _LEVEL.size <= len(body) else 0
     return Hello(Identity(_ROLE_NAMES[role], node_id, incarnation, token, start, level), (oldest, newest))

@@ -81,9 +81,9 @@ class LocalTransport(Transport):
         self._protocols = protocols
         self._window_bytes = window_bytes
         self._ends: dict[int, _End] = {}
-        self._numbers = itertools.count(1)  # Of links; drawn by peers' threads too, in one step.
+        self._numbers = itertools.count(1)  # Numbers of links; drawn by peers' threads too, in one step.
         self._now_ns = 0
-        self._lock = threading.Lock()  # Of what follows: peers on other threads add to it.
+        self._lock = threading.Lock()  # Guards what follows: peers on other threads add to it.
         self._inbox: list[
             tuple[_End | None, TransportEvent | tuple[Buffer, ...]]
         ] = []  # A tuple: a body in pieces.

@@ -45,7 +45,7 @@ class NativeNear:
         self._path = None
 
     def filenos(self) -> list[int]:
-        """Of its journals."""
+        """Descriptors of its journals."""
         found = (int(lib.ebk_near_event(self.handle, part)) for part in range(lib.EBK_JOURNALS_MAX))
         return [fileno for fileno in found if fileno >= 0]
 

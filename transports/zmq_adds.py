@@ -45,7 +45,7 @@ def backlog_of_process() -> SharedBacklog:
 
 
 class LinkSender(Turns):
-    """Of adds that go over the links of one transport, and those links."""
+    """The turns of adds that go over the links of one transport, and those links."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -24,7 +24,7 @@ WAIT_HELD: Final = int(lib.EBK_CLIENT_WAIT_HELD)
 
 
 class DialledLinks:
-    """Of one transport; made by `open_dialled`."""
+    """The dialled links of one transport; made by `open_dialled`."""
 
     __slots__ = ("_answers", "_drain", "_outcome", "_sender", "_state", "_wait")
 
@@ -44,7 +44,7 @@ class DialledLinks:
 
     @property
     def taken_bytes(self) -> int:
-        """Of bodies that were counted in the last drain."""
+        """Bytes of the bodies that were counted in the last drain."""
         taken: int = self._state.taken_bytes
         return taken
 
@@ -98,7 +98,7 @@ class DialledLinks:
 
     @property
     def link(self) -> int:
-        """Of which of the links the held part is."""
+        """Index of the link to which the held part belongs."""
         return int(self._outcome.link)
 
     def taken(self, link: int) -> int:

@@ -33,8 +33,8 @@ if zmq.zmq_version_info() < LIBZMQ_VERSION_MIN:
     raise ImportError(f"libzmq {zmq.zmq_version()} is too old; at least 4.3.4 is needed")
 
 LINKS_MAX = 1024  # Accepted and dialled together; the next one is refused.
-SEND_BODIES_MAX = 16 << 10  # Of one link in ZeroMQ's queue; the window, in bytes, usually fills first.
-RECEIVE_BODIES_MAX = 256  # Of one link in ZeroMQ's queue, each of at most LINK_BYTES_MAX.
+SEND_BODIES_MAX = 16 << 10  # Bodies of one link in ZeroMQ's queue; the window, in bytes, usually fills first.
+RECEIVE_BODIES_MAX = 256  # Bodies of one link in ZeroMQ's queue, each of at most LINK_BYTES_MAX.
 HANDSHAKE_MS_MAX = 2000  # For ZeroMQ's own handshake: a caller that says nothing is hung up on (T11).
 
 NO_NONCE = bytes(NONCE_BYTES)
@@ -95,7 +95,7 @@ class Port:
         for option, value in options.items():
             self.socket.setsockopt(option, value)
         if self.is_listening and endpoint.startswith("ipc://"):
-            for user in ipc_users():  # Of all others ZeroMQ reads nothing.
+            for user in ipc_users():  # ZeroMQ reads nothing from others.
                 self.socket.setsockopt(zmq.IPC_FILTER_UID, user)
         self.numbers = Routes(context, self.socket) if self.is_listening else None
         # Not get_monitor_socket(): its queue has an end, at which ZeroMQ's I/O thread would wait for us.
@@ -153,9 +153,9 @@ class Link:
         self.heard_ns = 0
         self.pinged_ns = 0
         self.sent_bytes = 0
-        self.credited_bytes = 0  # Of sent_bytes, what the peer has said it received.
+        self.credited_bytes = 0  # The part of sent_bytes that the peer has reported as received.
         self.received_bytes = 0
-        self.reported_bytes = 0  # Of received_bytes, what the peer has been told.
+        self.reported_bytes = 0  # The part of received_bytes that was reported to the peer.
 
     def become_up(self, listener_nonce: bytes, now_ns: int) -> None:
         self.listener_nonce = listener_nonce
@@ -174,7 +174,7 @@ class Sockets:
         self.unsettled: dict[Port, None] = {}  # Used since they were last asked whether they have work.
         self._context = zmq.Context(io_threads=1)
         self._context.set(zmq.MAX_SOCKETS, 4 * LINKS_MAX)
-        self._ready = select.epoll()  # Of all ZeroMQ descriptors: the host polls one that never changes.
+        self._ready = select.epoll()  # Holds all ZeroMQ descriptors: the host polls one that never changes.
         self._ipc_paths: list[Path] = []
 
     def listen(self, endpoint: str) -> Port:

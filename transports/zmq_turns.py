@@ -23,7 +23,7 @@ __all__ = ["AcceptedTurns", "DialledTurns"]
 
 
 class AcceptedTurns:
-    """Of accepted links, whose bodies are offered to an add path; in C once one was offered."""
+    """The turns of accepted links: their bodies are offered to an add path, in C once one was offered."""
 
     def __init__(self, sockets: Sockets, ends: Ends, intake: ZmqIntake) -> None:
         self.in_c: AcceptedLinks | None = None
@@ -135,7 +135,7 @@ class AcceptedTurns:
 
 
 class DialledTurns:
-    """Of dialled links, whose bodies are offered to what counts answers; in C where that counts there."""
+    """The turns of dialled links: their bodies are offered to what counts answers, in C where that counts in C."""
 
     def __init__(self, sockets: Sockets, ends: Ends, intake: ZmqIntake) -> None:
         self.in_c: zmq_dialled.DialledLinks | None = None
@@ -149,9 +149,7 @@ class DialledTurns:
             None  # To these links `listen_for` listens; None: it is to be made anew.
         )
         self._listened_filenos: Sequence[int] | None = None
-        self.sender: zmq_adds.LinkSender | None = (
-            None  # Of adds that are sent from C, where answers are counted.
-        )
+        self.sender: zmq_adds.LinkSender | None = None  # Sends adds from C, where answers are counted.
 
     def count(self, answers: Counting) -> None:
         self._counting = answers

@@ -266,7 +266,7 @@ class LedgerWriter:
 
     @property
     def last_position(self) -> Position:
-        """Of the last entry that was queued; in front of the first one, where what stands before it ends."""
+        """Position of the last entry that was queued; before the first one, an entry id of -1."""
         return self._appending.last_position
 
     def add_nowait(self, data: Buffer) -> Ticket:

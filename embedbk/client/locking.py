@@ -104,7 +104,7 @@ class Hold:
         """The hold is known by its session and by when it was asked for; so it is never taken for a later one."""
         mine = [record for record in records if record.key == self._path]
         if self.ended or not (mine or is_first):
-            return  # Of a lock whose name begins like this one.
+            return  # The key of another lock, whose name begins like this one.
         shown = mine[-1] if mine else None
         if shown is not None and (shown.session, shown.created) == (self._session, self._asked):
             self.epoch = shown.revision
@@ -298,7 +298,7 @@ class Lock:
 
     @property
     def epoch(self) -> int:
-        """Of this handle's hold, the fencing token: higher than that of every earlier hold, of this lock and any other.
+        """The fencing token of this handle's hold: higher than that of every earlier hold, of this lock and any other.
         What must be done by one holder only refuses an epoch below the highest it has seen. 0: nothing is held."""
         return self._locking.epoch
 

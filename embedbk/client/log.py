@@ -155,7 +155,7 @@ class LogWriter:
 
     @property
     def last_position(self) -> Position:
-        """Of the last entry that was queued; in front of the first one, where what stands before it ends."""
+        """Position of the last entry that was queued; before the first one, of the last entry of the ledgers before."""
         return self._appending.last_position
 
     def append_nowait(self, data: Buffer) -> Ticket:

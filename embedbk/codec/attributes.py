@@ -26,7 +26,7 @@ __all__ = [
     "producers_in",
 ]
 
-PARTS_MAX = 8192  # Of one entry: their ends are 32 KiB of it.
+PARTS_MAX = 8192  # In one entry: their ends are 32 KiB of it.
 SEQUENCE_MAX = 2**63 - 1
 
 _HEADER = struct.Struct("<BBH")

@@ -26,7 +26,7 @@ def lineage_text(name: bytes, generation: int) -> str:
 
 
 def parse_lineages(text: str) -> tuple[Lineage, ...]:
-    """Of a list with commas or white space between; each once.
+    """The lineages of a list with commas or white space between; each once.
 
     Raises UsageError: it is none, or of too many.
     """

@@ -95,7 +95,9 @@ class Status(enum.IntEnum):
     READ_ONLY = 7  # No normal adds here now; fences and recovery adds pass (P7.8).
     NO_SUCH_LEDGER = 8  # An explicit negative: this bookie never stored anything of the ledger (P7.1).
     UNKNOWN = 9  # Could not tell: I/O error, unreadable entry. Never a negative (P7.1).
-    RECEIVED = 10  # Of a deferred add: held in memory. Another answer follows when it is durable (P3.2).
+    RECEIVED = (
+        10  # Answer to a deferred add: held in memory. Another answer follows when it is durable (P3.2).
+    )
     BUSY = (
         11  # More adds wait than are kept; nothing of this one was done. Send it again a little later (P7.8).
     )
@@ -174,7 +176,7 @@ class AddAnswers(msgspec.Struct, frozen=True, array_like=True):
 class Bundle(msgspec.Struct, frozen=True, array_like=True):
     """Several messages of one link in one body, which stand whole where frames stand elsewhere. Its request id is 0."""
 
-    sizes: bytes  # Of each message, a u32; at least two, none of them a bundle.
+    sizes: bytes  # The size of each message, a u32; at least two, none of them a bundle.
 
 
 _STATUSES = frozenset(status.value for status in Status)

@@ -198,7 +198,7 @@ class TwinPacker:
         self._block_bytes = block_bytes
         self._bytes_max = bytes_max
         self._lock = nullcontext() if lock is None else lock
-        self._capacity = self._used = 0  # Of the open block; capacity 0: there is none.
+        self._capacity = self._used = 0  # The open block's; capacity 0: there is none.
         self._held_by = 0  # Who was given fewer than all.
         self._open: _OpenFrame | None = None
         self._full: list[_OpenFrame] = []

@@ -38,7 +38,7 @@ COOKIES_PREFIX = "/cookies/"
 PLACEMENTS_PREFIX = "/placements/"
 
 ENDPOINTS_MAX = JOURNALS_MAX = 16
-TEXT_CHARS_MAX = 512  # Of an endpoint, and of a location.
+TEXT_CHARS_MAX = 512  # In an endpoint, and in a location.
 
 # What may stand in these fields, which every client may write; msgspec refuses the rest while it decodes.
 _Id = Annotated[str, msgspec.Meta(pattern=NAME_PATTERN)]

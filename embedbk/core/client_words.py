@@ -126,7 +126,7 @@ class FrameSent(Struct):
     frame: Frame
     sent_ns: int
     answered: tuple[int, ...]  # Numbers of the seatings whose OK came.
-    unsent: tuple[int, ...]  # Of those whose links took nothing of it.
+    unsent: tuple[int, ...]  # Numbers of the seatings whose links took nothing of it.
     heard_ns: tuple[int, ...]  # By seat: when it answered last, any of these; 0: never.
 
 

@@ -67,7 +67,7 @@ class CollectorOptions:
     # Of the bookie's ledgers asked about together, and of a page of the listing. Judged in one turn of the bookie, so
     # its adds wait for a millisecond or two.
     page_ledgers: int = 100
-    alone_max: int = 16  # Of a page where the listing is empty, so many ledgers are asked about one by one.
+    alone_max: int = 16  # Where the listing of a page is empty, so many ledgers are asked about one by one.
 
 
 class Collector(Machine):
@@ -82,13 +82,13 @@ class Collector(Machine):
         self.after = NO_ENTRY  # The last ledger of the page before.
         self.page: list[int] = []
         self.has_more = False  # Ledgers behind this page.
-        self.listed: dict[int, bytes] = {}  # Of the page's ledgers: metadata in the listing.
+        self.listed: dict[int, bytes] = {}  # Ledgers of the page, with their metadata in the listing.
         self.listed_count = 0  # Ledgers in the listing, whichever.
         self.suspects: list[
             tuple[int, bool]
         ] = []  # Ledger, and whether the listing shows it CLOSED elsewhere.
         self.told: Told | None = None  # By the metadata that is asked in this round.
-        self.agreed: list[int] = []  # Of the page: both reads agree.
+        self.agreed: list[int] = []  # Ledgers of the page on which both reads agree.
         self.trouble = ""  # Why nothing is collected.
         self.round_count = self.allowed_count = 0
 

@@ -85,7 +85,7 @@ class InFlight:
         seat that has not answered, each with its price."""
         self.behind_max = behind_max
         self.backlog: Backlog | None = (
-            None  # Of all handles of the process, set by the host; None: nobody counts.
+            None  # Shared by all handles of the process, set by the host; None: nothing is counted.
         )
         self.times = times
         self.ledger_key = ledger_key

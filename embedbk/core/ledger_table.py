@@ -177,7 +177,7 @@ class LedgerTable:
                 self._cut_out(ledger_id)
 
     def ranges(self) -> list[tuple[int, int]]:
-        """Of dropped ledgers without rows, first and last included, ascending."""
+        """Ranges of dropped ledgers without rows, first and last included, ascending."""
         return list(self._ranges)
 
     def take_dirty(self) -> bytes:

@@ -40,7 +40,7 @@ class Naming:
     def __init__(self) -> None:
         self._chosen: dict[str, int | None] = {}  # Bookie id -> its placement when it was chosen.
         self._compared: dict[str, int] = {}  # By the transaction that is under way.
-        self._unread: set[str] = set()  # Of these, whose placement is not read yet.
+        self._unread: set[str] = set()  # Those whose placement is not read yet.
         self._outdated: set[tuple[str, int | None]] = (
             set()
         )  # (bookie id, placement) of choices that were too late.
@@ -94,7 +94,7 @@ class Naming:
         """One of them is read; whether this was the last."""
         bookie_id = event.tag[1]
         if bookie_id not in self._unread:
-            return False  # Of a transaction before.
+            return False  # It answers an earlier transaction.
         self._unread.discard(bookie_id)
         revision = ABSENT if event.value is None else event.revision
         if self._compared[bookie_id] != revision:

@@ -24,7 +24,7 @@ class Poll:
     request_id: int
     ledger_id: int
     after_lac: int
-    bytes_max: int  # Of entries that are wanted along with the LAC.
+    bytes_max: int  # How many bytes of entries are wanted along with the LAC.
     until_ns: int
 
 

@@ -72,7 +72,7 @@ class Publishing:
         self.proposed: LedgerMetadata | None = None  # From its compare-and-set until the outcome is settled.
         self.base: LedgerMetadata | None = None  # What it takes the place of, and that one's revision.
         self.revision = 0
-        self.number = number  # Of the compare-and-set in flight; an outcome of another one decides nothing.
+        self.number = number  # The compare-and-set in flight; an outcome of another one decides nothing.
         self.is_unsettled = False  # One came back unknown: it is still in flight (P2.2).
         self.is_reading = False
 

@@ -24,7 +24,7 @@ class Quarantine:
     def __init__(self) -> None:
         self.errors: dict[str, deque[int]] = {}  # Bookie -> when it failed, the newest ERRORS_MAX of them.
         self.held: dict[str, int] = {}  # Bookie -> until when.
-        self.good: dict[str, int] = {}  # Of those held: good answers in a row.
+        self.good: dict[str, int] = {}  # By bookie that is held: good answers in a row.
 
     @property
     def is_idle(self) -> bool:

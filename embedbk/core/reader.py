@@ -49,7 +49,7 @@ class ReadOptions:
     sequential_answers: int = 2  # So many answers that were full in a row make it so.
     chunk_entries: int = 8192  # Most entries of one striped request round.
     retry_ns: int = 200 * _MS  # Pause before the second and last round over all copies.
-    repairs_max: int = 64  # Of one read: further bad copies are left to the auditor (RP32).
+    repairs_max: int = 64  # In one read: further bad copies are left to the auditor (RP32).
 
 
 @dataclass(slots=True)
@@ -128,10 +128,10 @@ class RangeRead(Machine):
         self.lac = NO_ENTRY  # The highest that any answer told (CL28).
         self.repairs_asked = 0
         self.repaired = 0  # Copies that a bookie says it has again.
-        self.round = 0  # Of the newest chunk: answers to chunks that are no more count for nothing.
-        self.chunks: list[_Chunk] = []  # Of consecutive ids from next_entry on.
+        self.round = 0  # Number of the newest chunk: answers to chunks that are dropped count for nothing.
+        self.chunks: list[_Chunk] = []  # They hold consecutive ids from next_entry on.
         self.full_answers = 0  # In a row: the bookie had more than it could give.
-        self.entry_bytes = 0  # Of an entry in the newest frame, on average, rounded up.
+        self.entry_bytes = 0  # Average size of an entry in the newest frame, rounded up.
         self.unread_bytes = 0  # Given and not consumed.
         self.bad_seats: set[tuple[str, int]] = set()  # Failed in this read; asked last from now on.
         self.reasons: dict[str, str] = {}

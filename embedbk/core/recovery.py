@@ -52,7 +52,7 @@ class RecoveryOptions:
     ask_timeout_ns: int = 1_000 * _MS  # An unanswered fence or read is asked again.
     retry_ns: int = 50 * _MS  # Pause before an unknown is asked again.
     patience_ns: int = 10_000 * _MS  # Without any progress for this long: inconclusive.
-    placement: Placement = ANYWHERE  # Of whom failed seats are given to.
+    placement: Placement = ANYWHERE  # How bookies are chosen for failed seats.
     write_timeout_ns: int = 5_000 * _MS  # An unanswered write-back makes its bookie a failed one.
     avoid_ns: int = 1_000 * _MS  # A bookie that failed a write-back is left alone for this long.
     read_entries: int = 4096  # How far ahead one recovery read looks.
@@ -82,7 +82,9 @@ class Recovery(Machine):
         mac_key: bytes = b"",
     ) -> None:
         self.metadata = metadata
-        self.mac_key = mac_key  # Of the ledger's tags; whose tag is wrong has said nothing (P3.1).
+        self.mac_key = (
+            mac_key  # The key of the ledger's tags; a copy with a wrong tag is a failed copy (P3.1).
+        )
         self.revision = revision
         self.ledger_key = ledger_key
         self.nonce = nonce
@@ -166,7 +168,7 @@ class Recovery(Machine):
         return self.publishing.put(self.metadata, self.revision, proposed)
 
     def _on_outcome(self, event: Transacted | TransactUnknown | KeyRead) -> list[Effect]:
-        """Of the compare-and-set in flight; where it was refused, decide anew on what is published (P2.2, P5.2e)."""
+        """The compare-and-set in flight is settled; if refused, decide anew on what is published (P2.2, P5.2e)."""
         heard = self.publishing.hear(event)
         if heard.error is not None:
             return self._end(heard.error)

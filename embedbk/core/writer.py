@@ -99,7 +99,7 @@ class WriterOptions:
     awaited_ns: int = 1_000 * _MS
     inflight_frames_max: int = 64
     inflight_bytes_max: int = 16 << 20
-    # Of frames that are acknowledged, kept for bookies that are behind, each with its price. Then nothing is sent until
+    # Bytes of acknowledged frames, kept for bookies that are behind, each with its price. Then nothing is sent until
     # they get on; who has answered nothing for 200 ms counts as failed.
     behind_bytes_max: int = BEHIND_BYTES_MAX
     delays_change: bool = (
@@ -107,7 +107,7 @@ class WriterOptions:
     )
     # What is outstanding when the handle fails is given to its host, for a next ledger of the same log (P8.2).
     hands_over: bool = False
-    placement: Placement = ANYWHERE  # Of whom failed seats are given to.
+    placement: Placement = ANYWHERE  # How bookies are chosen for failed seats.
     changes_max: int = 100  # Ensemble changes of one handle; metadata that only grows is somebody's outage.
 
 
@@ -178,7 +178,7 @@ class Writer(Machine):
         self.proposal: Proposal | None = None  # From sending its CAS until the outcome is settled (P4.2).
         self.publishing: Publishing | None = None  # From the first change or close on.
         self.change_count = 0  # Ensemble changes published.
-        self.failures: avoided.Failures = _NOBODY  # Of bookies, lately.
+        self.failures: avoided.Failures = _NOBODY  # Bookies that failed lately.
         self.pressed_again_ns = 0  # At the bound of what is kept: when to look again who is silent.
         # Metadata would not take the last change: until when none is tried, and why.
         self.refusal: tuple[int, str] | None = None
@@ -344,7 +344,7 @@ class Writer(Machine):
         if kind == "ask":
             return self._on_asked(event.member, answer, event.now_ns)
         if kind != "add":
-            return []  # Of an explicit LAC: nothing depends on it.
+            return []  # It answers an explicit LAC: nothing depends on it.
         if not isinstance(answer, AddAnswer):
             return self._seat_failed(
                 number, getattr(answer, "text", "an answer of the wrong kind"), event.now_ns
@@ -748,7 +748,7 @@ class Writer(Machine):
         return self.publishing
 
     def _on_outcome(self, event: Transacted | TransactUnknown | KeyRead) -> list[Effect]:
-        """Of the compare-and-set in flight."""
+        """Take the outcome of the compare-and-set in flight."""
         assert self.publishing is not None
         heard = self.publishing.hear(event)
         if heard.error is not None:

@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 
 class Asking:
-    """Of one node. tell: has an operation's core hear an event."""
+    """The metadata requests of one node. tell: gives an operation's core an event."""
 
     def __init__(self, metadata: MetadataLink, tell: Callable[[Operation, Event], None]) -> None:
         self._metadata = metadata

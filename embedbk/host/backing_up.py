@@ -41,7 +41,7 @@ class _Asked(NamedTuple):
 
 
 class BackingUp:
-    """Of one member. snapshots None: it keeps none."""
+    """The backups of one member. snapshots None: it keeps none."""
 
     def __init__(self, snapshots: Snapshots | None) -> None:
         self._snapshots = snapshots

@@ -188,7 +188,9 @@ class BookieNode:
         self.is_leaving = False  # It stops: no add is taken any more.
         self._was_registered = False  # As it was told to people last.
         self.scrub = scrub or ScrubPace(bookie_id, storage, 0)
-        self._links: dict[int, int] = {}  # Of clients: how many requests of theirs are not answered yet.
+        self._links: dict[
+            int, int
+        ] = {}  # Links of clients, with how many of their requests are not answered yet.
         self.waiting = Waiting(self.has_room, waiting_bytes_max)
         self._events: deque[Event] = deque()
         self._is_stepping = False
@@ -205,8 +207,8 @@ class BookieNode:
         self._due_ns = 0  # Before it, a turn of nothing but adds does nothing else.
         self._is_late = False  # The last turn was such a one.
         self._taken = 0  # By the add path, as far as the core was told.
-        self._add_answers: dict[int, list[tuple[int, AddAnswer]]] = {}  # Of this step, by link.
-        self._lac_answers: list[Reply] = []  # Of this step, to who told a LAC.
+        self._add_answers: dict[int, list[tuple[int, AddAnswer]]] = {}  # Answers of this step, by link.
+        self._lac_answers: list[Reply] = []  # Answers of this step to explicit LACs.
         # How writers of the same loop reach the add path, if there are any: shown after each step what is taken.
         self.near: Near | None = None
         self.is_near_watched = False  # Who watches the core sees also what comes so.
@@ -592,7 +594,7 @@ class BookieNode:
         self._is_stepping = False
 
     def _count_polls(self, links: list[int]) -> None:
-        """Of polls that were taken in C and are the core's to answer now."""
+        """Count polls that were taken in C and that the core has to answer now."""
         for link in links:
             if link in self._links:
                 self._links[link] += 1

@@ -77,10 +77,12 @@ logger = logging.getLogger(__name__)
 # Requests to a bookie that could not be reached this recently fail at once. A link that was up and is lost is dialled
 # again for the next request: after a stop of this very process all are lost, and every bookie is there.
 REDIAL_NS = 50_000_000
-BUNDLED_BYTES_MAX = 64 << 10  # Of one message that leaves together with others; longer ones leave alone.
+BUNDLED_BYTES_MAX = (
+    64 << 10
+)  # A message up to this size leaves together with others; a longer one leaves alone.
 BUNDLE_BYTES_MAX = (
     256 << 10
-)  # Of what is gathered for one bookie before it leaves, at the latest with the turn.
+)  # So much is gathered for one bookie before it leaves, at the latest with the turn.
 # With very many open ledgers, of what is due or was appended to at a time: links are looked at in between, or a turn of
 # seconds would be taken for our death by their other ends, and theirs by us.
 WRITINGS_PER_TURN_MAX = 1024
@@ -110,7 +112,7 @@ class _Peer:
     # Messages of this turn: several leave as one. Empty between turns.
     outbox: list[tuple[int, list[Any], int]] = field(default_factory=list)
     outbox_bytes: int = 0
-    # Of idle writers, and of those that pause: each kind leaves together.
+    # LACs of idle writers, and hints of those that pause: each kind leaves together.
     lacs: list[ExplicitLacRequest] = field(default_factory=list)
     hints: list[ExplicitLacRequest] = field(default_factory=list)
 
@@ -149,7 +151,7 @@ class ClientNode:
         self.quarantine = Quarantine()
         self.is_ready = False  # A session was open and the list of bookies was seen once.
         self.on_ready: Callable[[], None] = lambda: None
-        # Who waits for anything of this node waits in vain now.
+        # Called once, when the node closes: whatever is still pending will not complete.
         self.on_closed: Callable[[], None] = lambda: None
         # To make the loop take a turn; called from users' threads.
         self.on_wake: Callable[[], None] = lambda: None
@@ -161,7 +163,7 @@ class ClientNode:
         if self._answers is not None:
             transport.count(self._answers)
         self._tell_at: int | None = None  # When what is untold is told for want of other news.
-        # Of the frame that is being sent, if it is counted: its first request (0 before it), and its ack quorum.
+        # First request (0 before it) and ack quorum of the frame that is being sent, if it is counted.
         self._sealing: tuple[int, int] | None = None
         self._uncommon: dict[Writing, None] = {}  # Whose cores want to hear of every answer.
         # How writers' adds go past their cores, to bookies of this very loop or else over links; not while somebody
@@ -178,7 +180,7 @@ class ClientNode:
         self._peers: dict[Member, _Peer] = {}
         self._peer_of_link: dict[int, _Peer] = {}
         self._slow: dict[int, _Peer] = {}  # By link: those with requests waiting.
-        self._outboxes: dict[Member, _Peer] = {}  # Of those with messages of this turn.
+        self._outboxes: dict[Member, _Peer] = {}  # Those with messages of this turn.
         self._dial_after: dict[Member, int] = {}
         requests = itertools.count(1)
         self._next_request: Callable[[], int] = (
@@ -188,7 +190,7 @@ class ClientNode:
         self._hinting = Hinting()
         self._reminders = Reminders(logger)
         self._is_watching = False
-        self._now_ns = 0  # Of the present turn, for what the watch tells.
+        self._now_ns = 0  # Time of the present turn, for events of the watch.
         self._why_closed: EmbedbkError | None = None
 
     # Running operations.

@@ -63,7 +63,7 @@ class _Pause:
 
 
 class Courses(ABC):
-    """Of one client node. On the host's thread, but for `wake`.
+    """The courses of one client node. On the host's thread, but for `wake`.
 
     Args:
         queue: tell a writer's core an event, behind those that it was told.
@@ -171,7 +171,7 @@ class Courses(ABC):
             return  # Else somebody may be late with what the core had sent before.
         if isinstance(event, Answered) and (event.tag[0] != "add" or _is_yes(event)):
             course.heard_ns[event.member] = event.now_ns
-            return  # Of a LAC that was told, or to what was acknowledged before this began.
+            return  # It answers an explicit LAC, or a frame that was acknowledged before this began.
         self.end(event.now_ns, writing)
 
     def note_counted(self, now_ns: int, writing: Operation, members: Iterable[Member]) -> None:

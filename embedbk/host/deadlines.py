@@ -18,7 +18,7 @@ DUE_SPARE = 64  # Entries on the heap beside two for each operation there, befor
 
 
 class Deadlines:
-    """Of the operations of one node. Its length is that of the heap, past entries included."""
+    """The deadlines of the operations of one node. Its length is that of the heap, past entries included."""
 
     def __init__(self) -> None:
         self._due: list[tuple[int, int, Operation]] = []

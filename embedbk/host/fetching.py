@@ -42,7 +42,7 @@ class _Task:
     link: int | None = None
     peer: Boot | None = None  # Behind the link, when it is up.
     is_shared: bool = False  # The link is that of the messages.
-    turn: int = 0  # Of the source's endpoints.
+    turn: int = 0  # Which of the source's endpoints is next.
     due_ns: int = 0  # Without a link: when it is dialled. With one: when what was asked for is late.
     asked_ns: int | None = None  # The piece at the file's offset; None: nothing is asked for.
     asked_size: int = 0
@@ -50,7 +50,7 @@ class _Task:
     is_checked: bool = False  # All of it was given to the file, and is looked at.
     pause_ns: int = PAUSE_NS_MIN
     attempts: int = 0  # That brought nothing, in a row.
-    begin_offset: int = 0  # Of this attempt.
+    begin_offset: int = 0  # Where this attempt began.
     file_bytes: int = 0
     digest: bytes = b""
 

@@ -17,7 +17,7 @@ LOOK_NS = 1_000_000_000
 
 
 class Filling:
-    """Of one member."""
+    """How full one member is."""
 
     def __init__(self, logger: logging.Logger, member: str) -> None:
         self._reminders = Reminders(logger)

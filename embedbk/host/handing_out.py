@@ -31,7 +31,7 @@ class _Puller:
 
 
 class HandingOut:
-    """Of one member. snapshots None: it keeps none."""
+    """The snapshots that one member hands out. snapshots None: it keeps none."""
 
     def __init__(self, transport: Transport, snapshots: Snapshots | None, own: Boot) -> None:
         self._transport = transport

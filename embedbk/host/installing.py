@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 class Installing:
-    """Of one member, one snapshot at a time."""
+    """The installations of one member, one snapshot at a time."""
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store

@@ -25,7 +25,7 @@ _BYTES_MAX = 64 << 10
 
 
 class NotedMembers(NamedTuple):
-    """Of which cluster, and where its members were; empty: nothing was noted."""
+    """The cluster's token, and where its members were; empty: nothing was noted."""
 
     token: bytes
     endpoints: Sequence[str]

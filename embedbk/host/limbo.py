@@ -36,7 +36,7 @@ __all__ = ["LimboAsking"]
 logger = logging.getLogger(__name__)
 
 LIMBO_AGAIN_NS = 5_000_000_000  # Between two rounds of asking whether ledgers in limbo were closed.
-LIMBO_ASK_MAX = 64  # Of these asked in one round.
+LIMBO_ASK_MAX = 64  # So many are asked in one round.
 LIMBO_PAGE = 500
 # One that is deleted or brought back meanwhile is seen in one of these, in whichever direction it went.
 _LIMBO_PREFIXES = (DELETED_PREFIX, LEDGERS_PREFIX, DELETED_PREFIX)

@@ -150,7 +150,7 @@ class Loop:
             self._by_fileno[fileno] = place
             self._poll.register(fileno, select.POLLIN)
         self._filenos = (self._wake, *self._by_fileno)
-        # Of several of them none could see to the others, so all wait in the loop; as where the poll has work itself.
+        # If several can wait, none could serve the others: then the loop waits, as where the poll itself has work.
         waiters = [(each, each.node) for each in self._places if isinstance(each.node, Waiter)]
         self._waiter = waiters[0] if len(waiters) == 1 and not self._is_own_poll else None
 

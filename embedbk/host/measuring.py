@@ -14,14 +14,14 @@ from embedbk.metadata.raft_vocabulary import Body, Heartbeat, HeartbeatReply, Pe
 
 __all__ = ["Measuring"]
 
-ROUNDS_KEPT_MAX = 64  # Of heartbeats that are not answered; of older ones nothing is measured.
+ROUNDS_KEPT_MAX = 64  # Heartbeats that are not answered; older ones are not measured.
 RECORDS_KEPT_MAX = 1024  # That are not durable.
 SECOND = 1_000_000_000
 PROBE_NS = 250_000_000
 
 
 class Measuring:
-    """Of one process of a member."""
+    """What one process of a member measures."""
 
     def __init__(self, now_ns: int) -> None:
         self._began_ns = self._timing_ns = now_ns

@@ -31,7 +31,7 @@ __all__ = ["NEVER_REACHED", "HandedOver", "OneResult", "Operation", "Reading", "
 logger = logging.getLogger(__name__)
 
 NEVER_REACHED = LEDGER_ID_MAX  # Above every entry.
-_CLOSING = threading.RLock()  # Of the outcomes and signals of all writing handles, for a moment each.
+_CLOSING = threading.RLock()  # Guards the outcomes and signals of all writing handles, for a moment each.
 
 
 class HandedOver(UsageError):
@@ -327,7 +327,7 @@ class Writing(Operation, Watermark):
 
     @property
     def metadata(self) -> LedgerMetadata:
-        """Of the ledger, as last published."""
+        """The ledger's metadata, as last published."""
         return self._core.metadata
 
     @property

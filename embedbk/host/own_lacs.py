@@ -46,7 +46,7 @@ class OwnLacs:
         return isinstance(writing, Writing) and self._writings.get(writing.metadata.ledger_id) is writing
 
     def add(self, writing: Writing) -> None:
-        """Of a ledger that no other handle of this client writes: only its creator does (P1)."""
+        """Show the LACs of this handle. No other one of this client writes its ledger: only the creator does (P1)."""
         ledger_id = writing.metadata.ledger_id
         assert ledger_id not in self._writings
         self._writings[ledger_id] = writing

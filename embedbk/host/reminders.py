@@ -27,7 +27,7 @@ class _Wait:
 
 
 class Reminders:
-    """Of one node. Each wait has a key; `lasts` is called as often as it likes, `over` when it ended."""
+    """The reminders of one node. Each wait has a key; `lasts` is called as often as it likes, `over` when it ended."""
 
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger

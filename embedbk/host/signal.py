@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AlarmsHeld", "Signal", "Watermark"]
 
-# Of the lists of all signals, for a moment each: a lock of their own would be most of what an idle handle costs.
+# Guards the lists of all signals, for a moment each: a lock for each would be most of what an idle handle costs.
 # Re-entrant, and containers are made before it is taken: an allocation may run the garbage collector, which ends a
 # coroutine that nobody awaits any more, which takes itself off its list.
 _LOCK = threading.RLock()
@@ -136,7 +136,7 @@ class Watermark:
     def __init__(self) -> None:
         self.mark = NO_ENTRY
         self._threads: dict[threading.Lock, int] | None = None
-        # Of each loop whose coroutines wait. Replaced and never changed, since the host's thread goes through it.
+        # One for each loop whose coroutines wait. Replaced and never changed, since the host's thread goes through it.
         self._queues: dict[asyncio.AbstractEventLoop, _Queue] | None = None
 
     @property
@@ -329,7 +329,7 @@ class _Alarm:
             self._due.popleft().drain()
 
 
-# Of this thread: alarms that ring when all of its turn is published.
+# Alarms of this thread, which ring when all of its turn is published.
 _turn = threading.local()
 
 

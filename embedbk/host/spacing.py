@@ -49,7 +49,7 @@ class Spacing:
         self._step(OperatorAsked(now_ns, is_read_only))
 
     def set_doubted(self, now_ns: int, is_doubted: bool) -> None:
-        """Of the metadata: whether it is older than what this bookie met."""
+        """Whether the metadata is older than what this bookie met."""
         self._step(MetadataDoubted(now_ns, is_doubted))
 
     def step(self, now_ns: int) -> None:

@@ -16,7 +16,7 @@ NAMED_MAX = 1024  # Keys of which it is known that they were named; beyond, the 
 
 
 class Unread:
-    """Of one node. who: its name, for people."""
+    """What one node could not read. who: the node's name, for people."""
 
     def __init__(self, who: str) -> None:
         self._who = who

@@ -17,7 +17,7 @@ from embedbk.ports import Received
 
 __all__ = ["WAITING_BYTES_MAX", "Waiting"]
 
-WAITING_BYTES_MAX = 64 << 20  # Of normal adds, and of all others.
+WAITING_BYTES_MAX = 64 << 20  # For normal adds, and as much for all others.
 REQUEST_OVERHEAD_BYTES = 256  # What one costs here beside its body.
 
 

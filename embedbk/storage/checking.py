@@ -127,7 +127,7 @@ class _BookieCheck:
         self._progress = progress
         self._highest: dict[int, int] = {}  # Ledger -> highest entry found.
         self._runs: dict[int, list[tuple[IndexRun, str]]] = {}  # Ledger -> runs of the logs read so far.
-        self._homes: dict[str, RawDirectory] = {}  # Of each entry log, by name.
+        self._homes: dict[str, RawDirectory] = {}  # The directory of each entry log, by name.
         self._marks: list[int] = []  # What the log mark is in the tokens of several journals.
 
     # Entry logs.

@@ -80,7 +80,7 @@ class Directories:
         return self._has_met and any(not each.rests and not each.failure for each in self.all)
 
     def free_bytes(self) -> int | None:
-        """Of the roomiest that takes entries; None when nobody can tell."""
+        """Free bytes of the roomiest directory that takes entries; None where no file system answers."""
         known = [self.all[number].free_bytes for number in self._best()]
         return max((each for each in known if each is not None), default=None)
 

@@ -161,7 +161,7 @@ def find_places(
 
 
 def ledger_directories(path: Path) -> list[Path]:
-    """Of the bookie whose directory this is, in their order, as far as they are there; none if it is no bookie's."""
+    """The ledger directories, if they exist, of the bookie whose directory this is; none if it is no bookie's."""
     place = _place(path, _names(path))
     if place is None or place.kind != "bookie" or path in place.parts.values():
         return []

@@ -110,7 +110,7 @@ class EntryLogs:
         self.is_refused = False  # A bookie would not start with these.
         self.mark = 0
         self._newest: dict[tuple[int, int], tuple[EntryLog, int, int]] = {}  # Log, offset, size.
-        self._homes: dict[str, RawDirectory] = {}  # Of each log, by name.
+        self._homes: dict[str, RawDirectory] = {}  # The directory of each log, by name.
         for directory in directories:
             for name in directory.names():
                 parsed = parse_log_name(name)

@@ -302,7 +302,7 @@ class NativeEntryStore:
     # --- Compaction --------------------------------------------------------------------------------------
 
     def log_facts(self) -> list[LogFacts]:
-        """Of every entry log that does not leave already, oldest first."""
+        """Facts of every entry log that does not leave already, oldest first."""
         found: list[LogFacts] = []
         facts = ffi.new("struct ebk_log_facts *")
         for number in range(lib.ebk_store_log_count(self._store)):

@@ -55,7 +55,7 @@ class FetchedFile(FileInPieces):
         """Goes on with what is there of it. Raises OSError: what is there cannot be read."""
         super().__init__(files, snapshot_name(index, term) + FETCHED_SUFFIX, wake)
         self.offset = 0  # Up to here it was given.
-        self.header: SnapshotHeader | None = None  # Of what was there already.
+        self.header: SnapshotHeader | None = None  # The header of what was there already.
         self.whole: SnapshotHeader | None = None  # Set last: everything is here, right and durable.
         self.damage = ""  # Why what is here can never be right: it is removed.
         self._place = index, term

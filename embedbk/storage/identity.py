@@ -71,7 +71,7 @@ class IdentityBody(msgspec.Struct, frozen=True, array_like=True):
     node_id: str
     cluster_token: bytes
     incarnation: bytes
-    purpose: str  # Of the directory that this file stands in.
+    purpose: str  # What the directory is for in which this file stands.
     directories: list[DirectoryMark]
     starts: int = 0  # Begun.
     served: int = 0  # The newest start for which this was written everywhere, so that it may have served.

@@ -39,8 +39,10 @@ logger = logging.getLogger(__name__)
 
 Buffer = bytes | bytearray | memoryview
 
-FILE_BYTES = 64 << 20  # Of a file under load.
-FIRST_FILE_BYTES = 2 << 20  # Of the first one: an idle journal costs little room and little time to make.
+FILE_BYTES = 64 << 20  # Size of a file under load.
+FIRST_FILE_BYTES = (
+    2 << 20
+)  # Size of the first one: an idle journal costs little room and little time to make.
 FILE_BYTES_MIN: int = lib.EBK_JOURNAL_FILE_BYTES_MIN
 COPY_BYTES_MAX: int = (
     lib.EBK_JOURNAL_COPY_BYTES_MAX
@@ -93,7 +95,7 @@ class JournalFacts:
     first_token: int  # Oldest record still there; 0: none.
     group_count: int  # Commits since open.
     group_bytes: int  # Bytes written by them, padding included.
-    overlap_count: int  # Of them, were built while another one was written.
+    overlap_count: int  # How many of them were built while another one was written.
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +248,7 @@ class Journal:
         return token
 
     def let_go(self) -> None:
-        """Of what C has borrowed and is durable now; for who reaps several journals at once."""
+        """Let go of what C has borrowed and is durable now; for a caller that reaps several journals at once."""
         if self._kept:
             self._let_go(cast(int, lib.ebk_journal_durable(self.handle())))
 

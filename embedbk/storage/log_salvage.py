@@ -160,7 +160,7 @@ class _Whole:
         self.vote: Boot | None = None
         self.highest = 0  # Index of the last entry as the newest record has it.
         self.start_count = 0
-        self._doubted = Doubt(0, 0)  # Of an earlier salvage.
+        self._doubted = Doubt(0, 0)  # What an earlier salvage left.
         self._identities: dict[bytes, None] = {}
         self._base_body = b""
         records = list(records)
@@ -280,7 +280,7 @@ def _write(files: SnapshotFiles, kept: _Kept) -> None:
     name = f"{SALVAGED_FILE}.new"
     try:
         if name in files.names():
-            files.remove(name)  # Of a salvage that a crash ended.
+            files.remove(name)  # A salvage that a crash ended left it.
         file = files.create(name)
         try:
             for at in range(0, len(data), _WRITE_BYTES):

@@ -19,7 +19,7 @@ __all__ = ["NOTE_BYTES", "NoteFile"]
 
 # magic, version, size of the body, which of the two, CRC32C of all before (with a zero here) and the body
 _HEAD = struct.Struct("<4sHHII")
-NOTE_BYTES = 512  # Of each of the two records.
+NOTE_BYTES = 512  # Size of each of the two records.
 NOTE_VERSION = 1
 _KEPT, _HINT = 0, 1
 

@@ -16,7 +16,7 @@ class OlderSnapshots:
     """Chunks as they are found in the log. The newest snapshot of which every chunk was there is kept."""
 
     def __init__(self) -> None:
-        self.index = 0  # Of the newest whole one; 0: there is none.
+        self.index = 0  # Index of the newest whole one; 0: there is none.
         self.data = b""
         self.is_begun = False
         self._index = 0

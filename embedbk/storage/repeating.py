@@ -12,7 +12,7 @@ __all__ = ["Repeating"]
 
 
 class Repeating:
-    """Of one thing of one node. level: of a failure; the end is told at INFO."""
+    """Failures of one thing of one node. level: at which a failure is logged; the end is logged at INFO."""
 
     def __init__(self, logger: logging.Logger, level: int = logging.WARNING) -> None:
         self._logger = logger

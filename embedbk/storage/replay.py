@@ -48,7 +48,7 @@ def replay_record(
             hint="start the bookie with the version that wrote its journal, or a later one",
         ) from unknown
     if kind == RecordKind.GONE:
-        # Of what has a row by now other records tell, also from another journal, which is read before or behind this.
+        # Other records describe ledgers that have a row by now: also those of another journal, read before or after.
         table.drop_range(ledger_id, decode_gone(ledger_id, body))
         return
     row = table.get(ledger_id) or table.create(ledger_id, from_reserve=True)

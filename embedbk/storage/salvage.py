@@ -25,8 +25,8 @@ class SalvageFacts:
     """What a whole reading of a damaged journal found."""
 
     may_have_lost: bool  # A record above the log mark is missing, or nobody can tell that none is.
-    missing_count: int  # Of those, the ones that are known to have been there.
-    start_token: int  # Of the first record behind the damage: above every token that was ever seen.
+    missing_count: int  # Those that are known to have been there.
+    start_token: int  # Token of the first record behind the damage: above every token that was ever seen.
     damage: str  # Where it begins; empty if there is none.
 
 

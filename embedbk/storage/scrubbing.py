@@ -47,7 +47,7 @@ _WHAT = {
 class ScrubState:
     """Where the scrubber is and what it knows; survives restarts as well as it can."""
 
-    log_id: int = 0  # Of the log being read; 0 before the first.
+    log_id: int = 0  # The log being read; 0 before the first.
     offset: int = 0  # In it.
     passes: int = 0  # So often everything was read.
     pass_bytes: int = 0  # Read in this pass.

@@ -74,7 +74,7 @@ class SnapshotHeader:
     """What a snapshot stands for. config: of the quorum, opaque here; empty in a quorum of one."""
 
     cluster_token: bytes
-    incarnation: bytes  # Of the member that cut it.
+    incarnation: bytes  # That of the member that cut it.
     index: int
     term: int
     revision: int

@@ -42,7 +42,7 @@ NEVER_STARTED = StartCount()
 
 
 class Starts:
-    """Of one process: its own start, counted durably when this is made.
+    """The start of one process, counted durably when this is made.
 
     Args:
         before: what was kept.

@@ -101,9 +101,9 @@ struct ebk_add {
 
 /* `take` in parts, for who has an add without its message (seat.c). The row says that the core would store it. */
 bool ebk_add_path_is_common(const struct ebk_add_path *path, const struct ebk_add *add);
-/* Of the write cache and of the journal's queue. */
+/* Room in the write cache and in the journal's queue. */
 bool ebk_add_path_has_room(const struct ebk_add_path *path, uint32_t body_size);
-/* Of an add that is common and has room: check its digests, store and queue it. Nothing is pending for it: it is
+/* Wants an add that is common and has room: check its digests, store and queue it. Nothing is pending for it: it is
  * durable when the journal is, up to the token that is returned; 0: refused, as by a digest. */
 uint64_t ebk_add_path_store(struct ebk_add_path *path, const struct ebk_add *add);
 /* Who answers readers, or NULL. */

@@ -15,13 +15,13 @@ struct ebk_ahead {
     _Atomic uint64_t length;
     _Atomic uint32_t moves, awaiting; /* futex: rises with lac, and at the end; who sleeps on it */
     _Atomic bool is_closed;
-    _Atomic bool is_late; /* who awaits is all who waits: the others may be told later */
+    _Atomic bool is_late; /* only threads in ebk_ahead_await are waiting, so Python may be notified later */
 };
 
 void ebk_ahead_begin(struct ebk_ahead *ahead, int64_t lac, uint64_t length);
 /* It rises. */
 void ebk_ahead_show(struct ebk_ahead *ahead, int64_t lac, uint64_t length);
-/* It rises no more, and nobody awaits it any more. */
+/* It rises no more; waiting threads get EBK_FAILED. */
 void ebk_ahead_close(struct ebk_ahead *ahead);
 /* Any thread: the LAC, and the length up to there at least. */
 int64_t ebk_ahead_lac(const struct ebk_ahead *ahead, uint64_t *length);

@@ -137,7 +137,7 @@ static uint32_t all_seats(const struct ebk_link_adds *adds)
     return (1u << adds->settings.seat_count) - 1;
 }
 
-/* Of an acknowledged frame: nobody owes it. */
+/* Wants an acknowledged frame: every seat has answered it, or failed. */
 static bool is_over(const struct ebk_link_adds *adds, uint64_t place)
 {
     return (at(adds, place)->answered | adds->failed) == all_seats(adds);

@@ -89,9 +89,9 @@ EBK_SHORT uint64_t ebk_backlog_kept(const struct ebk_backlog *backlog);
 
 /* ---- adds of one handle; NULL without memory. packer and backlog are borrowed, answers are kept. */
 struct ebk_link_adds *ebk_link_adds_new(const struct ebk_link_settings *settings);
-/* Nothing goes this way any more, and no answer counts here. What was not given is released; who awaits, awaits no more. */
+/* Nothing is sealed any more, and no answer counts. Frames not handed back are released; waiting threads get EBK_FAILED. */
 void ebk_link_adds_close(struct ebk_link_adds *adds);
-/* Of closed ones, when nobody awaits. */
+/* Only after ebk_link_adds_close, when no thread waits. */
 void ebk_link_adds_free(struct ebk_link_adds *adds);
 /* Any thread: the LAC, told or not, and the length up to it. */
 EBK_SHORT int64_t ebk_link_adds_lac(const struct ebk_link_adds *adds, uint64_t *length);

@@ -31,7 +31,7 @@ EBK_SHORT int ebk_near_event(const struct ebk_near *near, uint32_t part);
 /* cffi:end */
 
 bool ebk_near_is_open(const struct ebk_near *near);
-/* Of one that has not left, as every open one. */
+/* Wants a bookie that has not left; an open one has not. */
 struct ebk_add_path *ebk_near_path(const struct ebk_near *near);
 /* Up to which token it is durable; of one that has left: what it was then. */
 uint64_t ebk_near_durable(const struct ebk_near *near);

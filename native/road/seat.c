@@ -16,7 +16,7 @@
 #include <string.h>
 
 #define HEADS_BYTES_MAX (EBK_ENVELOPE_BYTES + EBK_MESSAGE_HEADER_BYTES + EBK_LINK_CONTROL_BYTES_MAX + EBK_FRAME_HEADER_BYTES)
-/* Of a body with any frame, without its envelope: what a link must have room for before a frame is sealed. */
+/* The largest body with a frame, without its envelope: a link must have room for it before a frame is sealed. */
 #define BODY_BYTES_MAX (EBK_FRAME_BYTES_MAX + HEADS_BYTES_MAX)
 
 /* ---- over a link ----------------------------------------------------------------------- */

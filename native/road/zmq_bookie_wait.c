@@ -17,7 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Of one socket before the others, and before the journal is looked at again: answers are not late by more than that. */
+/* Received from one socket before the others, and before the journal is looked at again: so answers are late by no more. */
 #define BODIES_PER_DRAIN_MAX 64u
 #define BYTES_PER_DRAIN_MAX ((size_t)2 << 20)
 
@@ -172,7 +172,7 @@ int ebk_bookie_wait_run(struct ebk_bookie_wait *wait, const struct ebk_bookie_wa
     /* What was sent and received in between is not known here. */
     memset(wait->is_dry, 0, wait->socket_count * sizeof *wait->is_dry);
     const int reason = take_turns(wait, terms, outcome);
-    /* Whoever gives work without a pause must not hide the descriptors of others. */
+    /* Poll the other descriptors, too, or one busy link would starve them. */
     if (reason != EBK_BOOKIE_WAIT_READY) (void)look(wait, terms->path, 0, outcome);
     outcome->now_ns = ebk_wait_now_ns();
     return reason;

@@ -85,7 +85,7 @@ static int listen_once(struct ebk_client_wait *wait, uint64_t credit_bytes, stru
         if (link->taken_bytes >= credit_bytes) reason = EBK_CLIENT_WAIT_BOUND;
         if (found != EBK_ZMQ_HELD) continue;
         outcome->link = i;
-        outcome->is_dry = false; /* Of the others behind it nobody knows. */
+        outcome->is_dry = false; /* The others behind it were not asked. */
         return EBK_CLIENT_WAIT_HELD;
     }
     return ebk_answers_state(wait->answers)->is_due ? EBK_CLIENT_WAIT_NEWS : reason;
@@ -138,7 +138,7 @@ int ebk_client_wait_run(struct ebk_client_wait *wait, int64_t until_ns, int64_t 
             is_untold = true;
             if (outcome->now_ns + untold_ns < until_ns) until_ns = outcome->now_ns + untold_ns;
         }
-        /* A wait that ends anyway looks, too: whoever is heard without a pause must not hide the other descriptors. */
+        /* A wait that ends anyway polls, too, or one busy link would starve the other descriptors. */
         const bool is_over = reason != 0 || outcome->now_ns >= until_ns;
         const bool has_more = !outcome->is_dry || ebk_turns_have_more(wait->turns);
         const int milliseconds =

@@ -83,7 +83,7 @@ static void give(struct ebk_block *block)
     free(block);
 }
 
-/* Of the packer's own under its mutex; of those who hold a body, on any thread. */
+/* The packer takes its references under its mutex; the holder of a body takes one on any thread. */
 void ebk_block_ref(struct ebk_block *block)
 {
     __atomic_add_fetch(&block->refs, 1, __ATOMIC_RELAXED);

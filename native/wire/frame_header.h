@@ -29,7 +29,7 @@
 
 _Static_assert(EBK_FRAME_AT_CRC + 4 == EBK_FRAME_HEADER_BYTES, "the header ends with its crc");
 
-/* Of entries in an answer to a reader: no LAC, no key. */
+/* Write a header as for entries in an answer to a reader: no LAC, no key. */
 static inline void ebk_frame_header_write(uint8_t *to, const struct ebk_frame_facts *facts, uint32_t body_size)
 {
     const uint64_t dense = (uint64_t)(facts->last_entry - facts->first_entry) + 1;
