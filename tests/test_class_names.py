@@ -11,6 +11,7 @@ PROJECT = Path(__file__).parents[1]
 FACES = {"Cluster", "LedgerReader", "LedgerWriter", "Lock", "Log", "LogWriter"}
 # Each stands for two things or more still. A name leaves this list; none is added.
 LEFT = {
+    "Asked",
     "Chance",
     "Client",
     "CloseRequested",
@@ -39,6 +40,7 @@ LEFT = {
     "Session",
     "Starts",
     "Tick",
+    "Waiting",
 }
 
 
