@@ -7,8 +7,10 @@ Sockets and bookies' ends are real, the bookies' answers are this file's; nothin
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,7 +30,7 @@ from embedbk.codec.messages import (
 )
 from embedbk.codec.packer import Packer
 from embedbk.core.backlog import FRAME_PRICE
-from embedbk.core.writer import LARGE_FRAME_BYTES
+from embedbk.core.writer import LARGE_FRAME_BYTES, WriterOptions
 from embedbk.ports import AddSeat, AddTerms, Received, SentFrame
 from embedbk.transports.conformance import PATIENCE_NS
 from embedbk.transports.zmq_adds import SharedBacklog
@@ -327,6 +329,15 @@ def test_a_partial_frame_does_not_wait_for_a_large_one(client: Client) -> None:
     assert client.append(10) == 1
     client.wait()
     assert client.adds.tell(clock_ns()).pending == 2
+
+
+def test_core_and_ring_have_the_same_numbers() -> None:
+    """P3.3, P4.5: a writer is held to one set of bounds, whichever of the two seals its frames."""
+    ring = (Path(__file__).parents[2] / "native" / "road" / "link_adds.c").read_text()
+    (out_max,) = re.findall(r"^#define OUT_MAX (\d+)$", ring, re.MULTILINE)
+    assert int(out_max) == WriterOptions().inflight_frames_max
+    assert lib.EBK_LARGE_FRAME_BYTES == LARGE_FRAME_BYTES
+    assert lib.EBK_LINK_FRAME_PRICE == FRAME_PRICE
 
 
 def test_who_appends_behind_the_end_wakes_the_host_again(client: Client) -> None:
