@@ -15,6 +15,7 @@ LEFT = {
     "Chance",
     "Client",
     "CloseRequested",
+    "Cut",
     "Entry",
     "Followed",
     "Journal",
@@ -39,7 +40,9 @@ LEFT = {
     "Send",
     "Session",
     "Starts",
+    "Terms",
     "Tick",
+    "Verdict",
     "Waiting",
 }
 

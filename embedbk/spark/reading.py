@@ -13,11 +13,11 @@ from embedbk.client.batches import Batch
 from embedbk.errors import EntryUnreadable
 from embedbk.ids import Position
 
-__all__ = ["LedgerRange", "Place", "plan", "read"]
+__all__ = ["LedgerRange", "ReadPlace", "plan", "read"]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ReadPlace:
     """Which log of which cluster; plain data, for it travels to the executors."""
 
     cluster: str
@@ -38,7 +38,7 @@ class LedgerRange:
         return self.last_entry - self.first_entry + 1
 
 
-def plan(place: Place) -> list[LedgerRange]:
+def plan(place: ReadPlace) -> list[LedgerRange]:
     """What may be read of the log now, a range for each ledger that has entries.
 
     What is confirmed never changes, so whoever reads these ranges later, and again, reads the same.
@@ -48,7 +48,7 @@ def plan(place: Place) -> list[LedgerRange]:
     return [LedgerRange(part.ledger_id, 0, part.last_entry) for part in segments if part.last_entry >= 0]
 
 
-def read(place: Place, part: LedgerRange) -> Iterator[Batch]:
+def read(place: ReadPlace, part: LedgerRange) -> Iterator[Batch]:
     """The entries of one range, in order and all of them.
 
     Raises:

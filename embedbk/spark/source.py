@@ -20,7 +20,7 @@ from embedbk.client.batches import Batch
 from embedbk.errors import UsageError
 from embedbk.ids import check_log_name
 from embedbk.spark import reading
-from embedbk.spark.reading import LedgerRange, Place
+from embedbk.spark.reading import LedgerRange, ReadPlace
 
 __all__ = ["EmbedbkReader", "EmbedbkSource", "RangePartition", "split"]
 
@@ -42,8 +42,8 @@ ROWS_PER_PARTITION_MAX = 250_000  # A second of work or so: enough to be worth a
 REQUIRED = ("cluster", "log")
 OPTIONS = (*REQUIRED, "password", "maxrowsperpartition")
 
-Plan = Callable[[Place], Sequence[LedgerRange]]
-Read = Callable[[Place, LedgerRange], Iterator[Batch]]
+Plan = Callable[[ReadPlace], Sequence[LedgerRange]]
+Read = Callable[[ReadPlace, LedgerRange], Iterator[Batch]]
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class EmbedbkReader(DataSourceReader):
             )
         _check_address(given["cluster"])
         password = given.get("password", "").encode()
-        self.place = Place(given["cluster"], check_log_name(given["log"]), password)
+        self.place = ReadPlace(given["cluster"], check_log_name(given["log"]), password)
         self.rows_max = _rows_max(given.get("maxrowsperpartition"))
         self._plan = plan
         self._read = read

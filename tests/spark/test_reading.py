@@ -8,11 +8,11 @@ import pytest
 
 import embedbk
 from embedbk.errors import EntryUnreadable
-from embedbk.spark.reading import LedgerRange, Place, plan, read
+from embedbk.spark.reading import LedgerRange, ReadPlace, plan, read
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReadPlace]:
     """A log of two ledgers with entries, and one without."""
     settings = embedbk.Settings(journal_file_bytes=2 << 20, open_timeout_s=120.0)
     data = tmp_path_factory.mktemp("spark") / "data"
@@ -22,10 +22,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
                 writer.append_many([b"%d" % number for number in range(count)])
         with bk.log("orders").writer():
             pass
-        yield Place(bk.url, "orders")
+        yield ReadPlace(bk.url, "orders")
 
 
-def test_ranges_are_planned_for_what_is_there_and_read_whole(place: Place) -> None:
+def test_ranges_are_planned_for_what_is_there_and_read_whole(place: ReadPlace) -> None:
     ranges = plan(place)
     assert [(part.first_entry, part.last_entry) for part in ranges] == [(0, 6), (0, 4)]
     for part in ranges:
@@ -35,7 +35,7 @@ def test_ranges_are_planned_for_what_is_there_and_read_whole(place: Place) -> No
 
 
 @pytest.mark.parametrize(("first", "last"), [(0, 7), (5, 9), (7, 8)])
-def test_fewer_rows_than_were_planned_are_an_error(place: Place, first: int, last: int) -> None:
+def test_fewer_rows_than_were_planned_are_an_error(place: ReadPlace, first: int, last: int) -> None:
     """A LAC may be heard lower than at planning: rows that were planned are never left out in silence."""
     whole = plan(place)[0]
     with pytest.raises(EntryUnreadable, match=f"{first}..{last} could be read") as told:

@@ -14,7 +14,7 @@ from embedbk.codec.entry import encode_entry
 from embedbk.codec.kernels import values
 from embedbk.errors import UsageError
 from embedbk.spark import source
-from embedbk.spark.reading import LedgerRange, Place
+from embedbk.spark.reading import LedgerRange, ReadPlace
 from embedbk.spark.source import EmbedbkReader, EmbedbkSource, RangePartition, split
 
 URL = "embedbk://127.0.0.1:4181"
@@ -27,17 +27,17 @@ def payload_of(ledger_id: int, entry_id: int) -> bytes:
     return b"" if entry_id == 3 else f"{ledger_id}:{entry_id}".encode()
 
 
-def plan_two_ledgers(place: Place) -> list[LedgerRange]:
+def plan_two_ledgers(place: ReadPlace) -> list[LedgerRange]:
     """A log of two ledgers, of which the first begins at entry 5."""
     assert (place.cluster, place.log) == (URL, "orders")
     return [LedgerRange(7, 5, 14), LedgerRange(9, 0, 4)]
 
 
-def plan_nothing(place: Place) -> list[LedgerRange]:
+def plan_nothing(place: ReadPlace) -> list[LedgerRange]:
     return []
 
 
-def read_frames(place: Place, part: LedgerRange) -> Iterator[Batch]:
+def read_frames(place: ReadPlace, part: LedgerRange) -> Iterator[Batch]:
     """Real frames of real entries, read out as a reader does."""
     assert place.cluster == URL
     for first in range(part.first_entry, part.last_entry + 1, FRAME_ENTRIES):
