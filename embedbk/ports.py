@@ -391,11 +391,18 @@ class Journal(Protocol):
         """The token that the next append will get; token 1 is the first of an empty journal."""
         ...
 
-    def append(self, kind: int, ledger_id: int, body: Buffer, *, borrowed: bool = False) -> int:
+    def append(
+        self, kind: int, ledger_id: int, body: Buffer, *, borrowed: bool = False, kick: bool = True
+    ) -> int:
         """Queue one record; returns its token. borrowed: body stays unchanged and alive until the token is durable.
+        kick: whoever writes is told; else `kick()` does, soon.
 
         Raises StorageError when the journal has failed (it never works again) or is closed.
         """
+        ...
+
+    def kick(self) -> None:
+        """Tell whoever writes of what was appended with kick=False. Raises StorageError: it is closed."""
         ...
 
     def durable(self) -> int:

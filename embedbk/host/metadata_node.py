@@ -9,6 +9,7 @@ members are `member_links.py`'s.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 from collections.abc import Callable, Sequence
@@ -140,6 +141,7 @@ class MetadataNode:
         self._due_ns: int | None = None  # When the next turn was to be, as its host was told last.
         self._core_due: int | None = None  # The core's deadline, if it is known.
         self._knows_core_due = False
+        self._has_queued = False  # For the log, and the thread that writes it was not woken for that.
         self.failure: EmbedbkError | None = None  # Why this member must not serve: shown to whoever runs it.
         self._durable_sequence = 0
         self._has_doubt = begun.doubt is not None  # And it is noted so.
@@ -157,6 +159,7 @@ class MetadataNode:
         self.on_step: Callable[[Member, MemberEvent, list[MemberEffect]], None] | None = None
         self._step_core(MemberStarted(now_ns, store.begins_generation, store.gives_up, store.level))
         self._end_turn(now_ns)  # Who is alone leads at once.
+        self._kick()
         logger.info(
             "metadata member %s serves at %s: entry %d of its log",
             store.identity.name,
@@ -180,12 +183,14 @@ class MetadataNode:
                 assert isinstance(event, LinkDown)
                 self._end_link(now_ns, event)
         self._let_go(now_ns)
+        self._kick()
         self._send_gathered()  # Whoever waits for a commit waits no longer for what is asked now.
         for _ in range(min(len(self._intake), REQUESTS_PER_STEP)):
             next_one = self._intake.take(now_ns)
             assert next_one is not None
             self._step_core(next_one)
         self._end_turn(now_ns)
+        self._kick()
         self._send_gathered()
         raft = self.log.raft
         for found in self.members.step(now_ns, raft.configuration, raft.commit_index):
@@ -201,6 +206,7 @@ class MetadataNode:
                 self._answer(self._backing_up.step(self._snapshotting.failure, raft.is_confirmed, not_leader))
             if self._snapshotting.damage:
                 self._step_core(StateDamaged(now_ns, self._snapshotting.damage))
+        self._kick()
         self._send_gathered()
 
     def listen(self, endpoint: str) -> list[str]:
@@ -506,11 +512,20 @@ class MetadataNode:
         if self.failure is not None:
             return
         try:
-            self.store.persist(record)
+            self.store.persist(record, kick=False)
+            self._has_queued = True
             self._measuring.persist(now_ns, record)
         except StorageError as failed:
             # The log has a gap: this member cannot go on (P7.6).
             self._step_core(JournalFailed(now_ns, str(failed)))
+
+    def _kick(self) -> None:
+        """Wake the thread that writes the log, once for all that was queued, and behind the messages that need not wait
+        for it: others begin to write while this one does."""
+        if self._has_queued:
+            self._has_queued = False
+            with contextlib.suppress(StorageError):  # It failed: the next turn hears so.
+                self.store.kick()
 
     def _send(self, link: int, pieces: Sequence[bytes | memoryview]) -> None:
         if link in self._links and not self.transport.send(link, pieces):

@@ -231,9 +231,10 @@ def _check_txn(txn: Txn, limits: Limits) -> str:
 
 
 def _is_path(key: str, limits: Limits) -> bool:
-    if not is_text(key):
+    if not key.startswith("/") or "\0" in key:
         return False
-    return key.startswith("/") and "\0" not in key and 2 <= text_bytes(key) <= limits.key_bytes_max
+    size = len(key) if key.isascii() else text_bytes(key) if is_text(key) else 0
+    return 2 <= size <= limits.key_bytes_max
 
 
 def text_bytes(text: str) -> int:

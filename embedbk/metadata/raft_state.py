@@ -325,8 +325,11 @@ class RaftState:
         """What is committed and durable *here*: a state never runs ahead of its own log."""
         end = min(self.commit_index, self.log.durable_index)
         if self.is_installed and end > self.applied_index:
-            entries = self.log.taken(self.applied_index + 1, APPLY_BYTES_MAX)
-            entries = entries[: end - self.applied_index]
+            first = self.applied_index + 1
+            if self.log.bytes_between(first, end) <= APPLY_BYTES_MAX:
+                entries = self.log.between(first, end)
+            else:
+                entries = self.log.taken(first, APPLY_BYTES_MAX)[: end - self.applied_index]
             self.applied_index = entries[-1].index
             effects.append(Apply(entries))
 

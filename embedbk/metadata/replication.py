@@ -10,7 +10,7 @@ from collections import deque
 
 from embedbk.errors import ensure
 from embedbk.metadata.quorum import MemberId
-from embedbk.metadata.raft_log import RaftLog, entry_bytes
+from embedbk.metadata.raft_log import RaftLog
 from embedbk.metadata.raft_state import RaftState
 from embedbk.metadata.raft_vocabulary import (
     Append,
@@ -116,7 +116,8 @@ def send_entries(state: RaftState, member: MemberId, progress: Progress, round_:
         elif not progress.is_probing:
             return
         state.send(member, Append(previous, previous_term, entries, state.commit_index))
-        progress.note_sent(previous + len(entries), sum(map(entry_bytes, entries)), round_)
+        last = previous + len(entries)
+        progress.note_sent(last, log.bytes_between(previous + 1, last), round_)
 
 
 def _offer(log: RaftLog) -> SnapshotOffer:

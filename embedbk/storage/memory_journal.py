@@ -64,12 +64,17 @@ class MemoryJournal:
     def next_token(self) -> int:
         return self._next_token
 
-    def append(self, kind: int, ledger_id: int, body: Buffer, *, borrowed: bool = False) -> int:
+    def append(
+        self, kind: int, ledger_id: int, body: Buffer, *, borrowed: bool = False, kick: bool = True
+    ) -> int:
         if self._failure is not None:
             raise StorageError(f"the journal stopped: {self._failure}")
         self.pending.append(MemoryRecord(self._next_token, kind, ledger_id, bytes(body)))
         self._next_token += 1
         return self._next_token - 1
+
+    def kick(self) -> None:
+        """Nobody has to be told: `commit` is."""
 
     def durable(self) -> int:
         return self._durable

@@ -312,8 +312,9 @@ class MetadataStore:
 
     # --- While it runs -----------------------------------------------------------------------------------
 
-    def persist(self, record: Persist) -> None:
-        """Queue what one step changed. `durable()` tells its sequence.
+    def persist(self, record: Persist, *, kick: bool = True) -> None:
+        """Queue what one step changed. `durable()` tells its sequence. kick: wake the thread that writes; else `kick()`
+        does, soon.
 
         Raises:
             StorageError: the journal failed or is full; a part of it may be queued, and the member cannot go on (P7.6).
@@ -329,10 +330,14 @@ class MetadataStore:
             self._cut_queued(record.keep_index)
         token = 0
         for part in parts_of(record):
-            token = self._append_step(part)
+            token = self._append_step(part, kick=kick)
             if self.begins_generation and self._start_token is None and _begins_generation(part.entries):
                 self._start_token = token
         self._queued.append((token, record.sequence, self._index, record.term))
+
+    def kick(self) -> None:
+        """Wake the thread that writes, for what was queued without that."""
+        self._journal.kick()
 
     def durable(self) -> int:
         """The sequence of the last record of `persist` that is on the device, and all before it. Never falls. Clears
@@ -442,10 +447,10 @@ class MetadataStore:
             self.snapshots.close()
         self._journal.close()
 
-    def _append_step(self, part: Persist) -> int:
+    def _append_step(self, part: Persist, *, kick: bool = True) -> int:
         last = part.keep_index + len(part.entries)
         body = encode_persist(part)
-        token = self._journal.append(KIND_STEP, last, body)
+        token = self._journal.append(KIND_STEP, last, body, kick=kick)
         self._marks.note(part.keep_index, last, token)
         self._index, self._term, self._vote = last, part.term, part.vote
         size = len(body) + ENTRY_OVERHEAD_BYTES * len(part.entries)

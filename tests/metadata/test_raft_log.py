@@ -9,7 +9,7 @@ import pytest
 from embedbk.metadata.governing import told
 from embedbk.metadata.quorum import Configuration, MemberId
 from embedbk.metadata.raft import Raft
-from embedbk.metadata.raft_log import RETAINED_BYTES_MAX, RaftLog, memory_bytes
+from embedbk.metadata.raft_log import RETAINED_BYTES_MAX, RaftLog, entry_bytes, memory_bytes
 from embedbk.metadata.raft_vocabulary import Boot, Entry
 
 ONE = Configuration((MemberId("m1", b"1" * 16),))
@@ -70,6 +70,8 @@ def test_the_bytes_are_those_of_the_entries_after_any_course(seed: int) -> None:
                 log.append(
                     [entry(first + at, chance.randrange(500), term) for at in range(chance.randrange(9))]
                 )
+                if chance.random() < 0.2:
+                    log.append([Entry(log.last_index + 1, term, chance.choice((None, ONE)))])
             case 2:
                 log.cut(chance.randint(log.snapshot_index, log.last_index))
             case 3:
@@ -85,6 +87,23 @@ def test_the_bytes_are_those_of_the_entries_after_any_course(seed: int) -> None:
         held = log.between(log.first_index, log.last_index)
         assert [each.index for each in held] == list(range(log.first_index, log.last_index + 1))
         assert log.memory_bytes == sum(map(memory_bytes, held))
+        if held:
+            check_weights(chance, log, held)
+
+
+def check_weights(chance: random.Random, log: RaftLog, held: tuple[Entry, ...]) -> None:
+    """RAFT.md, 5: what an append weighs, and which entries go into one, is as if each were looked at."""
+    begin, end = sorted(chance.choices(range(len(held) + 1), k=2))
+    if begin < end:
+        weight = log.bytes_between(held[begin].index, held[end - 1].index)
+        assert weight == sum(map(entry_bytes, held[begin:end]))
+    assert log.bytes_between(log.last_index + 1, log.last_index) == 0
+    first, bytes_max = chance.choice(held).index, chance.choice((1, 300, 2000, 1 << 20))
+    taken = log.taken(first, bytes_max)
+    assert list(taken) == [each for each in held if each.index >= first][: len(taken)]
+    sizes = [entry_bytes(each) for each in taken]
+    assert sum(sizes[:-1]) < bytes_max, "the last one is that with which it is full"
+    assert sum(sizes) >= bytes_max or taken[-1].index == log.last_index
 
 
 def test_a_member_says_how_much_of_the_log_it_keeps() -> None:

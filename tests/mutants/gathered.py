@@ -10,6 +10,7 @@ __all__ = ["MUTANTS"]
 
 _LINK = "embedbk/host/metadata_link.py"
 _NODE = "embedbk/host/metadata_node.py"
+_LOG = "embedbk/metadata/raft_log.py"
 _CODEC = "embedbk/codec/metadata_messages.py"
 
 _HERE = "tests/host/test_metadata_link.py::test_"
@@ -55,6 +56,20 @@ MUTANTS = (
         "what is asked behind the last tick of a host waits for whatever wakes it next",
         ((_LINK, "        if self._unsent:\n            return 0  # At once: what was asked for behind the last `tick`.\n", ""),),
         (_HERE + "what_is_asked_behind_the_last_tick_is_not_forgotten",),
+    ),
+    Mutant(
+        "log-thread-not-woken",
+        "METADATA.md",
+        "what a member has queued for its log waits for the next time that somebody wakes the thread which writes it",
+        ((_NODE, "                self.store.kick()\n", "                pass\n"),),
+        ("tests/metadata/test_node.py::test_a_threaded_journal_wakes_the_loop",),
+    ),
+    Mutant(
+        "append-weighs-its-objects",
+        "RAFT.md 5",
+        "what is under way to a follower counts as more than it is",
+        ((_LOG, " - _OBJECTS_BYTES * (end - begin)\n", "\n"),),
+        ("tests/metadata/test_raft_log.py::test_the_bytes_are_those_of_the_entries_after_any_course",),
     ),
     Mutant(
         "gathered-without-end",
