@@ -25,7 +25,7 @@ class LogPage(msgspec.Struct, frozen=True, array_like=True):
 
 
 def log_pages_prefix(name: str) -> str:
-    return f"/logs/{name}/pages/"
+    return f"/log-pages/{name}/"
 
 
 def log_page_path(name: str, pages: LogPages, number: int) -> str:

@@ -306,7 +306,7 @@ class Invariants(Observer):
     def on_metadata(self, revision: int, key: str, old: bytes | None, new: bytes | None) -> None:
         if key.startswith((DELETED_PREFIX, REPAIR_PREFIX)):
             self._on_sign(revision, key, is_there=new is not None)
-        if key.startswith("/logs/"):
+        if key.startswith(("/logs/", "/log-pages/")):
             self._on_log(key, new)
         if key.startswith(BOOKIES_PREFIX) and new is not None:
             self._on_registration(revision, key.removeprefix(BOOKIES_PREFIX), new)
@@ -363,7 +363,7 @@ class Invariants(Observer):
             self.sometimes.note("empty ledger left its log")
         elif key.endswith("/pins"):
             self._logs.take_pins(key, new)
-        elif "/pages/" in key:
+        elif key.startswith("/log-pages/"):
             self._logs.take_page(key, new)
             self.sometimes.note("page of a list written" if new is not None else "page of a list removed")
         elif key.endswith("/list"):

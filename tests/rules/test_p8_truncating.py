@@ -180,7 +180,7 @@ def test_pages_go_when_all_of_them_is_truncated() -> None:
     pages = listed(world).pages
     assert pages == LogPages(1, 2, 2, 0, 20, 0, 0, (ids[9], 1))
     assert [each.ledger_id for each in listed(world).segments] == [over.metadata.ledger_id]
-    assert not [key for key in world.catalog.values if "/pages/" in key]
+    assert not [key for key in world.catalog.values if key.startswith("/log-pages/")]
     roll(world, over, 1, 99)
     assert listed(world).first_offset == 20
 

@@ -308,7 +308,7 @@ def test_a_truncated_ledger_is_not_named_and_may_be_brought_back_by_itself(clust
         list(client.log(NAME).read(positions[2]))
     client.delete_ledger(positions[2].ledger_id)
     client.delete_log(NAME)
-    assert cluster.world.committed("/logs/") == {}
+    assert cluster.world.committed("/log") == {}
     assert client.ledgers() == []
 
 
