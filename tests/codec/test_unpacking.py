@@ -52,6 +52,7 @@ from embedbk.codec.registration import (
     encode_cookie,
     encode_registration,
 )
+from embedbk.codec.repair_mark import RepairMark, decode_repair_mark, encode_repair_mark
 from embedbk.codec.tombstone import Tombstone, decode_tombstone, encode_tombstone, tombstone_path
 from embedbk.errors import EmbedbkError, PeerError, StorageError
 from embedbk.metadata.catalog import Catalog
@@ -71,6 +72,7 @@ LOG_PAGE = LogPage(1, (LogSegment(7, 0, 41, length=9), LogSegment(8, 42, 42)))
 REGISTRATION = Registration(1, "b1", bytes(16), ["tcp://127.0.0.1:7"], True, 2**40, "z/r", b"s" * 8)
 COOKIE = Cookie(2, bytes(16), 7, b"s" * 8, (41, 0), "host:/d/b1")
 TOMBSTONE = Tombstone(1, 7, 1000, 2000, encode_ledger_metadata(METADATA))
+REPAIR_MARK = RepairMark(1, ("b1", "b2"), 1000, 3, True)
 KINDS = sorted(messages._decoder_of)
 
 
@@ -110,6 +112,7 @@ DECODERS: dict[str, tuple[Callable[[bytes], Any], type[EmbedbkError]]] = {
     "decode_ledgers_left": (decode_ledgers_left, StorageError),
     "decode_registration": (decode_registration, StorageError),
     "decode_cookie": (decode_cookie, StorageError),
+    "decode_repair_mark": (decode_repair_mark, StorageError),
     "decode_tombstone": (decode_tombstone, StorageError),
     "decode_command": (decode_command, StorageError),
     "decode_explicit_lac": (decode_explicit_lac, StorageError),
@@ -252,6 +255,7 @@ SOUND = {
     "decode_log_pins": encode_log_pins(LogPins(1, (PinRecord("batch", 7, 9, 1000),))),
     "decode_registration": encode_registration(REGISTRATION),
     "decode_cookie": encode_cookie(COOKIE),
+    "decode_repair_mark": encode_repair_mark(REPAIR_MARK),
     "decode_tombstone": encode_tombstone(TOMBSTONE),
 }
 NUMBERS = st.sampled_from([0, 1, -1, 3, 15, 16, 255, 2**31, 2**62, 2**63 - 1, 2**63, 2**64 - 1, -(2**63)])

@@ -421,8 +421,8 @@ MUTANTS = (
         (
             (
                 _CATALOG,
-                "            for sequence in range(session.done_below, done_below):\n",
-                "            for sequence in range(session.done_below, done_below - 1):\n",
+                " for sequence in range(session.done_below, done_below)]",
+                " for sequence in range(session.done_below, done_below - 1)]",
             ),
         ),
         (_CATALOGS + "answers_that_a_client_has_are_kept_no_longer",),

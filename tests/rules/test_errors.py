@@ -27,6 +27,7 @@ DEFINITE = {
     "OperationTimeout": False,
     "PeerError": False,
     "RecoveryInconclusive": False,
+    "StaleEpoch": True,
     "StorageError": False,
     "Truncated": True,
     "UsageError": True,
