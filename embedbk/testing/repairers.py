@@ -217,6 +217,9 @@ class Repairers:
                     name, FailRepairs(tuple((each, epoch) for each, _, _ in taken.marks), False)
                 )
         yield from self._asked(name, TakeRepairs(0))
+        # What it was handed meanwhile, and what it holds by an answer that was lost, goes with its session.
+        link.close(self._world.now_of(name))
+        self._world.wake(name)
 
     def _left_but(self, name: str) -> list[str]:
         """What is left but the place of this one, who waits."""
