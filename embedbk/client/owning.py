@@ -148,6 +148,7 @@ class Owning:
             runtime.bookies,
             runtime.new_chance(),
             self._password.mac_key,
+            None if ended is None else owned.appending.writing.length,
         )
 
     async def replace(self, core: LogReplacing) -> TakenOver:

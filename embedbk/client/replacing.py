@@ -126,7 +126,7 @@ class Replacing:
         except EmbedbkError as why:
             told = _told(self.owning.explain(failure), why, is_definite=ended is not None)
             raise Unreplaced(told, ended) from why
-        last_entry = _end_in(taken, before)
+        last_entry = _end_before(taken, owned)
         return Replaced(self.owning.follow(owned, taken, last_entry), last_entry)
 
     async def _closed(self, before: Appending) -> int | None:
@@ -138,16 +138,15 @@ class Replacing:
 
     async def _taken_over(self, owned: Owned) -> Replaced:
         following = await self.owning.take_over(renews=owned.taken.epoch)
-        last_entry = _end_in(following.taken, owned.appending)
+        last_entry = _end_before(following.taken, owned)
         self.owning.continue_over(following, owned.appending, last_entry)
         return Replaced(following, last_entry)
 
 
-def _end_in(taken: TakenOver, before: Appending) -> int:
-    """As the list says. One that it does not name any more closed empty."""
-    ends = {segment.ledger_id: segment.last_entry for segment in taken.log_list.segments}
-    last_entry = ends.get(before.ledger_id, NO_ENTRY)
-    if last_entry is None or last_entry < before.lac:
+def _end_before(taken: TakenOver, failed: Owned) -> int:
+    """Where the failed ledger ended, as the place of the next one says: offsets are dense (I93)."""
+    before, last_entry = failed.appending, taken.first_offset - failed.taken.first_offset - 1
+    if last_entry < before.lac:
         raise StorageError(  # Somebody's word in the metadata (P2.5), by no rule (P5.3).
             f"{before.what}: ledger {before.ledger_id} ends at {last_entry}, and {before.lac} was acknowledged"
         )

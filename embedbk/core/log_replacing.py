@@ -52,13 +52,15 @@ class LogReplacing(Listing):
         bookies: tuple[BookieInfo, ...],
         chance: Chance,
         mac_key: bytes = b"",
+        length: int | None = None,
     ) -> None:
-        """ledger_id: that failed. confirmed: its LAC, as its writer knows it. ended: where its writer has closed it;
-        None: it could not, so that metadata or a recovery has to say where it ended."""
+        """ledger_id: that failed. confirmed: its LAC, as its writer knows it. ended: where its writer closed it;
+        None: it could not, so that metadata or a recovery has to say where. length: payload bytes up to there."""
         super().__init__(name, epoch, new._replace(begun=Begun.FAILURE), bookies, chance)
         self.ledger_id = ledger_id
         self.confirmed = confirmed
         self.ended = ended
+        self.length = length
         self.ledger_key = ledger_key
         self.mac_key = mac_key
         self.stage = Stage.EPOCH
@@ -112,7 +114,7 @@ class LogReplacing(Listing):
                     f"{self.confirmed} was acknowledged"
                 )
             )
-        self.ended = metadata.last_entry
+        self.ended, self.length = metadata.last_entry, metadata.length
         return self._read_list()
 
     def _gone(self) -> NoSuchLedger:
@@ -172,7 +174,8 @@ class LogReplacing(Listing):
     def _staying(self) -> list[LogSegment]:
         """What was prepared comes back with its place, and the failed one with its end."""
         before = [segment for segment in self.segments if segment != self.prepared]
-        return [*before[:-1], replace(before[-1], last_entry=self.ended)]
+        length = self.length if self.new.page_ledgers else None  # Before, lists do not say so.
+        return [*before[:-1], replace(before[-1], last_entry=self.ended, length=length)]
 
     def _segment_of(self, ledger_id: int) -> LogSegment:
         """In the compare-and-set that lists it: the failed one has ended already, so that its place is known."""

@@ -69,7 +69,6 @@ SOMETIMES = {
     "log went on behind a failure": "a ledger failed under a log's owner, and another one took its place",
     "outstanding sent again": "what was outstanding when a ledger failed was acknowledged in the next one",
     "kept by a stray recovery": "a recovery by somebody else kept what an owner was not told of, and then was",
-    "run in two ledgers": "entries of one call stand in two ledgers, of which one failed",
     "prepared ledger closed by a takeover": "an owner went away with its next ledger listed, which a takeover closed",
     "lock handed over": "who waited for a lock held it, in the entry that took it from another",
     "late alike": "most bookies of an ensemble were late, and nobody was blamed for it",

@@ -309,8 +309,6 @@ def _append_over(
                 told = yield from awaited(runtime, line.through(_several(payloads), PLAIN))
                 if not owning.is_run(told, payloads):
                     raise Violation("P3.1", f"{client}: what it appended does not stand at {told.parts}")
-                if len(told.parts) > 1:
-                    world.sometimes["run in two ledgers"] += 1
             if strays is not None and strays.random() < 0.3:
                 yield from _append_unawaited(runtime, line, owning, client)
             if "rolls" in world.features and chance.random() < 0.15:
