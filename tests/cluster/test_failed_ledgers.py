@@ -8,12 +8,10 @@ from collections.abc import Callable
 import pytest
 
 import embedbk
-from embedbk.client.log_reading import LogReading
-from embedbk.client.password import Password
-from embedbk.client.waiting import run_blocking
 from embedbk.cluster import Cluster
 from embedbk.codec.ledger_metadata import Begun
 from embedbk.config import Settings
+from tests.faces.test_rolling import listed
 
 pytestmark = pytest.mark.xdist_group("processes")
 
@@ -106,7 +104,7 @@ def test_two_of_three_are_killed_under_load(bookies: int) -> None:
         assert not load.failed
         assert writer.ledger_id not in (first, now)
         writer.close()
-        segments = run_blocking(LogReading(bk._runtime, "orders", Password(b"")).listed(), "nothing")
+        segments = listed(bk, "orders")
         assert {each.begun for each in segments[1:]} == {Begun.FAILURE}
         read: list[list[int]] = [[] for _ in range(4)]
         offsets = []
