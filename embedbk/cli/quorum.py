@@ -21,6 +21,7 @@ from embedbk.cli.calibrating import (
     what_if_of,
 )
 from embedbk.cli.operators import Commands, Said, endpoints_at
+from embedbk.client.knocking import is_of_a_door
 from embedbk.codec.lineages import lineage_text
 from embedbk.codec.metadata_messages import (
     ChangeLearners,
@@ -133,9 +134,12 @@ def _join(quorum: Quorum, options: argparse.Namespace) -> Seen:
         if change is not None:
             return _checked(change)
         if len(leader.members) == 1:
+            first = ""
+            if is_of_a_door(leader.members[0].endpoints):
+                first = 'in the process that has the directory: client.listen("tcp://127.0.0.1:0"); then '
             raise UsageError(
                 "nobody waits to join",
-                hint="start a member first: embedbk metadata --join HOST:PORT --dir DIRECTORY --name m2",
+                hint=f"{first}start a member first: embedbk metadata --join HOST:PORT --dir DIRECTORY --name m2",
             )
         return None
 

@@ -16,13 +16,13 @@ import logging
 import os
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from embedbk.client.address import SCHEME, url_of
 from embedbk.errors import EmbedbkError, StorageError
 
-__all__ = ["SOCKET_FILE", "Door", "knock"]
+__all__ = ["SOCKET_FILE", "Door", "is_of_a_door", "knock"]
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +32,8 @@ KNOCKS_PER_STEP_MAX = 16
 KNOCKS_WAITING_MAX = 64
 ANSWER_BYTES_MAX = 4096
 PATH_BYTES_MAX = 107  # Of a Unix socket's path, without its closing zero.
-_LONGEST_NAME = len("/member.b") + 4  # Of what stands in REACH (embedded.py).
+_MEMBER = "member"
+_LONGEST_NAME = len(f"/{_MEMBER}.b") + 4  # Of what stands in REACH (embedded.py).
 
 
 class Door:
@@ -113,7 +114,7 @@ class Door:
         reach.chmod(0o700)
         if len(os.fsencode(reach)) + _LONGEST_NAME > PATH_BYTES_MAX:
             reach = Path(f"/proc/{os.getpid()}/fd/{self._held}/{REACH}")
-        return f"ipc://{reach}/member"
+        return f"ipc://{reach}/{_MEMBER}"
 
     def _shut(self) -> None:
         if self._socket is not None:
@@ -127,6 +128,11 @@ class Door:
         if self._held >= 0:
             os.close(self._held)
             self._held = -1
+
+
+def is_of_a_door(endpoints: Sequence[str]) -> bool:
+    """Whether a member is reached by its user's processes on this machine only, since nobody else asked for it."""
+    return bool(endpoints) and all(each.endswith(f"/{REACH}/{_MEMBER}") for each in endpoints)
 
 
 def knock(directory: Path, timeout_s: float) -> str:
