@@ -46,6 +46,8 @@ def check_endpoint(endpoint: str, *, is_listening: bool, allow_non_loopback: boo
 def check_ipc_path_is_free(endpoint: str) -> None:
     """Raises UsageError when somebody listens there, or the path is a file: ZeroMQ would remove either silently."""
     path = Path(endpoint.removeprefix("ipc://"))
+    if str(path).startswith("@"):
+        return  # No file stands for it, and the system refuses a second listener.
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
@@ -80,10 +82,10 @@ def is_ipv6(endpoint: str) -> bool:
 def _check_ipc(endpoint: str) -> None:
     path = endpoint.removeprefix("ipc://")
     size = len(path.encode())
-    if not path.startswith("/") or "\0" in path or size > IPC_PATH_BYTES_MAX:
+    if not path.startswith(("/", "@")) or "\0" in path or size > IPC_PATH_BYTES_MAX:
         raise UsageError(
-            f"endpoint {endpoint!r} is not allowed: an absolute path of at most {IPC_PATH_BYTES_MAX} bytes, "
-            f"this one has {size}"
+            f"endpoint {endpoint!r} is not allowed: an absolute path, or @NAME without a file, of at most "
+            f"{IPC_PATH_BYTES_MAX} bytes, this one has {size}"
         )
 
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from embedbk.client.address import endpoints_of, is_address, url_of
 from embedbk.client.beginning import check_path, holds_log
 from embedbk.client.client import Client, open_client
-from embedbk.client.knocking import SOCKET_FILE, knock
+from embedbk.client.knocking import knock
 from embedbk.config import Settings
 from embedbk.errors import EmbedbkError, StorageError, UsageError
 from embedbk.quorum import Quorum, listened_at
@@ -128,12 +128,10 @@ def _given(at: str | None) -> str:
 
 def _knocked(path: Path) -> str:
     """The address of the embedded cluster that a process has open there; empty: none says so."""
-    if not (path / SOCKET_FILE).is_socket():
-        return ""
     try:
         return knock(path, KNOCK_S)
     except StorageError:
-        return ""  # Left by a process that was killed: whoever opens the directory is told if another has it.
+        return ""  # Whoever opens the directory is told if another has it.
 
 
 def endpoints_at(at: str | None) -> list[str]:

@@ -1,6 +1,7 @@
 """Addresses of a cluster: `embedbk://HOST:PORT,...` and `embedbk://ipc:/PATH,...` name its metadata members only.
 
-Bookies are found through them. Both kinds may stand in one address; the endpoints are those of `embedbk.transports`.
+Bookies are found through them; `ipc:@NAME` is a local socket without a file.
+Both kinds may stand in one address; the endpoints are those of `embedbk.transports`.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def endpoints_of(url: str) -> list[str]:
 
 
 def _endpoint(member: str, url: str) -> str:
-    if member.startswith("ipc:/"):
+    if member.startswith(("ipc:/", "ipc:@")):
         return "ipc://" + member.removeprefix("ipc:")
     host, _, port = member.rpartition(":")
     if not host or not port.isascii() or not port.isdigit() or not 1 <= int(port) <= 65535 or "/" in host:

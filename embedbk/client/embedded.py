@@ -7,7 +7,6 @@ and other processes reach them.
     DIRECTORY/metadata/     log of the metadata member; the cluster's token is minted with it
     DIRECTORY/b1/ b2/ ...   one bookie each; its journals and entry logs may stand on other devices (devices.py)
     DIRECTORY/BOOKIES       which bookies live here, an id on each line: the cluster may have others elsewhere
-    DIRECTORY/SOCKET        where other processes of this user ask for the way (knocking.py)
 
 `embedbk.cluster` lays its directory out alike, so that a cluster grows out of this process by stopping here and
 starting there.
@@ -349,7 +348,7 @@ class _Building:
         url = url_of(metadata.endpoints) if self.listen is not None else None
         door = Door(self.root, listen, url or "")
         self.opened.append(door.close)
-        loop.add(door)  # The first, so that it is closed behind those who listen by its descriptor.
+        loop.add(door)
         loop.add(metadata)
         announcing = None
         if others_of(metadata):

@@ -1,11 +1,13 @@
-"""The way to an embedded cluster for other processes of its user: a socket in its directory, at which they knock.
+"""The way to an embedded cluster for other processes of its user: a socket that is its directory's, to knock at.
 
-    DIRECTORY/SOCKET        mode 0600; whoever connects is sent one line: the cluster's address, or why there is none
-    DIRECTORY/reach/        mode 0700; there the cluster listens, from the first knock on
+Decides what a knock is answered, and where the cluster listens then. The socket is of Linux's abstract kind, named by
+the directory's device and number. No file stands for it: so a directory that is open, or was when its process was
+killed, can be copied (`shutil.copytree` fails at a socket), its copy is not taken for it, and its path may have any
+length. The system says who knocks: root and the cluster's own user are answered, as by a socket of mode 0600. Whoever
+knocks asks the system likewise who answers.
 
-Decides what a knock is answered, and where the cluster listens then. Nothing listens before: a process that is alone
-pays for one descriptor. A directory that cannot have a socket (a file system without them) has no door, and everything
-else works.
+Nothing listens before the first knock: a process that is alone pays for one descriptor. Where somebody else has the
+name there is no door, and everything else works.
 """
 
 from __future__ import annotations
@@ -21,19 +23,17 @@ from pathlib import Path
 
 from embedbk.client.address import SCHEME, url_of
 from embedbk.errors import EmbedbkError, StorageError
+from embedbk.transports.endpoints import ipc_users
 
-__all__ = ["SOCKET_FILE", "Door", "is_of_a_door", "knock"]
+__all__ = ["Door", "is_of_a_door", "knock"]
 
 logger = logging.getLogger(__name__)
 
-SOCKET_FILE = "SOCKET"
-REACH = "reach"
 KNOCKS_PER_STEP_MAX = 16
 KNOCKS_WAITING_MAX = 64
 ANSWER_BYTES_MAX = 4096
-PATH_BYTES_MAX = 107  # Of a Unix socket's path, without its closing zero.
-_MEMBER = "member"
-_LONGEST_NAME = len(f"/{_MEMBER}.b") + 4  # Of what stands in REACH (embedded.py).
+_PEER = struct.Struct("3i")  # Process, user and group, as Linux tells them.
+_ABSTRACT = "ipc://@"
 
 
 class Door:
@@ -44,33 +44,22 @@ class Door:
 
     def __init__(self, directory: Path, listen: Callable[[str], list[str]], url: str = "") -> None:
         self.url = url  # What a knock is answered; empty before the cluster listens anywhere.
-        self._directory = directory.resolve()
+        self._directory = directory
         self._listen = listen
-        self._held = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._socket: socket.socket | None = None
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         try:
-            self._socket = self._open()
+            made.bind("\0" + _name(directory))
+            made.listen(KNOCKS_WAITING_MAX)
         except OSError as refused:
+            made.close()
             logger.info(
-                "%s cannot have a socket, so other processes reach its cluster by listen= only: %s",
+                "%s has no socket, so other processes reach its cluster by listen= only: %s",
                 directory,
                 refused,
             )
-
-    def _open(self) -> socket.socket:
-        """Whoever has the directory has it alone, so what stands there is of a process that is gone."""
-        path = _short(self._held)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
-        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-        try:
-            made.bind(path)
-            os.chmod(path, 0o600)  # Before anybody can connect.
-            made.listen(KNOCKS_WAITING_MAX)
-        except OSError:
-            made.close()
-            raise
-        return made
+        else:
+            self._socket = made
 
     def filenos(self) -> list[int]:
         return [] if self._socket is None else [self._socket.fileno()]
@@ -82,57 +71,42 @@ class Door:
         return None
 
     def step(self, now_ns: int) -> None:
-        for _ in range(KNOCKS_PER_STEP_MAX if self._socket is not None else 0):
+        for _ in range(KNOCKS_PER_STEP_MAX):
+            if self._socket is None:
+                return
             try:
-                assert self._socket is not None
                 link, _ = self._socket.accept()
             except BlockingIOError:
                 return
             except OSError as refused:
                 if refused.errno not in (errno.ECONNABORTED, errno.EINTR):
                     logger.warning("%s: nobody can knock any more: %s", self._directory, refused)
-                    self._shut()
-                    return
+                    self.close()
                 continue
             with link, contextlib.suppress(OSError):  # Whoever left before the answer wants none.
                 link.setblocking(False)
-                link.send(self._answer().encode()[:ANSWER_BYTES_MAX])
+                if _user_of(link) in ipc_users():
+                    link.send(self._answer().encode()[:ANSWER_BYTES_MAX])
 
     def _answer(self) -> str:
         if not self.url:
+            where = f"{_ABSTRACT}{_name(self._directory)}-{os.urandom(8).hex()}"
             try:
-                self.url = url_of(self._listen(self._endpoint()))
+                self.url = url_of(self._listen(where))
             except (EmbedbkError, OSError) as refused:
-                return f"it cannot listen in its directory: {refused}\n"
+                return f"it cannot listen: {refused}\n"
             logger.info("%s is reached at %s by other processes of this user", self._directory, self.url)
         return self.url + "\n"
 
-    def _endpoint(self) -> str:
-        """In the directory; where its path is too long for a socket, by the descriptor that this process has of it."""
-        reach = self._directory / REACH
-        reach.mkdir(mode=0o700, exist_ok=True)
-        reach.chmod(0o700)
-        if len(os.fsencode(reach)) + _LONGEST_NAME > PATH_BYTES_MAX:
-            reach = Path(f"/proc/{os.getpid()}/fd/{self._held}/{REACH}")
-        return f"ipc://{reach}/{_MEMBER}"
-
-    def _shut(self) -> None:
+    def close(self, failure: BaseException | None = None) -> None:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
-            with contextlib.suppress(OSError):
-                os.unlink(_short(self._held))
-
-    def close(self, failure: BaseException | None = None) -> None:
-        self._shut()
-        if self._held >= 0:
-            os.close(self._held)
-            self._held = -1
 
 
 def is_of_a_door(endpoints: Sequence[str]) -> bool:
     """Whether a member is reached by its user's processes on this machine only, since nobody else asked for it."""
-    return bool(endpoints) and all(each.endswith(f"/{REACH}/{_MEMBER}") for each in endpoints)
+    return bool(endpoints) and all(each.startswith(_ABSTRACT) for each in endpoints)
 
 
 def knock(directory: Path, timeout_s: float) -> str:
@@ -141,33 +115,38 @@ def knock(directory: Path, timeout_s: float) -> str:
     Raises StorageError: nobody answers there, or it says why it cannot be reached.
     """
     try:
-        held = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError as refused:
-        raise StorageError(f"{directory} cannot be opened: {refused}", definite=True) from refused
-    try:
+        name, owner = _name(directory), os.stat(directory).st_uid
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as link:
             # By the system: a connect of Python's own time-outs fails at once where others wait before it.
             limit = struct.pack("@ll", int(timeout_s), int(timeout_s % 1 * 1e6))
             link.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
             link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
-            link.connect(_short(held))
+            link.connect("\0" + name)
+            answers = _user_of(link)
             told = b""
             while len(told) <= ANSWER_BYTES_MAX and (more := link.recv(ANSWER_BYTES_MAX)):
                 told += more
     except OSError as refused:
         raise StorageError(
-            f"{directory / SOCKET_FILE} is not answered: {refused}",
+            f"no process that has {directory} answers: {refused}",
             definite=True,
             hint='in the process that has it open: client.listen("tcp://127.0.0.1:0"); then give its url',
         ) from refused
-    finally:
-        os.close(held)
     text = told.decode(errors="replace").strip()
+    if answers not in ipc_users() | {owner}:
+        text = f"a process of user {answers} answers, who is neither you nor whose directory it is"
     if not text.startswith(SCHEME):
         raise StorageError(f"{directory}: {text or 'the process that has it gave no answer'}", definite=True)
     return text
 
 
-def _short(held: int) -> str:
-    """The socket's path by a descriptor of its directory: a path of any length has one."""
-    return f"/proc/self/fd/{held}/{SOCKET_FILE}"
+def _name(directory: Path) -> str:
+    """The same by whatever path the directory is reached, and no copy's."""
+    found = os.stat(directory)
+    return f"embedbk-{found.st_dev:x}-{found.st_ino:x}"
+
+
+def _user_of(link: socket.socket) -> int:
+    """Who is at the other end: as of its connect, or its listen."""
+    user: int = _PEER.unpack(link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))[1]
+    return user

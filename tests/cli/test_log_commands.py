@@ -6,11 +6,12 @@ import contextlib
 import io
 import json
 import os
+import shutil
 import signal
 import socket
-import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,8 @@ import pytest
 
 import embedbk
 from embedbk.cli import main
-from embedbk.client.knocking import REACH, SOCKET_FILE, knock
+from embedbk.client import knocking
+from embedbk.client.knocking import knock
 
 Run = Callable[..., tuple[int, str, str]]
 SETTINGS = embedbk.Settings(journal_file_bytes=2 << 20, open_timeout_s=120.0)
@@ -81,16 +83,53 @@ def test_a_log_is_written_and_read_beside_the_application_that_has_the_directory
     assert run("quorum", "status", "--at", data)[0] == 0
 
 
-def test_the_door_is_its_users_own_and_goes_with_the_process(data: Path) -> None:
+def sockets(directory: Path) -> list[Path]:
+    return [path for path in directory.rglob("*") if path.is_socket()]
+
+
+def test_the_door_is_its_users_own(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """T10: the system says who knocks, and nobody else is told anything; it goes with its process."""
     with embedbk.open(data, bookies=1, settings=SETTINGS):
-        door = (data / SOCKET_FILE).lstat().st_mode
-        assert stat.S_ISSOCK(door) and stat.S_IMODE(door) == 0o600
-        assert not (data / REACH).exists()  # Nobody listens before somebody knocks.
-        assert knock(data, 60) == knock(data, 60) == f"embedbk://ipc:{data}/{REACH}/member"
-        assert stat.S_IMODE((data / REACH).stat().st_mode) == 0o700
-    assert not (data / SOCKET_FILE).exists() and not list((data / REACH).iterdir())
-    with pytest.raises(embedbk.StorageError, match="is not answered"):
+        monkeypatch.setattr(knocking, "ipc_users", lambda: frozenset({os.geteuid() + 1}))
+        with pytest.raises(embedbk.StorageError, match="gave no answer"):
+            knock(data, 60)
+        monkeypatch.undo()
+        assert knock(data, 60) == knock(data, 60)
+        assert knock(data, 60).startswith("embedbk://ipc:@embedbk-") and not sockets(data)
+    with pytest.raises(embedbk.StorageError, match="no process that has"):
         knock(data, 60)
+
+
+def test_whoever_else_answers_is_not_believed(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another user may have the name first: then there is no door, and nobody is led astray."""
+    data.mkdir()
+    with socket.socket(socket.AF_UNIX) as squatter:
+        squatter.bind("\0" + knocking._name(data))
+        squatter.listen()
+        with embedbk.open(data, bookies=1, settings=SETTINGS) as bk, bk.log("orders").writer() as orders:
+            orders.append(b"first")  # Everything else works.
+
+        def answer() -> None:
+            with squatter.accept()[0] as link:
+                link.sendall(b"embedbk://127.0.0.1:1\n")
+
+        told = threading.Thread(target=answer)
+        told.start()
+        monkeypatch.setattr(knocking, "_user_of", lambda link: 4711)
+        with pytest.raises(embedbk.StorageError, match="a process of user 4711 answers"):
+            knock(data, 60)
+        told.join(60)
+
+
+def test_a_directory_that_is_open_can_be_copied_and_the_copy_is_another(data: Path, tmp_path: Path) -> None:
+    """`shutil.copytree` fails at a socket; and whoever asks at a copy must not reach the original."""
+    with embedbk.open(data, bookies=1, settings=SETTINGS) as bk:
+        knock(data, 60)
+        with bk.log("orders").writer() as orders:
+            orders.append(b"first")
+        shutil.copytree(data, tmp_path / "copy")
+        with pytest.raises(embedbk.StorageError, match="no process that has"):
+            knock(tmp_path / "copy", 60)
 
 
 def test_a_directory_of_any_length_has_a_door(tmp_path: Path, run: Run) -> None:
@@ -101,7 +140,6 @@ def test_a_directory_of_any_length_has_a_door(tmp_path: Path, run: Run) -> None:
         with bk.log("orders").writer() as orders:
             orders.append(b"far")
         assert run("log", "read", "orders", "--at", deep / "data")[:2] == (0, "far\n")
-    assert not list((deep / "data" / REACH).iterdir())
 
 
 def test_whoever_listens_already_is_named_by_the_door(data: Path) -> None:
@@ -122,7 +160,7 @@ def test_knocks_that_ask_for_nothing_keep_nobody_waiting(data: Path, bk: embedbk
         link = socket.socket(socket.AF_UNIX)
         link.setblocking(False)
         try:
-            link.connect(str(data / SOCKET_FILE))
+            link.connect("\0" + knocking._name(data))
         except BlockingIOError:  # So many wait there already.
             link.close()
             continue
@@ -137,18 +175,6 @@ def test_knocks_that_ask_for_nothing_keep_nobody_waiting(data: Path, bk: embedbk
         orders.append(b"first")
     for link in links:
         link.close()
-
-
-def test_a_directory_without_sockets_has_no_door_and_works(
-    data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(self: socket.socket, where: object) -> None:
-        raise PermissionError("no sockets here")
-
-    monkeypatch.setattr(socket.socket, "bind", refuse)
-    with embedbk.open(data, bookies=1, settings=SETTINGS) as bk, bk.log("orders").writer() as orders:
-        orders.append(b"first")
-        assert not (data / SOCKET_FILE).exists()
 
 
 def test_a_directory_that_no_process_has_is_opened_by_the_command(
@@ -171,11 +197,11 @@ def test_a_directory_that_no_process_has_is_opened_by_the_command(
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
 
-def test_what_a_killed_process_left_of_its_door_is_no_door(run: Run, data: Path) -> None:
+def test_a_killed_process_leaves_no_door(run: Run, data: Path) -> None:
     code = (
         "import embedbk, sys\n"
         "bk = embedbk.open(sys.argv[1], bookies=1)\n"
-        "bk.log('orders').writer().append(b'kept')\n"
+        "with bk.log('orders').writer() as writer: writer.append(b'kept')\n"
         "print('up', flush=True)\nsys.stdin.read()\n"
     )
     killed = running(code, data)
@@ -185,10 +211,9 @@ def test_what_a_killed_process_left_of_its_door_is_no_door(run: Run, data: Path)
     finally:
         killed.kill()
         killed.communicate()
-    assert (data / SOCKET_FILE).is_socket()
     code_, told, err = run("log", "read", "orders", "--at", data)
     assert (code_, told) == (0, "kept\n"), err
-    with pytest.raises(embedbk.StorageError, match="is not answered"):
+    with pytest.raises(embedbk.StorageError, match="no process that has"):
         knock(data, 60)
 
 

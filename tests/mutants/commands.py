@@ -14,9 +14,16 @@ MUTANTS = (
     Mutant(
         "door-is-open-to-everybody",
         "T10",
-        "the socket in a cluster's directory may be used by every user",
-        ((_KNOCKING, "os.chmod(path, 0o600)", "os.chmod(path, 0o666)"),),
-        (_TESTS + "the_door_is_its_users_own_and_goes_with_the_process",),
+        "every user is told how an embedded cluster is reached",
+        ((_KNOCKING, "                if _user_of(link) in ipc_users():", "                if True:"),),
+        (_TESTS + "the_door_is_its_users_own",),
+    ),
+    Mutant(
+        "door-of-another-user-is-believed",
+        "T10",
+        "whoever has the name of a directory's socket says where its cluster is",
+        ((_KNOCKING, "    if answers not in ipc_users() | {owner}:", "    if False:"),),
+        (_TESTS + "whoever_else_answers_is_not_believed",),
     ),
     Mutant(
         "door-listens-before-a-knock",
@@ -26,17 +33,17 @@ MUTANTS = (
         (_TESTS + "whoever_listens_already_is_named_by_the_door",),
     ),
     Mutant(
-        "door-of-a-dead-process-is-believed",
+        "no-door-is-an-error",
         "P7.2",
-        "a socket that a killed process left keeps a command from opening the directory",
+        "where no process answers, a command does not open the directory itself",
         (
             (
                 "embedbk/cli/operators.py",
-                '        return ""  # Left by a process',
-                "        raise  # Left by a process",
+                '        return ""  # Whoever opens',
+                "        raise  # Whoever opens",
             ),
         ),
-        (_TESTS + "what_a_killed_process_left_of_its_door_is_no_door",),
+        (_TESTS + "a_killed_process_leaves_no_door",),
     ),
     Mutant(
         "append-fences-unasked",
