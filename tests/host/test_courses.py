@@ -17,7 +17,9 @@ class Way(Courses):
     """One that leads nowhere: its course is as this says."""
 
     def __init__(self) -> None:
-        super().__init__(lambda writing, event: None, lambda now_ns: None, lambda writing: None)
+        super().__init__(
+            lambda writing, event: None, lambda now_ns: None, lambda writing: None, lambda bookie_id: None
+        )
         self.facts = SimpleNamespace(
             lac=0,
             lac_length=0,

@@ -73,6 +73,7 @@ class LossyLog:
     rounds: list[int] = field(default_factory=list)  # Reads that wait for a word.
     deadline_ns: int | None = None
     grace_ns: int = 0
+    session_ns_min: int = 0
     is_confirmed: bool = True
     full: str = ""
     not_leader: ClassVar[NotLeader] = NotLeader("m2")
