@@ -29,6 +29,7 @@ class Way(Courses):
             followed=0,
             longest_ns=0,
             oldest_sent_ns=None,
+            heard_ns=(),
         )
         self.looked = 0
         adds: Any = SimpleNamespace(tell=lambda now_ns: self.facts, close=lambda: None)
