@@ -49,6 +49,7 @@ _RARE = {
     "not enough bookies",
     "older build refused",
     "older disk found out",
+    "pin came too late",
     "read answered unknown",
     "read unconfirmed",
     "recovery inconclusive",
@@ -73,8 +74,8 @@ _RARE = {
 def test_a_few_seeds_reach_most_of_what_is_interesting() -> None:
     """S2: the invariants look at running clusters in which something happens."""
     seen = Sometimes()
-    # The last twelve for what one seed in twelve to fifty meets: who is taken back, is late, is waited for.
-    for seed in (*range(24), 29, 34, 38, 42, 43, 45, 54, 59, 65, 73, 86, 294):
+    # The last fourteen for what one seed in twelve to eighty meets: who is taken back, is late, is waited for; pins.
+    for seed in (*range(24), 29, 34, 38, 42, 43, 45, 54, 59, 65, 73, 86, 173, 179, 294):
         outcome = run_plan(
             make_plan(seed, is_native=False),
             make_observers=lambda _: [ReachedEvents(seen.reached), Invariants(seen.reached)],
