@@ -203,7 +203,7 @@ class Listing(Machine):
         return []
 
     def _on_recovered(self, ended: Ended, now_ns: int) -> list[Effect]:
-        """Only a takeover recovers ledgers."""
+        """Never called here: only a takeover and a replacing begin a recovery, and they say what follows it."""
         raise NotImplementedError
 
     # The list.
