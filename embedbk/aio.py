@@ -577,8 +577,8 @@ class Log:
         check_seconds(idle_s, "idle_s")
         return _entries(self._reading.tail(start, idle_s))
 
-    async def segments(self) -> list[Segment]:
-        return await run_async(self._reading.segments())
+    async def segments(self, start: Start = None) -> list[Segment]:
+        return await run_async(self._reading.segments(start))
 
     async def truncate(
         self,

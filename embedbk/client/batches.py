@@ -93,6 +93,7 @@ class Segment(NamedTuple):
     first_offset: int
     last_entry: int  # The last of a closed ledger, else the LAC; NO_ENTRY when there is none.
     is_closed: bool
+    length: int | None = None  # Payload bytes up to there; None: nobody told them.
 
 
 class Located(NamedTuple):

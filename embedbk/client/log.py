@@ -362,9 +362,12 @@ class Log:
         check_seconds(idle_s, "idle_s")  # Now, not when the first entry is asked for.
         return _entries(iterate(self._reading.tail(start, idle_s), "aio.Log.tail"))
 
-    def segments(self) -> list[Segment]:
-        """The log's ledgers in order, each with how far it may be read now."""
-        return run_blocking(self._reading.segments(), "aio.Log.segments")
+    def segments(self, start: Start = None) -> list[Segment]:
+        """The log's ledgers in order, each with how far it may be read now; from the one on that holds `start`.
+
+        Raises Truncated where start is below the beginning of the log.
+        """
+        return run_blocking(self._reading.segments(start), "aio.Log.segments")
 
     def truncate(
         self,

@@ -90,43 +90,47 @@ class LogReading:
             "there"
         )
 
-    async def segments(self) -> list[Segment]:
-        """In order, without one whose place is not known yet, as the one before it is still written (P8.2)."""
+    async def segments(self, start: Start = None) -> list[Segment]:
+        """In order, from the one that holds `start`, without one whose place is not known yet, as the one before it is
+        still written (P8.2)."""
         found: list[Segment] = []
         following: int | None = None
-        log_list, place = await self._looked_up(self._from_the_first)
+        log_list, place, _ = await self._looked_up(lambda now: self._located(now, start))
         while place is not None:
             segment = _placed(place.segment, following)
             if segment is None:
                 break
-            first_offset, last_entry, is_closed = _offset(segment), segment.last_entry, True
+            first_offset, last_entry, length, is_closed = (
+                _offset(segment),
+                segment.last_entry,
+                segment.length,
+                True,
+            )
             if last_entry is None:
                 ends = await self._end_now(segment)
                 if ends is not None:
-                    last_entry, is_closed = ends
+                    last_entry, length, is_closed = ends
             following = first_offset
             if last_entry is not None:
-                found.append(Segment(segment.ledger_id, first_offset, last_entry, is_closed))
+                found.append(Segment(segment.ledger_id, first_offset, last_entry, is_closed, length))
                 following = first_offset + last_entry + 1 if is_closed else None
             log_list, place = await self._next(log_list, place, segment, last_entry)
         return found
 
-    async def _from_the_first(self, log_list: LogList) -> tuple[LogList, Place | None]:
-        return log_list, await self.walk.first(log_list)
-
-    async def _end_now(self, segment: LogSegment) -> tuple[int, bool] | None:
-        """(how far a ledger may be read that is not recorded as closed, whether it ends there); None: it has left the
-        list."""
+    async def _end_now(self, segment: LogSegment) -> tuple[int, int | None, bool] | None:
+        """(how far a ledger may be read whose end the list does not record, the bytes up to there, whether it ends
+        there); None: it has left the list."""
         ledger = await self._open(segment)
         if ledger is None:
             return None
         try:
-            return await self._limit(ledger, segment)
+            limit = await self._limit(ledger, segment)
+            return None if limit is None else (limit[0], ledger.length_at(limit[0]), limit[1])
         finally:
             ledger.close()
 
     async def _limit(self, ledger: LedgerReading, segment: LogSegment) -> tuple[int, bool] | None:
-        """The same of one that is open here."""
+        """(how far it may be read, whether it ends there) of one that is open here."""
         try:
             last_entry = await ledger.limit()
         except NoSuchLedger:

@@ -66,6 +66,7 @@ class LedgerReading:
         self._password = password
         self.ledger_id = metadata.ledger_id
         self.lac = NO_ENTRY  # The highest that was heard; reading an open ledger ends there.
+        self._lac_length: int | None = None  # Payload bytes up to that one, if they were told with it.
         self.is_over = False
         self._metadata = metadata
         self._revision = revision
@@ -128,8 +129,8 @@ class LedgerReading:
         # Its writer is in this client: nobody knows a newer LAC, so nobody is asked (P6.2).
         if not metadata.is_closed and not self.runtime.own_lac(self.ledger_id).is_newest:
             core = LacRead(metadata, above=above)
-            lac, _, _ = await self.runtime.run(core, f"asking for the LAC of {self.ledger_id}")
-            self._hear(lac)
+            lac, length, _ = await self.runtime.run(core, f"asking for the LAC of {self.ledger_id}")
+            self._hear(lac, length)
             metadata = self.metadata
         return self._known_limit(metadata)
 
@@ -158,13 +159,23 @@ class LedgerReading:
         finally:
             await frames.aclose()
 
-    def _hear(self, lac: int) -> None:
-        """A LAC that was told. What this handle shows never falls: bookies do not know the newest all at once (I11)."""
-        self.lac = max(self.lac, lac)
+    def _hear(self, lac: int, length: int | None = None) -> None:
+        """A LAC that was told, perhaps with the bytes up to it. What this handle shows never falls: bookies do not know
+        the newest all at once (I11)."""
+        if lac > self.lac or (lac == self.lac and self._lac_length is None):
+            self.lac, self._lac_length = lac, length
+
+    def length_at(self, limit: int) -> int | None:
+        """Payload bytes up to an entry that was told to be the limit; None where they were not told."""
+        if limit == NO_ENTRY:
+            return 0
+        if limit == self._metadata.last_entry:
+            return self._metadata.length
+        return self._lac_length if limit == self.lac else None
 
     def _known_limit(self, metadata: LedgerMetadata) -> int:
         # What this client wrote it reads at once.
-        self.lac = max(self.lac, self.runtime.own_lac(self.ledger_id).lac)
+        self._hear(self.runtime.own_lac(self.ledger_id).lac)
         limit = self.lac if metadata.last_entry is None else metadata.last_entry
         self.runtime.on_limit(self, self.ledger_id, limit, is_closed=metadata.is_closed)
         return limit

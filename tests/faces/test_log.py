@@ -45,6 +45,14 @@ def test_a_log_is_one_sequence_over_its_ledgers(bk: embedbk.Client, log_name: st
         (80, 39),
     ]
     assert all(segment.is_closed for segment in segments)
+    assert [segment.length for segment in segments] == [sum(map(len, given[n : n + 40])) for n in (0, 40, 80)]
+    for start, count in ((0, 3), (39, 3), (40, 2), (119, 1), (120, 1)):
+        assert bk.log(log_name).segments(start) == segments[3 - count :]
+    with bk.log(log_name).writer() as writer:
+        assert bk.log(log_name).segments(120)[-1][2:] == (-1, False, 0)
+        writer.append(b"four")
+        assert bk.log(log_name).segments(120)[-1][2:4] == (0, False)
+    assert bk.log(log_name).segments(120)[-1][2:] == (0, True, 4)
 
 
 @pytest.fixture(scope="module")
