@@ -14,6 +14,7 @@ import pytest
 
 PROJECT = Path(__file__).resolve().parent.parent
 PARTS = ("pyproject.toml", "README.md", "LICENSE", "embedbk", "native", "transports")
+FOR_SPARK = "embedbk/spark/pyspark_embedbk"  # Installed at the top.
 BUILT = shutil.ignore_patterns("__pycache__", "*.so", "*.o", "*.egg-info")
 
 pytestmark = pytest.mark.xdist_group("packaging")  # One build for all of them.
@@ -68,15 +69,14 @@ def test_the_wheel_is_one_for_all_versions_and_has_every_module(wheel: Path) -> 
     assert "-cp311-abi3-" in wheel.name
     names = set(zipfile.ZipFile(wheel).namelist())
     assert "embedbk/_native.abi3.so" in names
-    assert (
-        tracked("embedbk", (".py", ".pyi", ".typed", ".md")) - tracked("embedbk/transports", (".py",))
-        <= names
-    )
+    elsewhere = tracked("embedbk/transports", (".py",)) | tracked(FOR_SPARK, (".py",))
+    assert tracked("embedbk", (".py", ".pyi", ".typed", ".md")) - elsewhere <= names
+    assert "pyspark_embedbk/__init__.py" in names
+    assert not {name for name in names if name.startswith(FOR_SPARK)}
     assert {f"embedbk/{name}" for name in tracked("transports", (".py",))} <= names
     assert "embedbk/py.typed" in names
-    strangers = {
-        name for name in names if name.split("/")[0] not in {"embedbk"} and ".dist-info/" not in name
-    }
+    tops = {"embedbk", "pyspark_embedbk"}  # The second is Spark's to find (embedbk/spark/pyspark_embedbk).
+    strangers = {name for name in names if name.split("/")[0] not in tops and ".dist-info/" not in name}
     assert not strangers
 
 

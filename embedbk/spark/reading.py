@@ -1,51 +1,247 @@
-"""What the data source asks of embedbk: which ranges a log has, and the entries of one range.
+"""What the data source asks of embedbk: how far a log goes, which ranges make up a stretch of it, and their entries.
 
-`plan` runs once, on the driver; `read` runs in the executors, each with its own client, straight from the bookies.
+Planning runs on the driver; `read` runs in the executors, each with its own client, straight from the bookies. Nothing
+here needs Spark.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import embedbk
-from embedbk.client.batches import Batch
-from embedbk.errors import EntryUnreadable
-from embedbk.ids import Position
+from embedbk.client.batches import Batch, Segment
+from embedbk.client.log import Log
+from embedbk.errors import EntryUnreadable, NoSuchLedger, Truncated, UsageError
+from embedbk.ids import NO_ENTRY, Position
+from embedbk.spark.clients import client_of
 
-__all__ = ["LedgerRange", "ReadPlace", "plan", "read"]
+__all__ = [
+    "BYTES_ASSUMED",
+    "EARLIEST",
+    "LATEST",
+    "LedgerRange",
+    "LogPoint",
+    "ReadPlace",
+    "Starting",
+    "admitted",
+    "begin",
+    "end_of",
+    "names",
+    "pin",
+    "plan",
+    "read",
+    "standing",
+    "stretch",
+]
+
+logger = logging.getLogger("embedbk.spark")
+
+EARLIEST, LATEST = "earliest", "latest"
+BYTES_ASSUMED = 1024  # Of an entry of a ledger whose length nobody told.
 
 
 @dataclass(frozen=True, slots=True)
 class ReadPlace:
-    """Which log of which cluster; plain data, for it travels to the executors."""
+    """Logs of one cluster; plain data, for it travels to the executors."""
 
     cluster: str
-    log: str
     password: bytes = b""
+
+    def log(self, name: str) -> Log:
+        return client_of(self.cluster).log(name, password=self.password)
+
+
+@dataclass(frozen=True, slots=True)
+class Starting:
+    """A place in each log: everywhere the same word, or an offset for each name."""
+
+    word: str  # EARLIEST or LATEST: also of logs that `offsets` does not name.
+    offsets: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class LogPoint:
+    """A place between two entries of a log: everything below `offset` is behind it.
+
+    ledger_id, entry_id: where the entry right below it stands, if there is one; a log that was deleted and begun anew
+    has another there.
+    """
+
+    offset: int
+    ledger_id: int = NO_ENTRY
+    entry_id: int = NO_ENTRY
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerRange:
     """Entries first_entry..last_entry, both included, of one ledger of a log."""
 
+    log: str
     ledger_id: int
     first_entry: int
     last_entry: int
+    first_offset: int  # Of the ledger's entry 0.
 
     @property
     def entry_count(self) -> int:
         return self.last_entry - self.first_entry + 1
 
 
-def plan(place: ReadPlace) -> list[LedgerRange]:
-    """What may be read of the log now, a range for each ledger that has entries.
+def names(place: ReadPlace, pattern: str) -> list[str]:
+    """The logs there are whose name begins with `pattern`, a prefix."""
+    return sorted(client_of(place.cluster).logs(pattern))
 
-    What is confirmed never changes, so whoever reads these ranges later, and again, reads the same.
+
+def stretch(
+    place: ReadPlace, name: str, start: Starting, end: Starting
+) -> tuple[LogPoint, LogPoint, list[Segment]]:
+    """Where reading begins and ends that takes what is there now, and the ledgers from its start on.
+
+    What is confirmed never changes, so whoever reads that later, and again, reads the same.
+
+    Raises:
+        UsageError: the places are behind what may be read now, or the end is before the start.
+        Truncated: the start is below the beginning of the log.
     """
-    with embedbk.open(place.cluster) as bk:
-        segments = bk.log(place.log, password=place.password).segments()
-    return [LedgerRange(part.ledger_id, 0, part.last_entry) for part in segments if part.last_entry >= 0]
+    wanted, until = start.offsets.get(name), end.offsets.get(name)
+    segments = place.log(name).segments(wanted)
+    first = LogPoint(_first_of(segments) if wanted is None else wanted)
+    reached = _end_in(segments)
+    if wanted is None and start.word == LATEST:
+        first = reached
+    last = LogPoint(until) if until is not None else first if end.word == EARLIEST else reached
+    if not first.offset <= last.offset <= reached.offset:
+        raise UsageError(
+            f"log {name!r}: offsets {first.offset} to {last.offset} (left out) were asked for, and it may be read "
+            f"up to {reached.offset} (left out) now"
+        )
+    return first, last, segments
+
+
+def end_of(place: ReadPlace, name: str, above: LogPoint | None = None) -> tuple[LogPoint, list[Segment]]:
+    """How far the log may be read now, and its ledgers from `above` on, which is at or below that."""
+    segments = place.log(name).segments(None if above is None else above.offset)
+    reached = _end_in(segments)
+    return above if above is not None and reached.offset <= above.offset else reached, segments
+
+
+def _first_of(segments: Sequence[Segment]) -> int:
+    return segments[0].first_offset if segments else 0
+
+
+def _end_in(segments: Sequence[Segment]) -> LogPoint:
+    for each in reversed(segments):
+        if each.last_entry >= 0:
+            return _behind(each, each.last_entry)
+    return LogPoint(_first_of(segments))
+
+
+def begin(place: ReadPlace, name: str) -> LogPoint:
+    """Where the log begins."""
+    return LogPoint(_first_of(place.log(name).segments()))
+
+
+def _behind(segment: Segment, entry_id: int) -> LogPoint:
+    return LogPoint(segment.first_offset + entry_id + 1, segment.ledger_id, entry_id)
+
+
+def standing(place: ReadPlace, name: str, point: LogPoint, *, may_lose: bool) -> LogPoint:
+    """The point itself, if the log is still the one it was taken from and still has what comes behind it.
+
+    may_lose: where that is not so, the log's first point at or behind it instead, and one line on the log.
+
+    Raises:
+        Truncated: what comes next is gone; says from where to where.
+        NoSuchLedger: the log was deleted and begun anew.
+    """
+    log = place.log(name)
+    try:
+        found = _stands_at(log, point)
+    except Truncated as gone:
+        first = gone.first_offset if gone.first_offset is not None else begin(place, name).offset
+        lost = f"log {name!r}: its offsets {point.offset} to {first - 1} were truncated and cannot be read"
+        if not may_lose:
+            error = Truncated(lost, hint='read on from where it begins: option("failOnDataLoss", "false")')
+            error.first_offset = first
+            raise error from gone
+        logger.warning("%s; reading goes on at offset %d", lost, first)
+        return LogPoint(first)
+    if found:
+        return point
+    anew = f"log {name!r}: ledger {point.ledger_id}, up to which it was read, is not in it at offset {point.offset - 1}"
+    if not may_lose:
+        raise NoSuchLedger(
+            f"{anew}: the log was deleted and begun anew",
+            hint='a new checkpoint reads the new one from its start, and so does option("failOnDataLoss", "false")',
+        )
+    logger.warning("%s; reading goes on at its start", anew)
+    return begin(place, name)
+
+
+def _stands_at(log: Log, point: LogPoint) -> bool:
+    """Whether the entry below the point is the one that it names; True where that was truncated, or it names none."""
+    if point.entry_id == NO_ENTRY:
+        log.segments(point.offset)
+        return True
+    try:
+        segments = log.segments(point.offset - 1)
+    except Truncated as gone:
+        if gone.first_offset != point.offset:
+            raise
+        return True
+    for each in segments:
+        if each.last_entry >= 0:  # Its LAC may be heard lower than it was; where it stands does not change.
+            return _behind(each, point.offset - 1 - each.first_offset) == point
+    return False
+
+
+def plan(name: str, segments: Sequence[Segment], start: LogPoint, end: LogPoint) -> list[LedgerRange]:
+    """The ranges of ledgers between two points, from the ledgers that stand from the first one on."""
+    ranges = []
+    for each in segments:
+        first, last = max(0, start.offset - each.first_offset), end.offset - 1 - each.first_offset
+        if each.ledger_id != end.ledger_id:  # Else it is known to be confirmed up to there.
+            last = min(each.last_entry, last)
+        if first <= last:
+            ranges.append(LedgerRange(name, each.ledger_id, first, last, each.first_offset))
+    if sum(each.entry_count for each in ranges) != end.offset - start.offset:
+        raise EntryUnreadable(
+            f"log {name!r}: of its offsets {start.offset} to {end.offset - 1} the ledgers that are listed have "
+            f"{sum(each.entry_count for each in ranges)}",
+            hint="read again when more bookies of its last ledger answer",
+        )
+    return ranges
+
+
+def admitted(
+    segments: Sequence[Segment], start: LogPoint, end: LogPoint, rows: int | None, byte_count: int | None
+) -> LogPoint:
+    """The last point at or below `end` with at most so many entries and about so many bytes behind `start`; always at
+    least one entry. Bytes are counted by what an entry of each ledger has on the average: nothing is read for that."""
+    if rows is None and byte_count is None:
+        return end
+    reached, left, bytes_left = start, rows, byte_count
+    for each in segments:
+        first = max(0, start.offset - each.first_offset)
+        last = min(each.last_entry, end.offset - 1 - each.first_offset)
+        if first > last:
+            continue
+        count = last - first + 1
+        if left is not None:
+            count = min(count, left)
+            left -= count
+        if bytes_left is not None:
+            size = BYTES_ASSUMED if each.length is None else max(1, each.length // (each.last_entry + 1))
+            count = min(count, bytes_left // size)
+            bytes_left -= count * size
+        if count == 0 and reached.offset == start.offset:
+            count = 1
+        if count > 0:
+            reached = _behind(each, first + count - 1)
+        if first + count - 1 < last:
+            break
+    return reached
 
 
 def read(place: ReadPlace, part: LedgerRange) -> Iterator[Batch]:
@@ -53,17 +249,32 @@ def read(place: ReadPlace, part: LedgerRange) -> Iterator[Batch]:
 
     Raises:
         EntryUnreadable: fewer could be read than were planned; reading again may help.
+        Truncated: the log was truncated since this was planned.
     """
     start, end = Position(part.ledger_id, part.first_entry), Position(part.ledger_id, part.last_entry + 1)
-    count = 0
-    with embedbk.open(place.cluster) as bk:
-        for batch in bk.log(place.log, password=place.password).read_batches(start, end):
-            count += len(batch.ids)
-            yield batch
+    seen = part.first_entry - 1
+    for batch in place.log(part.log).read_batches(start, end):
+        seen = batch.ids[-1]
+        yield batch
     # A LAC may be heard lower than it was at planning, where the bookie that knew it is gone: no rows may be lost.
-    if count != part.entry_count:
+    if seen != part.last_entry:
         raise EntryUnreadable(
-            f"log {place.log!r}, ledger {part.ledger_id}: {count} of the entries "
-            f"{part.first_entry}..{part.last_entry} could be read, which were confirmed when the read was planned",
+            f"log {part.log!r}, ledger {part.ledger_id}: of the entries {part.first_entry}..{part.last_entry}, which "
+            f"were confirmed when the read was planned, those up to {seen} could be read",
             hint="read again when more bookies of the ledger answer",
         )
+
+
+def pin(place: ReadPlace, name: str, pin_name: str, at: LogPoint, ttl_s: float) -> None:
+    """Keep everything from the point on from being truncated for ttl_s (P8.8). Where no pin can be made, reading goes
+    on without: it is whole then, or ends with `Truncated`.
+
+    Raises:
+        Truncated: it comes too late.
+    """
+    if ttl_s <= 0:
+        return
+    try:
+        place.log(name).pin(pin_name, at.offset, ttl_s=ttl_s)
+    except UsageError as refused:
+        logger.warning("log %r is read without a pin: %s", name, refused)

@@ -78,6 +78,7 @@ def _settings() -> dict[str, str]:
         "spark.driver.bindAddress": LOOPBACK,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        "spark.sql.python.filterPushdown.enabled": "true",  # For option("pushdown", "true"); else Spark refuses it.
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={QUIET.as_uri()}",
         # For the few groups of a local question, not for a cluster of 200 cores.
         "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),

@@ -1,141 +1,90 @@
-"""`spark.read.format("embedbk")`: a log as a table of Arrow record batches, one partition per range of a ledger.
+"""`spark.read.format("embedbk")`: logs as a table of Arrow record batches, one partition per range of a ledger.
 
-Rows are the confirmed entries at the time of planning: immutable, so a task that runs again reads the same. No
-Python object is made per entry: ids, ends and bytes of a frame become the columns. Reader and partitions hold plain
-data only, for Spark pickles them.
+Rows are the confirmed entries at the time of planning: immutable, so a task that runs again reads the same. Reader and
+partitions hold plain data only, for Spark pickles them. `streaming` has the other way to read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.types import BinaryType, LongType, StringType, StructType
-
-from embedbk import arrow
-from embedbk.client.address import endpoints_of, is_address
-from embedbk.client.batches import Batch
-from embedbk.errors import UsageError
-from embedbk.ids import check_log_name
-from embedbk.spark import reading
-from embedbk.spark.reading import LedgerRange, ReadPlace
-
-__all__ = ["EmbedbkReader", "EmbedbkSource", "RangePartition", "split"]
-
-COLUMNS = (
-    StructType()
-    .add("log", StringType())
-    .add("ledgerId", LongType())
-    .add("entryId", LongType())
-    .add("offset", LongType())
-    .add("value", BinaryType())
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    Filter,
+    InputPartition,
 )
+from pyspark.sql.types import StructType
 
-# Spark compares the first batch with its own Arrow schema exactly: order, type (no large_string) and nullability.
-SCHEMA = pa.schema([("log", pa.string()), *arrow.SCHEMA])
+from embedbk.spark import reading, rows
+from embedbk.spark.options import SourceOptions, columns_of, read_options
+from embedbk.spark.partitions import RangePartition, logs_of, read_partition, split
+from embedbk.spark.pruning import Bounds
+from embedbk.spark.streaming import EmbedbkStreamReader
 
-ROWS_PER_PARTITION_MAX = 250_000  # A second of work or so: enough to be worth a task, little to repeat.
-
-# As Spark hands the names over: in lower case.
-REQUIRED = ("cluster", "log")
-OPTIONS = (*REQUIRED, "password", "maxrowsperpartition")
-
-Plan = Callable[[ReadPlace], Sequence[LedgerRange]]
-Read = Callable[[ReadPlace, LedgerRange], Iterator[Batch]]
-
-
-@dataclass(frozen=True)
-class RangePartition(InputPartition):
-    range: LedgerRange
+__all__ = ["EmbedbkReader", "EmbedbkSource", "PruningReader"]
 
 
 class EmbedbkSource(DataSource):
-    """The format; Spark makes one for every `load()`."""
+    """The format; Spark makes one for every `load()` and `start()`."""
 
     @classmethod
     def name(cls) -> str:
         return "embedbk"
 
     def schema(self) -> StructType:
-        return COLUMNS
+        """Spark asks before it says whether a batch or a stream is meant: the reader looks at all other options."""
+        columns, is_text = columns_of(self.options)
+        return rows.spark_schema(columns, is_text=is_text)
 
     def reader(self, schema: StructType) -> EmbedbkReader:
-        return EmbedbkReader(self.options)
+        options = read_options(self.options, is_stream=False)
+        return (PruningReader if options.pushes_down else EmbedbkReader)(options)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        return EmbedbkStreamReader(read_options(self.options, is_stream=True))
 
 
 class EmbedbkReader(DataSourceReader):
-    """Plans on the driver, reads in the workers.
+    """Plans on the driver, reads in the workers."""
 
-    Args:
-        options: cluster (an embedbk:// address), log; password and maxRowsPerPartition where needed.
-        plan, read: where ranges and entries come from.
-
-    Raises:
-        UsageError: an option is missing, unknown or not allowed.
-    """
-
-    def __init__(
-        self, options: Mapping[str, str], plan: Plan = reading.plan, read: Read = reading.read
-    ) -> None:
-        given = {name.lower(): value for name, value in options.items()}
-        if unknown := sorted(set(given) - set(OPTIONS)):
-            raise UsageError(
-                f"unknown option {', '.join(unknown)}: allowed are cluster, log, password, maxRowsPerPartition"
-            )
-        if missing := [name for name in REQUIRED if not given.get(name)]:
-            raise UsageError(
-                f"option {' and '.join(missing)} missing",
-                hint='spark.read.format("embedbk").option("cluster", url).option("log", name).load()',
-            )
-        _check_address(given["cluster"])
-        password = given.get("password", "").encode()
-        self.place = ReadPlace(given["cluster"], check_log_name(given["log"]), password)
-        self.rows_max = _rows_max(given.get("maxrowsperpartition"))
-        self._plan = plan
-        self._read = read
+    def __init__(self, options: SourceOptions) -> None:
+        self.options = options
+        self.bounds = Bounds()
 
     def partitions(self) -> list[InputPartition]:
         """A list, as Spark demands; where it is empty Spark reads one partition None."""
-        ranges = self._plan(self.place)
-        return [RangePartition(part) for whole in ranges for part in split(whole, self.rows_max)]
+        options = self.options
+        found: list[InputPartition] = []
+        for name in logs_of(options):
+            if not self.bounds.has_log(name):
+                continue
+            start, end, segments = reading.stretch(options.place, name, options.start, options.end)
+            # Of everybody who reads from there: it ends when the last of them ends, and many reads are one pin.
+            pin_name = f"spark-batch-{start.offset}-{options.pin_s:.0f}"
+            if start.offset < end.offset:
+                reading.pin(options.place, name, pin_name, start, options.pin_s)
+            for whole in reading.plan(name, segments, start, end):
+                for part in self.bounds.clip(whole):
+                    found += [
+                        RangePartition(each, pin_name, start.offset, time.time())
+                        for each in split(part, options.rows_per_partition)
+                    ]
+        return found
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, RangePartition):
-            for batch in self._read(self.place, partition.range):
-                yield _record_batch(self.place.log, batch)
+            yield from read_partition(self.options, partition)
 
 
-def split(whole: LedgerRange, rows_max: int) -> Iterator[LedgerRange]:
-    """The range in parts of at most rows_max entries, as even as they can be."""
-    parts = -(-whole.entry_count // rows_max)
-    for part in range(parts):
-        begin = whole.entry_count * part // parts
-        end = whole.entry_count * (part + 1) // parts
-        yield LedgerRange(whole.ledger_id, whole.first_entry + begin, whole.first_entry + end - 1)
+class PruningReader(EmbedbkReader):
+    """As `EmbedbkReader`, and Spark tells it what the query filters by. A class of its own: Spark plans with one that
+    has `pushFilters` only where its setting for that is on (`embedbk.spark.session` turns it on)."""
 
-
-def _record_batch(log: str, batch: Batch) -> pa.RecordBatch:
-    """The columns stand on the buffers of `batch` (embedbk/arrow.py); the name of the log is put before them."""
-    name = pa.repeat(pa.scalar(log, pa.string()), len(batch.ids))
-    return pa.RecordBatch.from_arrays([name, *arrow.columns(batch)], schema=SCHEMA)
-
-
-def _check_address(cluster: str) -> None:
-    """Of a cluster that other processes can reach; a directory is not one."""
-    if not is_address(cluster):
-        raise UsageError(
-            f"option cluster={cluster!r} is no embedbk:// address: Spark's workers are other processes, and "
-            "cannot read an embedded cluster by its directory",
-            hint='open it with listen="tcp://127.0.0.1:0" and give Spark the url of what you opened',
-        )
-    endpoints_of(cluster)
-
-
-def _rows_max(given: str | None) -> int:
-    if given is None:
-        return ROWS_PER_PARTITION_MAX
-    if not given.isdecimal() or int(given) < 1:
-        raise UsageError(f"option maxRowsPerPartition={given!r}: a whole number of at least 1 is allowed")
-    return int(given)
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        """Every filter is applied again by Spark: what is left out here is only what none of them lets through."""
+        self.bounds = Bounds.of(filters)
+        return filters

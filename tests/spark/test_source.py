@@ -1,98 +1,125 @@
-"""The data source driven in Spark's call order without a JVM: options, partitions, pickling, exact batches."""
+"""The batch source driven in Spark's call order without a JVM: options, partitions, pickling, exact record batches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
+from pyspark.sql.datasource import (
+    EqualTo,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    LessThan,
+    LessThanOrEqual,
+    StringStartsWith,
+)
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from embedbk.client.batches import Batch
-from embedbk.codec.entry import encode_entry
-from embedbk.codec.kernels import values
-from embedbk.errors import UsageError
-from embedbk.spark import source
-from embedbk.spark.reading import LedgerRange, ReadPlace
-from embedbk.spark.source import EmbedbkReader, EmbedbkSource, RangePartition, split
+from embedbk.client.client import Client
+from embedbk.errors import EntryUnreadable, UsageError
+from embedbk.spark import rows
+from embedbk.spark.options import COLUMN_NAMES, read_options
+from embedbk.spark.partitions import RangePartition, split
+from embedbk.spark.reading import LedgerRange
+from embedbk.spark.source import EmbedbkReader, EmbedbkSource, PruningReader
 
 URL = "embedbk://127.0.0.1:4181"
 LOG = {"cluster": URL, "log": "orders"}
-FIRST_OFFSET_OF = {7: 0, 9: 15}
-FRAME_ENTRIES = 4  # So that a range takes several batches and its last one is short.
 
 
-def payload_of(ledger_id: int, entry_id: int) -> bytes:
-    return b"" if entry_id == 3 else f"{ledger_id}:{entry_id}".encode()
+@pytest.fixture(scope="module")
+def logs(bk: Client) -> dict[str, str]:
+    """A log of two ledgers with 10 and 5 entries, and one that holds an atomic batch and bytes that are no text."""
+    for count in (10, 5):
+        with bk.log("orders").writer() as writer:
+            writer.append_many([f"{count}:{number}".encode() for number in range(count)])
+    with bk.log("batches").writer() as writer:
+        writer.append(b"plain")
+        writer.append_batch([b"one", b"two", b"\xff"])
+        writer.append(b"behind")
+    with bk.log("empty").writer():
+        pass
+    assert bk.url is not None
+    return {"cluster": bk.url, "log": "orders"}
 
 
-def plan_two_ledgers(place: ReadPlace) -> list[LedgerRange]:
-    """A log of two ledgers, of which the first begins at entry 5."""
-    assert (place.cluster, place.log) == (URL, "orders")
-    return [LedgerRange(7, 5, 14), LedgerRange(9, 0, 4)]
+def reader_of(options: dict[str, str]) -> EmbedbkReader:
+    source = EmbedbkSource(options)
+    return source.reader(source.schema())
 
 
-def plan_nothing(place: ReadPlace) -> list[LedgerRange]:
-    return []
+def partitions_of(reader: EmbedbkReader) -> list[LedgerRange]:
+    return [part.range for part in reader.partitions() if isinstance(part, RangePartition)]
 
 
-def read_frames(place: ReadPlace, part: LedgerRange) -> Iterator[Batch]:
-    """Real frames of real entries, read out as a reader does."""
-    assert place.cluster == URL
-    for first in range(part.first_entry, part.last_entry + 1, FRAME_ENTRIES):
-        length, body = 0, b""
-        for entry_id in range(first, min(first + FRAME_ENTRIES, part.last_entry + 1)):
-            payload = payload_of(part.ledger_id, entry_id)
-            length += len(payload)
-            body += encode_entry(part.ledger_id, entry_id, length, payload)
-        yield Batch(part.ledger_id, FIRST_OFFSET_OF[part.ledger_id], *values(body))
-
-
-def read_all(reader: EmbedbkReader) -> list[dict[str, object]]:
+def read_all(reader: EmbedbkReader) -> list[dict[str, Any]]:
     """As Spark does it: everything pickled on its way to a worker, and an empty list read as partition None."""
-    rows = []
+    found = []
     for partition in reader.partitions() or [None]:
         there, part = cloudpickle.loads(cloudpickle.dumps((reader, partition)))
         for batch in there.read(part):
-            assert batch.schema.equals(source.SCHEMA)
+            options = reader.options
+            assert batch.schema.equals(rows.arrow_schema(options.columns, is_text=options.is_text))
             batch.validate(full=True)
-            rows += batch.to_pylist()
-    return rows
+            found += batch.to_pylist()
+    return found
 
 
-def test_every_entry_is_one_row_with_its_dense_offset() -> None:
-    rows = read_all(EmbedbkReader(LOG, plan_two_ledgers, read_frames))
-    ids = [(7, entry_id) for entry_id in range(5, 15)] + [(9, entry_id) for entry_id in range(5)]
-    assert [(row["ledgerId"], row["entryId"]) for row in rows] == ids
-    assert [row["offset"] for row in rows] == list(range(5, 20))
-    assert [row["value"] for row in rows] == [payload_of(*position) for position in ids]
-    assert {row["log"] for row in rows} == {"orders"}
+def test_every_entry_is_one_row_with_its_dense_offset(logs: dict[str, str]) -> None:
+    found = read_all(reader_of(logs))
+    assert [row["offset"] for row in found] == list(range(15))
+    assert [row["entryId"] for row in found] == [*range(10), *range(5)]
+    assert [row["value"] for row in found] == [f"{n}:{i}".encode() for n in (10, 5) for i in range(n)]
+    assert {(row["log"], row["slot"]) for row in found} == {("orders", 0)}
+    assert len({row["ledgerId"] for row in found}) == 2
 
 
-def test_a_log_without_entries_has_no_rows() -> None:
+def test_the_records_of_an_atomic_batch_are_rows_with_one_offset_and_slots(logs: dict[str, str]) -> None:
+    found = read_all(reader_of({**logs, "log": "batches"}))
+    assert [(row["offset"], row["slot"]) for row in found] == [(0, 0), (1, 0), (1, 1), (1, 2), (2, 0)]
+    assert [row["value"] for row in found] == [b"plain", b"one", b"two", b"\xff", b"behind"]
+
+
+def test_columns_are_those_that_were_asked_for_and_text_is_text(logs: dict[str, str]) -> None:
+    reader = reader_of({**logs, "columns": "value, offset", "payload": "string", "endingOffsets": "2"})
+    assert read_all(reader) == [{"value": "10:0", "offset": 0}, {"value": "10:1", "offset": 1}]
+
+
+def test_bytes_that_are_no_text_are_an_error_that_says_where(logs: dict[str, str]) -> None:
+    with pytest.raises(EntryUnreadable, match=r"log 'batches', ledger .* no text in UTF-8"):
+        read_all(reader_of({**logs, "log": "batches", "payload": "string"}))
+
+
+def test_several_logs_are_one_table(logs: dict[str, str], bk: Client) -> None:
+    several = {"cluster": logs["cluster"]}
+    for which in ({"logs": "batches, empty,orders"}, {"logPrefix": ""}):
+        found = read_all(reader_of({**several, **which, "startingOffsets": '{"orders": 12}'}))
+        assert [(row["log"], row["offset"]) for row in found if row["log"] == "orders"] == [
+            ("orders", offset) for offset in (12, 13, 14)
+        ]
+        assert sum(row["log"] == "batches" for row in found) == 5
+
+
+def test_a_log_without_entries_has_no_rows(logs: dict[str, str]) -> None:
     """An empty list of partitions comes back as one partition None."""
-    assert read_all(EmbedbkReader(LOG, plan_nothing, read_frames)) == []
+    assert read_all(reader_of({**logs, "log": "empty"})) == []
+    assert read_all(reader_of({**logs, "startingOffsets": "latest"})) == []
 
 
-def test_partitions_are_a_real_list_and_split_long_ledgers() -> None:
-    reader = EmbedbkReader({**LOG, "maxRowsPerPartition": "4"}, plan_two_ledgers, read_frames)
-    partitions = reader.partitions()
-    assert type(partitions) is list
-    ranges = [part.range for part in partitions if isinstance(part, RangePartition)]
-    assert ranges == [
-        LedgerRange(7, 5, 7),
-        LedgerRange(7, 8, 10),
-        LedgerRange(7, 11, 14),
-        LedgerRange(9, 0, 1),
-        LedgerRange(9, 2, 4),
-    ]
-    assert len(read_all(reader)) == 15
+def test_partitions_are_a_real_list_and_split_long_ledgers(logs: dict[str, str]) -> None:
+    reader = reader_of({**logs, "maxRowsPerPartition": "4", "startingOffsets": "5"})
+    assert type(reader.partitions()) is list
+    found = partitions_of(reader)
+    assert [(part.first_entry, part.last_entry) for part in found] == [(5, 6), (7, 9), (0, 1), (2, 4)]
+    assert len(read_all(reader)) == 10
 
 
 @pytest.mark.parametrize(("entry_count", "rows_max"), [(1, 1), (10, 3), (10, 10), (11, 10), (1000, 7)])
 def test_the_parts_of_a_range_are_the_range(entry_count: int, rows_max: int) -> None:
-    whole = LedgerRange(3, 40, 40 + entry_count - 1)
+    whole = LedgerRange("orders", 3, 40, 40 + entry_count - 1, 0)
     parts = list(split(whole, rows_max))
     entries = [entry for part in parts for entry in range(part.first_entry, part.last_entry + 1)]
     assert entries == list(range(40, 40 + entry_count))
@@ -100,15 +127,62 @@ def test_the_parts_of_a_range_are_the_range(entry_count: int, rows_max: int) -> 
     assert max(part.entry_count for part in parts) - min(part.entry_count for part in parts) <= 1
 
 
+def test_a_read_pins_where_it_begins_and_truncation_stops_there(logs: dict[str, str], bk: Client) -> None:
+    """P8.8: "a pin is a leased key below which nothing is truncated". Spark plans once, and reads whenever it likes."""
+    reader = reader_of({**logs, "startingOffsets": "3", "pinSeconds": "100"})
+    reader.partitions()
+    reader.partitions()
+    mine = [(pin.name, pin.offset) for pin in bk.log("orders").pins() if pin.name.endswith("-100")]
+    assert mine == [("spark-batch-3-100", 3)]
+    reader_of({**logs, "startingOffsets": "4", "pinSeconds": "0"}).partitions()
+    assert not [pin for pin in bk.log("orders").pins() if pin.offset == 4]
+
+
+def test_a_task_that_begins_late_renews_the_pin_of_its_read(logs: dict[str, str], bk: Client) -> None:
+    reader = reader_of({**logs, "startingOffsets": "2", "pinSeconds": "200"})
+    (part, *_) = reader.partitions()
+    bk.log("orders").unpin("spark-batch-2-200")
+    assert isinstance(part, RangePartition)
+    list(reader.read(part))
+    assert not [pin for pin in bk.log("orders").pins() if pin.offset == 2]  # It was made just now.
+    object.__setattr__(part, "pinned_s", part.pinned_s - 51)
+    list(reader.read(part))
+    assert [pin.name for pin in bk.log("orders").pins() if pin.offset == 2] == ["spark-batch-2-200"]
+
+
+@pytest.mark.parametrize(
+    ("filters", "offsets"),
+    [
+        ([EqualTo(("offset",), 3)], [3]),
+        ([GreaterThan(("offset",), 12)], [13, 14]),
+        ([GreaterThanOrEqual(("offset",), 8), LessThan(("offset",), 11)], [8, 9, 10]),
+        ([LessThanOrEqual(("entryId",), 0)], [0, 10]),
+        ([In(("entryId",), (3, 4))], [3, 4, 13, 14]),
+        ([In(("offset",), (2, 4))], [2, 3, 4]),  # From the least to the greatest; Spark takes 3 out again.
+        ([EqualTo(("log",), "another")], []),
+        ([EqualTo(("ledgerId",), 1 << 40)], []),
+        ([StringStartsWith(("log",), "x"), EqualTo(("value",), b"")], list(range(15))),
+    ],
+)
+def test_filters_leave_out_what_no_row_can_come_from(
+    logs: dict[str, str], filters: list[Any], offsets: list[int]
+) -> None:
+    reader = reader_of({**logs, "pushdown": "true"})
+    assert isinstance(reader, PruningReader)
+    assert list(reader.pushFilters(filters)) == filters  # Spark applies every one again.
+    assert [row["offset"] for row in read_all(reader)] == offsets
+
+
 def test_the_arrow_schema_is_the_one_that_spark_makes_of_the_columns() -> None:
     """Spark refuses a first batch whose schema differs in order, type or nullability."""
-    assert to_arrow_schema(source.COLUMNS).equals(source.SCHEMA)
-    assert pa.types.is_string(source.SCHEMA.field("log").type)
+    for is_text in (False, True):
+        made = rows.arrow_schema(COLUMN_NAMES, is_text=is_text)
+        assert to_arrow_schema(rows.spark_schema(COLUMN_NAMES, is_text=is_text)).equals(made)
+    assert pa.types.is_string(made.field("value").type)
 
 
 def test_option_names_arrive_in_lower_case() -> None:
-    reader = EmbedbkReader({**LOG, "maxrowsperpartition": "12"}, plan_nothing, read_frames)
-    assert reader.rows_max == 12
+    assert read_options({**LOG, "maxrowsperpartition": "12"}, is_stream=False).rows_per_partition == 12
 
 
 @pytest.mark.parametrize(
@@ -116,19 +190,37 @@ def test_option_names_arrive_in_lower_case() -> None:
     [
         ({"log": "orders"}, "cluster missing"),
         ({"cluster": URL}, "log missing"),
+        ({**LOG, "logs": "a,b"}, "log and logs beside each other"),
+        ({"cluster": URL, "logs": "a,b, a"}, "a log twice"),
         ({**LOG, "topic": "orders"}, "unknown option topic"),
+        ({**LOG, "maxRowsPerTrigger": "5"}, "maxRowsPerTrigger is not one of a batch"),
         ({**LOG, "cluster": "./data"}, "listen="),
         ({**LOG, "cluster": "embedbk://somewhere"}, "no member"),
         ({**LOG, "log": "a/b"}, "log name 'a/b'"),
         ({**LOG, "maxRowsPerPartition": "0"}, "at least 1"),
         ({**LOG, "maxRowsPerPartition": "many"}, "at least 1"),
+        ({**LOG, "columns": "offset,offset"}, "each once"),
+        ({**LOG, "columns": "offset,key"}, "allowed are names"),
+        ({**LOG, "payload": "json"}, "binary and string"),
+        ({**LOG, "startingOffsets": "-1"}, 'allowed are "earliest"'),
+        ({**LOG, "startingOffsets": '{"others": 3}'}, "'others', which is not read"),
+        ({**LOG, "startingOffsets": '{"orders": true}'}, 'allowed are "earliest"'),
+        ({**LOG, "endingOffsets": "soon"}, "option endingOffsets='soon'"),
+        ({**LOG, "failOnDataLoss": "maybe"}, "true and false"),
+        ({**LOG, "pinSeconds": "1.5"}, "whole number"),
     ],
 )
 def test_a_wrong_option_is_refused_with_what_is_allowed(options: dict[str, str], says: str) -> None:
-    with pytest.raises(UsageError, match=says):
-        EmbedbkReader(options, plan_nothing, read_frames)
+    with pytest.raises(UsageError) as told:
+        read_options(options, is_stream=False)
+    assert says in f"{told.value} {told.value.hint}"
+
+
+def test_an_offset_for_each_of_several_logs_is_given_by_name() -> None:
+    with pytest.raises(UsageError, match="of one log"):
+        read_options({"cluster": URL, "logs": "a,b", "startingOffsets": "3"}, is_stream=False)
 
 
 def test_the_format_is_called_embedbk() -> None:
     assert EmbedbkSource.name() == "embedbk"
-    assert EmbedbkSource({}).schema() is source.COLUMNS
+    assert EmbedbkSource(LOG).schema() == rows.spark_schema(COLUMN_NAMES, is_text=False)

@@ -1,44 +1,97 @@
-"""One real session over one real cluster: what SQL says of a log is what its reader says."""
+"""Real sessions over one real cluster: what Spark says of a log is what its reader says, in batches and in streams."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import embedbk
 
 ENTRIES = 5_000
+LINES = [f"line {number}".encode() for number in range(2 * ENTRIES)]
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
 
 
-@pytest.mark.spark
-@pytest.mark.xdist_group("spark")
-@pytest.mark.timeout(300)
-def test_spark_reads_a_log_of_two_ledgers_straight_from_the_bookies(tmp_path: Path) -> None:
-    """One ledger is closed, the other still open: read up to what is confirmed (P6.2)."""
-    lines = [f"line {number}".encode() for number in range(2 * ENTRIES)]
+@pytest.fixture(scope="module")
+def spark() -> Iterator[Any]:
+    session = embedbk.spark.session("embedbk tests", master="local[2]")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> Iterator[str]:
+    """A cluster with a log of two ledgers: one is closed, the other still written, and read up to its LAC (P6.2)."""
     with embedbk.open(tmp_path / "data", bookies=3, listen="tcp://127.0.0.1:0") as bk:
         with bk.log("lines").writer() as writer:
-            writer.append_many(lines[:ENTRIES])
+            writer.append_many(LINES[:ENTRIES])
         with bk.log("lines").writer() as writer:
-            writer.append_many(lines[ENTRIES:])
-            spark = embedbk.spark.session("embedbk tests", master="local[2]")
-            try:
-                log = spark.read.format("embedbk").option("cluster", bk.url).option("log", "lines")
-                log.option("maxRowsPerPartition", "2000").load().createOrReplaceTempView("lines")
-                rows = spark.sql("SELECT offset, value FROM lines ORDER BY offset").collect()
-                groups = spark.sql(
-                    "SELECT ledgerId, count(*), min(entryId), max(entryId), min(offset) FROM lines "
-                    "WHERE log = 'lines' GROUP BY ledgerId ORDER BY ledgerId"
-                ).collect()
-            finally:
-                spark.stop()
+            writer.append_many(LINES[ENTRIES:])
+            assert bk.url is not None
+            yield bk.url
+
+
+def test_spark_reads_a_log_of_two_ledgers_straight_from_the_bookies(spark: Any, url: str) -> None:
+    log = spark.read.format("embedbk").option("cluster", url).option("log", "lines")
+    log.option("maxRowsPerPartition", "2000").load().createOrReplaceTempView("lines")
+    rows = spark.sql("SELECT offset, value FROM lines ORDER BY offset").collect()
+    groups = spark.sql(
+        "SELECT ledgerId, count(*), min(entryId), max(entryId), min(offset) FROM lines "
+        "WHERE log = 'lines' GROUP BY ledgerId ORDER BY ledgerId"
+    ).collect()
+    pruned = log.option("pushdown", "true").option("payload", "string").load().where("offset >= 9999")
+    text = [tuple(row) for row in pruned.select("offset", "slot", "value").collect()]
+    with embedbk.open(url) as bk:
         read = [(entry.position, bytes(entry.data)) for entry in bk.log("lines").read()]
 
     assert [row.offset for row in rows] == list(range(2 * ENTRIES))
-    assert [bytes(row.value) for row in rows] == lines == [data for _, data in read]
+    assert [bytes(row.value) for row in rows] == LINES == [data for _, data in read]
     ledgers = sorted({position.ledger_id for position, _ in read})
     assert [tuple(group) for group in groups] == [
         (ledgers[0], ENTRIES, 0, ENTRIES - 1, 0),
         (ledgers[1], ENTRIES, 0, ENTRIES - 1, ENTRIES),
     ]
+    assert text == [(9999, 0, "line 9999")]
+
+
+def test_a_stream_goes_on_behind_its_checkpoint_and_has_every_row_once(
+    spark: Any, url: str, tmp_path: Path
+) -> None:
+    """A query that takes what is there now, in bounded micro-batches; the next one takes what has come since."""
+
+    def take() -> None:
+        stream = spark.readStream.format("embedbk").option("cluster", url).option("log", "lines")
+        stream = stream.option("startingOffsets", "earliest").option("maxRowsPerTrigger", "3000").load()
+        query = (
+            stream.select("offset", "value")
+            .writeStream.format("parquet")
+            .option("path", str(tmp_path / "out"))
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(200)
+
+    def taken() -> list[tuple[int, bytes]]:
+        rows = spark.read.parquet(str(tmp_path / "out")).orderBy("offset").collect()
+        return [(row.offset, bytes(row.value)) for row in rows]
+
+    take()
+    assert taken() == list(enumerate(LINES))
+    with embedbk.open(url) as bk, bk.log("lines").writer() as writer:  # It takes the log over.
+        writer.append_many([b"more", b"and more"])
+        take()
+    assert taken() == list(enumerate([*LINES, b"more", b"and more"]))
+
+
+def test_spark_finds_the_format_by_itself(url: str) -> None:
+    """The package `pyspark_embedbk`, at the top, is all that Spark asks for."""
+    import pyspark_embedbk
+
+    from embedbk.spark.source import EmbedbkSource
+
+    assert pyspark_embedbk.DefaultSource is EmbedbkSource

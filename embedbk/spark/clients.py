@@ -1,0 +1,41 @@
+"""One embedbk client for each cluster in this process: Spark uses its Python workers again, for task after task.
+
+A client that is made for a task costs a session and a look at the bookies; a stream's tasks last a tenth of a second.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+
+import embedbk
+from embedbk.client.client import Client
+
+__all__ = ["client_of", "close_clients"]
+
+_lock = threading.Lock()
+_clients: dict[tuple[int, str], Client] = {}
+
+
+def client_of(cluster: str) -> Client:
+    """The client of the cluster at this address; it stays open until the process ends.
+
+    A worker that was forked has none of its parent's clients.
+    """
+    with _lock:
+        key = os.getpid(), cluster
+        client = _clients.get(key)
+        if client is None:
+            client = _clients[key] = embedbk.open(cluster)
+        return client
+
+
+@atexit.register
+def close_clients() -> None:
+    """Close all of this process; who reads on opens them anew."""
+    with _lock:
+        for (pid, _), client in _clients.items():
+            if pid == os.getpid():
+                client.close()
+        _clients.clear()

@@ -1,0 +1,227 @@
+"""`spark.readStream.format("embedbk")`: micro-batches of logs, each between two points that never change.
+
+An offset of the checkpoint is, for each log, how many entries are behind it, and where the last of them stands; so a
+log that was deleted and begun anew is told from the one that was read. Between calls nothing is kept that a restart
+would need: Spark makes the reader again and goes on from its checkpoint.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from embedbk.client.batches import Segment
+from embedbk.errors import EmbedbkError, UsageError
+from embedbk.spark import reading
+from embedbk.spark.options import SourceOptions
+from embedbk.spark.partitions import RangePartition, logs_of, read_partition, split
+from embedbk.spark.reading import EARLIEST, LogPoint
+
+__all__ = ["EmbedbkStreamReader"]
+
+logger = logging.getLogger("embedbk.spark")
+
+VERSION = 1  # Of an offset in the checkpoint.
+
+Points = dict[str, LogPoint]
+
+
+class EmbedbkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """On the driver one lives as long as its query; another is pickled to the tasks, which only read."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self.options = options
+        self._pin_name = f"spark-stream-{uuid.uuid4().hex}"
+        self._pinned_s: dict[str, float] = {}
+        self._target: Points | None = None  # Of a query that takes what is available now.
+        self._checked: dict[str, LogPoint] = {}
+        self._reached: Points = {}
+
+    # What Spark asks on the driver.
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        points = {}
+        place, start = self.options.place, self.options.start
+        for name in logs_of(self.options):
+            if (wanted := start.offsets.get(name)) is not None:
+                points[name] = LogPoint(wanted)
+            elif start.word == EARLIEST:
+                points[name] = reading.begin(place, name)
+            else:
+                points[name] = reading.end_of(place, name)[0]
+        return _encode(points)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Spark knows no limit of both; where both are given, `latestOffset` keeps the other one, too."""
+        if self.options.rows_per_trigger is not None:
+            return ReadMaxRows(self.options.rows_per_trigger)
+        if self.options.bytes_per_trigger is not None:
+            return ReadMaxBytes(self.options.bytes_per_trigger)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._target = {name: reading.end_of(self.options.place, name)[0] for name in logs_of(self.options)}
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """As far as the next micro-batch goes. An error here would end the query: what may pass is told on the log, and
+        nothing is new meanwhile."""
+        points = _decode(start)
+        try:
+            return _encode({**points, **self._latest(points, limit)})
+        except EmbedbkError as error:
+            if error.definite:
+                raise
+            logger.warning("nothing new is read for now: %s", error)
+            return start
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        return _encode(self._reached) if self._reached else None
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        options, began = self.options, _decode(start)
+        found: list[InputPartition] = []
+        for name, last in _decode(end).items():
+            first = self._standing(name, began.get(name))
+            if first.offset >= last.offset:
+                continue
+            segments = options.place.log(name).segments(first.offset)
+            pinned_s = self._pinned_s.get(name, 0.0)
+            found += [
+                RangePartition(part, self._pin_name, first.offset, pinned_s)
+                for whole in reading.plan(name, segments, first, last)
+                for part in split(whole, options.rows_per_partition)
+            ]
+        return found
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Spark has this in its checkpoint. Pins follow with the next `latestOffset`, which knows as much."""
+
+    def stop(self) -> None:
+        """Spark seldom calls it, so pins end by themselves, too."""
+        for name in self._pinned_s:
+            with contextlib.suppress(EmbedbkError):
+                self.options.place.log(name).unpin(self._pin_name)
+
+    # What it asks of a task.
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if isinstance(partition, RangePartition):  # None: there is nothing to read.
+            yield from read_partition(self.options, partition)
+
+    # Inside.
+
+    def _standing(self, name: str, point: LogPoint | None) -> LogPoint:
+        """Where reading goes on behind a point of the checkpoint: there, as a rule."""
+        if point is None:
+            return reading.begin(self.options.place, name)  # A log that has come since.
+        if self._checked.get(name) == point:
+            return point
+        found = reading.standing(self.options.place, name, point, may_lose=self.options.may_lose)
+        if found == point:
+            self._checked[name] = point
+        return found
+
+    def _latest(self, points: Points, limit: ReadLimit) -> Points:
+        began = {name: self._standing(name, points.get(name)) for name in logs_of(self.options)}
+        for name, point in began.items():
+            self._keep(name, point)
+        found = self._look(began)
+        if not _rows(began, found) and self._target is None:
+            self._wait(began)
+            found = self._look(began)
+        self._reached = {name: end for name, (end, _) in found.items()}
+        rows, byte_count = self._limits(limit)
+        if isinstance(limit, ReadMinRows) and _rows(began, found) < limit.min_rows and self._target is None:
+            return {}
+        total = _rows(began, found)
+        taken = {name: point for name, point in began.items() if point != points.get(name)}
+        for name, (end, segments) in found.items():
+            share = (end.offset - began[name].offset) / total if total else 0.0
+            if share > 0:
+                shares = [None if most is None else max(1, int(most * share)) for most in (rows, byte_count)]
+                end = reading.admitted(segments, began[name], end, *shares)
+                # What was admitted begins the next batch: no need to look it up again.
+                self._checked[name] = end
+                taken[name] = end
+        return taken
+
+    def _limits(self, limit: ReadLimit) -> tuple[int | None, int | None]:
+        """Rows and bytes. Where Spark takes all, no limit of ours holds."""
+        if isinstance(limit, ReadMaxRows):
+            return limit.max_rows, self.options.bytes_per_trigger
+        if isinstance(limit, ReadMaxBytes):
+            return self.options.rows_per_trigger, limit.max_bytes
+        return None, None
+
+    def _look(self, began: Points) -> dict[str, tuple[LogPoint, list[Segment]]]:
+        found = {}
+        for name, point in began.items():
+            end, segments = reading.end_of(self.options.place, name, point)
+            target = None if self._target is None else self._target.get(name, point)
+            if target is not None and target.offset < end.offset:
+                end = target if target.offset > point.offset else point
+            found[name] = end, segments
+        return found
+
+    def _wait(self, began: Points) -> None:
+        """For news, which comes by itself in a log alone; of several each is looked at again a little later."""
+        if len(began) == 1:
+            ((name, point),) = began.items()
+            tail = self.options.place.log(name).tail(point.offset, idle_s=self.options.poll_wait_s)
+            with contextlib.closing(tail):  # type: ignore[type-var]
+                next(tail, None)
+        else:
+            time.sleep(self.options.poll_wait_s)
+
+    def _keep(self, name: str, point: LogPoint) -> None:
+        """A pin where this micro-batch begins, renewed when a quarter of its time is over."""
+        now_s = time.time()
+        if now_s - self._pinned_s.get(name, 0.0) > self.options.pin_s / 4:
+            reading.pin(self.options.place, name, self._pin_name, point, self.options.pin_s)
+            self._pinned_s[name] = now_s
+
+
+def _rows(began: Points, found: dict[str, tuple[LogPoint, list[Segment]]]) -> int:
+    return sum(end.offset - began[name].offset for name, (end, _) in found.items())
+
+
+def _encode(points: Points) -> dict[str, Any]:
+    logs = {
+        name: {"offset": each.offset, "ledger": each.ledger_id, "entry": each.entry_id}
+        for name, each in sorted(points.items())
+    }
+    return {"v": VERSION, "logs": logs}
+
+
+def _decode(offset: dict[str, Any]) -> Points:
+    """Raises UsageError: it is no offset of this source."""
+    try:
+        if offset["v"] != VERSION:
+            raise UsageError(
+                f"the checkpoint has an offset of version {offset['v']}, and this build knows version {VERSION}",
+                hint="read on with the build that wrote it, or begin with a new checkpoint",
+            )
+        return {
+            str(name): LogPoint(int(each["offset"]), int(each["ledger"]), int(each["entry"]))
+            for name, each in offset["logs"].items()
+        }
+    except (KeyError, TypeError, AttributeError, ValueError) as not_ours:
+        raise UsageError(
+            f"the checkpoint has the offset {offset!r}, which is none of this source",
+            hint="use a checkpoint directory of its own for each query",
+        ) from not_ours

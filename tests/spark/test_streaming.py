@@ -1,0 +1,234 @@
+"""The stream source driven in Spark's call order without a JVM: micro-batches, restarts, limits, what is lost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pyspark import cloudpickle
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+)
+
+from embedbk.client.client import Client
+from embedbk.errors import NoSuchLedger, Truncated, UsageError
+from embedbk.spark.options import read_options
+from embedbk.spark.source import EmbedbkSource
+from embedbk.spark.streaming import EmbedbkStreamReader
+
+
+class Engine:
+    """What Spark does with a stream reader: offsets in the checkpoint as JSON, reading by another instance, pickled."""
+
+    def __init__(self, options: dict[str, str], checkpoint: str | None = None) -> None:
+        source = EmbedbkSource(options)
+        self.reader = source.streamReader(source.schema())
+        self.other = source.streamReader(source.schema())
+        assert isinstance(self.reader, EmbedbkStreamReader)
+        self.start = self.reader.initialOffset() if checkpoint is None else json.loads(checkpoint)
+        self.start = json.loads(json.dumps(self.start))
+
+    def batch(self, limit: ReadLimit | None = None) -> list[tuple[str, int, bytes]]:
+        end = self.reader.latestOffset(self.start, limit or self.reader.getDefaultReadLimit())
+        end = json.loads(json.dumps(end))
+        found = [] if end == self.start else list(self.rows(self.start, end))
+        self.reader.commit(end)
+        self.start = end
+        return found
+
+    def rows(self, start: dict[str, Any], end: dict[str, Any]) -> Iterator[tuple[str, int, bytes]]:
+        for partition in self.reader.partitions(start, end):
+            there, part = cloudpickle.loads(cloudpickle.dumps((self.other, partition)))
+            for batch in there.read(part):
+                for row in batch.to_pylist():
+                    yield row["log"], row["offset"], row["value"]
+
+    @property
+    def checkpoint(self) -> str:
+        return json.dumps(self.start)
+
+
+def options(bk: Client, log: str, **more: str) -> dict[str, str]:
+    assert bk.url is not None
+    return {"cluster": bk.url, "log": log, "pollWaitMs": "0", "startingOffsets": "earliest", **more}
+
+
+def write(bk: Client, log: str, *counts: int) -> None:
+    """A ledger for each count, of entries of 10 bytes."""
+    for count in counts:
+        with bk.log(log).writer() as writer:
+            writer.append_many([b"%010d" % number for number in range(count)])
+
+
+def offsets(rows: list[tuple[str, int, bytes]]) -> list[int]:
+    return [offset for _, offset, _ in rows]
+
+
+def test_micro_batches_have_every_row_once_across_ledgers_and_restarts(bk: Client) -> None:
+    write(bk, "once", 7, 5)
+    engine = Engine(options(bk, "once", maxRowsPerTrigger="4"))
+    seen = engine.batch()
+    engine = Engine(options(bk, "once", maxRowsPerTrigger="4"), engine.checkpoint)
+    while rows := engine.batch():
+        assert len(rows) <= 4
+        seen += rows
+        engine = Engine(options(bk, "once", maxRowsPerTrigger="4"), engine.checkpoint)
+    assert offsets(seen) == list(range(12))
+    write(bk, "once", 3)
+    assert offsets(engine.batch()) == [12, 13, 14]
+
+
+def test_a_micro_batch_that_runs_again_has_the_same_rows(bk: Client) -> None:
+    """The driver died behind the sink's commit: Spark runs the batch of its offset log again."""
+    write(bk, "again", 7)
+    engine = Engine(options(bk, "again", maxRowsPerTrigger="5"))
+    start = engine.start
+    first = engine.batch()
+    write(bk, "again", 4)
+    fresh = Engine(options(bk, "again"), json.dumps(start))
+    assert list(fresh.rows(start, engine.start)) == first
+
+
+def test_a_stream_begins_with_what_comes_if_nothing_else_is_said(bk: Client) -> None:
+    write(bk, "latest", 7)
+    told = options(bk, "latest")
+    del told["startingOffsets"]
+    engine = Engine(told)
+    assert engine.batch() == []
+    with bk.log("latest").writer() as writer:
+        writer.append(b"new")
+        assert engine.batch() == [("latest", 7, b"new")]
+
+
+def test_what_was_appended_a_moment_ago_ends_the_wait(bk: Client) -> None:
+    """One that waits forever would make this test hang: news are pushed, not polled."""
+    write(bk, "wait", 2)
+    engine = Engine(options(bk, "wait", startingOffsets="2", pollWaitMs="60000"))
+    with bk.log("wait").writer() as writer:
+        writer.append_nowait(b"now")
+        assert offsets(engine.batch()) == [2]
+
+
+def test_available_now_ends_where_the_log_ended_when_it_began(bk: Client) -> None:
+    write(bk, "now", 7)
+    engine = Engine(options(bk, "now", maxRowsPerTrigger="3"))
+    engine.reader.prepareForTriggerAvailableNow()
+    write(bk, "now", 5)
+    seen = []
+    while rows := engine.batch():
+        seen += rows
+    assert offsets(seen) == list(range(7))
+    later = Engine(options(bk, "now"), engine.checkpoint)
+    later.reader.prepareForTriggerAvailableNow()
+    assert offsets(later.batch()) == list(range(7, 12))
+    assert later.batch() == []
+
+
+@pytest.mark.parametrize(
+    ("more", "kind", "count"),
+    [
+        ({}, ReadAllAvailable, 12),
+        ({"maxRowsPerTrigger": "4"}, ReadMaxRows, 4),
+        ({"maxBytesPerTrigger": "60"}, ReadMaxBytes, 6),
+        ({"maxRowsPerTrigger": "4", "maxBytesPerTrigger": "30"}, ReadMaxRows, 3),
+        ({"maxRowsPerTrigger": "4", "maxBytesPerTrigger": "60"}, ReadMaxRows, 4),
+    ],
+)
+def test_limits_of_rows_and_bytes_hold_together(
+    bk: Client, more: dict[str, str], kind: type[ReadLimit], count: int
+) -> None:
+    name = f"limits-{'-'.join(more.values())}x"
+    write(bk, name, 7, 5)
+    engine = Engine(options(bk, name, **more))
+    assert isinstance(engine.reader.getDefaultReadLimit(), kind)
+    assert len(engine.batch()) == count
+    assert len(engine.batch(ReadAllAvailable())) == 12 - count  # Spark's word for all is stronger.
+
+
+def test_a_batch_waits_for_as_many_rows_as_spark_wants(bk: Client) -> None:
+    write(bk, "least", 7)
+    engine = Engine(options(bk, "least"))
+    assert engine.batch(ReadMinRows(8)) == []
+    assert len(engine.batch(ReadMinRows(7))) == 7
+
+
+def test_several_logs_share_a_limit_and_a_new_one_is_read_from_its_start(bk: Client) -> None:
+    write(bk, "many-a", 30)
+    write(bk, "many-b", 10)
+    told = {**options(bk, ""), "logPrefix": "many-", "maxRowsPerTrigger": "20"}
+    del told["log"]
+    engine = Engine(told)
+    first = engine.batch()
+    assert [sum(log == name for log, _, _ in first) for name in ("many-a", "many-b")] == [15, 5]
+    write(bk, "many-c", 2)
+    rest = []
+    while rows := engine.batch():
+        rest += rows
+    assert [sum(log == name for log, _, _ in rest) for name in ("many-a", "many-b", "many-c")] == [15, 5, 2]
+
+
+def test_rows_that_were_truncated_end_the_query_with_the_exact_gap(bk: Client) -> None:
+    write(bk, "gone", 7, 5, 1)
+    engine = Engine(options(bk, "gone", maxRowsPerTrigger="3", pinSeconds="0"))
+    engine.batch()
+    bk.log("gone").truncate(12)
+    with pytest.raises(Truncated, match="offsets 3 to 11 were truncated"):
+        Engine(options(bk, "gone", pinSeconds="0"), engine.checkpoint).batch()
+    going_on = Engine(options(bk, "gone", pinSeconds="0", failOnDataLoss="false"), engine.checkpoint)
+    assert offsets(going_on.batch()) == [12]
+
+
+def test_a_lost_stretch_with_nothing_behind_it_is_passed_once(bk: Client) -> None:
+    write(bk, "passed", 7)
+    engine = Engine(options(bk, "passed", maxRowsPerTrigger="3", pinSeconds="0", failOnDataLoss="false"))
+    engine.batch()
+    with bk.log("passed").writer():
+        pass
+    bk.log("passed").truncate(7)
+    assert engine.batch() == []
+    assert json.loads(engine.checkpoint)["logs"]["passed"]["offset"] == 7
+
+
+def test_a_stream_holds_what_it_has_not_read(bk: Client) -> None:
+    """P8.8: a pin, which moves along with the stream and ends by itself."""
+    write(bk, "held", 7, 5, 1)
+    engine = Engine(options(bk, "held", maxRowsPerTrigger="3"))
+    engine.batch()
+    assert bk.log("held").truncate(12, may_do_nothing=True).held_by == "pin"
+    assert offsets(engine.batch()) == [3, 4, 5]
+    engine.reader.stop()
+    assert bk.log("held").pins() == []
+
+
+def test_a_log_that_was_deleted_and_begun_anew_is_not_read_over(bk: Client) -> None:
+    write(bk, "anew", 7)
+    engine = Engine(options(bk, "anew", pinSeconds="0"))
+    engine.batch()
+    bk.delete_log("anew")
+    write(bk, "anew", 9)
+    with pytest.raises(NoSuchLedger, match="deleted and begun anew"):
+        Engine(options(bk, "anew"), engine.checkpoint).batch()
+    anew = Engine(options(bk, "anew", failOnDataLoss="false"), engine.checkpoint)
+    assert offsets(anew.batch()) == list(range(9))
+
+
+@pytest.mark.parametrize("offset", [{}, {"v": 2, "logs": {}}, {"v": 1, "logs": {"a": 3}}, {"file": "x"}])
+def test_a_checkpoint_of_something_else_is_refused(bk: Client, offset: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="checkpoint"):
+        Engine(options(bk, "nothing"), json.dumps(offset)).batch()
+
+
+def test_a_log_that_nobody_wrote_to_is_an_error_at_the_start(bk: Client) -> None:
+    with pytest.raises(NoSuchLedger, match="no log 'nobody'"):
+        Engine(options(bk, "nobody"))
+
+
+def test_what_only_a_batch_takes_is_refused(bk: Client) -> None:
+    with pytest.raises(UsageError, match="endingOffsets is not one of a stream"):
+        read_options({**options(bk, "x"), "endingOffsets": "3"}, is_stream=True)
