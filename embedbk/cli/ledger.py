@@ -1,7 +1,7 @@
 """`embedbk ledger VERB [ID] --at CLUSTER`: what people do with one ledger at a terminal.
 
-Decides what is shown of ledgers, and what has to be said before one goes. `lost` and `forget`, for metadata that was
-brought back, are lost_ledgers.py's.
+Decides what is shown of ledgers, and what has to be said before one goes. For metadata that was brought
+back `lost` and `forget` are lost_ledgers.py's, `adopt` is adopt.py's.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 
+from embedbk.cli.adopt import add_adopt
 from embedbk.cli.entries_out import add_format, write_entry
 from embedbk.cli.log import password_of
 from embedbk.cli.lost_ledgers import add_lost_ledgers
@@ -46,6 +47,7 @@ def run_ledger(arguments: Sequence[str]) -> int:
     commands.add("deleted", _deleted, "those that can be brought back", reach=client_of)
     _add(commands, "explain", _explain, "why it is as it is, and what is safe to do next")
     add_lost_ledgers(commands)
+    add_adopt(commands)
     return commands.run(arguments)
 
 

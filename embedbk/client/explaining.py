@@ -6,10 +6,12 @@ Changes nothing and fences no ledger. The result is data for programs, and the s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
 
 from embedbk.client.reading import check_ledger_id
 from embedbk.client.runtime import Runtime
+from embedbk.codec.adopted import AdoptedLedger, adopted_path, decode_adopted
 from embedbk.codec.ledger_metadata import LedgerMetadata, LedgerState, decode_ledger_metadata, ledger_key_path
 from embedbk.codec.tombstone import tombstone_path
 from embedbk.config import Quorum
@@ -64,7 +66,17 @@ async def explain(runtime: Runtime, ledger_id: int) -> Explanation:
         return await _explain_absent(runtime, ledger_id, what)
     metadata = decode_ledger_metadata(value, ledger_id)
     seats: tuple[SeatStatus, ...] = await runtime.run(StatusQuery(metadata), what)
-    return conclude(metadata, seats)
+    told = conclude(metadata, seats)
+    kept, _ = await runtime.get(adopted_path(ledger_id), what)
+    return told if kept is None else replace(told, rules=(*told.rules, _adopted(decode_adopted(kept))))
+
+
+def _adopted(record: AdoptedLedger) -> str:
+    when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(record.adopted_ms / 1000))
+    gone = f"; not waited for: {', '.join(name for name, _ in record.gone)}" if record.gone else ""
+    lost = ", ".join(f"{first} to {last}" for first, last in record.lost)
+    given_up = f"; acknowledged entries that were given up: {lost}" if lost else ""
+    return f"P10.5: adopted from what bookies hold, by {record.by} at {when}{gone}{given_up}"
 
 
 async def _explain_absent(runtime: Runtime, ledger_id: int, what: str) -> Explanation:

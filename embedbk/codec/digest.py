@@ -20,7 +20,7 @@ from embedbk.codec.kernels import crc32c
 from embedbk.errors import PeerError
 from embedbk.ids import NO_ENTRY
 
-__all__ = ["DigestType", "check_tags", "encode_tagged", "tag_bytes"]
+__all__ = ["DigestType", "check_tags", "digest_of_entry", "encode_tagged", "tag_bytes"]
 
 _ATTRIBUTE = struct.Struct("<BBH")
 _CRC_BYTES = 4
@@ -37,10 +37,22 @@ class DigestType(enum.IntEnum):
 _KIND_AND_SIZE = {DigestType.XXH3: (3, 8), DigestType.HMAC: (4, 32)}  # Of the attribute.
 
 
+_OF_KIND = {kind: digest for digest, (kind, _) in _KIND_AND_SIZE.items()}
+
+
 def tag_bytes(digest: int) -> int:
     """What the tag makes each entry longer."""
     found = _KIND_AND_SIZE.get(DigestType(digest))
     return _ATTRIBUTE.size + found[1] if found is not None else 0
+
+
+def digest_of_entry(entry: memoryview) -> DigestType:
+    """What the ledger of an entry that was scanned is checked by: its tag, the last attribute, says so."""
+    at, end, kind = ENTRY_HEADER.size, ENTRY_HEADER.size + ENTRY_HEADER.unpack_from(entry)[2], 0
+    while at < end:
+        kind, _, size = _ATTRIBUTE.unpack_from(entry, at)
+        at += _ATTRIBUTE.size + size
+    return _OF_KIND.get(kind, DigestType.CRC32C)
 
 
 def encode_tagged(

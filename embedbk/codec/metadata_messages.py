@@ -18,6 +18,7 @@ __all__ = [
     "ABSENT",
     "ANY",
     "Acquire",
+    "AdoptLedger",
     "AllocIds",
     "Allocated",
     "AskHeld",
@@ -201,6 +202,13 @@ class Txn(msgspec.Struct, frozen=True, array_like=True, tag=15):
 
     when: list[Compare]
     then: list[Put | Delete]
+
+
+class AdoptLedger(Txn, frozen=True, array_like=True, tag=89):
+    """As Txn, and in the same command the ledger's id is spared no more: metadata knows again what became of it (P7.7,
+    P10.5). Refused for an id that is not spared, whose absence proves that its ledger is gone."""
+
+    ledger_id: _Number
 
 
 class AllocIds(msgspec.Struct, frozen=True, array_like=True, tag=16):
@@ -395,7 +403,7 @@ Governance = (
 )
 Operation = (
     OpenSession | KeepAlive | CloseSession | Get | List | Txn | AllocIds | Watch | Unwatch | Tell | Acquire
-    | Release | Repairing | Governance
+    | Release | AdoptLedger | Repairing | Governance
 )  # fmt: skip
 
 

@@ -97,6 +97,7 @@ class Transact(Struct):
     tag: Tag
     when: list[Compare]
     then: list[Put | Delete]
+    adopts: int = 0  # The ledger whose id is spared no more, by the same command (P10.5); 0: none.
 
 
 class AllocateIds(Struct):

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from embedbk.codec.metadata_messages import (
     BUSY,
+    AdoptLedger,
     Allocated,
     AllocIds,
     Get,
@@ -60,7 +61,10 @@ class Asking:
             self._metadata.request(now_ns, Get(effect.key), self._on_key(operation, effect.tag))
         elif isinstance(effect, Transact):
             done = self._on_transaction(operation, effect.tag)
-            self._metadata.request(now_ns, Txn(effect.when, effect.then), done)
+            asked = Txn(effect.when, effect.then)
+            if effect.adopts:
+                asked = AdoptLedger(effect.when, effect.then, effect.adopts)
+            self._metadata.request(now_ns, asked, done)
         else:
             self._metadata.request(now_ns, AllocIds(effect.count), self._on_ids(operation, effect.tag))
 

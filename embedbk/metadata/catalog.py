@@ -26,6 +26,7 @@ from embedbk.codec.metadata_messages import (
     GENERATION_BITS,
     Acknowledged,
     Acquire,
+    AdoptLedger,
     Allocated,
     AllocIds,
     Claimed,
@@ -335,14 +336,17 @@ class Catalog:
                 self.spared.append((first, end))
 
     def _stop_sparing(self, command: StopSparing, index: int, term: int) -> Result:
-        for first, end in command.ranges:
+        self._spare_no_more(command.ranges)
+        return Acknowledged(self.revision)
+
+    def _spare_no_more(self, ranges: Sequence[tuple[int, int]]) -> None:
+        for first, end in ranges:
             left: list[tuple[int, int]] = []
             for known, known_end in self.spared:
                 below, above = (known, min(known_end, first)), (max(known, end), known_end)
                 parts = [below, above] if first < end else [(known, known_end)]
                 left += [(begin, stop) for begin, stop in parts if begin < stop]
             self.spared = left
-        return Acknowledged(self.revision)
 
     def _run(self, command: Run, index: int, term: int) -> Result:
         """Run an operation exactly once: a repeated (session, sequence) gets its first answer (I74), also when that
@@ -534,6 +538,22 @@ class Catalog:
     def _transact(self, session: Session, txn: Txn, rules: int) -> Result:
         if txn.when and not all(self._holds(compare) for compare in txn.when):
             return TxnDone(False, self.revision)
+        if isinstance(txn, AdoptLedger):
+            return self._adopt(session, txn, rules)
+        return self._change(session, txn, rules)
+
+    def _adopt(self, session: Session, asked: AdoptLedger, rules: int) -> Result:
+        """P10.5: what the ledger's id is for is known again, in the command that puts its key."""
+        ledger_id = asked.ledger_id
+        if not any(first <= ledger_id < end for first, end in self.spared):
+            text = f"ledger {ledger_id} is of no lost future, or was forgotten or adopted before"
+            return Refusal("BAD_REQUEST", f"{text}: bookies may drop what they hold of it")
+        result = self._change(session, asked, rules)
+        if isinstance(result, TxnDone):
+            self._spare_no_more(((ledger_id, ledger_id + 1),))
+        return result
+
+    def _change(self, session: Session, txn: Txn, rules: int) -> Result:
         if rules >= RULES_KEEP_REFUSALS:
             if len(txn.then) == 1 and isinstance(put := txn.then[0], Put) and not put.is_ephemeral:
                 before = self._records.get(put.key)

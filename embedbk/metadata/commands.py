@@ -11,6 +11,7 @@ import msgspec
 
 from embedbk.codec.metadata_messages import (
     Acquire,
+    AdoptLedger,
     AllocIds,
     CloseSession,
     EndRepairs,
@@ -24,7 +25,7 @@ from embedbk.codec.metadata_messages import (
 )
 from embedbk.codec.unpacking import unpack
 from embedbk.errors import StorageError
-from embedbk.metadata.levels import LEVEL_OF_LINEAGES, LEVEL_OF_REPAIRS
+from embedbk.metadata.levels import LEVEL_OF_ADOPTION, LEVEL_OF_LINEAGES, LEVEL_OF_REPAIRS
 
 __all__ = [
     "COMMAND_VERSION",
@@ -79,7 +80,7 @@ class ExpireSession(msgspec.Struct, frozen=True, array_like=True, tag=2):
 
 
 # Operations that are run as commands.
-Changing = Txn | AllocIds | CloseSession | Acquire | Release | Repairing
+Changing = Txn | AdoptLedger | AllocIds | CloseSession | Acquire | Release | Repairing
 
 
 class Run(msgspec.Struct, frozen=True, array_like=True, tag=3):
@@ -166,6 +167,7 @@ LEVEL_OF: dict[type, int] = {
     CheckDigest: 1,
     RaiseTo: 1,
     Txn: 1,
+    AdoptLedger: LEVEL_OF_ADOPTION,
     AllocIds: 1,
     CloseSession: 1,
     Acquire: 1,

@@ -18,6 +18,7 @@ __all__ = [
     "LACKING",
     "LEVEL",
     "LEVEL_FIRST",
+    "LEVEL_OF_ADOPTION",
     "LEVEL_OF_LINEAGES",
     "LEVEL_OF_LOGS",
     "LEVEL_OF_PAGES",
@@ -35,7 +36,8 @@ LEVEL_OF_LINEAGES = 3
 LEVEL_OF_LOGS = 4
 LEVEL_OF_REPAIRS = 5
 LEVEL_OF_PAGES = 5
-LEVEL = 5  # The newest that this build knows.
+LEVEL_OF_ADOPTION = 9
+LEVEL = 9  # The newest that this build knows.
 NAMED_MAX = 8  # In one sentence.
 LABEL_CHARS = 80  # Of a client that is named.
 LACKING = (

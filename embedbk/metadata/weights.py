@@ -10,6 +10,7 @@ __all__ = ["KINDS", "Weights"]
 
 _OF_FOLDER = {
     "ledgers": "ledgers",
+    "adopted": "ledgers",
     "logs": "logs",
     "deleted": "deleted ledgers",
     "bookies": "bookies",

@@ -48,6 +48,43 @@ def read(url: str) -> list[bytes]:
         return [bytes(entry) for entry in bk.log("orders").read()]
 
 
+def adopted(url: str, ids: list[int], token: str) -> list[list[bytes]]:
+    """P10.5: what was appended behind the copy is readable again, as far as its writer was told so."""
+    which = ",".join(map(str, [*ids, 1 << 50]))
+    code, said, _ = embedbk_command("ledger", "adopt", which, "--at", url, "--json")
+    told = json.loads(said)
+    assert code == 1 and told["message"].startswith("this would be done:"), said
+    assert f"ledger {ids[0]} would be adopted: CLOSED, last entry 0" in told["message"]
+    assert told["hint"] == f"say that it is meant: --token {token}; nothing was changed"
+    dry = ledger("adopt", str(ids[0]), "--at", url, "--dry-run")
+    assert dry["adopted"] == {} and dry["would_be"][str(ids[0])]["entries_of"] == {"b1": 1, "b2": 1, "b3": 1}
+    assert ledger("lost", "--at", url)["ledgers"].keys() == {str(each) for each in ids}, "nothing was changed"
+    code, said, _ = embedbk_command("ledger", "adopt", which, "--at", url, "--token", "00", "--json")
+    assert code == 1 and "this cluster's token is another one" in said
+    code, said, _ = embedbk_command("ledger", "adopt", which, "--at", url, "--token", token, "--json")
+    done = json.loads(said)
+    assert done["adopted"].keys() == {str(each) for each in ids}, said
+    assert list(done["refused"]) == [str(1 << 50)] and code == 1
+    with embedbk.open(url, settings=PATIENT) as bk:
+        found = []
+        for ledger_id in ids:
+            reader = bk.open_ledger(ledger_id)
+            found.append([bytes(entry) for entry in reader.read(0, reader.last_entry)])
+        assert "P10.5: adopted from what bookies hold, by " in str(bk.explain(ids[0]))
+    code, said, _ = embedbk_command("ledger", "adopt", str(ids[0]), "--at", url, "--token", token, "--json")
+    assert code == 1 and f"ledger {ids[0]} is in the metadata already" in said
+    return [each for each in found if each]
+
+
+def left_by_another_restore(cluster: Cluster, copy: Path, home: Path) -> list[int]:
+    """Put the copy back once more; the ledgers that bookies hold and metadata does not know."""
+    cluster.kill("m1")
+    shutil.rmtree(home)
+    quorum("restore", copy, "--dir", home)
+    cluster.restart("m1")
+    return [int(each) for each in ledger("lost", "--at", cluster.url)["ledgers"]]
+
+
 def test_metadata_is_brought_back_from_survivors_and_then_from_a_copy(tmp_path: Path) -> None:
     """Story 4, P10.5: "take a generation above the highest heard and all lineages heard as parents, so that a second
     restore of one backup works and whoever comes second learns of the first"."""
@@ -107,14 +144,19 @@ def test_metadata_is_brought_back_from_survivors_and_then_from_a_copy(tmp_path: 
         )
         left = [int(each) for each in found["ledgers"]]
         assert left and all(taken["next_id"] <= each < second["next_id"] for each in left)
+        kept = adopted(url, left, token)
+        assert kept == [[b"behind the copy"], [b"in a lineage"]]
+        assert ledger("lost", "--at", url)["ledgers"] == {}
+        append(url, b"behind what was adopted")
+        left = left_by_another_restore(cluster, copy, m1)
         ids = ",".join(map(str, left))
         code, said, _ = embedbk_command("ledger", "forget", ids, "--at", url, "--json")
         assert code == 1 and f"this would let go for ever: ledgers {', '.join(map(str, left))}" in said
         assert ledger("forget", ids, "--at", url, "--token", token)["ledgers"] == left
         assert ledger("lost", "--at", url)["ledgers"] == {}
-        assert read(url)[-1] == b"behind both"
+        assert read(url) == [b"before"]
         third = quorum("snapshot", tmp_path / "third", "--at", url)
-        assert third["generation"] == 2
+        assert third["generation"] == 3
         assert third["next_id"] > second["next_id"]
 
     assert f"this would remove for ever: {m1} of the cluster {token}" in refused("nuke", m1)

@@ -365,6 +365,7 @@ class Catalog:
     waiting: list[Operation] = field(default_factory=list)  # Not carried out yet.
     history: dict[str, list[LedgerMetadata]] = field(default_factory=dict)
     is_held: bool = False  # `settle` leaves operations to the test.
+    spared: set[int] = field(default_factory=set)  # Ledgers that a lost future may have made.
     refuses: str = ""  # Why it runs no transaction whose comparisons hold; empty: it does.
 
     def holds(self, when: list[Compare]) -> bool:
@@ -428,8 +429,10 @@ class Catalog:
         effect, now_ns = operation.effect, operation.client.world.now_ns
         if isinstance(effect, Transact) and self.refuses and self.holds(effect.when):
             return operation.client.step(TransactRefused(now_ns, effect.tag, self.refuses))
+        if isinstance(effect, Transact) and self._is_not_spared(effect):
+            return operation.client.step(TransactRefused(now_ns, effect.tag, "it is spared no more"))
         if isinstance(effect, Transact):
-            is_done, revision = self.transact(effect.when, effect.then)
+            is_done, revision = self.carry_out(effect)
             return operation.client.step(Transacted(now_ns, effect.tag, is_done, revision))
         if isinstance(effect, AllocateIds):
             first_id, self.next_id = self.next_id, self.next_id + effect.count
@@ -448,7 +451,17 @@ class Catalog:
     def land(self, operation: Operation) -> bool:
         """A transaction of unknown outcome arrives at last."""
         assert isinstance(operation.effect, Transact)
-        return self.transact(operation.effect.when, operation.effect.then)[0]
+        return not self._is_not_spared(operation.effect) and self.carry_out(operation.effect)[0]
+
+    def carry_out(self, effect: Transact) -> tuple[bool, int]:
+        done = self.transact(effect.when, effect.then)
+        if done[0]:
+            self.spared.discard(effect.adopts)
+        return done
+
+    def _is_not_spared(self, effect: Transact) -> bool:
+        """An adoption whose comparisons hold, of an id that is spared no more."""
+        return bool(effect.adopts) and effect.adopts not in self.spared and self.holds(effect.when)
 
     def fail(self, operation: Operation) -> list[Effect]:
         """A read or an allocation gets no answer; a transaction's outcome is unknown, and it never lands."""

@@ -1,0 +1,115 @@
+"""Taking ledgers of a lost future back into the metadata (P7.7, P10.5): who is asked, and what has to be so before.
+
+Metadata that was brought back knows a ledger of such an id as little as who had its entries. Everybody of whom the
+cluster knows is asked (`core/adopting`). Whoever is away is waited for by nobody here: it is to be brought back, or to
+be called gone by its name. Nothing is fenced before that is clear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from embedbk.client.client import Client
+from embedbk.client.password import Password
+from embedbk.client.reading import check_ledger_id
+from embedbk.client.runtime import Runtime
+from embedbk.client.waiting import run_blocking
+from embedbk.codec.ledger_metadata import ledger_key_path
+from embedbk.codec.metadata_messages import Tell, Told
+from embedbk.codec.registration import COOKIES_PREFIX, decode_cookie
+from embedbk.core.adopting import AdoptionOptions, AdoptionPlan, LedgerAdoption
+from embedbk.errors import MetadataConflict, PeerError, RecoveryInconclusive, StorageError, UsageError
+from embedbk.ids import Member
+from embedbk.metadata.levels import LEVEL_OF_ADOPTION
+
+__all__ = ["adopt", "cluster_token"]
+
+
+def cluster_token(client: Client) -> bytes:
+    told = run_blocking(_tell(client._runtime, "asking which cluster this is"), "quorum.Quorum")
+    return told.cluster_token
+
+
+def adopt(
+    client: Client, ledger_id: int, password: Password, gone: Sequence[str], options: AdoptionOptions
+) -> AdoptionPlan:
+    """gone: bookies that are not waited for; what they alone have counts as not there.
+
+    Raises:
+        MetadataConflict: metadata knows the ledger; nothing is to be done.
+        UsageError: it is of no lost future; no bookie has a name that is called gone; the level is too low.
+        RecoveryInconclusive: somebody who may have entries is away, or cannot tell. It may be tried again.
+        NoSuchLedger: nobody has an entry of it.
+        EntryUnreadable: entries that were acknowledged are nowhere, and are not given up.
+        StorageError: what bookies hold is not one ledger.
+    """
+    check_ledger_id(ledger_id)
+    steps = _adopt(client._runtime, ledger_id, password, gone, options)
+    return run_blocking(steps, "embedbk ledger adopt")
+
+
+async def _adopt(
+    runtime: Runtime, ledger_id: int, password: Password, gone: Sequence[str], options: AdoptionOptions
+) -> AdoptionPlan:
+    what = f"adopting ledger {ledger_id}"
+    told = await _tell(runtime, what)
+    value, _ = await runtime.get(ledger_key_path(ledger_id), what)
+    if value is not None:
+        raise MetadataConflict(f"ledger {ledger_id} is in the metadata already", hint="embedbk ledger show")
+    if not any(first <= ledger_id < end for first, end in told.spared):
+        raise UsageError(
+            f"ledger {ledger_id} is of no lost future: it was deleted, forgotten, or never made",
+            hint="embedbk ledger lost names those that can be adopted; nothing was changed",
+        )
+    if not options.is_dry and not runtime.has_level(LEVEL_OF_ADOPTION):
+        raise UsageError(
+            f"ledgers are adopted at level {LEVEL_OF_ADOPTION}, and the cluster's level is lower",
+            hint="embedbk quorum raise, when all nodes know it; nothing was changed",
+        )
+    asked = await _asked(runtime, gone, what)
+    bookies = runtime.bookies
+    listed = {info.member for info in bookies}
+    away = [member.bookie_id for member, is_needed in asked if is_needed and member not in listed]
+    if away:
+        raise RecoveryInconclusive(
+            f"{', '.join(away)} may have entries of ledger {ledger_id}, and {'is' if len(away) == 1 else 'are'} away",
+            hint="bring back who is away, or call it gone for good with --gone NAME; nothing was changed",
+        )
+    core = LedgerAdoption(
+        ledger_id,
+        password.key,
+        password.mac_key,
+        password.verifier,
+        asked,
+        runtime.chance.getrandbits(63),
+        bookies,
+        runtime.new_chance(),
+        options,
+    )
+    plan: AdoptionPlan = await runtime.run_to_its_end(core, what)
+    return plan
+
+
+async def _tell(runtime: Runtime, what: str) -> Told:
+    told = await runtime.ask(Tell(0), what)
+    if not isinstance(told, Told):
+        raise PeerError(f"{what}: the metadata member answered with a {type(told).__name__}")
+    return told
+
+
+async def _asked(runtime: Runtime, gone: Sequence[str], what: str) -> list[tuple[Member, bool]]:
+    """Every bookie that the cluster knows, and whether it is waited for. Its cookie says in which incarnation."""
+    known = {info.member.bookie_id: info.member for info in runtime.bookies}
+    for record in await runtime.list_keys(COOKIES_PREFIX, what):
+        name = record.key.removeprefix(COOKIES_PREFIX)
+        try:
+            known[name] = Member(name, decode_cookie(record.value or b"").incarnation)
+        except StorageError as unread:
+            raise StorageError(f"{what}: the cookie of bookie {name} cannot be read: {unread}") from unread
+    strange = [name for name in gone if name not in known]
+    if strange:
+        raise UsageError(
+            f"--gone {strange[0]}: no bookie of this cluster has that name; there are {', '.join(sorted(known))}",
+            hint="nothing was changed",
+        )
+    return [(member, name not in gone) for name, member in sorted(known.items())]

@@ -1,0 +1,722 @@
+"""Taking a ledger back into the metadata from what bookies hold: nothing else is known of it (P7.7, P10.5).
+
+After metadata was brought back from an older state, bookies hold ledgers that it does not know. Their ensembles are
+forgotten with it. So every bookie that may hold an entry is fenced and asked for every entry; only what all of them
+deny is not there. A bookie that cannot tell ends this as `RecoveryInconclusive`, unless an operator said that it is
+gone, in which case what it alone has counts as not there, for ever. Entries get the copies that they lack, the ledger
+its seats (`fitting`), and then its key, CLOSED, in one transaction that finds neither the key nor a tombstone.
+
+    FENCING --all fenced--> READING --end found--> COPYING --Qw copies of each entry--> CREATING --> ENDED
+                               '--only looked for: the plan--> ENDED
+
+Decides what is asked, whether the ledger may be adopted, and when. Leaves to others what bookies hold (`survey`), and
+who asks (`client/adopting`).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+from embedbk.codec.adopted import (
+    ADOPTED_VERSION,
+    LOST_RANGES_MAX,
+    AdoptedLedger,
+    adopted_path,
+    encode_adopted,
+)
+from embedbk.codec.digest import DigestType
+from embedbk.codec.frame import encode_frame_header, frame_of, split
+from embedbk.codec.ledger_metadata import (
+    METADATA_VERSION,
+    Fragment,
+    LedgerMetadata,
+    LedgerState,
+    decode_ledger_metadata,
+    encode_ledger_metadata,
+    ledger_key_path,
+)
+from embedbk.codec.messages import (
+    AddAnswer,
+    AddRequest,
+    Control,
+    FenceAnswer,
+    FenceRequest,
+    ReadAnswer,
+    ReadRequest,
+    Status,
+)
+from embedbk.codec.metadata_messages import ABSENT, Compare, Put
+from embedbk.codec.registration import placement_path
+from embedbk.codec.tombstone import tombstone_path
+from embedbk.config import FRAME_BLOCK_BYTES, FRAME_BYTES_MAX, Quorum
+from embedbk.core.client_words import Answered, BookieInfo, BookiesChanged, Send, SendFailed
+from embedbk.core.fitting import Seats, fit, guess_quorum, lacking
+from embedbk.core.machine import Effect, Handlers, Machine, earliest
+from embedbk.core.metadata_words import (
+    KeyRead,
+    MetadataFailed,
+    ReadKey,
+    Transact,
+    Transacted,
+    TransactRefused,
+    TransactUnknown,
+)
+from embedbk.core.placement import Chance
+from embedbk.core.survey import Survey, SurveyedBookie
+from embedbk.core.vocabulary import Ended, Started, Tick
+from embedbk.errors import (
+    EmbedbkError,
+    EntryUnreadable,
+    MetadataConflict,
+    MetadataUnavailable,
+    NoSuchLedger,
+    NotEnoughBookies,
+    PeerError,
+    RecoveryInconclusive,
+    StorageError,
+    WrongPassword,
+    ensure,
+)
+from embedbk.ids import NO_ENTRY, Member
+
+__all__ = ["LedgerAdoption", "AdoptionOptions", "AdoptionPhase", "AdoptionPlan"]
+
+_MS = 1_000_000
+NAMED_MAX = 120  # Bookies that one transaction can compare beside two keys.
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptionOptions:
+    ask_timeout_ns: int = 1_000 * _MS  # An unanswered question is asked again.
+    retry_ns: int = 50 * _MS  # Pause before an unknown is asked again.
+    patience_ns: int = 10_000 * _MS  # Without any progress for this long: inconclusive.
+    read_entries: int = 4096  # How far one question looks.
+    quorum: Quorum | None = None  # As it was made with; None: as what is there looks like.
+    is_dry: bool = False  # Change nothing, fence nobody: say what would be.
+    accepts_loss: bool = False  # Acknowledged entries that nobody has are given up.
+    by: str = ""  # Who adopts it, for people.
+    wall_ms: int = 0  # When, likewise.
+
+
+class AdoptionPhase(enum.Enum):
+    FENCING = "fencing"
+    READING = "reading"
+    COPYING = "copying"
+    CREATING = "creating"
+    ENDED = "ended"
+
+
+class AdoptionPlan(NamedTuple):
+    """What there is, and what is made of it."""
+
+    metadata: LedgerMetadata  # CLOSED.
+    record: AdoptedLedger
+    entries_of: dict[str, int]  # By bookie: how many entries up to the end it has.
+    silent: list[str]  # Of those that count as gone, who did not answer at all.
+    revision: int = 0  # Of the key; 0: it was only looked for.
+
+
+class _Copying(NamedTuple):
+    """Entries, ascending, that one bookie lacks; the same others have all of them."""
+
+    target: Member
+    bit: int
+    sources: tuple[Member, ...]
+    entry_ids: list[int]
+
+
+class LedgerAdoption(Machine):
+    """One operator's adoption of one ledger. Ends with an `AdoptionPlan`, or with an error."""
+
+    def __init__(
+        self,
+        ledger_id: int,
+        ledger_key: bytes,
+        mac_key: bytes,
+        verifier: bytes,
+        asked: Sequence[tuple[Member, bool]],
+        nonce: int,
+        bookies: tuple[BookieInfo, ...],
+        chance: Chance,
+        options: AdoptionOptions = AdoptionOptions(),
+    ) -> None:
+        """asked: every bookie that may hold an entry, in the incarnation that the cluster knows of it; False: an
+        operator says that it is gone. verifier: of the ledger's key, for the metadata."""
+        self.ledger_id = ledger_id
+        self.ledger_key = ledger_key
+        self.verifier = verifier
+        self.nonce = nonce
+        self.bookies = bookies
+        self.chance = chance
+        self.options = options
+        self.survey = Survey(
+            ledger_id, mac_key, [SurveyedBookie(member, is_needed) for member, is_needed in asked]
+        )
+        self.phase = AdoptionPhase.FENCING
+        self.open: dict[str, int] = {}  # Bookie id -> when its open question was asked.
+        self.pause_until: dict[str, int] = {}  # Bookie id -> when it may be asked again.
+        self.give_up_ns = 0
+        self.plan: AdoptionPlan | None = None
+        # Those that get a seat and had nothing: their placement when they were chosen (P10.6).
+        self.chosen: dict[Member, int | None] = {}
+        self.copying: list[_Copying] = []  # The last one is under way.
+        self.copied = 0  # Of its entries.
+        self.copies = 0  # Questions of copying that were asked: their number, which answers name (P3.8).
+        self.asks_source = 0  # Which of the sources is asked.
+        self.copy_at: int | None = None  # When to go on with copying.
+        self.copy_until: int | None = None  # When its open question counts as unanswered.
+        self.trouble = ""  # Why copying does not get on.
+        self.cas = 0  # Number of the transaction that is open.
+        self.is_unsettled = False  # One came back unknown: it is still in flight (P2.2).
+        self.read_at: int | None = None  # When the ledger's key is to be read.
+
+    @property
+    def has_ended(self) -> bool:
+        return self.phase is AdoptionPhase.ENDED
+
+    @property
+    def deadline_ns(self) -> int | None:
+        if self.phase is AdoptionPhase.ENDED:
+            return None
+        asked = min(self.open.values(), default=None)
+        return earliest(
+            self.give_up_ns,
+            asked + self.options.ask_timeout_ns if asked is not None else None,
+            min(self.pause_until.values(), default=None),
+            self.copy_at,
+            self.copy_until,
+            self.read_at,
+        )
+
+    def _on_started(self, event: Started) -> list[Effect]:
+        self._progress(event.now_ns)
+        if self.options.is_dry:
+            self.phase = AdoptionPhase.READING
+        return self._ask(event.now_ns)
+
+    def _progress(self, now_ns: int) -> None:
+        self.give_up_ns = now_ns + self.options.patience_ns
+
+    # Asking everybody: first for a durable fence, then for every entry.
+
+    def _ask(self, now_ns: int) -> list[Effect]:
+        effects: list[Effect] = []
+        for holding in self.survey.answering:
+            member = holding.member
+            name = member.bookie_id
+            if name in self.open or now_ns < self.pause_until.get(name, 0):
+                continue
+            if self.phase is AdoptionPhase.FENCING:
+                if holding.is_fenced:
+                    continue
+                request: Control = FenceRequest(member.incarnation, self.ledger_id, self.ledger_key)
+                tag: tuple[object, ...] = ("fence", name)
+            else:
+                first = holding.next_entry
+                if first > self.survey.decided + 2 * self.options.read_entries:
+                    continue  # The others come first: what is not decided is kept.
+                last = first + self.options.read_entries - 1
+                request = ReadRequest(
+                    member.incarnation,
+                    self.ledger_id,
+                    first,
+                    last,
+                    FRAME_BYTES_MAX,
+                    not self.options.is_dry,
+                    self.ledger_key,
+                )
+                tag = ("read", name, first, last)
+            self.pause_until.pop(name, None)
+            self.open[name] = now_ns
+            effects.append(Send(member, request, tag))
+        return effects
+
+    def _on_fenced(self, holding: SurveyedBookie, answer: FenceAnswer, now_ns: int) -> list[Effect]:
+        if self.phase is not AdoptionPhase.FENCING:
+            return []
+        if answer.status != Status.OK:
+            return self._cannot_tell(holding, Status(answer.status).name, now_ns)
+        self.open.pop(holding.member.bookie_id, None)
+        holding.is_fenced = True
+        self.survey.learn_lac(answer.lac, answer.lac_length)
+        self._progress(now_ns)
+        return self._read_on(now_ns)
+
+    def _read_on(self, now_ns: int) -> list[Effect]:
+        """Read when everybody who is not silent is fenced: nothing is acknowledged any more by any of them (P5.2f)."""
+        if self.phase is AdoptionPhase.FENCING and all(each.is_fenced for each in self.survey.answering):
+            self.phase = AdoptionPhase.READING
+            self.open.clear()
+            self.pause_until.clear()
+        if self.phase is AdoptionPhase.FENCING:
+            return self._ask(now_ns)
+        return self._go_on(now_ns)
+
+    def _on_read(self, event: Answered, holding: SurveyedBookie, answer: ReadAnswer) -> list[Effect]:
+        _, name, first, last = event.tag
+        if self.phase is not AdoptionPhase.READING or first != holding.next_entry:
+            return []
+        if answer.status not in (Status.OK, Status.NO_SUCH_LEDGER):
+            return self._cannot_tell(holding, Status(answer.status).name, event.now_ns)
+        absent = [(pair[0], pair[1]) for pair in answer.absent]
+        if answer.status == Status.NO_SUCH_LEDGER:
+            absent = [(first, last)]
+        try:
+            self.survey.learn_lac(answer.lac, answer.lac_length)
+            self.survey.hear(holding, first, last, [body for _, body in event.frames], absent)
+        except PeerError as broken:
+            return self._cannot_tell(holding, str(broken), event.now_ns)
+        self.open.pop(name, None)
+        return self._go_on(event.now_ns)
+
+    def _go_on(self, now_ns: int) -> list[Effect]:
+        """Decide what can be decided; ask on, or go on with what was found."""
+        survey, before = self.survey, self.survey.decided
+        if not survey.answering:
+            return self._end(RecoveryInconclusive(f"ledger {self.ledger_id}: nobody answers who may have it"))
+        for holding in survey.decide():
+            name = holding.member.bookie_id
+            holding.reason = (
+                f"it cannot tell about entry {survey.decided}: unreadable there, or the ledger is in limbo"
+            )
+            self.open.pop(name, None)
+            self.pause_until[name] = now_ns + self.options.retry_ns
+        if survey.decided > before:
+            self._progress(now_ns)
+        return self._ask(now_ns) if survey.end is None else self._found(now_ns)
+
+    def _cannot_tell(self, holding: SurveyedBookie, reason: str, now_ns: int) -> list[Effect]:
+        """Neither yes nor no: asked again, unless an operator said that it is not waited for."""
+        if reason == Status.WRONG_KEY.name:
+            return self._end(WrongPassword(f"ledger {self.ledger_id} has another password"))
+        name = holding.member.bookie_id
+        self.open.pop(name, None)
+        holding.reason = reason
+        if holding.is_needed:
+            self.pause_until[name] = now_ns + self.options.retry_ns
+            return []
+        holding.is_silent = True
+        self.pause_until.pop(name, None)
+        return self._read_on(now_ns)
+
+    # What was found.
+
+    def _found(self, now_ns: int) -> list[Effect]:
+        survey = self.survey
+        assert survey.end is not None
+        self.open.clear()
+        self.pause_until.clear()
+        if survey.end == NO_ENTRY:
+            text = f"ledger {self.ledger_id}: nobody was acknowledged an entry of it that anybody has"
+            return self._end(NoSuchLedger(text, hint="there is nothing to adopt; embedbk ledger forget"))
+        lost = survey.lost_ranges()
+        told = ", ".join(f"{first} to {last}" if first < last else str(first) for first, last in lost[:9])
+        if len(lost) > LOST_RANGES_MAX:
+            text = (
+                f"ledger {self.ledger_id}: too many entries are lost to be given up by one word: {told} ..."
+            )
+            return self._end(EntryUnreadable(text))
+        if lost and not (self.options.accepts_loss or self.options.is_dry):
+            return self._end(
+                EntryUnreadable(
+                    f"ledger {self.ledger_id}: everything up to entry {survey.lac} was acknowledged, and nobody has "
+                    f"{told}; nothing was adopted",
+                    hint="bring back the bookies that had them; --accept-loss gives these entries up for ever",
+                )
+            )
+        refused = self._make_plan(lost)
+        if refused is not None:
+            return self._end(refused)
+        if self.options.is_dry:
+            return self._end(None)
+        self.phase = AdoptionPhase.COPYING
+        self._progress(now_ns)
+        return self._copy(now_ns)
+
+    def _make_plan(self, lost: list[tuple[int, int]]) -> EmbedbkError | None:
+        """Seats, copies, and the metadata that says so. None: it is made."""
+        survey, masks = self.survey, self.survey.found()
+        info_of = {info.member: info for info in self.bookies}
+        seatable = [each for each in survey.answering if each.is_needed]
+        usable = sum(
+            1 << survey.bits[each.member.bookie_id]
+            for each in seatable
+            if each.member.bookie_id in survey.bits
+        )
+        fresh = [
+            each.member
+            for each in seatable
+            if each.member.bookie_id not in survey.bits
+            and (info := info_of.get(each.member)) is not None
+            and info.is_writable
+        ]
+        quorum = self.options.quorum or guess_quorum(masks, usable, usable.bit_count() + len(fresh))
+        needed = max(0, quorum.ensemble_size - usable.bit_count())
+        if needed > len(fresh):
+            return NotEnoughBookies(
+                f"ledger {self.ledger_id} is to have {quorum.ensemble_size} seats, and {usable.bit_count()} bookies "
+                f"that may have one hold entries of it, {len(fresh)} more are writable",
+                hint="bring bookies back, or ask for fewer seats with --quorum E/QW/QA",
+            )
+        chosen = self.chance.sample(fresh, needed)
+        self.chosen = {member: info_of[member].placement for member in chosen}
+        spare = [survey.bit_of(member.bookie_id) for member in chosen]
+        seats = fit(masks, quorum, usable, spare)
+        member_of = {bit: survey.holdings[name].member for name, bit in survey.bits.items()}
+        fragments = tuple(self._fragment(each, member_of) for each in seats)
+        named = {member for fragment in fragments for member in fragment.members}
+        if len(named) > NAMED_MAX:
+            return StorageError(
+                f"ledger {self.ledger_id} would name {len(named)} bookies, allowed are {NAMED_MAX}"
+            )
+        self.copying = self._copies(masks, seats, quorum, member_of)
+        assert survey.end is not None
+        metadata = LedgerMetadata(
+            version=METADATA_VERSION,
+            ledger_id=self.ledger_id,
+            ensemble_size=quorum.ensemble_size,
+            write_quorum=quorum.write_quorum,
+            ack_quorum=quorum.ack_quorum,
+            state=LedgerState.CLOSED,
+            last_entry=survey.end,
+            length=survey.length(),
+            password_verifier=self.verifier,
+            created_ms=0,
+            custom={},
+            fragments=fragments,
+            digest=DigestType.CRC32C if survey.digest is None else survey.digest,
+        )
+        gone = tuple(
+            (each.member.bookie_id, each.member.incarnation)
+            for each in survey.holdings.values()
+            if not each.is_needed
+        )
+        record = AdoptedLedger(
+            ADOPTED_VERSION,
+            self.ledger_id,
+            self.options.wall_ms,
+            self.options.by,
+            survey.lac,
+            gone,
+            tuple(lost),
+            sum(len(each.entry_ids) for each in self.copying),
+            tuple(each.member.bookie_id for each in survey.answering),
+        )
+        entries_of = {
+            name: sum(mask >> bit & 1 for mask in masks) for name, bit in sorted(survey.bits.items())
+        }
+        silent = sorted(name for name, each in survey.holdings.items() if each.is_silent)
+        self.plan = AdoptionPlan(metadata, record, entries_of, silent)
+        return None
+
+    def _fragment(self, seats: Seats, member_of: dict[int, Member]) -> Fragment:
+        length_before = self.survey.begins[seats.first] if seats.first else 0
+        return Fragment(seats.first, length_before, tuple(member_of[bit] for bit in seats.bits))
+
+    @staticmethod
+    def _copies(
+        masks: Sequence[int], seats: Sequence[Seats], quorum: Quorum, member_of: dict[int, Member]
+    ) -> list[_Copying]:
+        """What each bookie lacks, in runs of entries that the same others have; the first run is the last one."""
+        runs: list[_Copying] = []
+        latest: dict[int, tuple[int, _Copying]] = {}  # By bit: the holders of its latest run.
+        for entry_id, bit in lacking(masks, seats, quorum):
+            mask = masks[entry_id]
+            if bit in latest and latest[bit][0] == mask:
+                latest[bit][1].entry_ids.append(entry_id)
+                continue
+            sources = tuple(member_of[each] for each in range(mask.bit_length()) if mask >> each & 1)
+            run = _Copying(member_of[bit], bit, sources, [entry_id])
+            latest[bit] = (mask, run)
+            runs.append(run)
+        return runs[::-1]
+
+    # Copying: read from one that has it, checked again, and stored by a recovery add, a frame at a time.
+
+    def _copy(self, now_ns: int) -> list[Effect]:
+        self.copy_at = self.copy_until = None
+        if not self.copying:
+            return self._create(now_ns)
+        run = self.copying[-1]
+        source = run.sources[self.asks_source % len(run.sources)]
+        self.copies += 1
+        self.copy_until = now_ns + self.options.ask_timeout_ns
+        request = ReadRequest(
+            source.incarnation,
+            self.ledger_id,
+            run.entry_ids[self.copied],
+            run.entry_ids[-1],
+            FRAME_BLOCK_BYTES,
+            True,
+            self.ledger_key,
+        )
+        return [Send(source, request, ("source", self.copies))]
+
+    def _on_source(self, event: Answered, answer: ReadAnswer) -> list[Effect]:
+        run = self.copying[-1]
+        wanted = run.entry_ids[self.copied :]
+        entries: list[bytes] = []
+        try:
+            for _, body in event.frames:
+                for entry_id, entry in split(frame_of(body, self.ledger_id)):
+                    is_next = len(entries) < len(wanted) and entry_id == wanted[len(entries)]
+                    if is_next and self.survey.is_copy(entry_id, entry):
+                        entries.append(bytes(entry))
+        except PeerError:
+            entries = []
+        if not entries:
+            self.asks_source += 1
+            why = f"{event.member.bookie_id} does not give entry {wanted[0]} any more"
+            return self._copy_later(why, event.now_ns)
+        frame = frame_of(memoryview(b"".join(entries)), self.ledger_id)
+        self.copies += 1
+        self.copy_until = event.now_ns + self.options.ask_timeout_ns
+        request = AddRequest(run.target.incarnation, self.nonce, self.copies, True)
+        header = encode_frame_header(frame, self.ledger_key)
+        return [
+            Send(
+                run.target,
+                request,
+                ("copy", self.copies, frame.first_entry, frame.last_entry, len(entries)),
+                ((header, frame),),
+            )
+        ]
+
+    def _on_copied(self, event: Answered, answer: AddAnswer) -> list[Effect]:
+        _, number, first, last, count = event.tag
+        is_ours = answer.nonce == self.nonce and answer.seating == number and answer.recovery
+        if not is_ours or (answer.first_entry, answer.last_entry) != (first, last):
+            return []  # To something else (P3.8).
+        if answer.status != Status.OK:
+            return self._copy_later(f"{event.member.bookie_id}: {Status(answer.status).name}", event.now_ns)
+        self._progress(event.now_ns)
+        run = self.copying[-1]
+        for entry_id in run.entry_ids[self.copied : self.copied + count]:
+            self.survey.masks[entry_id] |= 1 << run.bit
+        self.copied += count
+        if self.copied == len(run.entry_ids):
+            self.copying.pop()
+            self.copied = 0
+        return self._copy(event.now_ns)
+
+    def _copy_later(self, reason: str, now_ns: int) -> list[Effect]:
+        self.trouble = reason
+        self.copies += 1  # Whatever still comes of what was asked counts for nothing.
+        self.copy_at, self.copy_until = now_ns + self.options.retry_ns, None
+        return []
+
+    # Creating: one transaction, until its outcome is known (P2.2).
+
+    def _create(self, now_ns: int) -> list[Effect]:
+        assert self.plan is not None
+        metadata, record = self.plan.metadata, self.plan.record
+        starts = [Seats(each.first_entry, self._bits(each)) for each in metadata.fragments]
+        owed = lacking(self.survey.found(), starts, metadata.quorum)
+        ensure(next(owed, None) is None, "an adopted ledger has all of its copies")
+        if self.phase is not AdoptionPhase.CREATING:
+            self.phase = AdoptionPhase.CREATING
+            self._progress(now_ns)
+        self.cas += 1
+        # Who has the copies may be named though it is read-only by now; who was chosen for them, only as it was then.
+        placement_of = {info.member: info.placement for info in self.bookies} | self.chosen
+        named = sorted({member for fragment in metadata.fragments for member in fragment.members})
+        when = [
+            Compare(ledger_key_path(self.ledger_id), ABSENT),
+            Compare(tombstone_path(self.ledger_id), ABSENT),
+        ]
+        for member in named:
+            placement = placement_of.get(member)
+            if placement is not None:  # Of an older build nothing is compared (P10.6).
+                when.append(Compare(placement_path(member.bookie_id), placement))
+        then = [
+            Put(ledger_key_path(self.ledger_id), encode_ledger_metadata(metadata)),
+            Put(adopted_path(self.ledger_id), encode_adopted(record)),
+        ]
+        return [Transact(("adopt", self.cas), when, list(then), self.ledger_id)]
+
+    def _bits(self, fragment: Fragment) -> tuple[int, ...]:
+        return tuple(self.survey.bits[member.bookie_id] for member in fragment.members)
+
+    def _on_outcome(self, event: Transacted | TransactUnknown) -> list[Effect]:
+        if self.phase is not AdoptionPhase.CREATING or event.tag != ("adopt", self.cas):
+            return []
+        if isinstance(event, TransactUnknown):
+            self.is_unsettled = True
+        elif event.is_done:
+            return self._adopted(event.revision)
+        else:
+            return [ReadKey(("why", self.cas), ledger_key_path(self.ledger_id))]
+        return [ReadKey(("read", self.cas), ledger_key_path(self.ledger_id))]
+
+    def _on_key(self, event: KeyRead) -> list[Effect]:
+        assert self.plan is not None
+        kind, number = event.tag
+        if self.phase is not AdoptionPhase.CREATING or number != self.cas:
+            return []
+        if kind == "deleted":
+            return self._end(self._why_refused(event))
+        if event.value is None:
+            if kind == "read":
+                return self._create(
+                    event.now_ns
+                )  # Not there yet proves nothing: the same again wins, or is refused.
+            return [ReadKey(("deleted", self.cas), tombstone_path(self.ledger_id))]
+        if event.value == encode_ledger_metadata(self.plan.metadata):
+            return self._adopted(event.revision)
+        return self._end(self._adopted_by_another(event))
+
+    def _adopted_by_another(self, event: KeyRead) -> EmbedbkError:
+        try:
+            found = decode_ledger_metadata(event.value or b"", self.ledger_id)
+        except StorageError as unread:
+            return unread
+        state = LedgerState(found.state).name
+        return MetadataConflict(
+            f"ledger {self.ledger_id} is in the metadata by now, {state}, last entry {found.last_entry}",
+            hint="somebody else adopted it; nothing is to be done",
+        )
+
+    def _why_refused(self, event: KeyRead) -> EmbedbkError:
+        if event.value is not None:
+            return MetadataConflict(
+                f"ledger {self.ledger_id} was deleted, and can be brought back: embedbk ledger undelete"
+            )
+        return RecoveryInconclusive(
+            f"ledger {self.ledger_id} was not adopted: "
+            + (self.trouble or "a bookie that it would name went read-only since it was asked (P10.6)"),
+            hint="nothing is lost; adopt it again",
+        )
+
+    def _on_refused(self, event: TransactRefused) -> list[Effect]:
+        if self.phase is not AdoptionPhase.CREATING or event.tag != ("adopt", self.cas):
+            return []
+        if self.is_unsettled:  # One before may have landed, and then its id is spared no more.
+            self.trouble = event.reason
+            return [ReadKey(("why", self.cas), ledger_key_path(self.ledger_id))]
+        return self._end(
+            MetadataUnavailable(f"ledger {self.ledger_id} was not adopted: {event.reason}", definite=True)
+        )
+
+    def _on_metadata_failed(self, event: MetadataFailed) -> list[Effect]:
+        if self.phase is AdoptionPhase.CREATING:
+            self.read_at = event.now_ns + self.options.retry_ns
+        return []
+
+    def _adopted(self, revision: int) -> list[Effect]:
+        assert self.plan is not None
+        self.plan = self.plan._replace(revision=revision)
+        return self._end(None)
+
+    def _end(self, error: EmbedbkError | None) -> list[Effect]:
+        self.phase = AdoptionPhase.ENDED
+        return [Ended(error, None if error else self.plan)]
+
+    # Dispatch, time.
+
+    def _on_answered(self, event: Answered) -> list[Effect]:
+        kind, answer = event.tag[0], event.control
+        if kind in ("source", "copy"):
+            if self.phase is not AdoptionPhase.COPYING or event.tag[1] != self.copies:
+                return []
+            if kind == "source" and isinstance(answer, ReadAnswer):
+                return self._on_source(event, answer)
+            if kind == "copy" and isinstance(answer, AddAnswer):
+                return self._on_copied(event, answer)
+            return self._copy_later(getattr(answer, "text", "an answer of the wrong kind"), event.now_ns)
+        holding = self.survey.holdings[event.tag[1]]
+        if self.phase not in (AdoptionPhase.FENCING, AdoptionPhase.READING) or holding.is_silent:
+            return []
+        try:
+            if kind == "fence" and isinstance(answer, FenceAnswer):
+                return self._on_fenced(holding, answer, event.now_ns)
+            if kind == "read" and isinstance(answer, ReadAnswer):
+                return self._on_read(event, holding, answer)
+        except StorageError as impossible:
+            return self._end(impossible)
+        why = getattr(answer, "text", "an answer of the wrong kind")
+        return self._cannot_tell(holding, why, event.now_ns)
+
+    def _on_send_failed(self, event: SendFailed) -> list[Effect]:
+        if event.tag[0] in ("source", "copy"):
+            if self.phase is not AdoptionPhase.COPYING or event.tag[1] != self.copies:
+                return []
+            self.asks_source += 1
+            return self._copy_later(f"{event.member.bookie_id}: {event.reason}", event.now_ns)
+        holding = self.survey.holdings[event.tag[1]]
+        if self.phase not in (AdoptionPhase.FENCING, AdoptionPhase.READING) or holding.is_silent:
+            return []
+        return self._cannot_tell(holding, event.reason, event.now_ns)
+
+    def _on_bookies(self, event: BookiesChanged) -> list[Effect]:
+        """Whoever came is asked, too: it may have been of the lost future."""
+        self.bookies = event.bookies
+        fresh = [info.member for info in event.bookies if info.member.bookie_id not in self.survey.holdings]
+        if not fresh or self.phase is AdoptionPhase.ENDED:
+            return []
+        return self._end(
+            RecoveryInconclusive(
+                f"ledger {self.ledger_id} was not adopted: bookie {fresh[0].bookie_id} came meanwhile, and may have "
+                "entries of it",
+                hint="adopt it again, so that everybody is asked",
+            )
+        )
+
+    def _on_tick(self, event: Tick) -> list[Effect]:
+        now_ns = event.now_ns
+        if self.phase is AdoptionPhase.ENDED:
+            return []
+        if now_ns >= self.give_up_ns:
+            return self._give_up()
+        effects: list[Effect] = []
+        since = now_ns - self.options.ask_timeout_ns
+        for name in [name for name, asked in self.open.items() if asked <= since]:
+            if name in self.open:
+                effects += self._cannot_tell(self.survey.holdings[name], "no answer in time", now_ns)
+        if self.has_ended:
+            return effects
+        self.pause_until = {name: until for name, until in self.pause_until.items() if until > now_ns}
+        if self.phase in (AdoptionPhase.FENCING, AdoptionPhase.READING):
+            return effects + self._ask(now_ns)
+        if self.copy_until is not None and now_ns >= self.copy_until:
+            effects += self._copy_later("no answer in time", now_ns)
+        if self.copy_at is not None and now_ns >= self.copy_at:
+            effects += self._copy(now_ns)
+        if self.read_at is not None and now_ns >= self.read_at:
+            self.read_at = None
+            effects.append(ReadKey(("read", self.cas), ledger_key_path(self.ledger_id)))
+        return effects
+
+    def _give_up(self) -> list[Effect]:
+        waiting = [each for each in self.survey.answering if each.is_needed]
+        if self.phase is AdoptionPhase.FENCING:
+            waiting = [each for each in waiting if not each.is_fenced]
+        else:
+            waiting = [each for each in waiting if each.next_entry <= self.survey.decided]
+        told = ", ".join(f"{each.member.bookie_id}: {each.reason or 'no answer'}" for each in waiting)
+        what = {
+            AdoptionPhase.FENCING: f"not everybody who may hold entries is fenced ({told})",
+            AdoptionPhase.READING: f"whether entry {self.survey.decided} exists could not be settled ({told})",
+            AdoptionPhase.COPYING: f"copies could not be made ({self.trouble or 'no answer'})",
+            AdoptionPhase.CREATING: "the metadata did not answer",
+        }[self.phase]
+        error = RecoveryInconclusive(
+            f"ledger {self.ledger_id} was not adopted: {what}",
+            hint="it may be adopted again; a bookie that never comes back has to be named as gone",
+        )
+        return self._end(error)
+
+    HANDLERS: ClassVar[Handlers] = {
+        Started: _on_started,
+        Answered: _on_answered,
+        SendFailed: _on_send_failed,
+        Transacted: _on_outcome,
+        TransactRefused: _on_refused,
+        TransactUnknown: _on_outcome,
+        KeyRead: _on_key,
+        MetadataFailed: _on_metadata_failed,
+        BookiesChanged: _on_bookies,
+        Tick: _on_tick,
+    }
