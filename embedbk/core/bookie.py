@@ -465,7 +465,9 @@ class Bookie(Machine):
         every other one with a trace here: the closing change may have taken this bookie out of its only fragment.
         Without a trace, a closed one of others is as a dropped one: fenced, in limbo, no data (P7.3), an id in a range.
         So is one that is gone. (W is paused; recovery fenced all seats and closed its ledger empty, whose key was then
-        deleted; b2 forgets its fence, and W's next entry would be acknowledged.)
+        deleted; b2 forgets its fence, and W's next entry would be acknowledged.) One that a lost future made is in
+        limbo, with a trace or without: no listing says whether it named this bookie. (b1 and b2 acknowledged e0, b1 is
+        gone, b2 forgets e0: whoever adopts the ledger would hear "no" from b2 and b3, and end it before e0.)
         """
         if self.is_serving or self.limbo_token is not None or self.failure is not None:
             return []
@@ -473,12 +475,16 @@ class Bookie(Machine):
         try:
             named = [*event.not_closed, *event.closed]
             others = sorted(set(self.table.ids()) - set(named))
+            spared = event.told.spared if event.told is not None else []
             for number, ledger_id in enumerate([*named, *others]):
                 row = self.table.get(ledger_id) or self.table.create(ledger_id, from_reserve=True)
                 if not row.is_fenced:
                     row.is_fenced = 1
                     effects.append(self._append(row, RecordKind.FENCE, self.table.key(row) or b""))
-                if not row.in_limbo and number < len(event.not_closed):
+                is_owed = number < len(event.not_closed) or (
+                    number >= len(named) and any(first <= ledger_id < end for first, end in spared)
+                )
+                if not row.in_limbo and is_owed:
                     row.in_limbo = 1
                     self.limbo[ledger_id] = None
                     effects.append(self._append(row, RecordKind.LIMBO, LIMBO_BEGINS))

@@ -21,10 +21,10 @@ def gone_of(
     told: Told, known: Iterable[int], dropped: Iterable[tuple[int, int]] = ()
 ) -> list[tuple[int, int]]:
     """Ranges of ids (first, last), ascending, that metadata had given out and that are neither known nor dropped.
-    Whoever still has entries for one of them was taken over, or makes it just now. Ids that a generation skipped are
-    spared: nobody knows what became of their ledgers."""
+    Whoever still has entries for one of them was taken over, or makes it just now. Those that a lost future may have
+    made are among them: whoever adopts one must not hear "no" from a bookie that forgot it (P10.5)."""
     singles = ((ledger_id, ledger_id + 1) for ledger_id in known)
-    taken = sorted([*singles, *told.spared, *((first, last + 1) for first, last in dropped)])
+    taken = sorted([*singles, *((first, last + 1) for first, last in dropped)])
     found, first = list[tuple[int, int]](), 1  # The first id that is given out.
     for begin, end in [*taken, (told.ids_end, told.ids_end)]:
         if first < min(begin, told.ids_end):

@@ -12,10 +12,11 @@ from embedbk.codec.digest import DigestType, encode_tagged
 from embedbk.codec.frame import decode_frame_header, encode_frame_header, frame_of
 from embedbk.codec.ledger_metadata import LedgerMetadata, LedgerState, encode_ledger_metadata, ledger_key_path
 from embedbk.codec.messages import AddRequest, FenceAnswer, FenceRequest, ReadAnswer, ReadRequest, Status
-from embedbk.codec.metadata_messages import Put
+from embedbk.codec.metadata_messages import Put, Told
 from embedbk.codec.tombstone import tombstone_path
 from embedbk.config import Quorum
 from embedbk.core.adopting import AdoptionOptions, AdoptionPlan, LedgerAdoption
+from embedbk.core.bookie_words import LimboListed
 from embedbk.core.client_words import Answered, BookieInfo, BookiesChanged, SendFailed
 from embedbk.core.fitting import FRAGMENTS_MAX, fit, guess_quorum, lacking
 from embedbk.core.metadata_words import Transact
@@ -633,3 +634,26 @@ def test_more_fragments_than_metadata_has_room_for_are_not_made() -> None:
     fragments = fit(masks, Quorum(2, 2, 1), 0b111, ())
     assert len(fragments) == FRAGMENTS_MAX
     assert sum(1 for _ in lacking(masks, fragments, Quorum(2, 2, 1))) > 0
+
+
+@pytest.mark.parametrize("has_trace", [False, True])
+def test_a_bookie_that_forgot_the_ledger_does_not_deny_it(has_trace: bool) -> None:
+    """P7.4, P7.1: b1 and b2 acknowledged entry 1. b1 is gone; b2 comes back without it, under metadata that does not
+    know the ledger. Whoever adopts it must not hear "no" from b2 and b3, and end it before entry 1."""
+    it = written(entries=1)
+    world = it.world
+    world.add(it.writer, it.pen, b"on two")
+    world.settle(hold=but("b3"))
+    assert world.acked[it.ledger_id] == 1
+    lose(it)
+    node = world.nodes["b2"]
+    node.lose(1 if has_trace else None)
+    assert (node.storage.table.get(it.ledger_id) is not None) == has_trace
+    told = Told(b"t" * 16, 1, b"n", 9, 30, [(it.ledger_id, 20)])
+    node.perform(node.core.step(LimboListed(world.now_ns, [], [], [], [], told)))
+    world.settle()
+    assert node.core.is_serving
+    world.down.add("b1")
+    client = adopt(it, gone=["b1"])
+    assert isinstance(client.ended.error, RecoveryInconclusive)
+    assert "could not be settled (b2: it cannot tell about entry" in str(client.ended.error)
