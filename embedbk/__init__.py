@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from embedbk.client.bookie_states import BookieState
     from embedbk.client.client import Client
     from embedbk.client.client import open_client as open  # noqa: A004  The face's own `open`, used as embedbk.open.
+    from embedbk.client.consumer import Consumer, Cursor
+    from embedbk.client.cursors import CursorState
     from embedbk.client.deleting import DeletedLedger
     from embedbk.client.diagnosis import doctor
     from embedbk.client.explaining import Explanation
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from embedbk.config import Placement, Roll, Settings
     from embedbk.errors import (
         AppendConflict,
+        CursorLost,
         EmbedbkError,
         EntryUnreadable,
         InvariantError,
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
         LogFull,
         MetadataConflict,
         MetadataUnavailable,
+        NoSuchCursor,
         NoSuchEntry,
         NoSuchLedger,
         NotEnoughBookies,
@@ -67,6 +71,10 @@ __all__ = [
     "Batch",
     "BookieState",
     "Client",
+    "Consumer",
+    "Cursor",
+    "CursorLost",
+    "CursorState",
     "DeletedLedger",
     "EmbedbkError",
     "Entry",
@@ -89,6 +97,7 @@ __all__ = [
     "LogWriter",
     "MetadataConflict",
     "MetadataUnavailable",
+    "NoSuchCursor",
     "NoSuchEntry",
     "NoSuchLedger",
     "NotEnoughBookies",
@@ -124,13 +133,16 @@ config Placement Roll Settings
 client.diagnosis doctor
 errors EmbedbkError EntryUnreadable InvariantError LedgerClosed LedgerFenced MetadataConflict MetadataUnavailable
 errors NoSuchEntry NoSuchLedger NotEnoughBookies OperationTimeout PeerError RecoveryInconclusive StorageError
-errors AppendConflict LockLost LogFull NotTruncated StaleEpoch Truncated UsageError WrongPassword
+errors AppendConflict CursorLost LockLost LogFull NoSuchCursor NotTruncated StaleEpoch Truncated UsageError
+errors WrongPassword
 guards EpochGuard FileGuard SqlGuard
 ids NO_ENTRY NO_POSITION Position
 client.ledger LedgerReader LedgerWriter
 client.locking Holder Lock
 client.log Log LogWriter
 client.truncating LogPin Truncation
+client.consumer Consumer Cursor
+client.cursors CursorState
 client.deleting DeletedLedger
 client.explaining Explanation
 client.bookie_states BookieState

@@ -13,10 +13,12 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, 
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-from embedbk.client import client, deleting, explaining, ledger, log, truncating
+from embedbk.client import client, cursors, deleting, explaining, ledger, log, truncating
 from embedbk.client.appending import PLAIN, Appended, Appending, Ticket, terms_of
 from embedbk.client.batches import Batch, Entry, Located, Segment, batch_of, entries_of
 from embedbk.client.bookie_states import BookieState, bookie_states
+from embedbk.client.consuming import Consuming
+from embedbk.client.cursors import Cursoring, CursorState
 from embedbk.client.deleting import DeletedLedger
 from embedbk.client.devices import Devices
 from embedbk.client.explaining import Explanation
@@ -36,7 +38,7 @@ from embedbk.config import Placement, Roll, Settings, check_seconds
 from embedbk.errors import OperationTimeout, UsageError
 from embedbk.ids import Position, check_log_name
 
-__all__ = ["Client", "LedgerReader", "LedgerWriter", "Lock", "Log", "LogWriter", "open"]
+__all__ = ["Client", "Consumer", "Cursor", "LedgerReader", "LedgerWriter", "Lock", "Log", "LogWriter", "open"]
 
 
 class _Closing(ABC):
@@ -532,6 +534,83 @@ class LedgerReader(_Closing):
         )
 
 
+class Consumer(_Closing):
+    """As `embedbk.Consumer`: `async with` it, and `async for` over it."""
+
+    def __init__(self, consuming: Consuming) -> None:
+        self._consuming = consuming
+
+    @property
+    def epoch(self) -> int:
+        return self._consuming.epoch
+
+    @property
+    def position(self) -> int:
+        return self._consuming.position
+
+    @property
+    def committed(self) -> int:
+        return self._consuming.committed
+
+    async def commit(self) -> bool:
+        """As `embedbk.Consumer.commit`."""
+        return await run_async(self._consuming.commit())
+
+    async def __aiter__(self) -> AsyncGenerator[Entry, None]:
+        consuming = self._consuming
+        consuming.again()
+        while (located := await run_async(consuming.next())) is not None:
+            for entry in entries_of(located):
+                yield entry
+                consuming.passed(entry)
+                if consuming.needs_look and await run_async(consuming.look()):
+                    break
+
+    async def __aenter__(self) -> Self:
+        await run_async(self._consuming.begin())
+        return self
+
+    async def _leave(self, is_normal: bool) -> None:
+        if is_normal:
+            await run_async(self._consuming.end())
+        else:
+            self._consuming.let_go()
+
+    def __reduce__(self) -> Any:
+        refuse_pickling("a consumer", "open the log there and call consume()")
+
+
+class Cursor:
+    """As `embedbk.Cursor`."""
+
+    def __init__(self, cursoring: Cursoring) -> None:
+        self._cursoring = cursoring
+
+    @property
+    def name(self) -> str:
+        return self._cursoring.name
+
+    async def get(self) -> CursorState:
+        return await run_async(self._cursoring.get())
+
+    async def set(self, place: Start = None, *, revision: int | None = None) -> CursorState:
+        return await run_async(self._cursoring.set(place, revision))
+
+    async def delete(self, *, revision: int | None = None) -> bool:
+        return await run_async(self._cursoring.delete(revision))
+
+    def consume(
+        self, *, timeout_s: float | None = None, idle_s: float | None = None, commit_s: float = 1.0
+    ) -> Consumer:
+        """As `embedbk.Cursor.consume`."""
+        return Consumer(Consuming(self._cursoring, timeout_s, idle_s, commit_s))
+
+    def __reduce__(self) -> Any:
+        refuse_pickling(
+            "a cursor handle", "send the client's url and the names of log and cursor, and open it there"
+        )
+
+
 class Log:
     """As `embedbk.Log`."""
 
@@ -587,9 +666,10 @@ class Log:
         older_than_s: float | None = None,
         keep_bytes: int | None = None,
         may_do_nothing: bool = False,
+        force: bool = False,
     ) -> Truncation:
         steps = truncating.truncate(
-            self._reading, before, older_than_s, keep_bytes, may_do_nothing=may_do_nothing
+            self._reading, before, older_than_s, keep_bytes, may_do_nothing=may_do_nothing, force=force
         )
         return await run_async(steps)
 
@@ -601,6 +681,20 @@ class Log:
 
     async def pins(self) -> list[LogPin]:
         return await run_async(truncating.pins(self._reading))
+
+    def cursor(
+        self,
+        name: str,
+        holds: bool = True,
+        *,
+        ends_after_s: float | None = None,
+        ends_behind_bytes: int | None = None,
+    ) -> Cursor:
+        """As `embedbk.Log.cursor`."""
+        return Cursor(Cursoring(self._reading, name, holds, ends_after_s, ends_behind_bytes))
+
+    async def cursors(self) -> list[CursorState]:
+        return await run_async(cursors.cursors(self._reading))
 
     def __reduce__(self) -> Any:
         refuse_pickling("a log handle", "send the client's url and the log's name, and open it there")

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 __all__ = [
     "AppendConflict",
+    "CursorLost",
     "EmbedbkError",
     "EntryUnreadable",
     "InvariantError",
@@ -20,6 +21,7 @@ __all__ = [
     "LogFull",
     "MetadataConflict",
     "MetadataUnavailable",
+    "NoSuchCursor",
     "NoSuchEntry",
     "NoSuchLedger",
     "NotEnoughBookies",
@@ -97,6 +99,16 @@ class LockLost(EmbedbkError):
     hint = "what was done under its epoch stands where the epoch was compared; acquire it again for a new one"
 
 
+class CursorLost(EmbedbkError):
+    """A consumer has the lease of its cursor no more, or nobody can tell here whether it has; another may consume from
+    where it was committed."""
+
+    definite = False
+    hint = (
+        "what was read since the last commit comes again to the next consumer; call consume() again to be it"
+    )
+
+
 class StaleEpoch(EmbedbkError):
     """A resource has met a higher epoch, so the caller is not its newest holder any more (P9.3); nothing was done."""
 
@@ -134,6 +146,10 @@ class MetadataUnavailable(EmbedbkError):
 
     definite = False
     hint = "open ledgers go on; try again when the metadata members can be reached"
+
+
+class NoSuchCursor(EmbedbkError, LookupError):
+    """The log has no cursor of this name."""
 
 
 class NoSuchLedger(EmbedbkError, LookupError):

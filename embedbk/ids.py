@@ -17,6 +17,7 @@ __all__ = [
     "Member",
     "Position",
     "check_bookie_id",
+    "check_cursor_name",
     "check_lock_name",
     "check_log_name",
     "check_member_name",
@@ -55,6 +56,10 @@ NO_POSITION = Position(-1, NO_ENTRY)  # Where a log ends that nothing was ever w
 def check_bookie_id(bookie_id: str) -> str:
     """A bookie id is a name, never an address (RP47)."""
     return _check_name(bookie_id, "bookie id")
+
+
+def check_cursor_name(name: str) -> str:
+    return _check_name(name, "cursor name")
 
 
 def check_lock_name(name: str) -> str:

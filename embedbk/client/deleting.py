@@ -36,6 +36,7 @@ from embedbk.codec.ledger_metadata import (
     log_owner_path,
     log_truncated_path,
 )
+from embedbk.codec.log_cursors import cursor_path, decode_log_cursors, log_cursors_path
 from embedbk.codec.log_pages import decode_log_page, log_page_path
 from embedbk.codec.log_pins import log_pins_path
 from embedbk.codec.metadata_messages import ABSENT, Compare, Delete, Put, Record
@@ -143,6 +144,9 @@ async def delete_log(runtime: Runtime, name: str, password: Password, *, force: 
             if held is not None and path != log_owner_path(name):
                 more = decode_ledgers_left(held)
                 ids, pages = [*ids, *more.ledger_ids], (*more.pages, *pages)
+        named, named_revision = await runtime.get(log_cursors_path(name), what)
+        when.append(Compare(log_cursors_path(name), ABSENT if named is None else named_revision))
+        cursors = decode_log_cursors(named, name).cursors if named is not None else ()
         deleting = encode_ledgers_left(LedgersLeft(METADATA_VERSION, tuple(dict.fromkeys(ids)), pages))
         then: list[Put | Delete] = [
             Delete(log_key_path(name)),
@@ -150,6 +154,8 @@ async def delete_log(runtime: Runtime, name: str, password: Password, *, force: 
             Delete(log_left_path(name)),
             Delete(log_truncated_path(name)),
             Delete(log_pins_path(name)),
+            Delete(log_cursors_path(name)),
+            *(Delete(cursor_path(name, cursor.name)) for cursor in cursors),
             Put(log_deleting_path(name), deleting),
         ]
         if await runtime.transact(when, then, what):

@@ -9,9 +9,11 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from embedbk.client import truncating
+from embedbk.client import cursors, truncating
 from embedbk.client.appending import PLAIN, Appended, Appending, Terms, Ticket, terms_of
 from embedbk.client.batches import Batch, Entry, Located, Segment, batch_of, entries_of
+from embedbk.client.consumer import Cursor
+from embedbk.client.cursors import Cursoring, CursorState
 from embedbk.client.ledger import Traits, iterate, queue_blocking, quorum_of, traits_of
 from embedbk.client.log_reading import LogReading, Start
 from embedbk.client.owning import Owning
@@ -376,6 +378,7 @@ class Log:
         older_than_s: float | None = None,
         keep_bytes: int | None = None,
         may_do_nothing: bool = False,
+        force: bool = False,
     ) -> Truncation:
         """Let go of the oldest entries, by whole ledgers (P8.3, P8.8): those that are closed, are not the last, and
         whose every entry is before what is given here; of several each must allow it. Anybody may, beside a writer.
@@ -389,6 +392,7 @@ class Log:
             keep_bytes: at least so many payload bytes stay; ledgers whose length no list recorded stay, too (those
                 from before the cluster's level 5).
             may_do_nothing: that no ledger can go is no error.
+            force: past cursors that hold the log, which hold nothing from then on; never past a pin.
 
         Raises:
             NotTruncated: no ledger can go; `truncation` says what was asked, what stands and what holds it.
@@ -397,7 +401,7 @@ class Log:
             OperationTimeout: it may go on: call it again.
         """
         steps = truncating.truncate(
-            self._reading, before, older_than_s, keep_bytes, may_do_nothing=may_do_nothing
+            self._reading, before, older_than_s, keep_bytes, may_do_nothing=may_do_nothing, force=force
         )
         return run_blocking(steps, "aio.Log.truncate")
 
@@ -418,6 +422,30 @@ class Log:
     def pins(self) -> list[LogPin]:
         """The log's pins, those whose time is over included until somebody truncates or pins."""
         return run_blocking(truncating.pins(self._reading), "aio.Log.pins")
+
+    def cursor(
+        self,
+        name: str,
+        holds: bool = True,
+        *,
+        ends_after_s: float | None = None,
+        ends_behind_bytes: int | None = None,
+    ) -> Cursor:
+        """A durable cursor by its name: where a consumer stands, kept with the log (P8.8).
+
+        Args:
+            holds: from its place on nothing is truncated, unless by force.
+            ends_after_s: the hold ends when nobody has moved the cursor for so long, by the clocks on the walls; None:
+                never. ends_behind_bytes: likewise when more payload bytes than that are behind it, as far as the list
+                says them. Both end it for good, by name, when somebody truncates; the cursor stays.
+
+        Raises UsageError: a name or a number that is none.
+        """
+        return Cursor(Cursoring(self._reading, name, holds, ends_after_s, ends_behind_bytes))
+
+    def cursors(self) -> list[CursorState]:
+        """The log's cursors, by their names, with who consumes and how far each is behind what is acknowledged."""
+        return run_blocking(cursors.cursors(self._reading), "aio.Log.cursors")
 
     def __reduce__(self) -> Any:
         refuse_pickling("a log handle", "send the client's url and the log's name, and open it there")

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from embedbk.client.log_pages import PageGone
 from embedbk.client.log_reading import LogReading, Start
 from embedbk.codec.ledger_metadata import METADATA_VERSION, log_key_path
+from embedbk.codec.log_cursors import CursorHold
 from embedbk.codec.log_pins import (
     PINS_MAX,
     LogPins,
@@ -28,7 +29,7 @@ from embedbk.errors import MetadataConflict, NotTruncated, Truncated, UsageError
 from embedbk.ids import check_log_name
 from embedbk.metadata.levels import LEVEL_OF_PAGES
 
-__all__ = ["LogPin", "Truncation", "pin", "pins", "truncate", "unpin"]
+__all__ = ["WHY_ENDED", "LogPin", "Truncation", "pin", "pins", "truncate", "unpin"]
 
 logger = logging.getLogger("embedbk.client.log")
 
@@ -39,6 +40,15 @@ _WHY = {
     Held.OPEN: "the next ledger is not recorded as closed",
     Held.LAST: "the next ledger is the last one, which stays",
 }
+_HINT = {
+    Held.PIN: "unpin() takes a pin away",
+    Held.CURSOR: "its consumer frees it by going on; force=True passes it, and it holds no more then",
+}
+WHY_ENDED = {
+    CursorHold.ENDED_BY_TIME: "it was not moved for as long as it was told",
+    CursorHold.ENDED_BY_BYTES: "more bytes are behind it than it was told",
+    CursorHold.ENDED_BY_FORCE: "somebody truncated by force",
+}
 
 
 class Truncation(NamedTuple):
@@ -48,9 +58,13 @@ class Truncation(NamedTuple):
     began: int  # Where the log began before.
     reached: int  # Where it begins now.
     ledgers: int  # That left the log, and are deleted as `delete_ledger` does it.
-    held_by: str  # Why it went no further: "reached", "open", "last" or "pin".
+    held_by: str  # Why it went no further: "reached", "open", "last", "pin" or "cursor".
     pin: str  # The pin that held it; "" where none did.
     why: str  # The same in words.
+    cursor: str = ""  # The cursor that held it; "" where none did.
+    passed: tuple[
+        str, ...
+    ] = ()  # Cursors that hold no more: by force, or by the bounds that they were given.
 
 
 class LogPin(NamedTuple):
@@ -71,6 +85,7 @@ async def truncate(
     keep_bytes: int | None,
     *,
     may_do_nothing: bool,
+    force: bool = False,
 ) -> Truncation:
     runtime, name = reading.runtime, reading.name
     runtime.check()
@@ -83,7 +98,7 @@ async def truncate(
     asked = None if before is None else await reading.offset_of(before)
     wall_ms = runtime.wall_ms()
     begun_before_ms = None if older_than_s is None else wall_ms - int(older_than_s * 1000)
-    terms = Terms(asked, begun_before_ms, None if keep_bytes is None else int(keep_bytes))
+    terms = Terms(asked, begun_before_ms, None if keep_bytes is None else int(keep_bytes), force)
     grace_ms = int(runtime.settings.delete_grace_s * 1000)
     rounds: list[Round] = []
     while not rounds or rounds[-1].held is None:
@@ -92,6 +107,13 @@ async def truncate(
         rounds.append(came_to)
         for pin_name in came_to.expired:
             logger.warning("log %r: the time of its pin %r is over; the pin was taken away", name, pin_name)
+        for cursor_name, hold in came_to.ended:
+            logger.warning(
+                "log %r: its cursor %r holds nothing any more, and what it held is truncated: %s",
+                name,
+                cursor_name,
+                WHY_ENDED[hold],
+            )
     return _told(name, asked, rounds, may_do_nothing=may_do_nothing)
 
 
@@ -99,8 +121,21 @@ def _told(name: str, asked: int | None, rounds: list[Round], *, may_do_nothing: 
     last = rounds[-1]
     assert last.held is not None
     count = sum(each.ledgers for each in rounds)
-    why = _WHY.get(last.held, f"its pin {last.pin!r} holds what is left")
-    done = Truncation(asked, rounds[0].began, last.reached, count, last.held.value, last.pin, why)
+    pin_name = last.by if last.held is Held.PIN else ""
+    cursor_name = last.by if last.held is Held.CURSOR else ""
+    why = _WHY.get(last.held, f"its {last.held.value} {last.by!r} holds what is left")
+    passed = tuple(cursor for each in rounds for cursor, _ in each.ended)
+    done = Truncation(
+        asked,
+        rounds[0].began,
+        last.reached,
+        count,
+        last.held.value,
+        pin_name,
+        why,
+        cursor_name,
+        passed,
+    )
     if count:
         logger.info(
             "log %r: %d ledgers were truncated; it begins at offset %d now", name, count, done.reached
@@ -108,9 +143,7 @@ def _told(name: str, asked: int | None, rounds: list[Round], *, may_do_nothing: 
     elif not may_do_nothing:
         error = NotTruncated(
             f"log {name!r}: no ledger could go, and it still begins at offset {done.reached}: {why}",
-            hint="unpin() takes a pin away"
-            if last.held is Held.PIN
-            else "may_do_nothing=True takes that for done",
+            hint=_HINT.get(last.held, "may_do_nothing=True takes that for done"),
         )
         error.truncation = done
         raise error

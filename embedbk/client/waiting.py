@@ -25,6 +25,8 @@ __all__ = [
     "Outcome",
     "Passed",
     "Resumed",
+    "Roused",
+    "RousingSignal",
     "Settled",
     "Wait",
     "drive_waits",
@@ -273,6 +275,92 @@ class Resumed(Generic[T]):
             return await wait, None
         except EmbedbkError as error:
             return None, error
+
+
+class RousingSignal(Signal):
+    """A signal that wakes whoever stands in another wait, too: `also` says in which."""
+
+    __slots__ = ("also",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.also: Signal | None = None
+
+    def notify(self) -> None:
+        super().notify()
+        also = self.also
+        if also is not None:
+            also.notify()
+
+
+class Roused(Generic[T]):
+    """Steps that one caller takes further, and leaves where they are when something else comes first.
+
+    Only a wait for a signal is left: every other one is of a question that is answered or given up in time.
+    """
+
+    def __init__(
+        self, steps: Coroutine[Any, Any, T], signal: RousingSignal, clock_s: Callable[[], float]
+    ) -> None:
+        """signal: moves with what may come first."""
+        self._steps = steps
+        self._signal = signal
+        self._clock_s = clock_s
+        self._wait: Wait[Any] | None = None  # Where they stand; None before the first.
+        self._until_s = math.inf  # Of that wait.
+        self.result: T | None = None  # Once they are done.
+
+    async def done(self, comes_first: Callable[[], bool], until_s: float = math.inf) -> bool:
+        """Whether the steps are done; False: what comes first holds, or it is until_s by the clock, and they stand
+        where they are. Raises what they raised."""
+        try:
+            if self._wait is None:
+                self._stand(self._steps.send(None))
+            while True:
+                assert self._wait is not None
+                try:
+                    outcome = await self._for_a_while(self._wait, comes_first, until_s)
+                except BaseException as error:  # noqa: BLE001  Handed into the steps, which decide.
+                    self._stand(self._steps.throw(error))
+                    continue
+                if outcome is None:
+                    return False
+                self._stand(self._steps.send(outcome[0]))
+        except StopIteration as done:
+            self.result = done.value
+            return True
+        finally:
+            self._signal.also = None
+
+    def _stand(self, wait: Wait[Any]) -> None:
+        self._wait = wait
+        self._until_s = math.inf
+        if isinstance(wait, Moved) and wait.timeout_s is not None:
+            self._until_s = self._clock_s() + wait.timeout_s
+
+    async def _for_a_while(
+        self, wait: Wait[Any], comes_first: Callable[[], bool], until_s: float
+    ) -> tuple[Any] | None:
+        """What comes of the wait; None: something else comes first."""
+        if not isinstance(wait, Moved):
+            return (await wait,)
+        until = min(until_s, self._until_s)
+        left_s = None if until == math.inf else max(0.0, until - self._clock_s())
+        self._signal.also = wait.signal
+        await Moved(wait.signal, lambda: wait.predicate() or comes_first(), left_s)
+        if wait.predicate():
+            return (True,)
+        if comes_first() or self._clock_s() < self._until_s:
+            return None
+        return (False,)
+
+    def end(self) -> None:
+        """Nobody needs them any more: they let go, and wait for nothing."""
+        if self._wait is None:
+            self._steps.close()
+            return
+        with contextlib.suppress(_NotNeeded, StopIteration, StopAsyncIteration):
+            self._steps.throw(_NotNeeded())
 
 
 def refuse_in_event_loop(aio_twin: str) -> None:

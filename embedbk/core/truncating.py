@@ -4,8 +4,8 @@ Decides what a refused or unknown change of the list means, and which ledgers ar
 was truncated names, that metadata says are CLOSED and this log's, and that the list at the version compared does not
 name. How much may go, `core.truncation` decides.
 
-    DROP what an earlier one left -> LIST, pins, the oldest page and what is behind it -> CUT, one transaction -> DROP
-        -> ended; with more to do when a whole page went
+    DROP what an earlier one left -> LIST, pins, which cursors hold, where they stand, the oldest page and what is
+        behind it -> CUT, one transaction -> DROP -> ended; with more to do when a whole page went
 
 What a crash leaves between CUT and DROP stands under `/logs/NAME/truncated`: the next truncation deletes it, or the
 next takeover, which runs `Dropping` alone.
@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
+
+from msgspec.structs import replace
 
 from embedbk.codec.ledger_metadata import (
     METADATA_VERSION,
@@ -30,6 +32,17 @@ from embedbk.codec.ledger_metadata import (
     ledger_key_path,
     log_key_path,
     log_truncated_path,
+)
+from embedbk.codec.log_cursors import (
+    CursorHold,
+    CursorRecord,
+    LogCursors,
+    NamedCursor,
+    cursor_path,
+    decode_cursor,
+    decode_log_cursors,
+    encode_log_cursors,
+    log_cursors_path,
 )
 from embedbk.codec.log_pages import decode_log_page, log_page_path
 from embedbk.codec.log_pins import LogPins, PinRecord, decode_log_pins, encode_log_pins, log_pins_path
@@ -47,7 +60,7 @@ from embedbk.core.metadata_words import (
     TransactRefused,
     TransactUnknown,
 )
-from embedbk.core.truncation import Held, Terms, Verdict, judge, live_pins, without
+from embedbk.core.truncation import Held, HoldingCursor, Terms, Verdict, judge, live_pins, without
 from embedbk.core.vocabulary import Ended, Started, Tick
 from embedbk.errors import MetadataUnavailable, NoSuchLedger, StorageError, WrongPassword
 
@@ -66,8 +79,9 @@ class Round:
     reached: int
     ledgers: int  # That left the list.
     held: Held | None  # None: more may go, in another round.
-    pin: str = ""
+    by: str = ""  # The name of the pin or cursor that held.
     expired: tuple[str, ...] = ()  # Pins that were taken away, as their time was over.
+    ended: tuple[tuple[str, CursorHold], ...] = ()  # Cursors that hold no more, and why.
 
 
 class Dropping(Machine):
@@ -234,6 +248,13 @@ class LogTruncating(Dropping):
         self.log_list: LogList | None = None
         self.pins: tuple[PinRecord, ...] = ()
         self.pins_revision = ABSENT
+        self.cursors: tuple[NamedCursor, ...] = ()
+        self.cursors_revision = ABSENT
+        self.holders: dict[
+            str, tuple[CursorRecord, int]
+        ] = {}  # Cursors that hold: where they stand, its revision.
+        self.asked: set[str] = set()  # Cursors whose place is still to be read.
+        self.missed_at: int | None = None  # A cursor that these name was not there.
         self.front: tuple[LogSegment, ...] = ()
         self.verdict = Verdict(0, None)
         self.pending: Round | None = None  # What our last change of the list comes to, if it comes to pass.
@@ -250,6 +271,10 @@ class LogTruncating(Dropping):
                 return self._on_list(event)
             if kind == "pins":
                 return self._on_pins(event)
+            if kind == "cursors":
+                return self._on_cursors(event)
+            if kind == "cursor":
+                return self._on_cursor(event)
             if kind == "page":
                 return self._on_page(event)
             if kind == "behind":
@@ -275,6 +300,37 @@ class LogTruncating(Dropping):
         assert self.log_list is not None
         self.pins = decode_log_pins(event.value, self.name).pins if event.value is not None else ()
         self.pins_revision = event.revision if event.value is not None else ABSENT
+        return [ReadKey("cursors", log_cursors_path(self.name))]
+
+    def _on_cursors(self, event: KeyRead) -> list[Effect]:
+        """Which hold, before where each stands: one that goes back, or comes, changes this key too, so that whatever is
+        read behind it holds as long as this key stays as it is."""
+        self.cursors = decode_log_cursors(event.value, self.name).cursors if event.value is not None else ()
+        self.cursors_revision = event.revision if event.value is not None else ABSENT
+        self.holders = {}
+        self.asked = {each.name for each in self.cursors if each.hold == CursorHold.HOLDS}
+        if not self.asked:
+            return self._read_front()
+        return [ReadKey(("cursor", name), cursor_path(self.name, name)) for name in sorted(self.asked)]
+
+    def _on_cursor(self, event: KeyRead) -> list[Effect]:
+        name = event.tag[1]
+        if name not in self.asked:
+            return []
+        if event.value is None:
+            self.asked = set()
+            if self.missed_at == self.cursors_revision:
+                raise StorageError(
+                    f"log {self.name!r}: its cursor {name!r} stands nowhere; nothing was truncated"
+                )
+            self.missed_at = self.cursors_revision
+            return self._pause(event.now_ns)  # Deleted since it was named.
+        self.asked.discard(name)
+        self.holders[name] = (decode_cursor(event.value, self.name, name), event.revision)
+        return [] if self.asked else self._read_front()
+
+    def _read_front(self) -> list[Effect]:
+        assert self.log_list is not None
         pages = self.log_list.pages
         if pages is not None and self.log_list.has_pages:
             return [ReadKey("page", log_page_path(self.name, pages, pages.first))]
@@ -311,11 +367,17 @@ class LogTruncating(Dropping):
         length += pages.length if pages is not None else 0
         count = min(len(self.front), _FRONT_MAX, LEDGERS_LEFT_MAX - len(self.staying))
         pins = live_pins(self.pins, self.wall_ms)
-        self.verdict = judge(window, count, self.terms, pins, length, has_more=has_more)
+        holders = [self._holder(each) for each in self.cursors if each.name in self.holders]
+        self.verdict = judge(window, count, self.terms, pins, length, holders, has_more=has_more)
         if not self.verdict.going:
             began = self.log_list.first_offset
-            return [Ended(None, Round(began, began, 0, self.verdict.held, self.verdict.pin))]
+            return [Ended(None, Round(began, began, 0, self.verdict.held, self.verdict.by))]
         return [ReadKey(("first", self.front[0].ledger_id), ledger_key_path(self.front[0].ledger_id))]
+
+    def _holder(self, cursor: NamedCursor) -> HoldingCursor:
+        record, _ = self.holders[cursor.name]
+        is_idle = cursor.idle_ms is not None and record.moved_ms + cursor.idle_ms <= self.wall_ms
+        return HoldingCursor(cursor.name, record.offset, is_idle, cursor.bytes_behind)
 
     def _on_first(self, event: KeyRead) -> list[Effect]:
         """Of all ledgers of a log the password is one: a wrong one changes nothing (P3.5)."""
@@ -326,7 +388,8 @@ class LogTruncating(Dropping):
         return self._cut()
 
     def _cut(self) -> list[Effect]:
-        """The list first, in a transaction that checks it and the pins, and that puts down what is to be deleted."""
+        """The list first, in a transaction that checks it, the pins and the cursors, and that puts down what is to be
+        deleted. What it takes from a cursor that holds is put down in the same one, by name."""
         assert self.log_list is not None
         gone = self.front[: self.verdict.going]
         new = without(self.log_list, self.front, self.verdict.going)
@@ -336,9 +399,17 @@ class LogTruncating(Dropping):
         when = [
             Compare(log_key_path(self.name), self.list_revision),
             Compare(log_pins_path(self.name), self.pins_revision),
+            Compare(log_cursors_path(self.name), self.cursors_revision),
             Compare(log_truncated_path(self.name), self.left_revision),
         ]
         then: list[Put | Delete] = []
+        ended = dict(self.verdict.ended)
+        if ended:
+            # One that was moved meanwhile is neither idle nor behind, as far as anybody has looked.
+            when += [Compare(cursor_path(self.name, each), self.holders[each][1]) for each in ended]
+            named = tuple(replace(each, hold=ended.get(each.name, each.hold)) for each in self.cursors)
+            value = encode_log_cursors(LogCursors(METADATA_VERSION, named))
+            then.append(Put(log_cursors_path(self.name), value))
         if expired:
             then.append(Put(log_pins_path(self.name), encode_log_pins(LogPins(METADATA_VERSION, live))))
         then += [
@@ -350,7 +421,13 @@ class LogTruncating(Dropping):
             then.append(Delete(log_page_path(self.name, pages, pages.first)))
         verdict = self.verdict
         came_to = Round(
-            self.log_list.first_offset, new.first_offset, verdict.going, verdict.held, verdict.pin, expired
+            self.log_list.first_offset,
+            new.first_offset,
+            verdict.going,
+            verdict.held,
+            verdict.by,
+            expired,
+            verdict.ended,
         )
         self.pending = came_to
         return [Transact("cut", when, then)]

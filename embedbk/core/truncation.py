@@ -2,7 +2,8 @@
 out.
 
 A ledger goes whole: when it is recorded as closed, is not the last of the list, and each of its entries is before what
-was asked for and before every pin.
+was asked for, before every pin, and before every cursor that holds the log. Force ends the hold of a cursor, never a
+pin; so does a bound that the cursor was given.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from embedbk.codec.ledger_metadata import Begun, LogList, LogPages, LogSegment
+from embedbk.codec.log_cursors import CursorHold
 from embedbk.codec.log_pins import PinRecord
 from embedbk.core.log_paging import end_of, last_position
 
-__all__ = ["Held", "Terms", "Verdict", "judge", "live_pins", "without"]
+__all__ = ["Held", "HoldingCursor", "Terms", "Verdict", "judge", "live_pins", "without"]
 
 
 class Held(enum.Enum):
@@ -27,6 +29,7 @@ class Held(enum.Enum):
     OPEN = "open"  # The next ledger is not recorded as closed yet.
     LAST = "last"  # The next ledger is the last one.
     PIN = "pin"
+    CURSOR = "cursor"
 
 
 class Terms(NamedTuple):
@@ -37,12 +40,23 @@ class Terms(NamedTuple):
         None  # Entries that were appended before, by what the list says of its ledgers.
     )
     keep_bytes: int | None = None  # So many payload bytes stay, as far as lengths are recorded.
+    is_forced: bool = False  # Past cursors that hold the log.
+
+
+class HoldingCursor(NamedTuple):
+    """A cursor that holds the log from its offset on."""
+
+    name: str
+    offset: int
+    is_idle: bool  # Nobody has moved it for as long as its hold lasts.
+    bytes_behind: int | None  # Its hold ends when more payload bytes are behind it.
 
 
 class Verdict(NamedTuple):
     going: int  # So many of the oldest ledgers go.
     held: Held | None  # None: all that were looked at go, and more may.
-    pin: str = ""
+    by: str = ""  # The name of the pin or cursor that held.
+    ended: tuple[tuple[str, CursorHold], ...] = ()  # Cursors whose hold ends with these ledgers, and why.
 
 
 def live_pins(pins: Sequence[PinRecord], now_ms: int) -> tuple[PinRecord, ...]:
@@ -55,30 +69,52 @@ def judge(
     terms: Terms,
     pins: Sequence[PinRecord],
     bytes_behind: int,
+    holders: Sequence[HoldingCursor] = (),
     *,
     has_more: bool,
 ) -> Verdict:
     """Of the first `count` ledgers of the log, whether each may go.
 
     window: these, and the ones behind them; has_more: others follow the window. bytes_behind: payload bytes of the
-    whole log, as far as they were recorded.
+    whole log, as far as they were recorded. holders: the cursors that hold it.
     """
     lowest = min(pins, key=lambda pin: (pin.offset, pin.name), default=None)
+    in_order = sorted(holders, key=lambda each: (each.offset, each.name))
+    ended: dict[str, CursorHold] = {}
     for index in range(count):
         segment = window[index]
         if terms.before is not None and (segment.first_offset or 0) >= terms.before:
-            return Verdict(index, Held.REACHED)
+            return Verdict(index, Held.REACHED, "", tuple(ended.items()))
         if index + 1 == len(window) and not has_more:
-            return Verdict(index, Held.LAST)
+            return Verdict(index, Held.LAST, "", tuple(ended.items()))
         if segment.last_entry is None:
-            return Verdict(index, Held.OPEN)
+            return Verdict(index, Held.OPEN, "", tuple(ended.items()))
         end = end_of(segment)
         bytes_behind -= segment.length or 0
         if not _is_wanted(terms, end, _ended_ms(window, index), bytes_behind, segment):
-            return Verdict(index, Held.REACHED)
+            return Verdict(index, Held.REACHED, "", tuple(ended.items()))
         if lowest is not None and end > lowest.offset:
-            return Verdict(index, Held.PIN, lowest.name)
-    return Verdict(count, None)
+            return Verdict(index, Held.PIN, lowest.name, tuple(ended.items()))
+        passed: dict[str, CursorHold] = {}
+        for holder in in_order:
+            if holder.offset >= end:
+                break
+            why = _why_ended(holder, bytes_behind, is_forced=terms.is_forced)
+            if why is None and holder.name not in ended:
+                return Verdict(index, Held.CURSOR, holder.name, tuple(ended.items()))
+            if why is not None:
+                passed[holder.name] = why
+        ended = {**passed, **ended}
+    return Verdict(count, None, "", tuple(ended.items()))
+
+
+def _why_ended(holder: HoldingCursor, bytes_behind: int, *, is_forced: bool) -> CursorHold | None:
+    """Why a cursor does not hold a ledger behind which so many payload bytes are; None: it does."""
+    if holder.is_idle:
+        return CursorHold.ENDED_BY_TIME
+    if holder.bytes_behind is not None and bytes_behind > holder.bytes_behind:
+        return CursorHold.ENDED_BY_BYTES
+    return CursorHold.ENDED_BY_FORCE if is_forced else None
 
 
 def _is_wanted(terms: Terms, end: int, ended_ms: int | None, bytes_behind: int, segment: LogSegment) -> bool:

@@ -19,6 +19,7 @@ __all__ = [
     "LEVEL",
     "LEVEL_FIRST",
     "LEVEL_OF_ADOPTION",
+    "LEVEL_OF_CURSORS",
     "LEVEL_OF_LINEAGES",
     "LEVEL_OF_LOGS",
     "LEVEL_OF_PAGES",
@@ -36,6 +37,7 @@ LEVEL_OF_LINEAGES = 3
 LEVEL_OF_LOGS = 4
 LEVEL_OF_REPAIRS = 5
 LEVEL_OF_PAGES = 5
+LEVEL_OF_CURSORS = 6
 LEVEL_OF_ADOPTION = 9
 LEVEL = 9  # The newest that this build knows.
 NAMED_MAX = 8  # In one sentence.

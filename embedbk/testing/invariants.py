@@ -51,6 +51,7 @@ from embedbk.testing import invariants_recovery as recovery
 from embedbk.testing.bookie_watch import BookieWatch
 from embedbk.testing.ghost import BookieGhost, Ghost, LedgerGhost
 from embedbk.testing.handle_watch import HandleWatch
+from embedbk.testing.invariants_cursors import CursorWatch
 from embedbk.testing.invariants_logs import Logs
 from embedbk.testing.observer import Observer
 from embedbk.testing.sometimes import Sometimes
@@ -77,6 +78,7 @@ class Invariants(Observer):
             Member: self._on_member,
         }
         self._logs = Logs(self.ghost)
+        self._cursors = CursorWatch(self.sometimes)
         self._cores[LogTakeover] = self._logs.on_takeover
         self._lists: dict[str, frozenset[int]] = {}  # Key of a log's list -> the ledgers that it names.
         self._closed: dict[
@@ -306,6 +308,7 @@ class Invariants(Observer):
     def on_metadata(self, revision: int, key: str, old: bytes | None, new: bytes | None) -> None:
         if key.startswith((DELETED_PREFIX, REPAIR_PREFIX)):
             self._on_sign(revision, key, is_there=new is not None)
+        self._cursors.take_key(revision, key, new)
         if key.startswith(("/logs/", "/log-pages/")):
             self._on_log(key, new)
         if key.startswith(BOOKIES_PREFIX) and new is not None:
@@ -373,6 +376,9 @@ class Invariants(Observer):
             if new is None:
                 self.sometimes.note("log deleted")
             life.listed_is_there(self.ghost, self._lists, named)
+            self._cursors.take_list(
+                key.split("/")[2], log_list.first_offset if log_list is not None else None
+            )
             self._note_roll(self._logs.take(key, log_list), log_list)
 
     def _note_roll(self, before: tuple[LogSegment, ...], log_list: LogList | None) -> None:

@@ -41,6 +41,7 @@ from embedbk.core.log_listing import TakenOver
 from embedbk.errors import AppendConflict, EmbedbkError, UsageError
 from embedbk.ids import NO_ENTRY, Member, Position
 from embedbk.testing.actor import Repair
+from embedbk.testing.consumers import consumes, moves_cursors
 from embedbk.testing.plan import MS, SECOND
 from embedbk.testing.sim_runtime import Narrow, SimRuntime, awaited
 from embedbk.testing.truncators import pin_and_read, truncates
@@ -524,6 +525,7 @@ def _visitor(world: World, client: str, chance: random.Random, quorum: Quorum) -
     yield from _ready(world, client)
     runtime = _runtime(world, client)
     truncating = random.Random(f"truncates of {client} {world.seed}")
+    consuming = random.Random(f"consumes of {client} {world.seed}")
     for _ in range(chance.randint(1, 6)):
         known = _all_ledgers(world)
         try:
@@ -534,6 +536,10 @@ def _visitor(world: World, client: str, chance: random.Random, quorum: Quorum) -
             else:
                 password = PASSWORDS[world.seed % len(PASSWORDS)] if "passwords" in world.features else b""
                 reading = LogReading(runtime, LOG, Password(password))
+                if "cursors" in world.features and consuming.random() < 0.7:
+                    act = consuming.choice([consumes, consumes, consumes, moves_cursors])
+                    yield from act(world, client, runtime, reading, consuming)
+                    continue
                 if "truncates" in world.features and truncating.random() < 0.7:
                     act = truncating.choice([truncates, truncates, pin_and_read])
                     yield from act(world, client, runtime, reading, truncating)

@@ -34,6 +34,15 @@ from embedbk.codec.ledger_metadata import (
     ledger_key_path,
     ledger_of_key,
 )
+from embedbk.codec.log_cursors import (
+    CursorRecord,
+    LogCursors,
+    NamedCursor,
+    decode_cursor,
+    decode_log_cursors,
+    encode_cursor,
+    encode_log_cursors,
+)
 from embedbk.codec.log_pages import LogPage, decode_log_page, encode_log_page
 from embedbk.codec.log_pins import LogPins, PinRecord, decode_log_pins, encode_log_pins
 from embedbk.codec.messages import (
@@ -108,6 +117,8 @@ DECODERS: dict[str, tuple[Callable[[bytes], Any], type[EmbedbkError]]] = {
     "decode_changed_metadata": (lambda body: decode_changed_metadata(body, METADATA), StorageError),
     "decode_log_list": (decode_log_list, StorageError),
     "decode_log_pins": (decode_log_pins, StorageError),
+    "decode_log_cursors": (decode_log_cursors, StorageError),
+    "decode_cursor": (decode_cursor, StorageError),
     "decode_log_page": (lambda body: decode_log_page(body, "orders", 0), StorageError),
     "decode_ledgers_left": (decode_ledgers_left, StorageError),
     "decode_registration": (decode_registration, StorageError),
@@ -253,6 +264,8 @@ SOUND = {
     "decode_log_list": encode_log_list(LOG_LIST),
     "decode_log_page": encode_log_page(LOG_PAGE),
     "decode_log_pins": encode_log_pins(LogPins(1, (PinRecord("batch", 7, 9, 1000),))),
+    "decode_log_cursors": encode_log_cursors(LogCursors(1, (NamedCursor("billing", 1, 1000, None),))),
+    "decode_cursor": encode_cursor(CursorRecord(1, 7, 9, 1000)),
     "decode_registration": encode_registration(REGISTRATION),
     "decode_cookie": encode_cookie(COOKIE),
     "decode_repair_mark": encode_repair_mark(REPAIR_MARK),

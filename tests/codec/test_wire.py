@@ -17,6 +17,7 @@ from embedbk.codec import (
     journal_records,
     kernels,
     ledger_metadata,
+    log_cursors,
     log_pages,
     log_pins,
     messages,
@@ -121,7 +122,9 @@ def test_kinds_statuses_and_states_are_those_of_the_page() -> None:
 def test_values_and_operations_are_those_of_the_page() -> None:
     for name, cell in rows("values"):
         home = next(
-            each for each in (registration, log_pages, log_pins, ledger_metadata) if hasattr(each, name)
+            each
+            for each in (registration, log_pages, log_pins, log_cursors, ledger_metadata)
+            if hasattr(each, name)
         )
         assert fields(cell) == getattr(home, name).__struct_fields__, name
     for name, cell in rows("parts"):

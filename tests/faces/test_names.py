@@ -16,7 +16,9 @@ def public(kind: type) -> dict[str, object]:
     return {name: getattr(kind, name) for name in dir(kind) if not name.startswith("_")}
 
 
-@pytest.mark.parametrize("name", ["Client", "Log", "LogWriter", "LedgerWriter", "LedgerReader"])
+@pytest.mark.parametrize(
+    "name", ["Client", "Log", "LogWriter", "LedgerWriter", "LedgerReader", "Cursor", "Consumer"]
+)
 def test_both_faces_have_the_same_names_and_parameters(name: str) -> None:
     blocking, awaited = public(getattr(embedbk, name)), public(getattr(aio, name))
     assert set(blocking) == set(awaited)

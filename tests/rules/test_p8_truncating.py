@@ -19,6 +19,7 @@ from embedbk.codec.ledger_metadata import (
     log_key_path,
     log_truncated_path,
 )
+from embedbk.codec.log_cursors import log_cursors_path
 from embedbk.codec.log_pages import log_page_path
 from embedbk.codec.log_pins import LogPins, PinRecord, encode_log_pins, log_pins_path
 from embedbk.codec.metadata_messages import Put
@@ -100,6 +101,7 @@ def test_the_list_goes_first_and_says_what_is_to_be_deleted() -> None:
     assert [compare.key for compare in cut.when] == [
         log_key_path(LOG),
         log_pins_path(LOG),
+        log_cursors_path(LOG),
         log_truncated_path(LOG),
     ]
     assert [change.key for change in cut.then] == [log_key_path(LOG), log_truncated_path(LOG)]

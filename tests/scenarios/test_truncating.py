@@ -79,7 +79,7 @@ def test_whole_ledgers_before_a_place_go_and_offsets_stay(cluster: Cluster) -> N
     client = cluster.client("another")
     log = client.log(NAME)
     done = log.truncate(positions[7])
-    assert done == (7, 0, 6, 3, "reached", "", done.why)
+    assert done == (7, 0, 6, 3, "reached", "", done.why, "", ())
     assert there(cluster, positions) == list(range(3, 12))
     assert left(cluster) == ()
     assert [each.ledger_id for each in client.deleted_ledgers()] == [p.ledger_id for p in positions[:6:2]]

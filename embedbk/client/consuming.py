@@ -1,0 +1,302 @@
+"""Consuming a log by a durable cursor (P8.8), for both faces: one consumer at a time, from where the last committed.
+
+Decides when a consumer commits, and what it does when its cursor was moved under it: it goes on where it was put. Its
+lease is a lock, so it ends with its session; commits compare the epoch of that, so whoever lost it commits nothing
+(`core.cursor_commit`). What is given out is counted as consumed when the next entry is asked for: at least once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncGenerator
+
+from embedbk.client.batches import Entry, Located
+from embedbk.client.cursors import Cursoring, CursorState, check_level
+from embedbk.client.locking import Locking
+from embedbk.client.runtime import Followed
+from embedbk.client.waiting import Roused, RousingSignal
+from embedbk.codec.log_cursors import cursor_lease_name, decode_cursor
+from embedbk.config import check_seconds
+from embedbk.core.cursor_commit import CommitDone, CursorCommit
+from embedbk.errors import CursorLost, EmbedbkError, LockLost, OperationTimeout, UsageError
+from embedbk.metadata.claims import lock_path
+
+__all__ = ["Consuming"]
+
+
+class _Lease(Locking):
+    """The lock of one cursor, which no application can name."""
+
+    def __init__(self, cursoring: Cursoring) -> None:
+        self.runtime = cursoring.reading.runtime
+        self.name = cursor_lease_name(cursoring.reading.name, cursoring.name)
+        self.value = self.runtime.owner().encode()
+        self.hold = None
+
+
+class Consuming:
+    """One consumer of one cursor. Its steps are taken one at a time, by one thread or task."""
+
+    def __init__(
+        self,
+        cursoring: Cursoring,
+        timeout_s: float | None,
+        idle_s: float | None,
+        commit_s: float,
+    ) -> None:
+        """timeout_s: to wait while another consumes; idle_s: ends when nothing new came for so long; commit_s: what was
+        consumed is committed when so long has passed since the last time."""
+        check_seconds(timeout_s, "timeout_s")
+        check_seconds(idle_s, "idle_s")
+        if commit_s is None:
+            raise UsageError("commit_s=None: allowed are seconds from 0 on")
+        check_seconds(commit_s, "commit_s")
+        self.cursoring = cursoring
+        self._timeout_s, self._idle_s, self._commit_s = timeout_s, idle_s, commit_s
+        self._signal = RousingSignal()
+        self._lease: _Lease | None = None
+        self._epoch = 0  # Of the lease, also once it is over.
+        self._followed: Followed | None = None
+        self._revision = 0  # Of the cursor as it is known here.
+        self._committed = self._consumed = self._wanted = (
+            0  # Offsets; what is asked for next comes behind what is given.
+        )
+        self._due_s = 0.0  # When what was consumed is to be committed.
+        self._frames: AsyncGenerator[Located, None] | None = None
+        self._taking: Roused[None] | None = None
+        self._taken: Located | None = None
+        self._is_over = False
+
+    @property
+    def epoch(self) -> int:
+        return self._epoch
+
+    @property
+    def position(self) -> int:
+        """The offset behind what counts as consumed."""
+        return self._consumed
+
+    @property
+    def committed(self) -> int:
+        return self._committed
+
+    async def begin(self) -> None:
+        """Get the lease, and stand where the cursor stands; one that is not there is made at the log's start.
+
+        Raises:
+            OperationTimeout: another consumed for all of timeout_s; definite.
+            UsageError: this client consumes by it already, or the cluster's level is too low.
+        """
+        runtime = self.cursoring.reading.runtime
+        check_level(self.cursoring.reading)
+        if self._lease is not None or self._is_over:
+            raise UsageError(f"{self.cursoring.what}: a consumer is entered once; call consume() again")
+        await self.cursoring.set(None, None, only_new=True)
+        lease = _Lease(self.cursoring)
+        await self._acquire(lease)
+        self._lease, self._epoch = lease, lease.epoch
+        try:
+            assert lease.hold is not None
+            lease.hold.signal = self._signal  # Losing it wakes who waits for entries.
+            self._followed = await runtime.follow(self.cursoring.path, self._signal)
+            self._stand(await self.cursoring.get())  # Behind the lease: nobody commits any more but us.
+        except BaseException:
+            self.let_go()
+            raise
+
+    async def _acquire(self, lease: _Lease) -> None:
+        try:
+            await lease.acquire(self._timeout_s)
+        except UsageError as twice:
+            if lease.runtime.is_closed or lease.runtime.is_forked:
+                raise
+            raise UsageError(
+                f"{self.cursoring.what} is consumed by this client already; nothing was done",
+                hint="one consumer at a time: end the other one, or use another cursor",
+            ) from twice
+        except LockLost as lost:
+            raise CursorLost(
+                f"{self.cursoring.what}: the session ended while this client waited for it"
+            ) from lost
+        except OperationTimeout as busy:
+            raise OperationTimeout(
+                f"{self.cursoring.what} is consumed by another for more than {self._timeout_s:g} s",
+                definite=True,
+                hint="log.cursors() says who",
+            ) from busy
+
+    def _stand(self, state: CursorState) -> None:
+        self._revision = max(self._revision, state.revision)
+        self._committed = self._consumed = self._wanted = state.offset
+        self._due_s = self._clock_s() + self._commit_s
+
+    def _clock_s(self) -> float:
+        return self.cursoring.reading.runtime.clock_s()
+
+    # Going on.
+
+    def again(self) -> None:
+        """What was given out and not consumed comes again: a loop begins anew."""
+        if self._wanted != self._consumed:
+            self._drop()
+            self._wanted = self._consumed
+
+    @property
+    def needs_look(self) -> bool:
+        """Whether `look` has anything to do; asked for each entry."""
+        return self._is_over or self._is_due() or self._has_news()
+
+    async def next(self) -> Located | None:
+        """The entries that come next, of one frame, each of which is `passed` when it was consumed; None: nothing came
+        for idle_s.
+
+        Raises:
+            CursorLost: the lease is over. NoSuchCursor: somebody deleted the cursor.
+            What `Log.tail` raises: Truncated where the cursor does not hold what it stands at, above all.
+        """
+        while True:
+            await self.look()
+            if self._frames is None:
+                self._frames = self.cursoring.reading.tail(self._wanted, self._idle_s)
+                self._taking = None
+            if self._taking is None:
+                self._taking = Roused(self._take(self._frames), self._signal, self._clock_s)
+            until_s = self._due_s if self._consumed > self._committed else math.inf
+            try:
+                if not await self._taking.done(self._has_news, until_s):
+                    continue
+            except BaseException:
+                self._taking = self._frames = None  # They have ended.
+                raise
+            located, self._taken, self._taking = self._taken, None, None
+            if located is None:
+                self._frames = None
+                return None
+            first = located.first_offset + located.frame.first_entry
+            self._wanted = first + located.frame.entry_count
+            return located
+
+    async def _take(self, frames: AsyncGenerator[Located, None]) -> None:
+        try:
+            self._taken = await frames.__anext__()
+        except StopAsyncIteration:
+            self._taken = None
+
+    async def look(self) -> bool:
+        """Obey a cursor that was moved, and commit what is due; whether it was moved, so that what is at hand is not
+        what comes next.
+
+        Raises CursorLost, NoSuchCursor.
+        """
+        lease, followed = self._lease, self._followed
+        if self._is_over or lease is None or followed is None:
+            raise UsageError(f"{self.cursoring.what}: this consumer has not begun, or was ended")
+        self.cursoring.reading.runtime.check()
+        assert lease.hold is not None
+        if lease.hold.ended:
+            raise self._lost(lease.hold.ended)
+        if self._is_shown():
+            assert followed.state is not None
+            value, revision = followed.state
+            if value is None:
+                raise self.cursoring.missing()
+            record = decode_cursor(value, self.cursoring.reading.name, self.cursoring.name)
+            if record.epoch == 0:
+                self._jump(record.offset, revision)
+                return True
+            self._revision = (
+                revision  # Our own commit, or one of whoever has the lease by now: a commit tells.
+            )
+        if self._is_due():
+            return not await self.commit()
+        return False
+
+    def _has_news(self) -> bool:
+        lease = self._lease
+        is_lost = lease is None or lease.hold is None or bool(lease.hold.ended)
+        return is_lost or self._is_shown()
+
+    def _is_shown(self) -> bool:
+        """Something newer of the cursor than what is known here."""
+        followed = self._followed
+        return followed is not None and followed.state is not None and followed.revision > self._revision
+
+    def _is_due(self) -> bool:
+        return self._consumed > self._committed and self._clock_s() >= self._due_s
+
+    def passed(self, entry: Entry) -> None:
+        """This entry, and all before it, count as consumed."""
+        self._consumed = entry.offset + 1
+
+    def _jump(self, offset: int, revision: int) -> None:
+        self._drop()
+        self._revision = revision
+        self._committed = self._consumed = self._wanted = offset
+
+    def _drop(self) -> None:
+        """What was asked for is not what comes next."""
+        taking, self._taking, self._frames, self._taken = self._taking, None, None, None
+        if taking is not None:
+            taking.end()
+
+    async def commit(self) -> bool:
+        """Put the cursor behind what was consumed; False: somebody has moved it, and it is obeyed instead.
+
+        Raises CursorLost, NoSuchCursor, MetadataUnavailable.
+        """
+        lease, cursoring = self._lease, self.cursoring
+        if self._is_over or lease is None:
+            raise UsageError(f"{cursoring.what}: this consumer has not begun, or was ended")
+        self._due_s = self._clock_s() + self._commit_s
+        if self._consumed == self._committed:
+            return True
+        runtime = cursoring.reading.runtime
+        core = CursorCommit(
+            cursoring.reading.name,
+            cursoring.name,
+            lock_path(lease.name),
+            self._epoch,
+            self._revision,
+            self._consumed,
+            runtime.wall_ms(),
+        )
+        done: CommitDone = await runtime.run(core, f"committing {cursoring.what}")
+        if not done.is_ours:
+            self._jump(done.offset, done.revision)
+            return False
+        self._revision, self._committed = max(self._revision, done.revision), done.offset
+        return True
+
+    # Ending.
+
+    async def end(self) -> None:
+        """Commit what was consumed, and give the lease to whoever waits for it."""
+        try:
+            await self.commit()
+        except BaseException:
+            self.let_go()
+            raise
+        lease = self._lease
+        self._finish()
+        try:
+            if lease is not None and lease.hold is not None:
+                await lease.release()
+        except LockLost as lost:
+            raise self._lost(str(lost)) from lost
+
+    def let_go(self) -> None:
+        """Without a commit, and without waiting for what becomes of the lease."""
+        lease = self._lease
+        self._finish()
+        if lease is not None:
+            lease.let_go()
+
+    def _finish(self) -> None:
+        self._is_over = True
+        self._drop()
+        followed, self._followed = self._followed, None
+        if followed is not None:
+            followed.end()
+
+    def _lost(self, why: str) -> EmbedbkError:
+        return CursorLost(f"{self.cursoring.what}: the lease of epoch {self.epoch} is over: {why}")
