@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from embedbk.client.appending import Appended, Fate, Ticket
     from embedbk.client.batches import Batch, Entry, Segment
     from embedbk.client.bookie_states import BookieState
+    from embedbk.client.bulk import Bulk, LogReader
     from embedbk.client.client import Client
     from embedbk.client.client import open_client as open  # noqa: A004  The face's own `open`, used as embedbk.open.
     from embedbk.client.consumer import Consumer, Cursor
@@ -70,6 +71,7 @@ __all__ = [
     "Appended",
     "Batch",
     "BookieState",
+    "Bulk",
     "Client",
     "Consumer",
     "Cursor",
@@ -94,6 +96,7 @@ __all__ = [
     "Holder",
     "LogFull",
     "LogPin",
+    "LogReader",
     "LogWriter",
     "MetadataConflict",
     "MetadataUnavailable",
@@ -128,6 +131,7 @@ __all__ = [
 _PLACES = """
 aio aio
 client.appending Appended Fate Ticket
+client.bulk Bulk LogReader
 client.client Client open=open_client
 config Placement Roll Settings
 client.diagnosis doctor

@@ -17,6 +17,7 @@ from embedbk.client import client, cursors, deleting, explaining, ledger, log, t
 from embedbk.client.appending import PLAIN, Appended, Appending, Ticket, terms_of
 from embedbk.client.batches import Batch, Entry, Located, Segment, batch_of, entries_of
 from embedbk.client.bookie_states import BookieState, bookie_states
+from embedbk.client.bulk import BYTES_PER_CALL, ENTRIES_PER_CALL, Bulk, BulkReading, Place
 from embedbk.client.consuming import Consuming
 from embedbk.client.cursors import Cursoring, CursorState
 from embedbk.client.deleting import DeletedLedger
@@ -27,7 +28,8 @@ from embedbk.client.locking import Holder, Locking
 from embedbk.client.log_names import log_names
 from embedbk.client.log_reading import LogReading, Start
 from embedbk.client.password import Password
-from embedbk.client.reading import LedgerReading, record_batch_maker
+from embedbk.client.reading import LedgerReading
+from embedbk.client.record_batches import record_batch_maker
 from embedbk.client.renewing import Succession
 from embedbk.client.runtime import Runtime, refuse_pickling
 from embedbk.client.truncating import LogPin, Truncation
@@ -38,7 +40,18 @@ from embedbk.config import Placement, Roll, Settings, check_seconds
 from embedbk.errors import OperationTimeout, UsageError
 from embedbk.ids import Position, check_log_name
 
-__all__ = ["Client", "Consumer", "Cursor", "LedgerReader", "LedgerWriter", "Lock", "Log", "LogWriter", "open"]
+__all__ = [
+    "Client",
+    "Consumer",
+    "Cursor",
+    "LedgerReader",
+    "LedgerWriter",
+    "Lock",
+    "Log",
+    "LogReader",
+    "LogWriter",
+    "open",
+]
 
 
 class _Closing(ABC):
@@ -361,6 +374,20 @@ class LedgerWriter(_Writer):
     async def add_many(self, items: Sequence[Buffer], timeout_s: float | None = None) -> Appended:
         return await run_async(self._appending.append_many(items, timeout_s))
 
+    async def append_arrow(
+        self,
+        batch: Any,
+        value: str = "value",
+        key: str | None = None,
+        timestamp: str | None = None,
+        headers: str | None = None,
+        *,
+        timeout_s: float | None = None,
+    ) -> Appended:
+        """As `embedbk.LedgerWriter.append_arrow`."""
+        steps = ledger.append_arrow(batch, value, (key, timestamp, headers), timeout_s)
+        return await run_async(steps(self._appending, timeout_s))
+
     async def close(self) -> int:
         return await run_async(self._appending.close())
 
@@ -439,6 +466,21 @@ class LogWriter(_Writer):
         terms = terms_of(timeout_s, None, None, None)
         steps = self._line.through(lambda now, left: now.append_many(items, left.timeout_s), terms)
         return await run_async(steps)
+
+    async def append_arrow(
+        self,
+        batch: Any,
+        value: str = "value",
+        key: str | None = None,
+        timestamp: str | None = None,
+        headers: str | None = None,
+        *,
+        timeout_s: float | None = None,
+    ) -> Appended:
+        """As `embedbk.LogWriter.append_arrow`."""
+        steps = ledger.append_arrow(batch, value, (key, timestamp, headers), timeout_s)
+        terms = terms_of(timeout_s, None, None, None)
+        return await run_async(self._line.through(lambda now, left: steps(now, left.timeout_s), terms))
 
     async def renew(
         self,
@@ -611,6 +653,41 @@ class Cursor:
         )
 
 
+class LogReader(_Closing):
+    """As `embedbk.LogReader`."""
+
+    def __init__(self, reading: BulkReading) -> None:
+        self._reading = reading
+
+    @property
+    def next_offset(self) -> int | None:
+        return self._reading.next_offset
+
+    async def read_bulk(
+        self,
+        max_entries: int = ENTRIES_PER_CALL,
+        max_bytes: int = BYTES_PER_CALL,
+        wait_s: float | None = 0.0,
+        *,
+        min_entries: int = 1,
+    ) -> Bulk:
+        return await run_async(self._reading.read(max_entries, max_bytes, wait_s, min_entries))
+
+    def seek(self, place: Place) -> None:
+        self._reading.seek(place)
+
+    def close(self) -> None:
+        self._reading.close()
+
+    async def _leave(self, is_normal: bool) -> None:
+        self.close()
+
+    def __reduce__(self) -> Any:
+        refuse_pickling(
+            "a log reader", "send the client's url, the log's name and `next_offset`, and read on from there"
+        )
+
+
 class Log:
     """As `embedbk.Log`."""
 
@@ -651,6 +728,10 @@ class Log:
 
     def record_batches(self, start: Start = None, end: Start = None) -> AsyncIterator[Any]:
         return _each(self._reading.read(start, end), record_batch_maker())
+
+    def reader(self, start: Place = "earliest") -> LogReader:
+        """As `embedbk.Log.reader`."""
+        return LogReader(BulkReading(self._reading, start))
 
     def tail(self, start: Start = None, *, idle_s: float | None = None) -> AsyncIterator[Entry]:
         check_seconds(idle_s, "idle_s")

@@ -5,12 +5,15 @@ The only file beside the Spark source that needs pyarrow (`pip install embedbk[a
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from embedbk.client.batches import Batch
 
-__all__ = ["SCHEMA", "columns", "record_batch"]
+__all__ = ["SCHEMA", "columns", "record_batch", "stream"]
 
 # A row is a record: an entry, or a part of an atomic batch. `offset` is dense in the log it was read from.
 SCHEMA = pa.schema(
@@ -21,6 +24,11 @@ SCHEMA = pa.schema(
 def record_batch(batch: Batch) -> pa.RecordBatch:
     """The rows of a batch; they keep its buffers alive."""
     return pa.RecordBatch.from_arrays(columns(batch), schema=SCHEMA)
+
+
+def stream(batches: Iterator[pa.RecordBatch], requested_schema: object) -> Any:
+    """A capsule of the Arrow C stream interface, which takes the batches as it is read."""
+    return pa.RecordBatchReader.from_batches(SCHEMA, batches).__arrow_c_stream__(requested_schema)
 
 
 def columns(batch: Batch) -> list[pa.Array]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from embedbk.client.bulk import LogReader
 from embedbk.client.log import Log, LogWriter
 
-__all__ = ["Log", "LogWriter"]
+__all__ = ["Log", "LogReader", "LogWriter"]

@@ -8,7 +8,17 @@ from pathlib import Path
 
 PROJECT = Path(__file__).parents[1]
 # The same thing with other words: awaited (`aio`), or in memory for tests of users (`testing.Cluster`).
-FACES = {"Cluster", "Consumer", "Cursor", "LedgerReader", "LedgerWriter", "Lock", "Log", "LogWriter"}
+FACES = {
+    "Cluster",
+    "Consumer",
+    "Cursor",
+    "LedgerReader",
+    "LedgerWriter",
+    "Lock",
+    "Log",
+    "LogReader",
+    "LogWriter",
+}
 # Each stands for two things or more still. A name leaves this list; none is added.
 LEFT = {
     "Asked",

@@ -31,6 +31,7 @@ FACES = len(FLOORS)
 # The compiled module: pure functions, memory only, handles, and libzmq's sockets.
 NATIVE_IMPORTERS = {
     "embedbk.codec.answers",
+    "embedbk.codec.arrow_columns",
     "embedbk.codec.kernels",
     "embedbk.codec.packer",
     "embedbk.storage.native",
@@ -48,7 +49,7 @@ PURE_ROOMS = {"errors", "ids", "codec", "core", "metadata"}
 PURE_MODULES = set(
     "__future__ abc array base64 binascii bisect collections contextlib copy dataclasses enum functools "
     "hashlib heapq hmac itertools json math operator random re string struct sys textwrap types typing "
-    "typing_extensions zlib cffi crcmod msgspec xxhash".split()
+    "typing_extensions zlib cffi crcmod ctypes msgspec xxhash".split()
 )
 IMPURE_NAMES = {"open", "input", "print", "exec", "eval", "__import__", "breakpoint"}
 

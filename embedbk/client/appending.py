@@ -27,6 +27,7 @@ from embedbk.client.waiting import (
     run_async,
     run_blocking,
 )
+from embedbk.codec.arrow_rows import Rows
 from embedbk.codec.attributes import Producer, encode_attributes, producers_in
 from embedbk.codec.digest import DigestType
 from embedbk.codec.ledger_metadata import Durability, decode_ledger_metadata, ledger_key_path
@@ -494,7 +495,7 @@ class Appending:
                 f"append_many takes a list of payloads; this is one {type(items).__name__}",
                 hint="append takes one",
             )
-        items = items if isinstance(items, list | tuple) else list(items)
+        items = items if isinstance(items, list | tuple | Rows) else list(items)
         caller = _next_caller()
         try:
             return await self._queue_all(items, until_s, caller)

@@ -6,7 +6,7 @@ names, awaited.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
 from functools import lru_cache
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
@@ -14,14 +14,16 @@ from typing import Any, NamedTuple, Self, TypeVar
 from embedbk.client.appending import PLAIN, Appended, Appending, Ticket, terms_of
 from embedbk.client.batches import Batch, Entry, batch_of, entries_of
 from embedbk.client.password import Password
-from embedbk.client.reading import LedgerReading, record_batch_maker
+from embedbk.client.reading import LedgerReading
+from embedbk.client.record_batches import RecordBatches
 from embedbk.client.runtime import Runtime, refuse_pickling
 from embedbk.client.waiting import run_blocking
+from embedbk.codec.arrow_columns import rows_of
 from embedbk.codec.digest import DigestType
 from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, Durability, LedgerMetadata, ledger_of_key
 from embedbk.codec.packer_twin import Buffer
 from embedbk.codec.registration import COOKIES_PREFIX
-from embedbk.config import BEHIND_BYTES_MAX, CUSTOM_BYTES_MAX, Placement, Quorum, quorum_for
+from embedbk.config import BEHIND_BYTES_MAX, CUSTOM_BYTES_MAX, Placement, Quorum, check_seconds, quorum_for
 from embedbk.core.creation import Creation, Patience
 from embedbk.core.writer import Writer, WriterOptions
 from embedbk.errors import EmbedbkError, UsageError
@@ -31,6 +33,7 @@ __all__ = [
     "LedgerReader",
     "LedgerWriter",
     "Traits",
+    "append_arrow",
     "begin_writing",
     "create",
     "ledger_ids",
@@ -277,6 +280,34 @@ class LedgerWriter:
         """Add all items as consecutive entries; returns when the last is durable."""
         return run_blocking(self._appending.append_many(items, timeout_s), "aio.LedgerWriter.add_many")
 
+    def append_arrow(
+        self,
+        batch: Any,
+        value: str = "value",
+        key: str | None = None,
+        timestamp: str | None = None,
+        headers: str | None = None,
+        *,
+        timeout_s: float | None = None,
+    ) -> Appended:
+        """Append each row of a column of Arrow data as an entry, in order; returns when the last is durable.
+
+        The bytes go from Arrow's buffers straight into frames: no object is made for a row, and pyarrow is not needed.
+
+        Args:
+            batch: anything with `__arrow_c_array__` or `__arrow_c_stream__`: record batches, tables and arrays of
+                pyarrow, data frames and series of polars, or a stream, all of which is taken; sliced ones, too.
+            value: the name of the column; ignored where batch is one column by itself. Binary or string, plain, large
+                or as views.
+            key, timestamp, headers: not built; naming a column for them is a UsageError.
+
+        Raises:
+            UsageError: no such data or column, a null, a value over the limit of an entry; nothing was appended.
+            The rest as `add`.
+        """
+        steps = append_arrow(batch, value, (key, timestamp, headers), timeout_s)
+        return run_blocking(steps(self._appending, timeout_s), "aio.LedgerWriter.append_arrow")
+
     @property
     def durability(self) -> str:
         """What an add waits for: "synced" (disks of the ack quorum) or "deferred" (its memory; see `force`)."""
@@ -390,13 +421,13 @@ class LedgerReader:
         for located in iterate(self._reading.read(first, last), "aio.LedgerReader.read_batches"):
             yield batch_of(located)
 
-    def record_batches(self, first: int = 0, last: int | None = None) -> Iterator[Any]:
-        """The same as Arrow record batches (`embedbk.arrow.SCHEMA`), whose columns stand on those buffers.
+    def record_batches(self, first: int = 0, last: int | None = None) -> RecordBatches:
+        """The same as Arrow record batches (`embedbk.arrow.SCHEMA`), whose columns stand on those buffers: to be
+        iterated, or as one stream: `pyarrow.table(ledger.record_batches())`.
 
         Raises UsageError where pyarrow is not installed.
         """
-        located = iterate(self._reading.read(first, last), "aio.LedgerReader.record_batches")
-        return map(record_batch_maker(), located)
+        return RecordBatches(iterate(self._reading.read(first, last), "aio.LedgerReader.record_batches"))
 
     def close(self) -> None:
         self._reading.close()
@@ -414,6 +445,19 @@ class LedgerReader:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(ledger {self.ledger_id})"
+
+
+def append_arrow(
+    batch: Any, value: str, headers: tuple[str | None, ...], timeout_s: float | None
+) -> Callable[[Appending, float | None], Coroutine[Any, Any, Appended]]:
+    """What appends the rows of this data to a handle, in the time that is left. The data is looked through before."""
+    if any(name is not None for name in headers):
+        raise UsageError(
+            "key=, timestamp= and headers=: records have no headers yet, their value only; nothing was appended"
+        )
+    check_seconds(timeout_s, "timeout_s")
+    rows = rows_of(batch, value)
+    return lambda now, left_s: now.append_many(rows, left_s)
 
 
 def queue_blocking(appending: Appending, data: Buffer, aio_twin: str) -> Ticket:

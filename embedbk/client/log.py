@@ -12,13 +12,14 @@ from typing import Any, Self
 from embedbk.client import cursors, truncating
 from embedbk.client.appending import PLAIN, Appended, Appending, Terms, Ticket, terms_of
 from embedbk.client.batches import Batch, Entry, Located, Segment, batch_of, entries_of
+from embedbk.client.bulk import BulkReading, LogReader, Place
 from embedbk.client.consumer import Cursor
 from embedbk.client.cursors import Cursoring, CursorState
-from embedbk.client.ledger import Traits, iterate, queue_blocking, quorum_of, traits_of
+from embedbk.client.ledger import Traits, append_arrow, iterate, queue_blocking, quorum_of, traits_of
 from embedbk.client.log_reading import LogReading, Start
 from embedbk.client.owning import Owning
 from embedbk.client.password import Password
-from embedbk.client.reading import record_batch_maker
+from embedbk.client.record_batches import RecordBatches
 from embedbk.client.renewing import Succession
 from embedbk.client.runtime import Runtime, refuse_pickling
 from embedbk.client.truncating import LogPin, Truncation
@@ -179,6 +180,27 @@ class LogWriter:
         terms = terms_of(timeout_s, None, None, None)
         steps = self._line.through(lambda now, left: now.append_many(items, left.timeout_s), terms)
         return run_blocking(steps, "aio.LogWriter.append_many")
+
+    def append_arrow(
+        self,
+        batch: Any,
+        value: str = "value",
+        key: str | None = None,
+        timestamp: str | None = None,
+        headers: str | None = None,
+        *,
+        timeout_s: float | None = None,
+    ) -> Appended:
+        """Append each row of a column of Arrow data as an entry, in order; returns when the last is durable.
+
+        The arguments are those of `LedgerWriter.append_arrow`, the errors those of `append_many` and UsageError for
+        what is no such data: then nothing was appended.
+        """
+        steps = append_arrow(batch, value, (key, timestamp, headers), timeout_s)
+        line = self._line.through(
+            lambda now, left: steps(now, left.timeout_s), terms_of(timeout_s, None, None, None)
+        )
+        return run_blocking(line, "aio.LogWriter.append_arrow")
 
     def renew(
         self,
@@ -341,13 +363,21 @@ class Log:
         for located in iterate(self._reading.read(start, end), "aio.Log.read_batches"):
             yield batch_of(located)
 
-    def record_batches(self, start: Start = None, end: Start = None) -> Iterator[Any]:
-        """The same as Arrow record batches (`embedbk.arrow.SCHEMA`), whose columns stand on those buffers.
+    def record_batches(self, start: Start = None, end: Start = None) -> RecordBatches:
+        """The same as Arrow record batches (`embedbk.arrow.SCHEMA`), whose columns stand on those buffers: to be
+        iterated, or as one stream: `pyarrow.table(log.record_batches())`.
 
         Raises UsageError where pyarrow is not installed.
         """
-        located = iterate(self._reading.read(start, end), "aio.Log.record_batches")
-        return map(record_batch_maker(), located)
+        return RecordBatches(iterate(self._reading.read(start, end), "aio.Log.record_batches"))
+
+    def reader(self, start: Place = "earliest") -> LogReader:
+        """A reader that gives many entries at a call, and waits for what comes.
+
+        start: a Position, a dense offset, "earliest" (where the log begins), or "latest" (what comes from its first
+            call on).
+        """
+        return LogReader(BulkReading(self._reading, start))
 
     def tail(self, start: Start = None, *, idle_s: float | None = None) -> Iterator[Entry]:
         """The log's entries as they are acknowledged, across takeovers; start None: what comes from now on.

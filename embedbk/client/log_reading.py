@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from msgspec.structs import replace
 
@@ -20,10 +21,17 @@ from embedbk.client.password import Password
 from embedbk.client.reading import Frames, LedgerReading
 from embedbk.client.runtime import Followed, Runtime
 from embedbk.codec.ledger_metadata import LogList, LogSegment, decode_log_list, log_key_path
-from embedbk.errors import MetadataConflict, NoSuchEntry, NoSuchLedger, Truncated, UsageError
+from embedbk.errors import (
+    MetadataConflict,
+    NoSuchEntry,
+    NoSuchLedger,
+    NotEnoughBookies,
+    Truncated,
+    UsageError,
+)
 from embedbk.ids import LEDGER_ID_MAX, NO_ENTRY, Position
 
-__all__ = ["LogReading", "Start"]
+__all__ = ["LogReading", "Pull", "Start"]
 
 _BEHIND_ALL = LEDGER_ID_MAX // 2  # An entry behind all that a ledger can have.
 _ROUNDS_MAX = 20  # The list lost the pages that were looked for so often.
@@ -31,6 +39,15 @@ _ROUNDS_MAX = 20  # The list lost the pages that were looked for so often.
 Start = Position | int | None  # A position, or a dense offset.
 
 T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Pull:
+    """What whoever follows a log asks for, each time that it asks for more; and what it is told of where it begins."""
+
+    idle_s: float | None = None  # How long nothing may come; None: without end.
+    asks: bool = False  # Bookies are asked for news once, also where there is no time to wait for any.
+    begins: int | None = None  # The dense offset of the first entry, once that is known.
 
 
 class LogReading:
@@ -193,23 +210,31 @@ class LogReading:
     async def tail(self, start: Start, idle_s: float | None) -> Frames:
         """From start on, and everything that comes; start None: what comes from now on. Ends only after idle_s: bookies
         that are away for a while end no tail."""
+        async with aclosing(self.follow("latest" if start is None else start, Pull(idle_s))) as followed:
+            async for located in followed:
+                if located is None:
+                    return
+                yield located
+
+    async def follow(
+        self, start: Position | int | Literal["earliest", "latest"], pull: Pull
+    ) -> AsyncGenerator[Located | None, None]:
+        """From start on, and everything that comes; None each time that nothing came for `pull.idle_s`, after which it
+        goes on where it stands. "earliest": from where the log begins; "latest": what comes from now on."""
+        place_in_list: Start = None if isinstance(start, str) else start
         followed = await self.runtime.follow(log_key_path(self.name))
         try:
-            place = await self._next_listed(followed, None, idle_s)
-            if place is None:
-                return
-            stands = await self._begin(followed, start)
+            while await self._next_listed(followed, None, pull.idle_s) is None:
+                yield None
+            stands = await self._begin(followed, place_in_list, is_latest=start == "latest")
             while True:
-                async for located in self._tail_ledger(stands, idle_s):
-                    if located is None:
-                        return
+                async for located in self._tail_ledger(stands, pull):
                     yield located
-                place = await self._next_listed(followed, stands, idle_s)
-                if place is None:
-                    return
+                while (place := await self._next_listed(followed, stands, pull.idle_s)) is None:
+                    yield None
                 segment = _placed(place.segment, _offset(stands.segment) + stands.seen + 1)
                 assert segment is not None  # What follows one that is read to its end has a place.
-                stands = _Standing(place, segment, _first_in(segment, start))
+                stands = _Standing(place, segment, _first_in(segment, place_in_list))
         finally:
             followed.end()
 
@@ -219,13 +244,13 @@ class LogReading:
         value = followed.state[0]
         return None if value is None else decode_log_list(value, self.name)
 
-    async def _begin(self, followed: Followed, start: Start) -> _Standing:
+    async def _begin(self, followed: Followed, start: Start, *, is_latest: bool) -> _Standing:
         """Where a tail begins in a list that is there, as its watch shows it."""
         while True:
             shown, revision = self._shown(followed), followed.revision
             if shown is None or not shown.segments:
                 raise NoSuchLedger(f"log {self.name!r} was deleted")
-            if start is None:
+            if is_latest:
                 return _Standing(*await self._newest(shown), None)
             try:
                 _, place, first = await self._located(shown, start)
@@ -264,39 +289,41 @@ class LogReading:
         placed = _placed(newest.segment, following)
         return (before, before.segment) if placed is None else (newest, placed)
 
-    async def _tail_ledger(
-        self, stands: _Standing, idle_s: float | None
-    ) -> AsyncGenerator[Located | None, None]:
-        """Its entries from first on until it is closed and read to its end; None: idle for too long."""
+    async def _tail_ledger(self, stands: _Standing, pull: Pull) -> AsyncGenerator[Located | None, None]:
+        """Its entries from first on until it is closed and read to its end; None: idle for too long, so far."""
         ledger = await self._open(stands.segment)
         if ledger is None:
             return
         first, first_offset = stands.first, _offset(stands.segment)
         try:
-            limit = await ledger.limit_in_time(idle_s, is_exact=first is None)
-            if limit is None:
+            while (limit := await ledger.limit_in_time(pull.idle_s, is_exact=first is None)) is None:
                 yield None
-                return
             if first is None:
                 first = limit + 1
+            if pull.begins is None and first < _BEHIND_ALL:
+                pull.begins = first_offset + first
             while True:
                 if first <= limit:
-                    async for located in ledger.frames_in_time(first, limit, first_offset, idle_s):
+                    async for located in ledger.frames_in_time(first, limit, first_offset, pull.idle_s):
                         yield located
                     first = limit + 1
                 stands.seen = limit
-                now_limit = await ledger.wait_beyond(first - 1, idle_s)
-                if now_limit is None:
-                    break
+                while (now_limit := await self._limit_beyond(ledger, first - 1, pull)) is None:
+                    yield None
                 if now_limit < first:
                     stands.seen = now_limit
                     return  # CLOSED, and read to its end (P6.6).
                 limit = now_limit
-            yield None
         except NoSuchLedger:
             await self._check_left(stands.segment, stands.seen)
         finally:
             ledger.close()
+
+    async def _limit_beyond(self, ledger: LedgerReading, entry_id: int, pull: Pull) -> int | None:
+        if pull.asks and not ledger.is_closed:
+            with contextlib.suppress(NotEnoughBookies):
+                await ledger.try_limit()
+        return await ledger.wait_beyond(entry_id, pull.idle_s)
 
     async def _next_listed(
         self, followed: Followed, after: _Standing | None, idle_s: float | None

@@ -8,11 +8,10 @@ are asked (`core.reader`), whose word on the LAC counts (`core.lac_reader`), and
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Any
 
-from embedbk.client.batches import Located, batch_of
+from embedbk.client.batches import Located
 from embedbk.client.password import Password
 from embedbk.client.runtime import Followed, Runtime
 from embedbk.client.waiting import Moved
@@ -31,7 +30,7 @@ from embedbk.errors import EntryUnreadable, NoSuchEntry, NoSuchLedger, NotEnough
 from embedbk.host.operations import OneResult
 from embedbk.ids import LEDGER_ID_MAX, NO_ENTRY
 
-__all__ = ["LedgerReading", "record_batch_maker"]
+__all__ = ["LedgerReading"]
 
 logger = logging.getLogger(__name__)
 
@@ -39,20 +38,6 @@ _PAUSE_S = (
     0.1  # Before bookies are asked again that could tell no LAC, or had nothing that could be read, ...
 )
 _PAUSE_S_MAX = 1.0  # ... which is asked for ever later.
-
-
-def record_batch_maker() -> Callable[[Located], Any]:
-    """What makes an Arrow record batch of a frame.
-
-    Raises UsageError where pyarrow is not installed.
-    """
-    try:
-        from embedbk import arrow
-    except ImportError as missing:
-        raise UsageError(
-            "record batches need pyarrow, which is not installed", hint="pip install 'embedbk[arrow]'"
-        ) from missing
-    return lambda located: arrow.record_batch(batch_of(located))
 
 
 Frames = AsyncGenerator[Located, None]

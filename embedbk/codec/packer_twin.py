@@ -6,11 +6,12 @@ is given to it, because nothing on this floor waits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import NoReturn, Protocol
 
+from embedbk.codec.arrow_rows import ValueColumn
 from embedbk.codec.digest import DigestType, encode_tagged, tag_bytes
 from embedbk.codec.entry import ENTRY_HEADER, ENTRY_OVERHEAD_BYTES, encode_entry
 from embedbk.codec.frame import Frame, split
@@ -55,6 +56,9 @@ class Packing(Protocol):
     packer full until the same caller has appended the rest, so that the ids of all it appends are dense. A caller that
     does not go on says so by give_up_rest(caller), which does nothing for anybody else.
 
+    append_rows(columns, begin, caller): as append_many with a caller, of the rows of a tuple of columns, one column
+    behind the other, from the row `begin` of all of them on (codec.arrow_columns).
+
     append_with(data, attributes, expected): as append, of an entry with attributes (codec.attributes), which count for
     the limit; unless expected is below 0, only as entry `expected`, or PACKER_CONFLICT.
 
@@ -69,6 +73,8 @@ class Packing(Protocol):
     def append_many(self) -> Callable[..., tuple[int, int, bool]]: ...
     @property
     def give_up_rest(self) -> Callable[[int], None]: ...
+    @property
+    def append_rows(self) -> Callable[[tuple[ValueColumn, ...], int, int], tuple[int, int, bool]]: ...
     @property
     def append_with(self) -> Callable[[Buffer, bytes, int], tuple[int, bool]]: ...
     @property
@@ -214,15 +220,25 @@ class TwinPacker:
 
     def append_many(self, payloads: Iterable[Buffer], caller: int = 0) -> tuple[int, int, bool]:
         checked = [self._payload(data) for data in payloads]
+        return self._append_each(checked, len(checked), caller)
+
+    def append_rows(self, columns: tuple[ValueColumn, ...], begin: int, caller: int) -> tuple[int, int, bool]:
+        largest = max((column.largest for column in columns), default=0)
+        if largest + self._tag_bytes > ENTRY_BYTES_MAX:
+            refuse_payload(bytes(largest))
+        count = sum(map(len, columns)) - begin
+        return self._append_each(_rows_from(columns, begin), count, caller)
+
+    def _append_each(self, payloads: Iterable[bytes], count: int, caller: int) -> tuple[int, int, bool]:
         with self._lock:
             first, taken, should_wake, entry_id = self.next_entry, 0, False, NO_ENTRY
-            for payload in checked:
+            for payload in payloads:
                 entry_id, wakes = self._append(payload, caller=caller)
                 should_wake |= wakes
                 if entry_id < 0:
                     break
                 taken += 1
-            if checked and taken == len(checked):
+            if count and taken == count:
                 self._let_others(caller)
             elif caller and taken and entry_id == PACKER_FULL:
                 self._held_by = caller
@@ -371,6 +387,14 @@ class TwinPacker:
                 return False
         self._capacity, self._used = max(self._block_bytes, _NOTE_BYTES + whole), _NOTE_BYTES
         return filled_first
+
+
+def _rows_from(columns: tuple[ValueColumn, ...], begin: int) -> Iterator[bytes]:
+    """One row at a time: what finds no room is not read."""
+    for column in columns:
+        for row in range(min(begin, len(column)), len(column)):
+            yield column[row]
+        begin = max(0, begin - len(column))
 
 
 def release_body(frame: Frame) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Protocol
 
+from embedbk.codec.arrow_rows import Rows
 from embedbk.codec.frame import Frame
 from embedbk.codec.ledger_metadata import Durability, LedgerMetadata
 from embedbk.codec.packer_twin import PACKER_STOPPED, Buffer, Packing
@@ -389,7 +390,10 @@ class Writing(Operation, Watermark):
     def try_append_many(self, items: Sequence[Buffer], caller: int) -> tuple[int, int]:
         """Queue as many items as there is room for: the first id, and how many were taken. Nobody else appends before
         this caller's rest (`Packing`). Raises `stop_error` where none was taken."""
-        first, taken, should_wake = self.packer.append_many(items, caller)
+        if isinstance(items, Rows):
+            first, taken, should_wake = self.packer.append_rows(items.columns, items.begin, caller)
+        else:
+            first, taken, should_wake = self.packer.append_many(items, caller)
         if should_wake:
             self._wake(self)
         if taken and first + taken > self.tell_at:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -28,6 +28,8 @@ from embedbk.client.password import Password
 from embedbk.client.reading import LedgerReading
 from embedbk.client.renewing import Succession
 from embedbk.client.runtime import Runtime
+from embedbk.codec.arrow_columns import rows_of
+from embedbk.codec.arrow_rows import Rows
 from embedbk.codec.frame import Frame, iter_entries
 from embedbk.codec.ledger_metadata import (
     LEDGERS_PREFIX,
@@ -41,6 +43,8 @@ from embedbk.core.log_listing import TakenOver
 from embedbk.errors import AppendConflict, EmbedbkError, UsageError
 from embedbk.ids import NO_ENTRY, Member, Position
 from embedbk.testing.actor import Repair
+from embedbk.testing.arrow_bytes import FORMATS, ArrowBytes
+from embedbk.testing.bulk_readers import reads_in_bulk
 from embedbk.testing.consumers import consumes, moves_cursors
 from embedbk.testing.plan import MS, SECOND
 from embedbk.testing.sim_runtime import Narrow, SimRuntime, awaited
@@ -110,6 +114,14 @@ class _TellingPacker:
             self._tell(first + number, payloads[number])
         if 0 < taken < len(payloads) and not self._packer.is_stopped:
             self._sometimes["rest waited for room"] += 1
+        return first, taken, should_wake
+
+    def append_rows(self, columns: Any, begin: int, caller: int) -> tuple[int, int, bool]:
+        first, taken, should_wake = self._packer.append_rows(columns, begin, caller)
+        rows = Rows(columns, begin)
+        for number in range(taken):
+            self._tell(first + number, rows[number])
+        self._sometimes["rows of Arrow appended"] += taken > 0
         return first, taken, should_wake
 
     def append_again(self, frame: Frame, begin: int, count: int) -> int:
@@ -295,6 +307,7 @@ def _append_over(
     """As `_append_all`, with a writer that rolls beside what is appended: by its bounds, and when it is asked to."""
     pause_ns, size = chance.choice([0, 1, 5, 30]) * MS, chance.choice([1, 30, 300])
     owning: Any = line.owning
+    arrows = random.Random(f"arrows of {client} {world.seed}") if "arrow" in world.features else None
     strays = random.Random(f"strays of {client} {world.seed}") if "failures" in world.features else None
     try:
         for _ in range(chance.choice([3, 10, 40])):
@@ -307,7 +320,10 @@ def _append_over(
             else:
                 count = chance.randint(1, 5) * (1 if strays is None else strays.choice([1, 1, 4]))
                 payloads = [_numbered(owning, client, b"y" * size) for _ in range(count)]
-                told = yield from awaited(runtime, line.through(_several(payloads), PLAIN))
+                given = (
+                    rows_of(ArrowBytes(payloads, arrows.choice(FORMATS), chunk=3), "") if arrows else payloads
+                )
+                told = yield from awaited(runtime, line.through(_several(given), PLAIN))
                 if not owning.is_run(told, payloads):
                     raise Violation("P3.1", f"{client}: what it appended does not stand at {told.parts}")
             if strays is not None and strays.random() < 0.3:
@@ -358,7 +374,7 @@ def _recover_beside(world: World, client: str, runtime: Runtime, line: Successio
             world.sometimes["outstanding sent again"] += 1
 
 
-def _several(payloads: list[bytes]) -> Callable[[Appending, Terms], Coroutine[Any, Any, Any]]:
+def _several(payloads: Sequence[bytes]) -> Callable[[Appending, Terms], Coroutine[Any, Any, Any]]:
     return lambda appending, terms: appending.append_many(payloads)
 
 
@@ -526,6 +542,11 @@ def _visitor(world: World, client: str, chance: random.Random, quorum: Quorum) -
     runtime = _runtime(world, client)
     truncating = random.Random(f"truncates of {client} {world.seed}")
     consuming = random.Random(f"consumes of {client} {world.seed}")
+    if "bulk" in world.features:
+        own = random.Random(f"bulk of {client} {world.seed}")
+        password = PASSWORDS[world.seed % len(PASSWORDS)] if "passwords" in world.features else b""
+        reading = LogReading(runtime, LOG, Password(password))
+        world.spawn(client, reads_in_bulk(world, client, runtime, reading, own))
     for _ in range(chance.randint(1, 6)):
         known = _all_ledgers(world)
         try:

@@ -1,4 +1,4 @@
-/* python_calls.c: see python_calls.h. The only file here that knows Python; limited API of 3.11. */
+/* python_calls.c: see python_calls.h. With gather.c and arrow_calls.c the only file that knows Python; limited API of 3.11. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
@@ -6,6 +6,8 @@
 #include "python/python_calls.h"
 
 #include "base/errors.h"
+#include "python/arrow_calls.h"
+#include "wire/arrow_column.h"
 #include "wire/frame.h"
 #include "wire/message.h"
 #include "wire/packer.h"
@@ -356,6 +358,34 @@ static PyObject *append_many(PyObject *self, PyObject *arguments)
                          done.should_wake ? Py_True : Py_False);
 }
 
+/* append_rows(tuple of columns, begin, caller) */
+static PyObject *append_rows(PyObject *self, PyObject *arguments)
+{
+    struct ebk_packer *packer = packer_of(self);
+    PyObject *given;
+    unsigned long long begin, caller;
+    if (!PyArg_ParseTuple(arguments, "O!KK", &PyTuple_Type, &given, &begin, &caller)) return NULL;
+    const Py_ssize_t count = PyTuple_Size(given);
+    const struct ebk_arrow_column **columns = PyMem_Malloc(sizeof *columns * (size_t)(count + 1));
+    if (columns == NULL) return PyErr_NoMemory();
+    uint64_t bytes = 0;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        columns[i] = ebk_arrow_column_of(PyTuple_GetItem(given, i));
+        if (columns[i] == NULL) {
+            PyMem_Free(columns);
+            PyErr_SetString(PyExc_TypeError, "append_rows(tuple of ArrowColumn, begin, caller)");
+            return NULL;
+        }
+        bytes += columns[i]->bytes + columns[i]->count * EBK_ENTRY_OVERHEAD_BYTES;
+    }
+    struct ebk_appended done = {.first_entry = 0};
+    IN_TURN(packer, bytes <= GIL_BYTES_MAX,
+            ebk_packer_append_rows_in_turn(packer, caller, columns, (uint64_t)count, begin, &done));
+    PyMem_Free(columns);
+    return Py_BuildValue("(LLO)", (long long)done.first_entry, (long long)done.taken,
+                         done.should_wake ? Py_True : Py_False);
+}
+
 static PyObject *give_up_rest(PyObject *self, PyObject *arguments)
 {
     unsigned long long caller;
@@ -393,6 +423,7 @@ static PyMethodDef packing_methods[] = {
     {"_open", packing_open, METH_VARARGS, NULL},
     {"append", append, METH_O, NULL},
     {"append_many", append_many, METH_VARARGS, NULL},
+    {"append_rows", append_rows, METH_VARARGS, NULL},
     {"append_with", append_with, METH_VARARGS, NULL},
     {"give_up_rest", give_up_rest, METH_VARARGS, NULL},
     {"seal", seal, METH_NOARGS, NULL},

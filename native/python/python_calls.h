@@ -25,6 +25,7 @@
  *
  *     append(data) -> (entry id or EBK_FULL or EBK_FAILED, should_wake)
  *     append_many(iterable of data[, caller]) -> (first_entry, taken, should_wake)
+ *     append_rows(tuple of ArrowColumn, begin, caller) -> (first_entry, taken, should_wake)
  *     give_up_rest(caller)
  *     append_with(data, attributes, expected) -> (entry id or EBK_FULL, EBK_FAILED, EBK_CONFLICT, should_wake)
  *     seal() -> (body, count, first_entry, last_entry, length) or None

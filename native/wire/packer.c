@@ -21,6 +21,7 @@
 #include "base/crc32c.h"
 #include "base/errors.h"
 #include "base/lock.h"
+#include "wire/arrow_column.h"
 #include "wire/block_pool.h"
 #include "wire/frame.h"
 
@@ -328,6 +329,33 @@ int ebk_packer_append_each_in_turn(struct ebk_packer *packer, uint64_t caller, c
                                    const uint32_t *sizes, uint64_t count, struct ebk_appended *out)
 {
     return append_slices(packer, caller, NULL, data, sizes, count, out);
+}
+
+int ebk_packer_append_rows_in_turn(struct ebk_packer *packer, uint64_t caller,
+                                   const struct ebk_arrow_column *const *columns, uint64_t column_count,
+                                   uint64_t begin, struct ebk_appended *out)
+{
+    int64_t answer = 0;
+    uint64_t column = 0, row = begin;
+    *out = (struct ebk_appended){.first_entry = packer->state.next_entry};
+    for (; column < column_count && row >= columns[column]->count; column++) row -= columns[column]->count;
+    while (column < column_count && answer >= 0) {
+        size_t sliced = 0;
+        ebk_packer_lock(packer);
+        while (column < column_count && sliced < SLICE_BYTES) {
+            uint32_t size;
+            const uint8_t *data = ebk_arrow_row(columns[column], row, &size);
+            answer = append_locked(packer, caller, (const uint8_t *)"", 0, data, size, &out->should_wake);
+            if (answer < 0) break;
+            sliced += EBK_ENTRY_OVERHEAD_BYTES + size;
+            out->taken += 1;
+            row += 1;
+            for (; column < column_count && row == columns[column]->count; column++) row = 0;
+        }
+        if (answer < 0 || column == column_count) note_rest(packer, caller, answer, out->taken);
+        ebk_packer_unlock(packer);
+    }
+    return answer < 0 ? (int)answer : 0;
 }
 
 void ebk_packer_give_up_rest_locked(struct ebk_packer *packer, uint64_t caller)

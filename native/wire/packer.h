@@ -128,6 +128,11 @@ int64_t ebk_packer_append_with_in_turn(struct ebk_packer *packer, int64_t expect
  * only some were taken, every other append answers EBK_FULL until this caller has appended the rest, or gives it up. */
 int ebk_packer_append_each_in_turn(struct ebk_packer *packer, uint64_t caller, const uint8_t *const *data,
                                    const uint32_t *sizes, uint64_t count, struct ebk_appended *out);
+/* The same for rows of Arrow columns, one column behind the other, from the row `begin` of all of them on. */
+struct ebk_arrow_column;
+int ebk_packer_append_rows_in_turn(struct ebk_packer *packer, uint64_t caller,
+                                   const struct ebk_arrow_column *const *columns, uint64_t column_count,
+                                   uint64_t begin, struct ebk_appended *out);
 /* Wants the mutex. The caller appends no more of what it began, if it was held up; else nothing is done. */
 void ebk_packer_give_up_rest_locked(struct ebk_packer *packer, uint64_t caller);
 

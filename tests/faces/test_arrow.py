@@ -96,3 +96,83 @@ def test_without_pyarrow_it_says_what_to_install(
     monkeypatch.delattr(embedbk, "arrow", raising=False)
     with pytest.raises(embedbk.UsageError, match=r"pip install 'embedbk\[arrow\]'"):
         bk.log(log_name).record_batches()
+
+
+def test_record_batches_are_a_stream_for_whoever_takes_one(bk: embedbk.Client, log_name: str) -> None:
+    """The Arrow C stream interface: nobody has to iterate; it crosses ledgers, and says where it got to."""
+    given = [b"%d" % number for number in range(90)]
+    for begin in range(0, 90, 30):
+        with bk.log(log_name).writer() as writer:
+            writer.append_many(given[begin : begin + 30])
+            ledger_id = writer.ledger_id
+    stream = bk.log(log_name).record_batches(5)
+    assert stream.schema == arrow.SCHEMA
+    assert stream.next_offset is None
+    table = pa.table(stream)
+    assert table.schema == arrow.SCHEMA
+    assert table.column("value").to_pylist() == given[5:]
+    assert table.column("offset").to_pylist() == list(range(5, 90))
+    assert len(set(table.column("ledgerId").to_pylist())) == 3
+    assert (stream.next_offset, stream.error) == (90, None)
+    assert list(stream) == []
+    with bk.open_ledger(ledger_id) as ledger:
+        reader = pa.RecordBatchReader.from_stream(ledger.record_batches(20))
+        assert reader.read_all().column("value").to_pylist() == given[80:]
+
+
+def test_a_stream_that_is_cut_off_keeps_the_error_itself(bk: embedbk.Client, log_name: str) -> None:
+    """LG28: the C interface carries a text only; the gap's type and where to go on stand on the stream."""
+    with bk.log(log_name).writer(roll=embedbk.Roll(bytes=None)) as writer:
+        for number in range(3):
+            writer.append_many([b"%d" % number] * 4)
+            writer.roll()
+    bk.log(log_name).truncate(8)
+    stream = bk.log(log_name).record_batches(2)
+    with pytest.raises(Exception, match="below its start, offset 8"):
+        pa.table(stream)
+    assert isinstance(stream.error, embedbk.Truncated)
+    assert stream.error.first_offset == 8
+    assert pa.table(bk.log(log_name).record_batches(stream.error.first_offset)).num_rows == 4
+
+
+def test_what_is_read_in_bulk_is_a_stream_in_both_faces(data: Path, settings: embedbk.Settings) -> None:
+    """It is in memory: nothing waits. Rows that a bound cut off are not in it."""
+
+    async def story() -> None:
+        async with aio.open(data, settings=settings) as bk:
+            async with bk.log("rows").writer() as writer:
+                await writer.append_many([b"%d" % number for number in range(10)])
+            async with bk.log("rows").reader() as reader:
+                one, two = await reader.read_bulk(4), await reader.read_bulk(wait_s=1)
+                assert not await reader.read_bulk()
+            assert reader.next_offset == 10
+            with pytest.raises(embedbk.UsageError, match="was closed"):
+                await reader.read_bulk()
+        for bulk, rows in ((one, range(4)), (two, range(4, 10))):
+            table = pa.table(bulk)
+            table.validate(full=True)
+            assert table.column("value").to_pylist() == [b"%d" % number for number in rows]
+            assert table.column("offset").to_pylist() == list(rows)
+
+    asyncio.run(story())
+
+
+def test_a_reader_that_is_cancelled_has_missed_nothing(data: Path, settings: embedbk.Settings) -> None:
+    async def story() -> None:
+        async with aio.open(data, settings=settings) as bk, bk.log("rows").writer() as writer:
+            reader = bk.log("rows").reader()
+            waiting = asyncio.create_task(reader.read_bulk(wait_s=None))
+            await asyncio.sleep(0)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            await writer.append_many([b"x"] * 5)
+            waiting = asyncio.create_task(reader.read_bulk(wait_s=None, min_entries=9))
+            for _ in range(3):
+                await asyncio.sleep(0)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            assert len(await reader.read_bulk(wait_s=60)) == 5
+
+    asyncio.run(story())

@@ -17,7 +17,7 @@ def public(kind: type) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(
-    "name", ["Client", "Log", "LogWriter", "LedgerWriter", "LedgerReader", "Cursor", "Consumer"]
+    "name", ["Client", "Log", "LogReader", "LogWriter", "LedgerWriter", "LedgerReader", "Cursor", "Consumer"]
 )
 def test_both_faces_have_the_same_names_and_parameters(name: str) -> None:
     blocking, awaited = public(getattr(embedbk, name)), public(getattr(aio, name))

@@ -6,11 +6,66 @@ from tests.mutants.mutant import Mutant
 
 __all__ = ["MUTANTS"]
 
+_COLUMNS = "tests/codec/test_arrow_columns.py::TestColumns::test_"
 _COUNTED = "tests/codec/test_answers.py::test_"
 _PACKER = "tests/codec/test_packer.py::TestPacker::"
 _READER = "native/wire/message_reader.c"
 
 MUTANTS = (
+    Mutant(
+        "a-null-is-an-empty-entry",
+        "P3.1",
+        "a row of Arrow data without a value is appended as one without bytes",
+        (
+            (
+                "native/wire/arrow_column.c",
+                "        if (!(bits[at / 8] >> (at % 8) & 1)) return row;\n",
+                "        (void)bits;\n",
+            ),
+        ),
+        (_COLUMNS + "a_null_is_refused_with_its_row",),
+    ),
+    Mutant(
+        "a-slice-begins-with-the-whole",
+        "P3.1",
+        "the offset of a struct does not count for its columns",
+        (
+            (
+                "native/wire/arrow_column.c",
+                "(uint64_t)its->offset + first, count",
+                "(uint64_t)its->offset, count",
+            ),
+        ),
+        (_COLUMNS + "a_slice_gives_its_own_rows",),
+    ),
+    Mutant(
+        "a-view-beyond-its-part-is-read",
+        "P3.1",
+        "bytes behind the end of a part of a view array are appended",
+        (
+            (
+                "native/wire/arrow_column.c",
+                " || (uint64_t)begin + size > part_size",
+                "",
+            ),
+        ),
+        (_COLUMNS + "both_judge_any_view_alike",),
+    ),
+    Mutant(
+        "others-append-between-columns",
+        "P3.1",
+        "a call that appends many rows lets others append where a column and the room end together",
+        (
+            (
+                "native/wire/packer.c",
+                "if (answer < 0 || column == column_count) note_rest(packer, caller, answer, out->taken);",
+                "if (column == column_count) note_rest(packer, caller, answer, out->taken);",
+            ),
+        ),
+        (
+            "tests/codec/test_arrow_columns.py::TestRows::test_nobody_appends_between_rows_that_found_no_room_for_all",
+        ),
+    ),
     Mutant(
         "sent-bytes-are-not-held",
         "P3.1 P3.7",

@@ -8,6 +8,7 @@ from tests.mutants.mutant import Mutant
 
 __all__ = ["MUTANTS"]
 
+_BULK = "embedbk/client/bulk.py"
 _APPENDING = "embedbk/client/appending.py"
 _DELETING = "embedbk/client/deleting.py"
 _EMBEDDED = "embedbk/client/embedded.py"
@@ -16,6 +17,7 @@ _PRODUCERS = "embedbk/core/producers.py"
 _READING = "embedbk/client/reading.py"
 _RENEWING = "embedbk/client/renewing.py"
 
+_BULKS = "tests/scenarios/test_reading_in_bulk.py::test_"
 _BEGINNING = "tests/faces/test_beginning.py::test_"
 _DELETING_LOGS = "tests/scenarios/test_deleting_logs.py::test_"
 _GROWING = "tests/cluster/test_growth_in_place.py::test_"
@@ -26,6 +28,65 @@ _RENEWALS = "tests/faces/test_renewing.py::test_"
 _TERMS = "tests/faces/test_terms.py::test_"
 
 MUTANTS = (
+    Mutant(
+        "bulk-loses-what-it-had-gathered",
+        "I97 CL22",
+        "an error behind the first entries of a call is raised, and what was read before it is given to nobody",
+        (
+            (
+                _BULK,
+                "            if not gathered:\n                raise  # Else it shortens the answer, and the next call meets it.\n",
+                "            self._place = self._place if not gathered else gathered[-1].first_offset + gathered[-1].ids[-1] + 1\n            raise\n",
+            ),
+        ),
+        (_BULKS + "an_error_behind_the_first_entry_shortens_the_answer",),
+    ),
+    Mutant(
+        "bulk-interrupted-goes-on-behind",
+        "I97",
+        "who is interrupted finds what was gathered for that call nowhere",
+        (
+            (
+                _BULK,
+                "        except BaseException:\n            self._drop()\n            raise\n",
+                "        except MemoryError:\n            raise\n",
+            ),
+        ),
+        (_BULKS + "who_is_interrupted_has_missed_nothing",),
+    ),
+    Mutant(
+        "bulk-cuts-an-atomic-batch",
+        "CL22 P3.1",
+        "a bound falls between the parts of one entry",
+        (
+            (
+                _BULK,
+                "        rows = bisect_left(ids, ids[rows])  # Not within an atomic batch.\n",
+                "        pass\n",
+            ),
+        ),
+        (_BULKS + "an_atomic_batch_is_given_whole",),
+    ),
+    Mutant(
+        "bulk-never-asks",
+        "P6.2",
+        "a call that does not wait gives what was heard before, and asks no bookie",
+        ((_BULK, "        pull.asks = count == 0 and left_s == 0.0\n", "        pull.asks = False\n"),),
+        (_BULKS + "without_waiting_it_asks_for_what_is_new",),
+    ),
+    Mutant(
+        "bulk-from-latest-begins-anew",
+        "I97",
+        "a reader that begins with what comes forgets where that was when a call ends by an error",
+        (
+            (
+                _LOG_READING,
+                "                pull.begins = first_offset + first\n",
+                "                pass\n",
+            ),
+        ),
+        (_BULKS + "latest_gives_what_comes_from_the_first_call_on",),
+    ),
     Mutant(
         "append-fails-while-the-log-goes-over",
         "P8.1",

@@ -1,0 +1,76 @@
+"""Arrow record batches of what is read: one after the other, and as a stream for all that speak Arrow.
+
+Decides how frames become a stream of the Arrow C stream interface. pyarrow is imported when it is needed, so that
+reading without it costs nothing and needs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from embedbk.client.batches import Batch, Located, batch_of
+from embedbk.errors import EmbedbkError, UsageError
+
+__all__ = ["RecordBatches", "record_batch_maker", "stream_of"]
+
+
+def _arrow() -> Any:
+    """The module that needs pyarrow. Raises UsageError where that is not installed."""
+    try:
+        from embedbk import arrow
+    except ImportError as missing:
+        raise UsageError(
+            "record batches need pyarrow, which is not installed", hint="pip install 'embedbk[arrow]'"
+        ) from missing
+    return arrow
+
+
+def record_batch_maker() -> Callable[[Located], Any]:
+    """What makes an Arrow record batch of a frame.
+
+    Raises UsageError where pyarrow is not installed.
+    """
+    arrow = _arrow()
+    return lambda located: arrow.record_batch(batch_of(located))
+
+
+def stream_of(batches: Iterator[Batch], requested_schema: object) -> Any:
+    """A capsule of the Arrow C stream interface; batches are made when whoever has it asks for the next."""
+    arrow = _arrow()
+    return arrow.stream(map(arrow.record_batch, batches), requested_schema)
+
+
+class RecordBatches(Iterator[Any]):
+    """The record batches of a log or ledger, in order, to be iterated once; or a stream, for whatever takes one:
+    `pyarrow.table(batches)`, and likewise polars, DuckDB, pandas. The stream is read as its taker asks for more, in the
+    taker's thread.
+
+    Attributes:
+        schema: of every batch, `embedbk.arrow.SCHEMA`.
+        next_offset: the dense offset behind the last row that was given; None before the first.
+        error: what ended it early. Iterating raises it as it is; the C interface carries its text only, so that whoever
+            took the stream finds the error itself here.
+    """
+
+    def __init__(self, frames: Iterator[Located]) -> None:
+        self._arrow = _arrow()
+        self._frames = frames
+        self.next_offset: int | None = None
+        self.error: EmbedbkError | None = None
+
+    @property
+    def schema(self) -> Any:
+        return self._arrow.SCHEMA
+
+    def __next__(self) -> Any:
+        try:
+            located = next(self._frames)
+        except EmbedbkError as failed:
+            self.error = failed
+            raise
+        self.next_offset = located.first_offset + located.frame.last_entry + 1
+        return self._arrow.record_batch(batch_of(located))
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> Any:
+        return self._arrow.stream(self, requested_schema)

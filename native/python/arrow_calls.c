@@ -1,0 +1,221 @@
+/* arrow_calls.c: see arrow_calls.h. Knows Python, as all of this folder; limited API of 3.11. */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include "python/arrow_calls.h"
+
+#include "wire/arrow_column.h"
+
+#include <string.h>
+
+#define NAMES_BYTES_MAX 400 /* Of the columns that a message names. */
+
+struct arrow_column {
+    PyObject_HEAD
+    struct ArrowArray array; /* released with this */
+    struct ebk_arrow_column column;
+};
+
+static PyTypeObject *column_type;
+
+/* A producer may have written its release in Python, which finds no error of ours pending. */
+static void release_array(struct ArrowArray *array)
+{
+    PyObject *type, *value, *trace;
+    if (array->release == NULL) return;
+    PyErr_Fetch(&type, &value, &trace);
+    array->release(array);
+    PyErr_Restore(type, value, trace);
+}
+
+static void release_schema(struct ArrowSchema *schema)
+{
+    PyObject *type, *value, *trace;
+    if (schema->release == NULL) return;
+    PyErr_Fetch(&type, &value, &trace);
+    schema->release(schema);
+    PyErr_Restore(type, value, trace);
+}
+
+static void column_dealloc(PyObject *self)
+{
+    struct arrow_column *column = (struct arrow_column *)self;
+    PyTypeObject *type = Py_TYPE(self);
+    release_array(&column->array);
+    PyObject_Free(self);
+    Py_DECREF(type);
+}
+
+static Py_ssize_t column_length(PyObject *self)
+{
+    return (Py_ssize_t)((struct arrow_column *)self)->column.count;
+}
+
+static PyObject *column_item(PyObject *self, Py_ssize_t row)
+{
+    const struct ebk_arrow_column *column = &((struct arrow_column *)self)->column;
+    uint32_t size;
+    if (row < 0 || (uint64_t)row >= column->count) {
+        PyErr_SetString(PyExc_IndexError, "no such row");
+        return NULL;
+    }
+    const uint8_t *data = ebk_arrow_row(column, (uint64_t)row, &size);
+    return PyBytes_FromStringAndSize((const char *)data, (Py_ssize_t)size);
+}
+
+static PyObject *get_bytes(PyObject *self, void *nothing)
+{
+    (void)nothing;
+    return PyLong_FromUnsignedLongLong(((struct arrow_column *)self)->column.bytes);
+}
+
+static PyObject *get_largest(PyObject *self, void *nothing)
+{
+    (void)nothing;
+    return PyLong_FromUnsignedLong(((struct arrow_column *)self)->column.largest);
+}
+
+static PyGetSetDef column_numbers[] = {
+    {"byte_count", get_bytes, NULL, NULL, NULL},
+    {"largest", get_largest, NULL, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot column_slots[] = {
+    {Py_tp_dealloc, column_dealloc},
+    {Py_tp_getset, column_numbers},
+    {Py_sq_length, column_length},
+    {Py_sq_item, column_item},
+    {0, NULL},
+};
+
+static PyType_Spec column_spec = {
+    .name = "embedbk._native.ArrowColumn",
+    .basicsize = sizeof(struct arrow_column),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = column_slots,
+};
+
+const struct ebk_arrow_column *ebk_arrow_column_of(void *object)
+{
+    if (Py_TYPE((PyObject *)object) != column_type) return NULL;
+    return &((struct arrow_column *)object)->column;
+}
+
+/* What a message says beside the fault: the names of the columns, or the format that is none of ours. */
+static PyObject *text_of(const struct ArrowSchema *schema, const char *name, int fault)
+{
+    char names[NAMES_BYTES_MAX] = "";
+    size_t used = 0;
+    const int is_struct = schema->format != NULL && strcmp(schema->format, "+s") == 0;
+    for (int64_t i = 0; is_struct && i < schema->n_children; i++) {
+        const struct ArrowSchema *child = schema->children[i];
+        const char *its = child->name == NULL ? "" : child->name;
+        if (fault == EBK_ARROW_FORMAT && strcmp(its, name) == 0)
+            return PyUnicode_DecodeUTF8(child->format, (Py_ssize_t)strlen(child->format), "replace");
+        const size_t size = strlen(its);
+        if (used + size + 3 > sizeof names) break;
+        if (used > 0) used += (size_t)(stpcpy(names + used, ", ") - (names + used));
+        memcpy(names + used, its, size + 1);
+        used += size;
+    }
+    const char *text = is_struct || schema->format == NULL ? names : schema->format;
+    return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
+}
+
+/* The column of this array, which belongs to it from now on; or what is wrong, and the array was released. */
+static PyObject *column_from(const struct ArrowSchema *schema, struct ArrowArray *array, const char *name)
+{
+    struct ebk_arrow_column found;
+    uint64_t at;
+    const int fault = ebk_arrow_column_open(schema, array, name, &found, &at);
+    struct arrow_column *column = NULL;
+    PyObject *told = NULL;
+    if (fault != EBK_ARROW_SOUND) {
+        PyObject *text = text_of(schema, name, fault);
+        if (text != NULL) told = Py_BuildValue("(iKN)", fault, (unsigned long long)at, text);
+    } else if ((column = PyObject_New(struct arrow_column, column_type)) != NULL) {
+        column->array = *array;
+        column->column = found;
+        array->release = NULL; /* Moved, as the interface asks for. */
+        return (PyObject *)column;
+    }
+    release_array(array);
+    return told;
+}
+
+/* arrow_column(schema, array, name) */
+static PyObject *arrow_column(PyObject *module, PyObject *arguments)
+{
+    (void)module;
+    PyObject *schemas, *arrays;
+    const char *name;
+    if (!PyArg_ParseTuple(arguments, "OOs", &schemas, &arrays, &name)) return NULL;
+    const struct ArrowSchema *schema = PyCapsule_GetPointer(schemas, "arrow_schema");
+    if (schema == NULL) return NULL;
+    struct ArrowArray *array = PyCapsule_GetPointer(arrays, "arrow_array");
+    if (array == NULL) return NULL;
+    return column_from(schema, array, name);
+}
+
+static PyObject *fail(struct ArrowArrayStream *stream, int error)
+{
+    const char *text = stream->get_last_error(stream);
+    PyErr_Format(PyExc_RuntimeError, "the stream failed: %s", text == NULL ? strerror(error) : text);
+    return NULL;
+}
+
+/* arrow_column_of_stream(stream, name). What is asked of a stream may take long, and may need Python: without the GIL. */
+static PyObject *arrow_column_of_stream(PyObject *module, PyObject *arguments)
+{
+    (void)module;
+    PyObject *capsule;
+    const char *name;
+    if (!PyArg_ParseTuple(arguments, "Os", &capsule, &name)) return NULL;
+    struct ArrowArrayStream *stream = PyCapsule_GetPointer(capsule, "arrow_array_stream");
+    if (stream == NULL) return NULL;
+    if (stream->release == NULL) {
+        PyErr_SetString(PyExc_ValueError, "the stream was released");
+        return NULL;
+    }
+    struct ArrowSchema schema = {.release = NULL};
+    struct ArrowArray array = {.release = NULL};
+    int error;
+    Py_BEGIN_ALLOW_THREADS
+    error = stream->get_schema(stream, &schema);
+    if (error == 0) error = stream->get_next(stream, &array);
+    Py_END_ALLOW_THREADS
+    PyObject *column = NULL;
+    if (error != 0)
+        column = fail(stream, error);
+    else if (array.release != NULL)
+        column = column_from(&schema, &array, name);
+    else
+        column = (Py_INCREF(Py_None), Py_None);
+    release_schema(&schema);
+    return column;
+}
+
+static PyMethodDef installed[] = {
+    {"arrow_column", arrow_column, METH_VARARGS, NULL},
+    {"arrow_column_of_stream", arrow_column_of_stream, METH_VARARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static int install(void)
+{
+    PyObject *module = PyImport_AddModule("embedbk._native"); /* Borrowed; it is the caller's. */
+    if (module == NULL) return -1;
+    if (column_type == NULL) column_type = (PyTypeObject *)PyType_FromSpec(&column_spec);
+    if (column_type == NULL) return -1;
+    return PyModule_AddFunctions(module, installed);
+}
+
+int ebk_arrow_calls_install(void)
+{
+    PyGILState_STATE gil = PyGILState_Ensure();
+    const int done = install();
+    PyErr_Clear();
+    PyGILState_Release(gil);
+    return done;
+}
