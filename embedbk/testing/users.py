@@ -19,7 +19,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequ
 from itertools import pairwise
 from typing import Any
 
-from embedbk.client import deleting, ledger, log
+from embedbk.client import deleting, ledger
 from embedbk.client.appending import PLAIN, Appended, Appending, Terms, Ticket
 from embedbk.client.batches import Located, entries_of
 from embedbk.client.log_reading import LogReading
@@ -650,9 +650,11 @@ def _use_and_delete_a_log(
     """A log that others take over and delete at the same time; reading it meanwhile."""
     password = Password(b"")
     if chance.random() < 0.7:
-        steps = log.take_over(runtime, BRIEF_LOG, password, quorum, _traits(world, runtime, chance))
-        appending = (yield from awaited(runtime, steps)).appending
-        _watch(world, client, appending)
+        # Each ledger of it is watched: one that fails is followed by another, which takes what was outstanding (P8.2).
+        owning = _Watched(
+            world, client, runtime, BRIEF_LOG, password, quorum, _traits(world, runtime, chance)
+        )
+        appending = Succession(owning, (yield from awaited(runtime, owning.take_over()))).appending
         for _ in range(chance.choice([0, 0, 1, 5])):
             yield from awaited(runtime, appending.append(b"%s in brief" % client.encode()))
         yield from awaited(runtime, appending.close())

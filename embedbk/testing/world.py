@@ -198,6 +198,7 @@ class World:
         self.refused: dict[str, StorageError] = {}  # Bookies that would not start on their disks.
         self.steps = 0
         self.sometimes: Counter[str] = Counter()
+        self.truncations_begun = self.truncations_under_way = 0  # By applications.
         self.faults_done: Counter[str] = Counter()
         self.writings: dict[
             str, dict[Writing, int]
