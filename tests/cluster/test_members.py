@@ -122,7 +122,7 @@ def test_a_new_cluster_has_the_newest_level_and_it_stays(tmp_path: Path) -> None
         away = next(name for name in ("m2", "m3") if name != cluster.leader())
         cluster.kill(away)
         assert status(data)["level_lacking"] == []
-        code, _, said = embedbk_command("quorum", "raise", "--to", "9", "--at", data)
+        code, _, said = embedbk_command("quorum", "raise", "--to", str(LEVEL + 1), "--at", data)
         assert code == 1
         assert f"knows levels 1 to {LEVEL}" in said
         cluster.restart(away)
