@@ -15,6 +15,7 @@ _RARE = {
     "add refused for a while",
     "add refused in limbo",
     "avoided bookie seated",
+    "bulk reader's place truncated",
     "change refused for good",
     "copy damaged",
     "copy of a metadata member counted",
