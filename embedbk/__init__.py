@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from embedbk.client.ledger import LedgerReader, LedgerWriter
     from embedbk.client.locking import Holder, Lock
     from embedbk.client.log import Log, LogWriter
+    from embedbk.client.sealing import Seal
     from embedbk.client.truncating import LogPin, Truncation
     from embedbk.config import Placement, Roll, Settings
     from embedbk.errors import (
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
         LedgerFenced,
         LockLost,
         LogFull,
+        LogSealed,
         MetadataConflict,
         MetadataUnavailable,
         NoSuchCursor,
@@ -97,6 +99,7 @@ __all__ = [
     "LogFull",
     "LogPin",
     "LogReader",
+    "LogSealed",
     "LogWriter",
     "MetadataConflict",
     "MetadataUnavailable",
@@ -112,6 +115,7 @@ __all__ = [
     "Segment",
     "Placement",
     "Roll",
+    "Seal",
     "Settings",
     "SqlGuard",
     "StaleEpoch",
@@ -138,12 +142,13 @@ client.diagnosis doctor
 errors EmbedbkError EntryUnreadable InvariantError LedgerClosed LedgerFenced MetadataConflict MetadataUnavailable
 errors NoSuchEntry NoSuchLedger NotEnoughBookies OperationTimeout PeerError RecoveryInconclusive StorageError
 errors AppendConflict CursorLost LockLost LogFull NoSuchCursor NotTruncated StaleEpoch Truncated UsageError
-errors WrongPassword
+errors LogSealed WrongPassword
 guards EpochGuard FileGuard SqlGuard
 ids NO_ENTRY NO_POSITION Position
 client.ledger LedgerReader LedgerWriter
 client.locking Holder Lock
 client.log Log LogWriter
+client.sealing Seal
 client.truncating LogPin Truncation
 client.consumer Consumer Cursor
 client.cursors CursorState

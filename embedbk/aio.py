@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, 
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-from embedbk.client import client, cursors, deleting, explaining, ledger, log, truncating
+from embedbk.client import client, cursors, deleting, explaining, ledger, log, sealing, truncating
 from embedbk.client.appending import PLAIN, Appended, Appending, Ticket, terms_of
 from embedbk.client.batches import Batch, Entry, Located, Segment, batch_of, entries_of
 from embedbk.client.bookie_states import BookieState, bookie_states
@@ -32,6 +32,7 @@ from embedbk.client.reading import LedgerReading
 from embedbk.client.record_batches import record_batch_maker
 from embedbk.client.renewing import Succession
 from embedbk.client.runtime import Runtime, refuse_pickling
+from embedbk.client.sealing import Seal
 from embedbk.client.truncating import LogPin, Truncation
 from embedbk.client.waiting import run_async
 from embedbk.codec.ledger_metadata import LedgerMetadata
@@ -776,6 +777,13 @@ class Log:
 
     async def cursors(self) -> list[CursorState]:
         return await run_async(cursors.cursors(self._reading))
+
+    async def seal(self, reason: str) -> Seal:
+        """As `embedbk.Log.seal`."""
+        return await run_async(sealing.seal(self._reading, reason))
+
+    async def sealed(self) -> Seal | None:
+        return await run_async(sealing.sealed(self._reading))
 
     def __reduce__(self) -> Any:
         refuse_pickling("a log handle", "send the client's url and the log's name, and open it there")

@@ -19,6 +19,7 @@ __all__ = [
     "LedgerFenced",
     "LockLost",
     "LogFull",
+    "LogSealed",
     "MetadataConflict",
     "MetadataUnavailable",
     "NoSuchCursor",
@@ -117,6 +118,13 @@ class StaleEpoch(EmbedbkError):
 
 class LogFull(EmbedbkError):
     """The log's list of ledgers has no room for one more, so nobody can take it over; nothing was changed (P8.1)."""
+
+
+class LogSealed(EmbedbkError):
+    """The log was sealed for ever (P8.9): the message says why; nothing was changed."""
+
+    hint = "it can be read as ever; write to another log"
+    reason: str = ""  # As it was given to `Log.seal`.
 
 
 class NotEnoughBookies(EmbedbkError):

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from embedbk.client import cursors, truncating
+from embedbk.client import cursors, sealing, truncating
 from embedbk.client.appending import PLAIN, Appended, Appending, Terms, Ticket, terms_of
 from embedbk.client.batches import Batch, Entry, Located, Segment, batch_of, entries_of
 from embedbk.client.bulk import BulkReading, LogReader, Place
@@ -22,6 +22,7 @@ from embedbk.client.password import Password
 from embedbk.client.record_batches import RecordBatches
 from embedbk.client.renewing import Succession
 from embedbk.client.runtime import Runtime, refuse_pickling
+from embedbk.client.sealing import Seal
 from embedbk.client.truncating import LogPin, Truncation
 from embedbk.client.waiting import run_blocking
 from embedbk.codec.packer_twin import Buffer
@@ -335,6 +336,7 @@ class Log:
         Raises:
             LedgerFenced: another process took it over meanwhile.
             LogFull: its list of ledgers is at its bound; whoever writes it now goes on.
+            LogSealed: nothing is ever appended to it any more; `reason` says why.
             NotEnoughBookies: too few bookies are writable, or known and none of them came back within nearly
                 operation_timeout_s; the message says who is away. RecoveryInconclusive, WrongPassword: as they say.
                 Trying again is safe.
@@ -476,6 +478,24 @@ class Log:
     def cursors(self) -> list[CursorState]:
         """The log's cursors, by their names, with who consumes and how far each is behind what is acknowledged."""
         return run_blocking(cursors.cursors(self._reading), "aio.Log.cursors")
+
+    def seal(self, reason: str) -> Seal:
+        """End the log for ever (P8.9): whoever writes it is fenced, its ledgers are closed, and no writer takes it over
+        any more; readers end where it ends, also those that wait. It is read, consumed, truncated and deleted as ever.
+
+        reason: 1 to 200 characters, which everybody is told who would write.
+
+        Raises:
+            LogSealed: it was sealed before, with the reason of that.
+            LedgerFenced: others took it over again and again; it is not sealed.
+            UsageError: the reason is none, or the cluster's level is below 6. NoSuchLedger: there is no such log.
+            RecoveryInconclusive, NotEnoughBookies, WrongPassword: as of `writer`. OperationTimeout: call it again.
+        """
+        return run_blocking(sealing.seal(self._reading, reason), "aio.Log.seal")
+
+    def sealed(self) -> Seal | None:
+        """Why, when and by whom it was sealed; None: it was not."""
+        return run_blocking(sealing.sealed(self._reading), "aio.Log.sealed")
 
     def __reduce__(self) -> Any:
         refuse_pickling("a log handle", "send the client's url and the log's name, and open it there")

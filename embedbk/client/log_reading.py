@@ -337,8 +337,8 @@ class LogReading:
             except PageGone:
                 await self._moves_on(followed, revision)
                 continue
-            if place is not None:
-                return place
+            if place is not None or (shown is not None and shown.seal is not None):
+                return place  # None: nothing ever follows the end of a sealed log (P8.9).
             if not await followed.beyond(revision, idle_s):
                 return None
 

@@ -29,7 +29,15 @@ from embedbk.core.log_paging import last_position
 from embedbk.core.log_replacing import LogReplacing
 from embedbk.core.log_rolling import LogPreparing, LogRecording
 from embedbk.core.truncating import Dropping
-from embedbk.errors import EmbedbkError, LedgerClosed, LedgerFenced, NoSuchLedger, StorageError, Truncated
+from embedbk.errors import (
+    EmbedbkError,
+    LedgerClosed,
+    LedgerFenced,
+    LogSealed,
+    NoSuchLedger,
+    StorageError,
+    Truncated,
+)
 from embedbk.host.operations import OneResult
 from embedbk.ids import NO_POSITION, Position
 from embedbk.metadata.levels import LEVEL_OF_LOGS, LEVEL_OF_PAGES
@@ -102,6 +110,10 @@ class Owning:
             else:
                 self.lose()
             raise
+        except LogSealed:
+            if renews is not None:
+                self.lose()
+            raise
         self._word, self.is_lost = b"", False
         logger.info(
             "log %r is taken over with epoch %d: it goes on at offset %d in ledger %d, behind %d others (%.3f s)",
@@ -156,7 +168,7 @@ class Owning:
             taken: TakenOver = await self.runtime.run(
                 core, f"replacing the failed ledger of log {self.name!r}"
             )
-        except LedgerFenced:
+        except (LedgerFenced, LogSealed):
             self.lose()
             raise
         self._tell_size(taken)

@@ -20,6 +20,7 @@ from embedbk.ids import INCARNATION_BYTES, LEDGER_ID_MAX, NAME_PATTERN, NO_ENTRY
 __all__ = [
     "LEDGERS_PREFIX",
     "METADATA_VERSION",
+    "SEAL_REASON_MAX",
     "Begun",
     "Durability",
     "Fragment",
@@ -28,6 +29,7 @@ __all__ = [
     "LedgersLeft",
     "LogList",
     "LogPages",
+    "LogSeal",
     "LogSegment",
     "decode_changed_metadata",
     "decode_ledger_metadata",
@@ -48,6 +50,7 @@ __all__ = [
 
 METADATA_VERSION = 1
 LEDGERS_PREFIX = "/ledgers/"
+SEAL_REASON_MAX = 200  # Characters.
 
 # What may stand in these fields, which every client may write; msgspec refuses the rest while it decodes.
 _LedgerId = Annotated[int, msgspec.Meta(ge=0, le=LEDGER_ID_MAX)]
@@ -184,6 +187,14 @@ class LogPages(msgspec.Struct, frozen=True, array_like=True):
     last: tuple[_LedgerId, _EntryId] | None = None  # The last entry in front of the list's own ledgers.
 
 
+class LogSeal(msgspec.Struct, frozen=True, array_like=True):
+    """Nothing is ever appended to the log any more (P8.9)."""
+
+    reason: Annotated[str, msgspec.Meta(min_length=1, max_length=SEAL_REASON_MAX)]
+    sealed_ms: _Count  # Since 1970.
+    by: Annotated[str, msgspec.Meta(max_length=512)]  # For people.
+
+
 class LogList(msgspec.Struct, frozen=True, array_like=True):
     """A log's ordered list of ledgers under one key (P1, P8); epoch is its present owner's fencing token (P9). Of a
     long list these are the newest, and the older ones stand in pages."""
@@ -192,6 +203,7 @@ class LogList(msgspec.Struct, frozen=True, array_like=True):
     epoch: _Count
     segments: tuple[LogSegment, ...]
     pages: LogPages | None = None
+    seal: LogSeal | None = None
 
     @property
     def has_pages(self) -> bool:
@@ -264,15 +276,21 @@ def encode_ledger_metadata(metadata: LedgerMetadata) -> bytes:
 
 def encode_log_list(value: LogList, *, is_whole: bool = True) -> bytes:
     """is_whole: with all that LEVEL_OF_LOGS allows; else as the builds before it wrote a list (P10.8). What only
-    LEVEL_OF_PAGES allows is written where it stands in the value: a list that has pages keeps them, also from a client
-    that has not heard of the level yet."""
+    LEVEL_OF_PAGES and later levels allow is written where it stands in the value: a list that has pages keeps them,
+    also from a client that has not heard of the level yet."""
     if value.pages is not None:
+        return msgspec.msgpack.encode(value if value.seal is not None else _unsealed(value))
+    if value.seal is not None:
         return msgspec.msgpack.encode(value)
     if is_whole:
         written = [_written(each) for each in value.segments]
         return msgspec.msgpack.encode((value.version, value.epoch, written))
     segments = [(each.ledger_id, each.first_offset, each.last_entry) for each in value.segments]
     return msgspec.msgpack.encode((value.version, value.epoch, segments))
+
+
+def _unsealed(value: LogList) -> tuple[Any, ...]:
+    return value.version, value.epoch, value.segments, value.pages
 
 
 def _written(segment: LogSegment) -> LogSegment | tuple[Any, ...]:
@@ -374,6 +392,8 @@ def decode_log_list(data: bytes, name: str = "") -> LogList:
         if segment.first_offset is None and is_told:
             raise StorageError(f"{what}: its list does not tell where ledger {segment.ledger_id} begins")
         is_told = segment.last_entry is not None
+    if value.seal is not None and not (value.segments and is_told):
+        raise StorageError(f"{what}: its list is sealed, and does not tell where the last ledger ends")
     return value
 
 

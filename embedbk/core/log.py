@@ -148,6 +148,10 @@ class LogTakeover(Listing):
         for segment in self.segments:
             if segment.last_entry is None:
                 return [ReadKey(("ledger", segment.ledger_id), ledger_key_path(segment.ledger_id))]
+        return self._all_closed(now_ns)
+
+    def _all_closed(self, now_ns: int) -> list[Effect]:
+        """Every ledger of the list is recorded as closed, as far as we know it."""
         self.leaving = frozenset()
         if any(segment.last_entry == NO_ENTRY for segment in self.segments):
             self.stage = Stage.LEFT

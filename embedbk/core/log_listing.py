@@ -25,6 +25,7 @@ from embedbk.codec.ledger_metadata import (
     LedgerMetadata,
     LogList,
     LogPages,
+    LogSeal,
     LogSegment,
     decode_log_list,
     encode_log_list,
@@ -57,6 +58,7 @@ from embedbk.errors import (
     EmbedbkError,
     LedgerFenced,
     LogFull,
+    LogSealed,
     MetadataConflict,
     MetadataUnavailable,
     StorageError,
@@ -243,8 +245,18 @@ class Listing(Machine):
                 log_list = decode_log_list(event.value, self.name)
             except StorageError as unread:
                 return self._end(unread)
+            if log_list.seal is not None:
+                return self._refuse_sealed(log_list.seal)
             self.segments, self.pages = log_list.segments, log_list.pages
         return self._on_segments(event.now_ns)
+
+    def _refuse_sealed(self, seal: LogSeal) -> list[Effect]:
+        """What was made for it goes; the log stays as it is, whoever has an epoch of it (P8.9)."""
+        self.refusal = sealed = LogSealed(
+            f"log {self.name!r} was sealed for ever: {seal.reason}", definite=True
+        )
+        sealed.reason = seal.reason
+        return self._undo()
 
     def _note_standing(self, event: KeyRead) -> None:
         self.standing = (event.value, event.revision if event.value is not None else ABSENT)

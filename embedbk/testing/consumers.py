@@ -20,9 +20,9 @@ from embedbk.testing.sim_runtime import awaited
 from embedbk.testing.violation import Violation
 from embedbk.testing.world import Sleep, Steps, World
 
-__all__ = ["consumes", "moves_cursors"]
+__all__ = ["uses_cursors"]
 
-_NAMES = ("billing", "audit")
+_NAMES = ("billing", "billing", "billing", "audit")  # Of which several consumers want one at the same time.
 _BESIDE = "beside"  # A cursor that holds nothing.
 
 
@@ -34,7 +34,20 @@ def _cursoring(reading: LogReading, chance: random.Random) -> Cursoring:
     return Cursoring(reading, name, True, ends_after_s, chance.choice([None, None, 200]))
 
 
-def consumes(
+def uses_cursors(
+    world: World, client: str, runtime: Runtime, reading: LogReading, chance: random.Random
+) -> Steps:
+    """Some rounds, beside what others do with the same cursors."""
+    for _ in range(chance.randint(1, 6)):
+        act = chance.choice([_consumes, _consumes, _moves])
+        try:
+            yield from act(world, client, runtime, reading, chance)
+        except EmbedbkError as error:
+            world.note(f"{client}: cursors: {type(error).__name__}: {error}")
+        yield Sleep(chance.randint(0, 100) * MS)
+
+
+def _consumes(
     world: World, client: str, runtime: Runtime, reading: LogReading, chance: random.Random
 ) -> Steps:
     """One consumer, until nothing comes for a while, or something ends it."""
@@ -88,11 +101,9 @@ def _consume(
                 break
 
 
-def moves_cursors(
-    world: World, client: str, runtime: Runtime, reading: LogReading, chance: random.Random
-) -> Steps:
+def _moves(world: World, client: str, runtime: Runtime, reading: LogReading, chance: random.Random) -> Steps:
     """Put a cursor somewhere, delete it, look how far all are behind, or truncate as far as they allow."""
-    for _ in range(chance.randint(1, 4)):
+    for _ in range(chance.randint(1, 5)):
         cursoring = _cursoring(reading, chance)
         try:
             act = chance.choice(["set", "set", "back", "delete", "look", "truncate"])
@@ -116,4 +127,4 @@ def moves_cursors(
                 yield from awaited(runtime, cursoring.set(place, None))
         except EmbedbkError as error:
             world.note(f"{client}: cursors: {type(error).__name__}: {error}")
-        yield Sleep(chance.randint(0, 150) * MS)
+        yield Sleep(chance.randint(0, 60) * MS)

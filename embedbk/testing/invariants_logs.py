@@ -1,5 +1,5 @@
-"""Logs as their lists tell them: I91 (how many are open), I92 (one order), I93 (dense places that never move); and who
-takes them over: L4 (duels end).
+"""Logs as their lists tell them: I91 (how many are open), I92 (one order), I93 (dense places that never move), I103
+(a seal stays); and who takes them over: L4 (duels end).
 
 Each check is about one change of one list, or one acknowledgement; `Invariants` calls them. That a listed ledger is
 there (I90) is the ledgers' own matter (`invariants_life`).
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from embedbk.codec.ledger_metadata import LogList, LogSegment
+from embedbk.codec.ledger_metadata import LogList, LogSeal, LogSegment
 from embedbk.codec.log_pages import decode_log_page, log_page_path
 from embedbk.codec.log_pins import PinRecord, decode_log_pins
 from embedbk.core.vocabulary import Ended
@@ -32,12 +32,14 @@ class Logs:
             int, int
         ] = {}  # Ledger -> the one that its owner had listed behind it, to roll over to.
         self._takeovers: dict[Any, str] = {}  # That have not ended: by whom.
+        self._seals: dict[str, LogSeal] = {}
         self._pins: dict[str, tuple[PinRecord, ...]] = {}  # Of each log, by the key of its list.
         self._pages: dict[str, tuple[LogSegment, ...]] = {}  # That are there, by key.
 
     def take(self, key: str, new: LogList | None) -> tuple[LogSegment, ...]:
         """A list comes, changes or goes; what it was before."""
         before = self._lists.pop(key, ())
+        self._a_seal_stays(key, before, new)
         if new is not None:
             self._lists[key] = new.segments
             self._at_most_two_are_open(key, new.segments)
@@ -47,6 +49,21 @@ class Logs:
             if len(new.segments) > 1 and new.segments[-1].first_offset is None:
                 self._behind[new.segments[-2].ledger_id] = new.segments[-1].ledger_id
         return before
+
+    def _a_seal_stays(self, key: str, before: tuple[LogSegment, ...], new: LogList | None) -> None:
+        """I103: behind a seal nothing is listed, and all that is listed is closed."""
+        seal = self._seals.pop(key, None)
+        if new is None:
+            return
+        if new.seal is not None:
+            self._seals[key] = new.seal
+        elif seal is not None:
+            raise Violation("I103", f"{key} was sealed ({seal.reason}), and is not")
+        named = {each.ledger_id for each in before}
+        fresh = [each.ledger_id for each in new.segments if each.ledger_id not in named]
+        is_open = [each.ledger_id for each in new.segments if each.last_entry is None]
+        if (seal is not None and (fresh or seal != new.seal)) or (new.seal is not None and is_open):
+            raise Violation("I103", f"{key} is sealed, and names {fresh} anew, {is_open} as open")
 
     def take_pins(self, key: str, new: bytes | None) -> None:
         self._pins[key.removesuffix("/pins") + "/list"] = decode_log_pins(new).pins if new is not None else ()
@@ -104,7 +121,7 @@ class Logs:
         told = (len(older), sum(each.length or 0 for each in older))
         if told != (pages.ledgers, pages.length) or (older and older[0].first_offset != pages.first_offset):
             raise Violation("I93", f"{key} says {pages} of its pages, and they hold {told[0]} ledgers")
-        return LogList(log_list.version, log_list.epoch, (*older, *log_list.segments))
+        return LogList(log_list.version, log_list.epoch, (*older, *log_list.segments), seal=log_list.seal)
 
     def on_acked(self, client: str, ledger_id: int) -> None:
         """I92: the log's order is that of acknowledgement. What is appended behind a roll is acknowledged only when all

@@ -61,7 +61,7 @@ _FIRST_FEATURES = (
     "deferred", "delayed", "digests", "passwords", "custom", "producers", "conditional", "batches", "unconfirmed",
     "deletion", "repair",
 )  # fmt: skip
-FEATURES = (*_FIRST_FEATURES, "rolls", "crowds", "truncates", "failures", "cursors", "bulk", "arrow")
+FEATURES = (*_FIRST_FEATURES, "rolls", "crowds", "truncates", "failures", "cursors", "seals", "bulk", "arrow")
 # Drawn by a chance of their own, so that a plain plan (is_plain) stays what it was before they came.
 LESS_KINDS = ("older-disk", "newest-gone")  # Nobody tells the bookie (P7.9).
 LATER_KINDS = ("old-copy", *LESS_KINDS, *HARMS)
@@ -347,6 +347,8 @@ def _users(more: random.Random, duration_ns: int) -> tuple[tuple[str, ...], list
         features += ("truncates",)
     if random.Random(f"cursors {features} {duration_ns}").random() < 0.4:
         features += ("cursors",)
+    if random.Random(f"seals {features} {duration_ns}").random() < 0.15:
+        features += ("seals",)
     if random.Random(f"failures {features} {duration_ns}").random() < 0.4:
         features += ("failures",)
     if random.Random(f"bulk {features} {duration_ns}").random() < 0.4:

@@ -81,6 +81,8 @@ SOMETIMES = {
     "ledger dropped": "a bookie dropped the data of a ledger",
     "page of a list written": "older ledgers of a log went to a page of its list",
     "log truncated": "ledgers left the front of a log, to be deleted",
+    "log sealed": "a log was ended for ever, beside whoever wrote it",
+    "sealing lost to a takeover": "a log was to be sealed, and others took it over again and again",
     "log pinned": "a pin held what a reader was about to read",
     "consumer lost its lease": "a consumer heard that another may consume by its cursor",
     "consumer waited in vain": "a consumer did not get its cursor's lease in its time",

@@ -45,8 +45,9 @@ from embedbk.ids import NO_ENTRY, Member, Position
 from embedbk.testing.actor import Repair
 from embedbk.testing.arrow_bytes import FORMATS, ArrowBytes
 from embedbk.testing.bulk_readers import reads_in_bulk
-from embedbk.testing.consumers import consumes, moves_cursors
+from embedbk.testing.consumers import uses_cursors
 from embedbk.testing.plan import MS, SECOND
+from embedbk.testing.sealers import seals
 from embedbk.testing.sim_runtime import Narrow, SimRuntime, awaited
 from embedbk.testing.truncators import pin_and_read, truncates
 from embedbk.testing.violation import Violation
@@ -228,6 +229,12 @@ def _owner(world: World, client: str, chance: random.Random, quorum: Quorum) -> 
                     random.Random(f"lets go {client} {world.seed}"),
                 )
                 world.spawn(client, truncates(world, client, runtime, reading, own))
+            if "cursors" in world.features:
+                reading, own = (
+                    LogReading(runtime, LOG, password),
+                    random.Random(f"cursors {client} {world.seed}"),
+                )
+                world.spawn(client, uses_cursors(world, client, runtime, reading, own))
             if {"rolls", "failures"} & {*world.features}:
                 yield from _append_over(world, client, runtime, line, chance, placed, int(client[1:]))
             else:
@@ -541,6 +548,7 @@ def _visitor(world: World, client: str, chance: random.Random, quorum: Quorum) -
     yield from _ready(world, client)
     runtime = _runtime(world, client)
     truncating = random.Random(f"truncates of {client} {world.seed}")
+    sealing = random.Random(f"seals of {client} {world.seed}")
     consuming = random.Random(f"consumes of {client} {world.seed}")
     if "bulk" in world.features:
         own = random.Random(f"bulk of {client} {world.seed}")
@@ -557,9 +565,11 @@ def _visitor(world: World, client: str, chance: random.Random, quorum: Quorum) -
             else:
                 password = PASSWORDS[world.seed % len(PASSWORDS)] if "passwords" in world.features else b""
                 reading = LogReading(runtime, LOG, Password(password))
+                if "seals" in world.features and sealing.random() < 0.2:
+                    yield from seals(world, client, runtime, reading, quorum)
+                    continue
                 if "cursors" in world.features and consuming.random() < 0.7:
-                    act = consuming.choice([consumes, consumes, consumes, moves_cursors])
-                    yield from act(world, client, runtime, reading, consuming)
+                    yield from uses_cursors(world, client, runtime, reading, consuming)
                     continue
                 if "truncates" in world.features and truncating.random() < 0.7:
                     act = truncating.choice([truncates, truncates, pin_and_read])
