@@ -22,7 +22,7 @@ from embedbk.errors import MetadataConflict, PeerError, RecoveryInconclusive, St
 from embedbk.ids import Member
 from embedbk.metadata.levels import LEVEL_OF_ADOPTION
 
-__all__ = ["adopt", "cluster_token"]
+__all__ = ["adopt", "adopt_ledger", "cluster_token"]
 
 
 def cluster_token(client: Client) -> bytes:
@@ -32,6 +32,14 @@ def cluster_token(client: Client) -> bytes:
 
 def adopt(
     client: Client, ledger_id: int, password: Password, gone: Sequence[str], options: AdoptionOptions
+) -> AdoptionPlan:
+    """As `adopt_ledger`, for a thread that waits."""
+    steps = adopt_ledger(client._runtime, ledger_id, password, gone, options)
+    return run_blocking(steps, "embedbk ledger adopt")
+
+
+async def adopt_ledger(
+    runtime: Runtime, ledger_id: int, password: Password, gone: Sequence[str], options: AdoptionOptions
 ) -> AdoptionPlan:
     """gone: bookies that are not waited for; what they alone have counts as not there.
 
@@ -44,13 +52,6 @@ def adopt(
         StorageError: what bookies hold is not one ledger.
     """
     check_ledger_id(ledger_id)
-    steps = _adopt(client._runtime, ledger_id, password, gone, options)
-    return run_blocking(steps, "embedbk ledger adopt")
-
-
-async def _adopt(
-    runtime: Runtime, ledger_id: int, password: Password, gone: Sequence[str], options: AdoptionOptions
-) -> AdoptionPlan:
     what = f"adopting ledger {ledger_id}"
     told = await _tell(runtime, what)
     value, _ = await runtime.get(ledger_key_path(ledger_id), what)

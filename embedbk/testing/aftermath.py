@@ -12,7 +12,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from embedbk.codec.ledger_metadata import ledger_key_path
+from embedbk.codec.ledger_metadata import decode_ledger_metadata, ledger_key_path
 from embedbk.codec.metadata_messages import (
     GENERATION_BITS,
     Acknowledged,
@@ -28,7 +28,7 @@ from embedbk.core.collector import CollectorOptions
 from embedbk.core.creation import Creation
 from embedbk.errors import StorageError, ensure
 from embedbk.metadata.catalog import Catalog
-from embedbk.metadata.levels import LEVEL_OF_LINEAGES
+from embedbk.metadata.levels import LEVEL_OF_ADOPTION, LEVEL_OF_LINEAGES
 from embedbk.metadata.recovering import given_up
 from embedbk.storage.member_notes import MemoryNotes
 from embedbk.storage.memory_journal import MemoryJournal
@@ -36,10 +36,12 @@ from embedbk.storage.metadata_store import MetadataStore
 from embedbk.storage.raw_files import PictureDirectory
 from embedbk.storage.snapshot_format import SNAPSHOT_DIRECTORY
 from embedbk.testing import workload
+from embedbk.testing.adopters import Adopters
 from embedbk.testing.disks import MetadataCopy
 from embedbk.testing.member_names import METADATA
 from embedbk.testing.members import CLUSTER_TOKEN
 from embedbk.testing.operator import Operator
+from embedbk.testing.promises import Promises
 from embedbk.testing.raising import Raiser
 from embedbk.testing.violation import Violation
 from embedbk.testing.world import SECOND, Steps, Until, World
@@ -55,9 +57,15 @@ CATCH_UP_MAX = (
 
 
 def aftermath(
-    world: World, copy: MetadataCopy, chance: random.Random, quorum: Quorum, read_again: Callable[[], None]
+    world: World,
+    copy: MetadataCopy,
+    chance: random.Random,
+    quorum: Quorum,
+    read_again: Callable[[], None],
+    promises: Promises,
 ) -> None:
-    """Put the copy in the place of the metadata. read_again: reads every ledger, and raises what is wrong."""
+    """Put the copy in the place of the metadata. read_again: reads every ledger, and raises what is wrong. promises:
+    of the run."""
     world.mute()
     members = world.members
     world.collector = ROUNDS
@@ -122,8 +130,40 @@ def aftermath(
         if gone := held[name] - keys - _held(world, name):
             raise Violation("I35", f"{name} dropped {sorted(gone)} of a lost future in a new generation")
     left = sorted({each for ids in held.values() for each in ids if _is_spared(world, each)} - keys)
+    if left and _newest(world).level >= LEVEL_OF_ADOPTION:
+        left = _adopt(world, names, left, catalogs[0], Adopters(world, names, promises, chance), chance)
     if left and _newest(world).level >= LEVEL_OF_LINEAGES:
         _forget(world, names, chance.choice(left), held)
+
+
+def _adopt(
+    world: World,
+    names: list[str],
+    left: list[int],
+    newest: Catalog,
+    adopters: Adopters,
+    chance: random.Random,
+) -> list[int]:
+    """P10.5: some are taken back, and nothing that was acknowledged of them is lost by it, also once every bookie has
+    collected what it holds. Returns those that are left."""
+    known = [each for each in left if _has_key(newest, each)]
+    chosen = chance.sample(known, min(len(known), chance.randint(1, 3)))
+    for ledger_id in sorted(chosen):
+        record = newest.get(ledger_key_path(ledger_id)).record
+        assert record is not None
+        adopters.adopt(decode_ledger_metadata(record.value or b"", ledger_id))
+    others = [each for each in left if each not in adopters.adopted]
+    before = {name: _held(world, name) & set(others) for name in names}
+    world.run_for(HEARD_NS)
+    adopters.read_again()
+    for name in names:
+        if gone := before[name] - _held(world, name):
+            raise Violation(
+                "I35", f"{name} dropped {sorted(gone)} when {sorted(adopters.adopted)} were adopted"
+            )
+    if spared := [each for each in adopters.adopted if _is_spared(world, each)]:
+        raise Violation("P7.7", f"{spared} are adopted, and spared all the same")
+    return others
 
 
 def _forget(world: World, names: list[str], forgotten: int, held: dict[str, set[int]]) -> None:

@@ -285,7 +285,7 @@ def _aftermath(world: World, plan: Plan, promises: Promises, outcome: Outcome) -
         if not over or actor.error is not None or refusals:
             raise Violation("I5", f"with the newest metadata again: {refusals[:1] or actor.error}")
 
-    aftermath(world, world.metadata_copy, random.Random(step.seed), plan.quorum, read_again)
+    aftermath(world, world.metadata_copy, random.Random(step.seed), plan.quorum, read_again, promises)
 
 
 def _ledger_ids(world: World) -> list[int]:

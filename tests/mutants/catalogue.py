@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.mutants import (
+    adopting,
     between_two,
     cannot_tell,
     clones,
@@ -45,6 +46,7 @@ from tests.mutants import (
 __all__ = ["MUTANTS"]
 
 MUTANTS = (
+    *adopting.MUTANTS,
     *codec.MUTANTS,
     *core_writer.MUTANTS,
     *core_recovery.MUTANTS,

@@ -346,6 +346,32 @@ def test_another_is_named_only_as_it_was_listed_when_it_was_chosen() -> None:
     assert "went read-only since it was asked" in str(client.ended.error)
 
 
+def test_another_that_goes_read_only_while_it_gets_its_copies_is_not_named() -> None:
+    """P10.6: the same, heard of before the transaction: that b4 has the copies by now is no reason to name it."""
+    it = written(bookies=4)
+    lose(it)
+    for name in it.world.nodes:
+        it.world.catalog.raise_placement(name)
+    it.world.down.add("b1")
+    client = adoption(it.world, it.ledger_id, ["b1"], quorum=THREE)
+    client.start()
+    copies = lambda: it.world.packets(client, to="b4", kind=AddRequest)  # noqa: E731
+    it.world.run(until=lambda: bool(copies()), hold=lambda packet: packet in copies())
+    it.world.catalog.raise_placement("b4")
+    client.step(BookiesChanged(it.world.now_ns, it.world.bookies))
+    it.world.run(until=lambda: client.has_ended)
+    assert isinstance(client.ended.error, RecoveryInconclusive)
+    assert "went read-only since it was asked" in str(client.ended.error)
+    for name in ("b2", "b3"):  # They have the copies: these may be named as they are now.
+        it.world.catalog.raise_placement(name)
+    client = adoption(it.world, it.ledger_id, ["b1"])
+    client.start()
+    it.world.catalog.raise_placement("b2")
+    client.step(BookiesChanged(it.world.now_ns, it.world.bookies))
+    it.world.run(until=lambda: client.has_ended)
+    assert plan_of(client).metadata.last_entry == 4
+
+
 @pytest.mark.parametrize("lands", [True, False, None])
 def test_an_unknown_outcome_is_settled_before_anything_is_said(lands: bool | None) -> None:
     """P2.2: "**Unknown is still in flight**"; adopted once, whatever became of the first try."""

@@ -14,6 +14,8 @@ from embedbk.testing.sometimes import DIRECTED, SOMETIMES, Sometimes
 _RARE = {
     "add refused for a while",
     "add refused in limbo",
+    "adopted with copies that were made for it",
+    "adopted without a bookie that is gone",
     "avoided bookie seated",
     "bulk reader's place truncated",
     "change refused for good",

@@ -1,0 +1,283 @@
+"""Taking ledgers of a lost future back into the metadata: who has to be asked, and what is no "no"."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+__all__ = ["MUTANTS"]
+
+_ADOPTING = "embedbk/core/adopting.py"
+_SURVEY = "embedbk/core/survey.py"
+_FITTING = "embedbk/core/fitting.py"
+_BOOKIE = "embedbk/core/bookie.py"
+_LIMBO = "embedbk/core/limbo.py"
+_CATALOG = "embedbk/metadata/catalog.py"
+_CLIENT = "embedbk/client/adopting.py"
+_ASKING = "embedbk/host/asking.py"
+
+_RULES = "tests/rules/test_p10_adopting.py::test_"
+_METADATA = "tests/metadata/test_adopting.py::test_"
+_SCENES = "tests/scenarios/test_adopting.py::test_"
+
+MUTANTS = (
+    Mutant(
+        "who-cannot-tell-has-said-no",
+        "P10.5 P7.1",
+        "a ledger is adopted without an entry that a bookie has, and cannot read just now",
+        (
+            (
+                _SURVEY,
+                "if each.is_needed and not each.says_no(entry_id)]",
+                "if each.is_needed and not each.next_entry]",
+            ),
+        ),
+        (
+            _RULES + "limbo_cannot_tell_and_is_not_taken_for_no",
+            _RULES + "an_entry_that_is_unreadable_where_it_lies_is_not_absent",
+        ),
+    ),
+    Mutant(
+        "the-first-fence-is-enough-to-adopt",
+        "P5.2f",
+        "a bookie that is not fenced yet acknowledges what nobody looks for any more",
+        (
+            (
+                _ADOPTING,
+                "if self.phase is AdoptionPhase.FENCING and all(each.is_fenced for each in self.survey.answering):",
+                "if self.phase is AdoptionPhase.FENCING and any(each.is_fenced for each in self.survey.answering):",
+            ),
+        ),
+        (_RULES + "its_writer_is_acknowledged_nothing_more",),
+    ),
+    Mutant(
+        "who-is-silent-counts-as-gone",
+        "P10.5 P11.5",
+        "a bookie that is away for a moment is not waited for, though nobody called it gone",
+        (
+            (
+                _ADOPTING,
+                "        if holding.is_needed:\n            self.pause_until[name]",
+                "        if holding.is_fenced:\n            self.pause_until[name]",
+            ),
+        ),
+        (_RULES + "who_does_not_answer_has_not_said_no",),
+    ),
+    Mutant(
+        "a-lac-that-was-told-is-no-reason",
+        "P5.3 P10.5",
+        "a ledger ends before an entry that was acknowledged, and what stands behind it goes with it",
+        (
+            (
+                _SURVEY,
+                "                if entry_id > self.lac:\n",
+                "                if entry_id > self.lac or not self.lost:\n",
+            ),
+        ),
+        (_RULES + "acknowledged_entries_that_nobody_has_are_given_up_by_name_only",),
+    ),
+    Mutant(
+        "lost-entries-are-given-up-unasked",
+        "P11.5",
+        "acknowledged entries that nobody has are given up, though no operator said so",
+        (
+            (
+                _ADOPTING,
+                "if lost and not (self.options.accepts_loss or self.options.is_dry):",
+                "if lost and not (self.options.accepts_loss or self.options.is_dry or self.options.by):",
+            ),
+        ),
+        (_RULES + "acknowledged_entries_that_nobody_has_are_given_up_by_name_only",),
+    ),
+    Mutant(
+        "a-tombstone-is-adopted-over",
+        "CL32 P7.7",
+        "a ledger that was deleted is adopted beside its tombstone, which is brought back over it",
+        (
+            (
+                _ADOPTING,
+                "            Compare(tombstone_path(self.ledger_id), ABSENT),\n",
+                "",
+            ),
+        ),
+        (_RULES + "a_deleted_ledger_is_not_adopted",),
+    ),
+    Mutant(
+        "an-adoption-unheard-is-done",
+        "P2.2",
+        "an operator is told that a ledger is adopted, and the transaction never came to pass",
+        (
+            (
+                _ADOPTING,
+                "        if isinstance(event, TransactUnknown):\n            self.is_unsettled = True\n",
+                "        if isinstance(event, TransactUnknown):\n            return self._adopted(0)\n",
+            ),
+        ),
+        (_RULES + "an_unknown_outcome_is_settled_before_anything_is_said",),
+    ),
+    Mutant(
+        "whoever-has-copies-by-now-is-named",
+        "P10.6",
+        "a bookie that went read-only while it got its copies is named, and may be emptied",
+        (
+            (
+                _ADOPTING,
+                "placement_of = {info.member: info.placement for info in self.bookies} | self.chosen",
+                "placement_of = {info.member: info.placement for info in self.bookies}",
+            ),
+        ),
+        (_RULES + "another_that_goes_read_only_while_it_gets_its_copies_is_not_named",),
+    ),
+    Mutant(
+        "a-bookie-that-comes-meanwhile-is-not-asked",
+        "P10.5",
+        "a bookie of the lost future registers while a ledger is adopted, and what it has is dropped",
+        (
+            (
+                _ADOPTING,
+                "        if not fresh or self.phase is AdoptionPhase.ENDED:\n",
+                "        if not fresh or self.phase is not AdoptionPhase.FENCING or self.open:\n",
+            ),
+        ),
+        (_RULES + "a_bookie_that_comes_meanwhile_is_asked_too",),
+    ),
+    Mutant(
+        "two-entries-of-one-id-are-chosen-between",
+        "I8",
+        "of two sound copies that differ the first is taken, and the other dropped",
+        (
+            (
+                _SURVEY,
+                "(self.sums[entry_id], self.lengths[entry_id]) != (total, length):",
+                "self.sums[entry_id] == 0:",
+            ),
+        ),
+        (_RULES + "different_entries_under_one_id_are_never_chosen_between",),
+    ),
+    Mutant(
+        "a-copy-is-believed-without-its-tag",
+        "P3.1",
+        "an entry that its writer did not make is adopted with the ledger",
+        (
+            (
+                _SURVEY,
+                "        except PeerError:\n            return False\n",
+                "        except PeerError:\n            return True\n",
+            ),
+        ),
+        (_RULES + "a_copy_with_a_wrong_tag_is_a_failed_copy",),
+    ),
+    Mutant(
+        "behind-a-loss-a-lost-futures-ledger-is-denied",
+        "P7.4 P10.5",
+        "a bookie that forgot an entry of a ledger that no listing names denies it",
+        (
+            (
+                _BOOKIE,
+                "any(first <= ledger_id < end for first, end in spared)",
+                "any(first <= ledger_id < end for first, end in spared[:0])",
+            ),
+        ),
+        (_RULES + "a_bookie_that_forgot_the_ledger_does_not_deny_it",),
+    ),
+    Mutant(
+        "behind-a-loss-nothing-is-left-of-a-lost-futures-ledger",
+        "P7.4 P10.5",
+        "a bookie that forgot all of a ledger that a lost future made says that it never had it",
+        ((_LIMBO, "sorted([*singles, *((first", "sorted([*singles, *told.spared, *((first"),),
+        (
+            _RULES + "a_bookie_that_forgot_the_ledger_does_not_deny_it",
+            "tests/rules/test_p7_bookie.py::test_a_ledger_that_is_gone_takes_no_adds_from_who_forgot_it",
+        ),
+    ),
+    Mutant(
+        "whatever-is-absent-is-adopted",
+        "P7.7",
+        "a ledger that was deleted for good is adopted while its bookies drop it",
+        (
+            (
+                _CATALOG,
+                "        if not any(first <= ledger_id < end for first, end in self.spared):\n            text",
+                "        if not self.spared and ledger_id < 0:\n            text",
+            ),
+        ),
+        (
+            _METADATA + "an_id_that_is_not_spared_is_not_adopted",
+            _METADATA + "who_forgets_first_was_first",
+        ),
+    ),
+    Mutant(
+        "an-id-is-spared-no-more-though-nothing-was-done",
+        "P10.5",
+        "a transaction that was refused ends the sparing of an id, and bookies drop its ledger",
+        (
+            (
+                _CATALOG,
+                "        result = self._change(session, asked, rules)\n        if isinstance(result, TxnDone):\n",
+                "        result = self._change(session, asked, rules)\n        if result is not None:\n",
+            ),
+        ),
+        (_METADATA + "a_full_catalog_spares_on",),
+    ),
+    Mutant(
+        "adopted-by-a-plain-transaction",
+        "P10.5",
+        "an adopted ledger's id is spared for ever, so that once deleted it is kept by every bookie",
+        ((_ASKING, "            if effect.adopts:\n", "            if effect.adopts < 0:\n"),),
+        (_SCENES + "a_ledger_that_is_adopted_is_read_like_any_other",),
+    ),
+    Mutant(
+        "only-listed-bookies-are-asked",
+        "P10.5",
+        "a bookie that is away is not missed, and what it alone has is dropped when it comes back",
+        (
+            (
+                _CLIENT,
+                "    for record in await runtime.list_keys(COOKIES_PREFIX, what):\n",
+                "    for record in (await runtime.list_keys(COOKIES_PREFIX, what))[:0]:\n",
+            ),
+        ),
+        (
+            _SCENES + "who_is_away_is_asked_for_before_anybody_is_fenced",
+            _SCENES + "a_cookie_that_cannot_be_read_is_nobodys_no",
+        ),
+    ),
+    Mutant(
+        "a-fragment-begins-where-its-first-entry-ends",
+        "P2.1 I37",
+        "a fragment says that more bytes stand before it than do",
+        (
+            (
+                _ADOPTING,
+                "length_before = self.survey.begins[seats.first] if seats.first else 0",
+                "length_before = self.survey.lengths[seats.first] if seats.first else 0",
+            ),
+        ),
+        (_RULES + "seats_follow_who_has_the_entries",),
+    ),
+    Mutant(
+        "the-key-before-the-last-copy",
+        "I6 P5.2d",
+        "a ledger is adopted while a bookie that it names lacks entries",
+        (
+            (
+                _ADOPTING,
+                "        if not self.copying:\n            return self._create",
+                "        if len(self.copying) <= 1:\n            return self._create",
+            ),
+        ),
+        (_RULES + "copies_that_lack_are_made_before_the_key",),
+    ),
+    Mutant(
+        "seats-never-change-hands",
+        "P2.4",
+        "whoever took another's seat is not seen, and all its entries are copied back to that other one",
+        (
+            (
+                _FITTING,
+                "missed, since, limits = [0] * size, [0] * size, [MISSED_MAX] * size",
+                "missed, since, limits = [0] * size, [0] * size, [1 << 40] * size",
+            ),
+        ),
+        (_RULES + "seats_follow_who_has_the_entries",),
+    ),
+)
