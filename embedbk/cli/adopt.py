@@ -133,6 +133,8 @@ def _lines(plan: AdoptionPlan, quorum: Quorum | None, *, is_dry: bool) -> list[s
     ]
     if record.gone:
         lines.append(f"  not waited for, by your word: {', '.join(name for name, _ in record.gone)}")
+    if plan.silent:
+        lines.append(f"  did not answer at all: {', '.join(plan.silent)}")
     for first, last in record.lost:
         which = f"entries {first} to {last}" if first < last else f"entry {first}"
         lines.append(f"  acknowledged, and nobody has: {which}; given up for ever")

@@ -92,6 +92,7 @@ NAMED_MAX = 120  # Bookies that one transaction can compare beside two keys.
 class AdoptionOptions:
     ask_timeout_ns: int = 1_000 * _MS  # An unanswered question is asked again.
     retry_ns: int = 50 * _MS  # Pause before an unknown is asked again.
+    gone_ns: int = 3_000 * _MS  # Whoever is called gone, and is listed, counts as silent after so long.
     patience_ns: int = 10_000 * _MS  # Without any progress for this long: inconclusive.
     read_entries: int = 4096  # How far one question looks.
     quorum: Quorum | None = None  # As it was made with; None: as what is there looks like.
@@ -240,7 +241,7 @@ class LedgerAdoption(Machine):
         if answer.status != Status.OK:
             return self._cannot_tell(holding, Status(answer.status).name, now_ns)
         self.open.pop(holding.member.bookie_id, None)
-        holding.is_fenced = True
+        holding.is_fenced, holding.failing_ns = True, None
         self.survey.learn_lac(answer.lac, answer.lac_length)
         self._progress(now_ns)
         return self._read_on(now_ns)
@@ -270,6 +271,7 @@ class LedgerAdoption(Machine):
         except PeerError as broken:
             return self._cannot_tell(holding, str(broken), event.now_ns)
         self.open.pop(name, None)
+        holding.failing_ns = None
         return self._go_on(event.now_ns)
 
     def _go_on(self, now_ns: int) -> list[Effect]:
@@ -295,7 +297,10 @@ class LedgerAdoption(Machine):
         name = holding.member.bookie_id
         self.open.pop(name, None)
         holding.reason = reason
-        if holding.is_needed:
+        is_listed = any(info.member == holding.member for info in self.bookies)
+        holding.failing_ns = now_ns if holding.failing_ns is None else holding.failing_ns
+        # What it has counts also when it is called gone: one lost answer is no reason to do without.
+        if holding.is_needed or (is_listed and now_ns < holding.failing_ns + self.options.gone_ns):
             self.pause_until[name] = now_ns + self.options.retry_ns
             return []
         holding.is_silent = True

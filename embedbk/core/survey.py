@@ -36,6 +36,7 @@ class SurveyedBookie:
     is_needed: bool  # False: an operator said that it is not waited for.
     is_fenced: bool = False
     is_silent: bool = False  # It is not needed, and does not answer.
+    failing_ns: int | None = None  # Since when it cannot tell; None: its last answer was one.
     next_entry: int = 0  # It has said what it can of everything before.
     absent: _Ranges = field(default_factory=list)  # Explicit negatives, not decided yet.
     unknown: _Ranges = field(default_factory=list)  # What it said nothing of.
@@ -104,7 +105,7 @@ class Survey:
         for frame in [frame_of(body, self.ledger_id) for body in frames]:
             if self._is_tagged(frame):
                 spoken += self._take(holding, frame, first, last)
-            else:
+            elif frame.last_entry >= first:
                 tops.append(min(frame.last_entry, last))  # Failed copies (P3.1): they say neither yes nor no.
         spoken.sort()
         top = max(tops + [high for _, high in spoken], default=last)

@@ -56,11 +56,24 @@ MUTANTS = (
         (
             (
                 _ADOPTING,
-                "        if holding.is_needed:\n            self.pause_until[name]",
-                "        if holding.is_fenced:\n            self.pause_until[name]",
+                "if holding.is_needed or (is_listed",
+                "if holding.is_fenced or (is_listed",
             ),
         ),
         (_RULES + "who_does_not_answer_has_not_said_no",),
+    ),
+    Mutant(
+        "whoever-is-called-gone-has-one-try",
+        "P5.2c P11.5",
+        "the first answer of a bookie that is called gone is lost, and what it alone has is given up",
+        (
+            (
+                _ADOPTING,
+                "(is_listed and now_ns < holding.failing_ns + self.options.gone_ns):",
+                "(is_listed and now_ns < holding.failing_ns):",
+            ),
+        ),
+        (_RULES + "who_is_called_gone_and_answers_late_is_heard",),
     ),
     Mutant(
         "a-lac-that-was-told-is-no-reason",

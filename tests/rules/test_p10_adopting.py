@@ -166,6 +166,25 @@ def test_whom_an_operator_calls_gone_is_not_waited_for_and_that_is_recorded() ->
     assert len(reads_all(it)) == 5
 
 
+@pytest.mark.parametrize("kind", [FenceRequest, ReadRequest])
+def test_who_is_called_gone_and_answers_late_is_heard(kind: type) -> None:
+    """P5.2c: "One valid copy: the entry is **there**": b2 alone has entry 5; it is in limbo, so it is called gone, and
+    its first answer is lost."""
+    it = written()
+    it.world.add(it.writer, it.pen, b"alone")
+    it.world.deliver(it.world.packets(to="b2", kind=AddRequest)[0])
+    it.world.settle(hold=lambda packet: packet.client is it.writer)
+    it.world.nodes["b2"].storage.table.get(it.ledger_id).in_limbo = 1  # type: ignore[union-attr]
+    lose(it)
+    client = adoption(it.world, it.ledger_id, ["b2"])
+    client.start()
+    it.world.settle(hold=lambda packet: packet.bookie_id == "b2" and isinstance(packet.control, kind))
+    it.world.fail(it.world.packet(client, to="b2", kind=kind))
+    it.world.run(until=lambda: client.has_ended)
+    plan = plan_of(client)
+    assert (plan.metadata.last_entry, plan.silent) == (5, [])
+
+
 def test_copies_that_lack_are_made_before_the_key() -> None:
     """I6, P5.2d: "every entry of a closed ledger is on Qa of its write set"; here on Qw."""
     it = written(bookies=4)
