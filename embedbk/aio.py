@@ -204,6 +204,13 @@ class Client(_Closing):
     async def ledgers(self) -> list[int]:
         return await run_async(ledger.ledger_ids(self._runtime))
 
+    async def ledger_metadata(self, ledger_id: int) -> LedgerMetadata:
+        """As `embedbk.Client.ledger_metadata`."""
+        return await run_async(ledger.metadata_of(self._runtime, ledger_id))
+
+    async def is_closed(self, ledger_id: int) -> bool:
+        return (await run_async(ledger.metadata_of(self._runtime, ledger_id))).is_closed
+
     @property
     def url(self) -> str:
         return self._blocking.url

@@ -24,6 +24,7 @@ from embedbk.client.password import Password
 from embedbk.client.reading import LedgerReading
 from embedbk.client.runtime import refuse_pickling
 from embedbk.client.waiting import Outcome, run_blocking
+from embedbk.codec.ledger_metadata import LedgerMetadata
 from embedbk.config import Placement, Settings, settings_of
 from embedbk.errors import EmbedbkError, UsageError
 from embedbk.ids import check_log_name
@@ -153,6 +154,19 @@ class Client:
     def ledgers(self) -> list[int]:
         """The ids of all ledgers, ascending."""
         return run_blocking(ledger.ledger_ids(self._runtime), "aio.Client.ledgers")
+
+    def ledger_metadata(self, ledger_id: int) -> LedgerMetadata:
+        """All that the cluster knows of a ledger, without opening it: no password, no bookie is asked (CL33).
+
+        Raises:
+            NoSuchLedger: there is none, or it was deleted. MetadataUnavailable: nobody could be asked.
+            StorageError: what stands under its key is no ledger's (P2.5).
+        """
+        return run_blocking(ledger.metadata_of(self._runtime, ledger_id), "aio.Client.ledger_metadata")
+
+    def is_closed(self, ledger_id: int) -> bool:
+        """Whether a ledger has its end for good, without opening it (CL33). Raises as `ledger_metadata` does."""
+        return run_blocking(ledger.metadata_of(self._runtime, ledger_id), "aio.Client.is_closed").is_closed
 
     # The cluster.
 

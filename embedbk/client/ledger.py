@@ -14,13 +14,20 @@ from typing import Any, NamedTuple, Self, TypeVar
 from embedbk.client.appending import PLAIN, Appended, Appending, Ticket, terms_of
 from embedbk.client.batches import Batch, Entry, batch_of, entries_of
 from embedbk.client.password import Password
-from embedbk.client.reading import LedgerReading
+from embedbk.client.reading import LedgerReading, check_ledger_id, no_such_ledger
 from embedbk.client.record_batches import RecordBatches
 from embedbk.client.runtime import Runtime, refuse_pickling
 from embedbk.client.waiting import run_blocking
 from embedbk.codec.arrow_columns import rows_of
 from embedbk.codec.digest import DigestType
-from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, Durability, LedgerMetadata, ledger_of_key
+from embedbk.codec.ledger_metadata import (
+    LEDGERS_PREFIX,
+    Durability,
+    LedgerMetadata,
+    decode_ledger_metadata,
+    ledger_key_path,
+    ledger_of_key,
+)
 from embedbk.codec.packer_twin import Buffer
 from embedbk.codec.registration import COOKIES_PREFIX
 from embedbk.config import BEHIND_BYTES_MAX, CUSTOM_BYTES_MAX, Placement, Quorum, check_seconds, quorum_for
@@ -37,6 +44,7 @@ __all__ = [
     "begin_writing",
     "create",
     "ledger_ids",
+    "metadata_of",
     "patience_with",
     "quorum_of",
     "traits_of",
@@ -161,6 +169,15 @@ def begin_writing(
     nonce = runtime.chance.getrandbits(63)
     core = Writer(metadata, revision, password.key, nonce, runtime.bookies, runtime.core_chance, options)
     return Appending(runtime, core, what, explain, password.mac_key)
+
+
+async def metadata_of(runtime: Runtime, ledger_id: int) -> LedgerMetadata:
+    """What the metadata holds of a ledger, read just now; no bookie is asked (CL33)."""
+    check_ledger_id(ledger_id)
+    value, _ = await runtime.get(ledger_key_path(ledger_id), f"reading the metadata of ledger {ledger_id}")
+    if value is None:
+        raise no_such_ledger(ledger_id)
+    return decode_ledger_metadata(value, ledger_id)
 
 
 async def ledger_ids(runtime: Runtime) -> list[int]:

@@ -30,7 +30,7 @@ from embedbk.errors import EntryUnreadable, NoSuchEntry, NoSuchLedger, NotEnough
 from embedbk.host.operations import OneResult
 from embedbk.ids import LEDGER_ID_MAX, NO_ENTRY
 
-__all__ = ["LedgerReading"]
+__all__ = ["LedgerReading", "check_ledger_id", "no_such_ledger"]
 
 logger = logging.getLogger(__name__)
 

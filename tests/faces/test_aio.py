@@ -77,6 +77,8 @@ def test_a_ledger_is_written_read_and_deleted(data: Path, settings: embedbk.Sett
             await writer.add(b"c")
         writer.release()
         assert await bk.ledgers() == [writer.ledger_id]
+        assert await bk.is_closed(writer.ledger_id)
+        assert (await bk.ledger_metadata(writer.ledger_id)).last_entry == 1
         await bk.delete_ledger(writer.ledger_id, password=b"p")
         with pytest.raises(embedbk.NoSuchLedger):
             await bk.open_ledger(writer.ledger_id, password=b"p")

@@ -332,3 +332,26 @@ def test_the_last_entry_and_what_is_beyond_it(bk: embedbk.Client) -> None:
         assert [bytes(entry) for entry in reader.read_unconfirmed(1)] == [b"b", b"c"]
         assert list(reader.read_unconfirmed(3, 99)) == []
         assert reader.try_last_add_confirmed() == 2
+
+
+def test_what_metadata_holds_of_a_ledger_is_read_without_opening_it(bk: embedbk.Client) -> None:
+    """CL33: "metadata by id without a handle": no password, and no bookie is asked; what is not there says so."""
+    with bk.create_ledger(password=b"p", custom={"why": b"shown"}) as writer:
+        ledger_id = writer.ledger_id
+        writer.add(b"one")
+        metadata = bk.ledger_metadata(ledger_id)
+        assert (metadata.ledger_id, metadata.last_entry, metadata.custom) == (
+            ledger_id,
+            None,
+            {"why": b"shown"},
+        )
+        assert bk.is_closed(ledger_id) is False
+    assert bk.ledger_metadata(ledger_id).last_entry == 0
+    assert bk.is_closed(ledger_id) is True
+    bk.delete_ledger(ledger_id, password=b"p")
+    for call in (bk.ledger_metadata, bk.is_closed):
+        with pytest.raises(embedbk.NoSuchLedger):
+            call(ledger_id)
+        for strange in (-1, True, "1", None, 2**63):
+            with pytest.raises(embedbk.UsageError, match="ledger id"):
+                call(strange)  # type: ignore[arg-type]
