@@ -347,6 +347,10 @@ class Cluster:
             command += ["bookie", "--id", check_bookie_id(name), "--metadata", FROM_PARENT]
             command += ["--session-ttl-ms", str(settings.session_ttl_ms)]
             command += ["--collect-s", str(settings.collect_s)]
+            command += ["--repair" if settings.repairs else "--no-repair"]
+            command += ["--repair-grace-s", str(settings.repair_grace_s)]
+            command += ["--repair-bytes-per-s", str(settings.repair_bytes_per_s)]
+            command += ["--audit-s", str(settings.audit_s)]
             for option, paths in (
                 ("--journal-dir", self.devices.journals_of(name)),
                 ("--ledger-dir", self.devices.ledgers_of(name)),

@@ -23,6 +23,7 @@ __all__ = [
     "PACKER_POOL_BYTES_MAX",
     "QUORUM_WAIT_S",
     "READ_ROOM_BYTES",
+    "REPAIR_GRACE_S",
     "BACKLOG_BYTES_MAX",
     "BEHIND_BYTES_MAX",
     "SLOW_BOOKIE_BYTES_MAX",
@@ -67,6 +68,9 @@ LOG_PAGE_LEDGERS = 256  # Ledgers of one page of a log's list, which are 8 KiB o
 LAC_WAIT_MS_MAX = 30_000  # A long poll for the LAC is answered at the latest after this.
 QUORUM_WAIT_S = (
     5.0  # A writer without its ack quorum waits so long for bookies, unless a setting says otherwise.
+)
+REPAIR_GRACE_S = (
+    300.0  # A bookie that is away for so long is taken to be lost, unless a setting says otherwise.
 )
 ENSEMBLE_SIZE_MAX = 64  # Seats of an ensemble; write sets are kept as bits of one word.
 
@@ -154,6 +158,15 @@ class Settings:
     append_bytes_max: int = PACKER_BYTES_MAX
     # Of all handles together, waiting for one bookie whose link takes no more; beyond, it has failed (RP34).
     slow_bookie_bytes_max: int = SLOW_BOOKIE_BYTES_MAX
+    # Whether this process repairs what was lost, where it hosts bookies, and is a candidate for auditor (P11).
+    repairs: bool = True
+    # A bookie that is away for so long is taken to be lost: its seats in open ledgers go to others, and what it had is
+    # copied (P4.1, P11.1). More than its restart takes; who comes back before loses nothing.
+    repair_grace_s: float = REPAIR_GRACE_S
+    repair_bytes_per_s: int = 64 << 20  # What this process reads for copies; 0: as fast as it goes.
+    audit_s: float = (
+        3_600.0  # Between two looks of the auditor at all ledgers, when nothing else asks for one.
+    )
     placement: Placement = (
         ANYWHERE  # Of every ensemble that this client makes, where a ledger asks for no other.
     )
@@ -167,6 +180,9 @@ class Settings:
             ("scrub_bytes_per_s", 0, 1 << 40),
             ("delete_grace_s", 0, 10 * 365 * 86_400),
             ("collect_s", 0.01, 10 * 365 * 86_400),
+            ("repair_grace_s", 0.1, 10 * 365 * 86_400),
+            ("repair_bytes_per_s", 0, 1 << 40),
+            ("audit_s", 1, 10 * 365 * 86_400),
             ("read_ahead_bytes", 1, 1 << 40),
             ("append_bytes_max", ENTRY_BYTES_MAX, 1 << 40),
             ("slow_bookie_bytes_max", MESSAGE_BYTES_MAX, 1 << 40),
@@ -175,6 +191,8 @@ class Settings:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
                 raise UsageError(f"{name}={value!r}: allowed is {low} to {high}")
+        if not isinstance(self.repairs, bool):
+            raise UsageError(f"repairs={self.repairs!r}: True and False are allowed")
         if self.journal_file_bytes % 4096:
             raise UsageError(f"journal_file_bytes={self.journal_file_bytes}: a multiple of 4096 is allowed")
 

@@ -20,6 +20,7 @@ FLOORS = (
     ("errors", "ids", "config"),
     ("codec",),
     ("core", "metadata"),
+    ("repair",),
     ("ports",),
     ("storage", "transports"),
     ("host",),
@@ -45,7 +46,7 @@ NATIVE_IMPORTERS = {
 }
 
 # What the pure floors may use of the world: nothing that waits, reads a clock, draws chance or touches files.
-PURE_ROOMS = {"errors", "ids", "codec", "core", "metadata"}
+PURE_ROOMS = {"errors", "ids", "codec", "core", "metadata", "repair"}
 PURE_MODULES = set(
     "__future__ abc array base64 binascii bisect collections contextlib copy dataclasses enum functools "
     "hashlib heapq hmac itertools json math operator random re string struct sys textwrap types typing "

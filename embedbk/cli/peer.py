@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from embedbk.cli.member import EPILOG, add_arguments, run_member
 from embedbk.cli.serving import Serving, Stopped
@@ -32,6 +32,10 @@ from embedbk.metadata.seeking import Seeker
 from embedbk.ports import Identity, LinkDown, LinkUp, Transport
 from embedbk.transports import open_transport
 from embedbk.transports.endpoints import check_endpoint
+
+if TYPE_CHECKING:
+    from embedbk.host.client_node import ClientNode
+    from embedbk.host.loop import Node
 
 __all__ = ["FROM_PARENT", "run_peer"]
 
@@ -155,6 +159,30 @@ def _parser(role: str) -> argparse.ArgumentParser:
             default=Settings().collect_s,
             help="between two rounds of asking what need not be held any more",
         )
+        add(
+            "--repair",
+            action=argparse.BooleanOptionalAction,
+            default=Settings().repairs,
+            help="--no-repair: this process repairs nothing, and is no candidate for auditor",
+        )
+        add(
+            "--repair-grace-s",
+            type=float,
+            default=Settings().repair_grace_s,
+            help="a bookie that is away for so long is taken to be lost",
+        )
+        add(
+            "--repair-bytes-per-s",
+            type=int,
+            default=Settings().repair_bytes_per_s,
+            help="read so much for copies; 0: as fast as it goes",
+        )
+        add(
+            "--audit-s",
+            type=float,
+            default=Settings().audit_s,
+            help="between two looks of the auditor at all ledgers",
+        )
     add("--journal-file-bytes", type=int, default=Settings().journal_file_bytes)
     add(
         "--allow-non-loopback", action="store_true", help="links are not encrypted: on a trusted network only"
@@ -179,21 +207,31 @@ def _bookie_id(text: str) -> str:
 
 
 def _check(options: argparse.Namespace) -> None:
-    """Numbers as `Settings` allows them."""
-    ttl_ms = getattr(options, "session_ttl_ms", Settings().session_ttl_ms)
-    scrub = getattr(options, "scrub_bytes_per_s", Settings().scrub_bytes_per_s)
-    collect_s = getattr(options, "collect_s", Settings().collect_s)
     where = "join" if hasattr(options, "join") else "metadata"
     if getattr(options, where) == FROM_PARENT and options.parent_fd is None:
         raise UsageError(
             f"--{where} {FROM_PARENT}: it is read from the parent's pipe, and --parent-fd names none",
             hint="give the metadata members' endpoints",
         )
-    Settings(
+    _settings(options)
+
+
+def _settings(options: argparse.Namespace) -> Settings:
+    """Numbers as `Settings` allows them; what this kind of peer does not take is as usual."""
+    usual = Settings()
+    names = (
+        "session_ttl_ms",
+        "scrub_bytes_per_s",
+        "collect_s",
+        "repair_grace_s",
+        "repair_bytes_per_s",
+        "audit_s",
+    )
+    given = {name: getattr(options, name, getattr(usual, name)) for name in names}
+    return Settings(
         journal_file_bytes=options.journal_file_bytes,
-        session_ttl_ms=ttl_ms,
-        scrub_bytes_per_s=scrub,
-        collect_s=collect_s,
+        repairs=getattr(options, "repair", usual.repairs),
+        **given,
     )
 
 
@@ -285,6 +323,9 @@ def _run_bookie(options: argparse.Namespace, serving: Serving) -> None:
             collector=CollectorOptions(interval_ns=int(options.collect_s * 1e9)),
         )
         opened.pop_all()
+    beside: list[Node] = [KnownMembers(options.dir, token, lambda: client.members)]
+    if options.repair:
+        beside.append(_repairing(options, listen[0], metadata, token))
     _settle_memory()
     serving.serve(
         node,
@@ -297,8 +338,24 @@ def _run_bookie(options: argparse.Namespace, serving: Serving) -> None:
             "incarnation": storage.incarnation.hex(),
             "pid": os.getpid(),
         },
-        beside=[KnownMembers(options.dir, token, lambda: client.members)],
+        beside=beside,
     )
+
+
+def _repairing(options: argparse.Namespace, endpoint: str, metadata: list[str], token: bytes) -> ClientNode:
+    """A client of the cluster in this process, which repairs what others lost (P11)."""
+    from embedbk.host.client_node import ClientNode
+    from embedbk.host.repairing import begin_repairing
+    from embedbk.metadata.client import Client
+
+    incarnation = os.urandom(INCARNATION_BYTES)
+    identity = Identity("client", f"repair-{options.id}", incarnation, token)
+    client = Client(
+        ttl_ms=options.session_ttl_ms, label=f"repair of bookie {options.id}", cluster_token=token
+    )
+    node = ClientNode(_transport(options, endpoint, identity), metadata, client)
+    begin_repairing(node, f"bookie {options.id}", _settings(options))
+    return node
 
 
 class _Place(NamedTuple):

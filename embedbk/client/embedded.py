@@ -21,6 +21,7 @@ import re
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from embedbk.client.address import endpoints_of, url_of
@@ -37,6 +38,7 @@ from embedbk.host.bookie_node import BookieNode
 from embedbk.host.client_node import ClientNode
 from embedbk.host.loop import Loop, clock_ns
 from embedbk.host.metadata_node import MetadataNode
+from embedbk.host.repairing import begin_repairing
 from embedbk.host.scrub_pace import ScrubPace
 from embedbk.ids import INCARNATION_BYTES, Member
 from embedbk.metadata.client import Client as MetadataClient
@@ -367,6 +369,8 @@ class _Building:
             str(self.root),
             lambda node: node.add_locally(waiter, nears),
         )
+        if self.settings.repairs:
+            loop.call(partial(begin_repairing, runtime.node, f"embedded {self.root}", self.settings))
         runtime.after_close.append(lambda: os.close(owner))
         widening: list[MetadataNode | BookieNode | ClientNode] = [metadata, *nodes, runtime.node]
         for each in widening:
@@ -421,6 +425,7 @@ def _client(
         _metadata_client(label, token, settings),
         slow_bookie_bytes_max=settings.slow_bookie_bytes_max,
         backlog=backlog_of_process(),
+        seat_grace_ns=int(settings.repair_grace_s * 1e9),
     )
     node.on_wake = loop.wake
     prepare(node)

@@ -5,32 +5,43 @@ While the key is there, some bookie may be getting copies that no fragment names
 
 from __future__ import annotations
 
+import contextlib
 from typing import Annotated
 
 import msgspec
 
 from embedbk.codec.unpacking import unpack
 from embedbk.errors import StorageError
-from embedbk.ids import LEDGER_ID_MAX
+from embedbk.ids import INCARNATION_BYTES, LEDGER_ID_MAX, NAME_PATTERN
 
 __all__ = [
     "MARK_VERSION",
     "MISSING_BYTES_MAX",
     "MISSING_MAX",
+    "MarkProgress",
     "REPAIR_PREFIX",
     "RepairMark",
+    "TARGETS_MAX",
+    "WHY_CHARS_MAX",
     "decode_repair_mark",
     "encode_repair_mark",
     "is_missing_set",
+    "progress_of",
     "repair_mark_path",
+    "with_progress",
 ]
 
 MARK_VERSION = 1
 REPAIR_PREFIX = "/ur/"
 MISSING_MAX = 64  # Bookies that one mark names.
 MISSING_BYTES_MAX = 1024  # Of their ids together: answers that name them are kept (METADATA.md, 1).
+TARGETS_MAX = 64  # Bookies that get copies under one mark; the newest are kept.
+WHY_CHARS_MAX = 400  # Of the reason for a failure.
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=LEDGER_ID_MAX)]  # msgspec refuses the rest while it decodes.
+_BookieId = Annotated[str, msgspec.Meta(pattern=NAME_PATTERN)]
+_Incarnation = Annotated[bytes, msgspec.Meta(min_length=INCARNATION_BYTES, max_length=INCARNATION_BYTES)]
+_Targets = Annotated[tuple[tuple[_BookieId, _Incarnation], ...], msgspec.Meta(max_length=TARGETS_MAX)]
 
 
 class RepairMark(msgspec.Struct, frozen=True, array_like=True):
@@ -42,14 +53,25 @@ class RepairMark(msgspec.Struct, frozen=True, array_like=True):
     created_ms: _Count = 0
     tries: _Count = 0
     is_postponed: bool = False
-    # What stands behind these, each as its bytes: fields of later builds, kept by whatever build writes the mark anew.
+    # What stands behind these, each as its bytes: kept by whatever build writes the mark anew. The first two are the
+    # workers' (`MarkProgress`), and the catalog looks into none of them: so members of two builds decide alike.
     rest: tuple[bytes, ...] = ()
+
+
+class MarkProgress(msgspec.Struct, frozen=True):
+    """What workers write into a mark. targets: (bookie, incarnation) of those that get copies, or got some that no
+    fragment names yet, the newest last; written before the first copy. why: what the last try failed by, for people."""
+
+    targets: tuple[tuple[str, bytes], ...] = ()
+    why: str = ""
 
 
 _FIELDS = len(RepairMark.__struct_fields__) - 1  # `rest` is no field of the array.
 _decode_parts = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _known = msgspec.msgpack.Decoder(RepairMark)
 _encode = msgspec.msgpack.Encoder().encode
+_decode_targets = msgspec.msgpack.Decoder(_Targets)
+_decode_why = msgspec.msgpack.Decoder(str)
 
 
 def repair_mark_path(ledger_id: int) -> str:
@@ -81,3 +103,19 @@ def decode_repair_mark(value: bytes) -> RepairMark:
     if not is_missing_set(mark.missing):
         raise StorageError(f"repair mark names {len(mark.missing)} bookies: not sorted, too many, or none")
     return msgspec.structs.replace(mark, rest=tuple(bytes(each) for each in parts[_FIELDS:]))
+
+
+def progress_of(mark: RepairMark) -> MarkProgress:
+    """What cannot be read of it is as if nothing had been written yet: a target is chosen anew then."""
+    targets: tuple[tuple[str, bytes], ...] = ()
+    why = ""
+    with contextlib.suppress(StorageError, IndexError):
+        targets = unpack(_decode_targets, mark.rest[0], StorageError, "these are no targets")
+        why = unpack(_decode_why, mark.rest[1], StorageError, "this is no reason")
+    return MarkProgress(targets, why[:WHY_CHARS_MAX])
+
+
+def with_progress(mark: RepairMark, progress: MarkProgress) -> RepairMark:
+    """The mark with this, and with everything else as it is."""
+    targets, why = _encode(progress.targets[-TARGETS_MAX:]), _encode(progress.why[:WHY_CHARS_MAX])
+    return msgspec.structs.replace(mark, rest=(targets, why, *mark.rest[2:]))

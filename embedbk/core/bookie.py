@@ -238,7 +238,11 @@ class Bookie(Machine):
             header.entry_count,
         ):
             return [self._add_reply(event.link, event.request_id, request, header, Status.BAD_FRAME)]
-        row, effects = self._row_with_key(header.ledger_id, header.ledger_key, from_reserve=request.recovery)
+        row, effects = self._row_with_key(
+            header.ledger_id,
+            None if _is_copy(request) else header.ledger_key,
+            from_reserve=request.recovery,
+        )
         self.collected.pop(
             row.ledger_id, None
         )  # Metadata was read before this: it says nothing of it (P7.7).
@@ -273,7 +277,7 @@ class Bookie(Machine):
         row = self.table.get(header.ledger_id)
         if row is not None:
             key = self.table.key(row)
-            if key is not None and key != header.ledger_key:
+            if key is not None and key != header.ledger_key and not _is_copy(request):
                 return Status.WRONG_KEY
         if request.recovery:
             return None  # Passes fences and limbo (P5.2d), and a bookie that is read-only (P7.8).
@@ -282,10 +286,14 @@ class Bookie(Machine):
         return None if self.is_writable else Status.READ_ONLY
 
     def _row_with_key(
-        self, ledger_id: int, key: bytes, *, from_reserve: bool
+        self, ledger_id: int, key: bytes | None, *, from_reserve: bool
     ) -> tuple[LedgerRow, list[Effect]]:
-        """The ledger's row, its key bound; the birth is queued before anything of it can be acknowledged (P3.2)."""
-        row = self.table.get(ledger_id) or self.table.create(ledger_id, from_reserve=from_reserve)
+        """The ledger's row, its key bound; the birth is queued before anything of it can be acknowledged (P3.2). key
+        None: no key is bound, and the ledger is born without one, as by a fence."""
+        known = self.table.get(ledger_id)
+        row = known or self.table.create(ledger_id, from_reserve=from_reserve)
+        if key is None:
+            return row, [self._append(row, RecordKind.BIRTH, b"")] if known is None else []
         if self.table.key(row) is not None:
             return row, []
         self.table.set_key(row, key)
@@ -785,6 +793,11 @@ class Bookie(Machine):
 def _knows_all(row: LedgerRow) -> bool:
     """False: entries and LAC of the ledger may have been lost here, so that nothing is absent for certain (P7.4)."""
     return not row.in_limbo and not row.is_dropped
+
+
+def _is_copy(request: AddRequest) -> bool:
+    """Of repair, by whom no key is known (P11.2). A normal add that says so is a normal add (P3.5)."""
+    return request.is_copy and request.recovery
 
 
 def _refusal(row: LedgerRow) -> Status | None:

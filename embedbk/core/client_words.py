@@ -33,6 +33,7 @@ __all__ = [
     "FrameSent",
     "HintDue",
     "Received",
+    "SeatLost",
     "Send",
     "SendFailed",
 ]
@@ -128,6 +129,14 @@ class FrameSent(Struct):
     answered: tuple[int, ...]  # Numbers of the seatings whose OK came.
     unsent: tuple[int, ...]  # Numbers of the seatings whose links took nothing of it.
     heard_ns: tuple[int, ...]  # By seat: when it answered last, any of these; 0: never.
+
+
+class SeatLost(Struct):
+    """This member was not registered for as long as the grace: its seat is replaced though nothing is outstanding, so
+    that the fragment before can be repaired (P4.1, P11.2)."""
+
+    now_ns: int
+    member: Member
 
 
 class Consumed(Struct):

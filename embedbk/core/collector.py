@@ -29,6 +29,7 @@ from embedbk.codec.ledger_metadata import (
 )
 from embedbk.codec.metadata_messages import ABSENT, Compare, Told
 from embedbk.codec.repair_mark import repair_mark_path
+from embedbk.codec.repair_state import unrepairable_path
 from embedbk.codec.tombstone import tombstone_path
 from embedbk.core.limbo import is_named
 from embedbk.core.machine import Effect, Handlers, Machine
@@ -196,7 +197,11 @@ class Collector(Machine):
             when = [Compare(key, ABSENT), Compare(tombstone_path(ledger_id), ABSENT)]
             return [Transact(self._ask("check", ledger_id), when, [])]
         if event.value is not None and is_listed and self._is_elsewhere(ledger_id, event.value, effects):
-            when = [Compare(key, event.revision), Compare(repair_mark_path(ledger_id), ABSENT)]
+            when = [
+                Compare(key, event.revision),
+                Compare(repair_mark_path(ledger_id), ABSENT),
+                Compare(unrepairable_path(ledger_id), ABSENT),
+            ]
             return [Transact(self._ask("check", ledger_id), when, [])]
         return [*effects, *self._leave(event.now_ns)]  # The two do not agree.
 

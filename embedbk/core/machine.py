@@ -50,6 +50,7 @@ from embedbk.core.client_words import (
     FrameSent,
     HintDue,
     Received,
+    SeatLost,
     Send,
     SendFailed,
 )
@@ -67,6 +68,7 @@ from embedbk.core.metadata_words import (
     TransactRefused,
     TransactUnknown,
 )
+from embedbk.core.repair_words import AskQuorum, BeginRepair, QuorumAnswered, RepairOver
 from embedbk.core.upkeep_words import (
     AllowDrop,
     AskMetadata,
@@ -102,6 +104,7 @@ Event = (
     | EntriesRead | CountSettled | ServeAlone | LossFound | LimboListed | ShareTold | CollectionBegun | DropAllowed
     | HeldListed | KeysListed | MetadataTold | MetKept | LogsListed | SliceCopied | CopyFailed
     | WritableSet | SpaceSeen | OperatorAsked | MetadataDoubted
+    | QuorumAnswered | RepairOver | SeatLost
 )  # fmt: skip
 Effect = (
     Send | AddFailed | Received | ReadKey | Transact | AllocateIds | Confirmed | EnsembleChanged | EntriesReady | Ended
@@ -109,6 +112,7 @@ Effect = (
     | StoreFrame | JournalAppend | ReadEntries | DropEntries
     | ListHeld | ListKeys | AskMetadata | KeepMet | BeginCollection | AllowDrop | NameUnread
     | ListLogs | CopyLogs | CopySlice | SetWritable | RetryWrites
+    | AskQuorum | BeginRepair
 )  # fmt: skip
 
 Handlers = dict[type, Callable[[Any, Any], list[Effect]]]

@@ -38,6 +38,7 @@ from embedbk.core.client_words import (
     FrameSent,
     HintDue,
     Received,
+    SeatLost,
     Send,
     SendFailed,
 )
@@ -930,6 +931,18 @@ class Writer(Machine):
             self.publishing.naming.listed(event.bookies)
         return self._look_for_bookies(event.now_ns)
 
+    def _on_seat_lost(self, event: SeatLost) -> list[Effect]:
+        """It stays away: also where changes are delayed (P4.6). Who is registered again by now is not lost."""
+        if any(info.member == event.member for info in self.bookies):
+            return []
+        effects: list[Effect] = []
+        for seating in self.in_flight.seatings:
+            if seating.member == event.member:
+                effects += self._seat_failed(
+                    seating.number, "not registered any more", event.now_ns, stays_away=True
+                )
+        return effects
+
     def _on_tick(self, event: Tick) -> list[Effect]:
         effects: list[Effect] = []
         if self.state is WriterState.ENDED:
@@ -1040,6 +1053,7 @@ class Writer(Machine):
         KeyRead: _on_key_read,
         MetadataFailed: _on_metadata_failed,
         BookiesChanged: _on_bookies,
+        SeatLost: _on_seat_lost,
         CloseRequested: _on_close,
         Tick: _on_tick,
     }

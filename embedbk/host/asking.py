@@ -14,6 +14,8 @@ from embedbk.codec.metadata_messages import (
     Allocated,
     AllocIds,
     Get,
+    List,
+    Listed,
     Refusal,
     Result,
     Txn,
@@ -25,6 +27,8 @@ from embedbk.core.metadata_words import (
     AllocateIds,
     IdsAllocated,
     KeyRead,
+    KeysListed,
+    ListKeys,
     MetadataFailed,
     ReadKey,
     Transact,
@@ -32,15 +36,20 @@ from embedbk.core.metadata_words import (
     TransactRefused,
     TransactUnknown,
 )
+from embedbk.core.repair_words import AskQuorum, QuorumAnswered
 from embedbk.core.vocabulary import Tag
 from embedbk.host.metadata_link import MetadataLink
 from embedbk.host.operations import Operation
 from embedbk.host.reminders import Reminders
 from embedbk.metadata.client import is_unknown
+from embedbk.metadata.levels import LACKING, LEVEL_OF_COPIES
 
-__all__ = ["Asking"]
+__all__ = ["Asking", "Question"]
 
 logger = logging.getLogger(__name__)
+
+
+Question = ReadKey | Transact | AllocateIds | ListKeys | AskQuorum
 
 
 class Asking:
@@ -51,7 +60,7 @@ class Asking:
         self._tell = tell
         self._reminders = Reminders(logger)
 
-    def ask(self, now_ns: int, operation: Operation, effect: ReadKey | Transact | AllocateIds) -> None:
+    def ask(self, now_ns: int, operation: Operation, effect: Question) -> None:
         """Each is answered once, now or later.
 
         Ids are asked of the quorum each time, never kept in stock: the ledger ids of a log must ascend, whoever
@@ -65,8 +74,34 @@ class Asking:
             if effect.adopts:
                 asked = AdoptLedger(effect.when, effect.then, effect.adopts)
             self._metadata.request(now_ns, asked, done)
+        elif isinstance(effect, ListKeys):
+            listing = List(effect.prefix, effect.after, effect.limit)
+            self._metadata.request(now_ns, listing, self._on_list(operation, effect.tag))
+        elif isinstance(effect, AskQuorum):
+            self._ask_quorum(now_ns, operation, effect)
         else:
             self._metadata.request(now_ns, AllocIds(effect.count), self._on_ids(operation, effect.tag))
+
+    def _ask_quorum(self, now_ns: int, operation: Operation, effect: AskQuorum) -> None:
+        def done(now_ns: int, result: Result) -> None:
+            self._tell(operation, QuorumAnswered(now_ns, effect.tag, result))
+
+        level = self._metadata.client.cluster_level
+        if level < LEVEL_OF_COPIES:  # Bookies of a build before may be there, which take no copies (P10.8).
+            text = f"repair needs level {LEVEL_OF_COPIES}, and the cluster's level is {level}: embedbk quorum raise"
+            done(now_ns, Refusal(LACKING, text))
+        else:
+            self._metadata.request(now_ns, effect.operation, done)
+
+    def _on_list(self, operation: Operation, tag: Tag) -> Callable[[int, Result], None]:
+        def done(now_ns: int, result: Result) -> None:
+            if isinstance(result, Listed):
+                records = [(record.key, record.value or b"") for record in result.records]
+                self._tell(operation, KeysListed(now_ns, tag, records, result.has_more))
+            else:
+                self._tell(operation, MetadataFailed(now_ns, tag, _reason(result)))
+
+        return done
 
     def _on_key(self, operation: Operation, tag: Tag) -> Callable[[int, Result], None]:
         def done(now_ns: int, result: Result) -> None:

@@ -35,7 +35,7 @@ from embedbk.codec.metadata_messages import (
     Record,
 )
 from embedbk.codec.registration import BOOKIES_PREFIX, Registration, decode_registration
-from embedbk.config import SLOW_BOOKIE_BYTES_MAX
+from embedbk.config import REPAIR_GRACE_S, SLOW_BOOKIE_BYTES_MAX
 from embedbk.core.backlog import Backlog
 from embedbk.core.client_words import (
     AddedNearby,
@@ -45,14 +45,17 @@ from embedbk.core.client_words import (
     BookiesChanged,
     FrameSealed,
     HintDue,
+    SeatLost,
     Send,
     SendFailed,
 )
 from embedbk.core.machine import Effect, Event, Machine, earliest
-from embedbk.core.metadata_words import AllocateIds, ReadKey, Transact
+from embedbk.core.metadata_words import AllocateIds, ListKeys, ReadKey, Transact
 from embedbk.core.quarantine import Quarantine
+from embedbk.core.repair_words import AskQuorum
 from embedbk.core.vocabulary import CloseRequested, Started, Tag, Tick
 from embedbk.errors import EmbedbkError, MetadataUnavailable, PeerError, StorageError, UsageError
+from embedbk.host.absences import Absences
 from embedbk.host.asking import Asking
 from embedbk.host.courses import Courses
 from embedbk.host.deadlines import Deadlines
@@ -92,6 +95,7 @@ _COMMON = frozenset(
 )  # Told to a core that nothing uncommon happens to.
 _LOCAL_SCHEME = "local://"
 _REGISTERED_ELSEWHERE = "registered in another incarnation"
+SEAT_GRACE_NS = int(REPAIR_GRACE_S * 1e9)
 UNANSWERED_MAX = 1 << 17  # Requests to one bookie that it has not answered yet; more fail at once.
 
 
@@ -129,12 +133,16 @@ class ClientNode:
         slow_bookie_bytes_max: int = SLOW_BOOKIE_BYTES_MAX,
         counting: Callable[[], Counting] | None = Answers,
         backlog: Backlog | None = None,
+        seat_grace_ns: int = SEAT_GRACE_NS,
     ) -> None:
         """slow_bookie_bytes_max: requests to one bookie that its link does not take yet; more fail at once (RP34).
 
         counting: makes what counts common answers beside the cores; None: the cores are told each by itself.
 
         backlog: what all handles keep for bookies that are behind, if it is counted.
+
+        seat_grace_ns: a bookie that is not registered for so long loses its seats in open ledgers, also of writers for
+            which nothing is under way (P4.1).
         """
         self.backlog = backlog
         self.slow_bookie_bytes_max = slow_bookie_bytes_max
@@ -149,6 +157,7 @@ class ClientNode:
         self.bookies: tuple[BookieInfo, ...] = ()
         self.cluster_token = b""
         self.quarantine = Quarantine()
+        self._absences = Absences(seat_grace_ns)
         self.is_ready = False  # A session was open and the list of bookies was seen once.
         self.on_ready: Callable[[], None] = lambda: None
         # Called once, when the node closes: whatever is still pending will not complete.
@@ -197,6 +206,11 @@ class ClientNode:
 
     def run(self, now_ns: int, operation: Operation) -> None:
         """Start an operation: its core hears `Started` if it acts by itself."""
+        self.begin(now_ns, operation)
+        self._finish_turn(now_ns)
+
+    def begin(self, now_ns: int, operation: Operation) -> None:
+        """As `run`, for who is called within a turn: the operation goes on before the turn ends."""
         if self._why_closed is not None:
             operation.fail(self._why_closed)
             return
@@ -209,7 +223,6 @@ class ClientNode:
             self.tell(operation, Started(now_ns))
         else:
             self._touch(operation)
-        self._finish_turn(now_ns)
 
     def tell(self, operation: Operation, event: Event) -> None:
         """Step an operation's core, now or behind what it is being told."""
@@ -277,6 +290,8 @@ class ClientNode:
             self._is_watching = True
             self.metadata.watch(now_ns, BOOKIES_PREFIX, self._on_bookies, may_lag=True)
         self._tick_due(now_ns)
+        for member, writing in self._absences.take(now_ns, self.own_lacs, WRITINGS_PER_TURN_MAX):
+            self.tell(writing, SeatLost(now_ns, member))
         if not self.quarantine.is_idle and self.quarantine.expire(now_ns):
             self._show_bookies()
         for _ in range(min(len(self._dirty), WRITINGS_PER_TURN_MAX)):
@@ -396,7 +411,7 @@ class ClientNode:
     def _carry_out(self, now_ns: int, operation: Operation, effect: Effect) -> None:
         if isinstance(effect, Send):
             self._send(now_ns, operation, effect)
-        elif isinstance(effect, (ReadKey, Transact, AllocateIds)):
+        elif isinstance(effect, (ReadKey, Transact, AllocateIds, ListKeys, AskQuorum)):
             self._asking.ask(now_ns, operation, effect)
         else:
             operation.on_effect(effect)
@@ -746,6 +761,7 @@ class ClientNode:
             )
             for bookie_id, registration in sorted(self.registrations.items())
         )
+        self._absences.note(self._now_ns, (info.member for info in self.bookies))
         for operation in itertools.chain(self.operations, self.own_lacs):
             # Handles in their idle form are not restored for this: they receive it before their next event (`_drain`).
             if operation.is_shrunk:
@@ -776,6 +792,7 @@ class ClientNode:
     def deadline_ns(self) -> int | None:
         return earliest(
             self.quarantine.deadline_ns,
+            self._absences.deadline_ns,
             self._deadlines.next_ns,
             self._hinting.deadline_ns,
             self._tell_at,

@@ -20,6 +20,7 @@ __all__ = [
     "LEVEL_FIRST",
     "LEVEL_OF_ADOPTION",
     "LEVEL_OF_CURSORS",
+    "LEVEL_OF_COPIES",
     "LEVEL_OF_LINEAGES",
     "LEVEL_OF_LOGS",
     "LEVEL_OF_PAGES",
@@ -38,8 +39,9 @@ LEVEL_OF_LOGS = 4
 LEVEL_OF_REPAIRS = 5
 LEVEL_OF_PAGES = 5
 LEVEL_OF_CURSORS = 6
-LEVEL_OF_ADOPTION = 9
-LEVEL = 9  # The newest that this build knows.
+LEVEL_OF_ADOPTION = 7
+LEVEL_OF_COPIES = 8
+LEVEL = 8  # The newest that this build knows.
 NAMED_MAX = 8  # In one sentence.
 LABEL_CHARS = 80  # Of a client that is named.
 LACKING = (

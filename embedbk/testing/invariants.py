@@ -401,9 +401,9 @@ class Invariants(Observer):
             return
         ledger = self.ghost.ledger(ledger_id)
         if prefix == REPAIR_PREFIX:
-            ledger.is_marked = is_there
-            if is_there:
+            if is_there and not ledger.is_marked:
                 ledger.copied.clear()
+            ledger.is_marked = is_there
             return
         ledger.has_tombstone = is_there
         if not is_there:

@@ -143,6 +143,7 @@ class Plan:
     first_members: int = 0  # So many of them vote from the beginning; 0: all.
     follows_measured: bool = False  # Their election base changes by what little they have measured.
     has_repairers: bool = False  # Clients that mark ledgers for repair and work marks off.
+    has_healers: bool = False  # Processes that repair what is lost, as production has them.
 
     def without(self, numbers: Container[int]) -> Plan:
         """The same run with these steps left out."""
@@ -203,6 +204,7 @@ def make_plan(
     near_clients: tuple[str, ...] = ()
     if native and not is_plain and near.random() < 0.5:
         near_clients = tuple(name for name in clients if name[0] in "wuo" and near.random() < 0.7)
+    has_repairers = random.Random(f"repairers of {seed}").random() < 0.25
     kept_frames = 0 if is_plain else random.Random(f"kept {seed}").choice([0, 0, 4, 20, 100])
     return Plan(
         seed,
@@ -226,7 +228,9 @@ def make_plan(
         quorum_of.has_askers,
         quorum_of.first_members,
         quorum_of.follows_measured,
-        random.Random(f"repairers of {seed}").random() < 0.25,
+        has_repairers,
+        # Not beside those, who hold marks and places for ever.
+        not (is_plain or has_repairers) and random.Random(f"healers of {seed}").random() < 0.3,
     )
 
 

@@ -34,7 +34,7 @@ from embedbk.testing.world import MS, SECOND, Sleep, Steps, Until, World
 __all__ = ["Asked", "Repairers", "check_repairs"]
 
 AUDITOR, WORKERS = "auditor-1", ("repairer-1", "repairer-2", "repairer-3")
-FIRST_LEDGER, LEDGERS = 1 << 40, 6
+FIRST_LEDGER, LEDGERS = 1 << 40, 6  # None that anybody makes.
 ANSWERED_NS = 60 * SECOND
 EMPTY_NS = (
     1_800 * SECOND

@@ -25,6 +25,7 @@ from embedbk.testing import faults, users, workload
 from embedbk.testing.aftermath import aftermath
 from embedbk.testing.askers import Askers
 from embedbk.testing.clocks import Clock
+from embedbk.testing.healers import Healers
 from embedbk.testing.invariants import Invariants
 from embedbk.testing.liveness import (
     QuietReaders,
@@ -113,16 +114,20 @@ def run_plan(
         begins_older=any(step.kind == "level-raise" for step in plan.steps),
     )  # fmt: skip
     world.sometimes, world.features = seen, frozenset(plan.features)
+    if plan.has_repairers:
+        world.features |= {"repairers"}
     world.page_ledgers = PAGE_LEDGERS
     try:
         if prepare is not None:
             prepare(world)
-        askers, repairers = _safety(world, plan)
+        askers, repairers, healers = _safety(world, plan)
         _liveness(world, plan, promises, outcome)
         if askers is not None:
             askers.check()
         if repairers is not None:
             repairers.check()
+        if healers is not None and not plan.is_outside:
+            healers.check()
         _no_refusal_without_harm(world)
         _aftermath(world, plan, promises, outcome)
     except Violation as found:
@@ -177,13 +182,14 @@ def _where(error: BaseException) -> str:
     return f" ({code.co_qualname}, {code.co_filename.rpartition('/')[2]}:{trace.tb_lineno})"
 
 
-def _safety(world: World, plan: Plan) -> tuple[Askers | None, Repairers | None]:
+def _safety(world: World, plan: Plan) -> tuple[Askers | None, Repairers | None, Healers | None]:
     askers = None
     if plan.members > 1:
         gets_a_leader(world)
         if plan.has_askers:
             askers = Askers(world, plan.duration_ns)
     repairers = Repairers(world, plan.duration_ns) if plan.has_repairers else None
+    healers = Healers(world, plan.duration_ns) if plan.has_healers else None
     begun = world.now_ns
     for step in plan.steps:
         if step.is_fault:
@@ -193,7 +199,7 @@ def _safety(world: World, plan: Plan) -> tuple[Askers | None, Repairers | None]:
     world.run_for(plan.duration_ns)
     if world.twins.any():
         world.run_for(TWINS_NS)
-    return askers, repairers
+    return askers, repairers, healers
 
 
 def _begin_application(world: World, step: Step, quorum: Quorum) -> None:

@@ -8,7 +8,7 @@ condition that holds is no conflict, a batch comes back in the parts that were g
     owner    takes a log over, and repeats what it does not know the fate of
     visitor  opens, recovers, reads, tails
     remover  deletes, brings back, forgets
-    mender   moves seats of closed fragments (actor.py), as repair will
+    mender   repairs as if bookies were lost that live (menders.py)
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from embedbk.codec.packer_twin import Packing
 from embedbk.config import NEVER_ROLL, Quorum, Roll, Settings
 from embedbk.core.log_listing import TakenOver
 from embedbk.errors import AppendConflict, EmbedbkError, UsageError
-from embedbk.ids import NO_ENTRY, Member, Position
-from embedbk.testing.actor import Repair
+from embedbk.ids import NO_ENTRY, Position
 from embedbk.testing.arrow_bytes import FORMATS, ArrowBytes
 from embedbk.testing.bulk_readers import reads_in_bulk
 from embedbk.testing.consumers import uses_cursors
+from embedbk.testing.menders import mender
 from embedbk.testing.plan import MS, SECOND
 from embedbk.testing.sealers import seals
 from embedbk.testing.sim_runtime import Narrow, SimRuntime, awaited
@@ -674,27 +674,6 @@ def _use_and_delete_a_log(
         yield from awaited(runtime, deleting.delete_log(runtime, BRIEF_LOG, password, force=False))
 
 
-def _mender(world: World, client: str, chance: random.Random, quorum: Quorum) -> Steps:
-    """Gives a seat to a bookie that no fragment names, as if its holder were lost."""
-    yield from _ready(world, client)
-    node = world.nodes[client]
-    for _ in range(chance.randint(1, 4)):
-        known = _all_ledgers(world)
-        if known:
-            metadata = chance.choice(known)
-            named = {member for fragment in metadata.fragments for member in fragment.members}
-            spare = [info.member for info in node.bookies if info.member not in named]
-            lost: Member = chance.choice(sorted(named))
-            if spare:
-                nonce = world.chance.getrandbits(63)
-                core = Repair(metadata.ledger_id, lost, chance.choice(spare), keys_of(metadata).key, nonce)
-                operation = world.start(client, core)
-                yield Until(operation.future.done, 30 * SECOND)
-                if operation.future.done() and operation.future.exception() is not None:
-                    world.note(f"{client}: {operation.future.exception()}")
-        yield Sleep(chance.randint(0, 500) * MS)
-
-
 APPLICATIONS = {
-    "user": _user, "owner": _owner, "visitor": _visitor, "remover": _remover, "mender": _mender,
+    "user": _user, "owner": _owner, "visitor": _visitor, "remover": _remover, "mender": mender,
 }  # fmt: skip

@@ -62,6 +62,17 @@ from embedbk.codec.registration import (
     encode_registration,
 )
 from embedbk.codec.repair_mark import RepairMark, decode_repair_mark, encode_repair_mark
+from embedbk.codec.repair_state import (
+    AuditNote,
+    RepairControl,
+    Unrepairable,
+    decode_audit_note,
+    decode_repair_control,
+    decode_unrepairable,
+    encode_audit_note,
+    encode_repair_control,
+    encode_unrepairable,
+)
 from embedbk.codec.tombstone import Tombstone, decode_tombstone, encode_tombstone, tombstone_path
 from embedbk.errors import EmbedbkError, PeerError, StorageError
 from embedbk.metadata.catalog import Catalog
@@ -124,6 +135,9 @@ DECODERS: dict[str, tuple[Callable[[bytes], Any], type[EmbedbkError]]] = {
     "decode_registration": (decode_registration, StorageError),
     "decode_cookie": (decode_cookie, StorageError),
     "decode_repair_mark": (decode_repair_mark, StorageError),
+    "decode_repair_control": (decode_repair_control, StorageError),
+    "decode_audit_note": (decode_audit_note, StorageError),
+    "decode_unrepairable": (decode_unrepairable, StorageError),
     "decode_tombstone": (decode_tombstone, StorageError),
     "decode_command": (decode_command, StorageError),
     "decode_explicit_lac": (decode_explicit_lac, StorageError),
@@ -269,6 +283,11 @@ SOUND = {
     "decode_registration": encode_registration(REGISTRATION),
     "decode_cookie": encode_cookie(COOKIE),
     "decode_repair_mark": encode_repair_mark(REPAIR_MARK),
+    "decode_repair_control": encode_repair_control(RepairControl(1, True, 3, 1000, "somebody", "why")),
+    "decode_audit_note": encode_audit_note(AuditNote(1, 7, 3, 1000, 2000, ("b1", "b2"), 9, 1, 0)),
+    "decode_unrepairable": encode_unrepairable(
+        Unrepairable(1, 0, 17, ("b1",), "no good copy", bytes(16), 1000)
+    ),
     "decode_tombstone": encode_tombstone(TOMBSTONE),
 }
 NUMBERS = st.sampled_from([0, 1, -1, 3, 15, 16, 255, 2**31, 2**62, 2**63 - 1, 2**63, 2**64 - 1, -(2**63)])

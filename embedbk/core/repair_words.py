@@ -1,0 +1,50 @@
+"""Events and effects of cores that repair: what they ask of the metadata beside keys, and the repairs they begin."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from embedbk.codec.metadata_messages import Acquire, Release, Repairing, Result
+from embedbk.core.vocabulary import Tag
+
+__all__ = ["AskQuorum", "BeginRepair", "QuorumAnswered", "RepairOutcome", "RepairOver"]
+
+
+class AskQuorum(Struct):
+    """Let the metadata do this. Followed by exactly one `QuorumAnswered`, unless the core ended meanwhile."""
+
+    tag: Tag
+    operation: Repairing | Acquire | Release
+
+
+class QuorumAnswered(Struct):
+    """What came of `AskQuorum`: what it asked for, or a refusal; that of a lost session may be done all the same."""
+
+    now_ns: int
+    tag: Tag
+    result: Result
+
+
+class BeginRepair(Struct):
+    """Repair this ledger, held under this epoch, whose mark has this revision."""
+
+    ledger_id: int
+    epoch: int
+    mark_revision: int
+
+
+class RepairOutcome(Struct, frozen=True):
+    """How the repair of a ledger ended. copies: entries, counted once for each new holder."""
+
+    ledger_id: int
+    kind: str  # "repaired", "nothing missing", "deferred", "postponed", "unrepairable", "lost".
+    copies: int = 0
+    copied_bytes: int = 0
+    why: str = ""
+
+
+class RepairOver(Struct):
+    """A repair that was begun has ended, whichever way; its hold is given back, or was lost."""
+
+    now_ns: int
+    outcome: RepairOutcome

@@ -1,0 +1,143 @@
+"""Repair in its place: a worker and a candidate for auditor in a client node (P11). It carries out what they decide.
+
+In every process that hosts bookies, unless a setting says otherwise. The repairs that the worker begins are operations
+of the same node, so that their copies travel like everything else of it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import socket
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from embedbk.config import ANYWHERE, Placement, Settings
+from embedbk.core.machine import Effect
+from embedbk.core.repair_words import BeginRepair, RepairOutcome, RepairOver
+from embedbk.core.vocabulary import Ended
+from embedbk.host.client_node import ClientNode
+from embedbk.host.loop import clock_ns, unix_ms
+from embedbk.host.operations import Operation
+from embedbk.repair.auditor import Auditor, AuditorOptions
+from embedbk.repair.copy_pace import CopyPace
+from embedbk.repair.fragment_copy import CopyOptions
+from embedbk.repair.ledger_repair import LedgerRepair
+from embedbk.repair.worker import RepairWorker, WorkerOptions
+
+__all__ = ["RepairOptions", "RepairService", "begin_repairing", "repair_options"]
+
+logger = logging.getLogger(__name__)
+
+LOOK_NS_MAX = 2_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class RepairOptions:
+    auditor: AuditorOptions = field(default_factory=AuditorOptions)
+    worker: WorkerOptions = field(default_factory=WorkerOptions)
+    copying: CopyOptions = field(default_factory=CopyOptions)
+    bytes_per_s: int = 0  # Read by this process for copies; 0: as fast as it goes.
+    placement: Placement = ANYWHERE
+
+
+def repair_options(settings: Settings) -> RepairOptions:
+    grace_ns = int(settings.repair_grace_s * 1e9)
+    look_ns = min(LOOK_NS_MAX, grace_ns // 4)  # Soon enough to see a short grace end.
+    return RepairOptions(
+        AuditorOptions(grace_ns=grace_ns, round_ns=int(settings.audit_s * 1e9), look_ns=look_ns),
+        WorkerOptions(look_ns=min(look_ns, WorkerOptions().look_ns)),
+        bytes_per_s=settings.repair_bytes_per_s,
+        placement=settings.placement,
+    )
+
+
+class _Standing(Operation):
+    """A core that never ends, and what it begins."""
+
+    def __init__(self, core: RepairWorker | Auditor, begin: Callable[[BeginRepair], None]) -> None:
+        super().__init__(core)
+        self._begin = begin
+
+    def on_effect(self, effect: Effect) -> None:
+        super().on_effect(effect)
+        if isinstance(effect, BeginRepair):
+            self._begin(effect)
+
+
+class _Repair(Operation):
+    """The repair of one ledger, until it is over."""
+
+    def __init__(self, core: LedgerRepair, over: Callable[[RepairOutcome], None]) -> None:
+        super().__init__(core)
+        self._over = over
+
+    def on_effect(self, effect: Effect) -> None:
+        super().on_effect(effect)
+        if isinstance(effect, Ended) and effect.error is None:
+            self._over(effect.result)
+
+
+class RepairService:
+    """Worker and auditor of one client node; begun once, they end with it."""
+
+    def __init__(
+        self,
+        node: ClientNode,
+        name: str,
+        options: RepairOptions,
+        chance: random.Random,
+        now_ns: Callable[[], int],
+        unix_ms: Callable[[], int],
+    ) -> None:
+        """name: as which people see it. chance: of targets and nonces. now_ns: the time that the node is told."""
+        self.outcomes: Counter[str] = Counter()  # Repairs that ended, by their kind.
+        self.copies = self.copied_bytes = 0
+        self._node = node
+        self._options = options
+        self._chance = chance
+        self._now_ns = now_ns
+        self._pace = CopyPace(options.bytes_per_s)
+        token = b"%s %016x" % (name.encode(), chance.getrandbits(64))
+        offset_ms = unix_ms() - now_ns() // 1_000_000
+        self.worker = RepairWorker(node.bookies, options.worker)
+        self.auditor = Auditor(token, node.bookies, options.auditor, offset_ms)
+        self._working = _Standing(self.worker, self._begin)
+        node.run(now_ns(), self._working)
+        node.run(now_ns(), _Standing(self.auditor, self._begin))
+
+    def _begin(self, effect: BeginRepair) -> None:
+        core = LedgerRepair(
+            effect.ledger_id,
+            effect.epoch,
+            effect.mark_revision,
+            self._node.bookies,
+            self._chance.getrandbits(63),
+            random.Random(self._chance.getrandbits(63)),
+            self._pace,
+            self._options.placement,
+            self._options.copying,
+        )
+        self._node.begin(self._now_ns(), _Repair(core, self._over))
+
+    def _over(self, outcome: RepairOutcome) -> None:
+        self.outcomes[outcome.kind] += 1
+        self.copies += outcome.copies
+        self.copied_bytes += outcome.copied_bytes
+        if outcome.kind == "unrepairable":
+            logger.warning("ledger %d cannot be repaired: %s", outcome.ledger_id, outcome.why)
+        else:
+            why = f": {outcome.why}" if outcome.why else ""
+            logger.info(
+                "ledger %d: %s, %d copies of %d bytes%s",
+                outcome.ledger_id, outcome.kind, outcome.copies, outcome.copied_bytes, why,
+            )  # fmt: skip
+        self._node.tell(self._working, RepairOver(self._now_ns(), outcome))
+
+
+def begin_repairing(node: ClientNode, name: str, settings: Settings) -> None:
+    """On the thread of the node's loop. name: of the process, for people."""
+    where = f"{name} of {socket.gethostname()}:{os.getpid()}"
+    RepairService(node, where, repair_options(settings), random.Random(), clock_ns, unix_ms)

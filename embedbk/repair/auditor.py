@@ -1,0 +1,481 @@
+"""The auditor: finds ledgers with copies on bookies that are gone, and marks them (P11.1).
+
+One of all candidates by election; two at once do no harm, since marking again changes nothing. Decides who counts as
+gone, when all ledgers are looked at, and what is judged again.
+
+- A bookie is **away** when a ledger names it in an incarnation that is not registered. It is **gone** when it was away
+  for as long as the grace, as seen by this auditor; whoever comes back before is not (AR02). What else is gone does not
+  make the grace shorter: several bookies are restarted at once as often as one.
+- **A round** looks at all ledgers, page by page, so many per second. It begins when somebody is gone of whom no round
+  has heard, when an operator asks for one, when the bookies changed and something waits to be judged again, and every
+  so often. How far it came is noted in the metadata, where the next auditor goes on.
+- What nobody could repair is marked again when its circumstances are others (AR10), and never otherwise.
+
+    CANDIDATE ──holds the lock──▶ AUDITING: looks at lock and switch ──a round is due──▶ unrepairables ─▶ pages ─▶ marks
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from msgspec.structs import replace
+
+from embedbk.codec.ledger_metadata import (
+    LEDGERS_PREFIX,
+    LedgerMetadata,
+    decode_ledger_metadata,
+    ledger_key_path,
+    ledger_of_key,
+)
+from embedbk.codec.metadata_messages import (
+    ABSENT,
+    REPAIRS_MAX,
+    Acquire,
+    Claimed,
+    Compare,
+    Delete,
+    MarkRepairs,
+    Put,
+    RepairsMarked,
+)
+from embedbk.codec.repair_mark import REPAIR_PREFIX, decode_repair_mark, is_missing_set
+from embedbk.codec.repair_state import (
+    AUDIT_KEY,
+    AUDITOR_LOCK,
+    CONTROL_KEY,
+    UNREPAIRABLE_PREFIX,
+    AuditNote,
+    RepairControl,
+    Unrepairable,
+    decode_audit_note,
+    decode_repair_control,
+    decode_unrepairable,
+    encode_audit_note,
+    unrepairable_path,
+)
+from embedbk.codec.tombstone import tombstone_path
+from embedbk.core.client_words import BookieInfo, BookiesChanged
+from embedbk.core.machine import Effect, Handlers, Machine
+from embedbk.core.metadata_words import (
+    KeyRead,
+    KeysListed,
+    ListKeys,
+    MetadataFailed,
+    ReadKey,
+    Transact,
+    Transacted,
+    TransactRefused,
+    TransactUnknown,
+)
+from embedbk.core.repair_words import AskQuorum, QuorumAnswered
+from embedbk.core.vocabulary import Started, Tag, Tick
+from embedbk.errors import StorageError
+from embedbk.ids import NO_ENTRY, Member
+from embedbk.metadata.claims import lock_path, waiting_path
+from embedbk.repair.circumstances import circumstances
+
+__all__ = ["Auditor", "AuditorOptions"]
+
+_SECOND = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class AuditorOptions:
+    grace_ns: int = 300 * _SECOND  # Away for so long: gone.
+    round_ns: int = 3_600 * _SECOND  # From the end of a round to the next that nothing else asks for.
+    look_ns: int = 2 * _SECOND  # Between two looks at lock and switch.
+    page_ledgers: int = 100
+    ledgers_per_s: int = 2_000
+    retry_ns: int = 10 * _SECOND  # Behind a round that did not come to its end.
+    pages_noted: int = 20  # Between two looks at the switch, and two notes of the place, of one round.
+    marks_known_max: int = (
+        100_000  # Marks that a round remembers; beyond, a ledger may be marked again for nothing.
+    )
+    away_max: int = 4_096  # Incarnations that are away, and remembered.
+
+    @property
+    def pace_ns(self) -> int:
+        return self.page_ledgers * _SECOND // self.ledgers_per_s
+
+
+class Auditor(Machine):
+    """Never ends. One question at a time."""
+
+    def __init__(
+        self,
+        name: bytes,
+        bookies: tuple[BookieInfo, ...],
+        options: AuditorOptions = AuditorOptions(),
+        wall_offset_ms: int = 0,
+    ) -> None:
+        """name: of this candidate, which no other has; people see it. wall_offset_ms: what clocks on walls show when
+        now_ns is 0; only people read what is made of it."""
+        self.name = name
+        self.wall_offset_ms = wall_offset_ms
+        self.bookies = bookies
+        self.options = options
+        self.questions = 0
+        self.asked: Tag = None
+        self.due_ns: int | None = None
+        self.epoch = 0  # Of its hold; 0: it is a candidate.
+        self.waits_since = 0
+        self.control: RepairControl | None = None  # None: it was not read, or cannot be.
+        self.note = AuditNote()
+        self.away_since: dict[Member, int] = {}
+        self.heard: set[Member] = set()  # Gone when the newest round began.
+        self.seen: tuple[BookieInfo, ...] = ()  # The bookies when the newest round began.
+        self.triggers = 0  # As of the newest round.
+        self.round_due_ns: int | None = None
+        # Of the round that is under way.
+        self.is_round = self.is_whole = self.is_asked_for = False
+        self.began_ms = self.pages = 0
+        self.gone: frozenset[Member] = frozenset()
+        self.known: dict[int, frozenset[str]] = {}  # Ledger -> what its mark names.
+        self.unrepairable: dict[int, Unrepairable] = {}
+        self.met: set[int] = set()  # Of these, those whose ledger is there.
+        self.to_mark: dict[int, tuple[str, ...]] = {}
+        self.cleared: list[int] = []  # Marked again; their records go behind that.
+        self.page_end = ""  # The last key of the page; empty: the listing is over.
+        self.is_last_page = False
+        self.looked_at = self.marked = self.unread = 0
+
+    @property
+    def deadline_ns(self) -> int | None:
+        return self.due_ns
+
+    @property
+    def is_auditor(self) -> bool:
+        return self.epoch > 0
+
+    # One question at a time.
+
+    def _tag(self, kind: str) -> Tag:
+        self.questions += 1
+        self.asked, self.due_ns = (kind, self.questions), None
+        return self.asked
+
+    def _pause(self, now_ns: int, pause_ns: int) -> list[Effect]:
+        self.asked, self.due_ns = None, now_ns + pause_ns
+        return []
+
+    def _on_started(self, event: Started) -> list[Effect]:
+        self._note_away(event.now_ns)
+        return self._stand_for_election()
+
+    def _on_tick(self, event: Tick) -> list[Effect]:
+        if self.due_ns is None or event.now_ns < self.due_ns:
+            return []
+        if self.is_round:
+            has_to_look = self.pages % self.options.pages_noted == 0
+            return [ReadKey(self._tag("switch"), CONTROL_KEY)] if has_to_look else self._next_page()
+        if self.epoch:
+            return [ReadKey(self._tag("lock"), lock_path(AUDITOR_LOCK))]
+        if self.waits_since:
+            return [ReadKey(self._tag("place"), waiting_path(AUDITOR_LOCK, self.waits_since))]
+        return self._stand_for_election()
+
+    def _stand_for_election(self) -> list[Effect]:
+        return [AskQuorum(self._tag("stand"), Acquire(AUDITOR_LOCK, self.name))]
+
+    def _on_quorum(self, event: QuorumAnswered) -> list[Effect]:
+        if event.tag != self.asked:
+            return []
+        if event.tag[0] == "mark":
+            return self._on_marked(event)
+        result = event.result
+        if not isinstance(result, Claimed):
+            return self._pause(event.now_ns, self.options.look_ns)
+        self.waits_since, self.epoch = result.asked, result.epoch
+        return (
+            self._begin_audit(event.now_ns) if self.epoch else self._pause(event.now_ns, self.options.look_ns)
+        )
+
+    def _begin_audit(self, now_ns: int) -> list[Effect]:
+        """Elected: what is away now may have been away for long, which nobody here can know."""
+        self.control, self.round_due_ns = None, None
+        self.away_since, self.heard = {}, set()
+        self._note_away(now_ns)
+        return [ReadKey(self._tag("note"), AUDIT_KEY)]
+
+    def _on_read(self, event: KeyRead) -> list[Effect]:
+        if event.tag != self.asked:
+            return []
+        kind = event.tag[0]
+        if kind == "place":
+            if event.value is not None:
+                return self._pause(event.now_ns, self.options.look_ns)
+            return (
+                self._stand_for_election()
+            )  # Its turn has come, or its session went: asked again it says so.
+        if kind == "lock":
+            if event.value != self.name or event.revision != self.epoch:
+                self.epoch = self.waits_since = 0
+                return self._stand_for_election()
+            return [ReadKey(self._tag("switch"), CONTROL_KEY)]
+        if kind == "note":
+            self._take_note(event.value)
+            return [ReadKey(self._tag("switch"), CONTROL_KEY)]
+        return self._on_switch(event)
+
+    def _take_note(self, value: bytes | None) -> None:
+        """Where the auditor before was. One that cannot be read is written anew."""
+        try:
+            self.note = decode_audit_note(value) if value is not None else AuditNote()
+        except StorageError:
+            self.note = AuditNote()
+
+    def _on_switch(self, event: KeyRead) -> list[Effect]:
+        try:
+            control = decode_repair_control(event.value) if event.value is not None else RepairControl()
+        except StorageError:
+            control = None  # Somebody set it, to what this build does not know (P2.5).
+        is_first = self.control is None
+        self.control = control
+        if control is None or control.is_stopped:
+            if self.is_round:
+                return self._end_round(event.now_ns, is_done=False)
+            return self._pause(event.now_ns, self.options.look_ns)
+        if self.is_round:
+            return self._note_place(event.now_ns)
+        if is_first:
+            self.triggers = control.triggers
+        return self._look_for_round(event.now_ns, control)
+
+    # Who is gone.
+
+    def _there(self) -> frozenset[Member]:
+        return frozenset(info.member for info in self.bookies)
+
+    def _note_away(self, now_ns: int) -> None:
+        """Who is there is not away; away since now is who was there in the list before."""
+        there = self._there()
+        for member in there:
+            self.away_since.pop(member, None)
+        self.heard -= there
+
+    def _on_bookies(self, event: BookiesChanged) -> list[Effect]:
+        before, self.bookies = self._there(), event.bookies
+        there = self._there()
+        for member in sorted(before - there):
+            self._miss(member, event.now_ns)
+        self._note_away(event.now_ns)
+        return []
+
+    def _miss(self, member: Member, now_ns: int) -> None:
+        if len(self.away_since) < self.options.away_max:
+            self.away_since.setdefault(member, now_ns)
+
+    def _gone(self, now_ns: int) -> frozenset[Member]:
+        grace_ns = self.options.grace_ns
+        return frozenset(member for member, since in self.away_since.items() if now_ns - since >= grace_ns)
+
+    # Rounds.
+
+    def _look_for_round(self, now_ns: int, control: RepairControl) -> list[Effect]:
+        gone = self._gone(now_ns)
+        is_due = (
+            self.round_due_ns is None
+            or now_ns >= self.round_due_ns
+            or not gone <= self.heard
+            or control.triggers != self.triggers
+        )
+        if not is_due and circumstances(b"", self.bookies) != circumstances(b"", self.seen):
+            self.seen = self.bookies
+            return [ListKeys(self._tag("waiting"), UNREPAIRABLE_PREFIX, UNREPAIRABLE_PREFIX, 1)]
+        if not is_due or not self.bookies:
+            grace_ns = self.options.grace_ns
+            expiring = [since + grace_ns for member, since in self.away_since.items() if member not in gone]
+            next_ns = min([now_ns + self.options.look_ns, *expiring])
+            return self._pause(now_ns, max(0, next_ns - now_ns))
+        # Where another auditor stopped, unless something happened that all ledgers are to be looked at for.
+        goes_on = self.round_due_ns is None and control.triggers == self.triggers and not gone
+        self.is_asked_for = control.triggers != self.triggers
+        self.is_round, self.gone, self.seen = True, gone, self.bookies
+        self.heard, self.triggers = set(gone), control.triggers
+        self.known, self.unrepairable, self.met = {}, {}, set()
+        self.began_ms, self.pages = self._wall_ms(now_ns), 0
+        self.to_mark, self.cleared = {}, []
+        self.looked_at = self.marked = self.unread = 0
+        after = self.note.after if goes_on else NO_ENTRY
+        self.is_whole = after == NO_ENTRY
+        self.page_end = ledger_key_path(after) if after >= 0 else LEDGERS_PREFIX
+        return [self._list("unrepairable", UNREPAIRABLE_PREFIX, UNREPAIRABLE_PREFIX)]
+
+    def _list(self, kind: str, prefix: str, after: str) -> Effect:
+        return ListKeys(self._tag(kind), prefix, after, self.options.page_ledgers)
+
+    def _on_listed(self, event: KeysListed) -> list[Effect]:
+        if event.tag != self.asked:
+            return []
+        kind = event.tag[0]
+        if kind == "waiting":
+            if event.records:
+                self.round_due_ns = event.now_ns
+            return self._pause(event.now_ns, 0 if event.records else self.options.look_ns)
+        if event.has_more and not event.records:
+            return self._end_round(event.now_ns, is_done=False)  # A page without keys that others follow.
+        if kind == "ledgers":
+            return self._on_page(event)
+        prefix = UNREPAIRABLE_PREFIX if kind == "unrepairable" else REPAIR_PREFIX
+        for key, value in event.records:
+            ledger_id = ledger_of_key(key, prefix)
+            if ledger_id is not None:
+                self._note_record(kind, ledger_id, value)
+        if event.has_more:
+            return [self._list(kind, prefix, event.records[-1][0])]
+        if kind == "unrepairable":
+            return [self._list("marks", REPAIR_PREFIX, REPAIR_PREFIX)]
+        return self._next_page()
+
+    def _note_record(self, kind: str, ledger_id: int, value: bytes) -> None:
+        """What cannot be read stays as it is (P2.5)."""
+        try:
+            if kind == "unrepairable":
+                self.unrepairable[ledger_id] = decode_unrepairable(value)
+            elif len(self.known) < self.options.marks_known_max:
+                self.known[ledger_id] = frozenset(decode_repair_mark(value).missing)
+        except StorageError:
+            self.unread += 1
+
+    def _next_page(self) -> list[Effect]:
+        return [self._list("ledgers", LEDGERS_PREFIX, self.page_end)]
+
+    def _on_page(self, event: KeysListed) -> list[Effect]:
+        for key, value in event.records:
+            ledger_id = ledger_of_key(key)
+            if ledger_id is None:
+                continue
+            try:
+                metadata = decode_ledger_metadata(value, ledger_id)
+            except StorageError:
+                self.unread += 1
+                continue
+            self._judge(ledger_id, metadata, value, event.now_ns)
+        self.pages += 1
+        self.is_last_page = not event.has_more
+        if event.records:
+            self.page_end = event.records[-1][0]
+        return self._mark(event.now_ns)
+
+    def _judge(self, ledger_id: int, metadata: LedgerMetadata, value: bytes, now_ns: int) -> None:
+        self.looked_at += 1
+        there = self._there()
+        missing: set[str] = set()
+        for fragment in metadata.fragments:
+            for member in fragment.members:
+                if member not in there:
+                    self._miss(member, now_ns)
+                    if member in self.gone:
+                        missing.add(member.bookie_id)
+        judged = self.unrepairable.get(ledger_id)
+        if judged is not None:
+            self.met.add(ledger_id)
+            if judged.judged == circumstances(value, self.bookies) and not self.is_asked_for:
+                return  # As it was judged: nobody could repair it now.
+            missing.update(judged.missing)
+        elif missing <= self.known.get(ledger_id, frozenset()):
+            return
+        named = tuple(sorted(missing))
+        while named and not is_missing_set(named):
+            named = named[:-1]  # More than one mark names: the rest is found when these are repaired.
+        if named:
+            self.to_mark[ledger_id] = named
+            self.cleared += [ledger_id] if judged is not None else []
+
+    # Marking.
+
+    def _mark(self, now_ns: int) -> list[Effect]:
+        if not self.to_mark:
+            return self._clear(now_ns)
+        marks = tuple(list(self.to_mark.items())[:REPAIRS_MAX])
+        return [AskQuorum(self._tag("mark"), MarkRepairs(marks, self._wall_ms(now_ns)))]
+
+    def _on_marked(self, event: QuorumAnswered) -> list[Effect]:
+        result = event.result
+        if not isinstance(result, RepairsMarked):
+            return self._end_round(event.now_ns, is_done=False)
+        for ledger_id in list(self.to_mark)[:REPAIRS_MAX]:
+            del self.to_mark[ledger_id]
+            self.marked += ledger_id not in result.left
+        return self._mark(event.now_ns)
+
+    def _clear(self, now_ns: int) -> list[Effect]:
+        """What is marked again is repairable, as far as is known. Behind the mark: copies are kept by one or other."""
+        if not self.cleared:
+            return self._end_page(now_ns)
+        ledger_ids, self.cleared = self.cleared, []
+        then: list[Put | Delete] = [Delete(unrepairable_path(ledger_id)) for ledger_id in ledger_ids]
+        return [Transact(self._tag("clear"), [], then)]
+
+    def _end_page(self, now_ns: int) -> list[Effect]:
+        if not self.is_last_page:
+            return self._pause(now_ns, self.options.pace_ns)
+        deleted = sorted(self.unrepairable.keys() - self.met) if self.is_whole else []
+        if not deleted:
+            return self._end_round(now_ns, is_done=True)
+        # Nothing is judged again of a ledger that is gone for good; one that can be brought back keeps its record.
+        ledger_id = deleted[0]
+        self.met.add(ledger_id)
+        when = [Compare(ledger_key_path(ledger_id), ABSENT), Compare(tombstone_path(ledger_id), ABSENT)]
+        return [Transact(self._tag("clear"), when, [Delete(unrepairable_path(ledger_id))])]
+
+    def _note_place(self, now_ns: int) -> list[Effect]:
+        ledger_id = ledger_of_key(self.page_end)
+        if not self.pages or ledger_id is None:
+            return self._next_page()
+        self.note = replace(self.note, after=ledger_id, began_ms=self.began_ms)
+        return [Transact(self._tag("place"), [], [Put(AUDIT_KEY, encode_audit_note(self.note))])]
+
+    def _wall_ms(self, now_ns: int) -> int:
+        return max(0, self.wall_offset_ms + now_ns // 1_000_000)
+
+    def _end_round(self, now_ns: int, *, is_done: bool) -> list[Effect]:
+        self.is_round = False
+        if not is_done:
+            self.heard, self.round_due_ns = set(), now_ns + self.options.retry_ns
+            return self._pause(now_ns, self.options.look_ns)
+        # Of one that began where another auditor stopped the rest follows at once.
+        self.round_due_ns = now_ns + (self.options.round_ns if self.is_whole else 0)
+        self.note = replace(
+            self.note,
+            after=NO_ENTRY,
+            rounds=self.note.rounds + 1,
+            began_ms=self.began_ms,
+            ended_ms=self._wall_ms(now_ns),
+            away=tuple(sorted({member.bookie_id for member in self.gone})),
+            looked_at=self.looked_at,
+            marked=self.marked,
+            unread=self.unread,
+        )
+        return [Transact(self._tag("noted"), [], [Put(AUDIT_KEY, encode_audit_note(self.note))])]
+
+    def _on_transacted(self, event: Transacted) -> list[Effect]:
+        if event.tag != self.asked:
+            return []
+        if event.tag[0] == "clear":
+            return self._end_page(event.now_ns)
+        if event.tag[0] == "place":
+            return self._next_page()
+        return self._pause(event.now_ns, self.options.look_ns)
+
+    def _on_failed(self, event: MetadataFailed | TransactUnknown | TransactRefused) -> list[Effect]:
+        """No answer: what was heard counts for nothing, and is asked for again."""
+        if event.tag != self.asked:
+            return []
+        if self.is_round:
+            return self._end_round(event.now_ns, is_done=False)
+        return self._pause(event.now_ns, self.options.look_ns)
+
+    HANDLERS: ClassVar[Handlers] = {
+        Started: _on_started,
+        Tick: _on_tick,
+        QuorumAnswered: _on_quorum,
+        KeyRead: _on_read,
+        KeysListed: _on_listed,
+        Transacted: _on_transacted,
+        TransactRefused: _on_failed,
+        TransactUnknown: _on_failed,
+        MetadataFailed: _on_failed,
+        BookiesChanged: _on_bookies,
+    }

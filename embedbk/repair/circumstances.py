@@ -1,0 +1,21 @@
+"""By what a repair was judged impossible: it is judged again when that is another, and not before (P11.1, AR10)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+from embedbk.core.client_words import BookieInfo
+
+__all__ = ["circumstances"]
+
+_DIGEST_BYTES = 16
+
+
+def circumstances(metadata_value: bytes, bookies: Iterable[BookieInfo]) -> bytes:
+    """Of a ledger's metadata, and of the bookies that are there and whether they take copies. Equal for equal ones, in
+    any process."""
+    hasher = hashlib.blake2b(metadata_value, digest_size=_DIGEST_BYTES)
+    for info in sorted(bookies):
+        hasher.update(f"{info.member.bookie_id} {info.is_writable} ".encode() + info.member.incarnation)
+    return hasher.digest()

@@ -1,0 +1,337 @@
+"""Copying what lost seats owe of one fragment to those who get the seats (P11.2).
+
+Decides: which entries a seat owes, of whom they are read, what a good copy is, when all of them are durable. Every
+entry of the fragment is owed by the seats of its write set, up to the next fragment's start - 1 or the ledger's last
+entry, whatever any LAC says. An entry of which nobody who is there gives a good copy stops the fragment, and is named;
+a bookie that does not answer stops nothing for good: it cannot be told, and another try may go well.
+
+Frames travel as they were stored, up to 1 MiB, and are checked here behind the source and by the target before it
+stores: an entry is read once and sent to all who owe it.
+
+    part of each residue:   read `next` on from one source ──▶ a frame without gaps ──▶ recovery adds to each target
+                                  ▲    the next source, where `next` is missing or bad there            │
+                                  └───────────── while less than window_bytes waits for OKs ◀───────────┘
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from embedbk.codec.digest import DigestType, check_tags
+from embedbk.codec.frame import LEDGER_KEY_BYTES, Frame, encode_frame_header, frame_of, split
+from embedbk.codec.ledger_metadata import LedgerMetadata
+from embedbk.codec.messages import AddAnswer, AddRequest, ReadAnswer, ReadRequest, Status
+from embedbk.config import FRAME_BYTES_MAX
+from embedbk.core.client_words import Answered, Send, SendFailed
+from embedbk.core.machine import Effect, earliest
+from embedbk.core.quorum import write_set
+from embedbk.errors import PeerError
+from embedbk.ids import Member
+from embedbk.repair.copy_pace import CopyPace
+
+__all__ = ["USUAL_COPYING", "CopyOptions", "CopyResult", "FragmentCopy", "owed_up_to"]
+
+_MS = 1_000_000
+_NO_KEY = bytes(LEDGER_KEY_BYTES)  # Nobody who repairs knows a ledger's key (AddRequest.is_copy).
+
+
+@dataclass(frozen=True, slots=True)
+class CopyOptions:
+    read_timeout_ns: int = 5_000 * _MS  # An unanswered read: another source is asked.
+    write_timeout_ns: int = 10_000 * _MS  # An unanswered copy makes its target one that failed.
+    busy_ns: int = 100 * _MS  # Behind a BUSY the same copy is sent again.
+    window_bytes: int = 8 << 20  # Read and not durable at every target yet; reading pauses above it.
+    frame_bytes: int = FRAME_BYTES_MAX  # Of one read.
+
+
+USUAL_COPYING = CopyOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class CopyResult:
+    """kind: "done", "no good copy" (of entry_id), "target failed" (target), or "cannot tell"."""
+
+    kind: str
+    why: str = ""
+    entry_id: int = -1
+    target: Member | None = None
+
+
+@dataclass(slots=True)
+class _Part:
+    """The ids of one residue class (unstriped: all ids) of the fragment."""
+
+    next: int  # The first entry that is not read yet.
+    seats: list[int]  # That have copies, the one to be asked next first.
+    targets: tuple[Member, ...]
+    asked: tuple[int, int, int] | None = None  # (seat, number of the question, when) of the read that is out.
+    absent: dict[int, str] = field(default_factory=dict)  # Seat -> why it gave no good copy of `next`.
+    silent: dict[int, str] = field(default_factory=dict)  # Seat -> why nobody knows whether it has one.
+
+
+@dataclass(slots=True)
+class _Copy:
+    """A frame on its way to those who are to hold it."""
+
+    frame: Frame
+    owed: dict[Member, int]  # Target -> when it was sent last.
+    again: dict[Member, int] = field(default_factory=dict)  # Target that is busy -> when it is sent again.
+
+
+def owed_up_to(metadata: LedgerMetadata, number: int) -> int:
+    """The last entry of a fragment that nobody writes to any more; below its first one: it is empty."""
+    if number + 1 < len(metadata.fragments):
+        return metadata.fragments[number + 1].first_entry - 1
+    assert metadata.last_entry is not None
+    return metadata.last_entry
+
+
+class FragmentCopy:
+    """holders: who gets which seat. away: seats that cannot be read from, those of the holders among them. Its result
+    is None until it is over."""
+
+    def __init__(
+        self,
+        metadata: LedgerMetadata,
+        number: int,
+        holders: Mapping[int, Member],
+        away: frozenset[int],
+        nonce: int,
+        pace: CopyPace,
+        options: CopyOptions = USUAL_COPYING,
+        numbers: int = 0,
+    ) -> None:
+        """numbers: of the last question that this handle asked; an answer to an earlier one counts for nothing."""
+        self.metadata = metadata
+        self.fragment = metadata.fragments[number]
+        self.last = owed_up_to(metadata, number)
+        self.nonce = nonce
+        self.pace = pace
+        self.options = options
+        self.result: CopyResult | None = None
+        self.copies = self.copied_bytes = 0
+        self._quorum = metadata.quorum
+        self._is_striped = self._quorum.ensemble_size > self._quorum.write_quorum
+        self._step = self._quorum.ensemble_size if self._is_striped else 1
+        self.numbers = numbers
+        self._copies: dict[int, _Copy] = {}
+        self._copies_bytes = 0
+        self._parts: list[_Part] = []
+        for offset in range(self._step):
+            first = self.fragment.first_entry + offset
+            seats = write_set(first, self._quorum) if self._is_striped else range(self._quorum.ensemble_size)
+            targets = tuple(holders[seat] for seat in seats if seat in holders)
+            if targets and first <= self.last:
+                there = [seat for seat in seats if seat not in away]
+                turn = offset % len(there) if there else 0  # Sources share the work.
+                self._parts.append(_Part(first, [*there[turn:], *there[:turn]], targets))
+
+    @property
+    def deadline_ns(self) -> int | None:
+        due = [part.asked[2] + self.options.read_timeout_ns for part in self._parts if part.asked is not None]
+        if self.result is None and self._waits_for_pace:
+            due.append(self.pace.free_ns(0))
+        for copy in self._copies.values():
+            due += copy.again.values()
+            due += [sent + self.options.write_timeout_ns for sent in copy.owed.values()]
+        return earliest(*due)
+
+    @property
+    def _waits_for_pace(self) -> bool:
+        return self._has_room and any(part.asked is None and part.next <= self.last for part in self._parts)
+
+    @property
+    def _has_room(self) -> bool:
+        reading = sum(part.asked is not None for part in self._parts)
+        return self._copies_bytes + reading * self.options.frame_bytes < self.options.window_bytes
+
+    def begin(self, now_ns: int) -> list[Effect]:
+        return self._go_on(now_ns)
+
+    # Reading.
+
+    def _go_on(self, now_ns: int) -> list[Effect]:
+        effects: list[Effect] = []
+        for part in self._parts:
+            if self.result is not None:
+                return effects
+            is_due = part.asked is None and part.next <= self.last and self._has_room
+            if is_due and now_ns >= self.pace.free_ns(now_ns):
+                effects += self._ask(part, now_ns)
+        if self.result is None and not self._copies and all(part.next > self.last for part in self._parts):
+            self.result = CopyResult("done")
+        return effects
+
+    def _ask(self, part: _Part, now_ns: int) -> list[Effect]:
+        left = [seat for seat in part.seats if seat not in part.absent and seat not in part.silent]
+        if not left:
+            self._stop(part)
+            return []
+        self.numbers += 1
+        seat, number = left[0], self.numbers
+        part.asked = (seat, number, now_ns)
+        member = self.fragment.members[seat]
+        modulus, residues = (self._step, 1 << (part.next % self._step)) if self._is_striped else (1, 1)
+        request = ReadRequest(
+            member.incarnation,
+            self.metadata.ledger_id,
+            part.next,
+            self.last,
+            self.options.frame_bytes,
+            modulus=modulus,
+            residues=residues,
+        )
+        return [Send(member, request, ("read", number))]
+
+    def _stop(self, part: _Part) -> None:
+        """Nobody gave the entry. Where somebody did not answer it cannot be told."""
+        told = {**part.absent, **part.silent}
+        why = ", ".join(f"{self.fragment.members[seat].bookie_id}: {told[seat]}" for seat in sorted(told))
+        kind = "cannot tell" if part.silent else "no good copy"
+        why = f"entry {part.next} has no good copy ({why or 'every bookie that should hold it is away'})"
+        self.result = self.result or CopyResult(kind, why, part.next)
+
+    def _source_failed(self, part: _Part, seat: int, why: str, now_ns: int, *, is_told: bool) -> list[Effect]:
+        part.asked = None
+        (part.absent if is_told else part.silent)[seat] = why
+        part.seats.remove(seat)
+        part.seats.append(seat)  # Asked last from now on.
+        return self._go_on(now_ns)
+
+    def on_answered(self, event: Answered) -> list[Effect]:
+        if event.tag[0] == "copy":
+            return self._on_copied(event)
+        part = self._part_of(event.tag[1])
+        if part is None or part.asked is None:
+            return []
+        seat, answer = part.asked[0], event.control
+        if not isinstance(answer, ReadAnswer) or answer.status not in (Status.OK, Status.NO_SUCH_LEDGER):
+            status = getattr(answer, "status", Status.UNKNOWN)
+            return self._source_failed(part, seat, Status(status).name, event.now_ns, is_told=False)
+        try:
+            frame = self._good(event, part)
+        except PeerError as broken:
+            return self._source_failed(part, seat, str(broken), event.now_ns, is_told=True)
+        if frame is None:
+            return self._source_failed(part, seat, "not there", event.now_ns, is_told=True)
+        self.pace.note(event.now_ns, len(frame.body))
+        part.asked = None
+        part.next = frame.last_entry + self._step
+        part.absent, part.silent = {}, {}
+        return [*self._copy(part, frame, event.now_ns), *self._go_on(event.now_ns)]
+
+    def _part_of(self, number: int) -> _Part | None:
+        """The part that the answer to this question is for, as long as it is wanted."""
+        if self.result is not None:
+            return None
+        asked = (part for part in self._parts if part.asked is not None and part.asked[1] == number)
+        return next(asked, None)
+
+    def _good(self, event: Answered, part: _Part) -> Frame | None:
+        """The entries of this part from `next` on, as far as they follow without a gap. None: `next` is not there.
+
+        Raises:
+            PeerError: the copy of `next`, or one before a sound one, is bad.
+        """
+        if not event.frames:
+            return None
+        if len(event.frames) > 1:
+            raise PeerError(f"{len(event.frames)} frames in an answer that has one at most")
+        frame = frame_of(event.frames[0][1], self.metadata.ledger_id)
+        wanted, size = part.next, 0
+        if (
+            self._step == 1
+            and not frame.has_gaps
+            and frame.first_entry == part.next <= frame.last_entry <= self.last
+        ):
+            good = frame
+        else:
+            for entry_id, raw in split(frame):
+                if entry_id != wanted or entry_id > self.last:
+                    break
+                wanted, size = entry_id + self._step, size + len(raw)
+            if not size:
+                return None
+            good = frame_of(frame.body[:size], self.metadata.ledger_id)
+        if self.metadata.digest != DigestType.HMAC:  # Whose key only those have who have the password.
+            check_tags(good, self.metadata.digest, b"")
+        return good
+
+    # Writing.
+
+    def _copy(self, part: _Part, frame: Frame, now_ns: int) -> list[Effect]:
+        self.numbers += 1
+        copy = self._copies[self.numbers] = _Copy(frame, dict.fromkeys(part.targets, now_ns))
+        self._copies_bytes += len(frame.body)
+        return [self._send(self.numbers, copy, target) for target in part.targets]
+
+    def _send(self, number: int, copy: _Copy, target: Member) -> Effect:
+        request = AddRequest(target.incarnation, self.nonce, number, recovery=True, is_copy=True)
+        header = encode_frame_header(copy.frame, _NO_KEY)
+        return Send(target, request, ("copy", number), ((header, copy.frame),))
+
+    def _on_copied(self, event: Answered) -> list[Effect]:
+        number, answer = event.tag[1], event.control
+        copy = self._copies.get(number)
+        if self.result is not None or copy is None or event.member not in copy.owed:
+            return []
+        status = answer.status if isinstance(answer, AddAnswer) else Status.UNKNOWN
+        if status == Status.BUSY:
+            copy.again[event.member] = event.now_ns + self.options.busy_ns
+            return []
+        if status != Status.OK or not self._is_of(answer, copy, number):
+            return self._target_failed(event.member, status.name)
+        del copy.owed[event.member]
+        copy.again.pop(event.member, None)
+        self.copies += copy.frame.entry_count
+        self.copied_bytes += len(copy.frame.body)
+        if not copy.owed:
+            del self._copies[number]
+            self._copies_bytes -= len(copy.frame.body)
+        return self._go_on(event.now_ns)
+
+    def _is_of(self, answer: object, copy: _Copy, number: int) -> bool:
+        """Whether it answers this very add (P3.8)."""
+        frame = copy.frame
+        return isinstance(answer, AddAnswer) and (
+            answer.nonce,
+            answer.seating,
+            answer.recovery,
+            answer.ledger_id,
+            answer.first_entry,
+            answer.last_entry,
+        ) == (self.nonce, number, True, frame.ledger_id, frame.first_entry, frame.last_entry)
+
+    def _target_failed(self, target: Member, why: str) -> list[Effect]:
+        self.result = self.result or CopyResult("target failed", f"{target.bookie_id}: {why}", target=target)
+        return []
+
+    # What fails, and time.
+
+    def on_send_failed(self, event: SendFailed) -> list[Effect]:
+        if event.tag[0] == "copy":
+            copy = self._copies.get(event.tag[1])
+            is_owed = copy is not None and event.member in copy.owed
+            return self._target_failed(event.member, event.reason) if is_owed else []
+        part = self._part_of(event.tag[1])
+        if part is None or part.asked is None:
+            return []
+        return self._source_failed(part, part.asked[0], event.reason, event.now_ns, is_told=False)
+
+    def on_tick(self, now_ns: int) -> list[Effect]:
+        effects: list[Effect] = []
+        for part in self._parts:
+            if part.asked is not None and now_ns >= part.asked[2] + self.options.read_timeout_ns:
+                effects += self._source_failed(
+                    part, part.asked[0], "no answer in time", now_ns, is_told=False
+                )
+        for number, copy in list(self._copies.items()):
+            for target, due_ns in list(copy.again.items()):
+                if now_ns >= due_ns:
+                    del copy.again[target]
+                    effects.append(self._send(number, copy, target))
+            for target, sent_ns in list(copy.owed.items()):
+                if now_ns >= sent_ns + self.options.write_timeout_ns:
+                    effects += self._target_failed(target, "no answer in time")
+        return [*effects, *self._go_on(now_ns)]

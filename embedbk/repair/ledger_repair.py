@@ -1,0 +1,494 @@
+"""One worker's repair of one marked ledger, under its hold (P11.2).
+
+Decides: which seats are lost, who gets them, when a copied fragment is published, and what becomes of the mark. What
+is lost is what the mark names and nobody has registered now: whoever came back needs no copy, and marks of it end
+without one (AR11). Of a ledger that is not CLOSED the last fragment is its writer's.
+
+    mark and ledger read ─▶ a fragment with lost seats ─▶ targets, written into the mark ─▶ copying (fragment_copy)
+          ▲                         │ none left: the mark ends, is postponed, or the ledger cannot be repaired   │
+          └── refused: read anew ── published, by one compare-and-set, when every copy is durable (I36) ◀────────┘
+
+The target stands in the mark before the first copy, and the mark keeps its ledger on every bookie (P7.7): else the
+target's collector drops what no fragment names yet. Every transaction compares the hold, so who lost it changes
+nothing (P9.1), and the placement of whoever is newly named (P10.6). The last entry is never touched.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from embedbk.codec.ledger_metadata import (
+    Fragment,
+    LedgerMetadata,
+    decode_ledger_metadata,
+    encode_ledger_metadata,
+    ledger_key_path,
+)
+from embedbk.codec.metadata_messages import ABSENT, Compare, EndRepairs, FailRepairs, Put, Refusal
+from embedbk.codec.registration import placement_path
+from embedbk.codec.repair_mark import (
+    WHY_CHARS_MAX,
+    MarkProgress,
+    RepairMark,
+    decode_repair_mark,
+    encode_repair_mark,
+    progress_of,
+    repair_mark_path,
+    with_progress,
+)
+from embedbk.codec.repair_state import Unrepairable, encode_unrepairable, unrepairable_path
+from embedbk.config import ANYWHERE, Placement
+from embedbk.core.client_words import Answered, BookieInfo, BookiesChanged, SendFailed
+from embedbk.core.machine import Effect, Handlers, Machine, earliest
+from embedbk.core.metadata_words import (
+    KeyRead,
+    MetadataFailed,
+    ReadKey,
+    Transact,
+    Transacted,
+    TransactRefused,
+    TransactUnknown,
+)
+from embedbk.core.placement import Chance, fill_seats
+from embedbk.core.repair_words import AskQuorum, QuorumAnswered, RepairOutcome
+from embedbk.core.vocabulary import Ended, Started, Tick
+from embedbk.errors import StorageError
+from embedbk.ids import NO_ENTRY, Member
+from embedbk.metadata.claims import repairing_path
+from embedbk.metadata.client import is_unknown
+from embedbk.repair.circumstances import circumstances
+from embedbk.repair.copy_pace import CopyPace
+from embedbk.repair.fragment_copy import USUAL_COPYING, CopyOptions, CopyResult, FragmentCopy, owed_up_to
+
+__all__ = ["LedgerRepair", "lost_seats"]
+
+_MS = 1_000_000
+_RETRY_NS = 200 * _MS  # Behind a question that the metadata did not answer, or a change that was refused.
+_LET_GO_NS = 1_000 * _MS
+_TROUBLES_MAX = 25  # Of those in one repair; then it is postponed.
+
+
+def lost_seats(fragment: Fragment, missing: frozenset[str], there: frozenset[Member]) -> list[int]:
+    """Seats of bookies that the mark names and of which nobody is there in the incarnation that has the copies."""
+    return [
+        seat
+        for seat, member in enumerate(fragment.members)
+        if member.bookie_id in missing and member not in there
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Stopped:
+    """A fragment that cannot be repaired as things stand."""
+
+    first_entry: int
+    entry_id: int
+    why: str
+
+
+class LedgerRepair(Machine):
+    """Ends with a RepairOutcome; its hold is given back then, or was lost."""
+
+    def __init__(
+        self,
+        ledger_id: int,
+        epoch: int,
+        mark_revision: int,
+        bookies: tuple[BookieInfo, ...],
+        nonce: int,
+        chance: Chance,
+        pace: CopyPace,
+        placement: Placement = ANYWHERE,
+        options: CopyOptions = USUAL_COPYING,
+    ) -> None:
+        self.ledger_id = ledger_id
+        self.epoch = epoch
+        self.bookies = bookies
+        self.nonce = nonce
+        self.chance = chance
+        self.pace = pace
+        self.placement = placement
+        self.options = options
+        self.mark: RepairMark | None = None
+        self.mark_revision = mark_revision
+        self.metadata: LedgerMetadata | None = None
+        self.value = b""  # As the metadata is kept, and its revision.
+        self.revision = 0
+        self.questions = 0
+        self.asked: Any = (
+            None  # The tag of the question that is out; any other answer is of one that was given up.
+        )
+        self.retry_at: int | None = None
+        self.troubles = 0
+        self.number = 0  # Of the fragment at work.
+        self.holders: dict[int, Member] = {}
+        self.copying: FragmentCopy | None = None
+        self.numbers = 0  # Of the last question of a copying.
+        # Copied, durable and not published yet: (first entry, last entry, seat, target).
+        self.copied: set[tuple[int, int, int, Member]] = set()
+        self.proposed = b""
+        self.compared: dict[str, int] = {}  # Placements, by the transaction that publishes.
+        self.unread: set[str] = set()  # Those of them that are not read yet, behind a refusal.
+        self.outdated: set[tuple[str, int]] = set()
+        self.refused: set[Member] = set()  # Targets that failed in this repair.
+        self.stopped: list[_Stopped] = []
+        self.copies = self.copied_bytes = 0
+        self.ending: EndRepairs | FailRepairs | None = None  # What becomes of the mark, once that is decided.
+        self.outcome = RepairOutcome(ledger_id, "lost")
+        self.is_over = False
+
+    @property
+    def deadline_ns(self) -> int | None:
+        if self.is_over:
+            return None
+        return earliest(self.retry_at, self.copying.deadline_ns if self.copying is not None else None)
+
+    # What stands there.
+
+    def _ask(self, kind: str, *more: str) -> Any:
+        self.questions += 1
+        self.asked = (kind, self.questions, *more)
+        return self.asked
+
+    def _read(self, kind: str, key: str) -> list[Effect]:
+        return [ReadKey(self._ask(kind), key)]
+
+    def _on_started(self, event: Started) -> list[Effect]:
+        return self._read("hold", repairing_path(self.ledger_id))
+
+    def _begin_anew(self, now_ns: int) -> list[Effect]:
+        """Soon, from the hold on; too often is another try's matter."""
+        self.troubles += 1
+        if self.troubles > _TROUBLES_MAX:
+            return self._postpone("the metadata refuses, or does not answer")
+        self.asked, self.retry_at = None, now_ns + _RETRY_NS
+        return []
+
+    def _on_failed(self, event: MetadataFailed | TransactUnknown | TransactRefused) -> list[Effect]:
+        """A change whose outcome nobody knows is looked for in what stands there (P2.2)."""
+        if self.is_over or event.tag != self.asked:
+            return []
+        if event.tag[0] == "why":
+            return self._give_back()
+        return self._begin_anew(event.now_ns)
+
+    def _on_read(self, event: KeyRead) -> list[Effect]:
+        if self.is_over:
+            return []
+        if event.tag[0] == "placement":
+            return self._on_placement(event)
+        if event.tag != self.asked:
+            return []
+        if event.tag[0] == "hold":
+            if event.value is None or event.revision != self.epoch:
+                return self._end()  # Another repairs it, or nobody: nothing is to be given back.
+            return self._read("mark", repair_mark_path(self.ledger_id))
+        if event.tag[0] == "mark":
+            return self._on_mark(event)
+        return self._on_ledger(event)
+
+    def _on_mark(self, event: KeyRead) -> list[Effect]:
+        self.mark_revision = event.revision
+        if event.value is None:  # An operator took it away.
+            return self._finish("nothing missing")
+        try:
+            self.mark = decode_repair_mark(event.value)
+        except StorageError as unread:
+            self.outcome = RepairOutcome(self.ledger_id, "unrepairable", why=str(unread))
+            return self._give_back()
+        return self._read("ledger", ledger_key_path(self.ledger_id))
+
+    def _on_ledger(self, event: KeyRead) -> list[Effect]:
+        if event.value is None:
+            return self._finish("nothing missing")  # Deleted. Whoever brings it back marks it again.
+        try:
+            self.metadata = decode_ledger_metadata(event.value, self.ledger_id)
+        except StorageError as unread:
+            self.value = event.value
+            self.stopped.append(_Stopped(0, NO_ENTRY, str(unread)))
+            return self._give_up()
+        self.value, self.revision, self.proposed = event.value, event.revision, b""
+        return self._next_fragment(event.now_ns)
+
+    # Which fragment, and who gets its seats.
+
+    @property
+    def _there(self) -> frozenset[Member]:
+        return frozenset(info.member for info in self.bookies)
+
+    def _next_fragment(self, now_ns: int) -> list[Effect]:
+        metadata, mark = self.metadata, self.mark
+        assert metadata is not None and mark is not None
+        there, missing = self._there, frozenset(mark.missing)
+        is_deferred = False
+        given_up = {each.first_entry for each in self.stopped}
+        for number, fragment in enumerate(metadata.fragments):
+            lost = lost_seats(fragment, missing, there)
+            if not lost or fragment.first_entry in given_up:
+                continue
+            if number == len(metadata.fragments) - 1 and not metadata.is_closed:
+                is_deferred = True
+                continue
+            self.number = number
+            self.holders = self._choose(metadata, fragment, lost)
+            if self.holders:
+                return self._name_targets(now_ns)
+            why = f"no bookie can take the seat of {', '.join(fragment.members[seat].bookie_id for seat in lost)}"
+            if self.refused:
+                return self._postpone(
+                    f"{why} ({', '.join(sorted(each.bookie_id for each in self.refused))} failed)"
+                )
+            self.stopped.append(_Stopped(fragment.first_entry, NO_ENTRY, why))
+            return self._next_fragment(now_ns)
+        if is_deferred:
+            return self._postpone("its last fragment is its writer's", kind="deferred")
+        if self.stopped:
+            return self._give_up()
+        return self._finish("repaired" if self.copies or self.copied else "nothing missing")
+
+    def _choose(self, metadata: LedgerMetadata, fragment: Fragment, lost: list[int]) -> dict[int, Member]:
+        """Who gets the lost seats: those that the mark names before all others, as they may have copies."""
+        assert self.mark is not None
+        usable = [
+            info
+            for info in self.bookies
+            if info.member not in self.refused
+            and (info.member.bookie_id, info.placement) not in self.outdated
+        ]
+        seats = [None if seat in lost else member for seat, member in enumerate(fragment.members)]
+        taken = {member.bookie_id for member in seats if member is not None}
+        named = set(progress_of(self.mark).targets)
+        others = sorted(
+            info.member.bookie_id
+            for info in usable
+            if (info.member.bookie_id, info.member.incarnation) not in named
+        )
+        last = others if named else []
+        placement = self.placement
+        if placement == ANYWHERE and any(info.location for info in self.bookies):
+            placement = Placement("rack")  # Whoever made the ledger may have asked for it; it costs nothing.
+        filled = fill_seats(seats, usable, taken, metadata.quorum, placement, self.chance, last)
+        return {seat: member for seat in lost if (member := filled[seat]) is not None}
+
+    def _name_targets(self, now_ns: int) -> list[Effect]:
+        """Into the mark, before the first copy."""
+        assert self.mark is not None
+        chosen = [(each.bookie_id, each.incarnation) for each in self.holders.values()]
+        known = progress_of(self.mark)
+        if all(each in known.targets for each in chosen):
+            return self._begin_copying(now_ns)
+        kept = [each for each in known.targets if each not in chosen]
+        return self._put_mark("target", with_progress(self.mark, MarkProgress((*kept, *chosen), known.why)))
+
+    def _put_mark(self, kind: str, mark: RepairMark) -> list[Effect]:
+        key = repair_mark_path(self.ledger_id)
+        when = [Compare(repairing_path(self.ledger_id), self.epoch), Compare(key, self.mark_revision)]
+        self.mark = mark
+        return [Transact(self._ask(kind), when, [Put(key, encode_repair_mark(mark))])]
+
+    # Copying.
+
+    def _begin_copying(self, now_ns: int) -> list[Effect]:
+        metadata = self.metadata
+        assert metadata is not None
+        fragment = metadata.fragments[self.number]
+        end = owed_up_to(metadata, self.number)
+        if all((fragment.first_entry, end, *each) in self.copied for each in self.holders.items()):
+            return self._publish()
+        there = self._there
+        away = frozenset(
+            seat
+            for seat, member in enumerate(fragment.members)
+            if member not in there or seat in self.holders
+        )
+        self.copying = FragmentCopy(
+            metadata, self.number, self.holders, away, self.nonce, self.pace, self.options, self.numbers
+        )
+        return self._look_at_copies(now_ns, self.copying.begin(now_ns))
+
+    def _look_at_copies(self, now_ns: int, effects: list[Effect]) -> list[Effect]:
+        copying, metadata = self.copying, self.metadata
+        assert copying is not None and metadata is not None
+        if copying.result is None:
+            return effects
+        self.copying, self.numbers = None, copying.numbers
+        self.copies += copying.copies
+        self.copied_bytes += copying.copied_bytes
+        return [*effects, *self._copied(now_ns, copying, copying.result)]
+
+    def _copied(self, now_ns: int, copying: FragmentCopy, result: CopyResult) -> list[Effect]:
+        first = copying.fragment.first_entry
+        if result.kind == "done":
+            self.copied |= {(first, copying.last, *each) for each in self.holders.items()}
+            return self._publish()
+        if result.kind == "no good copy":
+            self.stopped.append(_Stopped(first, result.entry_id, result.why))
+            return self._next_fragment(now_ns)
+        if result.target is not None:
+            self.refused.add(result.target)
+            return self._next_fragment(now_ns)
+        return self._postpone(result.why)
+
+    def _on_answered(self, event: Answered) -> list[Effect]:
+        if self.copying is None:
+            return []
+        return self._look_at_copies(event.now_ns, self.copying.on_answered(event))
+
+    def _on_send_failed(self, event: SendFailed) -> list[Effect]:
+        if self.copying is None:
+            return []
+        return self._look_at_copies(event.now_ns, self.copying.on_send_failed(event))
+
+    # Publishing.
+
+    def _publish(self) -> list[Effect]:
+        """The seats of one fragment, in one compare-and-set. Nothing else of the ledger changes."""
+        metadata = self.metadata
+        assert metadata is not None
+        old = metadata.fragments[self.number]
+        ensemble = tuple(
+            (member.bookie_id, member.incarnation)
+            for member in (self.holders.get(seat, member) for seat, member in enumerate(old.members))
+        )
+        new = Fragment(old.first_entry, old.length_before, ensemble)
+        fragments = (*metadata.fragments[: self.number], new, *metadata.fragments[self.number + 1 :])
+        self.proposed = encode_ledger_metadata(metadata.with_changes(fragments=fragments))
+        placements = {info.member: info.placement for info in self.bookies}
+        noted = {member.bookie_id: placements.get(member) for member in self.holders.values()}
+        self.compared = {
+            bookie_id: number for bookie_id, number in sorted(noted.items()) if number is not None
+        }
+        key = ledger_key_path(self.ledger_id)
+        when = [
+            Compare(repairing_path(self.ledger_id), self.epoch),
+            Compare(key, self.revision),
+            *(Compare(placement_path(bookie_id), number) for bookie_id, number in self.compared.items()),
+        ]
+        return [Transact(self._ask("publish"), when, [Put(key, self.proposed)])]
+
+    def _on_transacted(self, event: Transacted) -> list[Effect]:
+        if self.is_over or event.tag != self.asked:
+            return []
+        kind = event.tag[0]
+        if kind == "target" and event.is_done:
+            self.mark_revision = event.revision
+            return self._begin_copying(event.now_ns)
+        if kind == "publish" and event.is_done:
+            self.metadata = decode_ledger_metadata(self.proposed, self.ledger_id)
+            self.value, self.revision = self.proposed, event.revision
+            return self._next_fragment(event.now_ns)
+        if kind == "publish":
+            return self._ask_placements(event.now_ns)
+        if kind == "unrepairable" and event.is_done:
+            return self._let_go(EndRepairs(((self.ledger_id, self.epoch, self.mark_revision),)))
+        if kind == "why":
+            return self._give_back()  # For people; without it, too.
+        return self._begin_anew(event.now_ns)
+
+    def _ask_placements(self, now_ns: int) -> list[Effect]:
+        """That was refused: perhaps whoever was chosen is not to be named any more (P10.6)."""
+        self.unread = set(self.compared)
+        if not self.unread:
+            return self._begin_anew(now_ns)
+        number = self._ask("placements")[1]
+        return [
+            ReadKey(("placement", number, bookie_id), placement_path(bookie_id))
+            for bookie_id in self.compared
+        ]
+
+    def _on_placement(self, event: KeyRead) -> list[Effect]:
+        _, number, bookie_id = event.tag
+        if self.asked is None or self.asked[0] != "placements" or self.asked[1] != number:
+            return []
+        revision = ABSENT if event.value is None else event.revision
+        if self.compared[bookie_id] != revision:
+            self.outdated.add((bookie_id, self.compared[bookie_id]))
+        self.unread.discard(bookie_id)
+        return [] if self.unread else self._begin_anew(event.now_ns)
+
+    # The end.
+
+    def _finish(self, kind: str) -> list[Effect]:
+        self.outcome = RepairOutcome(self.ledger_id, kind, self.copies, self.copied_bytes)
+        return self._let_go(EndRepairs(((self.ledger_id, self.epoch, self.mark_revision),)))
+
+    def _give_up(self) -> list[Effect]:
+        """Until something changes: first it is written down, which keeps every copy where it is, then the mark ends."""
+        first = self.stopped[0]
+        self.outcome = RepairOutcome(
+            self.ledger_id, "unrepairable", self.copies, self.copied_bytes, first.why[:WHY_CHARS_MAX]
+        )
+        assert self.mark is not None
+        found = Unrepairable(
+            1,
+            first.first_entry,
+            first.entry_id,
+            self.mark.missing,
+            self.outcome.why,
+            circumstances(self.value, self.bookies),
+            self.mark.created_ms,
+        )
+        when = [Compare(repairing_path(self.ledger_id), self.epoch)]
+        put = Put(unrepairable_path(self.ledger_id), encode_unrepairable(found))
+        return [Transact(self._ask("unrepairable"), when, [put])]
+
+    def _postpone(self, why: str, *, kind: str = "postponed") -> list[Effect]:
+        """Another try may go well. Why this one did not stands in the mark, for people."""
+        told = why[:WHY_CHARS_MAX]
+        self.outcome = RepairOutcome(self.ledger_id, kind, self.copies, self.copied_bytes, told)
+        if self.mark is None or progress_of(self.mark).why == told:
+            return self._give_back()
+        targets = progress_of(self.mark).targets
+        return self._put_mark("why", with_progress(self.mark, MarkProgress(targets, told)))
+
+    def _give_back(self) -> list[Effect]:
+        return self._let_go(FailRepairs(((self.ledger_id, self.epoch),)))
+
+    def _let_go(self, ending: EndRepairs | FailRepairs) -> list[Effect]:
+        self.ending = ending
+        return [AskQuorum(self._ask("end"), ending)]
+
+    def _on_quorum(self, event: QuorumAnswered) -> list[Effect]:
+        """Ended, or not held any more. What was refused for now is asked for again, or the ledger stayed locked for as
+        long as this session lives; with a session that is lost the hold goes."""
+        if self.is_over or event.tag != self.asked:
+            return []
+        if isinstance(event.result, Refusal) and not is_unknown(event.result):
+            self.asked, self.retry_at = None, event.now_ns + _LET_GO_NS
+            return []
+        return self._end()
+
+    def _end(self) -> list[Effect]:
+        self.is_over, self.copying, self.retry_at = True, None, None
+        return [Ended(None, self.outcome)]
+
+    def _on_bookies(self, event: BookiesChanged) -> list[Effect]:
+        self.bookies = event.bookies
+        return []
+
+    def _on_tick(self, event: Tick) -> list[Effect]:
+        if self.is_over:
+            return []
+        if self.retry_at is not None and event.now_ns >= self.retry_at:
+            self.retry_at = None
+            if self.ending is not None:
+                return self._let_go(self.ending)
+            return self._read("hold", repairing_path(self.ledger_id))
+        if self.copying is not None:
+            return self._look_at_copies(event.now_ns, self.copying.on_tick(event.now_ns))
+        return []
+
+    HANDLERS: ClassVar[Handlers] = {
+        Started: _on_started,
+        KeyRead: _on_read,
+        MetadataFailed: _on_failed,
+        Transacted: _on_transacted,
+        TransactRefused: _on_failed,
+        TransactUnknown: _on_failed,
+        QuorumAnswered: _on_quorum,
+        Answered: _on_answered,
+        SendFailed: _on_send_failed,
+        BookiesChanged: _on_bookies,
+        Tick: _on_tick,
+    }

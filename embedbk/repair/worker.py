@@ -1,0 +1,157 @@
+"""A worker: takes marks, has their ledgers repaired, so many at a time, and waits for more (P11.1, P11.2).
+
+Decides when marks are asked for and how many. It takes none while repair is switched off, or while the metadata cannot
+say whether it is. Who finds nothing waits in the queue of the metadata and looks every `look_ns` whether it was handed
+something, by one read. What one repair does is `ledger_repair`'s; what becomes of a mark that failed the metadata's.
+
+    ASKING ──taken──▶ as many repairs as marks ──one ends──▶ ASKING
+       └──nothing──▶ WAITING: the place in the queue ──gone──▶ what was handed? ──▶ ...
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from embedbk.codec.metadata_messages import FailRepairs, RepairsTaken, TakeRepairs
+from embedbk.codec.repair_state import CONTROL_KEY, decode_repair_control
+from embedbk.core.client_words import BookieInfo, BookiesChanged
+from embedbk.core.machine import Effect, Handlers, Machine
+from embedbk.core.metadata_words import KeyRead, MetadataFailed, ReadKey
+from embedbk.core.repair_words import AskQuorum, BeginRepair, QuorumAnswered, RepairOver
+from embedbk.core.vocabulary import Started, Tag, Tick
+from embedbk.errors import StorageError
+from embedbk.metadata.claims import REPAIRERS_PREFIX, place_path
+
+__all__ = ["RepairWorker", "WorkerOptions", "is_switched_off"]
+
+_SECOND = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerOptions:
+    at_once: int = 8  # Ledgers repaired beside each other.
+    look_ns: int = _SECOND  # Between two looks at the switch and at the place in the queue.
+    retry_ns: int = 5 * _SECOND  # Behind a refusal, as while the cluster's level is too low.
+
+
+def is_switched_off(value: bytes | None) -> bool:
+    """What the switch says; one that cannot be read says off, since somebody set it (P2.5)."""
+    try:
+        return value is not None and decode_repair_control(value).is_stopped
+    except StorageError:
+        return True
+
+
+class RepairWorker(Machine):
+    """Never ends. One question of its own at a time."""
+
+    def __init__(self, bookies: tuple[BookieInfo, ...], options: WorkerOptions = WorkerOptions()) -> None:
+        self.bookies = bookies
+        self.options = options
+        self.questions = 0
+        self.asked: Tag = None
+        self.waits_since = 0  # The revision at which it asked, while it waits in the queue.
+        self.is_off = True  # Until the switch was read.
+        self.running: dict[int, int] = {}  # Ledger id -> epoch.
+        self.due_ns: int | None = None
+        self.done = 0
+
+    @property
+    def deadline_ns(self) -> int | None:
+        return self.due_ns
+
+    def _tag(self, kind: str) -> Tag:
+        self.questions += 1
+        self.asked = (kind, self.questions)
+        return self.asked
+
+    def _pause(self, now_ns: int, pause_ns: int) -> list[Effect]:
+        self.asked, self.due_ns = None, now_ns + pause_ns
+        return []
+
+    def _look(self) -> list[Effect]:
+        """The switch first, each time."""
+        self.due_ns = None
+        return [ReadKey(self._tag("switch"), CONTROL_KEY)]
+
+    def _on_started(self, event: Started) -> list[Effect]:
+        return self._look()
+
+    def _on_tick(self, event: Tick) -> list[Effect]:
+        if self.due_ns is None or event.now_ns < self.due_ns:
+            return []
+        return self._look()
+
+    def _on_read(self, event: KeyRead) -> list[Effect]:
+        if event.tag != self.asked:
+            return []
+        if event.tag[0] == "switch":
+            self.is_off = is_switched_off(event.value)
+            return self._go_on(event.now_ns)
+        if event.value is not None:  # It still waits.
+            return self._pause(event.now_ns, self.options.look_ns)
+        return self._ask_what_was_handed()
+
+    def _ask_what_was_handed(self) -> list[Effect]:
+        return [AskQuorum(self._tag("handed"), TakeRepairs(0, (), self.waits_since))]
+
+    def _go_on(self, now_ns: int) -> list[Effect]:
+        if self.waits_since:
+            if self.is_off:
+                return [AskQuorum(self._tag("leave"), TakeRepairs(0))]
+            return [ReadKey(self._tag("place"), place_path(REPAIRERS_PREFIX, self.waits_since))]
+        room = self.options.at_once - len(self.running)
+        if self.is_off or not self.bookies or room <= 0:
+            return self._pause(now_ns, self.options.look_ns)
+        return [AskQuorum(self._tag("take"), TakeRepairs(room))]
+
+    def _on_quorum(self, event: QuorumAnswered) -> list[Effect]:
+        if event.tag[0] == "return" or event.tag != self.asked:
+            return []
+        kind, result = event.tag[0], event.result
+        if not isinstance(result, RepairsTaken):
+            # Of a session that was lost nothing is left; anything else may have been done, and shows at the next look.
+            self.waits_since = 0
+            return self._pause(event.now_ns, self.options.retry_ns)
+        if kind == "leave":  # It may have been handed something until then.
+            return self._ask_what_was_handed()
+        if not result.epoch:
+            self.waits_since = 0 if self.is_off else result.asked
+            return self._pause(event.now_ns, self.options.look_ns)
+        self.waits_since = 0
+        return self._begin(event.now_ns, result)
+
+    def _begin(self, now_ns: int, taken: RepairsTaken) -> list[Effect]:
+        news = [(ledger_id, mark) for ledger_id, mark, _ in taken.marks if ledger_id not in self.running]
+        if self.is_off:
+            self._pause(now_ns, self.options.look_ns)
+            back = FailRepairs(tuple((ledger_id, taken.epoch) for ledger_id, _ in news), postpones=False)
+            return [AskQuorum(("return", 0), back)] if news else []
+        self.running.update((ledger_id, taken.epoch) for ledger_id, _ in news)
+        self._pause(now_ns, 0 if len(self.running) < self.options.at_once else self.options.look_ns)
+        return [BeginRepair(ledger_id, taken.epoch, mark) for ledger_id, mark in news]
+
+    def _on_over(self, event: RepairOver) -> list[Effect]:
+        self.running.pop(event.outcome.ledger_id, None)
+        self.done += 1
+        if self.asked is not None or self.waits_since:
+            return []
+        return self._pause(event.now_ns, 0)
+
+    def _on_failed(self, event: MetadataFailed) -> list[Effect]:
+        return self._pause(event.now_ns, self.options.look_ns) if event.tag == self.asked else []
+
+    def _on_bookies(self, event: BookiesChanged) -> list[Effect]:
+        self.bookies = event.bookies
+        return []
+
+    HANDLERS: ClassVar[Handlers] = {
+        Started: _on_started,
+        Tick: _on_tick,
+        KeyRead: _on_read,
+        MetadataFailed: _on_failed,
+        QuorumAnswered: _on_quorum,
+        RepairOver: _on_over,
+        BookiesChanged: _on_bookies,
+    }

@@ -1,0 +1,157 @@
+"""Processes that repair, as production has them: workers and candidates for auditor, under all faults (P11).
+
+Each is a client node with the services of `host/repairing.py`. They are killed and begun again while faults act. When
+faults have stopped, everything that can be repaired has all of its copies again within a while (L9), and no mark and no
+hold is left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+
+from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, LedgerMetadata, decode_ledger_metadata
+from embedbk.codec.registration import BOOKIES_PREFIX, Registration, decode_registration
+from embedbk.codec.repair_mark import REPAIR_PREFIX
+from embedbk.codec.repair_state import UNREPAIRABLE_PREFIX, decode_unrepairable, unrepairable_path
+from embedbk.errors import StorageError
+from embedbk.host.repairing import RepairOptions, RepairService
+from embedbk.ids import NO_ENTRY, Member
+from embedbk.metadata.claims import REPAIRING_PREFIX
+from embedbk.metadata.levels import LEVEL_OF_COPIES
+from embedbk.repair.auditor import AuditorOptions
+from embedbk.repair.fragment_copy import CopyOptions
+from embedbk.repair.worker import WorkerOptions
+from embedbk.testing.violation import Violation
+from embedbk.testing.world import MS, SECOND, World
+
+__all__ = ["Healers"]
+
+AT_ONCE = 2  # Processes.
+HEALED_NS = (
+    1_500 * SECOND
+)  # Grace, a round, and a mark that may be postponed for five minutes, again behind a leader.
+SETTLED_NS = 3 * SECOND  # For a client to hear of the cluster's level.
+GRACES_NS = (300 * MS, 2 * SECOND, 8 * SECOND)
+
+_MET = {
+    "repaired": "ledger repaired",
+    "nothing missing": "repair found nothing missing",
+    "deferred": "repair left to a writer",
+    "postponed": "repair postponed",
+    "unrepairable": "repair impossible",
+    "lost": "repair lost its hold",
+}  # By how a repair ended.
+
+
+class Healers:
+    """Of one world."""
+
+    def __init__(self, world: World, for_ns: int) -> None:
+        self._world = world
+        self._chance = random.Random(f"healers {world.seed}")
+        self._begun = 0
+        self.services: dict[str, RepairService] = {}
+        grace_ns = self._chance.choice(GRACES_NS)
+        self._options = RepairOptions(
+            AuditorOptions(
+                grace_ns=grace_ns,
+                round_ns=30 * SECOND,
+                look_ns=max(grace_ns // 3, 300 * MS),
+                page_ledgers=self._chance.choice([1, 2, 100]),
+                retry_ns=SECOND,
+                pages_noted=2,
+            ),
+            WorkerOptions(
+                at_once=self._chance.choice([1, 2, 8]),
+                look_ns=self._chance.choice([200, 1_000]) * MS,
+                retry_ns=SECOND,
+            ),
+            # Small frames, so that a ledger of a short run takes several.
+            CopyOptions(read_timeout_ns=SECOND, write_timeout_ns=SECOND, frame_bytes=300, window_bytes=1_000),
+            bytes_per_s=self._chance.choice([0, 0, 2_000]),
+        )
+        for _ in range(AT_ONCE):
+            self._begin()
+        for _ in range(self._chance.choice([0, 1, 3])):
+            world.after(self._chance.randint(0, for_ns), self._replace_one)
+
+    def _begin(self) -> None:
+        world = self._world
+        self._begun += 1
+        name = f"healer-{self._begun}"
+        node = world.start_client(name)
+        chance = random.Random(self._chance.getrandbits(63))
+        self.services[name] = RepairService(
+            node, name, self._options, chance, lambda: world.now_of(name), lambda: world.wall_ms
+        )
+        world.wake(name)
+
+    def _replace_one(self) -> None:
+        """Its process is killed, whatever it was doing, and another begins."""
+        living = [name for name in self.services if name in self._world.nodes]
+        if living and not self._world.is_healed:
+            self._world.crash(self._chance.choice(living))
+            self._world.sometimes["healer killed"] += 1
+            self._begin()
+
+    # Once faults have stopped.
+
+    def check(self) -> None:
+        """L9: what can be repaired is, and nothing stays marked or locked. I36 was asked after each step."""
+        world = self._world
+        if not any(name in world.nodes for name in self.services):
+            self._begin()
+        nodes = [world.nodes[name] for name in self.services if name in world.nodes]
+        world.run_for(SETTLED_NS)
+        if max(node.metadata.client.cluster_level for node in nodes) < LEVEL_OF_COPIES:
+            return  # A build from before is among the nodes.
+        give_up_ns = world.now_ns + HEALED_NS
+        left = self._left()
+        while left and world.now_ns < give_up_ns:
+            world.run_for(SECOND)
+            left = self._left()
+        for service in self.services.values():
+            for kind, what in _MET.items():
+                world.sometimes[what] += service.outcomes[kind]
+        if left:
+            raise Violation("L9", f"behind all faults {'; '.join(left[:3])}")
+
+    def _left(self) -> list[str]:
+        """What is not as it should be."""
+        world = self._world
+        registered: dict[str, Registration] = {}
+        for key, value in world.committed(BOOKIES_PREFIX).items():
+            name = key.removeprefix(BOOKIES_PREFIX)
+            with contextlib.suppress(StorageError):  # A stranger's.
+                registered[name] = decode_registration(value, name)
+        there = {Member(name, found.incarnation) for name, found in registered.items()}
+        writable = sum(found.is_writable for found in registered.values())
+        left = [f"{key} is there" for key in world.committed(REPAIR_PREFIX)]
+        left += [f"{key} is held" for key in world.committed(REPAIRING_PREFIX)]
+        given_up = world.committed(UNREPAIRABLE_PREFIX)
+        for value in world.committed(LEDGERS_PREFIX).values():
+            try:
+                metadata = decode_ledger_metadata(value)
+            except StorageError:
+                continue  # A stranger's.
+            found = given_up.get(unrepairable_path(metadata.ledger_id))
+            if found is None:
+                left += _short(metadata, there)
+                continue
+            why = decode_unrepairable(found)
+            # Fewer copies than an acknowledged entry has are destroyed (testing/plan.py), so each has a good one left.
+            if why.entry_id != NO_ENTRY or writable >= metadata.quorum.ensemble_size:
+                left.append(f"ledger {metadata.ledger_id} was given up: {why.why}")
+        return left
+
+
+def _short(metadata: LedgerMetadata, there: set[Member]) -> list[str]:
+    """Fragments that nobody writes to with a seat of somebody who is not there."""
+    immutable = len(metadata.fragments) if metadata.is_closed else len(metadata.fragments) - 1
+    return [
+        f"ledger {metadata.ledger_id} names {member} from entry {fragment.first_entry} on"
+        for fragment in metadata.fragments[:immutable]
+        for member in fragment.members
+        if member not in there
+    ]

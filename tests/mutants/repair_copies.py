@@ -1,0 +1,160 @@
+"""Repair of what was lost: workers, copies, the auditor, and who may be copied to without a key (P11)."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+__all__ = ["MUTANTS"]
+
+_REPAIR = "embedbk/repair/ledger_repair.py"
+_COPY = "embedbk/repair/fragment_copy.py"
+_AUDITOR = "embedbk/repair/auditor.py"
+_COLLECTOR = "embedbk/core/collector.py"
+_BOOKIE = "embedbk/core/bookie.py"
+_REPAIRED = "tests/repair/test_repaired.py::test_"
+_COPYING = "tests/repair/test_copying.py::test_"
+_AUDITED = "tests/repair/test_auditor.py::test_"
+
+MUTANTS = (
+    Mutant(
+        "repair-stops-at-the-entry-before-the-last",
+        "P11.2",
+        "the last entry that a seat owes is not copied",
+        ((_COPY, "    return metadata.last_entry\n", "    return metadata.last_entry - 1\n"),),
+        (_REPAIRED + "what_a_lost_bookie_had_is_copied_whole",),
+    ),
+    Mutant(
+        "repair-published-before-copies-are-durable",
+        "I36",
+        "a fragment is published when everything was read, whatever was answered to the copies",
+        ((_COPY, "if self.result is None and not self._copies and all(", "if self.result is None and all("),),
+        (_COPYING + "all_is_durable_before_it_is_done",),
+    ),
+    Mutant(
+        "repair-copies-before-the-mark-names-the-target",
+        "P7.7",
+        "the target is never written into the mark",
+        ((_REPAIR, "if all(each in known.targets for each in chosen):", "if True:"),),
+        (_REPAIRED + "the_target_stands_in_the_mark_before_the_first_copy",),
+    ),
+    Mutant(
+        "repair-moves-the-writers-seats",
+        "P11.2",
+        "the last fragment of an open ledger is repaired like any other",
+        (
+            (
+                _REPAIR,
+                "if number == len(metadata.fragments) - 1 and not metadata.is_closed:",
+                "if number == len(metadata.fragments) and not metadata.is_closed:",
+            ),
+        ),
+        (_REPAIRED + "the_last_fragment_of_an_open_ledger_is_its_writers",),
+    ),
+    Mutant(
+        "repair-copies-for-who-came-back",
+        "AR11",
+        "a seat counts as lost though its bookie is registered again",
+        (
+            (
+                _REPAIR,
+                "if member.bookie_id in missing and member not in there",
+                "if member.bookie_id in missing",
+            ),
+        ),
+        (_REPAIRED + "nothing_is_copied_before_the_grace_is_over_nor_behind_a_return",),
+    ),
+    Mutant(
+        "repair-takes-silence-for-absence",
+        "P11.2",
+        "an entry of which somebody did not answer counts as one without a good copy",
+        ((_COPY, 'kind = "cannot tell" if part.silent else "no good copy"', 'kind = "no good copy"'),),
+        (_COPYING + "nobody_has_it_and_nobody_knows_are_two_things",),
+    ),
+    Mutant(
+        "repair-believes-any-answer-to-a-copy",
+        "P3.8",
+        "an OK to another add counts for this one",
+        (
+            (
+                _COPY,
+                "if status != Status.OK or not self._is_of(answer, copy, number):",
+                "if status != Status.OK:",
+            ),
+        ),
+        (_COPYING + "an_answer_that_is_no_ok_of_this_copy_makes_the_target_fail",),
+    ),
+    Mutant(
+        "repair-checks-the-ledgers-key",
+        "P3.5",
+        "a copy without a key is refused by a bookie that knows one",
+        ((_BOOKIE, " and not _is_copy(request):", ":"),),
+        ("tests/repair/test_keyless_copies.py::test_a_copy_passes_the_key_and_binds_none",),
+    ),
+    Mutant(
+        "repair-binds-a-key-of-zeros",
+        "P3.5",
+        "a copy binds the key in its header, and the ledger's own is wrong there ever after",
+        (
+            (
+                _BOOKIE,
+                "            None if _is_copy(request) else header.ledger_key,\n",
+                "            header.ledger_key,\n",
+            ),
+        ),
+        ("tests/repair/test_keyless_copies.py::test_a_copy_passes_the_key_and_binds_none",),
+    ),
+    Mutant(
+        "repair-opens-normal-adds",
+        "P3.5",
+        "a normal add that says it is a copy passes without the ledger's key",
+        ((_BOOKIE, "return request.is_copy and request.recovery", "return request.is_copy"),),
+        ("tests/repair/test_keyless_copies.py::test_a_normal_add_that_says_it_is_a_copy_is_checked",),
+    ),
+    Mutant(
+        "collector-drops-what-was-given-up",
+        "P7.7",
+        "copies of a stopped repair go, which may be the last good ones",
+        ((_COLLECTOR, "                Compare(unrepairable_path(ledger_id), ABSENT),\n", ""),),
+        ("tests/repair/test_keyless_copies.py::test_what_was_given_up_is_kept_by_every_collector",),
+    ),
+    Mutant(
+        "auditor-without-a-grace",
+        "AR02",
+        "who is away is gone at once",
+        ((_AUDITOR, "if now_ns - since >= grace_ns", "if now_ns >= since"),),
+        (_AUDITED + "a_bookie_is_gone_behind_the_grace_and_not_before",),
+    ),
+    Mutant(
+        "auditor-counts-on-behind-a-return",
+        "AR02",
+        "who came back is away since it was away first",
+        ((_AUDITOR, "            self.away_since.pop(member, None)\n", "            pass\n"),),
+        (_AUDITED + "who_comes_back_is_not_gone_and_its_grace_begins_anew",),
+    ),
+    Mutant(
+        "auditor-loops-over-the-impossible",
+        "AR10",
+        "what nobody could repair is marked again in each round",
+        (
+            (
+                _AUDITOR,
+                "if judged.judged == circumstances(value, self.bookies) and not self.is_asked_for:",
+                "if False:",
+            ),
+        ),
+        (_AUDITED + "what_could_not_be_repaired_is_marked_when_something_changed",),
+    ),
+    Mutant(
+        "auditor-takes-a-failed-round-for-a-whole-one",
+        "P11.1",
+        "behind a round that failed nobody is looked at again for an hour",
+        (
+            (
+                _AUDITOR,
+                "self.heard, self.round_due_ns = set(), now_ns + self.options.retry_ns",
+                "self.round_due_ns = now_ns + self.options.round_ns",
+            ),
+        ),
+        (_AUDITED + "a_round_that_fails_is_begun_again",),
+    ),
+)

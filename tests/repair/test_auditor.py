@@ -1,0 +1,267 @@
+"""Who is gone, when all ledgers are looked at, and what is marked: the auditor by its events (P11.1, AR02, AR10)."""
+
+from __future__ import annotations
+
+from embedbk.codec.ledger_metadata import (
+    METADATA_VERSION,
+    Fragment,
+    LedgerMetadata,
+    LedgerState,
+    encode_ledger_metadata,
+    ledger_key_path,
+)
+from embedbk.codec.metadata_messages import Acquire, Claimed, MarkRepairs, Refusal, RepairsMarked
+from embedbk.codec.repair_mark import RepairMark, encode_repair_mark, repair_mark_path
+from embedbk.codec.repair_state import (
+    AuditNote,
+    RepairControl,
+    Unrepairable,
+    decode_audit_note,
+    encode_audit_note,
+    encode_repair_control,
+    encode_unrepairable,
+    unrepairable_path,
+)
+from embedbk.core.client_words import BookieInfo, BookiesChanged
+from embedbk.core.machine import Effect, Event
+from embedbk.core.metadata_words import (
+    KeyRead,
+    KeysListed,
+    ListKeys,
+    MetadataFailed,
+    ReadKey,
+    Transact,
+    Transacted,
+)
+from embedbk.core.repair_words import AskQuorum, QuorumAnswered
+from embedbk.core.vocabulary import Started, Tick
+from embedbk.ids import Member
+from embedbk.repair.auditor import Auditor, AuditorOptions
+from embedbk.repair.circumstances import circumstances
+
+SECOND = 1_000_000_000
+OPTIONS = AuditorOptions(
+    grace_ns=10 * SECOND, round_ns=1_000 * SECOND, look_ns=SECOND, page_ledgers=2, pages_noted=2
+)
+
+
+def info(number: int, incarnation: int = 0) -> BookieInfo:
+    return BookieInfo(Member(f"b{number}", bytes([incarnation]) * 16), True)
+
+
+ALL = tuple(info(number) for number in (1, 2, 3, 4))
+
+
+def ledger(ledger_id: int, *numbers: int) -> LedgerMetadata:
+    seats = tuple((f"b{number}", bytes(16)) for number in numbers)
+    return LedgerMetadata(
+        METADATA_VERSION, ledger_id, 3, 3, 2, LedgerState.CLOSED, 9, 90, b"v", 1, {}, (Fragment(0, 0, seats),)
+    )
+
+
+class Desk:
+    """The auditor, and a metadata quorum that answers it from a dict."""
+
+    def __init__(self, bookies: tuple[BookieInfo, ...] = ALL, keys: dict[str, bytes] | None = None) -> None:
+        self.auditor = Auditor(b"me", bookies, OPTIONS, wall_offset_ms=1_000)
+        self.keys = keys or {}
+        self.marked: list[tuple[int, tuple[str, ...]]] = []
+        self.pages = 0
+        self.lock: tuple[bytes, int] = (b"me", 7)
+        self.claim = Claimed(7, 7, 7)
+        self.fails = False
+        self.now_ns = 0
+        self.step(Started(0))
+
+    def step(self, event: Event) -> None:
+        todo: list[Effect] = self.auditor.step(event)
+        while todo:
+            todo = [more for effect in todo for more in self.auditor.step(self.answer(effect))]
+
+    def answer(self, effect: Effect) -> Event:
+        now = self.now_ns
+        if isinstance(effect, AskQuorum):
+            if isinstance(effect.operation, Acquire):
+                return QuorumAnswered(now, effect.tag, self.claim)
+            assert isinstance(effect.operation, MarkRepairs)
+            self.marked += effect.operation.marks
+            for ledger_id, missing in effect.operation.marks:
+                self.keys[repair_mark_path(ledger_id)] = encode_repair_mark(RepairMark(1, missing))
+            return QuorumAnswered(now, effect.tag, RepairsMarked(9))
+        if isinstance(effect, ReadKey):
+            if effect.key.startswith("/locks/"):
+                return KeyRead(now, effect.tag, *self.lock)
+            return KeyRead(now, effect.tag, self.keys.get(effect.key), 1)
+        if isinstance(effect, ListKeys):
+            if self.fails:
+                return MetadataFailed(now, effect.tag, "away")
+            self.pages += effect.prefix == "/ledgers/"
+            found = [
+                (k, v)
+                for k, v in sorted(self.keys.items())
+                if k.startswith(effect.prefix) and k > effect.after
+            ]
+            return KeysListed(now, effect.tag, found[: effect.limit], len(found) > effect.limit)
+        assert isinstance(effect, Transact)
+        for change in effect.then:
+            if hasattr(change, "value"):
+                self.keys[change.key] = change.value
+            else:
+                self.keys.pop(change.key, None)
+        return Transacted(now, effect.tag, True, 9)
+
+    def run_for(self, seconds: float) -> None:
+        end = self.now_ns + int(seconds * SECOND)
+        while self.auditor.deadline_ns is not None and self.auditor.deadline_ns <= end:
+            self.now_ns = max(self.now_ns, self.auditor.deadline_ns)
+            self.step(Tick(self.now_ns))
+        self.now_ns = end
+
+    def see(self, *bookies: BookieInfo) -> None:
+        self.step(BookiesChanged(self.now_ns, bookies))
+
+
+def three_ledgers() -> dict[str, bytes]:
+    return {
+        ledger_key_path(number): encode_ledger_metadata(ledger(number, *seats))
+        for number, seats in ((1, (1, 2, 3)), (2, (2, 3, 4)), (3, (1, 3, 4)))
+    }
+
+
+def test_a_bookie_is_gone_behind_the_grace_and_not_before() -> None:
+    """AR02: its ledgers are marked when it was away for the grace, and only those."""
+    desk = Desk(keys=three_ledgers())
+    desk.run_for(5)
+    desk.see(*ALL[1:])
+    desk.run_for(9.9)
+    assert desk.marked == []
+    desk.run_for(0.2)
+    assert desk.marked == [(1, ("b1",)), (3, ("b1",))]
+    desk.run_for(100)
+    assert len(desk.marked) == 2
+
+
+def test_who_comes_back_is_not_gone_and_its_grace_begins_anew() -> None:
+    """AR02, AR11."""
+    desk = Desk(keys=three_ledgers())
+    for _ in range(3):
+        desk.see(*ALL[1:])
+        desk.run_for(9)
+        desk.see(*ALL)
+        desk.run_for(9)
+    assert desk.marked == []
+
+
+def test_several_at_once_have_the_whole_grace_each() -> None:
+    """AR02: what else is gone does not shorten it."""
+    desk = Desk(keys=three_ledgers())
+    desk.see(*ALL[1:])
+    desk.run_for(6)
+    desk.see(*ALL[2:])
+    desk.run_for(5)
+    assert {missing for _, missing in desk.marked} == {("b1",)}
+    desk.run_for(6)
+    assert (2, ("b2",)) in desk.marked
+
+
+def test_an_incarnation_that_is_replaced_is_gone_though_its_name_is_there() -> None:
+    """P7.2: the ledgers name another disk. It was away before this auditor came, too: then its grace begins with it."""
+    desk = Desk((info(1, 5), *ALL[1:]), three_ledgers())
+    desk.run_for(9)
+    assert desk.marked == []
+    desk.run_for(2)
+    assert desk.marked == [(1, ("b1",)), (3, ("b1",))]
+
+
+def test_what_could_not_be_repaired_is_marked_when_something_changed() -> None:
+    """AR10: not in a round of the same circumstances, however many come; then when a bookie came, and its record goes
+    behind its mark."""
+    keys = three_ledgers()
+    value = keys[ledger_key_path(1)]
+    judged = circumstances(value, ALL[1:])
+    keys[unrepairable_path(1)] = encode_unrepairable(Unrepairable(1, 0, 4, ("b1",), "why", judged))
+    desk = Desk(ALL[1:], keys)
+    desk.run_for(5_000)
+    assert [each for each, _ in desk.marked] == [3]
+    desk.see(*ALL[1:], info(5))
+    desk.run_for(5)
+    assert (1, ("b1",)) in desk.marked
+    assert unrepairable_path(1) not in desk.keys
+
+
+def test_an_operators_word_has_everything_judged_again() -> None:
+    """AR10: `embedbk repair trigger`."""
+    keys = three_ledgers()
+    judged = circumstances(keys[ledger_key_path(1)], ALL)
+    keys[unrepairable_path(1)] = encode_unrepairable(Unrepairable(1, 0, 4, ("b1",), "why", judged))
+    desk = Desk(ALL, keys)
+    desk.run_for(50)
+    assert desk.marked == []
+    desk.keys["/repair/control"] = encode_repair_control(RepairControl(triggers=1))
+    desk.run_for(2)
+    assert desk.marked == [(1, ("b1",))]
+
+
+def test_a_record_of_a_deleted_ledger_goes() -> None:
+    keys = three_ledgers()
+    keys[unrepairable_path(9)] = encode_unrepairable(Unrepairable(1, 0, 4, ("b1",), "why", bytes(16)))
+    desk = Desk(ALL, keys)
+    desk.run_for(5)
+    assert unrepairable_path(9) not in desk.keys
+    assert desk.marked == []
+
+
+def test_nothing_is_marked_while_it_is_switched_off_or_by_a_candidate() -> None:
+    """P11.1, P9.3."""
+    desk = Desk(
+        keys={**three_ledgers(), "/repair/control": encode_repair_control(RepairControl(is_stopped=True))}
+    )
+    desk.see(*ALL[1:])
+    desk.run_for(50)
+    assert (desk.marked, desk.pages) == ([], 0)
+    candidate = Desk(keys=three_ledgers())
+    candidate.lock = (b"another", 8)
+    candidate.claim = Claimed(0, 9, 9)
+    candidate.run_for(3)
+    assert not candidate.auditor.is_auditor
+    candidate.see(*ALL[1:])
+    candidate.run_for(50)
+    assert candidate.marked == []
+
+
+def test_a_round_that_fails_is_begun_again() -> None:
+    """Cannot tell is never no: ledgers that were not listed are looked at later."""
+    desk = Desk(keys=three_ledgers())
+    desk.run_for(5)
+    desk.fails = True
+    desk.see(*ALL[1:])
+    desk.run_for(30)
+    assert desk.marked == []
+    desk.fails = False
+    desk.run_for(15)
+    assert len(desk.marked) == 2
+
+
+def test_the_next_auditor_goes_on_where_the_last_one_stopped() -> None:
+    """P11.1: the rest of the round first, then everything, since what was before it was not looked at by this one."""
+    desk = Desk(keys={**three_ledgers(), "/repair/audit": encode_audit_note(AuditNote(after=2, rounds=5))})
+    assert desk.auditor.looked_at == 1
+    desk.run_for(2)
+    note = decode_audit_note(desk.keys["/repair/audit"])
+    assert (note.rounds, note.looked_at, note.after) == (7, 3, -1)
+
+
+def test_a_strange_key_stops_nothing() -> None:
+    """P2.5: bytes that are no ledger, no mark and no record; a refused election is asked for again."""
+    keys = {
+        **three_ledgers(),
+        "/ledgers/zz": b"x",
+        ledger_key_path(5): b"x",
+        "/ur/zz": b"x",
+        unrepairable_path(2): b"x",
+    }
+    desk = Desk(keys=keys)
+    desk.claim = Refusal("LACKING", "level")  # type: ignore[assignment]
+    desk.see(*ALL[1:])
+    desk.run_for(12)
+    assert desk.marked == [(1, ("b1",)), (3, ("b1",))]
