@@ -94,7 +94,7 @@ def test_below_its_level_nothing_is_adopted() -> None:
     catalog = begun(LEVEL_OF_ADOPTION - 1)
     refused = run(catalog, 1)
     assert isinstance(refused, Refusal) and refused.code == LACKING
-    assert "AdoptLedger needs level 7" in refused.text
+    assert "AdoptLedger needs level 9" in refused.text
     assert catalog.spared == [(5, 10)]
 
 

@@ -113,7 +113,7 @@ def test_below_its_level_nobody_is_fenced_for_an_adoption() -> None:
     with Cluster(seed=6, bookies=3) as cluster:
         client, ledger_id = lost_ledger(cluster)
         client._runtime.node.metadata.client.cluster_level = LEVEL_OF_ADOPTION - 1
-        with pytest.raises(UsageError, match="ledgers are adopted at level 7"):
+        with pytest.raises(UsageError, match="ledgers are adopted at level 9"):
             adopt(client, ledger_id, NONE, (), OPTIONS)
         assert not is_fenced(cluster, ledger_id)
         assert adopt(client, ledger_id, NONE, (), AdoptionOptions(is_dry=True)).metadata.last_entry == 0
