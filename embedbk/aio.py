@@ -10,6 +10,7 @@ import asyncio
 import os
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Mapping, Sequence
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
@@ -736,6 +737,16 @@ class Log:
 
     def record_batches(self, start: Start = None, end: Start = None) -> AsyncIterator[Any]:
         return _each(self._reading.read(start, end), record_batch_maker())
+
+    async def end(self) -> int:
+        return await run_async(self._reading.end())
+
+    async def first_at(self, time: int | datetime) -> int:
+        """As `embedbk.Log.first_at`."""
+        return await run_async(self._reading.first_at(log.ms_of(time)))
+
+    async def time_at(self, place: Position | int) -> int | None:
+        return await run_async(self._reading.time_at(place))
 
     def reader(self, start: Place = "earliest") -> LogReader:
         """As `embedbk.Log.reader`."""

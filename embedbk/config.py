@@ -27,6 +27,7 @@ __all__ = [
     "BACKLOG_BYTES_MAX",
     "BEHIND_BYTES_MAX",
     "SLOW_BOOKIE_BYTES_MAX",
+    "STORED_BYTES_MAX",
     "ENSEMBLE_SIZE_MAX",
     "Placement",
     "Quorum",
@@ -37,6 +38,9 @@ __all__ = [
 ]
 
 ENTRY_BYTES_MAX = 1 << 20  # Payload of one entry; larger is refused before anything is sent.
+STORED_BYTES_MAX = (
+    ENTRY_BYTES_MAX + 12
+)  # The same where it is stored: the time of an entry of a log is put to it.
 # Usual size of a block in which the packer gathers entries. Three frames of it fill a group of the journal (1 MiB), and
 # each holds five entries of 64 KiB; smaller ones make more messages of the same bytes.
 FRAME_BLOCK_BYTES = 341 << 10

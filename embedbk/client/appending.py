@@ -31,7 +31,7 @@ from embedbk.codec.arrow_rows import Rows
 from embedbk.codec.attributes import Producer, encode_attributes, producers_in
 from embedbk.codec.digest import DigestType
 from embedbk.codec.ledger_metadata import Durability, decode_ledger_metadata, ledger_key_path
-from embedbk.codec.packer import PACKER_CONFLICT, Packer
+from embedbk.codec.packer import PACKER_CONFLICT, Packer, ToldPacker
 from embedbk.codec.packer_twin import Buffer, Packing, TwinPacker, refuse_payload
 from embedbk.config import check_seconds
 from embedbk.core.producers import Producers
@@ -231,7 +231,8 @@ class Appending:
         self.ledger_id = core.ledger_id
         digest = core.metadata.digest
         bound = runtime.settings.append_bytes_max
-        packer: Packing = Packer(core.ledger_id, bytes_max=bound)
+        kind = Packer if runtime.told_ms is None else ToldPacker
+        packer: Packing = kind(core.ledger_id, bytes_max=bound)
         if digest != DigestType.CRC32C:
             # Tags are made entry by entry in Python: who asks for them pays for them.
             packer = TwinPacker(
@@ -264,6 +265,13 @@ class Appending:
         self._past = replace(
             past, what=self._past.what, before=at, closed_empty=closed_empty, learning=None, bound={}
         )
+
+    def begin_times(self, floor_ms: int) -> None:
+        """Entries have times, none below that of what stands before them (P8.10). Called before the first append."""
+        now_ms = self.runtime.told_ms
+        if now_ms is None and self.writing.metadata.digest != DigestType.CRC32C:
+            now_ms = self.runtime.wall_ms
+        self.writing.packer.begin_times(floor_ms, now_ms)
 
     # Going over to a next ledger, behind a failure (P8.2).
 

@@ -18,6 +18,10 @@ from embedbk.ids import Position
 __all__ = ["Batch", "Entry", "Located", "Segment", "batch_of", "entries_of"]
 
 
+_CRC_BYTES = ENTRY_OVERHEAD_BYTES - ENTRY_HEADER.size
+_FEW = 4  # Entries with attributes are few while they are no more than one in so many.
+
+
 class Entry:
     """One entry. `data` is a memoryview on the block it was read in, which lives as long as it is referenced."""
 
@@ -107,25 +111,40 @@ def entries_of(located: Located) -> Iterator[Entry]:
     frame, first_offset = located
     body, ledger_id = frame.body, frame.ledger_id
     ids, spans = kernels.offsets(body)
-    begins, sizes = spans[::2].tolist(), spans[1::2].tolist()
+    numbers, begins, sizes = ids.tolist(), spans[::2].tolist(), spans[1::2].tolist()
     if len(body) != ENTRY_OVERHEAD_BYTES * len(ids) + sum(sizes):
-        yield from _with_attributes(located, ids.tolist(), begins, sizes)
-        return
-    for entry_id, begin, size in zip(ids.tolist(), begins, sizes, strict=True):
+        places = kernels.attributed(body, len(numbers)).tolist()
+        if len(places) > len(numbers) // _FEW:
+            yield from _with_attributes(located, numbers, begins, sizes)
+            return
+        # Of a log a few have some, for their times: the others cost no more than where none has.
+        done = 0
+        for place in places:
+            plain = zip(numbers[done:place], begins[done:place], sizes[done:place], strict=True)
+            for entry_id, begin, size in plain:
+                yield Entry(ledger_id, entry_id, first_offset + entry_id, body[begin : begin + size])
+            entry_id, begin, size = numbers[place], begins[place], sizes[place]
+            at = begins[place - 1] + sizes[place - 1] + _CRC_BYTES if place else 0
+            attributes = body[at + ENTRY_HEADER.size : begin]
+            yield Entry(ledger_id, entry_id, first_offset + entry_id, body[begin : begin + size], attributes)
+            done = place + 1
+        numbers, begins, sizes = numbers[done:], begins[done:], sizes[done:]
+    for entry_id, begin, size in zip(numbers, begins, sizes, strict=True):
         yield Entry(ledger_id, entry_id, first_offset + entry_id, body[begin : begin + size])
 
 
 def _with_attributes(
     located: Located, ids: list[int], begins: list[int], sizes: list[int]
 ) -> Iterator[Entry]:
-    """The same where some have attributes: those stand between the entry's header and its payload."""
+    """The same where many have attributes: those stand between the entry's header and its payload."""
     frame, first_offset = located
-    at = 0
+    body, at = frame.body, 0
     for entry_id, begin, size in zip(ids, begins, sizes, strict=True):
-        attributes = frame.body[at + ENTRY_HEADER.size : begin]
-        data = frame.body[begin : begin + size]
-        yield Entry(frame.ledger_id, entry_id, first_offset + entry_id, data, attributes)
-        at = begin + size + ENTRY_OVERHEAD_BYTES - ENTRY_HEADER.size
+        attributes = body[at + ENTRY_HEADER.size : begin]
+        yield Entry(
+            frame.ledger_id, entry_id, first_offset + entry_id, body[begin : begin + size], attributes
+        )
+        at = begin + size + _CRC_BYTES
 
 
 def batch_of(located: Located) -> Batch:

@@ -6,6 +6,7 @@ A log is an ordered list of ledgers. Taking it over is decided in `core.log`, re
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any, Self
 
@@ -30,7 +31,7 @@ from embedbk.config import NEVER_ROLL, Placement, Quorum, Roll, check_seconds
 from embedbk.errors import UsageError
 from embedbk.ids import Position
 
-__all__ = ["Log", "LogWriter", "roll_of", "take_over"]
+__all__ = ["Log", "LogWriter", "ms_of", "roll_of", "take_over"]
 
 
 async def take_over(
@@ -53,6 +54,18 @@ def roll_of(given: Roll | None) -> Roll:
     if not isinstance(given, Roll):
         raise UsageError(f"roll={given!r}: allowed is embedbk.Roll(...), or None for the usual bounds")
     return given
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def ms_of(time: object) -> int:
+    """Milliseconds since 1970. Raises UsageError for what is no time, or one without a zone."""
+    if isinstance(time, int) and not isinstance(time, bool) and 0 <= time < 1 << 63:
+        return time
+    if isinstance(time, datetime) and time.tzinfo is not None and time >= _EPOCH:
+        return -((_EPOCH - time) // timedelta(milliseconds=1))  # Not before it.
+    raise UsageError(f"{time!r} is no time: ms since 1970, or a datetime with a time zone, is allowed")
 
 
 class LogWriter:
@@ -372,6 +385,32 @@ class Log:
         Raises UsageError where pyarrow is not installed.
         """
         return RecordBatches(iterate(self._reading.read(start, end), "aio.Log.record_batches"))
+
+    def end(self) -> int:
+        """The dense offset behind the last entry that may be read now."""
+        return run_blocking(self._reading.end(), "aio.Log.end")
+
+    def first_at(self, time: int | datetime) -> int:
+        """The dense offset of the first entry at or behind a time, by which `read`, `tail` and `reader` may begin;
+        `end()` where there is none (P8.10). A few small reads, however long the log is.
+
+        time: ms since 1970, or a datetime with a time zone. Entries have the time at which their writer made them, by
+            its clock, and none is below the one before it, whatever clocks say; those from before the cluster's level 7
+            have none, and count as older than all.
+
+        Raises:
+            NoSuchLedger: nobody ever wrote to this log. NotEnoughBookies, EntryUnreadable: as `read`.
+            UsageError: no such time.
+        """
+        return run_blocking(self._reading.first_at(ms_of(time)), "aio.Log.first_at")
+
+    def time_at(self, place: Position | int) -> int | None:
+        """The time of the entry at a place, in ms since 1970, as `first_at` knows it; None: it has none.
+
+        Raises:
+            NoSuchEntry: nothing stands there yet. Truncated, and the rest: as `read`.
+        """
+        return run_blocking(self._reading.time_at(place), "aio.Log.time_at")
 
     def reader(self, start: Place = "earliest") -> LogReader:
         """A reader that gives many entries at a call, and waits for what comes.

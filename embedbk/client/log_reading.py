@@ -20,7 +20,9 @@ from embedbk.client.log_pages import ListWalk, PageGone, Place
 from embedbk.client.password import Password
 from embedbk.client.reading import Frames, LedgerReading
 from embedbk.client.runtime import Followed, Runtime
+from embedbk.codec.attributes import last_time_in
 from embedbk.codec.ledger_metadata import LogList, LogSegment, decode_log_list, log_key_path
+from embedbk.codec.packer_twin import TIME_EVERY
 from embedbk.errors import (
     MetadataConflict,
     NoSuchEntry,
@@ -166,6 +168,56 @@ class LogReading:
             return await self._looked_up(
                 lambda now: self._behind(now, segment, NO_ENTRY if seen is None else seen)
             )
+
+    async def end(self) -> int:
+        """The dense offset behind the last entry that may be read now."""
+        return await self._looked_up(self._end_in)
+
+    async def _end_in(self, log_list: LogList) -> int:
+        if not log_list.segments:
+            return log_list.first_offset
+        _, segment = await self._newest(log_list)
+        ends = await self._end_now(segment)
+        return _offset(segment) + (0 if ends is None else ends[0] + 1)
+
+    async def last_time(self, log_list: LogList, end: int) -> int:
+        """The time of the entry in front of the offset `end`, in ms since 1970; NO_ENTRY: there is none, or it has none
+        (P8.10)."""
+        if end <= log_list.first_offset:
+            return NO_ENTRY
+        with contextlib.closing(_Times(self)) as times:
+            try:
+                time_ms = await times.in_list(log_list, end - 1)
+            except PageGone:
+                time_ms = await times.at(end - 1)
+        return NO_ENTRY if time_ms is None else time_ms
+
+    async def time_at(self, place: Start) -> int | None:
+        """The time of the entry at a place, in ms since 1970; None: it is from before entries had times (P8.10).
+
+        Raises NoSuchEntry where nothing stands yet, and what reading raises."""
+        with contextlib.closing(_Times(self)) as times:
+            return await times.at(await self.offset_of(place))
+
+    async def first_at(self, time_ms: int) -> int:
+        """The dense offset of the first entry at or behind a time; `end` where there is none. Times never fall along a
+        log, so that half of what is left is out at each look (P8.10)."""
+        with contextlib.closing(_Times(self)) as times:
+            begin, end = (await self.listed()).first_offset, await self.end()
+            while begin < end:
+                middle = (begin + end) // 2
+                try:
+                    found = await times.at(middle)
+                except Truncated as gone:
+                    if gone.first_offset is None:
+                        raise
+                    begin = max(begin, gone.first_offset)
+                    continue
+                if found is None or found < time_ms:
+                    begin = middle + 1
+                else:
+                    end = middle
+            return max(begin, end)
 
     async def read(self, start: Start, end: Start) -> Frames:
         """From start (included) to end (left out), as far as may be read when each ledger is reached."""
@@ -440,6 +492,53 @@ class LogReading:
         if place is None:
             raise self._truncated(f"ledger {start.ledger_id} is", log_list)
         raise NoSuchEntry(f"log {self.name!r} has no ledger {start.ledger_id}")
+
+
+class _Times:
+    """Looks for the times of entries; keeps what it opened until it is closed."""
+
+    def __init__(self, log: LogReading) -> None:
+        self._log = log
+        self._opened: dict[int, LedgerReading] = {}
+
+    async def at(self, offset: int) -> int | None:
+        return await self._log._looked_up(lambda now: self.in_list(now, offset))
+
+    async def in_list(self, log_list: LogList, offset: int) -> int | None:
+        log_list, place, entry_id = await self._log._located(log_list, offset)
+        while place is not None:
+            segment = place.segment
+            ledger = self._opened.get(segment.ledger_id) or await self._log._open(segment)
+            if ledger is None:  # It closed empty and left the list: what is wanted stands behind it.
+                log_list, place = await self._log._next(log_list, place, segment, NO_ENTRY)
+                continue
+            self._opened[segment.ledger_id] = ledger
+            last = ledger.metadata.last_entry
+            if last is None or entry_id <= last:
+                return await self._in_ledger(ledger, segment, entry_id)
+            entry_id -= last + 1  # The next one's place is not recorded yet.
+            log_list, place = await self._log._next(log_list, place, segment, last)
+        raise NoSuchEntry(f"log {self._log.name!r} has nothing at offset {offset} yet")
+
+    async def _in_ledger(self, ledger: LedgerReading, segment: LogSegment, entry_id: int) -> int | None:
+        """Of the entries from the one on that carries its time for certain, the last that does."""
+        if entry_id > ledger.lac and entry_id > await ledger.limit():
+            raise NoSuchEntry(
+                f"log {self._log.name!r}: ledger {ledger.ledger_id} has no entry {entry_id} yet"
+            )
+        found: int | None = None
+        try:
+            async for located in ledger.frames(entry_id - entry_id % TIME_EVERY, entry_id):
+                told = last_time_in(located.frame)
+                found = found if told is None else told
+        except NoSuchLedger:
+            await self._log._check_left(segment, entry_id - 1)
+            raise
+        return found
+
+    def close(self) -> None:
+        for ledger in self._opened.values():
+            ledger.close()
 
 
 @dataclass(slots=True)

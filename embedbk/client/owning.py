@@ -39,8 +39,8 @@ from embedbk.errors import (
     Truncated,
 )
 from embedbk.host.operations import OneResult
-from embedbk.ids import NO_POSITION, Position
-from embedbk.metadata.levels import LEVEL_OF_LOGS, LEVEL_OF_PAGES
+from embedbk.ids import NO_ENTRY, NO_POSITION, Position
+from embedbk.metadata.levels import LEVEL_OF_LOGS, LEVEL_OF_PAGES, LEVEL_OF_TIMES
 
 __all__ = ["Owned", "Owning"]
 
@@ -125,10 +125,32 @@ class Owning:
             runtime.clock_s() - began_s,
         )
         self._tell_size(taken)
+        last_ms = await self._last_time(taken)
         self._delete_left(taken)
         appending = self.begin(taken)
         self._continue_behind(taken, appending)
+        self._begin_times(appending, last_ms)
         return Owned(taken, appending)
+
+    def _begin_times(self, appending: Appending, floor_ms: int) -> None:
+        """floor_ms: the time of what stands before; NO_ENTRY: none. Where it has one, the level is in force, also
+        where this client has not been told so yet: else a ledger without times would stand behind one with them."""
+        if floor_ms != NO_ENTRY or self.runtime.has_level(LEVEL_OF_TIMES):
+            appending.begin_times(floor_ms)
+
+    async def _last_time(self, taken: TakenOver) -> int:
+        """The time of the last entry before ours, below which none of ours may be (P8.10)."""
+        try:
+            reading = LogReading(self.runtime, self.name, self._password)
+            return await reading.last_time(taken.log_list, taken.first_offset)
+        except EmbedbkError as unreadable:
+            # Going on by our own clock alone is better than not at all: what is lost everywhere never comes back.
+            logger.warning(
+                "log %r: the time of its last entry is not known, so that what is appended now may seem older: %s",
+                self.name,
+                unreadable,
+            )
+            return NO_ENTRY
 
     async def prepare(self, owned: Owned, begun: Begun) -> TakenOver:
         """List the next ledger, to which nothing is sent yet (P8.2 i)."""
@@ -180,6 +202,7 @@ class Owning:
         taken = prepared.placed(owned.taken.first_offset + last_entry + 1)
         appending = self.begin(taken)
         appending.continue_from(before, last_entry, lambda: self._closed_empty(taken))
+        self._begin_times(appending, before.writing.packer.time_ms)
         logger.info(
             "log %r goes on at offset %d in ledger %d, behind ledger %d",
             self.name,

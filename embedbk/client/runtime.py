@@ -222,6 +222,9 @@ class Runtime:
         """Who takes a log over, for people."""
         return f"{socket.gethostname()}:{os.getpid()}"
 
+    # What time it is for the entries of logs, in a world whose time is not the wall's; None: packers look themselves.
+    told_ms: Callable[[], int] | None = None
+
     def wall_ms(self) -> int:
         """Since 1970, for people: when something was made."""
         return time.time_ns() // 1_000_000

@@ -1,4 +1,4 @@
-"""What an entry may carry between header and payload (WIRE.md section 1): parts, and its producer.
+"""What an entry may carry between header and payload (WIRE.md section 1): parts, its producer, its time.
 
 Attributes stand in the order of their kinds, each once; an unknown kind refuses the entry. The scan of a frame checks
 them, so what is read here is sound.
@@ -21,9 +21,14 @@ __all__ = [
     "AttributeKind",
     "Producer",
     "encode_attributes",
+    "encode_time",
+    "last_time_in",
     "parts_of",
     "producer_of",
     "producers_in",
+    "time_of",
+    "value_of",
+    "without",
 ]
 
 PARTS_MAX = 8192  # In one entry: their ends are 32 KiB of it.
@@ -31,6 +36,9 @@ SEQUENCE_MAX = 2**63 - 1
 
 _HEADER = struct.Struct("<BBH")
 _PRODUCER = struct.Struct("<QQ")
+_TIME = struct.Struct("<q")
+
+Buffer = bytes | bytearray | memoryview
 
 
 class AttributeKind(enum.IntEnum):
@@ -40,6 +48,7 @@ class AttributeKind(enum.IntEnum):
     PRODUCER = 2  # u64 producer id, u64 sequence.
     XXH3 = 3  # Tags (codec.digest).
     HMAC = 4
+    TIME = 5  # i64 ms since 1970: when the packer of a log made the entry.
 
 
 class Producer(NamedTuple):
@@ -74,13 +83,52 @@ def producers_in(frame: Frame) -> Iterator[tuple[int, Producer]]:
             yield entry_id, producer
 
 
-def producer_of(attributes: bytes | bytearray | memoryview) -> Producer | None:
+def producer_of(attributes: Buffer) -> Producer | None:
     """Who produced a checked entry with these attributes; None when it does not say."""
+    value = value_of(attributes, AttributeKind.PRODUCER)
+    return None if value is None else Producer(*_PRODUCER.unpack(value))
+
+
+def time_of(attributes: Buffer) -> int | None:
+    """The time, in ms since 1970, that a checked entry with these attributes carries; None: that of the one before it
+    (packer_twin.carries_time)."""
+    value = value_of(attributes, AttributeKind.TIME)
+    return None if value is None else int(_TIME.unpack(value)[0])
+
+
+def last_time_in(frame: Frame) -> int | None:
+    """The time of the last entry of a checked frame, as far as an entry in it carries one."""
+    found = None
+    for _, entry in split(frame):
+        size = ENTRY_HEADER.unpack_from(entry)[2]
+        told = time_of(entry[ENTRY_HEADER.size : ENTRY_HEADER.size + size]) if size else None
+        found = found if told is None else told
+    return found
+
+
+def encode_time(time_ms: int) -> bytes:
+    """The attribute."""
+    return _HEADER.pack(AttributeKind.TIME, 0, _TIME.size) + _TIME.pack(time_ms)
+
+
+def value_of(attributes: Buffer, wanted: int) -> bytes | bytearray | memoryview | None:
+    """The value of one kind among sound attributes."""
     offset = 0
     while offset < len(attributes):
         kind, _, size = _HEADER.unpack_from(attributes, offset)
         offset += _HEADER.size
-        if kind == AttributeKind.PRODUCER:
-            return Producer(*_PRODUCER.unpack_from(attributes, offset))
+        if kind == wanted:
+            return attributes[offset : offset + size]
         offset += size
     return None
+
+
+def without(attributes: bytes, *kinds: int) -> bytes:
+    """Sound attributes without those of these kinds."""
+    kept, offset = b"", 0
+    while offset < len(attributes):
+        kind, _, size = _HEADER.unpack_from(attributes, offset)
+        end = offset + _HEADER.size + size
+        kept += b"" if kind in kinds else attributes[offset:end]
+        offset = end
+    return kept

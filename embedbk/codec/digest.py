@@ -3,7 +3,8 @@
 CRC32C is always there and everybody checks it. A ledger may ask for a tag beside it: XXH3, against damage that a
 CRC of 32 bits can miss, which the scan of a frame checks too, so that no bookie stores a wrong one; or HMAC under a
 key from the password, which no bookie knows, against entries that its writer did not make. The tag is the last
-attribute and covers the entry without itself and its CRC32C. A copy without a right one is a failed copy.
+attribute but for the time, and covers the entry without itself and its CRC32C. A copy without a right one is a failed
+copy.
 """
 
 from __future__ import annotations
@@ -65,12 +66,13 @@ def encode_tagged(
     lac: int = NO_ENTRY,
     lac_length: int = 0,
     attributes: bytes = b"",
+    behind: bytes = b"",
 ) -> bytes:
-    """As `encode_entry`, with the tag of this digest behind the attributes."""
+    """As `encode_entry`, with the tag of this digest behind the attributes; behind: those that come behind it."""
     kind, size = _KIND_AND_SIZE[DigestType(digest)]
-    untagged = attributes + _ATTRIBUTE.pack(kind, 0, size) + bytes(size)
+    untagged = attributes + _ATTRIBUTE.pack(kind, 0, size) + bytes(size) + behind
     entry = encode_entry(ledger_id, entry_id, length, payload, lac, lac_length, untagged)
-    begin = ENTRY_HEADER.size + len(untagged) - size
+    begin = ENTRY_HEADER.size + len(attributes) + _ATTRIBUTE.size
     head, rest = entry[:begin], entry[begin + size : -_CRC_BYTES]
     checked = head + _tag(digest, mac_key, head + rest) + rest
     return checked + crc32c(checked).to_bytes(_CRC_BYTES, "little")
@@ -85,16 +87,25 @@ def check_tags(frame: Frame, digest: int, mac_key: bytes) -> None:
     if digest == DigestType.CRC32C:
         return
     kind, size = _KIND_AND_SIZE[DigestType(digest)]
-    wanted = _ATTRIBUTE.pack(kind, 0, size)
     for entry_id, entry in split(frame):
-        end = ENTRY_HEADER.size + ENTRY_HEADER.unpack_from(entry)[2]
-        begin = end - size
-        at = begin - _ATTRIBUTE.size
-        covered = bytes(entry[:begin]) + bytes(entry[end:-_CRC_BYTES])
-        is_tagged = at >= ENTRY_HEADER.size and entry[at:begin] == wanted
-        if not is_tagged or not hmac.compare_digest(entry[begin:end], _tag(digest, mac_key, covered)):
+        begin = _tag_at(entry, kind)
+        covered = bytes(entry[:begin]) + bytes(entry[begin + size : -_CRC_BYTES])
+        tag = entry[begin : begin + size]
+        if not begin or not hmac.compare_digest(tag, _tag(digest, mac_key, covered)):
             name = DigestType(digest).name
             raise PeerError(f"ledger {frame.ledger_id}, entry {entry_id} fails its {name} tag")
+
+
+def _tag_at(entry: memoryview, wanted: int) -> int:
+    """Where the value of the tag begins in a scanned entry; 0: it has none of this kind."""
+    at, end = ENTRY_HEADER.size, ENTRY_HEADER.size + ENTRY_HEADER.unpack_from(entry)[2]
+    while at < end:
+        kind, _, size = _ATTRIBUTE.unpack_from(entry, at)
+        at += _ATTRIBUTE.size
+        if kind == wanted:
+            return at
+        at += size
+    return 0
 
 
 def _tag(digest: int, mac_key: bytes, covered: bytes) -> bytes:

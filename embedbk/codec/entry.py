@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from embedbk.codec.kernels import crc32c
 from embedbk.codec.twins import are_attributes_sound, is_tag_right
-from embedbk.config import ENTRY_BYTES_MAX
+from embedbk.config import STORED_BYTES_MAX
 from embedbk.errors import PeerError
 from embedbk.ids import LEDGER_ID_MAX, NO_ENTRY
 
@@ -77,7 +77,7 @@ def read_entry(block: memoryview, offset: int = 0) -> Entry:
             f"entry at offset {offset} has version {version}, flags {flags:#x}: "
             f"version {ENTRY_VERSION} without any is what this reader knows"
         )
-    if payload_size > ENTRY_BYTES_MAX or len(block) - offset < ENTRY_OVERHEAD_BYTES + payload_size:
+    if payload_size > STORED_BYTES_MAX or len(block) - offset < ENTRY_OVERHEAD_BYTES + payload_size:
         raise PeerError(f"entry at offset {offset} claims {payload_size} payload bytes")
     begin = offset + ENTRY_HEADER.size
     end = begin + payload_size

@@ -17,6 +17,7 @@ __all__ = [
     "Merged",
     "Offsets",
     "Values",
+    "attributed",
     "crc32c",
     "cut",
     "gather",
@@ -109,6 +110,13 @@ def offsets(body: Buffer) -> Offsets:
         source, count, ffi.from_buffer("int64_t[]", ids), ffi.from_buffer("uint32_t[]", spans)
     )
     return Offsets(memoryview(ids).cast("q"), memoryview(spans).cast("I"))
+
+
+def attributed(body: Buffer, count: int) -> memoryview:
+    """Which of the `count` entries of a checked body have attributes, counted from 0: uint32, ascending."""
+    places = bytearray(4 * count)
+    found = lib.ebk_frame_attributed(ffi.from_buffer(body), count, ffi.from_buffer("uint32_t[]", places))
+    return memoryview(places).cast("I")[:found]
 
 
 def values(body: Buffer) -> Values:

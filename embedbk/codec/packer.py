@@ -9,6 +9,7 @@ The contract is `packer_twin.Packing`; `TwinPacker` there is the plain form, and
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from embedbk import _native
@@ -28,7 +29,15 @@ from embedbk.codec.packer_twin import (
 from embedbk.config import FRAME_BLOCK_BYTES, PACKER_BYTES_MAX, PACKER_POOL_BYTES_MAX
 from embedbk.errors import ensure
 
-__all__ = ["PACKER_CONFLICT", "PACKER_FULL", "PACKER_STOPPED", "Packer", "Packing", "pool_bytes_used"]
+__all__ = [
+    "PACKER_CONFLICT",
+    "PACKER_FULL",
+    "PACKER_STOPPED",
+    "Packer",
+    "Packing",
+    "ToldPacker",
+    "pool_bytes_used",
+]
 
 if lib.ebk_python_calls_install() != 0:
     raise MemoryError("no memory for the calls of the packer")
@@ -71,6 +80,15 @@ class Packer(_Native):  # type: ignore[misc]
             refuse_sizes(data, sizes)
         return done.first_entry, done.taken, bool(done.should_wake)
 
+    def begin_times(self, floor_ms: int, now_ms: Callable[[], int] | None) -> None:
+        """now_ms None: as production does it. Else see `ToldPacker`."""
+        is_told = now_ms is not None
+        lib.ebk_packer_begin_times(ffi.cast("struct ebk_packer *", self._address), floor_ms, is_told)
+
+    @property
+    def time_ms(self) -> int:
+        return int(lib.ebk_packer_time(ffi.cast("struct ebk_packer *", self._address)))
+
     def append_again(self, frame: Frame, begin: int, count: int) -> int:
         """Append again `count` entries of a frame of another packer, from its `begin`th on (`Packing`)."""
         done = ffi.new("struct ebk_appended *")
@@ -97,6 +115,46 @@ class Packer(_Native):  # type: ignore[misc]
     def release(self, frame: Frame) -> None:
         """Give a sealed frame's memory back now and not with its last reference; its body may not be used again."""
         release_body(frame)
+
+
+class ToldPacker(Packer):
+    """The same in a world whose time is not the wall's: each call that appends tells it what time it is."""
+
+    __slots__ = ("_now_ms",)
+
+    def begin_times(self, floor_ms: int, now_ms: Callable[[], int] | None) -> None:
+        assert now_ms is not None
+        super().begin_times(floor_ms, now_ms)
+        self._now_ms = now_ms
+
+    def _tell_time(self) -> None:
+        now_ms = getattr(self, "_now_ms", None)
+        if now_ms is not None:
+            lib.ebk_packer_tell_time(ffi.cast("struct ebk_packer *", self._address), now_ms())
+
+    def append(self, data: Buffer) -> tuple[int, bool]:
+        self._tell_time()
+        taken: tuple[int, bool] = super().append(data)
+        return taken
+
+    def append_many(self, payloads: Iterable[Buffer], caller: int = 0) -> tuple[int, int, bool]:
+        self._tell_time()
+        taken: tuple[int, int, bool] = super().append_many(payloads, caller)
+        return taken
+
+    def append_rows(self, *rows: Any) -> tuple[int, int, bool]:
+        self._tell_time()
+        taken: tuple[int, int, bool] = super().append_rows(*rows)
+        return taken
+
+    def append_with(self, *given: Any) -> tuple[int, bool]:
+        self._tell_time()
+        taken: tuple[int, bool] = super().append_with(*given)
+        return taken
+
+    def append_again(self, frame: Frame, begin: int, count: int) -> int:
+        self._tell_time()
+        return super().append_again(frame, begin, count)
 
 
 def pool_bytes_used() -> int:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import NoReturn, Protocol
 
 from embedbk.codec.arrow_rows import ValueColumn
+from embedbk.codec.attributes import AttributeKind, encode_time, without
 from embedbk.codec.digest import DigestType, encode_tagged, tag_bytes
 from embedbk.codec.entry import ENTRY_HEADER, ENTRY_OVERHEAD_BYTES, encode_entry
 from embedbk.codec.frame import Frame, split
@@ -25,7 +26,9 @@ __all__ = [
     "PACKER_STOPPED",
     "Buffer",
     "Packing",
+    "TIME_EVERY",
     "TwinPacker",
+    "carries_time",
     "check_packer",
     "refuse_payload",
 ]
@@ -40,7 +43,13 @@ PACKER_CONFLICT = -13  # Another id than the expected one is the next: nothing w
 # Where frames end depends on these, so that both kinds cut the same frames; native/wire/packer.c draws them.
 _NOTE_BYTES = 48
 _NOTE_ALIGN = 8
+TIME_EVERY = 64
+TIME_PAYLOAD_BYTES = 4096
 _CRC_BYTES = ENTRY_OVERHEAD_BYTES - ENTRY_HEADER.size
+
+
+_TIME_BYTES = len(encode_time(0))
+_MADE_ANEW = (AttributeKind.XXH3, AttributeKind.HMAC, AttributeKind.TIME)
 
 
 class Packing(Protocol):
@@ -62,6 +71,11 @@ class Packing(Protocol):
     append_with(data, attributes, expected): as append, of an entry with attributes (codec.attributes), which count for
     the limit; unless expected is below 0, only as entry `expected`, or PACKER_CONFLICT.
 
+    begin_times(floor_ms, now_ms): entries have times from now on (P8.10): ms since 1970, none below floor_ms, nor below
+    that of the entry before. now_ms: what tells the time, asked at each call that appends; None: the packer reads the
+    clock on the wall itself. An entry carries its time where `carries_time` says so; that counts for bytes_max, and not
+    for the limit of a payload. time_ms: that of the last entry, or floor_ms; -1 before either.
+
     set_lac(lac, lac_length): what entries carry that are appended from now on; it never falls.
     """
 
@@ -80,14 +94,20 @@ class Packing(Protocol):
     @property
     def set_lac(self) -> Callable[[int, int], None]: ...
 
+    def begin_times(self, floor_ms: int, now_ms: Callable[[], int] | None) -> None: ...
+
+    @property
+    def time_ms(self) -> int: ...
+
     def append_buffer(self, data: Buffer, sizes: Buffer) -> tuple[int, int, bool]:
         """As append_many, for payloads that lie behind each other in data; sizes is an array of uint32."""
         ...
 
     def append_again(self, frame: Frame, begin: int, count: int) -> int:
         """Append again `count` entries of a frame of another packer, from its `begin`th on: attributes and payload as
-        they are there, all else as this one gives it. What counted for the bounds there has room here, so that only
-        stop() and a want of memory take fewer. How many were appended; the caller releases that frame next."""
+        they are there, all else as this one gives it, their times among that. What counted for the bounds there has
+        room here, so that only stop() and a want of memory take fewer. How many were appended; the caller releases that
+        frame next."""
         ...
 
     @property
@@ -135,6 +155,12 @@ class Packing(Protocol):
     def unreleased_bytes(self) -> int:
         """Bytes of entries that are not in a released frame: what bytes_max bounds."""
         ...
+
+
+def carries_time(entry_id: int, size: int, *, is_as_before: bool) -> bool:
+    """Whether an entry with a payload of so many bytes carries its time: where that is not the time of the entry before
+    it, and so often besides that whoever looks for the time of an entry reads no more than a few before it."""
+    return not is_as_before or entry_id % TIME_EVERY == 0 or size >= TIME_PAYLOAD_BYTES
 
 
 def check_packer(ledger_id: int, next_entry: int, length: int, block_bytes: int, bytes_max: int) -> None:
@@ -201,6 +227,8 @@ class TwinPacker:
         self.is_stopped = False
         self._digest, self._mac_key, self._tag_bytes = digest, mac_key, tag_bytes(digest)
         self._lac, self._lac_length = NO_ENTRY, 0
+        self.time_ms = self._written_ms = NO_ENTRY
+        self._now_ms: Callable[[], int] | None = None  # Of whom entries have times.
         self._block_bytes = block_bytes
         self._bytes_max = bytes_max
         self._lock = nullcontext() if lock is None else lock
@@ -213,9 +241,20 @@ class TwinPacker:
     def last_entry(self) -> int:
         return self.next_entry - 1
 
+    def begin_times(self, floor_ms: int, now_ms: Callable[[], int] | None) -> None:
+        assert now_ms is not None, "no clock stands on this floor"
+        with self._lock:
+            self._now_ms = now_ms
+            self.time_ms = max(self.time_ms, floor_ms)
+
+    def _look_at_clock(self) -> None:
+        if self._now_ms is not None:
+            self.time_ms = max(self.time_ms, self._now_ms())
+
     def append(self, data: Buffer) -> tuple[int, bool]:
         payload = self._payload(data)
         with self._lock:
+            self._look_at_clock()
             return self._append(payload)
 
     def append_many(self, payloads: Iterable[Buffer], caller: int = 0) -> tuple[int, int, bool]:
@@ -231,6 +270,7 @@ class TwinPacker:
 
     def _append_each(self, payloads: Iterable[bytes], count: int, caller: int) -> tuple[int, int, bool]:
         with self._lock:
+            self._look_at_clock()
             first, taken, should_wake, entry_id = self.next_entry, 0, False, NO_ENTRY
             for payload in payloads:
                 entry_id, wakes = self._append(payload, caller=caller)
@@ -254,13 +294,14 @@ class TwinPacker:
 
     def append_with(self, data: Buffer, attributes: bytes, expected: int) -> tuple[int, bool]:
         payload = self._payload(data)
-        if len(attributes) > 0xFFFF - self._tag_bytes:
+        if len(attributes) > 0xFFFF - self._tag_bytes - _TIME_BYTES:
             refuse_payload(data)
         if len(attributes) + self._tag_bytes + len(payload) > ENTRY_BYTES_MAX:
             refuse_payload(data)
         with self._lock:
             if expected >= 0 and expected != self.next_entry and not self.is_stopped:
                 return PACKER_CONFLICT, False
+            self._look_at_clock()
             return self._append(payload, attributes)
 
     def append_buffer(self, data: Buffer, sizes: Buffer) -> tuple[int, int, bool]:
@@ -278,10 +319,12 @@ class TwinPacker:
         for _, entry in list(split(frame))[begin : begin + count]:
             size = ENTRY_HEADER.unpack_from(entry)[2]
             data = ENTRY_HEADER.size + size
-            attributes = bytes(entry[ENTRY_HEADER.size : data - self._tag_bytes])  # Its tag is made anew.
+            # Its tag and its time are made anew, as its place is.
+            attributes = without(bytes(entry[ENTRY_HEADER.size : data]), *_MADE_ANEW)
             with self._lock:
                 if self.is_stopped:
                     break
+                self._look_at_clock()
                 self._put(bytes(entry[data:-_CRC_BYTES]), attributes)
             taken += 1
         return taken
@@ -347,24 +390,37 @@ class TwinPacker:
             return PACKER_STOPPED, False
         if self._held_by not in (0, caller):
             return PACKER_FULL, False
-        whole = ENTRY_OVERHEAD_BYTES + len(attributes) + self._tag_bytes + len(payload)
+        whole = self._whole(payload, attributes)
         if self.unreleased_bytes and self.unreleased_bytes + whole > self._bytes_max:
             return PACKER_FULL, False
         return self._put(payload, attributes)
 
+    def _time(self, size: int) -> bytes:
+        """The attribute that the next entry carries."""
+        is_as_before = self.time_ms == self._written_ms
+        if self._now_ms is None or not carries_time(self.next_entry, size, is_as_before=is_as_before):
+            return b""
+        return encode_time(self.time_ms)
+
+    def _whole(self, payload: bytes, attributes: bytes) -> int:
+        tags = self._tag_bytes + len(self._time(len(payload)))
+        return ENTRY_OVERHEAD_BYTES + len(attributes) + tags + len(payload)
+
     def _put(self, payload: bytes, attributes: bytes) -> tuple[int, bool]:
         """One more entry, for which the bounds have room."""
-        whole = ENTRY_OVERHEAD_BYTES + len(attributes) + self._tag_bytes + len(payload)
+        whole, time = self._whole(payload, attributes), self._time(len(payload))
         was_idle = self._open is None and not self._full
         filled_first = self._make_room(whole)
         entry_id, length = self.next_entry, self.length + len(payload)
         if self._open is None:
             self._open = _OpenFrame(entry_id, [], 0, 0)
-        given = (self.ledger_id, entry_id, length, payload, self._lac, self._lac_length, attributes)
+        given = (self.ledger_id, entry_id, length, payload, self._lac, self._lac_length)
         if self._tag_bytes:
-            self._open.entries.append(encode_tagged(self._digest, self._mac_key, *given))
+            self._open.entries.append(encode_tagged(self._digest, self._mac_key, *given, attributes, time))
         else:
-            self._open.entries.append(encode_entry(*given))
+            self._open.entries.append(encode_entry(*given, attributes + time))
+        if time:
+            self._written_ms = self.time_ms
         self._open.length = length
         self._used += whole
         self.unreleased_bytes += whole

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import crcmod.predefined
 import xxhash
 
-from embedbk.config import ENSEMBLE_SIZE_MAX, ENTRY_BYTES_MAX
+from embedbk.config import ENSEMBLE_SIZE_MAX, STORED_BYTES_MAX
 from embedbk.errors import PeerError, UsageError
 from embedbk.ids import LEDGER_ID_MAX, NO_ENTRY
 
@@ -25,6 +25,7 @@ __all__ = [
     "Merged",
     "Offsets",
     "Values",
+    "attributed",
     "check_merge",
     "check_seat",
     "crc32c",
@@ -49,7 +50,8 @@ _VERSION = 1
 _ATTRIBUTE = struct.Struct("<BBH")  # kind, 0, size of the value behind it
 _PARTS = 1
 _XXH3 = 3
-_SIZES = {2: 16, 3: 8, 4: 32}  # Of the values of the other kinds: producer, XXH3, HMAC.
+_TIME = 5
+_SIZES = {2: 16, 3: 8, 4: 32, _TIME: 8}  # Of the values of the other kinds: producer, XXH3, HMAC, time.
 _LENGTH_MAX = 2**63 - 1  # A length is an int64 in everything that is built on it (Arrow, index).
 _BODY_BYTES_MAX = 2**32 - 1  # What the offsets of `offsets` can name.
 _VALUES_BYTES_MAX = 2**31 - 1  # What the offsets of an Arrow binary array can name.
@@ -73,7 +75,7 @@ _TEXT_OF = {
     Fault.EMPTY: "holds no entry",
     Fault.CUT_SHORT: "is cut short",
     Fault.UNKNOWN: f"has a version other than {_VERSION}, or flags or attributes that are not known or not sound",
-    Fault.TOO_LONG: f"claims more payload than is there, or than the {ENTRY_BYTES_MAX} bytes that are allowed",
+    Fault.TOO_LONG: f"claims more payload than is there, or than the {STORED_BYTES_MAX} bytes that are allowed",
     Fault.DIGEST: "fails its digest",
     Fault.IMPOSSIBLE: "has impossible numbers",
     Fault.ORDER: "does not continue the entry before it",
@@ -241,6 +243,14 @@ def offsets(body: Buffer) -> Offsets:
     return Offsets(memoryview(ids), memoryview(spans))
 
 
+def attributed(body: Buffer, count: int) -> memoryview:
+    """Which of the `count` entries of a checked body have attributes, counted from 0: uint32, ascending."""
+    block = memoryview(body)
+    heads = [_HEADER.unpack_from(block, offset) for offset, _ in _walk(block)]
+    assert len(heads) == count
+    return memoryview(array("I", [place for place, head in enumerate(heads) if head[2]]))
+
+
 def values(body: Buffer) -> Values:
     """The payloads of a checked body behind each other, with ids and offsets as an Arrow binary array wants them.
 
@@ -274,8 +284,8 @@ def are_attributes_sound(attributes: Buffer, payload_size: int) -> bool:
             ends = struct.unpack(f"<{size // 4}I", value) if size % 4 == 0 else ()
             if not ends or any(a > b for a, b in pairwise(ends)) or ends[-1] != payload_size:
                 return False
-        elif _SIZES.get(kind) != size:
-            return False
+        elif _SIZES.get(kind) != size or (kind == _TIME and value[-1] & 0x80):
+            return False  # No time is below 0.
         last_kind = kind
     return True
 
@@ -311,7 +321,7 @@ def _walk(block: memoryview) -> Iterator[tuple[int, int]]:
         version, flags, attributes_size, size = _HEADER.unpack_from(block, offset)[:4]
         if version != _VERSION or flags:
             raise refusal(Fault.UNKNOWN, offset, block)
-        if size > ENTRY_BYTES_MAX or size > left - _OVERHEAD:
+        if size > STORED_BYTES_MAX or size > left - _OVERHEAD:
             raise refusal(Fault.TOO_LONG, offset, block)
         begin = offset + _HEADER.size
         if attributes_size > size or not are_attributes_sound(

@@ -25,6 +25,7 @@ __all__ = [
     "LEVEL_OF_LOGS",
     "LEVEL_OF_PAGES",
     "LEVEL_OF_REPAIRS",
+    "LEVEL_OF_TIMES",
     "Heard",
     "lacking_members",
     "left_out",
@@ -39,6 +40,7 @@ LEVEL_OF_LOGS = 4
 LEVEL_OF_REPAIRS = 5
 LEVEL_OF_PAGES = 5
 LEVEL_OF_CURSORS = 6
+LEVEL_OF_TIMES = 7
 LEVEL_OF_COPIES = 8
 LEVEL_OF_ADOPTION = 9
 LEVEL = 9  # The newest that this build knows.

@@ -11,14 +11,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from embedbk.codec.entry import ENTRY_OVERHEAD_BYTES
-from embedbk.config import ENTRY_BYTES_MAX
+from embedbk.config import STORED_BYTES_MAX
 from embedbk.storage.entry_log_layout import Descriptor
 
 __all__ = ["ENTRY_SIZE_MAX", "RUN", "RUN_ENTRIES_MAX", "Located", "IndexRun", "join_indexes", "read_index"]
 
 RUN_ENTRIES_MAX = 1024
 MODULUS_MAX = 64
-ENTRY_SIZE_MAX = ENTRY_OVERHEAD_BYTES + ENTRY_BYTES_MAX
+ENTRY_SIZE_MAX = ENTRY_OVERHEAD_BYTES + STORED_BYTES_MAX
 CODED_BYTES_MAX = RUN_ENTRIES_MAX * 15
 CRC_BYTES = 4  # Of a run, behind its coded numbers, where the index stands twice.
 

@@ -61,7 +61,18 @@ _FIRST_FEATURES = (
     "deferred", "delayed", "digests", "passwords", "custom", "producers", "conditional", "batches", "unconfirmed",
     "deletion", "repair",
 )  # fmt: skip
-FEATURES = (*_FIRST_FEATURES, "rolls", "crowds", "truncates", "failures", "cursors", "seals", "bulk", "arrow")
+FEATURES = (
+    *_FIRST_FEATURES,
+    "rolls",
+    "crowds",
+    "truncates",
+    "failures",
+    "cursors",
+    "seals",
+    "bulk",
+    "arrow",
+    "times",
+)
 # Drawn by a chance of their own, so that a plain plan (is_plain) stays what it was before they came.
 LESS_KINDS = ("older-disk", "newest-gone")  # Nobody tells the bookie (P7.9).
 LATER_KINDS = ("old-copy", *LESS_KINDS, *HARMS)
@@ -359,6 +370,8 @@ def _users(more: random.Random, duration_ns: int) -> tuple[tuple[str, ...], list
         features += ("bulk",)
     if random.Random(f"arrow {features} {duration_ns}").random() < 0.4:
         features += ("arrow",)
+    if random.Random(f"times {features} {duration_ns}").random() < 0.4:
+        features += ("times",)
     most = {"user": 2, "owner": 2, "visitor": 2, "remover": 2, "mender": 2}
     most["remover"] *= "deletion" in features
     most["mender"] *= "repair" in features

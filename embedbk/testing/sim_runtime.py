@@ -72,6 +72,9 @@ class SimRuntime(Runtime):
         self._world = world
         self._client = client
         self.page_ledgers = world.page_ledgers
+        # Clocks on walls are apart by more than they drift in a run.
+        self._skew_ms = random.Random(f"wall of {client} {world.seed}").choice([0, 0, 3, -3, 2_000, -2_000])
+        self.told_ms = self._told_ms
 
     def start(self, operation: Operation) -> None:
         if isinstance(operation, Writing):
@@ -97,6 +100,9 @@ class SimRuntime(Runtime):
 
     def wall_ms(self) -> int:
         return EPOCH_MS + self.now_ns() // 1_000_000
+
+    def _told_ms(self) -> int:
+        return self.wall_ms() + self._skew_ms
 
     def owner(self) -> str:
         return self._client

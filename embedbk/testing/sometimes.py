@@ -173,6 +173,7 @@ SOMETIMES = {
     "striped add": "a ledger with E above Qw was written",
     "taken in C behind an unclean start": "a bookie that had to enter limbo took adds by its path in C",
     "taken back": "a creator went on with a bookie that had failed, where it sits",
+    "time looked for in a log": "a visitor asked for the first entry at or behind a time",
     "unclean start": "a bookie started that may have lost what was durable",
     "unknown outcome": "a client could not learn whether its compare-and-set was done",
     "waited for bookies": "a creation found too few of the cluster's bookies writable, and waited",

@@ -30,6 +30,7 @@ from embedbk.client.renewing import Succession
 from embedbk.client.runtime import Runtime
 from embedbk.codec.arrow_columns import rows_of
 from embedbk.codec.arrow_rows import Rows
+from embedbk.codec.attributes import time_of
 from embedbk.codec.frame import Frame, iter_entries
 from embedbk.codec.ledger_metadata import (
     LEDGERS_PREFIX,
@@ -550,6 +551,7 @@ def _visitor(world: World, client: str, chance: random.Random, quorum: Quorum) -
     truncating = random.Random(f"truncates of {client} {world.seed}")
     sealing = random.Random(f"seals of {client} {world.seed}")
     consuming = random.Random(f"consumes of {client} {world.seed}")
+    own_times = random.Random(f"times of {client} {world.seed}")
     if "bulk" in world.features:
         own = random.Random(f"bulk of {client} {world.seed}")
         password = PASSWORDS[world.seed % len(PASSWORDS)] if "passwords" in world.features else b""
@@ -574,6 +576,9 @@ def _visitor(world: World, client: str, chance: random.Random, quorum: Quorum) -
                 if "truncates" in world.features and truncating.random() < 0.7:
                     act = truncating.choice([truncates, truncates, pin_and_read])
                     yield from act(world, client, runtime, reading, truncating)
+                    continue
+                if "times" in world.features and own_times.random() < 0.4:
+                    yield from _look_for_times(world, client, runtime, reading, own_times)
                     continue
                 located = reading.tail(0, 1.0) if chance.random() < 0.3 else reading.read(None, None)
                 yield from _take(world, client, runtime, located)
@@ -600,6 +605,40 @@ def _visit(
         yield from _take(world, client, runtime, reading.read(0, None))
     finally:
         reading.close()
+
+
+def _look_for_times(
+    world: World, client: str, runtime: Runtime, reading: LogReading, chance: random.Random
+) -> Steps:
+    """P8.10: times never fall along the log, and looking for one finds where they pass it."""
+    known: list[tuple[int, int]] = []  # (offset, time), as entries carry them.
+    frames = reading.read(None, None)
+    while True:
+        try:
+            located = yield from awaited(runtime, frames.__anext__())
+        except StopAsyncIteration:
+            break
+        for entry in entries_of(located):
+            told = time_of(entry._attributes)
+            known += [] if told is None else [(entry.offset, told)]
+    for (before, one), (offset, other) in pairwise(known):
+        if other < one:
+            raise Violation(
+                "P8.10", f"{client}: offset {before} is of {one} ms, and offset {offset} of {other}"
+            )
+    if not known:
+        return
+    wanted = chance.choice(known)[1] + chance.choice([-1, 0, 0, 1])
+    found = yield from awaited(runtime, reading.first_at(wanted))
+    world.sometimes["time looked for in a log"] += 1
+    for offset, told in known:
+        if (told >= wanted) != (offset >= found):
+            # What was truncated meanwhile begins behind it, whatever its time.
+            first = (yield from awaited(runtime, reading.listed())).first_offset
+            if offset >= first:
+                raise Violation(
+                    "P8.10", f"{client}: {wanted} ms begins at {found}, and offset {offset} is of {told}"
+                )
 
 
 def _take(

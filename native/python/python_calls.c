@@ -327,7 +327,7 @@ static int read_payloads(PyObject *sequence, struct payloads *payloads)
             if (item == NULL || PyList_SetItem(payloads->kept, i, item) < 0) return -1;
         }
         const Py_ssize_t size = PyBytes_Size(item);
-        if (size > (Py_ssize_t)EBK_ENTRY_PAYLOAD_BYTES_MAX) {
+        if (size > (Py_ssize_t)EBK_ENTRY_APPEND_BYTES_MAX) {
             refuse(item);
             return -1;
         }

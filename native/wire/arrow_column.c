@@ -56,7 +56,7 @@ static int look_at_offsets(struct ebk_arrow_column *out, uint64_t *at)
         if (end > (is_large ? (uint64_t)INT64_MAX : (uint64_t)INT32_MAX)) return EBK_ARROW_UNSOUND;
         if (row > 0) {
             if (end < begin) return EBK_ARROW_UNSOUND;
-            if (end - begin > EBK_ENTRY_PAYLOAD_BYTES_MAX) return EBK_ARROW_TOO_LONG;
+            if (end - begin > EBK_ENTRY_APPEND_BYTES_MAX) return EBK_ARROW_TOO_LONG;
             if (end - begin > out->largest) out->largest = (uint32_t)(end - begin);
             out->bytes += end - begin;
         }
@@ -84,7 +84,7 @@ static int look_at_views(const struct ArrowArray *array, struct ebk_arrow_column
             const uint64_t part_size = ebk_load_u64(sizes + 8 * (size_t)part);
             if (part_size > INT64_MAX || (uint64_t)begin + size > part_size) return EBK_ARROW_UNSOUND;
         }
-        if (size > EBK_ENTRY_PAYLOAD_BYTES_MAX) return EBK_ARROW_TOO_LONG;
+        if (size > EBK_ENTRY_APPEND_BYTES_MAX) return EBK_ARROW_TOO_LONG;
         if (size > out->largest) out->largest = size;
         out->bytes += size;
     }

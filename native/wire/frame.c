@@ -37,7 +37,9 @@ static __attribute__((noinline)) int are_attributes_sound(const uint8_t *at, uin
             if (end != payload) return 0;
         } else if (!((last_kind == EBK_ATTRIBUTE_PRODUCER && value == EBK_ATTRIBUTE_PRODUCER_BYTES) ||
                      (last_kind == EBK_ATTRIBUTE_XXH3 && value == EBK_ATTRIBUTE_XXH3_BYTES) ||
-                     (last_kind == EBK_ATTRIBUTE_HMAC && value == EBK_ATTRIBUTE_HMAC_BYTES))) {
+                     (last_kind == EBK_ATTRIBUTE_HMAC && value == EBK_ATTRIBUTE_HMAC_BYTES) ||
+                     (last_kind == EBK_ATTRIBUTE_TIME && value == EBK_ATTRIBUTE_TIME_BYTES &&
+                      ebk_load_u64(at) <= INT64_MAX))) {
             return 0;
         }
         at += value;
@@ -185,6 +187,18 @@ void ebk_frame_offsets(const uint8_t *body, uint64_t count, int64_t *ids, uint32
         spans[2 * i + 1] = payload - attributes;
         offset += EBK_ENTRY_OVERHEAD_BYTES + (size_t)payload;
     }
+}
+
+uint64_t ebk_frame_attributed(const uint8_t *body, uint64_t count, uint32_t *places)
+{
+    uint64_t found = 0;
+    size_t offset = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        const uint8_t *entry = body + offset;
+        if (attributes_size(entry) != 0) places[found++] = (uint32_t)i;
+        offset += EBK_ENTRY_OVERHEAD_BYTES + (size_t)payload_size(entry);
+    }
+    return found;
 }
 
 void ebk_frame_values(const uint8_t *body, uint64_t count, int64_t *ids, int32_t *ends, uint8_t *values)

@@ -27,7 +27,7 @@
 #define EBK_ENTRY_HEADER_BYTES 48
 #define EBK_ENTRY_CRC_BYTES 4
 #define EBK_ENTRY_OVERHEAD_BYTES (EBK_ENTRY_HEADER_BYTES + EBK_ENTRY_CRC_BYTES)
-#define EBK_ENTRY_PAYLOAD_BYTES_MAX (1u << 20) /* attributes included */
+#define EBK_ENTRY_APPEND_BYTES_MAX (1u << 20) /* of what is appended, its attributes included */
 
 /* Attributes, before the payload: kind, 0, size, value; kinds ascend. The payload size of the header counts them too. */
 #define EBK_ATTRIBUTE_HEADER_BYTES 4
@@ -38,6 +38,10 @@
 #define EBK_ATTRIBUTE_XXH3_BYTES 8u
 #define EBK_ATTRIBUTE_HMAC 4u
 #define EBK_ATTRIBUTE_HMAC_BYTES 32u
+#define EBK_ATTRIBUTE_TIME 5u /* i64 ms since 1970, put in by the packer of a log; counts for no bound of who appends */
+#define EBK_ATTRIBUTE_TIME_BYTES 8u
+#define EBK_TIME_BYTES (EBK_ATTRIBUTE_HEADER_BYTES + EBK_ATTRIBUTE_TIME_BYTES)
+#define EBK_ENTRY_PAYLOAD_BYTES_MAX (EBK_ENTRY_APPEND_BYTES_MAX + EBK_TIME_BYTES) /* of what is stored */
 
 _Static_assert(EBK_ENTRY_AT_LAC_LENGTH + 8 == EBK_ENTRY_HEADER_BYTES, "the header ends with lac_length");
 
@@ -77,6 +81,9 @@ EBK_SHORT int ebk_frame_count(const uint8_t *body, size_t size, struct ebk_frame
 /* Where each payload stands: ids[i], spans[2i] = its offset in body, spans[2i + 1] = its size.
  * Room is for `count` entries, as ebk_frame_count() gave them; body at most 4 GiB - 1. */
 EBK_SHORT void ebk_frame_offsets(const uint8_t *body, uint64_t count, int64_t *ids, uint32_t *spans);
+
+/* Which of `count` entries have attributes: places[0..answer - 1], from 0 and ascending. Room is for count. */
+EBK_SHORT uint64_t ebk_frame_attributed(const uint8_t *body, uint64_t count, uint32_t *places);
 
 /* Records one behind the other, an entry with parts part by part: ids[i] is the entry's, and record i stands at ends[i]
  * to ends[i + 1] of values. count entries; room is for records ids, records + 1 ends and payload_bytes values, at most 2 GiB - 1 of the last. */

@@ -26,8 +26,10 @@
 #include "wire/frame.h"
 
 #include <stdlib.h>
+#include <time.h>
 
 #define LAC_NONE (-1)
+#define TIME_NONE (-1)
 #define SLICE_BYTES (64u << 10) /* Appended before the host gets a chance to take the mutex. */
 
 struct note {
@@ -47,6 +49,10 @@ struct ebk_packer {
     uint32_t block_bytes;
     uint32_t refs;
     uint64_t held_by; /* who was given fewer than all, 0 for nobody: no other appends before the rest */
+    /* Of a log (P8.10): entries have times. time_ms is that of the last one, and of the next at least; written_ms the one
+     * that stands in an entry last. is_told: it is told, and no clock is read. */
+    int64_t time_ms, written_ms;
+    int is_timed, is_told;
     uint32_t wanted;  /* entries of the open frame at which who appends wakes the host; written by one thread only */
     struct ebk_block *open; /* has room, perhaps no entry */
     struct ebk_block *full_first, *full_last;
@@ -77,6 +83,7 @@ struct ebk_packer *ebk_packer_open(uint64_t ledger_id, int64_t next_entry, uint6
     packer->state.next_entry = next_entry;
     packer->state.length = length;
     packer->state.lac = LAC_NONE;
+    packer->time_ms = packer->written_ms = TIME_NONE;
     packer->state.bytes_max = bytes_max;
     return packer;
 }
@@ -200,22 +207,94 @@ static int make_room(struct ebk_packer *packer, uint32_t whole, int is_again, in
     return 0;
 }
 
-static void write_entry(uint8_t *to, const struct ebk_packer *packer, const uint8_t *attributes,
-                        uint32_t attributes_size, const uint8_t *data, uint32_t size)
+/* ---- times -------------------------------------------------------------------------- */
+
+void ebk_packer_begin_times(struct ebk_packer *packer, int64_t floor_ms, int is_told)
 {
+    ebk_packer_lock(packer);
+    packer->is_timed = 1;
+    packer->is_told = is_told;
+    if (floor_ms > packer->time_ms) packer->time_ms = floor_ms;
+    ebk_packer_unlock(packer);
+}
+
+void ebk_packer_tell_time(struct ebk_packer *packer, int64_t now_ms)
+{
+    ebk_packer_lock(packer);
+    if (now_ms > packer->time_ms) packer->time_ms = now_ms;
+    ebk_packer_unlock(packer);
+}
+
+int64_t ebk_packer_time(struct ebk_packer *packer)
+{
+    ebk_packer_lock(packer);
+    const int64_t time_ms = packer->time_ms;
+    ebk_packer_unlock(packer);
+    return time_ms;
+}
+
+/* What the clock shows, for all that is appended under the mutex this time. It never goes back. */
+static inline void look_at_clock(struct ebk_packer *packer)
+{
+    struct timespec now;
+    if (!packer->is_timed || packer->is_told || clock_gettime(CLOCK_REALTIME, &now) != 0) return;
+    const int64_t now_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+    if (now_ms > packer->time_ms) packer->time_ms = now_ms;
+}
+
+/* Bytes of the time that the next entry carries: one that is not the time of the entry before it, and of those that are,
+ * each that whoever looks for a time must not have to look beyond. */
+static inline uint32_t time_size(const struct ebk_packer *packer, size_t size)
+{
+    if (!packer->is_timed) return 0;
+    if (packer->time_ms == packer->written_ms && packer->state.next_entry % EBK_TIME_EVERY != 0 &&
+        size < EBK_TIME_PAYLOAD_BYTES)
+        return 0;
+    return EBK_TIME_BYTES;
+}
+
+/* Bytes of sound attributes without their time, which is the last of them. */
+static size_t without_time(const uint8_t *attributes, size_t size)
+{
+    for (size_t at = 0; size - at >= EBK_ATTRIBUTE_HEADER_BYTES;) {
+        if (attributes[at] == EBK_ATTRIBUTE_TIME) return at;
+        const size_t whole = EBK_ATTRIBUTE_HEADER_BYTES + (size_t)ebk_load_u16(attributes + at + 2);
+        if (whole > size - at) break;
+        at += whole;
+    }
+    return size;
+}
+
+/* ---- one entry ---------------------------------------------------------------------- */
+
+/* Rare, so that the rest stays short. */
+static __attribute__((noinline)) void write_time(uint8_t *to, const struct ebk_packer *packer)
+{
+    memset(to, 0, EBK_ATTRIBUTE_HEADER_BYTES);
+    to[0] = EBK_ATTRIBUTE_TIME;
+    ebk_store_u16(to + 2, EBK_ATTRIBUTE_TIME_BYTES);
+    ebk_store_u64(to + EBK_ATTRIBUTE_HEADER_BYTES, (uint64_t)packer->time_ms);
+}
+
+static inline __attribute__((always_inline)) void write_entry(uint8_t *to, const struct ebk_packer *packer,
+                                                              const uint8_t *attributes, uint32_t attributes_size,
+                                                              uint32_t time_bytes, const uint8_t *data, uint32_t size)
+{
+    const uint32_t attributes_all = attributes_size + time_bytes;
     const struct ebk_packer_state *state = &packer->state;
     memset(to, 0, EBK_ENTRY_AT_PAYLOAD_SIZE); /* no flags */
     to[EBK_ENTRY_AT_VERSION] = EBK_ENTRY_VERSION;
-    ebk_store_u16(to + EBK_ENTRY_AT_ATTRIBUTES, (uint16_t)attributes_size);
-    ebk_store_u32(to + EBK_ENTRY_AT_PAYLOAD_SIZE, attributes_size + size);
+    ebk_store_u16(to + EBK_ENTRY_AT_ATTRIBUTES, (uint16_t)attributes_all);
+    ebk_store_u32(to + EBK_ENTRY_AT_PAYLOAD_SIZE, attributes_all + size);
     ebk_store_u64(to + EBK_ENTRY_AT_LEDGER, packer->ledger_id);
     ebk_store_u64(to + EBK_ENTRY_AT_ENTRY, (uint64_t)state->next_entry);
     ebk_store_u64(to + EBK_ENTRY_AT_LENGTH, state->length + size);
     ebk_store_u64(to + EBK_ENTRY_AT_LAC, (uint64_t)state->lac);
     ebk_store_u64(to + EBK_ENTRY_AT_LAC_LENGTH, state->lac_length);
     memcpy(to + EBK_ENTRY_HEADER_BYTES, attributes, attributes_size);
-    memcpy(to + EBK_ENTRY_HEADER_BYTES + attributes_size, data, size);
-    const size_t checked = EBK_ENTRY_HEADER_BYTES + (size_t)attributes_size + size;
+    if (time_bytes != 0) write_time(to + EBK_ENTRY_HEADER_BYTES + attributes_size, packer);
+    memcpy(to + EBK_ENTRY_HEADER_BYTES + attributes_all, data, size);
+    const size_t checked = EBK_ENTRY_HEADER_BYTES + (size_t)attributes_all + size;
     ebk_store_u32(to + checked, ebk_crc32c(0, to, checked));
 }
 
@@ -225,14 +304,17 @@ static inline __attribute__((always_inline)) int64_t put_locked(struct ebk_packe
                                                                 size_t attributes_size, const uint8_t *data,
                                                                 size_t size, int is_again, int *should_wake)
 {
-    const uint32_t whole = EBK_ENTRY_OVERHEAD_BYTES + (uint32_t)(attributes_size + size);
+    const uint32_t time_bytes = time_size(packer, size);
+    const uint32_t whole = EBK_ENTRY_OVERHEAD_BYTES + time_bytes + (uint32_t)(attributes_size + size);
     const uint64_t unreleased = packer->state.unreleased_bytes;
     if (make_room(packer, whole, is_again, should_wake) != 0) return EBK_FULL;
 
     struct ebk_block *block = packer->open;
     const int64_t entry_id = packer->state.next_entry;
     const uint64_t length = packer->state.length + size;
-    write_entry(block->data + block->used, packer, attributes, (uint32_t)attributes_size, data, (uint32_t)size);
+    write_entry(block->data + block->used, packer, attributes, (uint32_t)attributes_size, time_bytes, data,
+                (uint32_t)size);
+    if (time_bytes != 0) packer->written_ms = packer->time_ms;
     if (block->count == 0) block->first_entry = entry_id;
     block->used += whole;
     block->count += 1;
@@ -248,13 +330,13 @@ static inline __attribute__((always_inline)) int64_t put_locked(struct ebk_packe
 static int64_t append_locked(struct ebk_packer *packer, uint64_t caller, const uint8_t *attributes,
                              size_t attributes_size, const uint8_t *data, size_t size, int *should_wake)
 {
-    if (size > EBK_ENTRY_PAYLOAD_BYTES_MAX || attributes_size > EBK_ENTRY_PAYLOAD_BYTES_MAX - size) return EBK_USAGE;
+    if (size > EBK_ENTRY_APPEND_BYTES_MAX || attributes_size > EBK_ENTRY_APPEND_BYTES_MAX - size) return EBK_USAGE;
     if (packer->state.is_stopped || is_of_parent(packer)) return EBK_FAILED;
     if (packer->held_by != 0 && packer->held_by != caller) return EBK_FULL;
     const uint64_t unreleased = packer->state.unreleased_bytes;
     /* The first entry always fits, however low the bound: else it never would. */
-    if (unreleased > 0 &&
-        unreleased + EBK_ENTRY_OVERHEAD_BYTES + attributes_size + size > packer->state.bytes_max)
+    if (unreleased > 0 && unreleased + EBK_ENTRY_OVERHEAD_BYTES + time_size(packer, size) + attributes_size + size >
+                              packer->state.bytes_max)
         return EBK_FULL;
     return put_locked(packer, attributes, attributes_size, data, size, 0, should_wake);
 }
@@ -263,6 +345,7 @@ int64_t ebk_packer_append_in_turn(struct ebk_packer *packer, const uint8_t *data
 {
     *should_wake = 0;
     ebk_packer_lock(packer);
+    look_at_clock(packer);
     const int64_t entry_id = append_locked(packer, 0, (const uint8_t *)"", 0, data, size, should_wake);
     ebk_packer_unlock(packer);
     return entry_id;
@@ -272,8 +355,9 @@ int64_t ebk_packer_append_with_in_turn(struct ebk_packer *packer, int64_t expect
                                        size_t attributes_size, const uint8_t *data, size_t size, int *should_wake)
 {
     *should_wake = 0;
-    if (attributes_size > UINT16_MAX) return EBK_USAGE;
+    if (attributes_size > UINT16_MAX - EBK_TIME_BYTES) return EBK_USAGE;
     ebk_packer_lock(packer);
+    look_at_clock(packer);
     int64_t entry_id = EBK_CONFLICT;
     /* A packer that is stopped says so whatever was expected. */
     if (expected < 0 || expected == packer->state.next_entry || packer->state.is_stopped || is_of_parent(packer))
@@ -310,6 +394,7 @@ static int append_slices(struct ebk_packer *packer, uint64_t caller, const uint8
     while (out->taken < count && answer >= 0) {
         size_t sliced = 0;
         ebk_packer_lock(packer);
+        look_at_clock(packer);
         while (out->taken < count && sliced < SLICE_BYTES) {
             const uint32_t size = sizes[out->taken];
             const uint8_t *data = each != NULL ? each[out->taken] : run;
@@ -342,6 +427,7 @@ int ebk_packer_append_rows_in_turn(struct ebk_packer *packer, uint64_t caller,
     while (column < column_count && answer >= 0) {
         size_t sliced = 0;
         ebk_packer_lock(packer);
+        look_at_clock(packer);
         while (column < column_count && sliced < SLICE_BYTES) {
             uint32_t size;
             const uint8_t *data = ebk_arrow_row(columns[column], row, &size);
@@ -373,7 +459,7 @@ int ebk_packer_append_run(struct ebk_packer *packer, const uint8_t *data, size_t
         if (sizes[i] > largest) largest = sizes[i];
     }
     *out = (struct ebk_appended){.first_entry = packer->state.next_entry};
-    if (sum != size || largest > EBK_ENTRY_PAYLOAD_BYTES_MAX) return EBK_USAGE;
+    if (sum != size || largest > EBK_ENTRY_APPEND_BYTES_MAX) return EBK_USAGE;
     ebk_packer_take_turn(packer);
     const int answer = append_slices(packer, 0, data, NULL, sizes, count, out);
     ebk_packer_end_turn(packer);
@@ -400,6 +486,7 @@ int ebk_packer_append_again(struct ebk_packer *packer, const uint8_t *entries, s
     while (out->taken < count && answer >= 0) {
         size_t sliced = 0;
         ebk_packer_lock(packer);
+        look_at_clock(packer);
         if (packer->state.is_stopped || is_of_parent(packer)) answer = EBK_FAILED;
         while (answer >= 0 && out->taken < count && sliced < SLICE_BYTES) {
             const size_t whole = whole_entry(entries, size);
@@ -411,8 +498,9 @@ int ebk_packer_append_again(struct ebk_packer *packer, const uint8_t *entries, s
                 const size_t attributes_size = ebk_load_u16(entries + EBK_ENTRY_AT_ATTRIBUTES);
                 const uint8_t *attributes = entries + EBK_ENTRY_HEADER_BYTES;
                 const size_t data_size = whole - EBK_ENTRY_OVERHEAD_BYTES - attributes_size;
-                answer = put_locked(packer, attributes, attributes_size, attributes + attributes_size, data_size, 1,
-                                    &out->should_wake);
+                /* Its time is made anew, as its place is: it is behind that of what stands before it there. */
+                answer = put_locked(packer, attributes, without_time(attributes, attributes_size),
+                                    attributes + attributes_size, data_size, 1, &out->should_wake);
                 if (answer < 0) break;
                 out->taken += 1;
             }

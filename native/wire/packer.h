@@ -23,6 +23,11 @@
 /* Bytes in front of every frame in a block, for the frame's own note; starts on a multiple of EBK_NOTE_ALIGN. */
 enum { EBK_NOTE_BYTES = 48, EBK_NOTE_ALIGN = 8 };
 
+/* An entry of a log carries its time where that is not the time of the entry before it, where its id divides by the
+ * first, and where its payload has as many bytes as the second: so whoever looks for the time of any entry reads no more
+ * than these few before it. */
+enum { EBK_TIME_EVERY = 64, EBK_TIME_PAYLOAD_BYTES = 4096 };
+
 struct ebk_packer;
 
 /* What anybody may read without a call and without the mutex: each number for itself is whole and recent. */
@@ -79,11 +84,18 @@ int ebk_packer_append_run(struct ebk_packer *packer, const uint8_t *data, size_t
 
 /* Append again what another packer made: of the entries that lie behind each other in `entries`, as in a frame, `count`
  * from the one at `begin` on (counted from 0), each with attributes and payload as there, and all else as this packer
- * gives it. What counted for the bounds there has room here: none of them refuses. The caller releases that frame next.
- * Returns EBK_OK, EBK_FAILED after ebk_packer_stop(), EBK_FULL without memory, EBK_USAGE where no whole entries lie
+ * gives it, its time among that. What counted for the bounds there has room here: none of them refuses. The caller
+ * releases that frame next. Returns EBK_OK, EBK_FAILED after ebk_packer_stop(), EBK_FULL without memory, EBK_USAGE where no whole entries lie
  * there; out->taken of them were appended. */
 int ebk_packer_append_again(struct ebk_packer *packer, const uint8_t *entries, size_t size, uint64_t begin,
                             uint64_t count, struct ebk_appended *out);
+
+/* Entries have times from now on (P8.10): ms since 1970 by the clock on the wall, none below floor_ms, nor below that of
+ * the entry before. is_told: what ebk_packer_tell_time() says instead of that clock. */
+void ebk_packer_begin_times(struct ebk_packer *packer, int64_t floor_ms, int is_told);
+void ebk_packer_tell_time(struct ebk_packer *packer, int64_t now_ms);
+/* The time that the next entry has at least; -1 before there is any. */
+int64_t ebk_packer_time(struct ebk_packer *packer);
 
 /* What entries appended from now on carry. Wants lac < next_entry, and never a lower one than before. */
 void ebk_packer_set_lac(struct ebk_packer *packer, int64_t lac, uint64_t lac_length);

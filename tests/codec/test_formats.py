@@ -63,7 +63,7 @@ from embedbk.codec.registration import (
     registration_path,
 )
 from embedbk.codec.tombstone import Tombstone, decode_tombstone, encode_tombstone, tombstone_path
-from embedbk.config import ENTRY_BYTES_MAX, MESSAGE_BYTES_MAX
+from embedbk.config import MESSAGE_BYTES_MAX, STORED_BYTES_MAX
 from embedbk.errors import PeerError, StorageError
 from embedbk.ids import LEDGER_ID_MAX
 
@@ -101,9 +101,9 @@ class TestEntry:
                 read_entry(memoryview(damaged))
 
     def test_the_largest_payload_passes_and_one_more_byte_does_not(self) -> None:
-        largest = encode_entry(LEDGER, 0, ENTRY_BYTES_MAX, bytes(ENTRY_BYTES_MAX))
-        assert read_entry(memoryview(largest)).size == ENTRY_BYTES_MAX + ENTRY_OVERHEAD_BYTES
-        larger = encode_entry(LEDGER, 0, ENTRY_BYTES_MAX + 1, bytes(ENTRY_BYTES_MAX + 1))
+        largest = encode_entry(LEDGER, 0, STORED_BYTES_MAX, bytes(STORED_BYTES_MAX))
+        assert read_entry(memoryview(largest)).size == STORED_BYTES_MAX + ENTRY_OVERHEAD_BYTES
+        larger = encode_entry(LEDGER, 0, STORED_BYTES_MAX + 1, bytes(STORED_BYTES_MAX + 1))
         with pytest.raises(PeerError, match="payload bytes"):
             read_entry(memoryview(larger))
 

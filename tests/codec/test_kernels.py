@@ -19,7 +19,7 @@ from embedbk.cluster import environment
 from embedbk.codec import kernels, twins
 from embedbk.codec.attributes import Producer, encode_attributes
 from embedbk.codec.entry import ENTRY_HEADER, ENTRY_OVERHEAD_BYTES, encode_entry, read_entry
-from embedbk.config import ENTRY_BYTES_MAX
+from embedbk.config import STORED_BYTES_MAX
 from embedbk.errors import PeerError, UsageError
 from embedbk.ids import LEDGER_ID_MAX
 
@@ -89,7 +89,9 @@ class TestKernels:
         assert kernel.scan(memoryview(bytearray(body))) == kernel.scan(body)
 
     def test_the_largest_numbers_and_the_largest_payload_are_sound(self, kernel: ModuleType) -> None:
-        body = encode_entry(LEDGER_ID_MAX, 2**63 - 1, 2**63 - 1, bytes(ENTRY_BYTES_MAX), 2**63 - 2, 2**63 - 1)
+        body = encode_entry(
+            LEDGER_ID_MAX, 2**63 - 1, 2**63 - 1, bytes(STORED_BYTES_MAX), 2**63 - 2, 2**63 - 1
+        )
         assert kernel.scan(body) == (2**63 - 1, 2**63 - 1, 1, 2**63 - 1, LEDGER_ID_MAX)
 
     def test_ids_may_ascend_with_gaps_and_lengths_with_them(self, kernel: ModuleType) -> None:
@@ -109,7 +111,7 @@ class TestKernels:
             (twins.Fault.UNKNOWN, 0, raw_entry(0, 0, attributes_size=1)),
             (twins.Fault.TOO_LONG, 0, raw_entry(0, 9, b"x", payload_size=2)),
             (twins.Fault.TOO_LONG, 0, raw_entry(0, 9, payload_size=2**32 - 1)),
-            (twins.Fault.TOO_LONG, 0, raw_entry(0, 2**30, bytes(ENTRY_BYTES_MAX + 1))),
+            (twins.Fault.TOO_LONG, 0, raw_entry(0, 2**30, bytes(STORED_BYTES_MAX + 1))),
             (twins.Fault.DIGEST, 0, raw_entry(0, 1, b"x")[:-1] + b"\x00"),
             (twins.Fault.IMPOSSIBLE, 0, raw_entry(-1, 0)),
             (twins.Fault.IMPOSSIBLE, 0, raw_entry(0, 0, ledger_id=2**63)),
@@ -248,6 +250,17 @@ class TestKernels:
         assert bytes(values.data) == b"uponethre"
         assert len(kernel.cut(body, 1, 1, 0)) == len(body)
 
+    def test_which_entries_have_attributes(self, kernel: ModuleType) -> None:
+        for marks in ([], [0], [1, 0, 0, 1], [1] * 5, [0] * 9 + [1]):
+            body = b"".join(
+                encode_entry(
+                    LEDGER, number, number + 1, b"x", attributes=encode_attributes([1]) if mark else b""
+                )
+                for number, mark in enumerate(marks)
+            )
+            expected = [number for number, mark in enumerate(marks) if mark]
+            assert kernel.attributed(body, len(marks)).tolist() == expected
+
     @pytest.mark.parametrize(
         "attributes",
         [
@@ -264,6 +277,10 @@ class TestKernels:
             b"\x02\x00\x08\x00" + bytes(8),  # Half a producer.
             2 * (b"\x02\x00\x10\x00" + bytes(16)),  # Twice the same.
             b"\x02\x00\x10\x00" + bytes(16) + b"\x01\x00\x04\x00\x02\x00\x00\x00",  # In another order.
+            b"\x05\x00\x06\x00" + bytes(6),  # A time of another size.
+            b"\x05\x00\x08\x00" + bytes(7) + b"\x80",  # A time before all.
+            b"\x05\x00\x08\x00" + bytes(8) + b"\x02\x00\x10\x00" + bytes(16),  # In front of a producer.
+            b"\x06\x00\x00\x00",  # What a later build may bring.
         ],
     )
     def test_attributes_that_are_not_known_or_not_sound_are_refused(

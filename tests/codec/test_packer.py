@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import threading
+import time
 import warnings
 from array import array
 from collections.abc import Callable, Iterator
@@ -15,20 +16,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embedbk._native import ffi, lib
-from embedbk.codec.attributes import Producer, encode_attributes
+from embedbk.codec.attributes import Producer, encode_attributes, last_time_in, producers_in, time_of
+from embedbk.codec.digest import check_tags
 from embedbk.codec.entry import ENTRY_OVERHEAD_BYTES
-from embedbk.codec.frame import Frame, frame_of, iter_entries
+from embedbk.codec.frame import Frame, frame_of, iter_entries, split
+from embedbk.codec.kernels import crc32c
 from embedbk.codec.packer import (
     PACKER_CONFLICT,
     PACKER_FULL,
     PACKER_STOPPED,
     Packer,
     Packing,
+    ToldPacker,
     pool_bytes_used,
 )
 from embedbk.codec.packer_twin import _NOTE_ALIGN, _NOTE_BYTES, TwinPacker
 from embedbk.config import ENTRY_BYTES_MAX, FRAME_BLOCK_BYTES, FRAME_BYTES_MAX, PACKER_POOL_BYTES_MAX
-from embedbk.errors import UsageError
+from embedbk.errors import PeerError, UsageError
 
 LEDGER = 7
 OVERHEAD = 52
@@ -186,6 +190,78 @@ class TestPacker:
         with pytest.raises(UsageError, match="sizes"):
             packer.append_buffer(bytes(ENTRY_BYTES_MAX + 1), memoryview(array("I", [ENTRY_BYTES_MAX + 1])))
         assert packer.next_entry == 3
+
+    def test_an_entry_of_a_log_carries_its_time_where_it_is_another(self, make: Make) -> None:
+        """P8.10: a time that is not that of the entry before it stands in the entry; of others each 64th has it, and
+        each of 4 KiB or more, so that whoever looks for one reads little. None is below the one before it."""
+        now = [1_000]
+        packer = make(LEDGER) if make is make_twin else ToldPacker(LEDGER)
+        packer.append(b"without")
+        packer.begin_times(500, lambda: now[0])
+        assert packer.time_ms in (500, 1_000)
+        for now[0] in (1_000, 1_000, 1_007, 900, 1_007):
+            packer.append(b"x")
+        now[0] = 2**40
+        packer.append_many([b"x"] * 60)
+        packer.append_with(b"y", encode_attributes([1], Producer(1, 2)), -1)
+        packer.append(bytes(4096))
+        packer.append_buffer(b"z", memoryview(array("I", [1])))
+        assert packer.time_ms == 2**40
+        frames = list(drain(packer))
+        told = {
+            entry_id: told_ms
+            for frame in frames
+            for entry_id, (_, entry) in enumerate(split(frame))
+            if (told_ms := time_of(entry[48 : 48 + int.from_bytes(entry[2:4], "little")])) is not None
+        }
+        assert told == {1: 1_000, 3: 1_007, 6: 2**40, 64: 2**40, 67: 2**40}
+        assert [last_time_in(frame) for frame in frames] == [2**40]
+        (frame,) = frames
+        assert [bytes(entry.data) for entry in iter_entries(frame)][66:] == [b"y", bytes(4096), b"z"]
+        assert dict(producers_in(frame)) == {66: Producer(1, 2)}
+        assert packer.unreleased_bytes == len(frame.body)
+
+    def test_no_time_is_below_the_floor_that_was_given(self, make: Make) -> None:
+        """P8.10: a writer whose clock is behind goes on with the time of what stands before it."""
+        packer = make(LEDGER) if make is make_twin else ToldPacker(LEDGER)
+        packer.begin_times(5_000, lambda: 3)
+        packer.append(b"x")
+        packer.append_many([b"y"])
+        (frame,) = drain(packer)
+        assert last_time_in(frame) == 5_000
+        assert len(frame.body) == 2 * (OVERHEAD + 1) + 12
+
+    def test_the_largest_entry_has_room_for_its_time(self, make: Make) -> None:
+        """P8.10: what was allowed without a time is allowed with one."""
+        packer = make(LEDGER) if make is make_twin else ToldPacker(LEDGER)
+        packer.begin_times(1, lambda: 1)
+        producer = encode_attributes((), Producer(1, 2))
+        assert packer.append(bytes(ENTRY_BYTES_MAX))[0] == 0
+        assert packer.append_with(bytes(ENTRY_BYTES_MAX - len(producer)), producer, -1)[0] == 1
+        with pytest.raises(UsageError, match="at most"):
+            packer.append(bytes(ENTRY_BYTES_MAX + 1))
+        assert [last_time_in(frame) for frame in drain(packer)] == [1, 1]
+
+    def test_what_is_appended_again_has_a_time_of_its_new_place(self, make: Make) -> None:
+        """P8.2, P8.10: the time that an entry took from the one before stands in another ledger; here it is made anew,
+        once, and never below what stands before it here."""
+        before, packer = ((ToldPacker if make is Packer else make)(ledger) for ledger in (LEDGER, LEDGER + 1))
+        before.begin_times(0, lambda: 1_000)
+        before.append_many([b"%d" % number for number in range(6)])
+        before.append_with(b"six", encode_attributes((), Producer(3, 4)), -1)
+        frame = before.seal()
+        assert frame is not None
+        packer.begin_times(before.time_ms, lambda: 900)
+        assert packer.append_again(frame, 2, 5) == 5
+        (again,) = drain(packer)
+        assert [bytes(entry.data) for entry in iter_entries(again)] == [b"2", b"3", b"4", b"5", b"six"]
+        assert last_time_in(again) == 1_000
+        assert len(again.body) == 5 * OVERHEAD + 4 + 3 + 12 + 20  # One time, one producer.
+        assert dict(producers_in(again)) == {4: Producer(3, 4)}
+        untimed = make(LEDGER + 2)
+        assert untimed.append_again(frame, 0, 7) == 7
+        (plain,) = drain(untimed)
+        assert last_time_in(plain) is None
 
     def test_nobody_appends_between_the_entries_of_one_call_that_found_no_room_for_all(
         self, make: Make
@@ -438,6 +514,7 @@ _STEPS = st.lists(
         st.tuples(st.just("seal"), st.none()),
         st.tuples(st.just("release"), st.none()),
         st.tuples(st.just("set_lac"), st.none()),
+        st.tuples(st.just("time"), st.integers(0, 5)),
     ),
     max_size=60,
 )
@@ -450,6 +527,7 @@ def test_both_cut_the_same_frames_and_give_the_same_answers(
     def run(packer: Packing) -> list[object]:
         seen: list[object] = []
         frames: list[Frame] = []
+        now = [0]
         for number, (step, argument) in enumerate(steps):
             fill = bytes([number])
             if step == "append":
@@ -468,6 +546,9 @@ def test_both_cut_the_same_frames_and_give_the_same_answers(
                 seen.append((frame.first_entry, frame.last_entry, frame.length, bytes(frame.body)))
             elif step == "release" and frames:
                 packer.release(frames.pop(len(frames) // 2))
+            elif step == "time":
+                now[0] = argument
+                packer.begin_times(0, lambda: now[0])
             elif step == "set_lac" and packer.next_entry:
                 packer.set_lac(packer.last_entry, packer.length)
             seen.append((packer.open_count(), packer.has_full(), packer.length, packer.unreleased_bytes))
@@ -475,7 +556,43 @@ def test_both_cut_the_same_frames_and_give_the_same_answers(
         return seen
 
     settings = {"block_bytes": block_bytes, "bytes_max": bytes_max}
-    assert run(Packer(LEDGER, **settings)) == run(make_twin(LEDGER, **settings))
+    assert run(ToldPacker(LEDGER, **settings)) == run(make_twin(LEDGER, **settings))
+
+
+@pytest.mark.parametrize("digest", [1, 2])
+def test_a_tag_covers_the_time_behind_it(digest: int) -> None:
+    """P3.1, P8.10: the tag stands in front of the time, and whoever changes either is found out."""
+    packer = TwinPacker(LEDGER, digest=digest, mac_key=b"key")
+    packer.begin_times(0, lambda: 1_234)
+    packer.append(b"one")
+    packer.append_with(b"two", encode_attributes([3]), -1)
+    (frame,) = drain(packer)
+    check_tags(frame, digest, b"key")
+    assert last_time_in(frame) == 1_234
+    again = TwinPacker(LEDGER + 1, digest=digest, mac_key=b"key")
+    again.begin_times(0, lambda: 2_000)
+    assert again.append_again(frame, 0, 2) == 2
+    (moved,) = drain(again)
+    check_tags(moved, digest, b"key")
+    assert last_time_in(moved) == 2_000
+    changed = bytearray(frame.body)
+    at = changed.index((1_234).to_bytes(8, "little"))
+    changed[at] ^= 1
+    whole = next(iter_entries(frame)).size
+    changed[whole - 4 : whole] = crc32c(changed[: whole - 4]).to_bytes(4, "little")
+    with pytest.raises(PeerError):
+        check_tags(frame_of(memoryview(bytes(changed))), digest, b"key")
+
+
+def test_c_reads_the_clock_on_the_wall_itself() -> None:
+    """P8.10: in production nobody tells a packer what time it is."""
+    packer = Packer(LEDGER)
+    packer.begin_times(-1, None)
+    before = time.time_ns() // 1_000_000
+    packer.append(b"x")
+    assert before <= packer.time_ms <= time.time_ns() // 1_000_000
+    (frame,) = drain(packer)
+    assert last_time_in(frame) == packer.time_ms
 
 
 # --- What only C has ----------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from embedbk.codec import (
     registration,
     twins,
 )
-from embedbk.config import ENTRY_BYTES_MAX, FRAME_BYTES_MAX, MESSAGE_BYTES_MAX
+from embedbk.config import ENTRY_BYTES_MAX, FRAME_BYTES_MAX, MESSAGE_BYTES_MAX, STORED_BYTES_MAX
 from embedbk.errors import PeerError
 from embedbk.metadata import raft_messages, raft_vocabulary, replication
 
@@ -76,7 +76,8 @@ def test_the_headers_lie_as_the_page_says() -> None:
 
 
 def test_the_bounds_are_those_of_the_page() -> None:
-    assert f"together at most {ENTRY_BYTES_MAX} |" in PAGE
+    more = STORED_BYTES_MAX - ENTRY_BYTES_MAX
+    assert f"together at most {ENTRY_BYTES_MAX}, and {more} more where a TIME is among them |" in PAGE
     assert f"at most {FRAME_BYTES_MAX} |" in PAGE
     assert f"at most {MESSAGE_BYTES_MAX} bytes" in PAGE
     assert f"at most {messages.FRAMES_PER_MESSAGE_MAX} frames" in PAGE

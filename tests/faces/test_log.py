@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pytest
 
 import embedbk
 from embedbk import Position
+from embedbk.client.batches import Located, entries_of
 from embedbk.client.waiting import run_blocking
+from embedbk.codec.attributes import Producer, encode_attributes
+from embedbk.codec.entry import encode_entry
+from embedbk.codec.frame import frame_of
 from embedbk.codec.ledger_metadata import (
     LogList,
     LogSegment,
@@ -88,6 +92,24 @@ def test_batches_lie_as_arrow_wants_them(bk: embedbk.Client, log_name: str) -> N
         found += [bytes(batch.data[ends[i] : ends[i + 1]]) for i in range(batch.entry_count)]
         assert batch.first_offset + batch.ids[-1] == len(found) - 1
     assert found == given
+
+
+@pytest.mark.parametrize("marked", [[], [0], [7], [0, 1, 5], range(12), [11], range(0, 12, 2), [3, 11]])
+def test_entries_are_cut_out_of_a_frame_wherever_attributes_stand(marked: Iterable[int]) -> None:
+    """Few, many or none have some: each entry has its own payload, its own attributes, its own place."""
+    bodies, length = [], 0
+    for number in range(12):
+        producer = Producer(9, number) if number in marked else None
+        length += number
+        attributes = encode_attributes(producer=producer)
+        bodies.append(encode_entry(7, number, length, b"%c" % number * number, attributes=attributes))
+    entries = list(entries_of(Located(frame_of(memoryview(b"".join(bodies))), 100)))
+    assert [(entry.offset, bytes(entry)) for entry in entries] == [
+        (100 + n, b"%c" % n * n) for n in range(12)
+    ]
+    assert [entry.producer for entry in entries] == [
+        Producer(9, n) if n in marked else None for n in range(12)
+    ]
 
 
 def test_a_takeover_fences_the_writer_before(bk: embedbk.Client, log_name: str) -> None:

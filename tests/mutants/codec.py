@@ -13,6 +13,48 @@ _READER = "native/wire/message_reader.c"
 
 MUTANTS = (
     Mutant(
+        "a-time-follows-the-clock-back",
+        "P8.10",
+        "a packer in C takes the time that it is told, be it below the last",
+        (
+            (
+                "native/wire/packer.c",
+                "    if (now_ms > packer->time_ms) packer->time_ms = now_ms;\n    ebk_packer_unlock(packer);\n",
+                "    packer->time_ms = now_ms;\n    ebk_packer_unlock(packer);\n",
+            ),
+        ),
+        (
+            "tests/codec/test_packer.py::TestPacker::test_an_entry_of_a_log_carries_its_time_where_it_is_another",
+            "tests/scenarios/test_times.py::test_no_time_is_below_the_one_before_it_across_takeovers_and_rolls",
+        ),
+    ),
+    Mutant(
+        "times-go-over-as-they-were",
+        "P8.2 P8.10",
+        "an entry that goes over to a next ledger keeps the time it had, in front of its new one",
+        (
+            (
+                "native/wire/packer.c",
+                "attributes, without_time(attributes, attributes_size),",
+                "attributes, attributes_size,",
+            ),
+        ),
+        (_PACKER + "test_what_is_appended_again_has_a_time_of_its_new_place",),
+    ),
+    Mutant(
+        "no-time-at-each-64th",
+        "P8.10",
+        "an entry carries its time only where that is another than that of the one before",
+        (
+            (
+                "native/wire/packer.c",
+                " && packer->state.next_entry % EBK_TIME_EVERY != 0 &&",
+                " &&",
+            ),
+        ),
+        (_PACKER + "test_an_entry_of_a_log_carries_its_time_where_it_is_another",),
+    ),
+    Mutant(
         "a-null-is-an-empty-entry",
         "P3.1",
         "a row of Arrow data without a value is appended as one without bytes",

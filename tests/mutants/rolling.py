@@ -13,7 +13,74 @@ _ROLLING = "embedbk/core/log_rolling.py"
 _FACES = "tests/faces/test_rolling.py::test_"
 _P8 = "tests/rules/test_p8_rolling.py::test_"
 
+_TIMES = "tests/scenarios/test_times.py::test_"
+
 MUTANTS = (
+    Mutant(
+        "next-ledger-has-a-time-of-its-own",
+        "P8.10",
+        "the next ledger of a writer goes on by the clock alone",
+        (
+            (
+                "embedbk/client/owning.py",
+                "self._begin_times(appending, before.writing.packer.time_ms)",
+                "self._begin_times(appending, NO_ENTRY)",
+            ),
+        ),
+        (_TIMES + "no_time_is_below_the_one_before_it_across_takeovers_and_rolls",),
+    ),
+    Mutant(
+        "new-owner-has-a-time-of-its-own",
+        "P8.10",
+        "who takes a log over does not read the time of its last entry",
+        (
+            (
+                "embedbk/client/owning.py",
+                "return await reading.last_time(taken.log_list, taken.first_offset)",
+                "return NO_ENTRY",
+            ),
+        ),
+        (_TIMES + "no_time_is_below_the_one_before_it_across_takeovers_and_rolls",),
+    ),
+    Mutant(
+        "times-below-their-level",
+        "P8.10 P10.8",
+        "entries carry times before the cluster's level allows it, which bookies of the build before refuse",
+        (
+            (
+                "embedbk/client/owning.py",
+                "        if floor_ms != NO_ENTRY or self.runtime.has_level(LEVEL_OF_TIMES):\n",
+                "        if appending:\n",
+            ),
+        ),
+        (_TIMES + "below_its_level_no_entry_carries_a_time",),
+    ),
+    Mutant(
+        "who-was-not-told-writes-without-times",
+        "P8.10 P10.8",
+        "an owner that was not told of the level yet goes on without times behind a ledger that has them",
+        (
+            (
+                "embedbk/client/owning.py",
+                "        if floor_ms != NO_ENTRY or self.runtime.has_level(LEVEL_OF_TIMES):\n",
+                "        if self.runtime.has_level(LEVEL_OF_TIMES):\n",
+            ),
+        ),
+        (_TIMES + "an_owner_that_was_not_told_of_the_level_yet_sees_it_by_what_stands_there",),
+    ),
+    Mutant(
+        "first-at-stops-one-early",
+        "P8.10",
+        "an entry at the very time that is looked for is passed over",
+        (
+            (
+                "embedbk/client/log_reading.py",
+                "if found is None or found < time_ms:",
+                "if found is None or found <= time_ms:",
+            ),
+        ),
+        (_TIMES + "the_first_entry_at_or_behind_a_time_is_found",),
+    ),
     Mutant(
         "sent-to-the-next-ledger-at-once",
         "P8.2 I92",

@@ -67,6 +67,7 @@ _RARE = {
     "snapshot of members between two sets of voters",
     "stopped bookie replaced by a clone",
     "taken in C behind an unclean start",
+    "time looked for in a log",
     "two members wiped while voters changed",
     "unclean start",
     "unknown outcome",
