@@ -32,6 +32,7 @@ from embedbk.client.password import Password
 from embedbk.client.reading import LedgerReading
 from embedbk.client.record_batches import record_batch_maker
 from embedbk.client.renewing import Succession
+from embedbk.client.repair_state import health_of, switch_repair
 from embedbk.client.runtime import Runtime, refuse_pickling
 from embedbk.client.sealing import Seal
 from embedbk.client.truncating import LogPin, Truncation
@@ -41,6 +42,7 @@ from embedbk.codec.packer_twin import Buffer
 from embedbk.config import Placement, Roll, Settings, check_seconds
 from embedbk.errors import OperationTimeout, UsageError
 from embedbk.ids import Position, check_log_name
+from embedbk.repair.health import Health
 
 __all__ = [
     "Client",
@@ -222,6 +224,18 @@ class Client(_Closing):
 
     async def bookies(self) -> list[BookieState]:
         return await run_async(bookie_states(self._runtime))
+
+    async def health(self) -> Health:
+        return await run_async(health_of(self._runtime))
+
+    async def stop_repair(self, why: str = "") -> None:
+        await run_async(switch_repair(self._runtime, stopped=True, why=why))
+
+    async def start_repair(self) -> None:
+        await run_async(switch_repair(self._runtime, stopped=False))
+
+    async def trigger_audit(self) -> None:
+        await run_async(switch_repair(self._runtime, triggers=True))
 
     async def close(self) -> None:
         await asyncio.to_thread(self._runtime.close)

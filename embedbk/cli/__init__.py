@@ -23,6 +23,8 @@ usage: embedbk COMMAND ...
   log           log list|show|append|read|tail|delete: the logs of a cluster, by its address or its directory
   ledger        ledger list|show|read|recover|delete|undelete|deleted|explain: one ledger;
                 ledger lost|forget: what a lost future left on bookies when metadata was brought back
+  health        whether every entry has all of its copies, and what is done where not; 0 when it is so
+  repair        repair status|marks|start|stop|trigger: what lost bookies had is copied to others
   sim           whole clusters in virtual time, one world per seed
   storage       storage check DIR: read every byte of what is stored, and say what is damaged;
                 storage read-only|writable DIR: whether a bookie takes normal adds
@@ -51,6 +53,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from embedbk.cli.ledger import run_ledger
 
         return run_ledger(rest)
+    if command == "health":
+        from embedbk.cli.repair import run_health
+
+        return run_health(rest)
+    if command == "repair":
+        from embedbk.cli.repair import run_repair
+
+        return run_repair(rest)
     if command == "log":
         from embedbk.cli.log import run_log
 

@@ -22,12 +22,14 @@ from embedbk.client.log import Log
 from embedbk.client.log_names import log_names
 from embedbk.client.password import Password
 from embedbk.client.reading import LedgerReading
+from embedbk.client.repair_state import health_of, switch_repair
 from embedbk.client.runtime import refuse_pickling
 from embedbk.client.waiting import Outcome, run_blocking
 from embedbk.codec.ledger_metadata import LedgerMetadata
 from embedbk.config import Placement, Settings, settings_of
 from embedbk.errors import EmbedbkError, UsageError
 from embedbk.ids import check_log_name
+from embedbk.repair.health import Health
 
 __all__ = ["Client", "open_client", "start"]
 
@@ -217,6 +219,32 @@ class Client:
     def bookies(self) -> list[BookieState]:
         """All bookies of the cluster by their ids: whether each takes entries, why not, or that it is away."""
         return run_blocking(bookie_states(self._runtime), "aio.Client.bookies")
+
+    def health(self) -> Health:
+        """Whether every entry has all of its copies on bookies that are there; else which ledgers lack some, since
+        when, and what is done about it.
+
+        Raises:
+            MetadataUnavailable: nobody answers, so nothing is known.
+        """
+        return run_blocking(health_of(self._runtime), "aio.Client.health")
+
+    def stop_repair(self, why: str = "") -> None:
+        """Nobody repairs anything in this cluster until `start_repair`, as for maintenance. why: for others.
+
+        Raises:
+            UsageError: the cluster's level is too low for repair; nothing was changed.
+        """
+        run_blocking(switch_repair(self._runtime, stopped=True, why=why), "aio.Client.stop_repair")
+
+    def start_repair(self) -> None:
+        """Repair goes on. Raises UsageError as `stop_repair`."""
+        run_blocking(switch_repair(self._runtime, stopped=False), "aio.Client.start_repair")
+
+    def trigger_audit(self) -> None:
+        """The auditor looks at all ledgers now, also at those that could not be repaired. Raises UsageError as
+        `stop_repair`."""
+        run_blocking(switch_repair(self._runtime, triggers=True), "aio.Client.trigger_audit")
 
     def close(self) -> None:
         """Stop everything that `open` started; handles that are still open are released. Twice is allowed."""

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import embedbk
+from embedbk.client.bookie_states import AWAY
 from embedbk.cluster import Cluster
 from embedbk.config import Settings
 from embedbk.demo.copies import count_copies
@@ -34,7 +35,9 @@ BOOKIES = 4
 MEMBERS = 3
 LOOK_S = 0.02  # Between two looks at metadata.
 # A process that cannot start says so at once; one that is slow shares the machine with whatever else runs there.
-SETTINGS = Settings(open_timeout_s=60.0)
+# Nobody waits five minutes for a demonstration.
+SETTINGS = Settings(open_timeout_s=60.0, repair_grace_s=1.0, session_ttl_ms=3_000)
+HEALTH_LOOK_S = 0.25  # Between two looks at the health of the cluster.
 REFUSAL = "LedgerFenced"
 
 
@@ -78,6 +81,9 @@ class ScenarioOutcome:
     leader_killed: str = ""  # Of the metadata members, while the bookie has to be replaced.
     failover_ms: float | None = None  # From the leader's kill until another member leads.
     bookie_kill_ms: float | None = None  # From the kill to the next acknowledged append.
+    repaired_ms: float | None = (
+        None  # From the bookie's kill until every ledger has its copies on living bookies again.
+    )
     recovery_ms: float | None = (
         None  # Fence, recover and close, open a new ledger: the second writer's takeover.
     )
@@ -105,6 +111,7 @@ class ScenarioOutcome:
             and verdict.entries == self.lines == self.acknowledged
             and self.is_old_writer_refused
             and self.failover_ms is not None
+            and self.repaired_ms is not None
             and (not self.is_with_spark or self.spark_rows == self.lines)
         )
 
@@ -130,6 +137,7 @@ class ScenarioOutcome:
             "leader_killed": self.leader_killed,
             "failover_ms": _rounded(self.failover_ms),
             "bookie_kill_ms": _rounded(self.bookie_kill_ms),
+            "repaired_ms": _rounded(self.repaired_ms),
             "recovery_ms": _rounded(self.recovery_ms),
             "takeover_ms": _rounded(self.takeover_ms),
             "third_takeover_ms": _rounded(self.third_takeover_ms),
@@ -151,6 +159,7 @@ class ScenarioOutcome:
             ("duplicated", f"{verdict.duplicated}"),
             ("ensemble changes", f"{self.ensemble_changes}"),
             ("bookie killed, next acknowledged append after", _ms(self.bookie_kill_ms)),
+            ("bookie killed, and stays away: all copies on others after", _ms(self.repaired_ms)),
             (f"leader of {MEMBERS} metadata members killed, time without one", _ms(self.failover_ms)),
             ("writer killed, next acknowledged append after", _ms(self.takeover_ms)),
             ("of it to recover: fence, close, new ledger", _ms(self.recovery_ms)),
@@ -192,6 +201,7 @@ def run(lines: Lines, directory: Path, screen: Screen, spark: SparkAct | None) -
             scenario = _Scenario(lines, screen, cluster, workers, bk, outcome)
             screen.begin("acknowledged lines", len(lines))
             scenario.write()
+            scenario.until_repaired()
         with embedbk.open(cluster.url) as bk:  # A reader that knows the log's name and nothing else.
             scenario.read(bk)
         if spark is not None:
@@ -215,7 +225,34 @@ class _Scenario:
         self.workers = workers
         self.bk = bk
         self.outcome = outcome
-        workers.on_news = lambda: screen.move(workers.acknowledged)
+        self.killed_at: float | None = None  # From when on health is looked at, as long as it is not good.
+        self.looked_at = 0.0
+        workers.on_news = self._on_news
+
+    def _on_news(self) -> None:
+        self.screen.move(self.workers.acknowledged)
+        if self.killed_at is not None and time.monotonic() >= self.looked_at + HEALTH_LOOK_S:
+            self._look_at_health(self.killed_at)
+
+    def _look_at_health(self, killed: float) -> None:
+        """Good: every fragment names living bookies only, and nothing is marked for repair. The killed one counts as
+        living until its session ends."""
+        victim = self.outcome.bookie_killed
+        is_known = any(each.bookie_id == victim and each.state == AWAY for each in self.bk.bookies())
+        if not is_known or not self.bk.health().is_good:
+            self.looked_at = time.monotonic()
+            return
+        self.outcome.repaired_ms, self.killed_at = (time.monotonic() - killed) * 1000, None
+        self.screen.say(
+            f"what {self.outcome.bookie_killed} had is copied: all copies are on living bookies again, "
+            f"{self.outcome.repaired_ms / 1000:.1f} s after it was killed"
+        )
+
+    def until_repaired(self) -> None:
+        until = time.monotonic() + SETTINGS.open_timeout_s
+        while self.killed_at is not None and time.monotonic() < until:
+            self._look_at_health(self.killed_at)
+            time.sleep(LOOK_S)
 
     def write(self) -> None:
         first, second, third = self.workers.writers
@@ -290,6 +327,7 @@ class _Scenario:
         self.screen.say(f"metadata leader {leader} killed (SIGKILL) with it; {after} leads")
         if limit > plan.bookie_dies_limit:
             self._until_replaced(writer, victim)
+        self.killed_at = since
         writer.tell("limit", plan.first_dies_limit)
 
     def _until_replaced(self, writer: WriterProcess, victim: str) -> None:

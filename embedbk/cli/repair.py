@@ -1,0 +1,114 @@
+"""`embedbk health` and `embedbk repair VERB --at CLUSTER`: how healthy a cluster is, and what repairs it.
+
+Decides what is shown, and the exit status of `health`: 0 only when it is good.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from embedbk.cli.operators import Commands, Said, client_of
+from embedbk.client.client import Client
+from embedbk.repair.health import Health, LedgerHealth
+
+__all__ = ["run_health", "run_repair"]
+
+LINES_MAX = 20
+Reach = Callable[[], Client]
+
+
+def run_health(arguments: Sequence[str]) -> int:
+    """Without a verb: `embedbk health --at CLUSTER`."""
+    commands = Commands("health", "Whether every entry has all of its copies.")
+    _add(commands, "show", _health, "whether every entry has all of its copies, and what is done where not")
+    return commands.run(["show", *arguments])
+
+
+def run_repair(arguments: Sequence[str]) -> int:
+    commands = Commands("repair", "What lost bookies had is copied to others.")
+    _add(commands, "status", _health, "as embedbk health, without its exit status").set_defaults(
+        is_status=True
+    )
+    _add(commands, "marks", _marks, "ledgers that lack copies, since when, and what is done about it")
+    made = _add(
+        commands, "stop", _stop, "nobody repairs anything until it is started again, as for maintenance"
+    )
+    made.add_argument("--why", default="", help="is shown to others")
+    _add(commands, "start", _start, "repair goes on")
+    _add(commands, "trigger", _trigger, "look at all ledgers now, also at those that could not be repaired")
+    return commands.run(arguments)
+
+
+def _add(
+    commands: Commands, name: str, run: Callable[[Reach, argparse.Namespace], Said], text: str
+) -> argparse.ArgumentParser:
+    return commands.add(name, run, text, reach=client_of)
+
+
+def _health(reach: Reach, options: argparse.Namespace) -> Said:
+    with reach() as client:
+        health = client.health()
+    lines = [str(health), *_lines(health.ledgers)]
+    if health.auditor:
+        lines.append(f"auditor: {health.auditor}; last round over all ledgers: {_when(health.audited_ms)}")
+    code = 0 if health.is_good or getattr(options, "is_status", False) else 1
+    return Said(_data(health), "\n".join(lines), code)
+
+
+def _marks(reach: Reach, options: argparse.Namespace) -> Said:
+    with reach() as client:
+        health = client.health()
+    data = {"ledgers": _data(health)["ledgers"]}
+    return Said(data, "\n".join(_lines(health.ledgers)) or "none")
+
+
+def _stop(reach: Reach, options: argparse.Namespace) -> Said:
+    with reach() as client:
+        client.stop_repair(options.why)
+    return Said(
+        {"stopped": True}, "repair is stopped, in the whole cluster; embedbk repair start lets it go on"
+    )
+
+
+def _start(reach: Reach, options: argparse.Namespace) -> Said:
+    with reach() as client:
+        client.start_repair()
+    return Said({"stopped": False}, "repair goes on")
+
+
+def _trigger(reach: Reach, options: argparse.Namespace) -> Said:
+    with reach() as client:
+        client.trigger_audit()
+    return Said({"triggered": True}, "the auditor looks at all ledgers now")
+
+
+def _data(health: Health) -> dict[str, Any]:
+    ledgers = [
+        {
+            **each._asdict(),
+            "missing": [{"first_entry": first, "bookie": name} for first, name in each.missing],
+        }
+        for each in health.ledgers
+    ]
+    return {**health._asdict(), "ledgers": ledgers}
+
+
+def _lines(ledgers: Sequence[LedgerHealth]) -> list[str]:
+    lines = [_line(each) for each in ledgers[:LINES_MAX]]
+    return lines + ([f"  ... {len(ledgers) - LINES_MAX} more: --json"] if len(ledgers) > LINES_MAX else [])
+
+
+def _line(each: LedgerHealth) -> str:
+    missing = ", ".join(f"{bookie_id} from entry {first} on" for first, bookie_id in each.missing)
+    since = f", since {_when(each.since_ms)}" if each.since_ms else ""
+    why = f" ({each.why})" if each.why else ""
+    return f"  ledger {each.ledger_id}: {each.doing}{since}; missing: {missing or 'nothing any more'}{why}"
+
+
+def _when(unix_ms: int) -> str:
+    if not unix_ms:
+        return "never"
+    return datetime.fromtimestamp(unix_ms / 1000, tz=UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

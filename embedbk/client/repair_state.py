@@ -1,0 +1,114 @@
+"""What both faces ask of repair: how healthy the cluster is, and the switch."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from embedbk.client.runtime import Runtime
+from embedbk.codec.ledger_metadata import LEDGERS_PREFIX
+from embedbk.codec.metadata_messages import ABSENT, Compare, Put
+from embedbk.codec.registration import BOOKIES_PREFIX, decode_registration
+from embedbk.codec.repair_mark import REPAIR_PREFIX
+from embedbk.codec.repair_state import (
+    AUDIT_KEY,
+    AUDITOR_LOCK,
+    CONTROL_KEY,
+    UNREPAIRABLE_PREFIX,
+    AuditNote,
+    RepairControl,
+    decode_audit_note,
+    decode_repair_control,
+    encode_repair_control,
+)
+from embedbk.errors import MetadataConflict, StorageError, UsageError
+from embedbk.ids import Member
+from embedbk.metadata.claims import REPAIRING_PREFIX, lock_path
+from embedbk.metadata.levels import LEVEL_OF_COPIES
+from embedbk.repair.health import Health, judge
+
+__all__ = ["health_of", "switch_repair"]
+
+SHOWN_MAX = 1_000  # Ledgers that are named; all are counted.
+_TRIES = 5
+
+
+async def health_of(runtime: Runtime) -> Health:
+    """Raises MetadataUnavailable: nobody answers, so nothing is known."""
+    runtime.check()
+    what = "the health of the cluster"
+
+    async def keys(prefix: str) -> dict[str, bytes]:
+        return {each.key: each.value or b"" for each in await runtime.list_keys(prefix, what)}
+
+    # Marks first, and ledgers behind them: a repair that ends in between is seen as done, or not at all.
+    marks, given_up, held = (
+        await keys(REPAIR_PREFIX),
+        await keys(UNREPAIRABLE_PREFIX),
+        await keys(REPAIRING_PREFIX),
+    )
+    ledgers = await keys(LEDGERS_PREFIX)
+    there: list[Member] = []
+    for key, value in (await keys(BOOKIES_PREFIX)).items():
+        bookie_id = key.removeprefix(BOOKIES_PREFIX)
+        try:
+            there.append(Member(bookie_id, decode_registration(value, bookie_id).incarnation))
+        except StorageError:
+            continue  # It counts as away: nobody can reach it there.
+    health = judge(ledgers, there, marks, given_up, held, SHOWN_MAX)
+    auditor = await runtime.get(lock_path(AUDITOR_LOCK), what)
+    note = await _note(runtime, what)
+    control, _ = await _control(runtime, what)
+    return health._replace(
+        is_stopped=control.is_stopped,
+        auditor=(auditor[0] or b"").decode("utf-8", "replace"),
+        audited_ms=note.ended_ms,
+    )
+
+
+async def _note(runtime: Runtime, what: str) -> AuditNote:
+    value, _ = await runtime.get(AUDIT_KEY, what)
+    try:
+        return AuditNote() if value is None else decode_audit_note(value)
+    except StorageError:
+        return AuditNote()
+
+
+async def _control(runtime: Runtime, what: str) -> tuple[RepairControl, int]:
+    value, revision = await runtime.get(CONTROL_KEY, what)
+    if value is None:
+        return RepairControl(), ABSENT
+    return decode_repair_control(value), revision
+
+
+async def switch_repair(
+    runtime: Runtime, *, stopped: bool | None = None, triggers: bool = False, why: str = ""
+) -> RepairControl:
+    """Switch repair off or on for the whole cluster (None: as it is), or have all ledgers looked at now.
+
+    Raises:
+        UsageError: the cluster's level is too low for repair.
+        StorageError: what stands there is of a later build.
+        MetadataConflict: others changed it again and again.
+    """
+    runtime.check()
+    what = "the switch of repair"
+    await runtime.get(CONTROL_KEY, what)  # Behind an answer the level is known.
+    if not runtime.has_level(LEVEL_OF_COPIES):
+        raise UsageError(
+            f"repair needs level {LEVEL_OF_COPIES} of the cluster; nothing was changed",
+            hint="raise it when all nodes run this build: embedbk quorum raise",
+        )
+    for _ in range(_TRIES):
+        control, revision = await _control(runtime, what)
+        changed = replace(
+            control,
+            is_stopped=control.is_stopped if stopped is None else stopped,
+            triggers=control.triggers + triggers,
+            changed_ms=runtime.wall_ms(),
+            by=runtime.owner()[:100],
+            why=why[:400],
+        )
+        put = Put(CONTROL_KEY, encode_repair_control(changed))
+        if await runtime.transact([Compare(CONTROL_KEY, revision)], [put], what):
+            return changed
+    raise MetadataConflict(f"{what} was changed by others {_TRIES} times; nothing was changed")

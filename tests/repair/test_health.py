@@ -1,0 +1,86 @@
+"""What counts as healthy, of what stands in the metadata (P11.1)."""
+
+from __future__ import annotations
+
+from embedbk.codec.ledger_metadata import encode_ledger_metadata, ledger_key_path
+from embedbk.codec.repair_mark import (
+    MarkProgress,
+    RepairMark,
+    encode_repair_mark,
+    repair_mark_path,
+    with_progress,
+)
+from embedbk.codec.repair_state import Unrepairable, encode_unrepairable, unrepairable_path
+from embedbk.ids import Member
+from embedbk.metadata.claims import repairing_path
+from embedbk.repair.health import judge
+from tests.repair.healed import GRACE_S, healed
+from tests.repair.test_auditor import ledger
+from tests.repair.test_repaired import closed
+
+ALL = [Member(f"b{number}", bytes(16)) for number in (1, 2, 3, 4)]
+LEDGERS = {ledger_key_path(1): encode_ledger_metadata(ledger(1, 1, 2, 3))}
+MARK = {
+    repair_mark_path(1): encode_repair_mark(with_progress(RepairMark(1, ("b1",), 5), MarkProgress((), "why")))
+}
+LOST = {unrepairable_path(1): encode_unrepairable(Unrepairable(1, 0, 4, ("b1",), "entry 4", bytes(16), 7))}
+
+
+def test_it_is_good_only_where_nothing_lacks_and_nothing_is_marked() -> None:
+    assert judge(LEDGERS, ALL, {}, {}, (), 10).is_good
+    assert judge({}, (), {}, {}, (), 10).is_good
+    assert not judge(LEDGERS, ALL[1:], {}, {}, (), 10).is_good
+    assert not judge(LEDGERS, [Member("b1", b"x" * 16), *ALL[1:]], {}, {}, (), 10).is_good
+    assert not judge(LEDGERS, ALL, MARK, {}, (), 10).is_good
+    assert not judge(LEDGERS, ALL, {}, LOST, (), 10).is_good
+    assert not judge({}, ALL, MARK, {}, (), 10).is_good
+    assert not judge({ledger_key_path(1): b"strange"}, ALL, {}, {}, (), 10).is_good
+
+
+def test_it_says_what_lacks_since_when_and_what_is_done() -> None:
+    away = ALL[1:]
+    for marks, given_up, held, told in (
+        ({}, {}, (), (0, "not marked yet", "")),
+        (MARK, {}, (), (5, "waiting", "why")),
+        (MARK, {}, (repairing_path(1),), (5, "copying", "why")),
+        ({}, LOST, (), (7, "given up", "entry 4")),
+    ):
+        health = judge(LEDGERS, away, marks, given_up, held, 10)
+        (found,) = health.ledgers
+        assert (found.since_ms, found.doing, found.why) == told
+        assert found.missing == ((0, "b1"),)
+        assert health.away == ("b1",)
+        assert "1 of 1 ledgers" in str(health)
+
+
+def test_a_list_has_a_bound_and_a_count_has_none() -> None:
+    many = {ledger_key_path(n): encode_ledger_metadata(ledger(n, 1, 2, 3)) for n in range(20)}
+    health = judge(many, ALL[1:], {}, {}, (), 3)
+    assert (health.not_good, len(health.ledgers)) == (20, 3)
+    assert "and 12 more" in str(health)
+
+
+def test_a_cluster_is_good_again_behind_a_loss() -> None:
+    """P11: never good while a bookie that is away is named, nor while a mark is there."""
+    with healed() as story:
+        bk = story.cluster.client()
+        ledger_id = closed(story)
+        story.repairer()
+        story.cluster.run_for(1)
+        assert bk.health().is_good
+        story.cluster.crash("b1")
+        story.cluster.run_for(GRACE_S)
+        health = bk.health()
+        assert not health.is_good
+        assert [each.ledger_id for each in health.ledgers] == [ledger_id]
+        bk.stop_repair("a test")
+        story.cluster.run_for(2 * GRACE_S)
+        assert bk.health().is_stopped
+        assert not bk.health().is_good
+        bk.start_repair()
+        assert story.cluster.run_until(lambda: story.is_healed(ledger_id, "b1"))
+        story.cluster.run_for(1)
+        assert bk.health().is_good
+        assert "healer" in bk.health().auditor
+        assert bk.health().audited_ms > 0
+        bk.trigger_audit()
