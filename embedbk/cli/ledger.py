@@ -10,6 +10,7 @@ import argparse
 from collections.abc import Callable, Sequence
 
 from embedbk.cli.adopt import add_adopt
+from embedbk.cli.dump import add_dump
 from embedbk.cli.entries_out import add_format, write_entry
 from embedbk.cli.log import password_of
 from embedbk.cli.lost_ledgers import add_lost_ledgers
@@ -48,6 +49,7 @@ def run_ledger(arguments: Sequence[str]) -> int:
     _add(commands, "explain", _explain, "why it is as it is, and what is safe to do next")
     add_lost_ledgers(commands)
     add_adopt(commands)
+    add_dump(commands)
     return commands.run(arguments)
 
 

@@ -52,7 +52,7 @@ from embedbk.codec.tombstone import (
 from embedbk.errors import MetadataConflict, NoSuchLedger, StorageError, UsageError
 from embedbk.metadata.limits import DEFAULT_LIMITS
 
-__all__ = ["DeletedLedger", "delete", "delete_log", "deleted", "forget_deleted", "undelete"]
+__all__ = ["DeletedLedger", "delete", "delete_log", "deleted", "forget_deleted", "placements_now", "undelete"]
 
 _NAMED_MAX = (
     DEFAULT_LIMITS.txn_operations_max - 2
@@ -240,7 +240,7 @@ async def undelete(runtime: Runtime, ledger_id: int, password: Password) -> None
     password.check(ledger)
     when = [Compare(key, revision), Compare(ledger_key_path(ledger_id), ABSENT)]
     for _ in range(_ROUNDS_MAX):
-        placements = await _placements(runtime, ledger, what)
+        placements = await placements_now(runtime, ledger, what)
         then: list[Put | Delete] = [Delete(key), Put(ledger_key_path(ledger_id), metadata)]
         if await runtime.transact([*when, *placements], then, what):
             return
@@ -254,7 +254,7 @@ async def undelete(runtime: Runtime, ledger_id: int, password: Password) -> None
     )
 
 
-async def _placements(runtime: Runtime, ledger: LedgerMetadata, what: str) -> list[Compare]:
+async def placements_now(runtime: Runtime, ledger: LedgerMetadata, what: str) -> list[Compare]:
     """That every bookie which the ledger names has the placement that it has now (P10.6). A read-only one may be named
     again, since it has the copies; whoever removes one must look for tombstones, too."""
     named = {bookie_id for fragment in ledger.fragments for bookie_id, _ in fragment.ensemble}

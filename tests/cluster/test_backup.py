@@ -48,7 +48,7 @@ def read(url: str) -> list[bytes]:
         return [bytes(entry) for entry in bk.log("orders").read()]
 
 
-def adopted(url: str, ids: list[int], token: str) -> list[list[bytes]]:
+def adopted(url: str, ids: list[int], token: str, file: Path) -> list[list[bytes]]:
     """P10.5: what was appended behind the copy is readable again, as far as its writer was told so."""
     which = ",".join(map(str, [*ids, 1 << 50]))
     code, said, _ = embedbk_command("ledger", "adopt", which, "--at", url, "--json")
@@ -73,6 +73,11 @@ def adopted(url: str, ids: list[int], token: str) -> list[list[bytes]]:
         assert "P10.5: adopted from what bookies hold, by " in str(bk.explain(ids[0]))
     code, said, _ = embedbk_command("ledger", "adopt", str(ids[0]), "--at", url, "--token", token, "--json")
     assert code == 1 and f"ledger {ids[0]} is in the metadata already" in said
+    kept = ledger("dump", ids[0], file, "--at", url)
+    assert json.loads(file.read_text())["value"] == kept["value"] and kept["state"] == "CLOSED"
+    code, said, _ = embedbk_command("ledger", "restore", file, "--at", url, "--json")
+    assert code == 1 and f"this would be put into the metadata: ledger {ids[0]}, CLOSED" in said
+    assert ledger("restore", file, "--at", url, "--token", token)["restored"] == ids[0]
     return [each for each in found if each]
 
 
@@ -144,7 +149,7 @@ def test_metadata_is_brought_back_from_survivors_and_then_from_a_copy(tmp_path: 
         )
         left = [int(each) for each in found["ledgers"]]
         assert left and all(taken["next_id"] <= each < second["next_id"] for each in left)
-        kept = adopted(url, left, token)
+        kept = adopted(url, left, token, tmp_path / "of one ledger")
         assert kept == [[b"behind the copy"], [b"in a lineage"]]
         assert ledger("lost", "--at", url)["ledgers"] == {}
         append(url, b"behind what was adopted")

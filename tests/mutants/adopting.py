@@ -14,10 +14,12 @@ _LIMBO = "embedbk/core/limbo.py"
 _CATALOG = "embedbk/metadata/catalog.py"
 _CLIENT = "embedbk/client/adopting.py"
 _ASKING = "embedbk/host/asking.py"
+_RESTORING = "embedbk/client/restoring.py"
 
 _RULES = "tests/rules/test_p10_adopting.py::test_"
 _METADATA = "tests/metadata/test_adopting.py::test_"
 _SCENES = "tests/scenarios/test_adopting.py::test_"
+_BACK = "tests/scenarios/test_restoring.py::test_"
 
 MUTANTS = (
     Mutant(
@@ -292,5 +294,55 @@ MUTANTS = (
             ),
         ),
         (_RULES + "seats_follow_who_has_the_entries",),
+    ),
+    Mutant(
+        "metadata-of-an-open-ledger-is-put-back",
+        "P2.3 P5.2",
+        "an older ensemble of an open ledger comes back, and a recovery by it ends the ledger too early",
+        ((_RESTORING, "    if not kept.is_closed:\n", "    if not kept.is_closed and is_dry:\n"),),
+        (_BACK + "a_closed_ledger_follows_its_open_one_and_no_other",),
+    ),
+    Mutant(
+        "a-later-end-is-no-reason",
+        "P5.3",
+        "metadata with an earlier end is put back, and what was acknowledged behind it is dropped",
+        (
+            (
+                _RESTORING,
+                "        if seat.lac > kept.last_entry:\n",
+                "        if seat.lac > kept.last_entry + 9:\n",
+            ),
+        ),
+        (_BACK + "a_bookie_that_knows_a_later_end_refuses",),
+    ),
+    Mutant(
+        "one-bookie-says-where-it-ends",
+        "P5.2b",
+        "metadata is put back though those that know a later end are away",
+        ((_RESTORING, "    if not has_coverage(answered, kept.quorum):\n", "    if not answered:\n"),),
+        (_BACK + "too_few_bookies_say_where_it_ends",),
+    ),
+    Mutant(
+        "what-was-kept-is-put-over-what-is-newer",
+        "P2.3",
+        "a closed ledger gets another end",
+        (
+            (
+                _RESTORING,
+                "    decode_changed_metadata(value, known)\n",
+                "    decode_changed_metadata(present, known)\n",
+            ),
+        ),
+        (_BACK + "a_closed_ledger_follows_its_open_one_and_no_other",),
+    ),
+    Mutant(
+        "what-was-forgotten-is-put-back",
+        "P7.7",
+        "a ledger that bookies drop just now is in the metadata again",
+        ((_RESTORING, "        elif not is_lost:\n", "        elif not is_lost and is_dry:\n"),),
+        (
+            _BACK + "a_lost_futures_ledger_comes_back_with_its_seats",
+            _BACK + "one_that_was_deleted_is_not_put_back_beside_its_tombstone",
+        ),
     ),
 )

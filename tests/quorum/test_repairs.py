@@ -187,6 +187,7 @@ class Story:
         ]
 
 
+@pytest.mark.timeout(7_200)  # With 10,000 marks, by --repair-marks.
 @pytest.mark.parametrize("seed", range(1))
 def test_every_mark_is_repaired_and_none_by_two_at_once(seed: int, pytestconfig: pytest.Config) -> None:
     """Story 21, P11.1: an auditor and 20 workers, kills of workers and leaders: each ledger is repaired, none is held
