@@ -110,6 +110,18 @@ class Ticket:
         handle, entry_id = self._appending.now(self._entry_id)
         return Position(handle.ledger_id, entry_id)
 
+    @property
+    def offset(self) -> int:
+        """The dense offset of the entry in its log; of a ledger by itself, its id. As `position`, it may be another one
+        until it is acknowledged: what goes to a next ledger closes up where some of it is refused there (P8.2)."""
+        handle, entry_id = self._appending.now(self._entry_id)
+        return handle.first_offset + entry_id
+
+    @property
+    def epoch(self) -> int | None:
+        """The fencing token under which it was appended (P9.2); None: to a ledger by itself."""
+        return self._appending.now(self._entry_id)[0].epoch
+
     def done(self) -> bool:
         """Whether `result()` would answer at once."""
         handle, entry_id = self._appending.now(self._entry_id)
@@ -171,6 +183,8 @@ class _Past:
     """What few handles have: a name, something that stands before their ledger, producers."""
 
     what: str = ""  # How messages name the handle, if not by its ledger.
+    first_offset: int = 0  # Of this ledger's entry 0, in its log.
+    epoch: int | None = None  # Of the log's owner.
     before: Position | None = None  # What stands before this ledger's first entry, if anything does.
     history: Callable[[], Frames] | None = None  # Reads the tail of that.
     are_producers_known: bool = True
@@ -254,7 +268,13 @@ class Appending:
 
         closed_empty: whether the ledger is gone because it closed without an entry (P8.3).
         """
-        self._past = _Past(self._past.what, before, history, history is None, closed_empty)
+        self._past = replace(
+            self._past,
+            before=before,
+            history=history,
+            are_producers_known=history is None,
+            closed_empty=closed_empty,
+        )
 
     def continue_from(
         self, before: Appending, last_entry: int, closed_empty: Callable[[], Awaitable[bool]]
@@ -262,9 +282,29 @@ class Appending:
         """This ledger goes on behind one of the same writer, which takes no more appends, and ends there."""
         past = before._past
         at = past.before if last_entry == NO_ENTRY else Position(before.ledger_id, last_entry)
+        own = self._past
         self._past = replace(
-            past, what=self._past.what, before=at, closed_empty=closed_empty, learning=None, bound={}
+            past,
+            what=own.what,
+            first_offset=own.first_offset,
+            epoch=own.epoch,
+            before=at,
+            closed_empty=closed_empty,
+            learning=None,
+            bound={},
         )
+
+    def belong_to(self, epoch: int, first_offset: int) -> None:
+        """This ledger is one of a log, of this owner, and its entries stand from there on."""
+        self._past = replace(self._past, epoch=epoch, first_offset=first_offset)
+
+    @property
+    def first_offset(self) -> int:
+        return self._past.first_offset
+
+    @property
+    def epoch(self) -> int | None:
+        return self._past.epoch
 
     def begin_times(self, floor_ms: int) -> None:
         """Entries have times, none below that of what stands before them (P8.10). Called before the first append."""

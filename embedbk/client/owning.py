@@ -242,9 +242,11 @@ class Owning:
         """The handle of its newest ledger."""
         what = f"the writer of log {self.name!r}"
         options = replace(self._traits.options, hands_over=True)
-        return begin_writing(
+        appending = begin_writing(
             self.runtime, taken.metadata, taken.revision, self._password, what, options, self.explain
         )
+        appending.belong_to(taken.epoch, taken.first_offset)
+        return appending
 
     def explain(self, error: EmbedbkError) -> EmbedbkError:
         """Who closes an owner's ledger has taken the log over, as a rule: also when the owner hears of it only

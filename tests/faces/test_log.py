@@ -112,6 +112,29 @@ def test_entries_are_cut_out_of_a_frame_wherever_attributes_stand(marked: Iterab
     ]
 
 
+def test_a_ticket_says_where_in_the_log_and_under_which_epoch(bk: embedbk.Client, log_name: str) -> None:
+    """Issue: the ticket is the receipt. Offsets go on over takeovers and rolls, and are those that readers see."""
+    log = bk.log(log_name)
+    with log.writer(roll=embedbk.Roll(bytes=None)) as writer:
+        tickets = [writer.append_nowait(b"a"), writer.append_nowait(b"b")]
+        first_epoch = writer.epoch
+        writer.roll()
+        tickets.append(writer.append_nowait(b"c"))
+    with log.writer() as writer:
+        tickets.append(writer.append_nowait(b"d"))
+        assert writer.epoch > first_epoch
+        writer.renew()
+        tickets.append(writer.append_nowait(b"e"))
+        assert [ticket.epoch for ticket in tickets[:3]] == [first_epoch] * 3
+        assert first_epoch < tickets[3].epoch < tickets[4].epoch == writer.epoch  # type: ignore[operator]
+    assert [ticket.offset for ticket in tickets] == [0, 1, 2, 3, 4]
+    assert [entry.offset for entry in log.read()] == [0, 1, 2, 3, 4]
+    assert [entry.position for entry in log.read()] == [ticket.position for ticket in tickets]
+    with bk.create_ledger() as ledger:
+        ticket = ledger.add_nowait(b"x")
+        assert (ticket.offset, ticket.epoch) == (ticket.entry_id, None)
+
+
 def test_a_takeover_fences_the_writer_before(bk: embedbk.Client, log_name: str) -> None:
     """P8.1: what was acknowledged stays, the old writer's next append is refused and appears nowhere."""
     first = bk.log(log_name).writer()

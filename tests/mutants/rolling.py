@@ -17,6 +17,19 @@ _TIMES = "tests/scenarios/test_times.py::test_"
 
 MUTANTS = (
     Mutant(
+        "a-ticket-counts-from-its-ledger",
+        "P8.2 I93",
+        "a ticket of the next ledger forgets what stands before it in the log",
+        (
+            (
+                "embedbk/client/appending.py",
+                "            first_offset=own.first_offset,\n",
+                "            first_offset=past.first_offset,\n",
+            ),
+        ),
+        ("tests/faces/test_log.py::test_a_ticket_says_where_in_the_log_and_under_which_epoch",),
+    ),
+    Mutant(
         "next-ledger-has-a-time-of-its-own",
         "P8.10",
         "the next ledger of a writer goes on by the clock alone",

@@ -93,6 +93,8 @@ def test_what_goes_over_to_a_next_ledger_keeps_the_order_of_times(cluster: Clust
     tickets += [writer.append_nowait(b"z") for _ in range(3)]
     for ticket in tickets:
         ticket.result()
+    assert [ticket.offset for ticket in tickets] == list(range(5, 11))
+    assert {ticket.epoch for ticket in tickets} == {writer.epoch}
     writer.close()
     assert len(log.segments()) == 2
     found = times(log)
