@@ -159,7 +159,7 @@ class ScenarioOutcome:
             ("duplicated", f"{verdict.duplicated}"),
             ("ensemble changes", f"{self.ensemble_changes}"),
             ("bookie killed, next acknowledged append after", _ms(self.bookie_kill_ms)),
-            ("bookie killed, and stays away: all copies on others after", _ms(self.repaired_ms)),
+            ("bookie killed, and stays away: its copies on others after", _ms(self.repaired_ms)),
             (f"leader of {MEMBERS} metadata members killed, time without one", _ms(self.failover_ms)),
             ("writer killed, next acknowledged append after", _ms(self.takeover_ms)),
             ("of it to recover: fence, close, new ledger", _ms(self.recovery_ms)),
@@ -244,8 +244,8 @@ class _Scenario:
             return
         self.outcome.repaired_ms, self.killed_at = (time.monotonic() - killed) * 1000, None
         self.screen.say(
-            f"what {self.outcome.bookie_killed} had is copied: all copies are on living bookies again, "
-            f"{self.outcome.repaired_ms / 1000:.1f} s after it was killed"
+            f"what {self.outcome.bookie_killed} had is copied to others, "
+            f"{self.outcome.repaired_ms / 1000:.1f} s after it was killed; no ledger names it any more"
         )
 
     def until_repaired(self) -> None:
