@@ -142,10 +142,11 @@ def test_a_bookie_is_gone_behind_the_grace_and_not_before() -> None:
 
 
 def test_who_comes_back_is_not_gone_and_its_grace_begins_anew() -> None:
-    """AR02, AR11."""
+    """AR02, AR11: also when all ledgers are looked at meanwhile, for other reasons."""
     desk = Desk(keys=three_ledgers())
-    for _ in range(3):
+    for number in range(3):
         desk.see(*ALL[1:])
+        desk.keys["/repair/control"] = encode_repair_control(RepairControl(triggers=number))
         desk.run_for(9)
         desk.see(*ALL)
         desk.run_for(9)
