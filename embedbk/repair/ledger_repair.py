@@ -10,7 +10,8 @@ without one (AR11). Of a ledger that is not CLOSED the last fragment is its writ
 
 The target stands in the mark before the first copy, and the mark keeps its ledger on every bookie (P7.7): else the
 target's collector drops what no fragment names yet. Every transaction compares the hold, so who lost it changes
-nothing (P9.1), and the placement of whoever is newly named (P10.6). The last entry is never touched.
+nothing (P9.1); the one that publishes also the mark, as nobody kept the copies while that was gone, and the placement
+of whoever is newly named (P10.6). The last entry is never touched.
 """
 
 from __future__ import annotations
@@ -189,6 +190,8 @@ class LedgerRepair(Machine):
         return self._on_ledger(event)
 
     def _on_mark(self, event: KeyRead) -> list[Effect]:
+        if event.revision != self.mark_revision:
+            self.copied.clear()  # It may have been gone meanwhile, and with it what kept the copies where they are.
         self.mark_revision = event.revision
         if event.value is None:  # An operator took it away.
             return self._finish("nothing missing")
@@ -362,6 +365,7 @@ class LedgerRepair(Machine):
         key = ledger_key_path(self.ledger_id)
         when = [
             Compare(repairing_path(self.ledger_id), self.epoch),
+            Compare(repair_mark_path(self.ledger_id), self.mark_revision),
             Compare(key, self.revision),
             *(Compare(placement_path(bookie_id), number) for bookie_id, number in self.compared.items()),
         ]

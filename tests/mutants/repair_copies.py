@@ -38,6 +38,19 @@ MUTANTS = (
         (_REPAIRED + "the_target_stands_in_the_mark_before_the_first_copy",),
     ),
     Mutant(
+        "repair-publishes-without-its-mark",
+        "P7.7",
+        "copies are published though the mark that kept them is gone",
+        (
+            (
+                _REPAIR,
+                "            Compare(repair_mark_path(self.ledger_id), self.mark_revision),\n            Compare(key",
+                "            Compare(key",
+            ),
+        ),
+        (_REPAIRED + "a_mark_that_is_taken_away_keeps_what_was_copied_from_being_published",),
+    ),
+    Mutant(
         "repair-moves-the-writers-seats",
         "P11.2",
         "the last fragment of an open ledger is repaired like any other",

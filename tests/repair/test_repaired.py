@@ -231,6 +231,25 @@ def test_who_lost_its_hold_publishes_nothing() -> None:
         assert not story.marks()
 
 
+def test_a_mark_that_is_taken_away_keeps_what_was_copied_from_being_published() -> None:
+    """P7.7, scenario 57: without the mark the target's collector may drop the copies at any moment."""
+    with healed() as story:
+        ledger_id = closed(story, count=60)
+        before = story.metadata(ledger_id)
+        service = story.repairer()
+        story.cluster.run_for(1)
+        sends = story.sends_of("healer")
+        story.cluster.crash("b1")
+        assert story.cluster.run_until(lambda: any(isinstance(each.control, AddRequest) for each in sends))
+        metadata = story.cluster.client()._runtime.node.metadata
+        gone = Txn([], [Delete(repair_mark_path(ledger_id))])
+        metadata.request(story.world.now_of("client"), gone, lambda *_: None)
+        story.world.wake("client")
+        assert story.cluster.run_until(lambda: sum(service.outcomes.values()) == 1)
+        assert story.metadata(ledger_id) == before
+        assert service.outcomes["repaired"] == 0
+
+
 def test_too_few_bookies_are_waited_for() -> None:
     """AR10: nobody can take the seat; as soon as a bookie comes it is judged again."""
     with healed(bookies=3) as story:
