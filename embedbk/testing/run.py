@@ -126,7 +126,7 @@ def run_plan(
             askers.check()
         if repairers is not None:
             repairers.check()
-        if healers is not None and not plan.is_outside:
+        if healers is not None and not plan.is_outside and not outcome.refusals:  # Else one cannot be closed.
             healers.check()
         _no_refusal_without_harm(world)
         _aftermath(world, plan, promises, outcome)
