@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from embedbk.client.ledger import LedgerReader, LedgerWriter
     from embedbk.client.locking import Holder, Lock
     from embedbk.client.log import Log, LogWriter
+    from embedbk.client.log_settings import LogSettings
     from embedbk.client.sealing import Seal
     from embedbk.client.truncating import LogPin, Truncation
     from embedbk.config import Placement, Roll, Settings
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
         LedgerClosed,
         LedgerFenced,
         LockLost,
+        LogExists,
         LogFull,
         LogSealed,
         MetadataConflict,
@@ -96,10 +98,12 @@ __all__ = [
     "LockLost",
     "Lock",
     "Holder",
+    "LogExists",
     "LogFull",
     "LogPin",
     "LogReader",
     "LogSealed",
+    "LogSettings",
     "LogWriter",
     "MetadataConflict",
     "MetadataUnavailable",
@@ -142,12 +146,13 @@ client.diagnosis doctor
 errors EmbedbkError EntryUnreadable InvariantError LedgerClosed LedgerFenced MetadataConflict MetadataUnavailable
 errors NoSuchEntry NoSuchLedger NotEnoughBookies OperationTimeout PeerError RecoveryInconclusive StorageError
 errors AppendConflict CursorLost LockLost LogFull NoSuchCursor NotTruncated StaleEpoch Truncated UsageError
-errors LogSealed WrongPassword
+errors LogExists LogSealed WrongPassword
 guards EpochGuard FileGuard SqlGuard
 ids NO_ENTRY NO_POSITION Position
 client.ledger LedgerReader LedgerWriter
 client.locking Holder Lock
 client.log Log LogWriter
+client.log_settings LogSettings
 client.sealing Seal
 client.truncating LogPin Truncation
 client.consumer Consumer Cursor

@@ -28,6 +28,16 @@ from embedbk.client.ledger import quorum_of, traits_of
 from embedbk.client.locking import Holder, Locking
 from embedbk.client.log_names import log_names
 from embedbk.client.log_reading import LogReading, Start
+from embedbk.client.log_settings import (
+    KEEP,
+    Keep,
+    LogSettings,
+    WriterArguments,
+    change,
+    create_log,
+    log_exists,
+    settings,
+)
 from embedbk.client.password import Password
 from embedbk.client.reading import LedgerReading
 from embedbk.client.record_batches import record_batch_maker
@@ -143,6 +153,42 @@ class Client(_Closing):
     def log(self, name: str, *, password: bytes = b"") -> Log:
         self._runtime.check()
         return Log(self._runtime, check_log_name(name), Password(password))
+
+    async def create_log(
+        self,
+        name: str,
+        *,
+        password: bytes = b"",
+        ensemble_size: int | None = None,
+        write_quorum: int | None = None,
+        ack_quorum: int | None = None,
+        durability: str | None = None,
+        digest: str | None = None,
+        roll: Roll | None = None,
+        retention_s: float | None = None,
+        retention_bytes: int | None = None,
+        properties: Mapping[str, bytes] | None = None,
+    ) -> Log:
+        """As `embedbk.Client.create_log`."""
+        made = self.log(name, password=password)
+        wanted = {
+            "ensemble_size": ensemble_size,
+            "write_quorum": write_quorum,
+            "ack_quorum": ack_quorum,
+            "durability": durability,
+            "digest": digest,
+            "roll": roll,
+            "retention_s": retention_s,
+            "retention_bytes": retention_bytes,
+            "properties": properties,
+        }
+        await run_async(create_log(made._reading, wanted))
+        return made
+
+    async def log_exists(self, name: str) -> bool:
+        """As `embedbk.Client.log_exists`."""
+        self._runtime.check()
+        return await run_async(log_exists(self._runtime, check_log_name(name)))
 
     async def logs(self, prefix: str = "") -> list[str]:
         """As `embedbk.Client.logs`."""
@@ -513,9 +559,7 @@ class LogWriter(_Writer):
         ack_quorum: int | None = None,
     ) -> None:
         """As `embedbk.LogWriter.renew`: appends of other tasks wait meanwhile."""
-        runtime = self._appending.runtime
-        quorum = await run_async(quorum_of(runtime, ensemble_size, write_quorum, ack_quorum))
-        await run_async(self._line.renew(quorum))
+        await run_async(log.renew_as(self._line, ensemble_size, write_quorum, ack_quorum))
 
     async def roll(self) -> None:
         """As `embedbk.LogWriter.roll`."""
@@ -726,20 +770,18 @@ class Log:
         ensemble_size: int | None = None,
         write_quorum: int | None = None,
         ack_quorum: int | None = None,
-        durability: str = "synced",
+        durability: str | None = None,
         delays_change: bool = False,
         placement: Placement | None = None,
-        digest: str = "crc32c",
+        digest: str | None = None,
         roll: Roll | None = None,
     ) -> Opening[LogWriter]:
         async def steps() -> LogWriter:
-            bounds = log.roll_of(roll)
-            quorum = await run_async(quorum_of(self._runtime, ensemble_size, write_quorum, ack_quorum))
-            traits = traits_of(
-                self._runtime, durability, placement, delays_change=delays_change, digest=digest
+            given = WriterArguments(ensemble_size, write_quorum, ack_quorum, durability, digest, roll)
+            opened = log.open_writer(
+                self._runtime, self.name, self._password, given, placement, delays_change=delays_change
             )
-            taken = log.take_over(self._runtime, self.name, self._password, quorum, traits, bounds)
-            return LogWriter(self.name, await run_async(taken))
+            return LogWriter(self.name, await run_async(opened))
 
         return Opening(steps())
 
@@ -809,6 +851,37 @@ class Log:
 
     async def cursors(self) -> list[CursorState]:
         return await run_async(cursors.cursors(self._reading))
+
+    async def settings(self) -> LogSettings:
+        return await run_async(settings(self._reading))
+
+    async def change(
+        self,
+        *,
+        revision: int | None = None,
+        ensemble_size: int | Keep | None = KEEP,
+        write_quorum: int | Keep | None = KEEP,
+        ack_quorum: int | Keep | None = KEEP,
+        durability: str | Keep | None = KEEP,
+        digest: str | Keep | None = KEEP,
+        roll: Roll | Keep | None = KEEP,
+        retention_s: float | Keep | None = KEEP,
+        retention_bytes: int | Keep | None = KEEP,
+        properties: Mapping[str, bytes] | Keep | None = KEEP,
+    ) -> LogSettings:
+        """As `embedbk.Log.change`."""
+        wanted = {
+            "ensemble_size": ensemble_size,
+            "write_quorum": write_quorum,
+            "ack_quorum": ack_quorum,
+            "durability": durability,
+            "digest": digest,
+            "roll": roll,
+            "retention_s": retention_s,
+            "retention_bytes": retention_bytes,
+            "properties": properties,
+        }
+        return await run_async(change(self._reading, revision, wanted))
 
     async def seal(self, reason: str) -> Seal:
         """As `embedbk.Log.seal`."""

@@ -18,6 +18,7 @@ __all__ = [
     "LedgerClosed",
     "LedgerFenced",
     "LockLost",
+    "LogExists",
     "LogFull",
     "LogSealed",
     "MetadataConflict",
@@ -114,6 +115,10 @@ class StaleEpoch(EmbedbkError):
     """A resource has met a higher epoch, so the caller is not its newest holder any more (P9.3); nothing was done."""
 
     hint = "another took over: stop acting for this resource, or take it over again for a new epoch"
+
+
+class LogExists(EmbedbkError):
+    """There is a log of this name already; nothing was changed."""
 
 
 class LogFull(EmbedbkError):

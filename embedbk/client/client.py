@@ -20,13 +20,14 @@ from embedbk.client.ledger import LedgerReader, LedgerWriter, quorum_of, traits_
 from embedbk.client.locking import Lock, Locking
 from embedbk.client.log import Log
 from embedbk.client.log_names import log_names
+from embedbk.client.log_settings import create_log, log_exists
 from embedbk.client.password import Password
 from embedbk.client.reading import LedgerReading
 from embedbk.client.repair_state import health_of, switch_repair
 from embedbk.client.runtime import refuse_pickling
 from embedbk.client.waiting import Outcome, run_blocking
 from embedbk.codec.ledger_metadata import LedgerMetadata
-from embedbk.config import Placement, Settings, settings_of
+from embedbk.config import Placement, Roll, Settings, settings_of
 from embedbk.errors import EmbedbkError, UsageError
 from embedbk.ids import check_log_name
 from embedbk.repair.health import Health
@@ -49,6 +50,48 @@ class Client:
         """A log by its name; password is that of its ledgers."""
         self._runtime.check()
         return Log(self._runtime, check_log_name(name), Password(password))
+
+    def create_log(
+        self,
+        name: str,
+        *,
+        password: bytes = b"",
+        ensemble_size: int | None = None,
+        write_quorum: int | None = None,
+        ack_quorum: int | None = None,
+        durability: str | None = None,
+        digest: str | None = None,
+        roll: Roll | None = None,
+        retention_s: float | None = None,
+        retention_bytes: int | None = None,
+        properties: Mapping[str, bytes] | None = None,
+    ) -> Log:
+        """A new log with settings, empty; its first `writer()` would make one too. The arguments are those of
+        `Log.change`; what is left out is as usual. password: of the handle that is returned.
+
+        Raises:
+            LogExists: there is one of this name; nothing was changed.
+            UsageError: a value is not allowed, or the cluster's level is below 6.
+        """
+        made = self.log(name, password=password)
+        wanted = {
+            "ensemble_size": ensemble_size,
+            "write_quorum": write_quorum,
+            "ack_quorum": ack_quorum,
+            "durability": durability,
+            "digest": digest,
+            "roll": roll,
+            "retention_s": retention_s,
+            "retention_bytes": retention_bytes,
+            "properties": properties,
+        }
+        run_blocking(create_log(made._reading, wanted), "aio.Client.create_log")
+        return made
+
+    def log_exists(self, name: str) -> bool:
+        """Whether there is a log of this name: made by `create_log`, or by its first writer, and not deleted."""
+        self._runtime.check()
+        return run_blocking(log_exists(self._runtime, check_log_name(name)), "aio.Client.log_exists")
 
     def logs(self, prefix: str = "") -> list[str]:
         """The names of all logs that begin with prefix, ascending."""

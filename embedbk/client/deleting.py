@@ -39,6 +39,7 @@ from embedbk.codec.ledger_metadata import (
 from embedbk.codec.log_cursors import cursor_path, decode_log_cursors, log_cursors_path
 from embedbk.codec.log_pages import decode_log_page, log_page_path
 from embedbk.codec.log_pins import log_pins_path
+from embedbk.codec.log_settings import log_settings_path
 from embedbk.codec.metadata_messages import ABSENT, Compare, Delete, Put, Record
 from embedbk.codec.registration import PLACEMENTS_PREFIX, placement_path
 from embedbk.codec.tombstone import (
@@ -155,6 +156,7 @@ async def delete_log(runtime: Runtime, name: str, password: Password, *, force: 
             Delete(log_truncated_path(name)),
             Delete(log_pins_path(name)),
             Delete(log_cursors_path(name)),
+            Delete(log_settings_path(name)),
             *(Delete(cursor_path(name, cursor.name)) for cursor in cursors),
             Put(log_deleting_path(name), deleting),
         ]

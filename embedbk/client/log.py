@@ -5,7 +5,8 @@ A log is an ordered list of ledgers. Taking it over is decided in `core.log`, re
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any, Self
@@ -16,8 +17,20 @@ from embedbk.client.batches import Batch, Entry, Located, Segment, batch_of, ent
 from embedbk.client.bulk import BulkReading, LogReader, Place
 from embedbk.client.consumer import Cursor
 from embedbk.client.cursors import Cursoring, CursorState
-from embedbk.client.ledger import Traits, append_arrow, iterate, queue_blocking, quorum_of, traits_of
+from embedbk.client.ledger import Traits, append_arrow, iterate, queue_blocking
 from embedbk.client.log_reading import LogReading, Start
+from embedbk.client.log_settings import (
+    KEEP,
+    Keep,
+    LogSettings,
+    WriterArguments,
+    adopt,
+    change,
+    renewal_quorum,
+    resized,
+    settings,
+    writer_terms,
+)
 from embedbk.client.owning import Owning
 from embedbk.client.password import Password
 from embedbk.client.record_batches import RecordBatches
@@ -28,10 +41,12 @@ from embedbk.client.truncating import LogPin, Truncation
 from embedbk.client.waiting import run_blocking
 from embedbk.codec.packer_twin import Buffer
 from embedbk.config import NEVER_ROLL, Placement, Quorum, Roll, check_seconds
-from embedbk.errors import UsageError
+from embedbk.errors import EmbedbkError, UsageError
 from embedbk.ids import Position
 
-__all__ = ["Log", "LogWriter", "ms_of", "roll_of", "take_over"]
+__all__ = ["Log", "LogWriter", "ms_of", "open_writer", "renew_as", "take_over"]
+
+logger = logging.getLogger(__name__)
 
 
 async def take_over(
@@ -47,13 +62,34 @@ async def take_over(
     return Succession(owning, await owning.take_over(), roll)
 
 
-def roll_of(given: Roll | None) -> Roll:
-    """None: the usual bounds. Raises UsageError for anything else that is no Roll."""
-    if given is None:
-        return Roll()
-    if not isinstance(given, Roll):
-        raise UsageError(f"roll={given!r}: allowed is embedbk.Roll(...), or None for the usual bounds")
-    return given
+async def open_writer(
+    runtime: Runtime,
+    name: str,
+    password: Password,
+    given: WriterArguments,
+    placement: Placement | None,
+    *,
+    delays_change: bool,
+) -> Succession:
+    """By the log's settings, which these arguments become where there are none (P8.7)."""
+    terms = await writer_terms(runtime, name, given, placement, delays_change=delays_change)
+    line = await take_over(runtime, name, password, terms.quorum, terms.traits, terms.roll)
+    line.follows = terms.revision
+    try:
+        await adopt(runtime, name, terms, line.taken.epoch)
+    except EmbedbkError as failed:  # Then they are the next writer's matter.
+        logger.warning("log %r has no settings yet: %s", name, failed)
+    return line
+
+
+async def renew_as(
+    line: Succession, ensemble_size: int | None, write_quorum: int | None, ack_quorum: int | None
+) -> None:
+    """Sizes that are given become the log's setting, where it has one."""
+    runtime, name = line.owning.runtime, line.owning.name
+    quorum = await renewal_quorum(runtime, name, ensemble_size, write_quorum, ack_quorum)
+    await line.renew(quorum)
+    await resized(runtime, name, quorum, line.taken.epoch)
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -224,7 +260,8 @@ class LogWriter:
         ack_quorum: int | None = None,
     ) -> None:
         """Go over to a new ledger, by taking the log over from ourselves: for one of other sizes, say, when there are
-        more bookies than there were (P8.1). Left out: 3/3/2, or 1/1/1 with fewer than three bookies.
+        more bookies than there were (P8.1). Left out: as the log's settings say; else 3/3/2, or 1/1/1 with fewer than
+        three bookies. What is given becomes the setting, where the log has one.
 
         Appends of other threads wait meanwhile, and none fails; the ledger of before is closed behind all that was
         appended to it. `epoch`, `ledger_id` and `first_offset` are new then.
@@ -236,9 +273,7 @@ class LogWriter:
             LedgerFenced: another process has the log. Any other: the ledger before is closed and there is no new one:
                 appends are refused, definitely, until this was called again.
         """
-        wanted = quorum_of(self._appending.runtime, ensemble_size, write_quorum, ack_quorum)
-        quorum = run_blocking(wanted, "aio.LogWriter.renew")
-        run_blocking(self._line.renew(quorum), "aio.LogWriter.renew")
+        run_blocking(renew_as(self._line, ensemble_size, write_quorum, ack_quorum), "aio.LogWriter.renew")
 
     def roll(self) -> None:
         """Go on in a next ledger of the same sizes, under the same epoch (P8.2); nothing is done where the one of now
@@ -331,13 +366,16 @@ class Log:
         ensemble_size: int | None = None,
         write_quorum: int | None = None,
         ack_quorum: int | None = None,
-        durability: str = "synced",
+        durability: str | None = None,
         delays_change: bool = False,
         placement: Placement | None = None,
-        digest: str = "crc32c",
+        digest: str | None = None,
         roll: Roll | None = None,
     ) -> LogWriter:
         """Take the log over: whoever wrote before is fenced, and what they had acknowledged stays (P8.1).
+
+        What is left out is as the log's settings say, or as usual; what is given becomes a setting where the log has
+        none at all (`settings`, `change`).
 
         durability: "synced", or "deferred" for appends that are told when Qa bookies hold them in memory (P3.2).
         delays_change: tolerate failed bookies as long as every write set keeps its ack quorum (P4.6).
@@ -347,6 +385,7 @@ class Log:
         roll: when the writer goes on in a next ledger (P8.2); None: behind 1 GiB.
 
         Raises:
+            UsageError: an argument is not allowed, or differs from the log's setting; both are named, nothing changed.
             LedgerFenced: another process took it over meanwhile.
             LogFull: its list of ledgers is at its bound; whoever writes it now goes on.
             LogSealed: nothing is ever appended to it any more; `reason` says why.
@@ -354,10 +393,10 @@ class Log:
                 operation_timeout_s; the message says who is away. RecoveryInconclusive, WrongPassword: as they say.
                 Trying again is safe.
         """
-        wanted = quorum_of(self._runtime, ensemble_size, write_quorum, ack_quorum)
-        quorum = run_blocking(wanted, "aio.Log.writer")
-        traits = traits_of(self._runtime, durability, placement, delays_change=delays_change, digest=digest)
-        steps = take_over(self._runtime, self.name, self._password, quorum, traits, roll_of(roll))
+        given = WriterArguments(ensemble_size, write_quorum, ack_quorum, durability, digest, roll)
+        steps = open_writer(
+            self._runtime, self.name, self._password, given, placement, delays_change=delays_change
+        )
         return LogWriter(self.name, run_blocking(steps, "aio.Log.writer"))
 
     def read(self, start: Start = None, end: Start = None) -> Iterator[Entry]:
@@ -517,6 +556,52 @@ class Log:
     def cursors(self) -> list[CursorState]:
         """The log's cursors, by their names, with who consumes and how far each is behind what is acknowledged."""
         return run_blocking(cursors.cursors(self._reading), "aio.Log.cursors")
+
+    def settings(self) -> LogSettings:
+        """What its writers follow. Raises NoSuchLedger: there is no such log."""
+        return run_blocking(settings(self._reading), "aio.Log.settings")
+
+    def change(
+        self,
+        *,
+        revision: int | None = None,
+        ensemble_size: int | Keep | None = KEEP,
+        write_quorum: int | Keep | None = KEEP,
+        ack_quorum: int | Keep | None = KEEP,
+        durability: str | Keep | None = KEEP,
+        digest: str | Keep | None = KEEP,
+        roll: Roll | Keep | None = KEEP,
+        retention_s: float | Keep | None = KEEP,
+        retention_bytes: int | Keep | None = KEEP,
+        properties: Mapping[str, bytes] | Keep | None = KEEP,
+    ) -> LogSettings:
+        """Change settings of the log (P8.7); what is left out stays, None is as usual again. Its owner looks for
+        changes every 10 s or so, and rolls where its ledger was made by others.
+
+        Args:
+            revision: only if they were not changed since `settings` or `change` told this one; 0: only if there are
+                none.
+            retention_s, retention_bytes: the owner truncates what was appended so long ago, and what is beyond so many
+                payload bytes; where both are given both must allow it; never past a pin or a cursor that holds. Of a
+                log without an owner nothing is truncated.
+            properties: a map of the user's own, of 64 KiB at most, in place of the one before.
+
+        Raises:
+            MetadataConflict, definite: they have another revision, or changed again and again.
+            UsageError: a value is not allowed, or the cluster's level is below 6. NoSuchLedger: there is no such log.
+        """
+        wanted = {
+            "ensemble_size": ensemble_size,
+            "write_quorum": write_quorum,
+            "ack_quorum": ack_quorum,
+            "durability": durability,
+            "digest": digest,
+            "roll": roll,
+            "retention_s": retention_s,
+            "retention_bytes": retention_bytes,
+            "properties": properties,
+        }
+        return run_blocking(change(self._reading, revision, wanted), "aio.Log.change")
 
     def seal(self, reason: str) -> Seal:
         """End the log for ever (P8.9): whoever writes it is fenced, its ledgers are closed, and no writer takes it over

@@ -19,7 +19,8 @@ from embedbk.client.log_reading import LogReading
 from embedbk.client.password import Password
 from embedbk.client.reading import Frames
 from embedbk.client.runtime import Runtime
-from embedbk.codec.ledger_metadata import Begun, decode_log_list, encode_log_list, log_key_path
+from embedbk.codec.digest import DigestType
+from embedbk.codec.ledger_metadata import Begun, Durability, decode_log_list, encode_log_list, log_key_path
 from embedbk.codec.metadata_messages import Get, Value
 from embedbk.config import METADATA_VALUE_BYTES_MAX, Quorum
 from embedbk.core.leaving import Leaving
@@ -66,8 +67,8 @@ class Owning:
         self.runtime = runtime
         self.name = name
         self.quorum = quorum
-        self._password = password
-        self._traits = traits
+        self.password = password
+        self.traits = traits
         self._word = b""  # By which an epoch that we put is known, until we hear of it.
         self.is_lost = False  # Somebody else has the log; and it was noted.
         self.on_lost: Callable[[], None] | None = None  # Called once, on any thread.
@@ -75,6 +76,10 @@ class Owning:
     def has_put(self, owner: bytes | None) -> bool:
         """Whether this is the word of an epoch that we put, and of which we did not hear."""
         return bool(self._word) and owner == self._word
+
+    def write_by(self, durability: Durability, digest: DigestType) -> None:
+        """How the ledgers to come are written."""
+        self.traits = self.traits._replace(durability=durability, digest=digest)
 
     @property
     def can_prepare(self) -> bool:
@@ -94,10 +99,10 @@ class Owning:
             self.name,
             owner,
             new,
-            self._password.key,
+            self.password.key,
             runtime.bookies,
             runtime.new_chance(),
-            mac_key=self._password.mac_key,
+            mac_key=self.password.mac_key,
             losses=runtime.contending.losses(self.name, runtime.now_ns()),
             renews=renews,
         )
@@ -178,10 +183,10 @@ class Owning:
             owned.appending.lac,
             ended,
             await self._new(Begun.FAILURE),
-            self._password.key,
+            self.password.key,
             runtime.bookies,
             runtime.new_chance(),
-            self._password.mac_key,
+            self.password.mac_key,
             None if ended is None else owned.appending.writing.length,
         )
 
@@ -224,10 +229,10 @@ class Owning:
         await self.runtime.run_to_its_end(recording, what)
 
     async def _new(self, begun: Begun) -> NewLedger:
-        runtime, traits = self.runtime, self._traits
+        runtime, traits = self.runtime, self.traits
         return NewLedger(
             self.quorum,
-            self._password.verifier,
+            self.password.verifier,
             runtime.wall_ms(),
             begun,
             traits.durability,
@@ -241,9 +246,9 @@ class Owning:
     def begin(self, taken: TakenOver) -> Appending:
         """The handle of its newest ledger."""
         what = f"the writer of log {self.name!r}"
-        options = replace(self._traits.options, hands_over=True)
+        options = replace(self.traits.options, hands_over=True)
         appending = begin_writing(
-            self.runtime, taken.metadata, taken.revision, self._password, what, options, self.explain
+            self.runtime, taken.metadata, taken.revision, self.password, what, options, self.explain
         )
         appending.belong_to(taken.epoch, taken.first_offset)
         return appending
@@ -286,7 +291,7 @@ class Owning:
     def _delete_left(self, taken: TakenOver) -> None:
         """What left the list, now or before a crash, is deleted beside the new writer; nobody waits for it (P8.3)."""
         listed = frozenset(segment.ledger_id for segment in taken.log_list.segments)
-        deleting = OneResult(Leaving(self.name, taken.list_revision, listed, self._password.key))
+        deleting = OneResult(Leaving(self.name, taken.list_revision, listed, self.password.key))
 
         self._start_telling(deleting)
         if self.runtime.has_level(LEVEL_OF_PAGES):
@@ -313,7 +318,7 @@ class Owning:
             appending.continue_behind(NO_POSITION, None, lambda: self._closed_empty(taken))
             return
         begin = max(log_list.first_offset, taken.first_offset - _PRODUCER_ENTRIES_MAX)
-        reading = LogReading(self.runtime, self.name, self._password)
+        reading = LogReading(self.runtime, self.name, self.password)
         appending.continue_behind(
             Position(*last),
             lambda: _what_is_left(reading, begin, taken.first_offset),

@@ -18,15 +18,18 @@ import contextlib
 import logging
 import threading
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from embedbk.client.appending import Appending, Terms
+from embedbk.client.keeping import keep
 from embedbk.client.owning import Owned, Owning
 from embedbk.client.replacing import Replacing, Unreplaced
 from embedbk.client.roll_bounds import RollBounds
 from embedbk.client.runtime import Followed
 from embedbk.client.waiting import Moved
-from embedbk.codec.ledger_metadata import Begun, log_owner_path
+from embedbk.codec.digest import DigestType
+from embedbk.codec.ledger_metadata import Begun, Durability, log_owner_path
+from embedbk.codec.metadata_messages import ABSENT
 from embedbk.config import NEVER_ROLL, Quorum, Roll
 from embedbk.core.log_listing import TakenOver
 from embedbk.errors import (
@@ -46,6 +49,15 @@ __all__ = ["Succession"]
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+
+class OwnTerms(NamedTuple):
+    """How a writer was opened: what holds where the log's settings say nothing."""
+
+    quorum: Quorum
+    durability: Durability
+    digest: DigestType
+    roll: Roll
 
 
 class _Failing(Exception):
@@ -77,6 +89,20 @@ class Succession:
         self._bounds = RollBounds(roll, owning.runtime, self._prepare_behind, self._roll_behind)
         self._watch(self.appending)
         self._bounds.begin(self.appending)
+        self.own = OwnTerms(owning.quorum, owning.traits.durability, owning.traits.digest, roll)
+        self.follows = ABSENT  # Revision of the settings that it goes by.
+        self.retains_at_s = 0.0  # When retention is looked at next, by the runtime's clock.
+        keep(self)
+
+    @property
+    def has_ended(self) -> bool:
+        """Closed or released by its owner."""
+        return self._has_ended
+
+    def roll_by(self, roll: Roll) -> None:
+        """Other bounds from now on, of the ledger of now as well."""
+        if not self._has_ended:
+            self._bounds.change(roll, self.appending)
 
     @property
     def is_between(self) -> bool:
@@ -349,6 +375,7 @@ class Succession:
             await self._closed(before)
             self._replacing.pauses.begin_anew()
             self.owning.quorum = quorum
+            self.own = self.own._replace(quorum=quorum)
             owned = await self.owning.take_over(renews=self.taken.epoch)
             self._prepared = self._before_failed = None  # What was prepared closed empty.
             self._go_on_in(owned)

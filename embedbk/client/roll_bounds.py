@@ -46,9 +46,17 @@ class RollBounds:
         self._entries = self._bytes = 0  # Bounds of this ledger; 0: none.
         self._is_prepared = False  # It was asked for.
         self._is_asked = False  # A roll by age is under way.
+        self._turn = 0  # Of bounds: whoever waits for an older one waits for nothing.
+
+    def change(self, roll: Roll, appending: Appending) -> None:
+        """Other bounds from now on, of this ledger too."""
+        if roll != self._roll:
+            self._roll = roll
+            self.end()
+            self.begin(appending)
 
     def begin(self, appending: Appending) -> None:
-        """A ledger that nothing was appended to yet."""
+        """A ledger that nothing was appended to yet, or new bounds of one."""
         roll, chance = self._roll, self._runtime.chance
         if roll.entries is None and roll.bytes is None and roll.age_s is None:
             return
@@ -58,12 +66,13 @@ class RollBounds:
             self._entries = max(1, round(roll.entries * drawn)) if roll.entries is not None else 0
             self._bytes = max(1, round(roll.bytes * drawn)) if roll.bytes is not None else 0
             self._is_prepared = self._is_asked = False
+            self._turn = turn = self._turn + 1
         self._signal.notify()
         if self._entries or self._bytes:
             appending.writing.on_reached = lambda: self._look(appending)
             appending.writing.tell_at = 0
         if roll.age_s is not None:
-            self._runtime.behind(self._grow_old(appending, roll.age_s * drawn))
+            self._runtime.behind(self._grow_old(appending, roll.age_s * drawn, turn))
 
     def end(self) -> None:
         """No ledger follows."""
@@ -128,10 +137,10 @@ class RollBounds:
             counts.append((part * self._bytes - packer.length) / (2 * mean))
         return max(1, int(min(counts)))
 
-    async def _grow_old(self, appending: Appending, age_s: float) -> None:
+    async def _grow_old(self, appending: Appending, age_s: float, turn: int) -> None:
         """Wait until the ledger is so old, or not the one of now; one that is still empty stays. A roll that failed is
         asked for again when as much time has passed once more."""
-        is_over = Moved(self._signal, lambda: self._appending is not appending, age_s)
+        is_over = Moved(self._signal, lambda: self._appending is not appending or self._turn != turn, age_s)
         while not await is_over and not appending.is_over:
             with self._lock:
                 is_due = appending.writing.packer.last_entry != NO_ENTRY and not self._is_asked

@@ -49,6 +49,7 @@ from embedbk.host.signal import Signal
 
 if TYPE_CHECKING:
     from embedbk.client.behind import Behind
+    from embedbk.client.keeping import Keeper
 
 __all__ = ["Followed", "Runtime", "refuse_pickling"]
 
@@ -113,6 +114,7 @@ class Runtime:
     """The host thread of one client, as its handles use it."""
 
     page_ledgers = LOG_PAGE_LEDGERS  # Of the lists of its logs.
+    log_look_s = 10.0  # Its writers' logs are looked after so often, about (P8.7).
 
     def __init__(self, loop: Loop, node: ClientNode, settings: Settings, name: str) -> None:
         self.loop = loop
@@ -137,6 +139,7 @@ class Runtime:
         self.holds: dict[str, Any] = {}  # Locks that it holds or waits for, by name.
         self._asked: set[Future[Result]] = set()
         self._behind: Behind | None = None  # Once something goes on there.
+        self.keeper: Keeper | None = None  # Once there is a writer of a log.
         self.bookies_known: tuple[str, ...] = ()  # That the cluster ever had, alive or not, as last listed.
         node.on_ready = self.signal.notify
         node.on_closed = self._end

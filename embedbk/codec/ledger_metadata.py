@@ -156,6 +156,7 @@ class Begun(enum.IntEnum):
     ENTRIES = 4
     AGE = 5
     FAILURE = 6
+    SETTINGS = 7
 
 
 class LogSegment(msgspec.Struct, frozen=True, array_like=True):

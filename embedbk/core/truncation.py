@@ -105,6 +105,8 @@ def judge(
             if why is not None:
                 passed[holder.name] = why
         ended = {**passed, **ended}
+    if not window:
+        return Verdict(0, Held.LAST)  # Nobody has written to it yet.
     return Verdict(count, None, "", tuple(ended.items()))
 
 

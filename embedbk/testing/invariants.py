@@ -382,9 +382,11 @@ class Invariants(Observer):
             self._note_roll(self._logs.take(key, log_list), log_list)
 
     def _note_roll(self, before: tuple[LogSegment, ...], log_list: LogList | None) -> None:
-        newest = log_list.segments[-1] if log_list is not None else None
+        newest = log_list.segments[-1] if log_list is not None and log_list.segments else None
         if newest is not None and newest.begun == Begun.FAILURE and newest not in before:
             self.sometimes.note("log went on behind a failure")
+        if newest is not None and newest.begun == Begun.SETTINGS and newest not in before:
+            self.sometimes.note("log rolled for its settings")
         if log_list is None or not before or before[-1].first_offset is not None:
             return
         ours = next((each for each in log_list.segments if each.ledger_id == before[-1].ledger_id), None)

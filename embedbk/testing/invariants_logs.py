@@ -89,7 +89,7 @@ class Logs:
                     raise Violation(
                         "I96", f"{key} lets go of ledger {each.ledger_id}, which is not at its front"
                     )
-        front = segments[0].first_offset or 0
+        front = (segments[0].first_offset or 0) if segments else 0
         pin = next((pin for pin in self._pins.get(key, ()) if went and pin.offset < front), None)
         if pin is not None:
             raise Violation(

@@ -69,6 +69,7 @@ FEATURES = (
     "failures",
     "cursors",
     "seals",
+    "settings",
     "bulk",
     "arrow",
     "times",
@@ -360,12 +361,14 @@ def _users(more: random.Random, duration_ns: int) -> tuple[tuple[str, ...], list
         features += ("crowds",)
     if random.Random(f"truncates {features} {duration_ns}").random() < 0.4:
         features += ("truncates",)
+    if random.Random(f"failures {features} {duration_ns}").random() < 0.4:
+        features += ("failures",)
     if random.Random(f"cursors {features} {duration_ns}").random() < 0.4:
         features += ("cursors",)
     if random.Random(f"seals {features} {duration_ns}").random() < 0.15:
         features += ("seals",)
-    if random.Random(f"failures {features} {duration_ns}").random() < 0.4:
-        features += ("failures",)
+    if random.Random(f"settings {features} {duration_ns}").random() < 0.3:
+        features += ("settings",)
     if random.Random(f"bulk {features} {duration_ns}").random() < 0.4:
         features += ("bulk",)
     if random.Random(f"arrow {features} {duration_ns}").random() < 0.4:

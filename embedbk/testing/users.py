@@ -49,6 +49,7 @@ from embedbk.testing.consumers import uses_cursors
 from embedbk.testing.menders import mender
 from embedbk.testing.plan import MS, SECOND
 from embedbk.testing.sealers import seals
+from embedbk.testing.settlers import changes_settings
 from embedbk.testing.sim_runtime import Narrow, SimRuntime, awaited
 from embedbk.testing.truncators import pin_and_read, truncates
 from embedbk.testing.violation import Violation
@@ -369,7 +370,7 @@ def _recover_beside(world: World, client: str, runtime: Runtime, line: Successio
     owning: Any = line.owning
     appending = line.appending
     yield Sleep(int(share * 20 * MS))
-    steps = LedgerReading.open(runtime, appending.ledger_id, owning._password, recover=True)
+    steps = LedgerReading.open(runtime, appending.ledger_id, owning.password, recover=True)
     try:
         reading = yield from awaited(runtime, steps)
         reading.close()
@@ -549,6 +550,7 @@ def _visitor(world: World, client: str, chance: random.Random, quorum: Quorum) -
     yield from _ready(world, client)
     runtime = _runtime(world, client)
     truncating = random.Random(f"truncates of {client} {world.seed}")
+    settling = random.Random(f"settings of {client} {world.seed}")
     sealing = random.Random(f"seals of {client} {world.seed}")
     consuming = random.Random(f"consumes of {client} {world.seed}")
     own_times = random.Random(f"times of {client} {world.seed}")
@@ -567,6 +569,9 @@ def _visitor(world: World, client: str, chance: random.Random, quorum: Quorum) -
             else:
                 password = PASSWORDS[world.seed % len(PASSWORDS)] if "passwords" in world.features else b""
                 reading = LogReading(runtime, LOG, Password(password))
+                if "settings" in world.features and settling.random() < 0.4:
+                    yield from changes_settings(world, client, runtime, reading, settling, quorum)
+                    continue
                 if "seals" in world.features and sealing.random() < 0.2:
                     yield from seals(world, client, runtime, reading, quorum)
                     continue

@@ -45,6 +45,7 @@ from embedbk.codec.log_cursors import (
 )
 from embedbk.codec.log_pages import LogPage, decode_log_page, encode_log_page
 from embedbk.codec.log_pins import LogPins, PinRecord, decode_log_pins, encode_log_pins
+from embedbk.codec.log_settings import RollRecord, SettingsRecord, decode_log_settings, encode_log_settings
 from embedbk.codec.messages import (
     AddAnswers,
     ExplicitLacs,
@@ -130,6 +131,7 @@ DECODERS: dict[str, tuple[Callable[[bytes], Any], type[EmbedbkError]]] = {
     "decode_log_pins": (decode_log_pins, StorageError),
     "decode_log_cursors": (decode_log_cursors, StorageError),
     "decode_cursor": (decode_cursor, StorageError),
+    "decode_log_settings": (decode_log_settings, StorageError),
     "decode_log_page": (lambda body: decode_log_page(body, "orders", 0), StorageError),
     "decode_ledgers_left": (decode_ledgers_left, StorageError),
     "decode_registration": (decode_registration, StorageError),
@@ -280,6 +282,9 @@ SOUND = {
     "decode_log_pins": encode_log_pins(LogPins(1, (PinRecord("batch", 7, 9, 1000),))),
     "decode_log_cursors": encode_log_cursors(LogCursors(1, (NamedCursor("billing", 1, 1000, None),))),
     "decode_cursor": encode_cursor(CursorRecord(1, 7, 9, 1000)),
+    "decode_log_settings": encode_log_settings(
+        SettingsRecord(1, 3, 3, 2, 0, 1, RollRecord(1, None, 5), 9, 0, {"a": b"b"})
+    ),
     "decode_registration": encode_registration(REGISTRATION),
     "decode_cookie": encode_cookie(COOKIE),
     "decode_repair_mark": encode_repair_mark(REPAIR_MARK),

@@ -20,6 +20,7 @@ from embedbk.codec import (
     log_cursors,
     log_pages,
     log_pins,
+    log_settings,
     messages,
     metadata_messages,
     registration,
@@ -124,7 +125,7 @@ def test_values_and_operations_are_those_of_the_page() -> None:
     for name, cell in rows("values"):
         home = next(
             each
-            for each in (registration, log_pages, log_pins, log_cursors, ledger_metadata)
+            for each in (registration, log_pages, log_pins, log_cursors, log_settings, ledger_metadata)
             if hasattr(each, name)
         )
         assert fields(cell) == getattr(home, name).__struct_fields__, name

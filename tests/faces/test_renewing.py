@@ -21,7 +21,7 @@ def test_a_writer_goes_over_to_a_ledger_of_more_copies(bk: embedbk.Client, log_n
     with bk.log(log_name).writer(ensemble_size=1) as writer:
         first, epoch = writer.append(b"one"), writer.epoch
         assert _members(writer) == 1
-        writer.renew()
+        writer.renew(ensemble_size=3)
         assert _members(writer) == 3
         assert writer.epoch > epoch
         assert writer.first_offset == 1
@@ -97,7 +97,7 @@ def test_tasks_append_while_the_log_goes_over(bk: embedbk.Client, log_name: str)
 
             tasks = [asyncio.create_task(append()) for _ in range(3)]
             for _ in range(3):
-                await writer.renew()
+                await writer.renew(ensemble_size=3)
             await asyncio.gather(*tasks)
             assert _members(writer) == 3
         return count

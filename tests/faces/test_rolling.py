@@ -140,7 +140,7 @@ def test_who_takes_the_log_over_closes_both(cluster: Cluster) -> None:
     cluster.run_for(1)
     before = listed(client, NAME)
     assert len(before) == 2
-    with other.log(NAME).writer(roll=NEVER) as after:
+    with other.log(NAME).writer() as after:
         assert after.first_offset == 8
         assert is_closed(other, before[0].ledger_id) and is_closed(other, before[1].ledger_id)
         after.append(b"8")

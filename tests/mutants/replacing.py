@@ -156,7 +156,7 @@ MUTANTS = (
         (
             (
                 "embedbk/client/owning.py",
-                "        except LedgerFenced:\n            self.lose()\n            raise\n",
+                "        except (LedgerFenced, LogSealed):\n            self.lose()\n            raise\n",
                 "        except LedgerFenced:\n            raise\n",
             ),
             (_RENEWING, "                self.owning.lose()  # Appends say so.\n", "                pass\n"),

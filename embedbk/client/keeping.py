@@ -1,0 +1,149 @@
+"""What an owner does for its log now and then (P8.7): it follows settings that were changed, and keeps retention.
+
+Decides when it looks, and whether a new ledger is due. All writers of a client are looked after together, one after the
+other, so that very many idle logs cost one question each in a long round. What may be truncated, the truncation's cores
+decide: never past a pin or a cursor that holds. Logs without an owner are nobody's matter here.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import weakref
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+from embedbk.client.log_reading import LogReading
+from embedbk.client.log_settings import record_of, roll_from
+from embedbk.client.truncating import truncate
+from embedbk.client.waiting import Moved
+from embedbk.codec.digest import DigestType
+from embedbk.codec.ledger_metadata import Begun, Durability
+from embedbk.codec.log_settings import SettingsRecord
+from embedbk.core.pausing import Pausing
+from embedbk.errors import EmbedbkError
+from embedbk.host.operations import OneResult
+from embedbk.metadata.levels import LEVEL_OF_CURSORS
+
+if TYPE_CHECKING:
+    from embedbk.client.renewing import Succession
+    from embedbk.client.runtime import Runtime
+
+__all__ = ["Keeper", "keep"]
+
+logger = logging.getLogger("embedbk.client.log")
+
+_JITTER = 0.2  # Of the pause, to either side, so that clients that began together do not ask together.
+_APART_S = 0.01  # Between two logs of a round.
+_RETAIN_S = 60.0  # Retention is looked at so often, or ten times while its age passes.
+_BEGINNING = threading.Lock()
+
+
+def keep(line: Succession) -> None:
+    """From any thread: look after this writer's log until it ends."""
+    runtime = line.owning.runtime
+    with _BEGINNING:
+        if runtime.keeper is None:
+            runtime.keeper = Keeper(runtime)
+    runtime.keeper.add(line)
+
+
+class Keeper:
+    """The writers of logs of one client. No thread is begun for it before the first pause is over."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._lock = threading.Lock()
+        self._lines: dict[int, weakref.ref[Succession]] = {}
+        self._count = 0
+        self._is_armed = False
+        self._chance = random.Random(runtime.owner())
+
+    def add(self, line: Succession) -> None:
+        with self._lock:
+            self._count += 1
+            self._lines[self._count] = weakref.ref(line)
+            was_armed, self._is_armed = self._is_armed, True
+        if not was_armed:
+            self._arm()
+
+    def _arm(self) -> None:
+        drawn = self._chance.uniform(1 - _JITTER, 1 + _JITTER)
+        pause = OneResult(Pausing(int(self._runtime.log_look_s * drawn * 1e9)))
+        pause.future.add_done_callback(self._passed)
+        try:
+            self._runtime.start(pause)
+        except EmbedbkError:
+            return  # The client was closed.
+
+    def _passed(self, ended: Future[Any]) -> None:
+        if ended.cancelled() or ended.exception() is not None:
+            return
+        self._runtime.behind(self._round())
+
+    async def _round(self) -> None:
+        runtime = self._runtime
+        for number, kept in list(self._lines.items()):
+            line = kept()
+            if line is None or line.has_ended:
+                with self._lock:
+                    self._lines.pop(number, None)
+                continue
+            try:
+                await _look_after(line)
+            except EmbedbkError as failed:
+                if not line.has_ended and not runtime.is_closed:
+                    logger.warning("%s is not looked after now: %s", line.appending.what, failed)
+            del line
+            await Moved(runtime.signal, lambda: runtime.is_ended, _APART_S)
+        with self._lock:
+            self._is_armed = bool(self._lines)
+            if not self._is_armed:
+                return
+        if not runtime.is_closed:
+            self._arm()
+
+
+async def _look_after(line: Succession) -> None:
+    owning = line.owning
+    runtime = owning.runtime
+    if not runtime.has_level(LEVEL_OF_CURSORS) or owning.is_lost:
+        return
+    record, revision = await record_of(runtime, owning.name)
+    if record is None:
+        return
+    if revision != line.follows and await _follow(line, record):
+        line.follows = revision
+    if record.has_retention and runtime.clock_s() >= line.retains_at_s:
+        line.retains_at_s = runtime.clock_s() + min(_RETAIN_S, (record.retention_ms or 600_000) / 10_000)
+        await _retain(line, record)
+
+
+async def _follow(line: Succession, record: SettingsRecord) -> bool:
+    """Go on by these settings, and where they say nothing as the writer was opened. False: not yet, as its ledger is
+    another and nothing is in it."""
+    owning, own = line.owning, line.own
+    quorum = record.quorum or own.quorum
+    durability = own.durability if record.durability is None else Durability(record.durability)
+    digest = own.digest if record.digest is None else DigestType(record.digest)
+    owning.quorum = quorum
+    owning.write_by(durability, digest)
+    line.roll_by(own.roll if record.roll is None else roll_from(record.roll))
+    wanted = (quorum, durability, digest)
+    if _made_by(line) != wanted:
+        await line.roll(Begun.SETTINGS)
+    return _made_by(line) == wanted
+
+
+def _made_by(line: Succession) -> tuple[Any, ...]:
+    metadata = line.taken.metadata
+    return (metadata.quorum, metadata.durability, metadata.digest)
+
+
+async def _retain(line: Succession, record: SettingsRecord) -> None:
+    """Both must allow it, where both are given."""
+    owning = line.owning
+    reading = LogReading(owning.runtime, owning.name, owning.password)
+    older_than_s = None if record.retention_ms is None else record.retention_ms / 1000
+    await truncate(reading, None, older_than_s, record.retention_bytes, may_do_nothing=True)

@@ -1,0 +1,104 @@
+"""Settings of a log, kept with it (P8.7), as a value of the metadata quorum. What is nil is as usual."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from embedbk.codec.digest import DigestType
+from embedbk.codec.ledger_metadata import METADATA_VERSION, Durability
+from embedbk.codec.unpacking import unpack
+from embedbk.config import CUSTOM_BYTES_MAX, Quorum
+from embedbk.errors import StorageError, UsageError
+from embedbk.ids import LEDGER_ID_MAX
+
+__all__ = [
+    "NO_SETTINGS",
+    "RollRecord",
+    "SettingsRecord",
+    "decode_log_settings",
+    "encode_log_settings",
+    "log_settings_path",
+    "properties_bytes",
+]
+
+_Count = Annotated[int, msgspec.Meta(ge=1, le=LEDGER_ID_MAX)]
+
+
+class RollRecord(msgspec.Struct, frozen=True, array_like=True):
+    """When a ledger is as large or old as it may be; nil: no such bound."""
+
+    bytes: _Count | None
+    entries: _Count | None
+    age_ms: _Count | None
+
+
+class SettingsRecord(msgspec.Struct, frozen=True, array_like=True):
+    """Of all of a log's writers. E, Qw and Qa are there together or not at all."""
+
+    version: int
+    ensemble_size: _Count | None = None
+    write_quorum: _Count | None = None
+    ack_quorum: _Count | None = None
+    durability: int | None = None
+    digest: int | None = None
+    roll: RollRecord | None = None
+    # What is older, and beyond so many payload bytes, its owner truncates: both must allow it (P8.8). nil: no bound.
+    retention_ms: _Count | None = None
+    retention_bytes: Annotated[int, msgspec.Meta(ge=0, le=LEDGER_ID_MAX)] | None = None
+    properties: dict[str, bytes] = {}
+
+    @property
+    def quorum(self) -> Quorum | None:
+        if self.ensemble_size is None or self.write_quorum is None or self.ack_quorum is None:
+            return None
+        return Quorum(self.ensemble_size, self.write_quorum, self.ack_quorum)
+
+    @property
+    def has_retention(self) -> bool:
+        return self.retention_ms is not None or self.retention_bytes is not None
+
+
+NO_SETTINGS = SettingsRecord(METADATA_VERSION)
+
+
+def log_settings_path(name: str) -> str:
+    return f"/logs/{name}/settings"
+
+
+def properties_bytes(properties: dict[str, bytes]) -> int:
+    return sum(len(name.encode()) + len(value) for name, value in properties.items())
+
+
+def encode_log_settings(value: SettingsRecord) -> bytes:
+    return msgspec.msgpack.encode(value)
+
+
+def decode_log_settings(data: bytes, name: str = "") -> SettingsRecord:
+    """Raises StorageError for bytes that are no settings of a version this code knows, or that no log can have."""
+    what = f"log {name!r}" if name else "a log"
+    value = unpack(_decoder, data, StorageError, f"{what}: these {len(data)} bytes are no settings")
+    if value.version != METADATA_VERSION:
+        raise StorageError(
+            f"{what}: its settings have version {value.version}; this embedbk knows {METADATA_VERSION}",
+            hint="use a newer embedbk for this log; nothing of it was changed",
+        )
+    given = (value.ensemble_size, value.write_quorum, value.ack_quorum)
+    try:
+        is_whole = (value.quorum is not None) or given == (None, None, None)
+    except UsageError as impossible:
+        raise StorageError(f"{what}: its settings: {impossible}") from impossible
+    if not is_whole:
+        raise StorageError(f"{what}: its settings have a part of E, Qw and Qa: {given}")
+    if value.durability not in (None, *Durability) or value.digest not in (None, *DigestType):
+        raise StorageError(
+            f"{what}: its settings have durability {value.durability} and digest {value.digest}, of which one is not "
+            "known here"
+        )
+    if properties_bytes(value.properties) > CUSTOM_BYTES_MAX:
+        raise StorageError(f"{what}: its properties have more than {CUSTOM_BYTES_MAX} bytes")
+    return value
+
+
+_decoder = msgspec.msgpack.Decoder(SettingsRecord)

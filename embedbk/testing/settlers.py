@@ -1,0 +1,60 @@
+"""Who changes the settings of the log that owners write, beside them (P8.7), retention among them.
+
+Decides what is asked for. Owners follow it by their own loop; what retention may let go, `invariants_logs` and
+`invariants_cursors` judge by the metadata (I96, I101).
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from embedbk.client.log_reading import LogReading
+from embedbk.client.log_settings import change, create_log, settings
+from embedbk.client.runtime import Runtime
+from embedbk.config import Quorum, Roll
+from embedbk.errors import EmbedbkError, LogExists, MetadataConflict, NoSuchLedger
+from embedbk.testing.plan import MS
+from embedbk.testing.sim_runtime import awaited
+from embedbk.testing.violation import Violation
+from embedbk.testing.world import Sleep, Steps, World
+
+__all__ = ["changes_settings"]
+
+
+def changes_settings(
+    world: World, client: str, runtime: Runtime, reading: LogReading, chance: random.Random, quorum: Quorum
+) -> Steps:
+    for _ in range(chance.randint(1, 3)):
+        wanted = _drawn(chance, quorum)
+        try:
+            try:
+                before = yield from awaited(runtime, settings(reading))
+                revision = chance.choice([None, before.revision])
+                told = yield from awaited(runtime, change(reading, revision, wanted))
+                if told.revision <= before.revision:
+                    raise Violation("P8.7", f"{client} changed settings of {before.revision} to {told}")
+                world.sometimes["settings of a log changed"] += 1
+            except NoSuchLedger:
+                yield from awaited(runtime, create_log(reading, wanted))
+                world.sometimes["log made empty"] += 1
+        except (LogExists, MetadataConflict) as other:
+            world.note(f"{client}: {other}")
+        except EmbedbkError as error:
+            world.note(f"{client}: settings: {type(error).__name__}: {error}")
+        yield Sleep(chance.randint(0, 500) * MS)
+
+
+def _drawn(chance: random.Random, quorum: Quorum) -> dict[str, Any]:
+    sizes = (quorum.ensemble_size, quorum.write_quorum, quorum.ack_quorum)
+    wanted: dict[str, Any] = dict(zip(("ensemble_size", "write_quorum", "ack_quorum"), sizes, strict=True))
+    if chance.random() < 0.5:
+        wanted["roll"] = chance.choice([Roll(None, 3), Roll(200), Roll(None, None, 0.2)])
+    if chance.random() < 0.7:
+        wanted["retention_s"] = chance.choice([None, 0.1, 0.5])
+        wanted["retention_bytes"] = chance.choice([None, 0, 100])
+    if chance.random() < 0.8:  # The sizes stay: what a world may lose follows them.
+        wanted["digest"] = chance.choice([None, "crc32c", "xxh3", "xxh3"])
+    if chance.random() < 0.3:
+        wanted["properties"] = {"team": b"x" * chance.randint(0, 9)}
+    return wanted
