@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from embedbk.cli.entries_out import add_format, add_places, parse_place, write_entry
+from embedbk.cli.log_keeping import add_keeping
 from embedbk.cli.operators import Commands, Said, client_of
 from embedbk.client.client import Client
 from embedbk.client.log import Log, LogWriter
@@ -45,6 +46,7 @@ def run_log(arguments: Sequence[str]) -> int:
     )
     made.add_argument("--idle-s", type=float, help="end when nothing came for so long")
     add_format(made)
+    add_keeping(commands, _add, _log, _refuse_beside_a_writer)
     made = _add(commands, "delete", _delete, "delete it with its ledgers")
     made.add_argument("--force", action="store_true", help="also one that is written, or was not closed")
     made.add_argument("--yes", action="store_true", help="it is meant; else it is said what would go")
@@ -83,7 +85,8 @@ def _list(reach: Reach, options: argparse.Namespace) -> Said:
 
 def _show(reach: Reach, options: argparse.Namespace) -> Said:
     with reach() as client:
-        segments = _log(client, options).segments()
+        log = _log(client, options)
+        segments, seal = log.segments(), log.sealed()
     rows: list[dict[str, Any]] = [
         {
             "ledger_id": each.ledger_id,
@@ -95,7 +98,13 @@ def _show(reach: Reach, options: argparse.Namespace) -> Said:
     ]
     end = segments[-1].first_offset + segments[-1].last_entry + 1 if segments else 0
     first = segments[0].first_offset if segments else 0
-    data = {"log": options.name, "first_offset": first, "end": end, "ledgers": rows}
+    data = {
+        "log": options.name,
+        "first_offset": first,
+        "end": end,
+        "ledgers": rows,
+        "sealed": seal and seal.reason,
+    }
     lines = [
         f"log {options.name}: offsets {first} to {end - 1}" if end > first else f"log {options.name}: empty"
     ]
@@ -103,6 +112,8 @@ def _show(reach: Reach, options: argparse.Namespace) -> Said:
         f"  ledger {row['ledger_id']}: {row['entries']} entries from offset {row['first_offset']}, {row['state']}"
         for row in rows
     ]
+    if seal is not None:
+        lines.append(f"  sealed for ever by {seal.by}: {seal.reason}")
     return Said(data, "\n".join(lines))
 
 
@@ -161,7 +172,7 @@ def _refuse_beside_a_writer(log: Log) -> None:
         return
     if segments and not segments[-1].is_closed:
         raise UsageError(
-            f"log {log.name!r} may be written now: ledger {segments[-1].ledger_id} is open; nothing was appended",
+            f"log {log.name!r} may be written now: ledger {segments[-1].ledger_id} is open; nothing was done",
             hint="--take-over fences whoever writes it, for good",
         )
 
