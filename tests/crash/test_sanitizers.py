@@ -104,6 +104,18 @@ def test_adds_over_links_and_hostile_answers_leave_the_sanitizers_silent(sanitiz
         assert (run.returncode, run.stderr) == (0, ""), f"seed {seed}: {run.stderr[:4000]}"
 
 
+@pytest.mark.parametrize("sanitizer", ["address,undefined"], indirect=True)
+def test_arrow_columns_of_chance_are_read_within_their_buffers(sanitizer, tmp_path):
+    """P3.1: what a column's numbers say is looked at before a byte is read; sliced, with nulls, from any row on."""
+    program = tmp_path / "arrow_check"
+    sources = named("arrow_column packer block_pool crc32c errors")
+    built = build(sanitizer, program, PROJECT / "tests" / "crash" / "arrow_check.c", *sources)
+    assert built.returncode == 0, built.stderr
+    for seed in SEEDS:
+        run = subprocess.run([program, seed], capture_output=True, text=True, timeout=300, check=False)
+        assert (run.returncode, run.stderr) == (0, ""), f"seed {seed}: {run.stderr[:4000]}"
+
+
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("sanitizer", ["address,undefined"], indirect=True)
 def test_no_input_makes_a_reader_read_outside_or_answer_wrongly(sanitizer, tmp_path, request):
