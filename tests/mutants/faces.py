@@ -146,8 +146,8 @@ MUTANTS = (
         (
             (
                 _APPENDING,
-                "_Past(self._past.what, before, history, history is None, closed_empty)",
-                "_Past(self._past.what, before, history, True, closed_empty)",
+                "            are_producers_known=history is None,\n",
+                "            are_producers_known=True,\n",
             ),
         ),
         (_TERMS + "a_duplicate_after_a_crash_of_the_writer_finds_what_recovery_kept",),
