@@ -146,7 +146,7 @@ class Owning:
     async def _last_time(self, taken: TakenOver) -> int:
         """The time of the last entry before ours, below which none of ours may be (P8.10)."""
         try:
-            reading = LogReading(self.runtime, self.name, self._password)
+            reading = LogReading(self.runtime, self.name, self.password)
             return await reading.last_time(taken.log_list, taken.first_offset)
         except EmbedbkError as unreadable:
             # Going on by our own clock alone is better than not at all: what is lost everywhere never comes back.
