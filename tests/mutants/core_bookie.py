@@ -449,8 +449,8 @@ MUTANTS = (
         (
             (
                 _COLLECTOR,
-                "            when = [Compare(key, event.revision), Compare(repair_mark_path(ledger_id), ABSENT)]\n",
-                "            when = [Compare(key, event.revision), Compare(repair_mark_path(ledger_id), ABSENT)][:1]\n",
+                "                Compare(repair_mark_path(ledger_id), ABSENT),\n",
+                "",
             ),
         ),
         (_DROPPING + "only_what_metadata_does_not_know_or_seats_elsewhere_is_dropped",),
