@@ -635,8 +635,8 @@ MUTANTS = (
         (
             (
                 "embedbk/client/reading.py",
-                "        self.lac = max(self.lac, self.runtime.own_lac(self.ledger_id).lac)",
-                "        self.lac = max(self.lac, NO_ENTRY)",
+                "        self._hear(self.runtime.own_lac(self.ledger_id).lac)",
+                "        self._hear(NO_ENTRY)",
             ),
         ),
         (
