@@ -113,8 +113,10 @@ async def _look_after(line: Succession) -> None:
     record, revision = await record_of(runtime, owning.name)
     if record is None:
         return
-    if revision != line.follows and await _follow(line, record):
-        line.follows = revision
+    if revision != line.follows:
+        line.retains_at_s = 0.0  # By what it is now.
+        if await _follow(line, record):
+            line.follows = revision
     if record.has_retention and runtime.clock_s() >= line.retains_at_s:
         line.retains_at_s = runtime.clock_s() + min(_RETAIN_S, (record.retention_ms or 600_000) / 10_000)
         await _retain(line, record)

@@ -246,6 +246,8 @@ def _owner(world: World, client: str, chance: random.Random, quorum: Quorum) -> 
         except EmbedbkError as error:
             world.note(f"{client}: {type(error).__name__}: {error}")
         yield Sleep(chance.randint(0, 300) * MS)
+    if line is not None and "settings" in world.features:
+        line.release()  # Else it grows old for ever, by bounds that somebody gives its log.
 
 
 class _Watched(Owning):

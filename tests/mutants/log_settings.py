@@ -53,8 +53,8 @@ MUTANTS = (
         (
             (
                 _KEEPING,
-                "    if revision != line.follows and await _follow(line, record):\n",
-                "    if revision < 0 and await _follow(line, record):\n",
+                "        if await _follow(line, record):\n",
+                "        if revision < 0 and await _follow(line, record):\n",
             ),
         ),
         (_FACE + "an_owner_follows_a_change_at_its_next_entry",),
