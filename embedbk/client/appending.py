@@ -307,7 +307,7 @@ class Appending:
         return self._past.epoch
 
     def begin_times(self, floor_ms: int) -> None:
-        """Entries have times, none below that of what stands before them (P8.10). Called before the first append."""
+        """Entries have times, none below that of what stands before them (P8.11). Called before the first append."""
         now_ms = self.runtime.told_ms
         if now_ms is None and self.writing.metadata.digest != DigestType.CRC32C:
             now_ms = self.runtime.wall_ms

@@ -431,7 +431,7 @@ class Log:
 
     def first_at(self, time: int | datetime) -> int:
         """The dense offset of the first entry at or behind a time, by which `read`, `tail` and `reader` may begin;
-        `end()` where there is none (P8.10). A few small reads, however long the log is.
+        `end()` where there is none (P8.11). A few small reads, however long the log is.
 
         time: ms since 1970, or a datetime with a time zone. Entries have the time at which their writer made them, by
             its clock, and none is below the one before it, whatever clocks say; those from before the cluster's level 7

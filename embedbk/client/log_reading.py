@@ -182,7 +182,7 @@ class LogReading:
 
     async def last_time(self, log_list: LogList, end: int) -> int:
         """The time of the entry in front of the offset `end`, in ms since 1970; NO_ENTRY: there is none, or it has none
-        (P8.10)."""
+        (P8.11)."""
         if end <= log_list.first_offset:
             return NO_ENTRY
         with contextlib.closing(_Times(self)) as times:
@@ -193,7 +193,7 @@ class LogReading:
         return NO_ENTRY if time_ms is None else time_ms
 
     async def time_at(self, place: Start) -> int | None:
-        """The time of the entry at a place, in ms since 1970; None: it is from before entries had times (P8.10).
+        """The time of the entry at a place, in ms since 1970; None: it is from before entries had times (P8.11).
 
         Raises NoSuchEntry where nothing stands yet, and what reading raises."""
         with contextlib.closing(_Times(self)) as times:
@@ -201,7 +201,7 @@ class LogReading:
 
     async def first_at(self, time_ms: int) -> int:
         """The dense offset of the first entry at or behind a time; `end` where there is none. Times never fall along a
-        log, so that half of what is left is out at each look (P8.10)."""
+        log, so that half of what is left is out at each look (P8.11)."""
         with contextlib.closing(_Times(self)) as times:
             begin, end = (await self.listed()).first_offset, await self.end()
             while begin < end:

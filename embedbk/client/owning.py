@@ -144,7 +144,7 @@ class Owning:
             appending.begin_times(floor_ms)
 
     async def _last_time(self, taken: TakenOver) -> int:
-        """The time of the last entry before ours, below which none of ours may be (P8.10)."""
+        """The time of the last entry before ours, below which none of ours may be (P8.11)."""
         try:
             reading = LogReading(self.runtime, self.name, self.password)
             return await reading.last_time(taken.log_list, taken.first_offset)

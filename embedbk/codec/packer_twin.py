@@ -71,7 +71,7 @@ class Packing(Protocol):
     append_with(data, attributes, expected): as append, of an entry with attributes (codec.attributes), which count for
     the limit; unless expected is below 0, only as entry `expected`, or PACKER_CONFLICT.
 
-    begin_times(floor_ms, now_ms): entries have times from now on (P8.10): ms since 1970, none below floor_ms, nor below
+    begin_times(floor_ms, now_ms): entries have times from now on (P8.11): ms since 1970, none below floor_ms, nor below
     that of the entry before. now_ms: what tells the time, asked at each call that appends; None: the packer reads the
     clock on the wall itself. An entry carries its time where `carries_time` says so; that counts for bytes_max, and not
     for the limit of a payload. time_ms: that of the last entry, or floor_ms; -1 before either.

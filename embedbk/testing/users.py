@@ -617,7 +617,7 @@ def _visit(
 def _look_for_times(
     world: World, client: str, runtime: Runtime, reading: LogReading, chance: random.Random
 ) -> Steps:
-    """P8.10: times never fall along the log, and looking for one finds where they pass it."""
+    """P8.11: times never fall along the log, and looking for one finds where they pass it."""
     known: list[tuple[int, int]] = []  # (offset, time), as entries carry them.
     frames = reading.read(None, None)
     while True:
@@ -631,7 +631,7 @@ def _look_for_times(
     for (before, one), (offset, other) in pairwise(known):
         if other < one:
             raise Violation(
-                "P8.10", f"{client}: offset {before} is of {one} ms, and offset {offset} of {other}"
+                "P8.11", f"{client}: offset {before} is of {one} ms, and offset {offset} of {other}"
             )
     if not known:
         return
@@ -644,7 +644,7 @@ def _look_for_times(
             first = (yield from awaited(runtime, reading.listed())).first_offset
             if offset >= first:
                 raise Violation(
-                    "P8.10", f"{client}: {wanted} ms begins at {found}, and offset {offset} is of {told}"
+                    "P8.11", f"{client}: {wanted} ms begins at {found}, and offset {offset} is of {told}"
                 )
 
 

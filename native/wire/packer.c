@@ -49,7 +49,7 @@ struct ebk_packer {
     uint32_t block_bytes;
     uint32_t refs;
     uint64_t held_by; /* who was given fewer than all, 0 for nobody: no other appends before the rest */
-    /* Of a log (P8.10): entries have times. time_ms is that of the last one, and of the next at least; written_ms the one
+    /* Of a log (P8.11): entries have times. time_ms is that of the last one, and of the next at least; written_ms the one
      * that stands in an entry last. is_told: it is told, and no clock is read. */
     int64_t time_ms, written_ms;
     int is_timed, is_told;

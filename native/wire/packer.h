@@ -90,7 +90,7 @@ int ebk_packer_append_run(struct ebk_packer *packer, const uint8_t *data, size_t
 int ebk_packer_append_again(struct ebk_packer *packer, const uint8_t *entries, size_t size, uint64_t begin,
                             uint64_t count, struct ebk_appended *out);
 
-/* Entries have times from now on (P8.10): ms since 1970 by the clock on the wall, none below floor_ms, nor below that of
+/* Entries have times from now on (P8.11): ms since 1970 by the clock on the wall, none below floor_ms, nor below that of
  * the entry before. is_told: what ebk_packer_tell_time() says instead of that clock. */
 void ebk_packer_begin_times(struct ebk_packer *packer, int64_t floor_ms, int is_told);
 void ebk_packer_tell_time(struct ebk_packer *packer, int64_t now_ms);

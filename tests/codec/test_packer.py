@@ -192,7 +192,7 @@ class TestPacker:
         assert packer.next_entry == 3
 
     def test_an_entry_of_a_log_carries_its_time_where_it_is_another(self, make: Make) -> None:
-        """P8.10: a time that is not that of the entry before it stands in the entry; of others each 64th has it, and
+        """P8.11: a time that is not that of the entry before it stands in the entry; of others each 64th has it, and
         each of 4 KiB or more, so that whoever looks for one reads little. None is below the one before it."""
         now = [1_000]
         packer = make(LEDGER) if make is make_twin else ToldPacker(LEDGER)
@@ -222,7 +222,7 @@ class TestPacker:
         assert packer.unreleased_bytes == len(frame.body)
 
     def test_no_time_is_below_the_floor_that_was_given(self, make: Make) -> None:
-        """P8.10: a writer whose clock is behind goes on with the time of what stands before it."""
+        """P8.11: a writer whose clock is behind goes on with the time of what stands before it."""
         packer = make(LEDGER) if make is make_twin else ToldPacker(LEDGER)
         packer.begin_times(5_000, lambda: 3)
         packer.append(b"x")
@@ -232,7 +232,7 @@ class TestPacker:
         assert len(frame.body) == 2 * (OVERHEAD + 1) + 12
 
     def test_the_largest_entry_has_room_for_its_time(self, make: Make) -> None:
-        """P8.10: what was allowed without a time is allowed with one."""
+        """P8.11: what was allowed without a time is allowed with one."""
         packer = make(LEDGER) if make is make_twin else ToldPacker(LEDGER)
         packer.begin_times(1, lambda: 1)
         producer = encode_attributes((), Producer(1, 2))
@@ -243,7 +243,7 @@ class TestPacker:
         assert [last_time_in(frame) for frame in drain(packer)] == [1, 1]
 
     def test_what_is_appended_again_has_a_time_of_its_new_place(self, make: Make) -> None:
-        """P8.2, P8.10: the time that an entry took from the one before stands in another ledger; here it is made anew,
+        """P8.2, P8.11: the time that an entry took from the one before stands in another ledger; here it is made anew,
         once, and never below what stands before it here."""
         before, packer = ((ToldPacker if make is Packer else make)(ledger) for ledger in (LEDGER, LEDGER + 1))
         before.begin_times(0, lambda: 1_000)
@@ -561,7 +561,7 @@ def test_both_cut_the_same_frames_and_give_the_same_answers(
 
 @pytest.mark.parametrize("digest", [1, 2])
 def test_a_tag_covers_the_time_behind_it(digest: int) -> None:
-    """P3.1, P8.10: the tag stands in front of the time, and whoever changes either is found out."""
+    """P3.1, P8.11: the tag stands in front of the time, and whoever changes either is found out."""
     packer = TwinPacker(LEDGER, digest=digest, mac_key=b"key")
     packer.begin_times(0, lambda: 1_234)
     packer.append(b"one")
@@ -585,7 +585,7 @@ def test_a_tag_covers_the_time_behind_it(digest: int) -> None:
 
 
 def test_c_reads_the_clock_on_the_wall_itself() -> None:
-    """P8.10: in production nobody tells a packer what time it is."""
+    """P8.11: in production nobody tells a packer what time it is."""
     packer = Packer(LEDGER)
     packer.begin_times(-1, None)
     before = time.time_ns() // 1_000_000

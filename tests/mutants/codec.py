@@ -14,7 +14,7 @@ _READER = "native/wire/message_reader.c"
 MUTANTS = (
     Mutant(
         "a-time-follows-the-clock-back",
-        "P8.10",
+        "P8.11",
         "a packer in C takes the time that it is told, be it below the last",
         (
             (
@@ -30,7 +30,7 @@ MUTANTS = (
     ),
     Mutant(
         "times-go-over-as-they-were",
-        "P8.2 P8.10",
+        "P8.2 P8.11",
         "an entry that goes over to a next ledger keeps the time it had, in front of its new one",
         (
             (
@@ -43,7 +43,7 @@ MUTANTS = (
     ),
     Mutant(
         "no-time-at-each-64th",
-        "P8.10",
+        "P8.11",
         "an entry carries its time only where that is another than that of the one before",
         (
             (

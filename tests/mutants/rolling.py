@@ -31,7 +31,7 @@ MUTANTS = (
     ),
     Mutant(
         "next-ledger-has-a-time-of-its-own",
-        "P8.10",
+        "P8.11",
         "the next ledger of a writer goes on by the clock alone",
         (
             (
@@ -44,7 +44,7 @@ MUTANTS = (
     ),
     Mutant(
         "new-owner-has-a-time-of-its-own",
-        "P8.10",
+        "P8.11",
         "who takes a log over does not read the time of its last entry",
         (
             (
@@ -57,7 +57,7 @@ MUTANTS = (
     ),
     Mutant(
         "times-below-their-level",
-        "P8.10 P10.8",
+        "P8.11 P10.8",
         "entries carry times before the cluster's level allows it, which bookies of the build before refuse",
         (
             (
@@ -70,7 +70,7 @@ MUTANTS = (
     ),
     Mutant(
         "who-was-not-told-writes-without-times",
-        "P8.10 P10.8",
+        "P8.11 P10.8",
         "an owner that was not told of the level yet goes on without times behind a ledger that has them",
         (
             (
@@ -83,7 +83,7 @@ MUTANTS = (
     ),
     Mutant(
         "first-at-stops-one-early",
-        "P8.10",
+        "P8.11",
         "an entry at the very time that is looked for is passed over",
         (
             (

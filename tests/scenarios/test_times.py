@@ -1,4 +1,4 @@
-"""Times of a log's entries (P8.10): when they were made, never below the one before, and found by a few looks."""
+"""Times of a log's entries (P8.11): when they were made, never below the one before, and found by a few looks."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def appended_at(cluster: Cluster) -> int:
 
 
 def test_an_entry_has_the_time_at_which_its_writer_made_it(cluster: Cluster) -> None:
-    """P8.10, across rolls: each has one, by its writer's clock."""
+    """P8.11, across rolls: each has one, by its writer's clock."""
     skew(cluster, "w", 0)
     log = cluster.log("one", client="reader")
     made = []
@@ -60,7 +60,7 @@ def test_an_entry_has_the_time_at_which_its_writer_made_it(cluster: Cluster) -> 
 
 
 def test_no_time_is_below_the_one_before_it_across_takeovers_and_rolls(cluster: Cluster) -> None:
-    """P8.10: "never below that of the entry before it in the log", whatever the clocks of writers show."""
+    """P8.11: "never below that of the entry before it in the log", whatever the clocks of writers show."""
     for client, ms in (("ahead", 60_000), ("behind", -60_000), ("right", 0)):
         skew(cluster, client, ms)
     given = 0
@@ -81,7 +81,7 @@ def test_no_time_is_below_the_one_before_it_across_takeovers_and_rolls(cluster: 
 
 
 def test_what_goes_over_to_a_next_ledger_keeps_the_order_of_times(cluster: Cluster) -> None:
-    """P8.2, P8.10: the ledger fails, and what was outstanding is made anew in the next one."""
+    """P8.2, P8.11: the ledger fails, and what was outstanding is made anew in the next one."""
     skew(cluster, "w", 0)
     log = cluster.client("w").log("one")
     writer = log.writer()
@@ -103,7 +103,7 @@ def test_what_goes_over_to_a_next_ledger_keeps_the_order_of_times(cluster: Clust
 
 
 def test_the_first_entry_at_or_behind_a_time_is_found(cluster: Cluster) -> None:
-    """P8.10: for every time, whichever ledger it falls into; between two entries, before all, behind all."""
+    """P8.11: for every time, whichever ledger it falls into; between two entries, before all, behind all."""
     skew(cluster, "w", 0)
     log = cluster.log("one", client="reader")
     with cluster.log("one", client="w").writer(roll=Roll(bytes=None)) as writer:
@@ -122,7 +122,7 @@ def test_the_first_entry_at_or_behind_a_time_is_found(cluster: Cluster) -> None:
 
 
 def test_a_time_is_looked_for_in_few_reads_however_long_the_log_is(cluster: Cluster) -> None:
-    """P8.10: half of what is left is out at each look, and a look reads at most 64 entries."""
+    """P8.11: half of what is left is out at each look, and a look reads at most 64 entries."""
     log = cluster.log("one", client="reader")
     with cluster.log("one", client="w").writer() as writer:
         for _ in range(40):
@@ -149,7 +149,7 @@ def test_a_time_is_looked_for_in_few_reads_however_long_the_log_is(cluster: Clus
 
 
 def test_a_time_is_looked_for_beside_truncation(cluster: Cluster) -> None:
-    """P8.10, P8.3: what is gone is older than what is there."""
+    """P8.11, P8.3: what is gone is older than what is there."""
     skew(cluster, "w", 0)
     log = cluster.log("one", client="reader")
     with cluster.log("one", client="w").writer(roll=Roll(bytes=None)) as writer:
@@ -208,7 +208,7 @@ def test_a_log_that_is_not_there_has_no_end(cluster: Cluster) -> None:
 
 
 def test_below_its_level_no_entry_carries_a_time(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """P8.10, P10.8: bookies and readers of the build before refuse an attribute that they do not know; so it is written
+    """P8.11, P10.8: bookies and readers of the build before refuse an attribute that they do not know; so it is written
     only once the cluster's level allows it. What is from before has no time, and counts as older."""
     runtime: Any = cluster.client("w")._runtime
     monkeypatch.setattr(runtime, "has_level", lambda level: level < levels.LEVEL_OF_TIMES)
@@ -233,7 +233,7 @@ def test_below_its_level_no_entry_carries_a_time(cluster: Cluster, monkeypatch: 
 def test_an_owner_that_was_not_told_of_the_level_yet_sees_it_by_what_stands_there(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """P8.10: no ledger without times stands behind one that has them; a level is never lowered (P10.8)."""
+    """P8.11: no ledger without times stands behind one that has them; a level is never lowered (P10.8)."""
     with cluster.log("one", client="w").writer() as writer:
         writer.append(b"x")
     runtime: Any = cluster.client("v")._runtime
@@ -259,7 +259,7 @@ def bare_times(log: Any) -> list[int | None]:
 def test_a_takeover_goes_on_where_the_last_time_cannot_be_read(
     cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """P8.10: nobody can tell, and that stops no writer: it says so, and goes on by its own clock."""
+    """P8.11: nobody can tell, and that stops no writer: it says so, and goes on by its own clock."""
     with cluster.log("one", client="w").writer(ensemble_size=1, write_quorum=1, ack_quorum=1) as writer:
         writer.append(b"x")
         runtime: Any = cluster.client("w")._runtime
