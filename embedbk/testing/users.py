@@ -571,6 +571,10 @@ def _visitor(world: World, client: str, chance: random.Random, quorum: Quorum) -
             else:
                 password = PASSWORDS[world.seed % len(PASSWORDS)] if "passwords" in world.features else b""
                 reading = LogReading(runtime, LOG, Password(password))
+                if "truncates" in world.features and truncating.random() < 0.7:
+                    act = truncating.choice([truncates, truncates, pin_and_read])
+                    yield from act(world, client, runtime, reading, truncating)
+                    continue
                 if "settings" in world.features and settling.random() < 0.4:
                     yield from changes_settings(world, client, runtime, reading, settling, quorum)
                     continue
@@ -579,10 +583,6 @@ def _visitor(world: World, client: str, chance: random.Random, quorum: Quorum) -
                     continue
                 if "cursors" in world.features and consuming.random() < 0.7:
                     yield from uses_cursors(world, client, runtime, reading, consuming)
-                    continue
-                if "truncates" in world.features and truncating.random() < 0.7:
-                    act = truncating.choice([truncates, truncates, pin_and_read])
-                    yield from act(world, client, runtime, reading, truncating)
                     continue
                 if "times" in world.features and own_times.random() < 0.4:
                     yield from _look_for_times(world, client, runtime, reading, own_times)
