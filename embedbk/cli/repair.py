@@ -1,6 +1,6 @@
 """`embedbk health` and `embedbk repair VERB --at CLUSTER`: how healthy a cluster is, and what repairs it.
 
-Decides what is shown, and the exit status of `health`: 0 only when it is good.
+Decides what is shown, and the exit status of `health`: 0 only when no seat lacks its bookie.
 """
 
 from __future__ import annotations
@@ -22,8 +22,13 @@ Reach = Callable[[], Client]
 
 def run_health(arguments: Sequence[str]) -> int:
     """Without a verb: `embedbk health --at CLUSTER`."""
-    commands = Commands("health", "Whether every entry has all of its copies.")
-    _add(commands, "show", _health, "whether every entry has all of its copies, and what is done where not")
+    commands = Commands("health", "Whether each ledger has the bookies that its copies are on.")
+    _add(
+        commands,
+        "show",
+        _health,
+        "whether each ledger has the bookies that its copies are on, and what is done where not",
+    )
     return commands.run(["show", *arguments])
 
 
@@ -54,7 +59,7 @@ def _health(reach: Reach, options: argparse.Namespace) -> Said:
     lines = [str(health), *_lines(health.ledgers)]
     if health.auditor:
         lines.append(f"auditor: {health.auditor}; last round over all ledgers: {_when(health.audited_ms)}")
-    code = 0 if health.is_good or getattr(options, "is_status", False) else 1
+    code = 0 if health.is_seated or getattr(options, "is_status", False) else 1
     return Said(_data(health), "\n".join(lines), code)
 
 

@@ -264,8 +264,8 @@ class Client:
         return run_blocking(bookie_states(self._runtime), "aio.Client.bookies")
 
     def health(self) -> Health:
-        """Whether every entry has all of its copies on bookies that are there; else which ledgers lack some, since
-        when, and what is done about it.
+        """Whether each seat of every ledger has its bookie; else which ledgers lack some, since when, and what is done
+        about it. It goes by the metadata, and counts no entries.
 
         Raises:
             MetadataUnavailable: nobody answers, so nothing is known.

@@ -225,7 +225,9 @@ class _Scenario:
         self.workers = workers
         self.bk = bk
         self.outcome = outcome
-        self.killed_at: float | None = None  # From when on health is looked at, as long as it is not good.
+        self.killed_at: float | None = (
+            None  # From when on health is looked at, as long as seats lack bookies.
+        )
         self.looked_at = 0.0
         workers.on_news = self._on_news
 
@@ -235,11 +237,11 @@ class _Scenario:
             self._look_at_health(self.killed_at)
 
     def _look_at_health(self, killed: float) -> None:
-        """Good: every fragment names living bookies only, and nothing is marked for repair. The killed one counts as
+        """Until every fragment names living bookies only, and nothing is marked for repair. The killed one counts as
         living until its session ends."""
         victim = self.outcome.bookie_killed
         is_known = any(each.bookie_id == victim and each.state == AWAY for each in self.bk.bookies())
-        if not is_known or not self.bk.health().is_good:
+        if not is_known or not self.bk.health().is_seated:
             self.looked_at = time.monotonic()
             return
         self.outcome.repaired_ms, self.killed_at = (time.monotonic() - killed) * 1000, None

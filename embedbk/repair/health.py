@@ -1,9 +1,9 @@
 """How healthy a cluster is, of what its metadata says: which ledgers lack copies, since when, what is done about it.
 
-Decides what counts as good: every fragment of every ledger names bookies that are there, in the incarnation that has
-its copies, nothing is marked, and nothing was given up. "Cannot tell" is not good: a ledger whose metadata cannot be
-read counts against it. Whether each bookie still has every entry it should have is not asked here: what the scrubber
-finds is each bookie's own matter so far.
+Decides when no seat lacks its bookie: every fragment of every ledger names bookies that are there, in the incarnation
+that has its copies, nothing is marked, and nothing was given up. "Cannot tell" is none of that: a ledger whose metadata
+cannot be read counts as one that lacks copies. Whether each bookie has every entry that it should have is not asked
+here, and nobody is told so: a recovery writes back to an ack quorum, and what the scrubber finds is each bookie's own.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class LedgerHealth(NamedTuple):
 
 
 class Health(NamedTuple):
-    """is_good: every entry has all of its copies on bookies that are there. away: those that ledgers name and that are
-    not. ledgers: those that are not good, at most as many as were asked for; not_good says how many there are.
+    """is_seated: each seat of every ledger has its bookie, which is there. away: those that ledgers name and that are
+    not. ledgers: those that lack something, at most as many as were asked for; lacking says how many there are.
     is_stopped: repair is switched off. auditor: who that is; empty: nobody. audited_ms: when the last whole round of
     the auditor ended; 0: never."""
 
-    is_good: bool
+    is_seated: bool
     ledger_count: int
-    not_good: int
+    lacking: int
     marks: int
     given_up: int
     away: tuple[str, ...]
@@ -55,13 +55,13 @@ class Health(NamedTuple):
 
     def __str__(self) -> str:
         off = "; repair is switched off" if self.is_stopped else ""
-        if self.is_good:
-            return f"good: all copies of {self.ledger_count} ledgers are on bookies that are there{off}"
+        if self.is_seated:
+            return f"each seat of {self.ledger_count} ledgers has its bookie; entries are not counted{off}"
         named = ", ".join(str(each.ledger_id) for each in self.ledgers[:8])
-        more = f" and {self.not_good - 8} more" if self.not_good > 8 else ""
+        more = f" and {self.lacking - 8} more" if self.lacking > 8 else ""
         away = f"; away: {', '.join(self.away)}" if self.away else ""
         nobody = "; there is no auditor" if not self.auditor else ""
-        return f"not good: {self.not_good} of {self.ledger_count} ledgers ({named}{more}){away}{off}{nobody}"
+        return f"copies are missing: {self.lacking} of {self.ledger_count} ledgers ({named}{more}){away}{off}{nobody}"
 
 
 def judge(
@@ -86,9 +86,9 @@ def judge(
     # A mark of a ledger that is gone ends soon; until then something is not as it should be.
     known = {ledger_key.rpartition("/")[2] for ledger_key in ledgers}
     stray = sum(key.rpartition("/")[2] not in known for key in (*marks, *given_up))
-    is_good = not (bad or stray)
+    is_seated = not (bad or stray)
     return Health(
-        is_good, len(ledgers), len(bad), len(marks), len(given_up), tuple(sorted(away)), tuple(bad[:most])
+        is_seated, len(ledgers), len(bad), len(marks), len(given_up), tuple(sorted(away)), tuple(bad[:most])
     )
 
 

@@ -29,7 +29,7 @@ def until_healed(bk: embedbk.Client, victim: str) -> None:
     until = time.monotonic() + LIMIT_S
     while time.monotonic() < until:
         states = {each.bookie_id: each.state for each in bk.bookies()}
-        if states[victim] == "away" and bk.health().is_good:
+        if states[victim] == "away" and bk.health().is_seated:
             return
         time.sleep(0.1)
     raise AssertionError(f"{victim}: {bk.health()}")

@@ -26,15 +26,15 @@ MARK = {
 LOST = {unrepairable_path(1): encode_unrepairable(Unrepairable(1, 0, 4, ("b1",), "entry 4", bytes(16), 7))}
 
 
-def test_it_is_good_only_where_nothing_lacks_and_nothing_is_marked() -> None:
-    assert judge(LEDGERS, ALL, {}, {}, (), 10).is_good
-    assert judge({}, (), {}, {}, (), 10).is_good
-    assert not judge(LEDGERS, ALL[1:], {}, {}, (), 10).is_good
-    assert not judge(LEDGERS, [Member("b1", b"x" * 16), *ALL[1:]], {}, {}, (), 10).is_good
-    assert not judge(LEDGERS, ALL, MARK, {}, (), 10).is_good
-    assert not judge(LEDGERS, ALL, {}, LOST, (), 10).is_good
-    assert not judge({}, ALL, MARK, {}, (), 10).is_good
-    assert not judge({ledger_key_path(1): b"strange"}, ALL, {}, {}, (), 10).is_good
+def test_all_is_seated_only_where_nothing_lacks_and_nothing_is_marked() -> None:
+    assert judge(LEDGERS, ALL, {}, {}, (), 10).is_seated
+    assert judge({}, (), {}, {}, (), 10).is_seated
+    assert not judge(LEDGERS, ALL[1:], {}, {}, (), 10).is_seated
+    assert not judge(LEDGERS, [Member("b1", b"x" * 16), *ALL[1:]], {}, {}, (), 10).is_seated
+    assert not judge(LEDGERS, ALL, MARK, {}, (), 10).is_seated
+    assert not judge(LEDGERS, ALL, {}, LOST, (), 10).is_seated
+    assert not judge({}, ALL, MARK, {}, (), 10).is_seated
+    assert not judge({ledger_key_path(1): b"strange"}, ALL, {}, {}, (), 10).is_seated
 
 
 def test_it_says_what_lacks_since_when_and_what_is_done() -> None:
@@ -56,31 +56,31 @@ def test_it_says_what_lacks_since_when_and_what_is_done() -> None:
 def test_a_list_has_a_bound_and_a_count_has_none() -> None:
     many = {ledger_key_path(n): encode_ledger_metadata(ledger(n, 1, 2, 3)) for n in range(20)}
     health = judge(many, ALL[1:], {}, {}, (), 3)
-    assert (health.not_good, len(health.ledgers)) == (20, 3)
+    assert (health.lacking, len(health.ledgers)) == (20, 3)
     assert "and 12 more" in str(health)
 
 
-def test_a_cluster_is_good_again_behind_a_loss() -> None:
-    """P11: never good while a bookie that is away is named, nor while a mark is there."""
+def test_no_seat_lacks_its_bookie_again_behind_a_loss() -> None:
+    """P11: seats are lacking while a bookie that is away is named, and while a mark is there."""
     with healed() as story:
         bk = story.cluster.client()
         ledger_id = closed(story)
         story.repairer()
         story.cluster.run_for(1)
-        assert bk.health().is_good
+        assert bk.health().is_seated
         story.cluster.crash("b1")
         story.cluster.run_for(GRACE_S)
         health = bk.health()
-        assert not health.is_good
+        assert not health.is_seated
         assert [each.ledger_id for each in health.ledgers] == [ledger_id]
         bk.stop_repair("a test")
         story.cluster.run_for(2 * GRACE_S)
         assert bk.health().is_stopped
-        assert not bk.health().is_good
+        assert not bk.health().is_seated
         bk.start_repair()
         assert story.cluster.run_until(lambda: story.is_healed(ledger_id, "b1"))
         story.cluster.run_for(1)
-        assert bk.health().is_good
+        assert bk.health().is_seated
         assert "healer" in bk.health().auditor
         assert bk.health().audited_ms > 0
         bk.trigger_audit()
