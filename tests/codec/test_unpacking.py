@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import embedbk.codec
 from embedbk.codec import kernels, messages
+from embedbk.codec.adopted import AdoptedLedger, decode_adopted, encode_adopted
 from embedbk.codec.frame import decode_frame_header, frame_of
 from embedbk.codec.journal_records import decode_explicit_lac, decode_gone, decode_key
 from embedbk.codec.ledger_metadata import (
@@ -128,6 +129,7 @@ DECODERS: dict[str, tuple[Callable[[bytes], Any], type[EmbedbkError]]] = {
     "decode_ledger_metadata": (decode_ledger_metadata, StorageError),
     "decode_changed_metadata": (lambda body: decode_changed_metadata(body, METADATA), StorageError),
     "decode_log_list": (decode_log_list, StorageError),
+    "decode_adopted": (decode_adopted, StorageError),
     "decode_log_pins": (decode_log_pins, StorageError),
     "decode_log_cursors": (decode_log_cursors, StorageError),
     "decode_cursor": (decode_cursor, StorageError),
@@ -279,6 +281,9 @@ SOUND = {
     "decode_ledger_metadata": encode_ledger_metadata(METADATA),
     "decode_log_list": encode_log_list(LOG_LIST),
     "decode_log_page": encode_log_page(LOG_PAGE),
+    "decode_adopted": encode_adopted(
+        AdoptedLedger(1, 7, 1000, "somebody", 9, (("b1", b"i" * 16),), ((2, 3),), 4, ("b2", "b3"))
+    ),
     "decode_log_pins": encode_log_pins(LogPins(1, (PinRecord("batch", 7, 9, 1000),))),
     "decode_log_cursors": encode_log_cursors(LogCursors(1, (NamedCursor("billing", 1, 1000, None),))),
     "decode_cursor": encode_cursor(CursorRecord(1, 7, 9, 1000)),
