@@ -23,7 +23,8 @@
 #include <string.h>
 
 #define NO_ENTRY (-1)
-#define ADD_FIELDS 5u
+#define ADD_FIELDS_LEAST 4u /* Of the builds before. */
+#define ADD_FIELDS 6u
 #define PENDING_MIN 64u
 #define RECORD_OVERHEAD_BYTES 64u /* as storage/bookie_storage.py counts it */
 #define ANSWER_BYTES_MAX 128u /* a message with one answer: 32 + 1 + 1 + 2 * 9 + 1 + 3 * 9 + 1 */
@@ -109,7 +110,8 @@ static bool make_room(struct ebk_add_path *path)
 
 /* ---- reading a message ---------------------------------------------------------------- */
 
-/* AddRequest: [incarnation, nonce, seating, recovery, deferred], perhaps without the last: of a normal add for us. */
+/* AddRequest: [incarnation, nonce, seating, recovery, deferred, is_copy], perhaps without the last two: of a normal add for
+ * us. */
 static bool read_control(const struct ebk_add_path *path, struct ebk_control *control, struct ebk_add *add)
 {
     const unsigned fields = ebk_read_array(control);
@@ -117,8 +119,10 @@ static bool read_control(const struct ebk_add_path *path, struct ebk_control *co
     add->nonce = ebk_read_number(control, UINT64_MAX);
     add->seating = ebk_read_number(control, INT64_MAX);
     const bool by_recovery = ebk_read_bool(control);
-    const bool is_deferred = fields == ADD_FIELDS && ebk_read_bool(control);
-    return (fields == ADD_FIELDS || fields == ADD_FIELDS - 1) && ebk_control_is_read(control) && !by_recovery && !is_deferred;
+    const bool is_deferred = fields > ADD_FIELDS_LEAST && ebk_read_bool(control);
+    const bool is_copy = fields > ADD_FIELDS_LEAST + 1 && ebk_read_bool(control);
+    return fields >= ADD_FIELDS_LEAST && fields <= ADD_FIELDS && ebk_control_is_read(control) && !by_recovery && !is_deferred &&
+           !is_copy;
 }
 
 static bool read_frame_header(const uint8_t *from, struct ebk_add *add)

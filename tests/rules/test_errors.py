@@ -32,6 +32,10 @@ DEFINITE = {
     "Truncated": True,
     "UsageError": True,
     "WrongPassword": True,
+    "CursorLost": False,
+    "LogExists": True,
+    "LogSealed": True,
+    "NoSuchCursor": True,
 }
 
 
