@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import random
 import threading
-import weakref
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +54,7 @@ class Keeper:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._lock = threading.Lock()
-        self._lines: dict[int, weakref.ref[Succession]] = {}
+        self._lines: dict[int, Succession] = {}  # Until they end: when garbage is collected decides nothing here.
         self._count = 0
         self._is_armed = False
         self._chance = random.Random(runtime.owner())
@@ -63,7 +62,7 @@ class Keeper:
     def add(self, line: Succession) -> None:
         with self._lock:
             self._count += 1
-            self._lines[self._count] = weakref.ref(line)
+            self._lines[self._count] = line
             was_armed, self._is_armed = self._is_armed, True
         if not was_armed:
             self._arm()
@@ -84,9 +83,8 @@ class Keeper:
 
     async def _round(self) -> None:
         runtime = self._runtime
-        for number, kept in list(self._lines.items()):
-            line = kept()
-            if line is None or line.has_ended:
+        for number, line in list(self._lines.items()):
+            if line.has_ended:
                 with self._lock:
                     self._lines.pop(number, None)
                 continue
@@ -95,7 +93,6 @@ class Keeper:
             except EmbedbkError as failed:
                 if not line.has_ended and not runtime.is_closed:
                     logger.warning("%s is not looked after now: %s", line.appending.what, failed)
-            del line
             await Moved(runtime.signal, lambda: runtime.is_ended, _APART_S)
         with self._lock:
             self._is_armed = bool(self._lines)
