@@ -39,7 +39,11 @@ def test_a_handle_shows_the_newest_that_it_heard() -> None:
 
 def test_a_handle_that_goes_back_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """I11 broken: what was heard last is shown, not the highest."""
-    monkeypatch.setattr(LedgerReading, "_hear", lambda self, lac: setattr(self, "lac", lac))
+
+    def hear(reading: LedgerReading, lac: int, length: int | None = None) -> None:
+        reading.lac = lac if lac != NO_ENTRY else reading.lac  # Its client wrote nothing to the ledger.
+
+    monkeypatch.setattr(LedgerReading, "_hear", hear)
     with (
         Cluster(seed=3, bookies=3, observers=[Invariants()]) as cluster,
         pytest.raises(Violation, match=r"^I11: a reader of reader showed LAC 1 of ledger \d+, then 0"),

@@ -70,6 +70,9 @@ _RARE = {
     "recovery refused for good",
     "recovery went back",
     "sealing lost to a takeover",
+    "repair left to a writer",
+    "repair lost its hold",
+    "repair postponed",
     "seats repaired",
     "settings of a log changed",
     "sent to bookies of its loop",  # In worlds with disks in C only.
