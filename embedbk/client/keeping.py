@@ -54,7 +54,8 @@ class Keeper:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._lock = threading.Lock()
-        self._lines: dict[int, Succession] = {}  # Until they end: when garbage is collected decides nothing here.
+        # Until they end: when garbage is collected decides nothing here.
+        self._lines: dict[int, Succession] = {}
         self._count = 0
         self._is_armed = False
         self._chance = random.Random(runtime.owner())
