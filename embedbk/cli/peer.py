@@ -34,7 +34,6 @@ from embedbk.transports import open_transport
 from embedbk.transports.endpoints import check_endpoint
 
 if TYPE_CHECKING:
-    from embedbk.host.client_node import ClientNode
     from embedbk.host.loop import Node
 
 __all__ = ["FROM_PARENT", "run_peer"]
@@ -342,9 +341,10 @@ def _run_bookie(options: argparse.Namespace, serving: Serving) -> None:
     )
 
 
-def _repairing(options: argparse.Namespace, endpoint: str, metadata: list[str], token: bytes) -> ClientNode:
+def _repairing(options: argparse.Namespace, endpoint: str, metadata: list[str], token: bytes) -> Node:
     """A client of the cluster in this process, which repairs what others lost (P11)."""
     from embedbk.host.client_node import ClientNode
+    from embedbk.host.loop import Beside
     from embedbk.host.repairing import begin_repairing
     from embedbk.metadata.client import Client
 
@@ -355,7 +355,7 @@ def _repairing(options: argparse.Namespace, endpoint: str, metadata: list[str], 
     )
     node = ClientNode(_transport(options, endpoint, identity), metadata, client)
     begin_repairing(node, f"bookie {options.id}", _settings(options))
-    return node
+    return Beside(node)  # The bookie waits: its adds go without a turn of the loop.
 
 
 class _Place(NamedTuple):

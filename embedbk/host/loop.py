@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-__all__ = ["Leaver", "Loop", "Node", "Waiter", "clock_ns", "unix_ms"]
+__all__ = ["Beside", "Leaver", "Loop", "Node", "Waiter", "clock_ns", "unix_ms"]
 
 logger = logging.getLogger(__name__)
 
@@ -82,6 +82,14 @@ class Waiter(Node, Protocol):
         Returns: the descriptors of others that are ready. None: it did not wait, the loop has to.
         """
         ...
+
+
+class Beside:
+    """A node that is not to wait in the loop's place, so that another one can: its descriptors end that wait."""
+
+    def __init__(self, node: Node) -> None:
+        self.step, self.has_news = node.step, node.has_news
+        self.deadline_ns, self.filenos, self.close = node.deadline_ns, node.filenos, node.close
 
 
 @runtime_checkable

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from embedbk.host import loop as loop_module
-from embedbk.host.loop import Loop
+from embedbk.host.loop import Beside, Loop
 
 
 class Stepped:
@@ -375,3 +375,16 @@ def test_of_several_that_can_wait_none_does(loop: Loop) -> None:
     assert not first.asked
     assert not second.asked
     assert second.story == ["second"]
+
+
+def test_one_that_is_beside_leaves_the_wait_to_the_other(loop: Loop) -> None:
+    """Repair's client on a bookie's loop: else every add of that bookie costs a turn of the loop."""
+    first, second = Waiting("first"), Waiting("second")
+    loop.add(Beside(second))
+    settled(loop, first)
+    first.asked.clear()
+    first.gives = [second.fileno]
+    loop.turn()
+    assert len(first.asked) == 1
+    assert not second.asked
+    assert second.story[-1:] == ["second"]
