@@ -102,11 +102,13 @@ def unknown_of(plan: AdoptionPlan, quorum: Quorum | None) -> list[str]:
     """What no bookie can tell of the ledger, in sentences."""
     record, found = plan.record, plan.metadata.quorum
     told = [
-        "its log, if it was of one, its place there, what was attached to it and when it was made: no entry says so",
-        "where it ended, if it was closed: entries that nobody was told of may be kept behind that",
+        "where it ended, if it was closed behind the copy: entries that nobody was told of may be kept behind that",
         f"bookies that joined behind the copy and are not here: asked were {', '.join(record.heard)}",
     ]
-    if quorum is None:
+    if not plan.is_known:
+        what = "its log, if it was of one, its place there, what was attached to it and when it was made"
+        told.insert(0, f"{what}: no entry says so")
+    if quorum is None and not plan.is_known:
         told.append(f"{_text(found)} is what its copies look like; --quorum says how it was made")
     if record.gone:
         names = ", ".join(name for name, _ in record.gone)
@@ -140,7 +142,8 @@ def _lines(plan: AdoptionPlan, quorum: Quorum | None, *, is_dry: bool) -> list[s
         lines.append(f"  acknowledged, and nobody has: {which}; given up for ever")
     lines += [f"  cannot be known: {each}" for each in unknown_of(plan, quorum)]
     if not is_dry:
-        lines.append(f"  read it: embedbk ledger read {metadata.ledger_id}; no log lists it")
+        listed = "" if plan.is_known else "; no log lists it"
+        lines.append(f"  read it: embedbk ledger read {metadata.ledger_id}{listed}")
     return lines
 
 

@@ -162,8 +162,10 @@ def _bring_back(found: Sequence[KeptMetadata], options: argparse.Namespace) -> S
             )
     gives_up = given_up(kept.catalog, kept.cluster_token, met.values())
     knows_lineages = kept.catalog.level >= LEVEL_OF_LINEAGES
-    identity = begin_anew(kept, options.dir, gives_up if knows_lineages else (), name=name)
     may_be_lost = why_may_be_lost(found)
+    identity = begin_anew(
+        kept, options.dir, gives_up if knows_lineages else (), name=name, is_whole=not may_be_lost
+    )
     data = {
         "dir": str(options.dir),
         "from": kept.where,

@@ -1,7 +1,8 @@
 """`embedbk ledger lost | forget`: ledgers of a future that was lost when metadata was brought back (P7.7, P10.5).
 
 Decides what an operator sees of them, and has to type before they go. Bookies keep them until then: that metadata does
-not know a ledger of a spared id proves nothing.
+not know a ledger of a spared id proves nothing. So do copies that a stale key does not name, and a ledger that was open
+in the copy is closed by an adoption alone.
 """
 
 from __future__ import annotations
@@ -11,7 +12,14 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from embedbk.cli.operators import Commands, Said
-from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, ledger_key_path, ledger_of_key
+from embedbk.codec.id_ranges import is_within
+from embedbk.codec.ledger_metadata import (
+    LEDGERS_PREFIX,
+    LedgerState,
+    decode_ledger_metadata,
+    ledger_key_path,
+    ledger_of_key,
+)
 from embedbk.codec.metadata_messages import (
     ID_RANGES_MAX,
     Acknowledged,
@@ -40,6 +48,9 @@ class _Seen(NamedTuple):
     told: Told
     holders: dict[int, list[str]]  # By ledger: the bookies that hold it.
     missed: dict[str, str]  # Bookies that did not say what they hold, and why.
+    stale: dict[
+        int, str
+    ]  # Ledgers that were not closed in the copy: their state there, or that it cannot be read.
 
 
 def add_lost_ledgers(commands: Commands) -> None:
@@ -59,13 +70,16 @@ def add_lost_ledgers(commands: Commands) -> None:
 
 
 def lost(quorum: Quorum) -> Said:
-    """Every ledger of a spared id that some bookie holds and metadata does not know."""
+    """Every ledger of a spared id that some bookie holds and metadata does not know, and every one that a copy of the
+    metadata knows and that was not closed there."""
     seen = _look(quorum)
     spared = [f"{first} to {end - 1}" for first, end in seen.told.spared]
     data = {
         "cluster_token": seen.told.cluster_token.hex(),
         "spared": seen.told.spared,
         "ledgers": {str(each): names for each, names in sorted(seen.holders.items())},
+        "stale": seen.told.stale,
+        "open_in_the_copy": {str(each): state for each, state in seen.stale.items()},
         "not_heard": seen.missed,
     }
     lines = [f"ids of which a lost future may have made ledgers: {', '.join(spared) or 'none'}"]
@@ -73,6 +87,9 @@ def lost(quorum: Quorum) -> Said:
     lines += [f"not heard: {name}: {reason}" for name, reason in seen.missed.items()]
     if spared and not seen.holders:
         lines.append("no bookie that answers holds one")
+    if stale := [f"{first} to {end - 1}" for first, end in seen.told.stale]:
+        lines.append(f"ids whose keys are those of a copy, and may have changed since: {', '.join(stale)}")
+    lines += [f"ledger {each}, {state} in the copy: adopt it" for each, state in seen.stale.items()]
     return Said(data, "\n".join(lines))
 
 
@@ -80,8 +97,13 @@ def forget(quorum: Quorum, ids: str, token: str | None) -> Said:
     """Let what bookies hold under these ids go. Without the cluster's token it is only said what would go."""
     ranges, seen = parse_ids(ids), _look(quorum)
     own = seen.told.cluster_token.hex()
-    gone = sorted(each for each in seen.holders if any(first <= each < end for first, end in ranges))
+    gone = sorted(each for each in seen.holders if is_within(ranges, each))
     what = f"ledgers {', '.join(map(str, gone))}" if gone else "no ledger that a bookie names"
+    if believed := [each for each in seen.stale if is_within(ranges, each)]:
+        ids = ", ".join(map(str, believed))
+        what += (
+            f"; and what a lost future changed of ledgers {ids}, which then end where the copy's bookies know"
+        )
     if token is None:
         raise UsageError(
             f"this would let go for ever: {what}",
@@ -91,7 +113,7 @@ def forget(quorum: Quorum, ids: str, token: str | None) -> Said:
         raise UsageError(f"--token {token}: this cluster's token is another one", hint="nothing was changed")
     for begin in range(0, len(ranges), ID_RANGES_MAX):
         quorum.tell(ForgetIds(tuple(ranges[begin : begin + ID_RANGES_MAX])), Acknowledged)
-    data = {"forgotten": ranges, "ledgers": gone, "not_heard": seen.missed}
+    data = {"forgotten": ranges, "ledgers": gone, "believed": believed, "not_heard": seen.missed}
     return Said(data, f"forgotten: {what}; each bookie drops them at its next collection")
 
 
@@ -113,8 +135,9 @@ def _look(quorum: Quorum) -> _Seen:
     told = quorum.tell(Tell(0), Told)
     holders: dict[int, list[str]] = {}
     missed: dict[str, str] = {}
+    stale = _not_closed(quorum, told.stale)
     if not told.spared:
-        return _Seen(told, holders, missed)
+        return _Seen(told, holders, missed, stale)
     first, end = min(told.spared)[0], max(stop for _, stop in told.spared)
     for record in _records(quorum, BOOKIES_PREFIX):
         name = record.key.removeprefix(BOOKIES_PREFIX)
@@ -125,11 +148,30 @@ def _look(quorum: Quorum) -> _Seen:
             missed[name] = str(unheard)
             continue
         for each in held:
-            if any(begin <= each < stop for begin, stop in told.spared):
+            if told.is_spared(each):
                 holders.setdefault(each, []).append(name)
     for each in _known(quorum, holders):
         del holders[each]
-    return _Seen(told, holders, missed)
+    return _Seen(told, holders, missed, stale)
+
+
+def _not_closed(quorum: Quorum, ranges: Sequence[tuple[int, int]]) -> dict[int, str]:
+    """Of these ids, the ledgers whose keys say that they are not closed, or say nothing that can be read."""
+    found: dict[int, str] = {}
+    for first, end in ranges:
+        after = ledger_key_path(first - 1) if first else ""
+        for record in _records(quorum, LEDGERS_PREFIX, after, ledger_key_path(end - 1)):
+            ledger_id = ledger_of_key(record.key)
+            if ledger_id is None or not first <= ledger_id < end:
+                continue
+            try:
+                state = decode_ledger_metadata(record.value or b"", ledger_id).state
+            except StorageError as unread:
+                found[ledger_id] = str(unread)
+                continue
+            if state != LedgerState.CLOSED:
+                found[ledger_id] = LedgerState(state).name
+    return found
 
 
 def _records(quorum: Quorum, prefix: str, after: str = "", last: str = LAST_KEY) -> Iterator[Record]:

@@ -14,12 +14,12 @@ from embedbk.client.password import Password
 from embedbk.client.reading import check_ledger_id
 from embedbk.client.runtime import Runtime
 from embedbk.client.waiting import run_blocking
-from embedbk.codec.ledger_metadata import ledger_key_path
+from embedbk.codec.ledger_metadata import decode_ledger_metadata, ledger_key_path
 from embedbk.codec.metadata_messages import Tell, Told
 from embedbk.codec.registration import COOKIES_PREFIX, decode_cookie
-from embedbk.core.adopting import AdoptionOptions, AdoptionPlan, LedgerAdoption
+from embedbk.core.adopting import AdoptionOptions, AdoptionPlan, LedgerAdoption, StaleKey
 from embedbk.errors import MetadataConflict, PeerError, RecoveryInconclusive, StorageError, UsageError
-from embedbk.ids import Member
+from embedbk.ids import NO_ENTRY, Member
 from embedbk.metadata.levels import LEVEL_OF_ADOPTION
 
 __all__ = ["adopt", "adopt_ledger", "cluster_token"]
@@ -44,7 +44,7 @@ async def adopt_ledger(
     """gone: bookies that are not waited for; what they alone have counts as not there.
 
     Raises:
-        MetadataConflict: metadata knows the ledger; nothing is to be done.
+        MetadataConflict: metadata knows the ledger, and its key is not stale; nothing is to be done.
         UsageError: it is of no lost future; no bookie has a name that is called gone; the level is too low.
         RecoveryInconclusive: somebody who may have entries is away, or cannot tell. It may be tried again.
         NoSuchLedger: nobody has an entry of it.
@@ -54,10 +54,15 @@ async def adopt_ledger(
     check_ledger_id(ledger_id)
     what = f"adopting ledger {ledger_id}"
     told = await _tell(runtime, what)
-    value, _ = await runtime.get(ledger_key_path(ledger_id), what)
-    if value is not None:
+    value, revision = await runtime.get(ledger_key_path(ledger_id), what)
+    stale = StaleKey(decode_ledger_metadata(value, ledger_id), revision) if value is not None else None
+    if stale is not None and not told.is_stale(ledger_id):
         raise MetadataConflict(f"ledger {ledger_id} is in the metadata already", hint="embedbk ledger show")
-    if not any(first <= ledger_id < end for first, end in told.spared):
+    if stale is not None and stale.metadata.last_entry == NO_ENTRY:
+        raise MetadataConflict(f"ledger {ledger_id} was closed empty before the copy: nothing is to be done")
+    if stale is not None:
+        password.check(stale.metadata)
+    if stale is None and not told.is_spared(ledger_id):
         raise UsageError(
             f"ledger {ledger_id} is of no lost future: it was deleted, forgotten, or never made",
             hint="embedbk ledger lost names those that can be adopted; nothing was changed",
@@ -86,6 +91,7 @@ async def adopt_ledger(
         bookies,
         runtime.new_chance(),
         options,
+        stale,
     )
     plan: AdoptionPlan = await runtime.run_to_its_end(core, what)
     return plan

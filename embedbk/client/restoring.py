@@ -86,7 +86,8 @@ async def restore_ledger(runtime: Runtime, ledger_id: int, value: bytes, *, is_d
         present, revision = await runtime.get(key, what)
         if present == value:
             return kept
-        is_lost = present is None and await _is_of_a_lost_future(runtime, ledger_id, what)
+        told = await _tell(runtime, what)
+        is_lost = told.is_spared(ledger_id) if present is None else told.is_stale(ledger_id)
         if present is not None:
             _check_follows(present, value, ledger_id)
         elif not is_lost:
@@ -121,11 +122,6 @@ def _check_follows(present: bytes, value: bytes, ledger_id: int) -> None:
     except StorageError:
         return  # That nobody can read it is why it is to be restored.
     decode_changed_metadata(value, known)
-
-
-async def _is_of_a_lost_future(runtime: Runtime, ledger_id: int, what: str) -> bool:
-    told = await _tell(runtime, what)
-    return any(first <= ledger_id < end for first, end in told.spared)
 
 
 async def _check_end(runtime: Runtime, kept: LedgerMetadata, what: str) -> None:

@@ -12,6 +12,7 @@ from typing import Annotated, TypeVar
 
 import msgspec
 
+from embedbk.codec.id_ranges import is_within
 from embedbk.codec.messages import encode_message, register_kind
 
 __all__ = [
@@ -206,7 +207,8 @@ class Txn(msgspec.Struct, frozen=True, array_like=True, tag=15):
 
 class AdoptLedger(Txn, frozen=True, array_like=True, tag=89):
     """As Txn, and in the same command the ledger's id is spared no more: metadata knows again what became of it (P7.7,
-    P10.5). Refused for an id that is not spared, whose absence proves that its ledger is gone."""
+    P10.5). Refused for an id that is not spared, whose absence proves that its ledger is gone; but not where the key is
+    there and stale, which nothing else may close."""
 
     ledger_id: _Number
 
@@ -520,7 +522,8 @@ class Told(msgspec.Struct, frozen=True, array_like=True, tag=37):
 
     asked: the start that was asked for; None: it is not in the chain, or so old that it was forgotten. Every id below
     ids_end was given out or is a gap; whose ledgers stand in spared ranges (first, end) nobody can know. lineage: the
-    newest; empty: the cluster's first. descends: whether from the one that was asked for.
+    newest; empty: the cluster's first. descends: whether from the one that was asked for. stale: ranges (first, end)
+    of ids whose keys are those of a copy, and may have changed in a lost future.
     """
 
     cluster_token: _Name
@@ -532,6 +535,13 @@ class Told(msgspec.Struct, frozen=True, array_like=True, tag=37):
     asked: Reign | None = None
     lineage: _Name = b""
     descends: bool = False
+    stale: list[tuple[int, int]] = []
+
+    def is_spared(self, ledger_id: int) -> bool:
+        return is_within(self.spared, ledger_id)
+
+    def is_stale(self, ledger_id: int) -> bool:
+        return is_within(self.stale, ledger_id)
 
 
 class MetTold(msgspec.Struct, frozen=True, array_like=True, tag=81):

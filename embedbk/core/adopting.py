@@ -1,10 +1,14 @@
-"""Taking a ledger back into the metadata from what bookies hold: nothing else is known of it (P7.7, P10.5).
+"""Taking a ledger back into the metadata from what bookies hold: nothing newer is known of it (P7.7, P10.5).
 
 After metadata was brought back from an older state, bookies hold ledgers that it does not know. Their ensembles are
 forgotten with it. So every bookie that may hold an entry is fenced and asked for every entry; only what all of them
 deny is not there. A bookie that cannot tell ends this as `RecoveryInconclusive`, unless an operator said that it is
 gone, in which case what it alone has counts as not there, for ever. Entries get the copies that they lack, the ledger
 its seats (`fitting`), and then its key, CLOSED, in one transaction that finds neither the key nor a tombstone.
+
+Of a ledger whose key is stale the copy says with which quorums, password and digest it was made, where it was closed
+if it was, and that everything before its last fragment was acknowledged. Its seats count for nothing. It is changed in
+one transaction, too, from the state in which it was read.
 
     FENCING --all fenced--> READING --end found--> COPYING --Qw copies of each entry--> CREATING --> ENDED
                                '--only looked for: the plan--> ENDED
@@ -82,7 +86,7 @@ from embedbk.errors import (
 )
 from embedbk.ids import NO_ENTRY, Member
 
-__all__ = ["LedgerAdoption", "AdoptionOptions", "AdoptionPhase", "AdoptionPlan"]
+__all__ = ["LedgerAdoption", "AdoptionOptions", "AdoptionPhase", "AdoptionPlan", "StaleKey"]
 
 _MS = 1_000_000
 NAMED_MAX = 120  # Bookies that one transaction can compare beside two keys.
@@ -118,6 +122,14 @@ class AdoptionPlan(NamedTuple):
     entries_of: dict[str, int]  # By bookie: how many entries up to the end it has.
     silent: list[str]  # Of those that count as gone, who did not answer at all.
     revision: int = 0  # Of the key; 0: it was only looked for.
+    is_known: bool = False  # A copy of the metadata has it as it was before.
+
+
+class StaleKey(NamedTuple):
+    """As the copy has it."""
+
+    metadata: LedgerMetadata
+    revision: int
 
 
 class _Copying(NamedTuple):
@@ -143,9 +155,11 @@ class LedgerAdoption(Machine):
         bookies: tuple[BookieInfo, ...],
         chance: Chance,
         options: AdoptionOptions = AdoptionOptions(),
+        stale: StaleKey | None = None,
     ) -> None:
         """asked: every bookie that may hold an entry, in the incarnation that the cluster knows of it; False: an
-        operator says that it is gone. verifier: of the ledger's key, for the metadata."""
+        operator says that it is gone. verifier: of the ledger's key, for the metadata. stale: what a copy of the
+        metadata says of it; None: nothing."""
         self.ledger_id = ledger_id
         self.ledger_key = ledger_key
         self.verifier = verifier
@@ -156,6 +170,9 @@ class LedgerAdoption(Machine):
         self.survey = Survey(
             ledger_id, mac_key, [SurveyedBookie(member, is_needed) for member, is_needed in asked]
         )
+        self.stale = stale
+        if stale is not None:
+            self._take_over(stale.metadata)
         self.phase = AdoptionPhase.FENCING
         self.open: dict[str, int] = {}  # Bookie id -> when its open question was asked.
         self.pause_until: dict[str, int] = {}  # Bookie id -> when it may be asked again.
@@ -173,6 +190,16 @@ class LedgerAdoption(Machine):
         self.cas = 0  # Number of the transaction that is open.
         self.is_unsettled = False  # One came back unknown: it is still in flight (P2.2).
         self.read_at: int | None = None  # When the ledger's key is to be read.
+
+    def _take_over(self, known: LedgerMetadata) -> None:
+        """What stays true of it, whatever happened behind the copy."""
+        self.survey.digest = known.digest
+        last = known.fragments[-1]
+        self.survey.learn_lac(last.first_entry - 1, last.length_before)
+        if known.is_closed:
+            assert known.last_entry is not None and known.length is not None
+            self.survey.learn_lac(known.last_entry, known.length)
+            self.survey.closed_at = known.last_entry
 
     @property
     def has_ended(self) -> bool:
@@ -314,7 +341,12 @@ class LedgerAdoption(Machine):
         assert survey.end is not None
         self.open.clear()
         self.pause_until.clear()
-        if survey.end == NO_ENTRY:
+        if survey.lac > survey.end:
+            text = f"ledger {self.ledger_id} was closed at entry {survey.end}, and entry {survey.lac} was acknowledged"
+            return self._end(
+                StorageError(text, hint="this is no copy of the same ledger; nothing was changed")
+            )
+        if survey.end == NO_ENTRY and self.stale is None:
             text = f"ledger {self.ledger_id}: nobody was acknowledged an entry of it that anybody has"
             return self._end(NoSuchLedger(text, hint="there is nothing to adopt; embedbk ledger forget"))
         lost = survey.lost_ranges()
@@ -344,6 +376,7 @@ class LedgerAdoption(Machine):
     def _make_plan(self, lost: list[tuple[int, int]]) -> EmbedbkError | None:
         """Seats, copies, and the metadata that says so. None: it is made."""
         survey, masks = self.survey, self.survey.found()
+        known = self.stale.metadata if self.stale is not None else None
         info_of = {info.member: info for info in self.bookies}
         seatable = [each for each in survey.answering if each.is_needed]
         usable = sum(
@@ -358,7 +391,11 @@ class LedgerAdoption(Machine):
             and (info := info_of.get(each.member)) is not None
             and info.is_writable
         ]
-        quorum = self.options.quorum or guess_quorum(masks, usable, usable.bit_count() + len(fresh))
+        quorum = self.options.quorum or (
+            known.quorum
+            if known is not None
+            else guess_quorum(masks, usable, usable.bit_count() + len(fresh))
+        )
         needed = max(0, quorum.ensemble_size - usable.bit_count())
         if needed > len(fresh):
             return NotEnoughBookies(
@@ -379,20 +416,29 @@ class LedgerAdoption(Machine):
             )
         self.copying = self._copies(masks, seats, quorum, member_of)
         assert survey.end is not None
-        metadata = LedgerMetadata(
+        of_unknown = LedgerMetadata(
             version=METADATA_VERSION,
             ledger_id=self.ledger_id,
+            ensemble_size=quorum.ensemble_size,
+            write_quorum=quorum.write_quorum,
+            ack_quorum=quorum.ack_quorum,
+            state=LedgerState.OPEN,
+            last_entry=None,
+            length=None,
+            password_verifier=self.verifier,
+            created_ms=0,
+            custom={},
+            fragments=fragments,
+            digest=DigestType.CRC32C if survey.digest is None else survey.digest,
+        )
+        metadata = (known or of_unknown).with_changes(
             ensemble_size=quorum.ensemble_size,
             write_quorum=quorum.write_quorum,
             ack_quorum=quorum.ack_quorum,
             state=LedgerState.CLOSED,
             last_entry=survey.end,
             length=survey.length(),
-            password_verifier=self.verifier,
-            created_ms=0,
-            custom={},
             fragments=fragments,
-            digest=DigestType.CRC32C if survey.digest is None else survey.digest,
         )
         gone = tuple(
             (each.member.bookie_id, each.member.incarnation)
@@ -414,7 +460,7 @@ class LedgerAdoption(Machine):
             name: sum(mask >> bit & 1 for mask in masks) for name, bit in sorted(survey.bits.items())
         }
         silent = sorted(name for name, each in survey.holdings.items() if each.is_silent)
-        self.plan = AdoptionPlan(metadata, record, entries_of, silent)
+        self.plan = AdoptionPlan(metadata, record, entries_of, silent, is_known=known is not None)
         return None
 
     def _fragment(self, seats: Seats, member_of: dict[int, Member]) -> Fragment:
@@ -529,7 +575,7 @@ class LedgerAdoption(Machine):
         placement_of = {info.member: info.placement for info in self.bookies} | self.chosen
         named = sorted({member for fragment in metadata.fragments for member in fragment.members})
         when = [
-            Compare(ledger_key_path(self.ledger_id), ABSENT),
+            Compare(ledger_key_path(self.ledger_id), ABSENT if self.stale is None else self.stale.revision),
             Compare(tombstone_path(self.ledger_id), ABSENT),
         ]
         for member in named:
@@ -563,12 +609,15 @@ class LedgerAdoption(Machine):
             return []
         if kind == "deleted":
             return self._end(self._why_refused(event))
+        is_as_before = event.value is None
+        if self.stale is not None:
+            is_as_before = event.value is not None and event.revision == self.stale.revision
+        if is_as_before and kind == "read":
+            return self._create(event.now_ns)  # Proves nothing: the same again wins, or is refused.
         if event.value is None:
-            if kind == "read":
-                return self._create(
-                    event.now_ns
-                )  # Not there yet proves nothing: the same again wins, or is refused.
             return [ReadKey(("deleted", self.cas), tombstone_path(self.ledger_id))]
+        if is_as_before:
+            return self._end(self._why_not_named())
         if event.value == encode_ledger_metadata(self.plan.metadata):
             return self._adopted(event.revision)
         return self._end(self._adopted_by_another(event))
@@ -589,6 +638,11 @@ class LedgerAdoption(Machine):
             return MetadataConflict(
                 f"ledger {self.ledger_id} was deleted, and can be brought back: embedbk ledger undelete"
             )
+        if self.stale is not None:
+            return NoSuchLedger(f"ledger {self.ledger_id} was deleted meanwhile")
+        return self._why_not_named()
+
+    def _why_not_named(self) -> EmbedbkError:
         return RecoveryInconclusive(
             f"ledger {self.ledger_id} was not adopted: "
             + (self.trouble or "a bookie that it would name went read-only since it was asked (P10.6)"),

@@ -483,14 +483,14 @@ class Bookie(Machine):
         try:
             named = [*event.not_closed, *event.closed]
             others = sorted(set(self.table.ids()) - set(named))
-            spared = event.told.spared if event.told is not None else []
+            told = event.told
             for number, ledger_id in enumerate([*named, *others]):
                 row = self.table.get(ledger_id) or self.table.create(ledger_id, from_reserve=True)
                 if not row.is_fenced:
                     row.is_fenced = 1
                     effects.append(self._append(row, RecordKind.FENCE, self.table.key(row) or b""))
                 is_owed = number < len(event.not_closed) or (
-                    number >= len(named) and any(first <= ledger_id < end for first, end in spared)
+                    number >= len(named) and told is not None and told.is_spared(ledger_id)
                 )
                 if not row.in_limbo and is_owed:
                     row.in_limbo = 1
@@ -501,9 +501,9 @@ class Bookie(Machine):
                     row = self.table.create(ledger_id, from_reserve=True)
                     row.is_fenced = row.in_limbo = row.is_dropped = 1
                     effects.append(self._append(row, RecordKind.DROP, b""))
-            if event.told is not None:
+            if told is not None:
                 known = {*named, *event.elsewhere, *event.open_elsewhere, *self.table.ids()}
-                for first, last in gone_of(event.told, known, self.table.ranges()):
+                for first, last in gone_of(told, known, self.table.ranges()):
                     effects.append(self._drop_range(first, last))
         except StorageError as full:
             self.failure = f"not every ledger could be put into limbo: {full}"

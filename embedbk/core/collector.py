@@ -186,7 +186,11 @@ class Collector(Machine):
     def _on_read(self, event: KeyRead) -> list[Effect]:
         if event.tag != self.asked:
             return []
+        assert self.told is not None
         ledger_id, is_listed = self.suspects[0]
+        if is_listed and self.told.is_stale(ledger_id):
+            # A lost future may have moved copies here, away from the bookies that the key names (P10.5).
+            return self._leave(event.now_ns)
         key = ledger_key_path(ledger_id)
         effects: list[Effect] = []
         if event.value is None and not is_listed:
@@ -234,7 +238,7 @@ class Collector(Machine):
         """Whether this metadata gave the id out, and knows what became of it."""
         told = self.told
         assert told is not None
-        return ledger_id < told.ids_end and not any(first <= ledger_id < end for first, end in told.spared)
+        return ledger_id < told.ids_end and not told.is_spared(ledger_id)
 
     def _is_elsewhere(self, ledger_id: int, value: bytes, effects: list[Effect]) -> bool:
         """CLOSED, and no fragment names this bookie. What cannot be read names it, and is told in effects."""

@@ -1,6 +1,7 @@
 """What bookies hold of one ledger, entry by entry, and where the ledger ends for all of them (P5.2c, P10.5).
 
-Of this ledger there is no metadata, so nobody knows who has its entries: every bookie is asked for every entry. Decides
+Of this ledger there is no metadata, or an older state of it, so nobody knows who has its entries: every bookie is asked
+for every entry. Decides
 whether an entry is there, which bookies have it, and what follows from what they cannot tell. Leaves to others: asking
 (`adopting`), and who is waited for.
 
@@ -71,6 +72,7 @@ class Survey:
         self.decided = 0  # Of every entry before it is known whether it is there.
         self.lost: list[int] = []  # Acknowledged, and nobody has it.
         self.end: int | None = None  # The last entry.
+        self.closed_at: int | None = None  # Where it was closed, if that is known: a ledger ends once (I2).
 
     @property
     def answering(self) -> list[SurveyedBookie]:
@@ -173,8 +175,12 @@ class Survey:
         """
         limit = min((each.next_entry for each in self.answering), default=0)
         again: list[SurveyedBookie] = []
-        while self.end is None and self.decided < limit:
+        while self.end is None:
             entry_id = self.decided
+            if self.closed_at is not None and entry_id > self.closed_at:
+                self.end = self.closed_at
+            if self.end is not None or entry_id >= limit:
+                break
             if entry_id < len(self.masks) and self.masks[entry_id]:
                 self._follow(entry_id)
             else:

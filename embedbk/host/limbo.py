@@ -128,7 +128,9 @@ class LimboAsking:
             self._unread.name(record.key, str(unread))
             found.not_closed[ledger_id] = None
             return
-        if is_named(metadata, self._bookie_id):
+        is_stale = found.told is not None and found.told.is_stale(ledger_id)
+        # A lost future may have named this bookie: whoever adopts the ledger must not hear "no" from it (P10.5).
+        if is_named(metadata, self._bookie_id) or (is_stale and not metadata.is_closed):
             (found.closed if metadata.is_closed else found.not_closed)[ledger_id] = None
         else:
             (found.elsewhere if metadata.is_closed else found.open_elsewhere)[ledger_id] = None

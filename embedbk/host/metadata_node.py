@@ -157,7 +157,9 @@ class MetadataNode:
         self._filling = Filling(logger, store.identity.name)
         # Told of each step of the core, before its effects are carried out (testing).
         self.on_step: Callable[[Member, MemberEvent, list[MemberEffect]], None] | None = None
-        self._step_core(MemberStarted(now_ns, store.begins_generation, store.gives_up, store.level))
+        self._step_core(
+            MemberStarted(now_ns, store.begins_generation, store.gives_up, store.level, store.is_whole)
+        )
         self._end_turn(now_ns)  # Who is alone leads at once.
         self._kick()
         logger.info(

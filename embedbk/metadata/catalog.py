@@ -18,6 +18,7 @@ from typing import Any, Self
 
 import msgspec
 
+from embedbk.codec.id_ranges import is_within, without
 from embedbk.codec.ledger_metadata import ledger_key_path, ledger_of_key
 from embedbk.codec.metadata_messages import (
     ABSENT,
@@ -80,10 +81,17 @@ from embedbk.metadata.commands import (
     StartSession,
     StopSparing,
 )
-from embedbk.metadata.cutting import PIECE_VERSION, Cut, Head, SessionImage, image_of
+from embedbk.metadata.cutting import PIECE_VERSION, Cut, Head, Lineages, SessionImage, image_of
 from embedbk.metadata.digesting import digest_of, encode_lineages, record_digest
 from embedbk.metadata.history import History
-from embedbk.metadata.levels import LACKING, LEVEL_FIRST, LEVEL_OF_REPAIRS, left_out, too_new
+from embedbk.metadata.levels import (
+    LACKING,
+    LEVEL_FIRST,
+    LEVEL_OF_REPAIRS,
+    LEVEL_OF_STALE_KEYS,
+    left_out,
+    too_new,
+)
 from embedbk.metadata.limits import (
     DEFAULT_LIMITS,
     KEPT_BYTES,
@@ -97,6 +105,7 @@ from embedbk.metadata.limits import (
 from embedbk.metadata.packed_records import PackedRecords
 from embedbk.metadata.repair_index import RepairIndex
 from embedbk.metadata.repairing import View, plan, resumed
+from embedbk.metadata.stale_keys import why_refused
 from embedbk.metadata.weights import Weights
 
 __all__ = [
@@ -152,6 +161,7 @@ class Catalog:
         self.starts: list[Reign] = []
         self.lineages: list[Lineage] = []  # From which it descends, the newest last; the first has no name.
         self.spared: list[tuple[int, int]] = []  # Ranges of ids of which a lost future may have made ledgers.
+        self.stale: list[tuple[int, int]] = []  # And of those whose keys it may have changed (stale_keys.py).
         self.bytes = 0  # Of all records.
         self.weights = Weights()  # The same by kind.
         self.shared_bytes = 0  # Of these, ephemeral records within the shares of their sessions.
@@ -208,6 +218,7 @@ class Catalog:
             reign,
             self.lineage,
             not asked.lineage or any(each.name == asked.lineage for each in self.lineages),
+            list(self.stale),
         )
 
     def kept_reply(self, session: int, sequence: int) -> Result | None:
@@ -281,7 +292,7 @@ class Catalog:
         return Acknowledged(self.revision)
 
     def _begin_generation(self, command: BeginGeneration, index: int, term: int) -> Result:
-        return self._go_on_in((self.revision >> GENERATION_BITS) + 1)
+        return self._go_on_in((self.revision >> GENERATION_BITS) + 1, is_whole=False)
 
     def _begin_lineage(self, command: BeginLineage, index: int, term: int) -> Result:
         """Above all that is given up. What this state descends from already need not be given up."""
@@ -296,12 +307,12 @@ class Catalog:
         parents = [each.name for each in (*self.lineages[-1:], *given_up)]
         heard = (each.generation for each in command.gives_up)
         generation = max(self.revision >> GENERATION_BITS, *heard, 0) + 1
-        result = self._go_on_in(generation)
+        result = self._go_on_in(generation, is_whole=command.is_whole and not given_up)
         if not isinstance(result, Refusal):
             self.lineages += [*given_up, Lineage(command.name, generation, tuple(parents))]
         return result
 
-    def _go_on_in(self, generation: int) -> Result:
+    def _go_on_in(self, generation: int, *, is_whole: bool) -> Result:
         """Above everything that a lost future of the generations in between may have given out."""
         if generation >= GENERATIONS_MAX:
             return Refusal(
@@ -309,6 +320,8 @@ class Catalog:
                 f"generation {generation} would begin, and the last there is is {GENERATIONS_MAX - 1}",
             )
         gap = RESTORED_IDS_GAP * (generation - (self.revision >> GENERATION_BITS))
+        if self.level >= LEVEL_OF_STALE_KEYS and not is_whole:
+            self.stale = [(1, self.next_id)]
         self._spare_lost_ids(gap)
         self.revision = generation << GENERATION_BITS
         self.next_id += gap
@@ -332,21 +345,12 @@ class Catalog:
         ]:
             if self.spared and self.spared[-1][1] == first:
                 first = self.spared.pop()[0]
-            if not any(known <= first < known_end for known, known_end in self.spared):
+            if not is_within(self.spared, first):
                 self.spared.append((first, end))
 
     def _stop_sparing(self, command: StopSparing, index: int, term: int) -> Result:
-        self._spare_no_more(command.ranges)
+        self.spared, self.stale = without(self.spared, command.ranges), without(self.stale, command.ranges)
         return Acknowledged(self.revision)
-
-    def _spare_no_more(self, ranges: Sequence[tuple[int, int]]) -> None:
-        for first, end in ranges:
-            left: list[tuple[int, int]] = []
-            for known, known_end in self.spared:
-                below, above = (known, min(known_end, first)), (max(known, end), known_end)
-                parts = [below, above] if first < end else [(known, known_end)]
-                left += [(begin, stop) for begin, stop in parts if begin < stop]
-            self.spared = left
 
     def _run(self, command: Run, index: int, term: int) -> Result:
         """Run an operation exactly once: a repeated (session, sequence) gets its first answer (I74), also when that
@@ -540,17 +544,21 @@ class Catalog:
             return TxnDone(False, self.revision)
         if isinstance(txn, AdoptLedger):
             return self._adopt(session, txn, rules)
-        return self._change(session, txn, rules)
+        refusal = why_refused(self.stale, txn, self._records.get) if self.stale else None
+        return refusal or self._change(session, txn, rules)
 
     def _adopt(self, session: Session, asked: AdoptLedger, rules: int) -> Result:
-        """P10.5: what the ledger's id is for is known again, in the command that puts its key."""
+        """P10.5: what the ledger's id is for is known again, in the command that puts its key. A stale key stays so:
+        copies that a lost future made are kept until an operator says that nothing of it is wanted."""
         ledger_id = asked.ledger_id
-        if not any(first <= ledger_id < end for first, end in self.spared):
+        if is_within(self.stale, ledger_id) and self._records.get(ledger_key_path(ledger_id)) is not None:
+            return self._change(session, asked, rules)
+        if not is_within(self.spared, ledger_id):
             text = f"ledger {ledger_id} is of no lost future, or was forgotten or adopted before"
             return Refusal("BAD_REQUEST", f"{text}: bookies may drop what they hold of it")
         result = self._change(session, asked, rules)
         if isinstance(result, TxnDone):
-            self._spare_no_more(((ledger_id, ledger_id + 1),))
+            self.spared = without(self.spared, [(ledger_id, ledger_id + 1)])
         return result
 
     def _change(self, session: Session, txn: Txn, rules: int) -> Result:
@@ -751,7 +759,7 @@ class Catalog:
     def fast_digest(self) -> bytes:
         """Of all records and counters, at no cost: two catalogs that differ in them differ in this (I72)."""
         counters = self.revision, self.next_id, self.sessions_started, self.start_count, len(self.sessions)
-        ranges = (self.lineages, self.spared)
+        ranges = self.lineages, self.spared, self.stale
         return digest_of(self._records_sum, *counters, level=self.level, recovered=ranges)
 
     # --- As bytes ----------------------------------------------------------------------------------------
@@ -780,7 +788,7 @@ class Catalog:
             spared,
             self._records_sum,
             self.level,
-            list(self.lineages),
+            Lineages(list(self.lineages), list(self.stale)) if self.lineages else None,
         )
         return self._cut
 
@@ -857,7 +865,7 @@ class Catalog:
     def digest(self) -> bytes:
         """16 bytes that are equal for equal states, in any process."""
         state = self.snapshot() + (bytes([self.level]) if self.level > LEVEL_FIRST else b"")
-        state += encode_lineages(self.lineages)
+        state += encode_lineages(self.lineages, self.stale)
         return hashlib.blake2b(state, digest_size=16).digest()
 
     def copy(self) -> Self:

@@ -101,10 +101,12 @@ class BeginGeneration(msgspec.Struct, frozen=True, array_like=True, tag=4):
 class BeginLineage(msgspec.Struct, frozen=True, array_like=True, tag=6):
     """The same, above the generations of all that is given up, and as a lineage: random bytes by which everybody tells
     it from every other recovery of this cluster (P10.5). gives_up: lineages that somebody met and that this state does
-    not descend from; their futures are lost by an operator's word, and whoever met one follows this one."""
+    not descend from; their futures are lost by an operator's word, and whoever met one follows this one. is_whole: it
+    is certain that this state lacks nothing, so that no key is stale by it."""
 
     name: bytes
     gives_up: tuple[Lineage, ...] = ()
+    is_whole: bool = False
 
 
 class StartMember(msgspec.Struct, frozen=True, array_like=True, tag=5):

@@ -83,9 +83,10 @@ class Level(msgspec.Struct, frozen=True, array_like=True, tag=14):
 
 
 class Lineages(msgspec.Struct, frozen=True, array_like=True, tag=15):
-    """Right behind the level, all at once, where there are any."""
+    """Right behind the level, all at once, where there are any; with the ids whose keys are stale by the last one."""
 
     lineages: list[Lineage]
+    stale: list[tuple[int, int]] = []
 
 
 class Sessions(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -145,9 +146,10 @@ class Cut:
         spared: list[tuple[int, int]],
         records_sum: int,
         level: int = LEVEL_FIRST,
-        lineages: list[Lineage] | None = None,
+        lineages: Lineages | None = None,
     ) -> None:
-        """records_sum: of the records' digests, as the catalog has kept it. level: of the cluster. lineages: a copy."""
+        """records_sum: of the records' digests, as the catalog has kept it. level: of the cluster. lineages: copies;
+        None: there are none."""
         self._level, self._lineages = level, lineages
         self.head = head
         self._sum_left = records_sum  # Without those that were cut.
@@ -212,7 +214,7 @@ class Cut:
 
     def _take_lineages(self) -> Lineages | None:
         lineages, self._lineages = self._lineages, None
-        return Lineages(lineages) if lineages else None
+        return lineages
 
     def _take_sessions(self) -> Sessions | None:
         images: list[SessionImage] = []

@@ -13,7 +13,7 @@ import msgspec
 from xxhash import xxh3_128_digest, xxh3_128_intdigest
 
 from embedbk.codec.metadata_messages import Lineage, Record
-from embedbk.metadata.levels import LEVEL_FIRST, LEVEL_OF_LINEAGES
+from embedbk.metadata.levels import LEVEL_FIRST, LEVEL_OF_LINEAGES, LEVEL_OF_STALE_KEYS
 
 __all__ = ["DIGEST_BYTES", "digest_of", "encode_lineages", "record_digest"]
 
@@ -35,19 +35,21 @@ def record_digest(record: Record) -> int:
 _encode = msgspec.msgpack.Encoder().encode
 
 
-def encode_lineages(lineages: Sequence[Lineage]) -> bytes:
+def encode_lineages(lineages: Sequence[Lineage], stale: Sequence[tuple[int, int]]) -> bytes:
     """Nothing where there are none, as of builds that know none."""
-    return _encode(lineages) if lineages else b""
+    return (_encode(lineages) if lineages else b"") + (_encode(stale) if stale else b"")
 
 
 def digest_of(
     records_sum: int,
     *counters: int,
     level: int,
-    recovered: tuple[Sequence[Lineage], Sequence[tuple[int, int]]] = ((), ()),
+    recovered: tuple[Sequence[Lineage], Sequence[tuple[int, int]], Sequence[tuple[int, int]]] = ((), (), ()),
 ) -> bytes:
     """Of a whole catalog: the sum of its records' digests, its five counters, its level, and from the level of lineages
-    on its lineages and the ids that are spared. What a level brings is left out below it, as older builds do."""
+    on its lineages and the ids that are spared, and from that of stale keys on those. What a level brings is left out
+    below it, as older builds do."""
     counted = _COUNTERS.pack(*counters) + (_LEVEL.pack(level) if level > LEVEL_FIRST else b"")
     records = (records_sum % _SUMS).to_bytes(DIGEST_BYTES, "little")
-    return xxh3_128_digest(records + counted + (_encode(recovered) if level >= LEVEL_OF_LINEAGES else b""))
+    met = recovered if level >= LEVEL_OF_STALE_KEYS else recovered[:2]
+    return xxh3_128_digest(records + counted + (_encode(met) if level >= LEVEL_OF_LINEAGES else b""))

@@ -25,6 +25,7 @@ __all__ = [
     "LEVEL_OF_LOGS",
     "LEVEL_OF_PAGES",
     "LEVEL_OF_REPAIRS",
+    "LEVEL_OF_STALE_KEYS",
     "LEVEL_OF_TIMES",
     "Heard",
     "lacking_members",
@@ -43,7 +44,8 @@ LEVEL_OF_CURSORS = 6
 LEVEL_OF_TIMES = 7
 LEVEL_OF_COPIES = 8
 LEVEL_OF_ADOPTION = 9
-LEVEL = 9  # The newest that this build knows.
+LEVEL_OF_STALE_KEYS = 13
+LEVEL = 13  # The newest that this build knows.
 NAMED_MAX = 8  # In one sentence.
 LABEL_CHARS = 80  # Of a client that is named.
 LACKING = (

@@ -76,7 +76,7 @@ def load_in_slices(
                 raise StorageError(
                     f"piece {number} of a metadata snapshot of level {catalog.level} says {count} lineages"
                 )
-            catalog.lineages = piece.lineages
+            catalog.lineages, catalog.stale = piece.lineages, piece.stale
         else:
             kind = _KINDS.index(type(piece))
             if any(left[:kind]):

@@ -195,6 +195,7 @@ class Member:
         self._started_index = 0  # Nothing is shown before this is applied.
         self._begins_generation = False  # By its owner's word, when it leads.
         self._gives_up: tuple[Lineage, ...] = ()  # By the same word.
+        self._is_whole = False  # Likewise: nothing is lost by it.
         self._level_behind_log = catalog.level  # Of the cluster, when it started.
         self._generation_at = (0, 0)  # (index, term) of the entry by which it does.
         self._committed: deque[Entry] = deque()  # To be applied.
@@ -274,6 +275,7 @@ class Member:
     def _on_started(self, event: MemberStarted) -> list[MemberEffect]:
         effects: list[MemberEffect] = []
         self._begins_generation, self._gives_up = event.begins_generation, event.gives_up
+        self._is_whole = event.is_whole
         self._level_behind_log = event.level
         if self.log.term:
             self._begin_to_lead(event.now_ns, effects)
@@ -314,7 +316,7 @@ class Member:
         begin: BeginGeneration | BeginLineage = BeginGeneration()
         if level >= LEVEL_OF_LINEAGES:
             name = self._chance.getrandbits(8 * LINEAGE_BYTES).to_bytes(LINEAGE_BYTES, "big")
-            begin = BeginLineage(name, self._gives_up)
+            begin = BeginLineage(name, self._gives_up, self._is_whole)
         elif self._gives_up:
             self._halted = True
             text = f"lineages are given up at level {LEVEL_OF_LINEAGES}, and the cluster's level is {level}: start it "

@@ -69,12 +69,14 @@ class Tick(Struct):
 
 class MemberStarted(Struct):
     """The first event of a process. begins_generation: its owner says that what others know of this log may be lost;
-    gives_up: and that these lineages are, which somebody met. level: of the cluster, behind the whole log."""
+    gives_up: and that these lineages are, which somebody met. level: of the cluster, behind the whole log. is_whole:
+    he knows that nothing was lost, and only the lineage is new."""
 
     now_ns: int
     begins_generation: bool = False
     gives_up: tuple[Lineage, ...] = ()
     level: int = LEVEL_FIRST
+    is_whole: bool = False
 
 
 class RequestReceived(Struct):

@@ -28,7 +28,7 @@ from embedbk.metadata.recovering import why_uncertain
 from embedbk.storage.directory_discovery import NodeDirectory, hold_place
 from embedbk.storage.findings import Findings
 from embedbk.storage.journal_reader import look_at_journal, walk_records
-from embedbk.storage.layout import LOSS_FILE
+from embedbk.storage.layout import LOSS_FILE, WHOLE
 from embedbk.storage.log_use import missing_in
 from embedbk.storage.member_notes import FileNotes
 from embedbk.storage.memory_journal import MemoryJournal, MemoryRecord
@@ -178,10 +178,12 @@ def begin_anew(
     gives_up: Sequence[Lineage],
     *,
     name: str = FIRST_MEMBER,
+    is_whole: bool = False,
     draw: Callable[[int], bytes] = os.urandom,
 ) -> MemberIdentity:
     """A directory in which the state goes on with one voter, another member than all before, who may never come back.
-    Its first start begins a lineage that goes on from the state's and from those that are given up.
+    Its first start begins a lineage that goes on from the state's and from those that are given up. is_whole: it is
+    certain that the state lacks nothing that was committed.
 
     Raises:
         UsageError: the directory is there and not empty, or its parent is not there.
@@ -206,6 +208,8 @@ def begin_anew(
         finally:
             store.close()
         word = " ".join(lineage_text(each.name, each.generation) for each in gives_up)
+        if is_whole and not word:
+            word = WHOLE
         with (part / LOSS_FILE).open("w") as file:
             file.write(f"{word}\n")
             file.flush()

@@ -18,9 +18,10 @@ from embedbk.storage.directories import LEDGER_DIRECTORIES_MAX
 from embedbk.storage.identity import numbered
 from embedbk.storage.journals import JOURNALS_MAX
 
-__all__ = ["LOSS_FILE", "PARTS_FILE", "Layout", "note_loss", "read_parts"]
+__all__ = ["LOSS_FILE", "PARTS_FILE", "WHOLE", "Layout", "note_loss", "read_parts"]
 
 LOSS_FILE = "MAY_HAVE_LOST"  # There from the start that was told of a loss until limbo is durable.
+WHOLE = "whole"  # In a member's: the state goes on from all that was committed, and only its lineage is new.
 
 PARTS_FILE = "PARTS"  # Where the parts are of a bookie that has none in its own directory; for tools only.
 

@@ -34,7 +34,7 @@ from embedbk.metadata.raft_vocabulary import Boot, Entry, Persist
 from embedbk.ports import Journal
 from embedbk.storage.journal import FILE_BYTES, FIRST_FILE_BYTES, DamagedJournal
 from embedbk.storage.journal import Journal as DiskJournal
-from embedbk.storage.layout import LOSS_FILE
+from embedbk.storage.layout import LOSS_FILE, WHOLE
 from embedbk.storage.log_salvage import finish_salvage, salvage_log
 from embedbk.storage.log_use import JOIN_AGAIN, LogUse, check_used, is_of
 from embedbk.storage.member_notes import FileNotes, MemberNotes, Used
@@ -85,8 +85,9 @@ def open_metadata_store(
 
     may_have_lost: its owner's word that the log may be older than what others have heard of it, or shorter than it was;
     so does a file MAY_HAVE_LOST in the directory, which is removed when it was heeded. gives_up: and that these
-    lineages are lost, which somebody met (P10.5); so does that file, which may name some. notes: of a log that is not
-    on a real disk; None: none are kept there. start_nonce: as `MetadataStore` has it.
+    lineages are lost, which somebody met (P10.5); so does that file, which may name some, or say that nothing was lost
+    for certain. notes: of a log that is not on a real disk; None: none are kept there. start_nonce: as `MetadataStore`
+    has it.
 
     Raises:
         StorageError: the directory cannot be used, is in use, or holds a damaged log or another kind of journal, or one
@@ -102,9 +103,12 @@ def open_metadata_store(
     if io is None:
         directory = os.path.abspath(directory)  # Of a member that runs on, wherever its process works then.
     word: Path | None = None
+    is_whole = False
     if io is None:
         notes, word = FileNotes(Path(directory)), Path(directory) / LOSS_FILE
-        may_have_lost, gives_up = may_have_lost or word.exists(), (*gives_up, *_given_up_in(word))
+        named, is_whole = _said_in(word)
+        is_whole = is_whole and not may_have_lost
+        may_have_lost, gives_up = may_have_lost or word.exists(), (*gives_up, *named)
     if gives_up and not may_have_lost:
         raise UsageError(
             f"{len(gives_up)} lineages are given up in {os.fspath(directory)}, and nothing may be lost there",
@@ -141,6 +145,7 @@ def open_metadata_store(
                 notes=notes,
                 may_have_lost=may_have_lost,
                 gives_up=gives_up,
+                is_whole=is_whole,
                 word=word,
                 start_nonce=start_nonce,
             )
@@ -214,13 +219,14 @@ class MetadataStore:
         notes: MemberNotes | None = None,
         may_have_lost: bool = False,
         gives_up: tuple[Lineage, ...] = (),
+        is_whole: bool = False,
         word: Path | None = None,
         start_nonce: bytes | None = None,
     ) -> None:
         """first_token: the journal's oldest record (0 or its next token when it is empty). snapshots: their directory;
         one that can only be read, or None, gets none. new_identity: for an empty log, minted if None. notes: where it
         is noted how far the log was used. word: the file by which its owner may have said that something may be lost.
-        gives_up: the lineages that it names as lost.
+        gives_up: the lineages that it names as lost. is_whole: it says that nothing was lost for certain.
         start_nonce: of START_ID_BYTES, another for each start; drawn if None. retained_bytes_max: as RaftLog has it.
 
         Raises:
@@ -246,6 +252,7 @@ class MetadataStore:
         verdict = check_used(notes, found, journal.next_token() - 1, may_have_lost=may_have_lost)
         self.begins_generation = verdict.begins_generation
         self.gives_up = gives_up if verdict.begins_generation else ()
+        self.is_whole = is_whole
         self.level = found.level  # Of the cluster, behind the whole log.
         self.identity = found.identity or _identity_of_new(verdict.used, new_identity)
         self.start = LogStart(found.start_count + 1, start_nonce or os.urandom(START_ID_BYTES))
@@ -475,16 +482,19 @@ class MetadataStore:
         self._append_step(Persist(0, self._term, self._vote, self._index, ()))
 
 
-def _given_up_in(word: Path) -> tuple[Lineage, ...]:
-    """The lineages that an owner's word names. Raises StorageError, UsageError: it cannot be read, or names others."""
+def _said_in(word: Path) -> tuple[tuple[Lineage, ...], bool]:
+    """The lineages that an owner's word names, and whether it says that nothing was lost. Raises StorageError,
+    UsageError: it cannot be read, or names what is none."""
     try:
         text = word.read_bytes()[:_WORD_BYTES_MAX].decode("ascii", "replace")
     except FileNotFoundError:
-        return ()
+        return (), False
     except OSError as refused:
         raise StorageError(f"{word} cannot be read: {refused}", definite=True) from refused
+    if text.strip() == WHOLE:
+        return (), True
     try:
-        return parse_lineages(text)
+        return parse_lineages(text), False
     except UsageError as unknown:
         raise UsageError(f"{word}: {unknown.args[0]}", hint=unknown.hint) from unknown
 

@@ -12,7 +12,14 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from embedbk.codec.ledger_metadata import decode_ledger_metadata, ledger_key_path
+from embedbk.codec.id_ranges import is_within
+from embedbk.codec.ledger_metadata import (
+    LEDGERS_PREFIX,
+    LedgerMetadata,
+    decode_ledger_metadata,
+    ledger_key_path,
+    ledger_of_key,
+)
 from embedbk.codec.metadata_messages import (
     GENERATION_BITS,
     Acknowledged,
@@ -130,8 +137,11 @@ def aftermath(
         if gone := held[name] - keys - _held(world, name):
             raise Violation("I35", f"{name} dropped {sorted(gone)} of a lost future in a new generation")
     left = sorted({each for ids in held.values() for each in ids if _is_spared(world, each)} - keys)
+    adopters = Adopters(world, names, promises, chance)
+    if _newest(world).stale:
+        _adopt_stale(world, names, *catalogs, adopters, chance)
     if left and _newest(world).level >= LEVEL_OF_ADOPTION:
-        left = _adopt(world, names, left, catalogs[0], Adopters(world, names, promises, chance), chance)
+        left = _adopt(world, names, left, catalogs[0], adopters, chance)
     if left and _newest(world).level >= LEVEL_OF_LINEAGES:
         _forget(world, names, chance.choice(left), held)
 
@@ -149,9 +159,7 @@ def _adopt(
     known = [each for each in left if _has_key(newest, each)]
     chosen = chance.sample(known, min(len(known), chance.randint(1, 3)))
     for ledger_id in sorted(chosen):
-        record = newest.get(ledger_key_path(ledger_id)).record
-        assert record is not None
-        adopters.adopt(decode_ledger_metadata(record.value or b"", ledger_id))
+        adopters.adopt(_ledger(newest, ledger_id))
     others = [each for each in left if each not in adopters.adopted]
     before = {name: _held(world, name) & set(others) for name in names}
     world.run_for(HEARD_NS)
@@ -164,6 +172,52 @@ def _adopt(
     if spared := [each for each in adopters.adopted if _is_spared(world, each)]:
         raise Violation("P7.7", f"{spared} are adopted, and spared all the same")
     return others
+
+
+def _adopt_stale(
+    world: World, names: list[str], newest: Catalog, copy: Catalog, adopters: Adopters, chance: random.Random
+) -> None:
+    """P10.5: of a ledger that was open in the copy nobody knows who has its later entries. A recovery, which asks whom
+    the copy names, may not end it; adopting it loses nothing that was acknowledged."""
+    stale = [
+        ledger_id
+        for ledger_id in _ledgers_of(copy)
+        if not _ledger(copy, ledger_id).is_closed and _has_key(newest, ledger_id)
+    ]
+    for ledger_id in chance.sample(stale, min(len(stale), 2)):
+        client = f"recovers-{ledger_id}"
+        world.start_client(client)
+        actor = world.spawn(client, _recover_stale(world, client, ledger_id, len(names)))
+        _until(world, lambda actor=actor: actor.is_over, "the recovery of a stale ledger does not end")  # type: ignore[misc]
+        if isinstance(actor.error, Violation):
+            raise actor.error
+        if actor.error is None:
+            raise Violation(
+                "P10.5", f"ledger {ledger_id}, open in an older copy, was recovered from what that says"
+            )
+        world.leave(client)
+        adopters.adopt(_ledger(newest, ledger_id))
+        if ledger_id in adopters.adopted:
+            world.sometimes["changed in a lost future, and adopted"] += (
+                _ledger(newest, ledger_id).fragments != _ledger(copy, ledger_id).fragments
+            )
+
+
+def _recover_stale(world: World, client: str, ledger_id: int, bookies: int) -> Steps:
+    node = world.nodes[client]
+    yield Until(lambda: node.is_ready and len(node.bookies) >= bookies, 30 * SECOND)
+    yield from workload.recover(world, client, ledger_id)
+
+
+def _ledgers_of(catalog: Catalog) -> list[int]:
+    found = catalog.page(LEDGERS_PREFIX, "", 1 << 20)
+    return [each for record in found.records if (each := ledger_of_key(record.key)) is not None]
+
+
+def _ledger(catalog: Catalog, ledger_id: int) -> LedgerMetadata:
+    record = catalog.get(ledger_key_path(ledger_id)).record
+    assert record is not None
+    return decode_ledger_metadata(record.value or b"", ledger_id)
 
 
 def _forget(world: World, names: list[str], forgotten: int, held: dict[str, set[int]]) -> None:
@@ -198,7 +252,7 @@ def _has_met(world: World, name: str, lineage: Lineage) -> bool:
 
 
 def _is_spared(world: World, ledger_id: int) -> bool:
-    return any(first <= ledger_id < end for first, end in _newest(world).spared)
+    return is_within(_newest(world).spared, ledger_id)
 
 
 def _put_back_by_two(world: World, names: list[str], chance: random.Random) -> None:

@@ -75,6 +75,7 @@ SOMETIMES = {
     "journal failed": "a bookie's journal failed",
     "journal torn": "power went in the middle of a group commit",
     "ledgers gone behind a loss": "a bookie that may have lost something takes no add of ledgers that nobody lists",
+    "changed in a lost future, and adopted": "an operator closed a ledger whose later ensembles a lost future had made",
     "left by a lost future, and adopted": "an operator took a ledger back that a lost future had made",
     "adopted without a bookie that is gone": "a ledger was taken back, and a bookie was not waited for, by a word",
     "adopted with copies that were made for it": "a ledger that was taken back lacked copies, which were made first",

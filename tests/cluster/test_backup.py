@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 import embedbk
 from embedbk.cluster import Cluster
+from embedbk.errors import EmbedbkError, MetadataUnavailable
 from tests.cluster.test_members import PATIENT, embedbk_command, status
 
 pytestmark = pytest.mark.xdist_group("processes")
@@ -169,6 +171,50 @@ def test_metadata_is_brought_back_from_survivors_and_then_from_a_copy(tmp_path: 
     assert "is no metadata member's directory" in refused("nuke", data / "b1", "--token", token)
     assert quorum("nuke", m1, "--token", token)["removed"]
     assert list((m1).iterdir()) == []
+
+
+def test_a_ledger_that_was_open_in_the_copy_and_changed_since_loses_nothing(tmp_path: Path) -> None:
+    """P10.5: its later entries are on bookies that the copy does not name; its writer lives on meanwhile."""
+    data, copy = tmp_path / "data", tmp_path / "copy"
+    with Cluster(data, bookies=5, settings=PATIENT) as cluster:
+        url, home = cluster.url, data / "metadata"
+        token = status(url)["cluster_token"]
+        with embedbk.open(url, settings=PATIENT) as bk:
+            orders = bk.log("orders").writer(ensemble_size=3, write_quorum=3, ack_quorum=2)
+            orders.append(b"before")
+            (segment,) = bk.log("orders").segments()
+            quorum("snapshot", copy, "--at", url)
+            seats = [name for name, _ in bk.ledger_metadata(segment.ledger_id).fragments[0].ensemble]
+            for name in seats[:2]:
+                cluster.kill(name)
+            orders.append(b"behind the copy")
+            orders.append(b"as well")
+            for name in seats[:2]:
+                cluster.restart(name)
+            cluster.kill("m1")
+            shutil.rmtree(home)
+            quorum("restore", copy, "--dir", home)
+            cluster.restart("m1")
+
+            ledger_id = str(segment.ledger_id)
+            found = ledger("lost", "--at", url)
+            assert found["open_in_the_copy"] == {ledger_id: "OPEN"} and found["stale"][0][0] == 1
+            refusal = pytest.raises(MetadataUnavailable, match=f"embedbk ledger adopt {ledger_id}")
+            with embedbk.open(url, settings=PATIENT) as other, refusal:
+                other.log("orders").writer()
+            done = ledger("adopt", ledger_id, "--at", url, "--token", token)
+            assert done["adopted"][ledger_id]["last_entry"] == 2
+            assert not any("its log" in each for each in done["adopted"][ledger_id]["unknown"])
+            append(url, b"behind all")
+            assert read(url) == [b"before", b"behind the copy", b"as well", b"behind all"]
+            assert ledger("lost", "--at", url)["open_in_the_copy"] == {}
+            with pytest.raises(EmbedbkError):
+                orders.append(b"of a writer that was fenced")
+            with contextlib.suppress(EmbedbkError):
+                orders.close()
+        assert ledger("forget", "1-99", "--at", url, "--token", token)["believed"] == []
+        assert [each for each in ledger("lost", "--at", url)["stale"] if each[0] < 100] == []
+        assert read(url) == [b"before", b"behind the copy", b"as well", b"behind all"]
 
 
 def test_an_embedded_cluster_is_brought_back_beside_its_bookies(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from embedbk.codec.ledger_metadata import (
     Fragment,
     LedgerMetadata,
     LedgerState,
+    decode_ledger_metadata,
     encode_ledger_metadata,
     ledger_key_path,
 )
@@ -228,4 +229,23 @@ def test_a_ledger_in_limbo_stays_there_when_it_is_deleted() -> None:
     place.run_for(2 * LIMBO_AGAIN_NS + MS, 100 * MS)
     row = node.storage.table.get(LEDGER)
     assert row is not None and row.in_limbo and row.is_fenced
+    place.close()
+
+
+@pytest.mark.parametrize("is_stale", [True, False])
+def test_behind_a_loss_a_ledger_whose_key_is_stale_is_in_limbo_whomever_it_names(is_stale: bool) -> None:
+    """P7.4, P10.5: a lost future may have seated b1 behind the copy: whoever adopts the ledger must not hear "no"."""
+    place = Place(bookies=3)
+    place.start_client("c1")
+    survivors = place.crash("b1")
+    value = decode_ledger_metadata(_closed_at(survivors, state=LedgerState.OPEN))
+    seats = tuple((f"b{number}", survivors.incarnation) for number in (7, 8, 9))
+    value = value.with_changes(fragments=(Fragment(0, 0, seats),))
+    _change(place, Put(ledger_key_path(LEDGER), encode_ledger_metadata(value)))
+    catalog = place.metadata.core.catalog
+    catalog.next_id, catalog.stale = LEDGER + 2, [(1, LEDGER + is_stale)]
+    node = place.start_bookie("b1", survivors)
+    node.storage.may_have_lost, node.core.is_serving = True, False
+    place.until(lambda: node.is_registered)
+    assert (LEDGER in node.core.limbo) is is_stale
     place.close()

@@ -270,8 +270,10 @@ def test_a_lineage_is_read_as_it_is_written_and_nothing_else_is(wrong: str) -> N
 def test_a_command_that_begins_one_keeps_its_bytes() -> None:
     """Formats: fields are only ever appended, tags never re-used."""
     command = BeginLineage(A, (Lineage(B, 3),))
-    assert encode_command(command).hex() == "029306c40861616161616161619193c40862626262626262620390"
+    assert encode_command(command).hex() == "029406c40861616161616161619193c40862626262626262620390c2"
     assert decode_command(encode_command(command)) == command
+    before = bytes.fromhex("029306c40861616161616161619193c40862626262626262620390")
+    assert decode_command(before) == command, "of builds that knew no whole ones"
 
 
 # --- Who met one ---------------------------------------------------------------------------------------------

@@ -16,7 +16,11 @@ _CLIENT = "embedbk/client/adopting.py"
 _ASKING = "embedbk/host/asking.py"
 _RESTORING = "embedbk/client/restoring.py"
 
+_KEYS = "embedbk/metadata/stale_keys.py"
+
 _RULES = "tests/rules/test_p10_adopting.py::test_"
+_STALE = "tests/rules/test_p10_stale_keys.py::test_"
+_REFUSED = "tests/metadata/test_stale_keys.py::test_"
 _METADATA = "tests/metadata/test_adopting.py::test_"
 _SCENES = "tests/scenarios/test_adopting.py::test_"
 _BACK = "tests/scenarios/test_restoring.py::test_"
@@ -188,8 +192,8 @@ MUTANTS = (
         (
             (
                 _BOOKIE,
-                "any(first <= ledger_id < end for first, end in spared)",
-                "any(first <= ledger_id < end for first, end in spared[:0])",
+                "told is not None and told.is_spared(ledger_id)",
+                "told is not None and told.is_spared(-1)",
             ),
         ),
         (_RULES + "a_bookie_that_forgot_the_ledger_does_not_deny_it",),
@@ -211,7 +215,7 @@ MUTANTS = (
         (
             (
                 _CATALOG,
-                "        if not any(first <= ledger_id < end for first, end in self.spared):\n            text",
+                "        if not is_within(self.spared, ledger_id):\n            text",
                 "        if not self.spared and ledger_id < 0:\n            text",
             ),
         ),
@@ -344,5 +348,131 @@ MUTANTS = (
             _BACK + "a_lost_futures_ledger_comes_back_with_its_seats",
             _BACK + "one_that_was_deleted_is_not_put_back_beside_its_tombstone",
         ),
+    ),
+    Mutant(
+        "a-recovery-that-had-begun-ends-it-by-the-copy",
+        "P10.5",
+        "a ledger that was in recovery in the copy is closed by what its older ensemble has",
+        ((_KEYS, "(LedgerState.OPEN, LedgerState.IN_RECOVERY)", "(LedgerState.OPEN,)"),),
+        (_REFUSED + "who_asks_only_whom_the_copy_names_ends_no_ledger",),
+    ),
+    Mutant(
+        "only-the-first-change-is-looked-at",
+        "P10.5",
+        "a transaction with several changes closes a ledger by what the copy says",
+        ((_KEYS, "    for change in asked.then:\n", "    for change in asked.then[:1]:\n"),),
+        (_REFUSED + "who_asks_only_whom_the_copy_names_ends_no_ledger",),
+    ),
+    Mutant(
+        "what-was-made-later-is-stale",
+        "P10.5",
+        "no ledger that is made behind a restore can be recovered",
+        ((_CATALOG, "self.stale = [(1, self.next_id)]", "self.stale = [(1, self.next_id + gap)]"),),
+        (_REFUSED + "ledgers_that_are_made_later_are_not_stale",),
+    ),
+    Mutant(
+        "stale-keys-are-in-no-snapshot",
+        "P10.5 I72",
+        "a member that starts from a snapshot lets recoveries end ledgers by what the copy says",
+        ((_CATALOG, "Lineages(list(self.lineages), list(self.stale))", "Lineages(list(self.lineages))"),),
+        (_REFUSED + "it_is_part_of_the_state",),
+    ),
+    Mutant(
+        "whole-though-something-is-given-up",
+        "P10.5",
+        "a lineage that somebody met is given up, and its ledgers end where the copy says",
+        ((_CATALOG, "is_whole=command.is_whole and not given_up", "is_whole=command.is_whole"),),
+        (_REFUSED + "a_state_that_lacks_nothing_makes_no_key_stale",),
+    ),
+    Mutant(
+        "an-adoption-ends-what-is-stale",
+        "P7.7 P10.5",
+        "copies that a lost future made are dropped as soon as one ledger beside them is adopted",
+        (
+            (
+                _CATALOG,
+                "            return self._change(session, asked, rules)\n        if not is_within(self.spared",
+                (
+                    "            self.stale = []\n            return self._change(session, asked, rules)\n"
+                    "        if not is_within(self.spared"
+                ),
+            ),
+        ),
+        (_REFUSED + "an_adopted_key_stays_stale_until_an_operator_believes_it",),
+    ),
+    Mutant(
+        "a-stale-keys-copies-are-collected",
+        "P7.7 P10.5",
+        "a bookie drops the copy that a lost future moved to it, and the copy's bookies have none",
+        (
+            (
+                "embedbk/core/collector.py",
+                "        if is_listed and self.told.is_stale(ledger_id):\n",
+                "        if not is_listed and self.told.is_stale(ledger_id):\n",
+            ),
+        ),
+        ("tests/rules/test_p7_dropping.py::test_copies_that_a_stale_key_does_not_name_are_never_collected",),
+    ),
+    Mutant(
+        "behind-a-loss-a-stale-ledger-is-denied",
+        "P7.4 P10.5",
+        "a bookie that forgot an entry of an ensemble that the copy does not know denies it",
+        (
+            (
+                "embedbk/host/limbo.py",
+                "or (is_stale and not metadata.is_closed):",
+                "or (is_stale and metadata.is_closed):",
+            ),
+        ),
+        (
+            "tests/host/test_limbo_asking.py::test_behind_a_loss_a_ledger_whose_key_is_stale_is_in_limbo_whomever_it_names",
+        ),
+    ),
+    Mutant(
+        "a-closed-ledger-ends-again",
+        "I2 P10.5",
+        "a ledger that was closed before the copy gets entries behind its end",
+        ((_ADOPTING, "            self.survey.closed_at = known.last_entry\n", "            pass\n"),),
+        (_STALE + "a_ledger_ends_once",),
+    ),
+    Mutant(
+        "what-the-copy-knows-was-acknowledged-may-be-absent",
+        "P5.3 P10.5",
+        "entries before the copy's last fragment, which nobody has, are behind the end and not lost",
+        (
+            (
+                _ADOPTING,
+                "        self.survey.learn_lac(last.first_entry - 1, last.length_before)\n",
+                "        self.survey.learn_lac(-1, last.length_before)\n",
+            ),
+        ),
+        (_STALE + "everything_before_the_copys_last_fragment_was_acknowledged",),
+    ),
+    Mutant(
+        "a-stale-key-is-adopted-over-whatever-stands-there",
+        "P2.2 P10.5",
+        "two operators close one ledger, the later one over the earlier",
+        (
+            (
+                _ADOPTING,
+                "ABSENT if self.stale is None else self.stale.revision",
+                "ABSENT if self.stale is None else ANY",
+            ),
+            (_ADOPTING, "import ABSENT, Compare, Put", "import ABSENT, ANY, Compare, Put"),
+        ),
+        (_STALE + "who_changed_the_key_meanwhile_was_first",),
+    ),
+    Mutant(
+        "a-key-as-before-was-refused",
+        "P2.2",
+        "an adoption whose transaction may still land says that it did nothing",
+        (
+            (
+                _ADOPTING,
+                '        if is_as_before and kind == "read":\n',
+                '        if is_as_before and kind == "read" and self.stale is None:\n',
+            ),
+        ),
+        (_STALE + "an_unknown_outcome_is_settled_by_reading",),
     ),
 )

@@ -537,7 +537,13 @@ MUTANTS = (
         "ledgers-that-are-gone-are-new",
         "P7.4 P8.3",
         "a bookie that forgot its fence takes adds of a ledger that was deleted meanwhile",
-        ((_BOOKIE, "if event.told is not None:", "if event.told is not None and event.now_ns < 0:"),),
+        (
+            (
+                _BOOKIE,
+                "            if told is not None:\n",
+                "            if told is not None and event.now_ns < 0:\n",
+            ),
+        ),
         (_P7 + "a_ledger_that_is_gone_takes_no_adds_from_who_forgot_it",),
     ),
     Mutant(

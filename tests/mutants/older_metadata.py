@@ -1,7 +1,5 @@
 """Metadata from an older copy: who notices, what is kept for it, what a new generation spares."""
 
-# ruff: noqa: E501 - It quotes lines of our own code as they stand.
-
 from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
@@ -46,7 +44,7 @@ MUTANTS = (
         "whoever-forgets-one-id-forgets-its-range",
         "P7.7",
         "an operator lets one ledger of a lost future go, and bookies drop the others beside it",
-        ((_CATALOG, "(max(known, end), known_end)", "(known_end, known_end)"),),
+        (("embedbk/codec/id_ranges.py", "(max(begin, end), stop)", "(stop, stop)"),),
         (
             _LINEAGES + "what_is_forgotten_is_spared_no_more_and_nothing_else",
             "tests/host/test_collecting.py::test_what_is_forgotten_of_a_lost_future_goes_and_nothing_else",
@@ -56,7 +54,7 @@ MUTANTS = (
         "what-is-spared-is-in-no-digest",
         "I72 P7.7",
         "a member that spares other ids than the others serves beside them",
-        ((_CATALOG, "(self.lineages, self.spared)", "(self.lineages, [])"),),
+        ((_CATALOG, "self.lineages, self.spared, self.stale\n", "self.lineages, [], self.stale\n"),),
         (_LINEAGES + "what_is_forgotten_is_spared_no_more_and_nothing_else",),
     ),
     Mutant(
@@ -326,7 +324,7 @@ MUTANTS = (
         (
             (
                 _COLLECTOR,
-                "        return ledger_id < told.ids_end and not any(first <= ledger_id < end for first, end in told.spared)\n",
+                "        return ledger_id < told.ids_end and not told.is_spared(ledger_id)\n",
                 "        return ledger_id < told.ids_end\n",
             ),
         ),

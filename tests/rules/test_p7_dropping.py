@@ -94,6 +94,7 @@ class Quorum:
         self.ids_end = ids_end
         self.count, self.nonce = 3, b"this start......"
         self.spared: list[tuple[int, int]] = []
+        self.stale: list[tuple[int, int]] = []
         self.doubt = ""
         self.collector = Collector("b1", OPTIONS)
         self.allowed: list[int] = []
@@ -117,7 +118,7 @@ class Quorum:
             page = [(key, self.keys[key]) for key in keys[: effect.limit]]
             return KeysListed(now, effect.tag, page, len(keys) > effect.limit)
         if isinstance(effect, AskMetadata):
-            told = Told(bytes(16), self.count, self.nonce, 9, self.ids_end, self.spared)
+            told = Told(bytes(16), self.count, self.nonce, 9, self.ids_end, self.spared, stale=self.stale)
             return MetadataTold(now, effect.tag, told, self.doubt)
         if isinstance(effect, ReadKey):
             return KeyRead(now, effect.tag, self.keys.get(effect.key), self.revision(effect.key))
@@ -383,6 +384,15 @@ def test_ids_that_a_lost_future_may_have_given_out_are_never_collected() -> None
     quorum.put(10, metadata(10, LedgerState.CLOSED, OTHERS))  # Was adopted, and moved away.
     quorum.spared = [(3, 4), (10, 20)]
     assert quorum.round() == [2, 10, 20]
+
+
+def test_copies_that_a_stale_key_does_not_name_are_never_collected() -> None:
+    """P7.7, P10.5: a lost future may have moved them here, away from the bookies that the copy names."""
+    quorum = Quorum([1, 2, 3, 4])
+    for ledger_id in (1, 2, 3):
+        quorum.put(ledger_id, metadata(ledger_id, LedgerState.CLOSED, OTHERS))
+    quorum.stale = [(2, 3), (4, 5)]
+    assert quorum.round() == [1, 3, 4], "that 4 is absent says what it always says"
 
 
 def test_pages_go_on_where_the_one_before_ended() -> None:

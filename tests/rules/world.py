@@ -366,6 +366,7 @@ class Catalog:
     history: dict[str, list[LedgerMetadata]] = field(default_factory=dict)
     is_held: bool = False  # `settle` leaves operations to the test.
     spared: set[int] = field(default_factory=set)  # Ledgers that a lost future may have made.
+    stale: set[int] = field(default_factory=set)  # Ledgers that it may have changed.
     refuses: str = ""  # Why it runs no transaction whose comparisons hold; empty: it does.
 
     def holds(self, when: list[Compare]) -> bool:
@@ -392,7 +393,7 @@ class Catalog:
     def _note(self, key: str, new: LedgerMetadata) -> None:
         """Every version of a ledger's metadata is checked against the one before (P2.3, P2.4, I2, I15, I17, I18)."""
         versions = self.history.setdefault(key, [])
-        if versions:
+        if versions and new.ledger_id not in self.stale:  # Whose seats count for nothing (P10.5).
             old = versions[-1]
             assert new.state >= old.state, "a ledger's state went back"
             assert (new.last_entry is None) == (new.state != LedgerState.CLOSED)
@@ -461,7 +462,8 @@ class Catalog:
 
     def _is_not_spared(self, effect: Transact) -> bool:
         """An adoption whose comparisons hold, of an id that is spared no more."""
-        return bool(effect.adopts) and effect.adopts not in self.spared and self.holds(effect.when)
+        is_adopted = effect.adopts in self.spared or effect.adopts in self.stale
+        return bool(effect.adopts) and not is_adopted and self.holds(effect.when)
 
     def fail(self, operation: Operation) -> list[Effect]:
         """A read or an allocation gets no answer; a transaction's outcome is unknown, and it never lands."""

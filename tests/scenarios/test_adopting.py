@@ -8,11 +8,18 @@ from embedbk.client import Client
 from embedbk.client.adopting import adopt
 from embedbk.client.password import Password
 from embedbk.client.waiting import run_blocking
-from embedbk.codec.ledger_metadata import ledger_key_path
+from embedbk.codec.ledger_metadata import decode_ledger_metadata, ledger_key_path
 from embedbk.codec.metadata_messages import Delete, Put
 from embedbk.codec.registration import cookie_path
 from embedbk.core.adopting import AdoptionOptions
-from embedbk.errors import MetadataConflict, RecoveryInconclusive, StorageError, UsageError
+from embedbk.errors import (
+    MetadataConflict,
+    MetadataUnavailable,
+    RecoveryInconclusive,
+    StorageError,
+    UsageError,
+    WrongPassword,
+)
 from embedbk.metadata.catalog import Catalog
 from embedbk.metadata.levels import LEVEL_OF_ADOPTION
 from embedbk.testing import Cluster
@@ -117,3 +124,54 @@ def test_below_its_level_nobody_is_fenced_for_an_adoption() -> None:
             adopt(client, ledger_id, NONE, (), OPTIONS)
         assert not is_fenced(cluster, ledger_id)
         assert adopt(client, ledger_id, NONE, (), AdoptionOptions(is_dry=True)).metadata.last_entry == 0
+
+
+def changed_behind_a_copy(cluster: Cluster) -> tuple[Client, int]:
+    """A ledger as a copy of the metadata has it: its first ensemble holds one entry of three. Its writer has gone."""
+    writing, operator = cluster.client("writer"), cluster.client("operator")
+    writer = writing.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=2)
+    writer.add(b"zero")
+    key = ledger_key_path(writer.ledger_id)
+    older, _ = run_blocking(operator._runtime.get(key, "reading it"), "get")
+    assert older is not None
+    seats = decode_ledger_metadata(older).fragments[0].ensemble
+    for name, _ in seats[:2]:
+        cluster.crash(name)
+    writer.add(b"one")
+    writer.add(b"two")
+    for name, _ in seats[:2]:
+        cluster.restart(name)
+    cluster.crash("writer")
+    cluster.run_for(30)
+    transact(operator, Put(key, older))
+    catalog = catalog_of(cluster)
+    catalog.stale = [(1, catalog.next_id)]
+    return operator, writer.ledger_id
+
+
+def test_a_ledger_that_was_open_in_the_copy_is_closed_by_an_adoption_alone() -> None:
+    """P10.5: "Else" e1 and e2 are acknowledged by b4 and b5, which the copy does not name; b1 and b2 say no."""
+    with Cluster(seed=7, bookies=6) as cluster:
+        client, ledger_id = changed_behind_a_copy(cluster)
+        with pytest.raises(MetadataUnavailable, match=f"embedbk ledger adopt {ledger_id}"):
+            client.open_ledger(ledger_id, recover=True)
+        plan = adopt(client, ledger_id, NONE, (), OPTIONS)
+        assert plan.is_known
+        assert [bytes(each) for each in client.open_ledger(ledger_id).read()] == [b"zero", b"one", b"two"]
+
+
+def test_what_a_recovery_by_the_copy_would_lose() -> None:
+    """The scene above is one: with the key believed, two acknowledged entries are beyond the end."""
+    with Cluster(seed=7, bookies=6) as cluster:
+        client, ledger_id = changed_behind_a_copy(cluster)
+        catalog_of(cluster).stale = []
+        reader = client.open_ledger(ledger_id, recover=True)
+        assert [bytes(each) for each in reader.read()] == [b"zero"]
+
+
+def test_another_password_adopts_nothing() -> None:
+    with Cluster(seed=8, bookies=6) as cluster:
+        client, ledger_id = changed_behind_a_copy(cluster)
+        with pytest.raises(WrongPassword):
+            adopt(client, ledger_id, Password(b"another"), (), OPTIONS)
+        assert not is_fenced(cluster, ledger_id)
