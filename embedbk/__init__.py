@@ -18,7 +18,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from embedbk import aio, spark
+    from embedbk import aio, replicated, spark
     from embedbk.client.appending import Appended, Fate, Ticket
     from embedbk.client.batches import Batch, Entry, Segment
     from embedbk.client.bookie_states import BookieState
@@ -132,6 +132,7 @@ __all__ = [
     "aio",
     "doctor",
     "open",
+    "replicated",
     "spark",
 ]
 
@@ -161,6 +162,7 @@ client.deleting DeletedLedger
 client.explaining Explanation
 client.bookie_states BookieState
 client.batches Batch Entry Segment
+replicated replicated
 spark spark
 """
 

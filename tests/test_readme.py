@@ -27,7 +27,7 @@ def test_the_twenty_lines_run(
 
 def test_the_lines_for_production_run_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second Python block; then nothing new is made where the directory is gone."""
-    _, block, _ = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    _, block, *_ = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
     monkeypatch.chdir(tmp_path)
     program = compile(block, str(README), "exec")
     exec(program, {})
@@ -43,7 +43,7 @@ def test_the_guards_run_under_rising_epochs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The third Python block, twice: each time the lock has a higher epoch."""
-    *_, block = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    _, _, block, _ = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
     monkeypatch.chdir(tmp_path)
     program = compile(block, str(README), "exec")
     epochs = []
@@ -51,6 +51,17 @@ def test_the_guards_run_under_rising_epochs(
         exec(program, {})
         epochs.append(embedbk.FileGuard("report.json").highest())
     assert 0 < epochs[0] < epochs[1] and capsys.readouterr().out == "paid\npaid\n"
+
+
+def test_the_state_on_several_nodes_runs_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The fourth Python block: the second time it goes on behind the first."""
+    *_, block = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        exec(compile(block, str(README), "exec"), {})
+    assert capsys.readouterr().out == "[('alice', 100)] 1\n[('alice', 100)] 2\n"
 
 
 def test_every_file_it_names_is_there() -> None:

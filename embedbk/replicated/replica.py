@@ -1,0 +1,278 @@
+"""One copy of an application's state: it follows a log of commands, or leads it.
+
+Every copy applies the commands of the log in their order. The leader is whoever has the log's writer, one at a time by
+its epoch (P8.1): a command is durable on its ack quorum before it is applied anywhere, so whatever a leader has done is
+in the log, and the next leader has read the log to its end before it applies one of its own. A leader that does not
+hear what became of a command leads no more: the log alone knows, and whoever leads next reads it there.
+
+A checkpoint is a snapshot, then a truncation before it, as one call: the log of commands never begins behind the newest
+snapshot that is whole. A copy for which the log begins too late begins with that.
+
+    following --lead(): lock, takeover, read to the end--> leading --end of the block, error, fenced--> following
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import TracebackType
+from typing import Any, Generic, NamedTuple, Self, TypeVar
+
+from embedbk.client.client import Client
+from embedbk.client.log import LogWriter
+from embedbk.client.runtime import refuse_pickling
+from embedbk.config import check_seconds
+from embedbk.errors import EmbedbkError, LedgerFenced, LockLost, NoSuchLedger, Truncated, UsageError, ensure
+from embedbk.replicated.machine import StateMachine
+from embedbk.replicated.snapshots import StateSnapshots
+
+__all__ = ["Freshness", "Leader", "Replica"]
+
+_BARRIER = b""  # No command: it only shows that whoever appended it led until then.
+_TRIES = 8  # Snapshots that are replaced while one of them is read.
+
+
+M = TypeVar("M", bound=StateMachine)
+
+
+class Freshness(NamedTuple):
+    """How fresh what is read here is: it has every command before offset, which age_s ago were all that readers are
+    told of. That there are no others only a leader knows: `Leader.confirm`. age_s: infinite before the first look."""
+
+    offset: int
+    age_s: float
+
+
+class Replica(Generic[M]):
+    """A copy of the state that a machine keeps. Not for several threads at once; a process may have many."""
+
+    def __init__(self, bk: Client, name: str, machine: M, *, password: bytes = b"") -> None:
+        """name: of the log of commands; snapshots stand in the log of this name and `.snapshots`."""
+        self._log = bk.log(name, password=password)
+        self._lock = bk.lock(f"replicated.{name}")
+        self._runtime = bk._runtime
+        self._snapshots = StateSnapshots(bk, name, password)
+        self.name = name
+        self.machine = machine
+        self._leader: Leader | None = None
+        self._looked_s = float("-inf")  # When the log was last read to its end.
+        self._broken: BaseException | None = None
+
+    @property
+    def freshness(self) -> Freshness:
+        return Freshness(self.machine.offset, self._runtime.clock_s() - self._looked_s)
+
+    @property
+    def leader(self) -> Leader:
+        """Raises UsageError: this copy does not lead."""
+        if self._leader is None:
+            raise UsageError(
+                f"this copy of {self.name!r} follows: only a leader changes it", hint="with .lead():"
+            )
+        self._leader.check()
+        return self._leader
+
+    def follow(self, wait_s: float | None = 0.0) -> Freshness:
+        """Apply what is acknowledged by now; where nothing new is, wait for it so long (None: without end), unless
+        nobody ever led.
+
+        Raises:
+            Truncated: the log begins behind what is applied here, and no snapshot reaches so far.
+            EntryUnreadable, NotEnoughBookies, MetadataUnavailable: as `Log.read`; call it again.
+            UsageError: the machine failed before, so that nobody knows what its state is.
+        """
+        check_seconds(wait_s, "wait_s")
+        self._check()
+        if self._leader is None and not self._apply_all() and wait_s != 0.0:
+            for _ in self._wait_for(wait_s):
+                self._apply_all()
+                break
+        return self.freshness
+
+    @contextmanager
+    def lead(self, timeout_s: float | None = None) -> Iterator[Leader]:
+        """Lead while the block runs, once nobody else does: its state has everything that any leader before was told
+        was done. Leaving it hands over to whoever waits.
+
+        Raises:
+            OperationTimeout: another leads, for timeout_s. UsageError: this copy leads already, or its machine failed.
+            What `Log.writer` and `follow` raise: it may be tried again.
+        """
+        self._check()
+        if self._leader is not None:
+            raise UsageError(f"this copy of {self.name!r} leads already")
+        self._lock.acquire(timeout_s)
+        try:
+            writer = self._log.writer()
+            try:
+                self._apply_all(writer.first_offset)
+                self._leader = leader = Leader(self, writer)
+                yield leader
+                if leader.ended is None:
+                    writer.close()
+            finally:
+                self._leader = None
+                writer.release()
+        finally:
+            with suppress(LockLost):  # Then somebody else has it already.
+                self._lock.release()
+
+    def close(self) -> None:
+        """Lets nothing go: what is durable is in the log."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> Any:
+        refuse_pickling("a copy of a replicated state", "make one there, with the same name")
+
+    def _check(self) -> None:
+        if self._broken is not None:
+            raise UsageError(
+                f"this copy of {self.name!r} failed while it applied a command: {self._broken}",
+                hint="make another one; it begins with the newest snapshot, or with the log",
+            ) from self._broken
+
+    def _wait_for(self, wait_s: float | None) -> Iterator[object]:
+        try:
+            yield from self._log.tail(self.machine.offset, idle_s=wait_s)
+        except (NoSuchLedger, Truncated):
+            return
+
+    def _apply_all(self, until: int | None = None) -> int:
+        """How many commands there were. until: where the log of others ends; None: as far as is acknowledged."""
+        before = self.machine.offset
+        for _ in range(_TRIES):
+            try:
+                if before == 0 == self.machine.offset:
+                    self._load()  # Shorter than the whole log, and what it stands for may be gone any moment.
+                for entry in self._log.read(self.machine.offset, until):
+                    if len(entry) > len(_BARRIER):
+                        self._apply(bytes(entry), entry.offset)
+                break
+            except NoSuchLedger:
+                break  # Nobody ever led.
+            except Truncated as gone:
+                if not self._load():
+                    raise gone
+        self._looked_s = self._runtime.clock_s()
+        return self.machine.offset - before
+
+    def _load(self) -> bool:
+        """Whether the newest snapshot is ahead of this copy; then it begins there."""
+        for _ in range(_TRIES):
+            found = self._snapshots.newest()
+            if found is None or found.offset <= self.machine.offset:
+                return False
+            try:
+                self.machine.load(self._snapshots.parts(found), found.offset)
+            except Truncated:
+                continue  # A newer one took its place.
+            ensure(
+                self.machine.offset == found.offset, "a machine stands where the snapshot that it loaded does"
+            )
+            return True
+        return False
+
+    def _apply(self, command: bytes, offset: int) -> object:
+        return self._carry_out(offset, lambda place: self.machine.apply(command, place))
+
+    def _carry_out(self, offset: int, act: Callable[[int], object]) -> object:
+        """An error ends this copy: the command counts, and nobody knows what of it is in this state."""
+        try:
+            result = act(offset)
+            ensure(self.machine.offset == offset + 1, "a machine counts the command that it applied")
+        except BaseException as error:
+            self._broken = error
+            raise
+        return result
+
+
+class Leader:
+    """This copy, while it leads."""
+
+    def __init__(self, replica: Replica[Any], writer: LogWriter) -> None:
+        self._replica, self._writer = replica, writer
+        self.ended: EmbedbkError | None = None  # Why it leads no more.
+
+    @property
+    def epoch(self) -> int:
+        """The fencing token for what is done beside the state (P9.3)."""
+        return self._writer.epoch
+
+    def check(self) -> None:
+        """Raises what ended it; that it says nothing proves nothing (P9.1): `confirm` does."""
+        if self.ended is not None:
+            raise self.ended
+        self._replica._check()
+
+    def submit(
+        self,
+        command: bytes,
+        *,
+        timeout_s: float | None = None,
+        carry_out: Callable[[int], object] | None = None,
+    ) -> object:
+        """Append the command, and apply it here when it is durable: what applying it gave.
+
+        carry_out(offset): instead of the machine's `apply`, for a leader that has the outcome ready, and only has to
+            keep it.
+
+        Raises:
+            UsageError: no bytes, none of them, or more than an entry holds; nothing was done.
+            LedgerFenced: another leads. Whether the command counts is in the log alone, unless `definite`: then it does
+                not. After any error that is not definite this copy leads no more; its next leader knows.
+        """
+        if not isinstance(command, bytes) or not command:
+            raise UsageError(f"a command is bytes, and at least one, not {command!r:.80}; nothing was done")
+        offset = self._append(command, timeout_s)
+        if carry_out is None:
+            return self._replica._apply(command, offset)
+        return self._replica._carry_out(offset, carry_out)
+
+    def confirm(self, timeout_s: float | None = None) -> None:
+        """Until it is certain that nobody else led before this was called: the state here has everything that was
+        acknowledged until then, so what is read behind it is linearizable. Costs one append.
+
+        Raises what `submit` raises.
+        """
+        self._append(_BARRIER, timeout_s)
+
+    def checkpoint(self) -> int:
+        """Save the state and let the log before it go; the offset at which the state is. Whole ledgers go, and a log's
+        last one stays, so a part of what is saved may stand in the log until the next time.
+
+        Raises what `Log.writer` and `Log.truncate` raise: commands are there as before, and the newest snapshot, too.
+        """
+        self.check()
+        replica = self._replica
+        offset: int = replica.machine.offset
+        found = replica._snapshots.write(offset, replica.machine.save())
+        try:
+            self._writer.roll()
+        except LedgerFenced as fenced:
+            self.ended = fenced
+            raise
+        replica._log.truncate(min(offset, found.offset), may_do_nothing=True)
+        return offset
+
+    def _append(self, data: bytes, timeout_s: float | None) -> int:
+        self.check()
+        try:
+            ticket = self._writer.append_nowait(data)
+            ticket.result(timeout_s)
+        except EmbedbkError as error:
+            if not error.definite or isinstance(error, LedgerFenced):
+                self.ended = error
+            raise
+        offset = ticket.offset
+        ensure(
+            offset >= self._replica.machine.offset, "a leader has applied everything before its own command"
+        )
+        self._replica._looked_s = self._replica._runtime.clock_s()
+        return int(offset)

@@ -1,0 +1,149 @@
+"""Snapshots of a state, in a log of their own: how one is written whole, found again, and checked.
+
+Each is a first entry that says of which offset it is, its parts, and a last one, the last of its ledger, that says
+where the first stands, with count and digest of the parts. One without its last entry was cut short, and counts for
+nothing.
+Decides which one counts, and which may go: the one of the highest offset counts, whoever wrote it, for a state at any
+offset is a right one. Leaves to `replica` when one is made, and what goes from the log of commands behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import msgspec
+from xxhash import xxh3_128
+
+from embedbk.client.batches import Segment
+from embedbk.client.client import Client
+from embedbk.client.log import Log
+from embedbk.config import ENTRY_BYTES_MAX
+from embedbk.errors import NoSuchLedger, StorageError, Truncated
+
+__all__ = ["SUFFIX", "SavedState", "StateSnapshots"]
+
+SUFFIX = ".snapshots"  # Behind the name of the log of commands.
+PART_BYTES = min(512 << 10, ENTRY_BYTES_MAX)
+
+
+class _Begin(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    version: int
+    offset: int
+
+
+class _End(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    begins: int  # The dense offset of the first entry.
+    parts: int
+    digest: bytes
+
+
+VERSION = 1
+_CONTROL, _PART = (
+    b"c",
+    b"p",
+)  # The first byte of an entry: what a state holds is never taken for what says where it is.
+_encode = msgspec.msgpack.Encoder().encode
+_decoder: msgspec.msgpack.Decoder[_Begin | _End] = msgspec.msgpack.Decoder(_Begin | _End)
+
+
+class SavedState(NamedTuple):
+    """A snapshot that was written to its end. offset: of the log of commands."""
+
+    offset: int
+    end: _End
+
+
+class StateSnapshots:
+    """Of one state."""
+
+    def __init__(self, bk: Client, name: str, password: bytes) -> None:
+        self._log: Log = bk.log(name + SUFFIX, password=password)
+
+    def newest(self) -> SavedState | None:
+        """The one that counts; None: there is none.
+
+        Raises StorageError: it is of a later version.
+        """
+        try:
+            found = [self._look(segment) for segment in self._log.segments()]
+        except NoSuchLedger:
+            return None
+        except Truncated:  # A newer one came while this was read.
+            return self.newest()
+        return max((each for each in found if each is not None), key=lambda each: each.offset, default=None)
+
+    def parts(self, found: SavedState) -> Iterator[bytes]:
+        """Raises StorageError at the end: these are not the parts that were saved. Truncated: a newer one came."""
+        digest, count, first = xxh3_128(), 0, found.end.begins + 1
+        for entry in self._log.read(first, first + found.end.parts):
+            part = bytes(entry.data[1:])
+            digest.update(part)
+            count += 1
+            yield part
+        if (count, digest.digest()) != (found.end.parts, found.end.digest):
+            raise StorageError(
+                f"the snapshot at offset {found.offset} in log {self._log.name!r} is not what was saved",
+                hint="take another one where the state is whole: Leader.checkpoint()",
+            )
+
+    def write(self, offset: int, parts: Iterable[bytes]) -> SavedState:
+        """Durable when this returns; those before it are let go. Where one of this offset or a higher one is there,
+        that one stays, and nothing is written: of two that save at once the later state counts, not the later hand.
+
+        Raises LedgerFenced: another saves just now; and what writing to a log raises. Nothing that counted is gone.
+        """
+        with self._log.writer() as writer:
+            there = self.newest()  # Behind taking the log over, so that nobody adds one meanwhile.
+            if there is None or there.offset < offset:
+                ticket = writer.append_nowait(_CONTROL + _encode(_Begin(VERSION, offset)))
+                ticket.result()
+                digest, count = xxh3_128(), 0
+                for part in _cut(parts):
+                    digest.update(part)
+                    count += 1
+                    writer.append_nowait(_PART + part)
+                writer.append(_CONTROL + _encode(_End(ticket.offset, count, digest.digest())))
+        found = self.newest()
+        if found is None or found.offset < offset:
+            raise StorageError(
+                f"log {self._log.name!r} does not show the snapshot at {offset}; nothing was let go"
+            )
+        self._log.truncate(found.end.begins, may_do_nothing=True)
+        return found
+
+    def _look(self, segment: Segment) -> SavedState | None:
+        """The one that ends with a ledger of the log, if one does."""
+        if segment.last_entry < 0:
+            return None
+        last = segment.first_offset + segment.last_entry
+        end = self._control(last)
+        if not isinstance(end, _End) or end.parts != last - end.begins - 1:
+            return None
+        begin = self._control(end.begins)
+        if not isinstance(begin, _Begin):
+            return None
+        if begin.version > VERSION:
+            raise StorageError(
+                f"log {self._log.name!r} holds a snapshot of version {begin.version}; this embedbk knows {VERSION}",
+                hint="use the build that wrote it, or a later one; nothing was changed",
+            )
+        return SavedState(begin.offset, end)
+
+    def _control(self, offset: int) -> _Begin | _End | None:
+        for entry in self._log.read(offset, offset + 1):
+            if entry.data[:1] != _CONTROL:
+                return None
+            try:
+                return _decoder.decode(entry.data[1:])
+            except msgspec.MsgspecError:
+                return None
+        return None
+
+
+def _cut(parts: Iterable[bytes]) -> Iterator[bytes]:
+    """In pieces that an entry holds."""
+    for part in parts:
+        view = memoryview(part)
+        for begin in range(0, len(view), PART_BYTES):
+            yield bytes(view[begin : begin + PART_BYTES])

@@ -1,0 +1,152 @@
+"""A SQLite file that is the same on several nodes: each transaction is one command, its statements with their values.
+
+The leader runs a transaction in its file, appends it, and commits it there when it is durable in the log, with its
+offset in the same local commit. So no file ever holds what the log does not, and one that was cut off between the two
+gets it from the log. Statements that could do something else on another node are refused: functions of time and chance
+(also in defaults of columns, which no authorizer sees), temporary tables, pragmas, attached files. All nodes run one
+version of SQLite.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+
+from embedbk.client.client import Client
+from embedbk.errors import StorageError, UsageError
+from embedbk.replicated.machine import StateMachine
+from embedbk.replicated.replica import Replica
+
+__all__ = ["ReplicatedSqlite"]
+
+Rows = list[tuple[Any, ...]]
+_TABLE = "embedbk_offset"
+_ALLOWED = {
+    getattr(sqlite3, f"SQLITE_{each}")
+    for each in "READ SELECT RECURSIVE INSERT UPDATE DELETE CREATE_TABLE CREATE_INDEX CREATE_TRIGGER CREATE_VIEW "
+    "DROP_TABLE DROP_INDEX DROP_TRIGGER DROP_VIEW ALTER_TABLE REINDEX ANALYZE FUNCTION".split()
+}
+_OTHERWISE = set(
+    "random randomblob changes total_changes last_insert_rowid load_extension current_time current_date "
+    "current_timestamp date time datetime julianday unixepoch strftime timediff sqlite_version sqlite_source_id "
+    "sqlite_compileoption_get sqlite_compileoption_used sqlite_offset".split()
+)
+
+
+class _Machine(StateMachine):
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.file = sqlite3.connect(path, isolation_level=None)
+        self.file.execute("PRAGMA journal_mode=WAL")
+        self.file.execute(f"CREATE TABLE IF NOT EXISTS {_TABLE} (behind INTEGER NOT NULL)")
+
+    @property
+    def offset(self) -> int:
+        return int(self.file.execute(f"SELECT max(behind) FROM {_TABLE}").fetchone()[0] or 0)
+
+    @contextmanager
+    def begun(self, offset: int) -> Iterator[None]:
+        self.file.execute("BEGIN IMMEDIATE")
+        try:
+            if self.offset > offset:
+                raise StorageError("another process keeps this file: give each copy its own")
+            yield
+        finally:
+            if self.file.in_transaction:
+                self.file.execute("ROLLBACK")
+
+    def commit(self, offset: int) -> None:
+        self.file.execute(f"DELETE FROM {_TABLE}")
+        self.file.execute(f"INSERT INTO {_TABLE} VALUES (?)", (offset + 1,))
+        self.file.execute("COMMIT")
+
+    def run(self, sql: str, values: Any) -> Rows:
+        refused: list[str] = []
+
+        def authorize(action: int, what: str | None, function: str | None, *_: object) -> int:
+            name = str(function if action == sqlite3.SQLITE_FUNCTION else what).lower()
+            if (
+                action in _ALLOWED
+                and name not in _OTHERWISE
+                and (name != _TABLE or action == sqlite3.SQLITE_READ)
+            ):
+                return sqlite3.SQLITE_OK
+            refused.append(name)
+            return sqlite3.SQLITE_DENY
+
+        try:
+            self.file.set_authorizer(authorize)
+            rows = self.file.execute(sql, values).fetchall()
+            self.file.set_authorizer(None)
+            defaults = "SELECT dflt_value FROM sqlite_schema s JOIN pragma_table_xinfo(s.name) WHERE dflt_value NOTNULL"
+            if sql.lstrip()[:6].upper() in ("CREATE", "ALTER "):
+                found = self.file.execute(defaults).fetchall()
+                self.file.set_authorizer(authorize)
+                for (default,) in found:
+                    self.file.execute(f"SELECT ({default})")
+            return rows
+        except sqlite3.DatabaseError as error:
+            if refused:
+                what = f"{sql[:200]!r}: {refused[0]} may do something else on another node, or is not for statements"
+                raise UsageError(f"{what}; nothing of it was done") from error
+            raise
+        finally:
+            self.file.set_authorizer(None)
+
+    def apply(self, command: bytes, offset: int) -> None:
+        with self.begun(offset):
+            for sql, values in msgspec.msgpack.decode(command):
+                self.run(sql, values)
+            self.commit(offset)
+
+    def save(self) -> list[bytes]:
+        return [self.file.serialize()]
+
+    def load(self, parts: Iterator[bytes], offset: int) -> None:
+        data = bytearray(b"".join(parts))
+        data[18:20] = b"\1\1"  # Of a file without a WAL, as one in memory has none.
+        with sqlite3.connect(":memory:") as saved:
+            saved.deserialize(data)
+            saved.backup(self.file)  # In one transaction.
+
+
+class ReplicatedSqlite(Replica[_Machine]):
+    """One copy of the database, in a file of its own."""
+
+    def __init__(self, bk: Client, name: str, path: str | os.PathLike[str], *, password: bytes = b"") -> None:
+        super().__init__(bk, name, _Machine(path), password=password)
+        self.path = os.fspath(path)
+
+    def read(self, sql: str, values: Sequence[Any] | dict[str, Any] = ()) -> Rows:
+        """What a SELECT gives here, as fresh as `freshness` says."""
+        self.machine.file.execute("PRAGMA query_only=1")
+        try:
+            return self.machine.file.execute(sql, values).fetchall()
+        finally:
+            self.machine.file.execute("PRAGMA query_only=0")
+
+    @contextmanager
+    def transaction(self) -> Iterator[Callable[..., Rows]]:
+        """`with db.transaction() as execute: execute("INSERT INTO t VALUES (?)", (1,))`, on the copy that leads.
+
+        Done on leaving the block, durable; or, by whatever it raises, not done here: after an error that is not
+        `definite` the next leader knows. UsageError: a statement is refused, or this is larger than an entry.
+        """
+        leader, statements = self.leader, list[tuple[str, Any]]()
+
+        def execute(sql: str, values: Sequence[Any] | dict[str, Any] = ()) -> Rows:
+            rows = self.machine.run(sql, values)
+            statements.append((sql, values))
+            return rows
+
+        with self.machine.begun(self.machine.offset):
+            yield execute
+            if statements:
+                leader.submit(msgspec.msgpack.encode(statements), carry_out=self.machine.commit)
+
+    def close(self) -> None:
+        self.machine.file.close()

@@ -1,0 +1,126 @@
+"""States on several nodes: when a command is applied, who leads, which snapshot counts, what SQLite may run."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+__all__ = ["MUTANTS"]
+
+_REPLICA = "embedbk/replicated/replica.py"
+_SNAPSHOTS = "embedbk/replicated/snapshots.py"
+_SQLITE = "embedbk/replicated/sqlite.py"
+_TESTS = "tests/replicated/test_replicated.py::test_"
+
+MUTANTS = (
+    Mutant(
+        "who-heard-nothing-leads-on",
+        "P3.6",
+        "a leader appends behind a command of which nobody knows whether it counts, and its state lacks it",
+        ((_REPLICA, "                self.ended = error\n", "                pass\n"),),
+        (_TESTS + "who_does_not_hear_what_became_of_a_command_leads_no_more",),
+    ),
+    Mutant(
+        "a-leader-begins-before-it-has-read",
+        "P8.1",
+        "a new leader's state lacks what the one before was told was done",
+        ((_REPLICA, "                self._apply_all(writer.first_offset)\n", ""),),
+        (_TESTS + "a_leader_has_applied_what_every_leader_before_was_told_was_done",),
+    ),
+    Mutant(
+        "a-failed-copy-goes-on",
+        "P8.1",
+        "a copy that failed at a command applies the ones behind it, and is another state than all others",
+        ((_REPLICA, "            self._broken = error\n", "            pass\n"),),
+        (_TESTS + "a_copy_that_failed_at_a_command_says_so_and_another_goes_on",),
+    ),
+    Mutant(
+        "barriers-are-commands",
+        "P8.1",
+        "machines are given the empty entries of confirmations",
+        ((_REPLICA, "if len(entry) > len(_BARRIER):", "if len(entry) >= len(_BARRIER):"),),
+        (_TESTS + "reads_behind_a_confirmation_are_linearizable",),
+    ),
+    Mutant(
+        "the-later-hand-counts",
+        "P8.8",
+        "a leader that slept in its checkpoint puts an older state in the place of a newer one",
+        (
+            (_SNAPSHOTS, "if there is None or there.offset < offset:", "if there is None or offset:"),
+            (_SNAPSHOTS, "key=lambda each: each.offset", "key=lambda each: each.end.begins"),
+        ),
+        (
+            _TESTS + "the_later_state_counts_and_not_the_later_hand",
+            _TESTS + "parts_that_look_like_an_end_are_none",
+        ),
+    ),
+    Mutant(
+        "any-last-entry-ends-a-snapshot",
+        "P8.8",
+        "a part of a state is taken for the end of a snapshot",
+        ((_SNAPSHOTS, "            if entry.data[:1] != _CONTROL:\n                return None\n", ""),),
+        (_TESTS + "parts_that_look_like_an_end_are_none",),
+    ),
+    Mutant(
+        "parts-are-not-checked",
+        "I7",
+        "a copy becomes a state that nobody saved",
+        (
+            (
+                _SNAPSHOTS,
+                "if (count, digest.digest()) != (found.end.parts, found.end.digest):",
+                "if count != found.end.parts:",
+            ),
+        ),
+        (_TESTS + "parts_that_look_like_an_end_are_none",),
+    ),
+    Mutant(
+        "the-log-goes-before-the-snapshot",
+        "P8.8",
+        "a copy that begins finds a log that begins too late, and no snapshot",
+        (
+            (
+                _REPLICA,
+                (
+                    "        found = replica._snapshots.write(offset, replica.machine.save())\n        try:\n"
+                    "            self._writer.roll()\n"
+                ),
+                (
+                    "        self._writer.roll()\n        replica._log.truncate(offset, may_do_nothing=True)\n"
+                    "        found = replica._snapshots.write(offset, replica.machine.save())\n        try:\n"
+                    "            pass\n"
+                ),
+            ),
+        ),
+        (_TESTS + "a_snapshot_that_was_cut_short_counts_for_nothing",),
+    ),
+    Mutant(
+        "defaults-of-columns-are-not-looked-at",
+        "P8.1",
+        "each copy has its own time in a column whose default is a clock",
+        (
+            (
+                _SQLITE,
+                "                for (default,) in found:\n",
+                "                for (default,) in found[:0]:\n",
+            ),
+        ),
+        (_TESTS + "what_may_do_something_else_elsewhere_is_refused",),
+    ),
+    Mutant(
+        "the-offset-is-committed-by-itself",
+        "P8.1",
+        "a crash between two local commits applies a transaction twice",
+        (
+            (
+                _SQLITE,
+                '        self.file.execute(f"DELETE FROM {_TABLE}")\n',
+                (
+                    '        self.file.execute("COMMIT")\n        self.file.execute("BEGIN")\n'
+                    '        self.file.execute(f"DELETE FROM {_TABLE}")\n        self.file.execute("ROLLBACK")\n'
+                    '        self.file.execute("BEGIN")\n'
+                ),
+            ),
+        ),
+        (_TESTS + "a_file_that_dies_inside_its_commit_has_all_of_it_or_nothing",),
+    ),
+)

@@ -1,0 +1,493 @@
+"""Replicated states: every copy the same, from commands and snapshots, whatever becomes of whom (P8.1, P8.8)."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from embedbk.errors import (
+    EmbedbkError,
+    LedgerFenced,
+    OperationTimeout,
+    StorageError,
+    Truncated,
+    UsageError,
+)
+from embedbk.replicated import Replica, ReplicatedDict, ReplicatedSqlite, StateMachine
+from embedbk.testing import Cluster
+
+NAME = "settings"
+
+
+class Words(StateMachine):
+    """The words that it was told, in order."""
+
+    offset = 0
+
+    def __init__(self) -> None:
+        self.words: list[str] = []
+        self.fails = ""
+
+    def apply(self, command: bytes, offset: int) -> int:
+        if command.decode() == self.fails:
+            raise OSError("the disk of this copy is full")
+        self.words.append(command.decode())
+        self.offset = offset + 1
+        return len(self.words)
+
+    def save(self) -> list[bytes]:
+        return [word.encode() + b" " for word in self.words]
+
+    def load(self, parts: Iterator[bytes], offset: int) -> None:
+        self.words, self.offset = b"".join(parts).decode().split(), offset
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    with Cluster(seed=1, bookies=3) as made:
+        yield made
+
+
+def copy(cluster: Cluster, client: str) -> Replica[Words]:
+    return Replica(cluster.client(client), NAME, Words())
+
+
+def words(replica: Replica[Words]) -> str:
+    return " ".join(replica.machine.words)
+
+
+# Leading and following.
+
+
+def test_who_follows_has_what_the_leader_was_told_was_done(cluster: Cluster) -> None:
+    """What `submit` gave is what applying it gave."""
+    first, second = copy(cluster, "a"), copy(cluster, "b")
+    assert second.follow(5.0).offset == 0, "nobody ever led: no wait"
+    with first.lead() as leader:
+        assert [leader.submit(b"one"), leader.submit(b"two")] == [1, 2]
+        assert first.freshness.offset == 2
+        cluster.run_for(1)
+        fresh = second.follow()
+        assert (words(second), fresh.offset) == ("one two", 2)
+    assert fresh.age_s < 1
+    cluster.run_for(30)
+    assert second.freshness.age_s >= 30
+    with second.lead() as leader:
+        assert leader.submit(b"three") == 3
+    assert first.follow().offset == 3 and words(first) == "one two three"
+
+
+def test_a_leader_has_applied_what_every_leader_before_was_told_was_done(cluster: Cluster) -> None:
+    """P8.1: who takes over recovers the log and reads it to its end, before a command of its own."""
+    first = copy(cluster, "a")
+    leading = first.lead()
+    leader = leading.__enter__()
+    for number in range(20):
+        leader.submit(b"w%d" % number)
+    cluster.crash("a")
+    second = copy(cluster, "b")
+    with second.lead() as leader:
+        assert words(second) == " ".join(f"w{number}" for number in range(20))
+        assert leader.submit(b"next") == 21
+    with contextlib.suppress(EmbedbkError):
+        leading.__exit__(None, None, None)
+
+
+def test_one_leads_at_a_time_and_the_next_one_waits_in_turn(cluster: Cluster) -> None:
+    first, second = copy(cluster, "a"), copy(cluster, "b")
+    with first.lead():
+        with pytest.raises(OperationTimeout), second.lead(timeout_s=2.0):
+            pass
+        with pytest.raises(UsageError, match="leads already"), first.lead():
+            pass
+    with second.lead(timeout_s=2.0) as leader:
+        leader.submit(b"mine")
+    with pytest.raises(UsageError, match="this copy of 'settings' follows"):
+        first.leader.submit(b"nobody's")
+
+
+def test_who_slept_while_another_led_changes_nothing(cluster: Cluster) -> None:
+    """P9.1: no time limit protects anything: its first command fails, and is applied nowhere."""
+    first, second = copy(cluster, "a"), copy(cluster, "b")
+    with first.lead() as leader:
+        leader.submit(b"before")
+        cluster.pause("a")
+        with second.lead() as other:
+            assert words(second) == "before"
+            other.submit(b"after")
+        cluster.resume("a")
+        with pytest.raises(LedgerFenced):
+            leader.submit(b"late")
+        with pytest.raises(LedgerFenced):
+            leader.submit(b"later still")
+        assert words(first) == "before"
+    first.follow()
+    assert words(first) == "before after"
+
+
+def test_reads_behind_a_confirmation_are_linearizable(cluster: Cluster) -> None:
+    """An ex-leader that has not heard of it is told by the log before it says anything; no copy sees a barrier."""
+    first, second = copy(cluster, "a"), copy(cluster, "b")
+    with first.lead() as leader:
+        leader.submit(b"before")
+        leader.confirm()
+        assert leader.submit(b"next") == 2
+        cluster.pause("a")
+        with second.lead() as other:
+            other.submit(b"after")
+        cluster.resume("a")
+        with pytest.raises(LedgerFenced):
+            leader.confirm()
+    assert words(second) == "before next after"
+    first.follow()
+    assert words(first) == "before next after"
+
+
+@pytest.mark.parametrize("survives", [True, False])
+def test_who_does_not_hear_what_became_of_a_command_leads_no_more(cluster: Cluster, survives: bool) -> None:
+    """P3.6: the log alone knows. It is applied by the next leader or by nobody, and here not before that one led."""
+    first = copy(cluster, "a")
+    with first.lead() as leader:
+        leader.submit(b"before")
+        bookies = ["b1", "b2", "b3"]
+        if survives:
+            cluster.partition(["a"], bookies[1:])
+        else:
+            cluster.partition(["a"], bookies)
+        with pytest.raises(OperationTimeout) as told:
+            leader.submit(b"unknown", timeout_s=1.0)
+        assert not told.value.definite
+        with pytest.raises(OperationTimeout):
+            leader.submit(b"next")
+        with pytest.raises(OperationTimeout):
+            leader.checkpoint()
+        assert words(first) == "before"
+        cluster.heal()
+    second = copy(cluster, "b")
+    with second.lead() as leader:
+        leader.submit(b"after")
+    first.follow()
+    assert words(first) == words(second)
+    assert words(first) in ("before after", "before unknown after")
+
+
+@pytest.mark.parametrize("wrong", [b"", "text", None, bytearray(b"x"), b"x" * (2 << 20)])
+def test_a_command_that_is_none_does_nothing(cluster: Cluster, wrong: Any) -> None:
+    first = copy(cluster, "a")
+    with first.lead() as leader:
+        with pytest.raises(UsageError):
+            leader.submit(wrong)
+        assert leader.submit(b"right") == 1
+
+
+def test_a_copy_that_failed_at_a_command_says_so_and_another_goes_on(cluster: Cluster) -> None:
+    """The command counts, and nobody knows what of it is in this state."""
+    first, second = copy(cluster, "a"), copy(cluster, "b")
+    first.machine.fails = "two"
+    with first.lead() as leader:
+        leader.submit(b"one")
+        with pytest.raises(OSError, match="full"):
+            leader.submit(b"two")
+        for act in (lambda: leader.submit(b"three"), leader.checkpoint, first.follow):
+            with pytest.raises(UsageError, match="failed while it applied a command: the disk of this copy"):
+                act()
+    with second.lead() as leader:
+        assert leader.submit(b"three") == 3
+    assert words(second) == "one two three"
+
+
+# Checkpoints.
+
+
+def test_a_checkpoint_is_a_snapshot_and_then_a_truncation(cluster: Cluster) -> None:
+    """Checkpoint, then trim: who comes later begins with the snapshot."""
+    first = copy(cluster, "a")
+    log = cluster.client("a").log(NAME)
+    with first.lead() as leader:
+        for number in range(10):
+            leader.submit(b"w%d" % number)
+        assert leader.checkpoint() == 10
+        cluster.run_for(5)
+        leader.submit(b"behind")
+        assert leader.checkpoint() == 11
+        cluster.run_for(5)
+        leader.submit(b"last")
+        assert leader.checkpoint() == 12
+    assert log.segments()[0].first_offset >= 10
+    second = copy(cluster, "b")
+    second.follow()
+    assert words(second) == words(first) and second.freshness.offset == 12
+    with second.lead() as leader:
+        assert leader.submit(b"more") == 13
+    snapshots = cluster.client("a").log(NAME + ".snapshots")
+    assert len([each for each in snapshots.segments() if each.last_entry >= 0]) == 1, (
+        "only the newest one is kept"
+    )
+
+
+def test_a_copy_that_is_overtaken_by_a_truncation_begins_with_the_snapshot(cluster: Cluster) -> None:
+    first, second = copy(cluster, "a"), copy(cluster, "b")
+    with first.lead() as leader:
+        leader.submit(b"zero")
+        cluster.run_for(1)
+        assert second.follow().offset == 1
+        for round_ in range(3):
+            leader.submit(b"r%d" % round_)
+            leader.checkpoint()
+            cluster.run_for(5)
+        assert second.follow().offset == 4
+        assert words(second) == words(first)
+
+
+def test_a_snapshot_that_was_cut_short_counts_for_nothing(cluster: Cluster) -> None:
+    """Its last entry is missing: the one before it is loaded, and nothing went from the log behind it."""
+    first = copy(cluster, "a")
+    with first.lead() as leader:
+        leader.submit(b"one")
+        leader.checkpoint()
+        leader.submit(b"two")
+
+        def dies(parts: object = None) -> Iterator[bytes]:
+            yield b"one "
+            raise OSError("killed")
+
+        leader._writer.roll()
+        cluster.run_for(5)
+        first.machine.save = dies  # type: ignore[method-assign, assignment]
+        with pytest.raises(OSError, match="killed"):
+            leader.checkpoint()
+        assert leader.submit(b"three") == 3, "it leads on"
+    second = copy(cluster, "b")
+    second.follow()
+    assert words(second) == "one two three"
+
+
+def test_the_later_state_counts_and_not_the_later_hand(cluster: Cluster) -> None:
+    """A leader of before that wakes up saves what it has: a newer snapshot stays, and the log behind that is whole."""
+    first, second = copy(cluster, "a"), copy(cluster, "b")
+    with first.lead() as leader:
+        leader.submit(b"old")
+        cluster.pause("a")
+        with second.lead() as other:
+            for number in range(5):
+                other.submit(b"n%d" % number)
+            other.checkpoint()
+            cluster.run_for(5)
+            other.submit(b"last")
+            other.checkpoint()
+            cluster.run_for(5)
+        cluster.resume("a")
+        with pytest.raises(LedgerFenced):
+            leader.checkpoint()
+    third = copy(cluster, "c")
+    third.follow()
+    assert words(third) == "old n0 n1 n2 n3 n4 last"
+
+
+def test_parts_that_look_like_an_end_are_none(cluster: Cluster) -> None:
+    """What a state holds is never taken for what says where it is."""
+    from embedbk.replicated import snapshots
+
+    found = snapshots.StateSnapshots(cluster.client("a"), NAME, b"")
+    fake = snapshots._CONTROL + snapshots._encode(snapshots._End(0, 0, b""))
+    found.write(7, [fake, fake])
+    newest = found.newest()
+    assert newest is not None and newest.offset == 7
+    assert list(found.parts(newest)) == [fake, fake]
+    assert found.write(7, [b"another"]) == newest, "one of this offset is there"
+    assert found.write(3, [b"older"]) == newest
+    with cluster.client("a").log(NAME + ".snapshots").writer() as cut_short:
+        begins = cut_short.append_nowait(snapshots._CONTROL + snapshots._encode(snapshots._Begin(1, 99)))
+        begins.result()
+        cut_short.append(snapshots._PART + snapshots._encode(snapshots._End(begins.offset, 0, b"")))
+    assert found.newest() == newest
+    bad = newest._replace(end=snapshots._End(newest.end.begins, newest.end.parts, b"other"))
+    with pytest.raises(StorageError, match="is not what was saved"):
+        list(found.parts(bad))
+
+
+def test_without_any_snapshot_a_truncated_log_is_an_error(cluster: Cluster) -> None:
+    """Nothing is made up: the log was truncated by another hand."""
+    first = copy(cluster, "a")
+    with first.lead() as leader:
+        leader.submit(b"one")
+        leader._writer.roll()
+        cluster.run_for(5)
+        leader.submit(b"two")
+    cluster.client("a").log(NAME).truncate(1)
+    with pytest.raises(Truncated):
+        copy(cluster, "b").follow()
+
+
+# The dictionary.
+
+
+def test_a_dictionary_is_one_everywhere(cluster: Cluster) -> None:
+    first = ReplicatedDict(cluster.client("a"), NAME)
+    second = ReplicatedDict(cluster.client("b"), NAME)
+    with first.lead() as leader:
+        first["colour"] = "blue"
+        first["sizes"] = [1, 2, {"x": b"y"}]
+        first["gone"] = None
+        del first["gone"]
+        with pytest.raises(KeyError):
+            del first["gone"]
+        with pytest.raises(UsageError, match="nothing was changed"):
+            first["strange"] = object()
+        first.setdefault("colour", "red")
+        leader.checkpoint()
+    second.follow()
+    assert dict(second) == dict(first) == {"colour": "blue", "sizes": [1, 2, {"x": b"y"}]}
+    with pytest.raises(UsageError, match="follows"):
+        second["colour"] = "red"
+
+
+# The database.
+
+
+@pytest.fixture
+def two(cluster: Cluster, tmp_path: Path) -> tuple[ReplicatedSqlite, ReplicatedSqlite]:
+    return (
+        ReplicatedSqlite(cluster.client("a"), "db", tmp_path / "a.db"),
+        ReplicatedSqlite(cluster.client("b"), "db", tmp_path / "b.db"),
+    )
+
+
+def test_a_transaction_is_in_every_file_or_in_none(two: tuple[ReplicatedSqlite, ReplicatedSqlite]) -> None:
+    first, second = two
+    with first.lead() as leader:
+        with first.transaction() as execute:
+            execute("CREATE TABLE t (id INTEGER PRIMARY KEY, name TEXT DEFAULT 'none', data BLOB)")
+            execute("INSERT INTO t (name, data) VALUES (?, ?)", ("one", b"\x00\xff"))
+            assert execute("SELECT count(*) FROM t") == [(1,)]
+        with pytest.raises(sqlite3.OperationalError), first.transaction() as execute:
+            execute("DELETE FROM t WHERE nothing = 1")
+        with first.transaction() as execute:
+            with pytest.raises(sqlite3.IntegrityError):
+                execute("INSERT INTO t (id) VALUES (1)")
+            execute("INSERT INTO t (name) VALUES (:name)", {"name": "two"})
+        leader.checkpoint()
+    second.follow()
+    rows = [(1, "one", b"\x00\xff"), (2, "two", None)]
+    assert first.read("SELECT * FROM t") == second.read("SELECT * FROM t") == rows
+    with pytest.raises(UsageError, match="follows"), second.transaction():
+        pass
+    with pytest.raises(sqlite3.OperationalError, match="readonly"):
+        second.read("DELETE FROM t")
+    assert second.read("SELECT datetime('now') IS NOT NULL") == [(1,)], "reading may ask a clock"
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSERT INTO t VALUES (random())",
+        "INSERT INTO t VALUES (CURRENT_TIMESTAMP)",
+        "INSERT INTO t VALUES (datetime('now'))",
+        "INSERT INTO t VALUES (last_insert_rowid())",
+        "CREATE TABLE u (a DEFAULT CURRENT_TIMESTAMP)",
+        "CREATE TABLE u (a DEFAULT (abs(random())))",
+        "ALTER TABLE t ADD COLUMN b DEFAULT (1 + changes())",
+        "CREATE TEMP TABLE u (a)",
+        "CREATE TRIGGER r AFTER INSERT ON t BEGIN INSERT INTO embedbk_offset VALUES (9); END",
+        "PRAGMA user_version=3",
+        "ATTACH ':memory:' AS x",
+        "SAVEPOINT a",
+        "COMMIT",
+        "DELETE FROM embedbk_offset",
+        "DROP TABLE embedbk_offset",
+    ],
+)
+def test_what_may_do_something_else_elsewhere_is_refused(
+    two: tuple[ReplicatedSqlite, ReplicatedSqlite], statement: str
+) -> None:
+    first, _ = two
+    with first.lead():
+        with first.transaction() as execute:
+            execute("CREATE TABLE t (a)")
+        before = first.machine.offset
+        refused = pytest.raises(UsageError, match="may do something else on another node")
+        with refused, first.transaction() as execute:
+            for each in (
+                statement,
+                "INSERT INTO t VALUES (1)",
+            ):  # The second one runs a trigger that was made.
+                execute(each)
+        assert first.machine.offset == before
+        with first.transaction() as execute:
+            execute("INSERT INTO t VALUES (1)")
+    assert first.read("SELECT count(*) FROM t") == [(1,)]
+
+
+def test_a_file_that_was_cut_off_gets_what_was_acknowledged_from_the_log(
+    cluster: Cluster, two: tuple[ReplicatedSqlite, ReplicatedSqlite], tmp_path: Path
+) -> None:
+    """Durable in the log, then the process dies before its local commit: the file is behind, never ahead."""
+    first, second = two
+    with first.lead() as leader:
+        with first.transaction() as execute:
+            execute("CREATE TABLE t (a)")
+        commit = first.machine.commit
+        first.machine.commit = lambda offset: (_ for _ in ()).throw(OSError("killed"))  # type: ignore[method-assign]
+        with pytest.raises(OSError, match="killed"), first.transaction() as execute:
+            execute("INSERT INTO t VALUES (1)")
+        first.machine.commit = commit  # type: ignore[method-assign]
+        with pytest.raises(UsageError, match="failed while it applied"), first.transaction():
+            pass
+        assert leader.ended is None
+    assert first.read("SELECT * FROM t") == []
+    first.close()
+    again = ReplicatedSqlite(cluster.client("a"), "db", tmp_path / "a.db")
+    with again.lead():
+        assert again.read("SELECT * FROM t") == [(1,)]
+    second.follow()
+    assert second.read("SELECT * FROM t") == [(1,)]
+
+
+def test_a_file_that_dies_inside_its_commit_has_all_of_it_or_nothing(
+    two: tuple[ReplicatedSqlite, ReplicatedSqlite],
+) -> None:
+    """What a transaction did and its offset are one local commit: a file is never between two commands."""
+    first, second = two
+    with first.lead(), first.transaction() as execute:
+        execute("CREATE TABLE t (a)")
+        execute("INSERT INTO t VALUES (1)")
+    second.follow()
+    seen = set[tuple[int, int]]()
+
+    def look(statement: str) -> None:
+        with contextlib.closing(sqlite3.connect(second.path)) as other:
+            (rows,), (behind,) = (
+                other.execute(sql).fetchone()
+                for sql in ("SELECT count(*) FROM t", "SELECT max(behind) FROM embedbk_offset")
+            )
+            seen.add((rows, behind))
+
+    with first.lead(), first.transaction() as execute:
+        execute("INSERT INTO t VALUES (2)")
+    second.machine.file.set_trace_callback(look)
+    second.follow()
+    second.machine.file.set_trace_callback(None)
+    look("")
+    assert seen == {(1, 1), (2, 2)}
+
+
+def test_a_file_has_one_keeper(
+    cluster: Cluster, two: tuple[ReplicatedSqlite, ReplicatedSqlite], tmp_path: Path
+) -> None:
+    first, second = two
+    with first.lead(), first.transaction() as execute:
+        execute("CREATE TABLE t (a)")
+    twin = ReplicatedSqlite(cluster.client("c"), "db", tmp_path / "b.db")
+    second.follow()
+    with first.lead(), first.transaction() as execute:
+        execute("INSERT INTO t VALUES (1)")
+    second.follow()
+    twin.follow()
+    assert twin.read("SELECT * FROM t") == [(1,)], "applied once, whoever did"
+    with pytest.raises(StorageError, match="another process keeps this file"):
+        twin.machine.apply(b"\x90", 0)
