@@ -442,6 +442,14 @@ class EntriesFound(Struct):
     absent: list[tuple[int, int]] = field(default_factory=list)
 
 
+class EntriesHeld(Struct):
+    """How many of the entries that were asked for are held; and ranges (first, last), both included, of whose asked ids
+    none is: the first ones, as far as they were listed. Nothing of it proves that an entry never was here (P7.1)."""
+
+    count: int
+    lacking: list[tuple[int, int]] = field(default_factory=list)
+
+
 class ScrubDamage(Struct, frozen=True):
     """Something that was stored and is not there any more as it was (I55)."""
 
@@ -474,6 +482,10 @@ class EntryStore(Protocol):
     ) -> EntriesFound:
         """Entries of first..last with id % modulus in residues, ascending, digests checked, as one frame of at
         most bytes_max (the first entry always fits)."""
+        ...
+
+    def held(self, ledger_id: int, first: int, last: int, modulus: int = 1, residues: int = 1) -> EntriesHeld:
+        """Of first..last with id % modulus in residues, as far as the index knows: no entry is read."""
         ...
 
     def cached_bytes(self) -> int:
@@ -588,6 +600,13 @@ class DurableBookie(Protocol):
         self, ledger_id: int, first: int, last: int, bytes_max: int, modulus: int = 1, residues: int = 1
     ) -> EntriesFound:
         """As EntryStore.read."""
+        ...
+
+    def held(
+        self, ledger_id: int, first: int, last: int, modulus: int = 1, residues: int = 1
+    ) -> EntriesHeld | None:
+        """As EntryStore.held, without entries that the scrubber found damaged and that still are. None: it cannot be
+        told, as too many were."""
         ...
 
     def queued_bytes(self) -> int:

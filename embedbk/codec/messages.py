@@ -39,6 +39,9 @@ __all__ = [
     "EXPLICIT_LAC_BYTES",
     "FenceAnswer",
     "FenceRequest",
+    "HOLDINGS_IDS_MAX",
+    "HoldingsAnswer",
+    "HoldingsRequest",
     "LacAnswer",
     "LacHints",
     "LacRequest",
@@ -76,6 +79,7 @@ ADD_ANSWER_BYTES = _ADD_ANSWER.size
 _EXPLICIT_LAC = struct.Struct("<QqQ16s")
 EXPLICIT_LAC_BYTES = _EXPLICIT_LAC.size
 EXPLICIT_LACS_MAX = 256
+HOLDINGS_IDS_MAX = 1 << 18  # Ids that one question for holdings may span: its bookie counts them in one go.
 
 # magic, version, kind, frame_count, control_size, frames_size, request_id, crc32c, reserved
 _HEADER = struct.Struct("<4sBBHIIQII")
@@ -310,6 +314,27 @@ class ExplicitLacAnswer(msgspec.Struct, frozen=True, array_like=True):
     )
 
 
+class HoldingsRequest(msgspec.Struct, frozen=True, array_like=True):
+    """How many of first..last with id % modulus in residues are durable here (P11.4)? From LEVEL_OF_HOLDINGS on."""
+
+    incarnation: _Incarnation
+    ledger_id: _LedgerId
+    first_entry: _EntryId
+    last_entry: _EntryId
+    modulus: _Modulus = 1
+    residues: _Residues = 1
+
+
+class HoldingsAnswer(msgspec.Struct, frozen=True, array_like=True):
+    """OK: so many are durable here. lacking: the first ranges of which none of the ids that were asked for is known to
+    be here; that is no negative (P7.1): in limbo, or where something is damaged, more may be here than is known."""
+
+    status: Status
+    ledger_id: _LedgerId
+    count: _Count = 0
+    lacking: Annotated[list[tuple[_EntryId, _EntryId]], msgspec.Meta(max_length=1024)] = []
+
+
 class ErrorAnswer(msgspec.Struct, frozen=True, array_like=True):
     """The request could not be understood; nothing was done."""
 
@@ -355,7 +380,7 @@ def register_kind(kind: int, struct_type: type[Control]) -> None:
 for _kind, _struct in (
     (1, AddRequest), (2, AddAnswer), (3, FenceRequest), (4, FenceAnswer), (5, ReadRequest), (6, ReadAnswer),
     (7, LacRequest), (8, LacAnswer), (9, ExplicitLacRequest), (10, ExplicitLacAnswer), (12, AddAnswers), (13, Bundle),
-    (15, ErrorAnswer), (16, ExplicitLacs), (17, LacHints),
+    (15, ErrorAnswer), (16, ExplicitLacs), (17, LacHints), (18, HoldingsRequest), (19, HoldingsAnswer),
 ):  # fmt: skip
     register_kind(_kind, _struct)
 

@@ -26,6 +26,7 @@ from embedbk.codec.journal_records import (
     encode_gone,
 )
 from embedbk.codec.messages import (
+    HOLDINGS_IDS_MAX,
     AddAnswer,
     AddRequest,
     Control,
@@ -34,6 +35,8 @@ from embedbk.codec.messages import (
     ExplicitLacRequest,
     FenceAnswer,
     FenceRequest,
+    HoldingsAnswer,
+    HoldingsRequest,
     LacAnswer,
     LacRequest,
     ReadAnswer,
@@ -44,9 +47,11 @@ from embedbk.config import FRAME_BYTES_MAX, LAC_WAIT_MS_MAX
 from embedbk.core.bookie_words import (
     AddsTaken,
     CollectionBegun,
+    CountEntries,
     CountSettled,
     DropAllowed,
     DropEntries,
+    EntriesCounted,
     EntriesRead,
     JournalAppend,
     JournalDurable,
@@ -114,7 +119,9 @@ class _Look:
 
     link: int
     request_id: int
-    request: AddRequest | ReadRequest | Poll | None  # None: of the bookie itself, for a share (P7.4).
+    request: (
+        AddRequest | ReadRequest | HoldingsRequest | Poll | None
+    )  # None: of the bookie itself, for a share (P7.4).
     ledger_id: int
     wait_token: int  # The answer also waits until this record is durable.
     frame: Frame | None = None  # The repeated add's frame.
@@ -209,6 +216,8 @@ class Bookie(Machine):
             return self._on_lac_request(event, request)
         if isinstance(request, ExplicitLacRequest):
             return self._on_explicit_lac(event, request)
+        if isinstance(request, HoldingsRequest):
+            return self._on_holdings(event, request)
         return [
             Reply(event.link, event.request_id, ErrorAnswer("a bookie does not take this kind of message"))
         ]
@@ -384,6 +393,40 @@ class Bookie(Machine):
         self.looks[read_id] = look
         link = look.link if isinstance(look.request, ReadRequest | Poll) else None
         return ReadEntries(read_id, look.ledger_id, first, last, bytes_max, modulus, residues, link)
+
+    def _on_holdings(self, event: RequestReceived, request: HoldingsRequest) -> list[Effect]:
+        """How many are held durably (P11.4): what was accepted and is not durable yet is waited for."""
+        ids = request.last_entry - request.first_entry
+        if not 0 <= ids < HOLDINGS_IDS_MAX:
+            refused = ErrorAnswer(
+                f"a question for holdings in {ids + 1} ids: 1 to {HOLDINGS_IDS_MAX} are allowed"
+            )
+            return [Reply(event.link, event.request_id, refused)]
+        row = self.table.get(request.ledger_id)
+        if request.incarnation != self.incarnation:
+            status = Status.WRONG_INCARNATION
+        elif self.failure is not None:
+            status = Status.UNKNOWN
+        else:
+            status = Status.OK if row is not None else Status.NO_SUCH_LEDGER
+        if status != Status.OK or row is None:
+            return [Reply(event.link, event.request_id, HoldingsAnswer(status, request.ledger_id))]
+        read_id = self.next_look
+        self.next_look += 1
+        self.looks[read_id] = _Look(event.link, event.request_id, request, row.ledger_id, row.last_token)
+        asked = (request.first_entry, request.last_entry, request.modulus, request.residues)
+        return [CountEntries(read_id, row.ledger_id, *asked)]
+
+    def _on_counted(self, event: EntriesCounted) -> list[Effect]:
+        look = self.looks.pop(event.read_id, None)
+        if look is None:
+            return []
+        answer = HoldingsAnswer(Status.UNKNOWN, look.ledger_id)
+        if event.count is not None:
+            answer = HoldingsAnswer(Status.OK, look.ledger_id, event.count, event.lacking)
+        effects: list[Effect] = []
+        self._reply_when(look.wait_token, Reply(look.link, look.request_id, answer), effects, event.now_ns)
+        return effects
 
     def _on_lac_request(self, event: RequestReceived, request: LacRequest) -> list[Effect]:
         if request.incarnation != self.incarnation:
@@ -641,6 +684,7 @@ class Bookie(Machine):
             ]
         if look.request is None:
             return self._go_on_with_share(look.ledger_id, event)
+        assert isinstance(look.request, AddRequest)  # Holdings are counted, not read.
         return self._finish_repeated_add(look, look.request, row, event)
 
     def _finish_read(self, look: _Look, row: LedgerRow, event: EntriesRead) -> list[Effect]:
@@ -774,6 +818,7 @@ class Bookie(Machine):
     HANDLERS: ClassVar[Handlers] = {
         RequestReceived: _on_request,
         EntriesRead: _on_entries_read,
+        EntriesCounted: _on_counted,
         AddsTaken: _on_taken,
         JournalDurable: _on_durable,
         JournalFailed: _on_journal_failed,
@@ -842,6 +887,6 @@ def _as_unknown(reply: Reply) -> Reply:
             control.first_entry,
             control.last_entry,
         )
-    elif isinstance(control, FenceAnswer | ReadAnswer | ExplicitLacAnswer):
+    elif isinstance(control, FenceAnswer | ReadAnswer | ExplicitLacAnswer | HoldingsAnswer):
         control = type(control)(Status.UNKNOWN, control.ledger_id)
     return Reply(reply.link, reply.request_id, control)

@@ -14,9 +14,11 @@ from embedbk.codec.metadata_messages import Told
 __all__ = [
     "AddsTaken",
     "CollectionBegun",
+    "CountEntries",
     "CountSettled",
     "DropAllowed",
     "DropEntries",
+    "EntriesCounted",
     "EntriesRead",
     "JournalAppend",
     "JournalDurable",
@@ -144,6 +146,15 @@ class EntriesRead(Struct):
     absent: list[tuple[int, int]]
 
 
+class EntriesCounted(Struct):
+    """Outcome of CountEntries; count None: it cannot be told."""
+
+    now_ns: int
+    read_id: int
+    count: int | None
+    lacking: list[tuple[int, int]]
+
+
 class WritableSet(Struct):
     """Normal adds are taken, or refused, from now on (P7.8)."""
 
@@ -185,6 +196,17 @@ class ReadEntries(Struct):
     modulus: int = 1
     residues: int = 1
     link: int | None = None  # What is found goes there at once, so it may wait until that link has room.
+
+
+class CountEntries(Struct):
+    """Count what is held of a range; every StoreFrame before this effect counts as held."""
+
+    read_id: int
+    ledger_id: int
+    first_entry: int
+    last_entry: int
+    modulus: int
+    residues: int
 
 
 class DropEntries(Struct):

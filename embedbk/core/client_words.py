@@ -23,6 +23,7 @@ __all__ = [
     "AddedNearby",
     "AddsAnswered",
     "Answered",
+    "BELOW_LEVEL",
     "BookieInfo",
     "BookiesChanged",
     "Confirmed",
@@ -37,6 +38,10 @@ __all__ = [
     "Send",
     "SendFailed",
 ]
+
+
+# SendFailed.reason: the cluster's level is too low for this request, so nobody was asked (P10.8).
+BELOW_LEVEL = "the cluster's level is too low to ask"
 
 
 class BookieInfo(NamedTuple):

@@ -18,9 +18,11 @@ import msgspec
 from embedbk.core.bookie_words import (
     AddsTaken,
     CollectionBegun,
+    CountEntries,
     CountSettled,
     DropAllowed,
     DropEntries,
+    EntriesCounted,
     EntriesRead,
     JournalAppend,
     JournalDurable,
@@ -101,7 +103,8 @@ Event = (
     | MetadataFailed | BookiesChanged | FrameSealed | AddedNearby | FrameSent | HintDue | CloseRequested | Consumed
     | MetadataChanged
     | RequestReceived | AddsTaken | LinkLost | JournalDurable | JournalFailed
-    | EntriesRead | CountSettled | ServeAlone | LossFound | LimboListed | ShareTold | CollectionBegun | DropAllowed
+    | EntriesRead | EntriesCounted | CountSettled | ServeAlone | LossFound | LimboListed | ShareTold
+    | CollectionBegun | DropAllowed
     | HeldListed | KeysListed | MetadataTold | MetKept | LogsListed | SliceCopied | CopyFailed
     | WritableSet | SpaceSeen | OperatorAsked | MetadataDoubted
     | QuorumAnswered | RepairOver | SeatLost
@@ -109,7 +112,7 @@ Event = (
 Effect = (
     Send | AddFailed | Received | ReadKey | Transact | AllocateIds | Confirmed | EnsembleChanged | EntriesReady | Ended
     | Reply
-    | StoreFrame | JournalAppend | ReadEntries | DropEntries
+    | StoreFrame | JournalAppend | ReadEntries | CountEntries | DropEntries
     | ListHeld | ListKeys | AskMetadata | KeepMet | BeginCollection | AllowDrop | NameUnread
     | ListLogs | CopyLogs | CopySlice | SetWritable | RetryWrites
     | AskQuorum | BeginRepair

@@ -13,6 +13,7 @@ from embedbk.config import Quorum
 
 __all__ = [
     "Verdict",
+    "count_ids",
     "has_ack_quorum",
     "has_coverage",
     "recovery_verdict",
@@ -28,6 +29,16 @@ class Verdict(enum.Enum):
     RECOVERABLE = "recoverable"
     NOT_THERE = "not there"
     UNDECIDED = "undecided"
+
+
+def count_ids(first: int, last: int, modulus: int, residues: int) -> int:
+    """How many ids of first..last have id % modulus in residues (bit r for residue r)."""
+    ids = last - first + 1
+    return sum(
+        (ids - 1 - step) // modulus + 1
+        for step in range(min(modulus, max(ids, 0)))
+        if residues >> (first + step) % modulus & 1
+    )
 
 
 def write_set(entry_id: int, quorum: Quorum) -> tuple[int, ...]:

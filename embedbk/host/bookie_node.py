@@ -45,7 +45,9 @@ from embedbk.config import READ_ROOM_BYTES
 from embedbk.core.bookie import Bookie
 from embedbk.core.bookie_words import (
     AddsTaken,
+    CountEntries,
     DropEntries,
+    EntriesCounted,
     EntriesRead,
     JournalAppend,
     JournalDurable,
@@ -616,6 +618,8 @@ class BookieNode:
                 self._read(effect, now_ns)
             else:
                 self._reads.setdefault(effect.link, deque()).append(effect)
+        elif isinstance(effect, CountEntries):
+            self._count_entries(effect, now_ns)
         elif isinstance(effect, DropEntries):
             self.storage.drop(effect.ledger_id)
         elif self.failure is None:
@@ -698,6 +702,16 @@ class BookieNode:
         if effect.link is not None and found.frame is not None:
             self._found[effect.link] = self._found.get(effect.link, 0) + len(found.frame.body)
         self._step_core(EntriesRead(now_ns, effect.read_id, found.frame, found.absent))
+
+    def _count_entries(self, effect: CountEntries, now_ns: int) -> None:
+        asked = (effect.ledger_id, effect.first_entry, effect.last_entry, effect.modulus, effect.residues)
+        try:
+            held = self.storage.held(*asked)
+        except StorageError as failed:  # Nothing is lost by it: it cannot be told just now.
+            logger.warning("bookie %s cannot count what it holds: %s", self.bookie_id, failed)
+            held = None
+        count, lacking = (None, []) if held is None else (held.count, held.lacking)
+        self._step_core(EntriesCounted(now_ns, effect.read_id, count, lacking))
 
     def _flush(self, now_ns: int) -> None:
         try:

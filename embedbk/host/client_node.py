@@ -23,6 +23,7 @@ from embedbk.codec.messages import (
     AddRequest,
     Control,
     ExplicitLacRequest,
+    HoldingsRequest,
     Status,
     decode_message,
     encode_bundle,
@@ -38,6 +39,7 @@ from embedbk.codec.registration import BOOKIES_PREFIX, Registration, decode_regi
 from embedbk.config import REPAIR_GRACE_S, SLOW_BOOKIE_BYTES_MAX
 from embedbk.core.backlog import Backlog
 from embedbk.core.client_words import (
+    BELOW_LEVEL,
     AddedNearby,
     AddsAnswered,
     Answered,
@@ -70,6 +72,7 @@ from embedbk.host.signal import AlarmsHeld
 from embedbk.host.unread import Unread
 from embedbk.ids import Member
 from embedbk.metadata.client import Client
+from embedbk.metadata.levels import LEVEL_OF_HOLDINGS
 from embedbk.ports import Identity, LinkDown, LinkUp, Near, NearWait, Received, Transport
 from embedbk.transports.envelope import is_other_disk
 
@@ -418,6 +421,10 @@ class ClientNode:
 
     def _send(self, now_ns: int, operation: Operation, effect: Send) -> None:
         is_awaited = is_answered(effect.control)
+        if type(effect.control) is HoldingsRequest and self.metadata.client.cluster_level < LEVEL_OF_HOLDINGS:
+            # A bookie of a build before would end its link, and with it what others are asking over it.
+            self.tell(operation, SendFailed(now_ns, effect.tag, effect.member, BELOW_LEVEL))
+            return
         peer = self._peers.get(effect.member)
         if peer is None:
             dialled = self._dial(now_ns, effect.member)

@@ -1,4 +1,4 @@
-"""The auditor: finds ledgers with copies on bookies that are gone, and marks them (P11.1).
+"""The auditor: finds ledgers with copies on bookies that are gone, or that lack some, and marks them (P11.1, P11.4).
 
 One of all candidates by election; two at once do no harm, since marking again changes nothing. Decides who counts as
 gone, when all ledgers are looked at, and what is judged again.
@@ -9,13 +9,21 @@ gone, when all ledgers are looked at, and what is judged again.
 - **A round** looks at all ledgers, page by page, so many per second. It begins when somebody is gone of whom no round
   has heard, when an operator asks for one, when the bookies changed and something waits to be judged again, and every
   so often. How far it came is noted in the metadata, where the next auditor goes on.
+- **Bookies that are there** are asked, of each CLOSED ledger that a round looks at, whether they hold all that they owe
+  (`holdings`), so many questions per second. Who lacks something is marked as if it were gone; who does not say is
+  asked again soon. So is everybody of a ledger that was closed lately: whoever was slow, or away, when it was closed
+  lacks its last entries. For that the newest ledgers are listed, and those that were open are read again, a few at each
+  look (`young_ledgers`).
 - What nobody could repair is marked again when its circumstances are others (AR10), and never otherwise.
 
-    CANDIDATE ──holds the lock──▶ AUDITING: looks at lock and switch ──a round is due──▶ unrepairables ─▶ pages ─▶ marks
+    CANDIDATE ──holds the lock──▶ AUDITING: looks at lock and switch ──a round is due──▶ unrepairables ─▶ pages ─▶
+        holdings ─▶ marks                              └── else: young ledgers ─▶ holdings ─▶ marks
 """
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -55,8 +63,8 @@ from embedbk.codec.repair_state import (
     unrepairable_path,
 )
 from embedbk.codec.tombstone import tombstone_path
-from embedbk.core.client_words import BookieInfo, BookiesChanged
-from embedbk.core.machine import Effect, Handlers, Machine
+from embedbk.core.client_words import BELOW_LEVEL, Answered, BookieInfo, BookiesChanged, SendFailed
+from embedbk.core.machine import Effect, Handlers, Machine, earliest
 from embedbk.core.metadata_words import (
     KeyRead,
     KeysListed,
@@ -69,11 +77,13 @@ from embedbk.core.metadata_words import (
     TransactUnknown,
 )
 from embedbk.core.repair_words import AskQuorum, QuorumAnswered
-from embedbk.core.vocabulary import Started, Tag, Tick
+from embedbk.core.vocabulary import Ended, Started, Tag, Tick
 from embedbk.errors import StorageError
 from embedbk.ids import NO_ENTRY, Member
 from embedbk.metadata.claims import lock_path, waiting_path
 from embedbk.repair.circumstances import circumstances
+from embedbk.repair.holdings import Checked, HoldingCheck
+from embedbk.repair.young_ledgers import YoungLedgers
 
 __all__ = ["Auditor", "AuditorOptions"]
 
@@ -93,10 +103,22 @@ class AuditorOptions:
         100_000  # Marks that a round remembers; beyond, a ledger may be marked again for nothing.
     )
     away_max: int = 4_096  # Incarnations that are away, and remembered.
+    questions_per_s: int = 2_000  # To bookies, what they hold.
+    settle_ns: int = (
+        10 * _SECOND
+    )  # From when a ledger is seen as closed: copies that are on their way arrive.
 
     @property
     def pace_ns(self) -> int:
         return self.page_ledgers * _SECOND // self.ledgers_per_s
+
+
+def _nameable(missing: Iterable[str]) -> tuple[str, ...]:
+    """As many of these bookies as one mark names: the rest is found when these are repaired."""
+    named = tuple(sorted(missing))
+    while named and not is_missing_set(named):
+        named = named[:-1]
+    return named
 
 
 class Auditor(Machine):
@@ -139,10 +161,19 @@ class Auditor(Machine):
         self.page_end = ""  # The last key of the page; empty: the listing is over.
         self.is_last_page = False
         self.looked_at = self.marked = self.unread = 0
+        # What bookies are asked of.
+        self.to_check: dict[int, LedgerMetadata] = {}
+        self.check: HoldingCheck | None = None
+        self.lacking = (
+            0  # Ledgers that a bookie that is there lacks something of, as far as this auditor has seen.
+        )
+        self.spent_ns = 0  # What the last check costs of the pace.
+        self.young = YoungLedgers(options.settle_ns)
+        self.reading: list[int] = []  # Of those, the ones that are read now.
 
     @property
     def deadline_ns(self) -> int | None:
-        return self.due_ns
+        return earliest(self.due_ns, self.check.deadline_ns if self.check is not None else None)
 
     @property
     def is_auditor(self) -> bool:
@@ -164,6 +195,8 @@ class Auditor(Machine):
         return self._stand_for_election()
 
     def _on_tick(self, event: Tick) -> list[Effect]:
+        if self.check is not None:
+            return self._drive(event.now_ns, self.check.step(event))
         if self.due_ns is None or event.now_ns < self.due_ns:
             return []
         if self.is_round:
@@ -216,6 +249,8 @@ class Auditor(Machine):
         if kind == "note":
             self._take_note(event.value)
             return [ReadKey(self._tag("switch"), CONTROL_KEY)]
+        if kind == "young":
+            return self._on_young(event)
         return self._on_switch(event)
 
     def _take_note(self, value: bytes | None) -> None:
@@ -284,10 +319,7 @@ class Auditor(Machine):
             self.seen = self.bookies
             return [ListKeys(self._tag("waiting"), UNREPAIRABLE_PREFIX, UNREPAIRABLE_PREFIX, 1)]
         if not is_due or not self.bookies:
-            grace_ns = self.options.grace_ns
-            expiring = [since + grace_ns for member, since in self.away_since.items() if member not in gone]
-            next_ns = min([now_ns + self.options.look_ns, *expiring])
-            return self._pause(now_ns, max(0, next_ns - now_ns))
+            return self._look_at_young(now_ns)
         # Where another auditor stopped, unless something happened that all ledgers are to be looked at for.
         goes_on = self.round_due_ns is None and control.triggers == self.triggers and not gone
         self.is_asked_for = control.triggers != self.triggers
@@ -302,6 +334,77 @@ class Auditor(Machine):
         self.page_end = ledger_key_path(after) if after >= 0 else LEDGERS_PREFIX
         return [self._list("unrepairable", UNREPAIRABLE_PREFIX, UNREPAIRABLE_PREFIX)]
 
+    def _wait(self, now_ns: int) -> list[Effect]:
+        """Until the next look, or until somebody who is away is gone."""
+        grace_ns = self.options.grace_ns
+        expiring = [since + grace_ns for since in self.away_since.values() if since + grace_ns > now_ns]
+        next_ns = min([now_ns + self.options.look_ns, *expiring])
+        return self._pause(now_ns, next_ns - now_ns)
+
+    # Ledgers that are new, or were open.
+
+    def _look_at_young(self, now_ns: int) -> list[Effect]:
+        self.reading = self.young.due(now_ns)
+        return self._read_young()
+
+    def _read_young(self) -> list[Effect]:
+        if self.reading:
+            return [ReadKey(self._tag("young"), ledger_key_path(self.reading[0]))]
+        newest = self.young.newest
+        return [
+            self._list("newest", LEDGERS_PREFIX, ledger_key_path(newest) if newest >= 0 else LEDGERS_PREFIX)
+        ]
+
+    def _on_young(self, event: KeyRead) -> list[Effect]:
+        ledger_id = self.reading.pop(0)
+        metadata = None
+        if event.value is not None:
+            with contextlib.suppress(StorageError):
+                metadata = decode_ledger_metadata(event.value, ledger_id)
+        if self.young.see(ledger_id, metadata, event.now_ns) and metadata is not None:
+            self.to_check[ledger_id] = metadata
+        return self._read_young()
+
+    def _on_newest(self, event: KeysListed) -> list[Effect]:
+        for key, value in event.records:
+            ledger_id = ledger_of_key(key)
+            if ledger_id is not None:
+                with contextlib.suppress(StorageError):
+                    is_closed = decode_ledger_metadata(value, ledger_id).is_closed
+                    self.young.meet(ledger_id, event.now_ns, is_closed=is_closed)
+        return self._check(event.now_ns)
+
+    # What bookies that are there hold.
+
+    def _check(self, now_ns: int) -> list[Effect]:
+        self.spent_ns = 0
+        if not self.to_check:
+            return self._mark(now_ns)
+        self.asked, self.due_ns = None, None
+        self.check = HoldingCheck(self.to_check, self._there())
+        self.to_check = {}
+        return self._drive(now_ns, self.check.step(Started(now_ns)))
+
+    def _drive(self, now_ns: int, effects: list[Effect]) -> list[Effect]:
+        ended = next((each for each in effects if isinstance(each, Ended)), None)
+        if ended is None:
+            return effects
+        self.check = None
+        found: Checked = ended.result
+        self.spent_ns = found.asked * _SECOND // self.options.questions_per_s
+        self.lacking += len(found.short)
+        for ledger_id, bookies in found.short.items():
+            self.to_mark[ledger_id] = _nameable(bookies)
+        for ledger_id, why in found.untold.items():
+            if ledger_id not in found.short and BELOW_LEVEL not in why.values():
+                self.young.meet(ledger_id, now_ns, is_closed=True)
+        return self._mark(now_ns)
+
+    def _on_held(self, event: Answered | SendFailed) -> list[Effect]:
+        if self.check is None:
+            return []
+        return self._drive(event.now_ns, self.check.step(event))
+
     def _list(self, kind: str, prefix: str, after: str) -> Effect:
         return ListKeys(self._tag(kind), prefix, after, self.options.page_ledgers)
 
@@ -313,6 +416,8 @@ class Auditor(Machine):
             if event.records:
                 self.round_due_ns = event.now_ns
             return self._pause(event.now_ns, 0 if event.records else self.options.look_ns)
+        if kind == "newest":
+            return self._on_newest(event)
         if event.has_more and not event.records:
             return self._end_round(event.now_ns, is_done=False)  # A page without keys that others follow.
         if kind == "ledgers":
@@ -356,10 +461,13 @@ class Auditor(Machine):
         self.is_last_page = not event.has_more
         if event.records:
             self.page_end = event.records[-1][0]
-        return self._mark(event.now_ns)
+        return self._check(event.now_ns)
 
     def _judge(self, ledger_id: int, metadata: LedgerMetadata, value: bytes, now_ns: int) -> None:
         self.looked_at += 1
+        self.young.pass_by(ledger_id)
+        if not metadata.is_closed:
+            self.young.meet(ledger_id, now_ns, is_closed=False)
         there = self._there()
         missing: set[str] = set()
         for fragment in metadata.fragments:
@@ -375,10 +483,10 @@ class Auditor(Machine):
                 return  # As it was judged: nobody could repair it now.
             missing.update(judged.missing)
         elif missing <= self.known.get(ledger_id, frozenset()):
+            if not missing and ledger_id not in self.known and metadata.is_closed:
+                self.to_check[ledger_id] = metadata
             return
-        named = tuple(sorted(missing))
-        while named and not is_missing_set(named):
-            named = named[:-1]  # More than one mark names: the rest is found when these are repaired.
+        named = _nameable(missing)
         if named:
             self.to_mark[ledger_id] = named
             self.cleared += [ledger_id] if judged is not None else []
@@ -409,8 +517,10 @@ class Auditor(Machine):
         return [Transact(self._tag("clear"), [], then)]
 
     def _end_page(self, now_ns: int) -> list[Effect]:
+        if not self.is_round:
+            return self._wait(now_ns)
         if not self.is_last_page:
-            return self._pause(now_ns, self.options.pace_ns)
+            return self._pause(now_ns, max(self.spent_ns, self.options.pace_ns))
         deleted = sorted(self.unrepairable.keys() - self.met) if self.is_whole else []
         if not deleted:
             return self._end_round(now_ns, is_done=True)
@@ -431,6 +541,8 @@ class Auditor(Machine):
         return max(0, self.wall_offset_ms + now_ns // 1_000_000)
 
     def _end_round(self, now_ns: int, *, is_done: bool) -> list[Effect]:
+        if not self.is_round:
+            return self._pause(now_ns, self.options.look_ns)  # Young ledgers could not be marked.
         self.is_round = False
         if not is_done:
             self.heard, self.round_due_ns = set(), now_ns + self.options.retry_ns
@@ -477,5 +589,7 @@ class Auditor(Machine):
         TransactRefused: _on_failed,
         TransactUnknown: _on_failed,
         MetadataFailed: _on_failed,
+        Answered: _on_held,
+        SendFailed: _on_held,
         BookiesChanged: _on_bookies,
     }

@@ -29,8 +29,9 @@ from embedbk.core.quorum import write_set
 from embedbk.errors import PeerError
 from embedbk.ids import Member
 from embedbk.repair.copy_pace import CopyPace
+from embedbk.repair.holdings import owed_up_to
 
-__all__ = ["USUAL_COPYING", "CopyOptions", "CopyResult", "FragmentCopy", "owed_up_to"]
+__all__ = ["USUAL_COPYING", "CopyOptions", "CopyResult", "FragmentCopy"]
 
 _MS = 1_000_000
 _NO_KEY = bytes(LEDGER_KEY_BYTES)  # Nobody who repairs knows a ledger's key (AddRequest.is_copy).
@@ -79,14 +80,6 @@ class _Copy:
     again: dict[Member, int] = field(default_factory=dict)  # Target that is busy -> when it is sent again.
 
 
-def owed_up_to(metadata: LedgerMetadata, number: int) -> int:
-    """The last entry of a fragment that nobody writes to any more; below its first one: it is empty."""
-    if number + 1 < len(metadata.fragments):
-        return metadata.fragments[number + 1].first_entry - 1
-    assert metadata.last_entry is not None
-    return metadata.last_entry
-
-
 class FragmentCopy:
     """holders: who gets which seat. away: seats that cannot be read from, those of the holders among them. Its result
     is None until it is over."""
@@ -101,11 +94,13 @@ class FragmentCopy:
         pace: CopyPace,
         options: CopyOptions = USUAL_COPYING,
         numbers: int = 0,
+        entries: tuple[int, int] | None = None,
     ) -> None:
-        """numbers: of the last question that this handle asked; an answer to an earlier one counts for nothing."""
+        """numbers: of the last question that this handle asked; an answer to an earlier one counts for nothing.
+        entries: the first and the last one to be copied; None: all of the fragment."""
         self.metadata = metadata
         self.fragment = metadata.fragments[number]
-        self.last = owed_up_to(metadata, number)
+        begin, self.last = entries or (self.fragment.first_entry, owed_up_to(metadata, number))
         self.nonce = nonce
         self.pace = pace
         self.options = options
@@ -119,7 +114,7 @@ class FragmentCopy:
         self._copies_bytes = 0
         self._parts: list[_Part] = []
         for offset in range(self._step):
-            first = self.fragment.first_entry + offset
+            first = begin + offset
             seats = write_set(first, self._quorum) if self._is_striped else range(self._quorum.ensemble_size)
             targets = tuple(holders[seat] for seat in seats if seat in holders)
             if targets and first <= self.last:

@@ -1,11 +1,13 @@
 """One worker's repair of one marked ledger, under its hold (P11.2).
 
 Decides: which seats are lost, who gets them, when a copied fragment is published, and what becomes of the mark. What
-is lost is what the mark names and nobody has registered now: whoever came back needs no copy, and marks of it end
-without one (AR11). Of a ledger that is not CLOSED the last fragment is its writer's.
+is lost is what the mark names and nobody has registered now. Whoever the mark names and is there keeps its seats: of a
+CLOSED ledger it is asked whether it holds all that they owe, and gets what it lacks (P11.4); a mark of one that has
+everything ends without a copy (AR11). Of a ledger that is not CLOSED the last fragment is its writer's.
 
     mark and ledger read ─▶ a fragment with lost seats ─▶ targets, written into the mark ─▶ copying (fragment_copy)
-          ▲                         │ none left: the mark ends, is postponed, or the ledger cannot be repaired   │
+          ▲                         │ none left: seats whose bookies are there (seat_fill), one by one; then      │
+          │                         │ the mark ends, is postponed, or the ledger cannot be repaired               │
           └── refused: read anew ── published, by one compare-and-set, when every copy is durable (I36) ◀────────┘
 
 The target stands in the mark before the first copy, and the mark keeps its ledger on every bookie (P7.7): else the
@@ -60,7 +62,9 @@ from embedbk.metadata.claims import repairing_path
 from embedbk.metadata.client import is_unknown
 from embedbk.repair.circumstances import circumstances
 from embedbk.repair.copy_pace import CopyPace
-from embedbk.repair.fragment_copy import USUAL_COPYING, CopyOptions, CopyResult, FragmentCopy, owed_up_to
+from embedbk.repair.fragment_copy import USUAL_COPYING, CopyOptions, CopyResult, FragmentCopy
+from embedbk.repair.holdings import owed_up_to
+from embedbk.repair.seat_fill import SeatFill
 
 __all__ = ["LedgerRepair", "lost_seats"]
 
@@ -124,7 +128,10 @@ class LedgerRepair(Machine):
         self.troubles = 0
         self.number = 0  # Of the fragment at work.
         self.holders: dict[int, Member] = {}
-        self.copying: FragmentCopy | None = None
+        self.copying: FragmentCopy | SeatFill | None = None
+        # Asked in this repair, and whole, or beyond help: (first entry, last entry, seat, bookie).
+        self.looked_into: set[tuple[int, int, int, Member]] = set()
+        self.filling: tuple[int, int, int, Member] | None = None
         self.numbers = 0  # Of the last question of a copying.
         # Copied, durable and not published yet: (first entry, last entry, seat, target).
         self.copied: set[tuple[int, int, int, Member]] = set()
@@ -246,9 +253,28 @@ class LedgerRepair(Machine):
             return self._next_fragment(now_ns)
         if is_deferred:
             return self._postpone("its last fragment is its writer's", kind="deferred")
+        if metadata.is_closed and (fill := self._next_fill(metadata, missing, there)) is not None:
+            self.copying = fill
+            return self._look_at_copies(now_ns, fill.begin(now_ns))
         if self.stopped:
             return self._give_up()
         return self._finish("repaired" if self.copies or self.copied else "nothing missing")
+
+    def _next_fill(
+        self, metadata: LedgerMetadata, missing: frozenset[str], there: frozenset[Member]
+    ) -> SeatFill | None:
+        """A seat of a bookie that the mark names and that is there, which was not asked yet."""
+        for number, fragment in enumerate(metadata.fragments):
+            first, last = fragment.first_entry, owed_up_to(metadata, number)
+            for seat, member in enumerate(fragment.members):
+                self.filling = (first, last, seat, member)
+                is_named = member.bookie_id in missing and member in there and first <= last
+                if is_named and self.filling not in self.looked_into:
+                    away = frozenset(n for n, other in enumerate(fragment.members) if other not in there)
+                    return SeatFill(
+                        metadata, number, seat, away, self.nonce, self.pace, self.options, self.numbers
+                    )
+        return None
 
     def _choose(self, metadata: LedgerMetadata, fragment: Fragment, lost: list[int]) -> dict[int, Member]:
         """Who gets the lost seats: those that the mark names before all others, as they may have copies."""
@@ -320,7 +346,18 @@ class LedgerRepair(Machine):
         self.copied_bytes += copying.copied_bytes
         return [*effects, *self._copied(now_ns, copying, copying.result)]
 
-    def _copied(self, now_ns: int, copying: FragmentCopy, result: CopyResult) -> list[Effect]:
+    def _filled(self, now_ns: int, filling: SeatFill, result: CopyResult) -> list[Effect]:
+        assert self.filling is not None
+        if result.kind in ("cannot tell", "target failed"):
+            return self._postpone(result.why)
+        self.looked_into.add(self.filling)
+        if result.kind == "no good copy":
+            self.stopped.append(_Stopped(filling.fragment.first_entry, result.entry_id, result.why))
+        return self._next_fragment(now_ns)
+
+    def _copied(self, now_ns: int, copying: FragmentCopy | SeatFill, result: CopyResult) -> list[Effect]:
+        if isinstance(copying, SeatFill):
+            return self._filled(now_ns, copying, result)
         first = copying.fragment.first_entry
         if result.kind == "done":
             self.copied |= {(first, copying.last, *each) for each in self.holders.items()}

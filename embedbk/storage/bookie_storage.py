@@ -30,10 +30,11 @@ from embedbk.core.upkeep_words import LogFacts
 from embedbk.core.witness import Met
 from embedbk.errors import StorageError, UsageError, ensure
 from embedbk.ids import START_ID_BYTES
-from embedbk.ports import Buffer, EntriesFound, ScrubDamage, ScrubPiece
+from embedbk.ports import Buffer, EntriesFound, EntriesHeld, ScrubDamage, ScrubPiece
 from embedbk.storage.add_path import NativeAddPath
 from embedbk.storage.directories import free_bytes_at
 from embedbk.storage.entry_store import HALF_BYTES_MAX, DeviceFull, NativeEntryStore
+from embedbk.storage.holding import without_damaged
 from embedbk.storage.identity import HeldIdentity, open_identity
 from embedbk.storage.journal import FILE_BYTES, SLOT_COUNT
 from embedbk.storage.journals import Journals
@@ -321,6 +322,12 @@ class BookieStorage:
         self, ledger_id: int, first: int, last: int, bytes_max: int, modulus: int = 1, residues: int = 1
     ) -> EntriesFound:
         return self._open_store().read(ledger_id, first, last, bytes_max, modulus, residues)
+
+    def held(
+        self, ledger_id: int, first: int, last: int, modulus: int = 1, residues: int = 1
+    ) -> EntriesHeld | None:
+        store = self._open_store()
+        return without_damaged(store, self.scrub_damages(), ledger_id, first, last, modulus, residues)
 
     def queued_bytes(self) -> int:
         return self._open_journals().queued_bytes()

@@ -16,7 +16,7 @@ from embedbk.codec.frame import Frame
 from embedbk.core.upkeep_words import LogFacts
 from embedbk.errors import StorageError, UsageError
 from embedbk.ids import INCARNATION_BYTES
-from embedbk.ports import EntriesFound
+from embedbk.ports import EntriesFound, EntriesHeld
 from embedbk.storage.directories import Directories
 from embedbk.storage.journals import Journals
 from embedbk.storage.ledger_table import NativeLedgerTable
@@ -99,6 +99,7 @@ class NativeEntryStore:
         self._copy_target = 0  # The directory that a compaction writes to.
         self._borrower: Journals | None = None
         self._found: Any = ffi.new("struct ebk_found *")
+        self._held: Any = ffi.new("struct ebk_held *")
 
     # --- What was found at the start ---------------------------------------------------------------------
 
@@ -184,6 +185,18 @@ class NativeEntryStore:
             frame = Frame(ledger_id, found.first, found.last, found.count, found.length, body)
         bounds = ffi.unpack(found.absent, 2 * found.absent_count)
         return EntriesFound(frame, list(zip(bounds[::2], bounds[1::2], strict=True)))
+
+    def held(self, ledger_id: int, first: int, last: int, modulus: int = 1, residues: int = 1) -> EntriesHeld:
+        """As `EntryStore.held`."""
+        if first < 0 or not 1 <= modulus <= MODULUS_MAX:
+            raise UsageError(
+                f"count of entries {first}..{last} modulo {modulus}: allowed is first >= 0, modulus 1 to {MODULUS_MAX}"
+            )
+        held = self._held
+        code = lib.ebk_store_held(self._store, ledger_id, first, last, modulus, residues & (2**64 - 1), held)
+        check(code, f"count of ledger {ledger_id}, entries {first}..{last}")
+        bounds = ffi.unpack(held.lacking, 2 * held.lacking_count)
+        return EntriesHeld(int(held.count), list(zip(bounds[::2], bounds[1::2], strict=True)))
 
     def drop(self, ledger_id: int) -> None:
         """Nothing of the ledger is found any more; its bytes on disk go with their entry logs."""

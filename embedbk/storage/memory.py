@@ -16,10 +16,12 @@ from embedbk.codec.entry import ENTRY_HEADER, ENTRY_OVERHEAD_BYTES
 from embedbk.codec.frame import Frame
 from embedbk.codec.journal_records import RecordKind
 from embedbk.core.ledger_table import LEDGERS_MAX, LedgerTable
+from embedbk.core.quorum import count_ids
 from embedbk.core.upkeep_words import LogFacts
 from embedbk.core.witness import Met
 from embedbk.errors import StorageError, ensure
-from embedbk.ports import AddPath, Buffer, EntriesFound, ScrubDamage, ScrubPiece
+from embedbk.ports import AddPath, Buffer, EntriesFound, EntriesHeld, ScrubDamage, ScrubPiece
+from embedbk.storage.holding import LACKING_MAX, without_damaged
 from embedbk.storage.journal import DamagedJournal
 from embedbk.storage.replay import replay_record
 from embedbk.storage.starts import NEVER_STARTED, StartCount, Starts
@@ -109,6 +111,20 @@ class MemoryEntryStore:
         if expected <= last:
             absent.append((expected, last))
         return EntriesFound(_frame(ledger_id, found), absent)
+
+    def held(self, ledger_id: int, first: int, last: int, modulus: int = 1, residues: int = 1) -> EntriesHeld:
+        """As `EntryStore.held`; an unreadable entry is in the index as before."""
+        ids = self.ids.get(ledger_id, [])
+        held = EntriesHeld(0)
+        expected = first
+        here = ids[bisect.bisect_left(ids, first) : bisect.bisect_right(ids, last)]
+        for entry_id in [*here, last + 1]:
+            is_lacking = count_ids(expected, entry_id - 1, modulus, residues) > 0
+            if is_lacking and len(held.lacking) < LACKING_MAX:
+                held.lacking.append((expected, entry_id - 1))
+            expected = entry_id + 1
+        held.count = sum(residues >> entry_id % modulus & 1 for entry_id in here)
+        return held
 
     def drop(self, ledger_id: int) -> None:
         """Forget what is held of a ledger."""
@@ -248,6 +264,11 @@ class MemoryBookieStorage:
         self, ledger_id: int, first: int, last: int, bytes_max: int, modulus: int = 1, residues: int = 1
     ) -> EntriesFound:
         return self.store.read(ledger_id, first, last, bytes_max, modulus, residues)
+
+    def held(
+        self, ledger_id: int, first: int, last: int, modulus: int = 1, residues: int = 1
+    ) -> EntriesHeld | None:
+        return without_damaged(self.store, self.scrub_damages(), ledger_id, first, last, modulus, residues)
 
     def queued_bytes(self) -> int:
         return sum(len(record.body) for record in self.pending)

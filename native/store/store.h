@@ -145,6 +145,19 @@ int ebk_store_read(struct ebk_store *store, uint64_t ledger_id, int64_t first, i
 EBK_SHORT int ebk_store_read_memory(struct ebk_store *store, uint64_t ledger_id, int64_t first, int64_t last,
                                     size_t bytes_max, uint32_t modulus, uint64_t residues, struct ebk_found *found);
 EBK_SHORT void ebk_found_free(uint8_t *body);
+
+enum { EBK_LACKING_MAX = 64 };
+struct ebk_held {
+    uint64_t count; /* of the entries asked for: those that the write cache or the index has */
+    uint32_t lacking_count;
+    int64_t lacking[128]; /* EBK_LACKING_MAX pairs (first, last), ascending: of the ids in them none that was asked for is
+                           * held. The first ones; with more than fit, count says so. No proof that it never was here */
+};
+
+/* How many of the ids first..last with bit (id % modulus) set in residues are held, as far as the index knows: no entry
+ * is read. Returns EBK_OK, or EBK_NO_MEMORY. */
+EBK_SHORT int ebk_store_held(const struct ebk_store *store, uint64_t ledger_id, int64_t first, int64_t last,
+                             uint32_t modulus, uint64_t residues, struct ebk_held *held);
 /* cffi:end */
 
 #endif

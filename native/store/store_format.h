@@ -186,6 +186,10 @@ static inline bool ebk_cursor_has(const struct ebk_cursor *cursor)
     return cursor->at < cursor->count;
 }
 void ebk_cursor_next(struct ebk_cursor *cursor);
+/* The last id of those that follow the cursor's without a gap, as its run or span tells without being walked; and the way
+ * behind that one. */
+int64_t ebk_cursor_block_last(const struct ebk_cursor *cursor);
+void ebk_cursor_pass_block(struct ebk_cursor *cursor);
 
 /* Decode the run whole: ids ascend from first to last, as many as count, sizes possible and adding up to bytes. */
 bool ebk_run_is_sound(const struct ebk_run *run);

@@ -1,4 +1,4 @@
-/* store_read.c: reads over all places where an entry may be.
+/* store_read.c: reads over all places where an entry may be, and what is held of a range.
  *
  * A read walks cursors in id order, newest place first: active half, frozen half, chains
  * of the index. Whoever has the lowest id is next, the newest one where several have it.
@@ -303,4 +303,49 @@ int ebk_store_read_memory(struct ebk_store *store, uint64_t ledger_id, int64_t f
 void ebk_found_free(uint8_t *body)
 {
     free(body);
+}
+
+/* Ids of first..last with their bit in residues. */
+static uint64_t count_asked(int64_t first, int64_t last, uint32_t modulus, uint64_t residues)
+{
+    const uint64_t ids = (uint64_t)(last - first) + 1;
+    uint64_t asked = 0;
+    for (uint32_t i = 0; i < modulus && i < ids; i++)
+        if (residues >> (((uint64_t)first + i) % modulus) & 1u) asked += (ids - 1 - i) / modulus + 1;
+    return asked;
+}
+
+static void add_lacking(struct ebk_held *held, int64_t first, int64_t last, uint32_t modulus, uint64_t residues)
+{
+    if (first > last || held->lacking_count == EBK_LACKING_MAX) return;
+    if (count_asked(first, last, modulus, residues) == 0) return;
+    held->lacking[2 * held->lacking_count] = first;
+    held->lacking[2 * held->lacking_count + 1] = last;
+    held->lacking_count += 1;
+}
+
+int ebk_store_held(const struct ebk_store *store, uint64_t ledger_id, int64_t first, int64_t last, uint32_t modulus,
+                   uint64_t residues, struct ebk_held *held)
+{
+    EBK_ASSERT(first >= 0 && modulus >= 1 && modulus <= EBK_MODULUS_MAX);
+    struct reading reading = {.store = (struct ebk_store *)store, .ledger_id = ledger_id};
+    held->count = held->lacking_count = 0;
+    if (first > last) return EBK_OK;
+    if (open_cursors(&reading, first) < 0) return EBK_NO_MEMORY;
+    int64_t expected = first;
+    struct ebk_cursor *cursor;
+    while ((cursor = lowest(&reading)) != NULL && cursor->id <= last) {
+        const int64_t id = cursor->id, end = ebk_cursor_block_last(cursor);
+        add_lacking(held, expected, id - 1, modulus, residues);
+        held->count += count_asked(id, end < last ? end : last, modulus, residues);
+        if (end >= last) break;
+        ebk_cursor_pass_block(cursor);
+        for (uint32_t i = 0; i < reading.cursor_count; i++)
+            while (ebk_cursor_has(&reading.cursors[i]) && reading.cursors[i].id <= end)
+                ebk_cursor_next(&reading.cursors[i]);
+        expected = end + 1;
+    }
+    if (cursor == NULL || cursor->id > last) add_lacking(held, expected, last, modulus, residues);
+    free(reading.cursors);
+    return EBK_OK;
 }

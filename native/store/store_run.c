@@ -171,6 +171,29 @@ void ebk_cursor_next(struct ebk_cursor *cursor)
     }
 }
 
+static bool is_dense(const struct ebk_cursor *cursor)
+{
+    if (cursor->spans == NULL) return cursor->runs[cursor->at].modulus == 1;
+    const struct ebk_span *span = &cursor->spans[cursor->at];
+    return (uint64_t)(span->last - span->first) + 1 == span->count;
+}
+
+int64_t ebk_cursor_block_last(const struct ebk_cursor *cursor)
+{
+    if (!is_dense(cursor)) return cursor->id;
+    return cursor->spans == NULL ? cursor->runs[cursor->at].last : cursor->spans[cursor->at].last;
+}
+
+void ebk_cursor_pass_block(struct ebk_cursor *cursor)
+{
+    if (!is_dense(cursor)) {
+        ebk_cursor_next(cursor);
+        return;
+    }
+    cursor->at += 1;
+    enter(cursor);
+}
+
 /* Entries that all have one size and no gaps: no need to walk. */
 static void jump(struct ebk_cursor *cursor, int64_t first)
 {

@@ -9,6 +9,7 @@ __all__ = ["MUTANTS"]
 _REPAIR = "embedbk/repair/ledger_repair.py"
 _COPY = "embedbk/repair/fragment_copy.py"
 _AUDITOR = "embedbk/repair/auditor.py"
+_HOLDINGS = "embedbk/repair/holdings.py"
 _COLLECTOR = "embedbk/core/collector.py"
 _BOOKIE = "embedbk/core/bookie.py"
 _REPAIRED = "tests/repair/test_repaired.py::test_"
@@ -20,7 +21,7 @@ MUTANTS = (
         "repair-stops-at-the-entry-before-the-last",
         "P11.2",
         "the last entry that a seat owes is not copied",
-        ((_COPY, "    return metadata.last_entry\n", "    return metadata.last_entry - 1\n"),),
+        ((_HOLDINGS, "    return metadata.last_entry\n", "    return metadata.last_entry - 1\n"),),
         (_REPAIRED + "what_a_lost_bookie_had_is_copied_whole",),
     ),
     Mutant(

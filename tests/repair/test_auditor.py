@@ -10,6 +10,7 @@ from embedbk.codec.ledger_metadata import (
     encode_ledger_metadata,
     ledger_key_path,
 )
+from embedbk.codec.messages import HoldingsAnswer, HoldingsRequest, Status
 from embedbk.codec.metadata_messages import Acquire, Claimed, MarkRepairs, Refusal, RepairsMarked
 from embedbk.codec.repair_mark import RepairMark, encode_repair_mark, repair_mark_path
 from embedbk.codec.repair_state import (
@@ -22,7 +23,7 @@ from embedbk.codec.repair_state import (
     encode_unrepairable,
     unrepairable_path,
 )
-from embedbk.core.client_words import BookieInfo, BookiesChanged
+from embedbk.core.client_words import BELOW_LEVEL, Answered, BookieInfo, BookiesChanged, Send, SendFailed
 from embedbk.core.machine import Effect, Event
 from embedbk.core.metadata_words import (
     KeyRead,
@@ -70,6 +71,9 @@ class Desk:
         self.lock: tuple[bytes, int] = (b"me", 7)
         self.claim = Claimed(7, 7, 7)
         self.fails = False
+        self.asked: list[tuple[int, str]] = []
+        self.lacking: dict[tuple[int, str], list[int] | None] = {}  # None: it does not answer, and why.
+        self.why = "no link"
         self.now_ns = 0
         self.step(Started(0))
 
@@ -88,6 +92,8 @@ class Desk:
             for ledger_id, missing in effect.operation.marks:
                 self.keys[repair_mark_path(ledger_id)] = encode_repair_mark(RepairMark(1, missing))
             return QuorumAnswered(now, effect.tag, RepairsMarked(9))
+        if isinstance(effect, Send):
+            return self.held(effect)
         if isinstance(effect, ReadKey):
             if effect.key.startswith("/locks/"):
                 return KeyRead(now, effect.tag, *self.lock)
@@ -109,6 +115,18 @@ class Desk:
             else:
                 self.keys.pop(change.key, None)
         return Transacted(now, effect.tag, True, 9)
+
+    def held(self, effect: Send) -> Event:
+        """Each bookie holds all that it is asked about, unless something else was said of it."""
+        request = effect.control
+        assert isinstance(request, HoldingsRequest)
+        self.asked.append((request.ledger_id, effect.member.bookie_id))
+        lacking = self.lacking.get((request.ledger_id, effect.member.bookie_id), [])
+        if lacking is None:
+            return SendFailed(self.now_ns, effect.tag, effect.member, self.why)
+        count = request.last_entry - request.first_entry + 1 - len(lacking)
+        answer = HoldingsAnswer(Status.OK, request.ledger_id, count, [(each, each) for each in lacking])
+        return Answered(self.now_ns, effect.tag, effect.member, answer)
 
     def run_for(self, seconds: float) -> None:
         end = self.now_ns + int(seconds * SECOND)
@@ -266,3 +284,80 @@ def test_a_strange_key_stops_nothing() -> None:
     desk.see(*ALL[1:])
     desk.run_for(12)
     assert desk.marked == [(1, ("b1",)), (3, ("b1",))]
+
+
+def test_a_bookie_that_lacks_entries_is_marked_though_it_is_there() -> None:
+    """P11.1, P11.4: "a bookie that is there and lacks entries is marked"; whoever has all of them is not."""
+    desk = Desk(keys=three_ledgers())
+    desk.lacking = {(1, "b2"): [4], (3, "b1"): [0, 9], (3, "b4"): [2]}
+    desk.keys["/repair/control"] = encode_repair_control(RepairControl(triggers=1))
+    desk.run_for(5)
+    assert sorted(desk.marked) == [(1, ("b2",)), (3, ("b1", "b4"))]
+
+
+def test_who_does_not_say_is_not_marked_and_is_asked_again() -> None:
+    """P11.4: "cannot tell" is never "no". What it did not say is asked soon, not in an hour."""
+    desk = Desk(keys=three_ledgers())
+    desk.run_for(50)
+    desk.asked.clear()
+    desk.lacking = {(1, "b2"): None}
+    desk.keys["/repair/control"] = encode_repair_control(RepairControl(triggers=1))
+    desk.run_for(3)
+    assert desk.marked == []
+    desk.asked.clear()
+    desk.lacking = {(1, "b2"): [7]}
+    desk.run_for(20)
+    assert desk.marked == [(1, ("b2",))]
+    assert {ledger_id for ledger_id, _ in desk.asked} == {1}
+
+
+def test_below_its_level_nobody_is_asked_and_nothing_is_asked_again() -> None:
+    """P10.8: bookies of a build before do not know the question."""
+    desk = Desk(keys=three_ledgers())
+    desk.why, desk.lacking = BELOW_LEVEL, {(each, f"b{n}"): None for each in (1, 2, 3) for n in (1, 2, 3, 4)}
+    desk.keys["/repair/control"] = encode_repair_control(RepairControl(triggers=1))
+    desk.run_for(3)
+    asked = len(desk.asked)
+    desk.run_for(500)
+    assert (len(desk.asked), desk.marked) == (asked, [])
+
+
+def test_a_ledger_that_was_closed_lately_is_asked_about_soon() -> None:
+    """P11.4: one that was open when it was looked at, and one that is new; each once, and not before it has settled."""
+    keys = three_ledgers()
+    opened = ledger(2, 2, 3, 4).with_changes(state=LedgerState.OPEN, last_entry=None, length=None)
+    closed = keys[ledger_key_path(2)]
+    keys[ledger_key_path(2)] = encode_ledger_metadata(opened)
+    desk = Desk(keys=keys)
+    desk.run_for(100)
+    desk.asked.clear()
+    desk.lacking = {(2, "b3"): [9], (5, "b2"): [9]}
+    desk.keys[ledger_key_path(2)] = closed
+    desk.keys[ledger_key_path(5)] = encode_ledger_metadata(ledger(5, 1, 2, 3))
+    desk.run_for(9)
+    assert desk.asked == []
+    desk.run_for(10)
+    assert sorted(desk.marked) == [(2, ("b3",)), (5, ("b2",))]
+    desk.run_for(500)
+    assert len(desk.asked) == 6
+
+
+def test_marked_ledgers_and_ledgers_that_nobody_can_repair_are_asked_about_by_nobody() -> None:
+    """AR10: a round without news costs no bookie anything for them."""
+    keys = three_ledgers()
+    keys[repair_mark_path(1)] = encode_repair_mark(RepairMark(1, ("b2",)))
+    judged = circumstances(keys[ledger_key_path(2)], ALL)
+    keys[unrepairable_path(2)] = encode_unrepairable(Unrepairable(1, 0, 4, ("b3",), "why", judged))
+    desk = Desk(ALL, keys)
+    desk.run_for(5)
+    assert {each for each, _ in desk.asked} == {3}
+
+
+def test_questions_are_bounded_per_second() -> None:
+    """P11.4: a round over many ledgers asks so many questions per second, and not more."""
+    keys = {ledger_key_path(n): encode_ledger_metadata(ledger(n, 1, 2, 3)) for n in range(1_000)}
+    desk = Desk(keys=keys)
+    desk.run_for(1)
+    assert OPTIONS.questions_per_s - 64 < len(desk.asked) <= OPTIONS.questions_per_s + 64
+    desk.run_for(10)
+    assert len(desk.asked) == 3_000

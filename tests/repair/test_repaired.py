@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from embedbk.codec.ledger_metadata import ledger_key_path
-from embedbk.codec.messages import AddRequest, ReadRequest
+from embedbk.codec.messages import AddRequest, HoldingsRequest, ReadRequest
 from embedbk.codec.metadata_messages import Delete, MarkRepairs, Put, Txn
 from embedbk.codec.repair_mark import decode_repair_mark, progress_of, repair_mark_path
 from embedbk.codec.repair_state import (
@@ -73,7 +73,9 @@ def test_nothing_is_copied_before_the_grace_is_over_nor_behind_a_return() -> Non
         metadata.request(story.world.now_of("client"), MarkRepairs(((ledger_id, ("b1",)),)), lambda *_: None)
         story.world.wake("client")
         assert story.cluster.run_until(lambda: service.outcomes["nothing missing"] == 1)
-        assert not sends
+        assert {type(each.control) for each in sends} == {
+            HoldingsRequest
+        }  # Whether it has everything (P11.4).
         assert not story.marks()
 
 

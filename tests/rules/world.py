@@ -45,7 +45,9 @@ from embedbk.codec.registration import placement_path
 from embedbk.config import Quorum
 from embedbk.core.bookie import Bookie
 from embedbk.core.bookie_words import (
+    CountEntries,
     DropEntries,
+    EntriesCounted,
     EntriesRead,
     JournalAppend,
     JournalDurable,
@@ -326,6 +328,8 @@ class Node:
                     self.reads.append(effect)
                 else:
                     self._look_up(effect)
+            elif isinstance(effect, CountEntries):
+                self._count(effect)
             elif isinstance(effect, DropEntries):
                 self.storage.drop(effect.ledger_id)
             else:
@@ -338,6 +342,12 @@ class Node:
             look.ledger_id, look.first_entry, look.last_entry, look.bytes_max, look.modulus, look.residues
         )
         self.perform(self.core.step(EntriesRead(self.world.now_ns, look.read_id, found.frame, found.absent)))
+
+    def _count(self, look: CountEntries) -> None:
+        asked = (look.ledger_id, look.first_entry, look.last_entry, look.modulus, look.residues)
+        held = self.storage.held(*asked)
+        count, lacking = (None, []) if held is None else (held.count, held.lacking)
+        self.perform(self.core.step(EntriesCounted(self.world.now_ns, look.read_id, count, lacking)))
 
     def durable_entries(self) -> dict[tuple[int, int], bytes]:
         """What would survive a power cut now, by (ledger, entry)."""

@@ -1,0 +1,276 @@
+"""Whether bookies hold every entry that they should: how many each seat owes, and what its bookie says (P11.4).
+
+Decides who is asked what, so many questions at a time, and what an answer means. A seat owes the entries of its
+write sets (P3); its bookie is asked how many of those it holds durably, by its index alone. As many as are owed: all of
+them are there. Fewer: it lacks some, and names the first. No answer, or one that cannot tell, says nothing.
+
+    CLOSED ledgers ──▶ parts: (bookie, range, residues, how many) ──▶ at_once questions ──▶ what lacks, what is not told
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, NamedTuple
+
+from embedbk.codec.ledger_metadata import LedgerMetadata
+from embedbk.codec.messages import HOLDINGS_IDS_MAX, HoldingsAnswer, HoldingsRequest, Status
+from embedbk.config import Quorum
+from embedbk.core.client_words import BELOW_LEVEL, Answered, Send, SendFailed
+from embedbk.core.machine import Effect, Handlers, Machine, earliest
+from embedbk.core.quorum import count_ids, write_set_mask
+from embedbk.core.vocabulary import Ended, Started, Tick
+from embedbk.errors import PeerError
+from embedbk.ids import Member
+
+__all__ = [
+    "CheckOptions",
+    "Checked",
+    "HoldingCheck",
+    "Owed",
+    "Shortage",
+    "entries_short",
+    "held_by",
+    "owed_by_seat",
+    "owed_parts",
+    "owed_up_to",
+]
+
+_SECOND = 1_000_000_000
+
+
+class Owed(NamedTuple):
+    """Entries first..last with id % modulus in residues: so many."""
+
+    first: int
+    last: int
+    modulus: int
+    residues: int
+    entries: int
+
+
+@dataclass(slots=True)
+class Shortage:
+    """What a bookie lacks of one ledger: at least so many copies, the first of them in these ranges."""
+
+    copies: int = 0
+    parts: list[tuple[Owed, list[tuple[int, int]]]] = field(default_factory=list)
+
+
+class Checked(NamedTuple):
+    """short: ledger -> bookie -> what it lacks. untold: ledger -> bookie -> why nobody knows. asked: questions."""
+
+    short: dict[int, dict[str, Shortage]]
+    untold: dict[int, dict[str, str]]
+    asked: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckOptions:
+    at_once: int = 64  # Questions on their way.
+    timeout_ns: int = 5 * _SECOND  # Who left one unanswered for so long is asked nothing more.
+    ids_max: int = HOLDINGS_IDS_MAX  # That one question spans.
+    is_brief: bool = True  # Of a ledger of which a bookie lacks something no more is asked of that bookie.
+
+
+USUAL_CHECK = CheckOptions()
+
+
+def owed_up_to(metadata: LedgerMetadata, number: int) -> int:
+    """The last entry of a fragment that nobody writes to any more; below its first one: it is empty."""
+    if number + 1 < len(metadata.fragments):
+        return metadata.fragments[number + 1].first_entry - 1
+    assert metadata.last_entry is not None
+    return metadata.last_entry
+
+
+def _seat_residues(quorum: Quorum, seat: int) -> tuple[int, int]:
+    """(modulus, residues) of the entries whose write set has the seat."""
+    size = quorum.ensemble_size
+    if size == quorum.write_quorum:
+        return 1, 1
+    return size, sum(1 << each for each in range(size) if write_set_mask(each, quorum) >> seat & 1)
+
+
+def _cut(first: int, last: int, modulus: int, residues: int, ids_max: int) -> Iterator[Owed]:
+    while first <= last:
+        end = min(last, first + ids_max - 1)
+        count = count_ids(first, end, modulus, residues)
+        if count:
+            yield Owed(first, end, modulus, residues, count)
+        first = end + 1
+
+
+def owed_by_seat(metadata: LedgerMetadata, number: int, seat: int, ids_max: int) -> Iterator[Owed]:
+    """What the seat owes of a fragment that nobody writes to, in parts of at most so many ids."""
+    first, last = metadata.fragments[number].first_entry, owed_up_to(metadata, number)
+    return _cut(first, last, *_seat_residues(metadata.quorum, seat), ids_max)
+
+
+def owed_parts(metadata: LedgerMetadata, member: Member, ids_max: int) -> Iterator[Owed]:
+    """What this bookie owes of a CLOSED ledger: fragments behind each other of which it owes alike are one."""
+    runs: list[tuple[int, int, int, int]] = []
+    for number, fragment in enumerate(metadata.fragments):
+        if member not in fragment.members:
+            continue
+        first, last = fragment.first_entry, owed_up_to(metadata, number)
+        residues = _seat_residues(metadata.quorum, fragment.members.index(member))
+        if runs and runs[-1][1] == first - 1 and runs[-1][2:] == residues:
+            first = runs.pop()[0]
+        runs.append((first, last, *residues))
+    for run in runs:
+        yield from _cut(*run, ids_max)
+
+
+def held_by(answer: object, ledger_id: int, owed: Owed) -> tuple[int, list[tuple[int, int]]]:
+    """How many of these are held, and what of them is not: ranges inside of what was asked.
+
+    Raises:
+        PeerError: the answer does not tell; its text says why.
+    """
+    if not isinstance(answer, HoldingsAnswer) or answer.ledger_id != ledger_id:
+        raise PeerError(getattr(answer, "text", "it answered something else"))
+    if answer.status == Status.NO_SUCH_LEDGER:
+        return 0, [(owed.first, owed.last)]
+    if answer.status != Status.OK:
+        raise PeerError(Status(answer.status).name)
+    lacking = [(max(first, owed.first), min(last, owed.last)) for first, last in answer.lacking]
+    lacking = [(first, last) for first, last in lacking if count_ids(first, last, *owed[2:4])]
+    named = sum(count_ids(first, last, *owed[2:4]) for first, last in lacking)
+    if answer.count > owed.entries or (answer.count < owed.entries) != bool(named):
+        raise PeerError(f"it counts {answer.count} of {owed.entries} entries and names {named} that it lacks")
+    return answer.count, lacking
+
+
+def entries_short(shortages: Iterable[Shortage], ensemble_size: int) -> int:
+    """How many entries of one ledger lack a copy: each once, whoever lacks it. At least so many, where a bookie lacks
+    more than it named."""
+    shortages = list(shortages)
+    count = 0
+    for residue in range(ensemble_size):
+        ranges = sorted(
+            each
+            for shortage in shortages
+            for owed, lacking in shortage.parts
+            if owed.modulus == 1 or owed.residues >> residue & 1
+            for each in lacking
+        )
+        counted = -1
+        for first, last in ranges:
+            count += count_ids(max(first, counted + 1), last, ensemble_size, 1 << residue)
+            counted = max(counted, last)
+    return max([count, *(shortage.copies for shortage in shortages)])
+
+
+class _Question(NamedTuple):
+    ledger_id: int
+    member: Member
+    owed: Owed
+
+
+class HoldingCheck(Machine):
+    """Asks bookies what they hold of these CLOSED ledgers; who is not there does not say. Ends with `Checked`."""
+
+    def __init__(
+        self,
+        ledgers: Mapping[int, LedgerMetadata],
+        there: frozenset[Member],
+        options: CheckOptions = USUAL_CHECK,
+    ) -> None:
+        self.options = options
+        self.asked: dict[int, tuple[_Question, int]] = {}  # By the number of the question, with when.
+        self.numbers = 0
+        self.short: dict[int, dict[str, Shortage]] = {}
+        self.untold: dict[int, dict[str, str]] = {}
+        self.silent: dict[Member, str] = {}  # Asked nothing more, and why.
+        self._there = there
+        self._questions = _questions(ledgers, options.ids_max)
+        self.is_over = False
+
+    @property
+    def deadline_ns(self) -> int | None:
+        return earliest(*(since + self.options.timeout_ns for _, since in self.asked.values()))
+
+    def _on_started(self, event: Started) -> list[Effect]:
+        return self._go_on(event.now_ns)
+
+    def _go_on(self, now_ns: int) -> list[Effect]:
+        effects: list[Effect] = []
+        while len(self.asked) < self.options.at_once:
+            question = next(self._questions, None)
+            if question is None:
+                break
+            ledger_id, member, owed = question
+            if member not in self._there:
+                self._note_untold(question, "it is not there")
+                continue
+            if self.options.is_brief and member.bookie_id in self.short.get(ledger_id, ()):
+                continue
+            if member in self.silent:
+                self._note_untold(question, self.silent[member])
+                continue
+            self.numbers += 1
+            self.asked[self.numbers] = question, now_ns
+            request = HoldingsRequest(member.incarnation, ledger_id, *owed[:4])
+            effects.append(Send(member, request, ("held", self.numbers)))
+        if not self.asked and not self.is_over:
+            self.is_over = True
+            effects.append(Ended(None, Checked(self.short, self.untold, self.numbers)))
+        return effects
+
+    def _note_untold(self, question: _Question, why: str) -> None:
+        self.untold.setdefault(question.ledger_id, {}).setdefault(question.member.bookie_id, why)
+
+    def _on_answered(self, event: Answered) -> list[Effect]:
+        found = self.asked.pop(event.tag[1], None)
+        if found is None:
+            return []
+        question = found[0]
+        ledger_id, member, owed = question
+        try:
+            count, lacking = held_by(event.control, ledger_id, owed)
+        except PeerError as untold:
+            self._note_untold(question, str(untold))
+            return self._go_on(event.now_ns)
+        if count < owed.entries:
+            shortage = self.short.setdefault(ledger_id, {}).setdefault(member.bookie_id, Shortage())
+            shortage.copies += owed.entries - count
+            shortage.parts.append((owed, lacking))
+        return self._go_on(event.now_ns)
+
+    def _on_send_failed(self, event: SendFailed) -> list[Effect]:
+        found = self.asked.pop(event.tag[1], None)
+        if found is None:
+            return []
+        if event.reason == BELOW_LEVEL:  # Nobody there is asked.
+            self._questions = iter(())
+        self.silent[event.member] = event.reason
+        self._note_untold(found[0], event.reason)
+        return self._go_on(event.now_ns)
+
+    def _on_tick(self, event: Tick) -> list[Effect]:
+        late = [
+            number
+            for number, (_, since) in self.asked.items()
+            if event.now_ns >= since + self.options.timeout_ns
+        ]
+        for number in late:
+            question, _ = self.asked.pop(number)
+            self.silent[question.member] = "no answer in time"
+            self._note_untold(question, "no answer in time")
+        return self._go_on(event.now_ns) if late else []
+
+    HANDLERS: ClassVar[Handlers] = {
+        Started: _on_started,
+        Answered: _on_answered,
+        SendFailed: _on_send_failed,
+        Tick: _on_tick,
+    }
+
+
+def _questions(ledgers: Mapping[int, LedgerMetadata], ids_max: int) -> Iterator[_Question]:
+    for ledger_id, metadata in ledgers.items():
+        members = {member: None for fragment in metadata.fragments for member in fragment.members}
+        for member in members:
+            for owed in owed_parts(metadata, member, ids_max):
+                yield _Question(ledger_id, member, owed)

@@ -1,0 +1,153 @@
+"""Filling up a seat whose bookie is there and lacks entries: only what it lacks, to that same bookie (P11.4).
+
+Decides what the bookie lacks: it says so itself, by its index, part by part; and when it lacks nothing any more: it was
+asked once more behind the copies, and counts all that the seat owes. How entries are copied is `fragment_copy`'s. No
+fragment changes: the bookie is named, so its collector leaves the ledger alone (P7.7).
+
+    next part ──asked──▶ all there ──▶ next part ... none left: done
+                  ▲  └──▶ ranges that lack ──▶ copied, one by one ─┐
+                  └────────────────────────────────────────────────┘
+"""
+
+from __future__ import annotations
+
+from embedbk.codec.ledger_metadata import LedgerMetadata
+from embedbk.codec.messages import HoldingsRequest
+from embedbk.core.client_words import BELOW_LEVEL, Answered, Send, SendFailed
+from embedbk.core.machine import Effect
+from embedbk.errors import PeerError
+from embedbk.repair.copy_pace import CopyPace
+from embedbk.repair.fragment_copy import USUAL_COPYING, CopyOptions, CopyResult, FragmentCopy
+from embedbk.repair.holdings import USUAL_CHECK, Owed, held_by, owed_by_seat
+
+__all__ = ["SeatFill"]
+
+
+class SeatFill:
+    """Of one seat of one fragment of a CLOSED ledger. away: seats whose bookies are not there. Its result is None until
+    it is over: "done" (also where the cluster's level is too low to ask), "no good copy", "target failed" or "cannot
+    tell"."""
+
+    def __init__(
+        self,
+        metadata: LedgerMetadata,
+        number: int,
+        seat: int,
+        away: frozenset[int],
+        nonce: int,
+        pace: CopyPace,
+        options: CopyOptions = USUAL_COPYING,
+        numbers: int = 0,
+        ids_max: int = USUAL_CHECK.ids_max,
+    ) -> None:
+        """numbers: of the last question that this handle asked."""
+        self.metadata, self.number, self.seat = metadata, number, seat
+        self.fragment = metadata.fragments[number]
+        self.member = self.fragment.members[seat]
+        self.nonce, self.pace, self.options = nonce, pace, options
+        self.numbers = numbers
+        self.result: CopyResult | None = None
+        self.copies = self.copied_bytes = 0
+        self._away = away | {seat}
+        self._parts = owed_by_seat(metadata, number, seat, ids_max)
+        self._part: Owed | None = None
+        self._held = -1  # Of this part, before the copies that were made; -1: none were.
+        self._lacking: list[tuple[int, int]] = []
+        self._asked_ns: int | None = None  # When the question that is out was asked.
+        self._copying: FragmentCopy | None = None
+
+    @property
+    def deadline_ns(self) -> int | None:
+        if self._copying is not None:
+            return self._copying.deadline_ns
+        return None if self._asked_ns is None else self._asked_ns + self.options.read_timeout_ns
+
+    def begin(self, now_ns: int) -> list[Effect]:
+        return self._next_part(now_ns)
+
+    def _next_part(self, now_ns: int) -> list[Effect]:
+        self._part, self._held = next(self._parts, None), -1
+        if self._part is None:
+            self.result = CopyResult("done")
+            return []
+        return self._ask(now_ns)
+
+    def _ask(self, now_ns: int) -> list[Effect]:
+        assert self._part is not None
+        self.numbers += 1
+        self._asked_ns = now_ns
+        request = HoldingsRequest(self.member.incarnation, self.metadata.ledger_id, *self._part[:4])
+        return [Send(self.member, request, ("held", self.numbers))]
+
+    def _is_asked(self, event: Answered | SendFailed) -> bool:
+        return self._asked_ns is not None and event.tag == ("held", self.numbers)
+
+    def on_answered(self, event: Answered) -> list[Effect]:
+        if self._copying is not None:
+            return self._look_at_copies(event.now_ns, self._copying.on_answered(event))
+        if not self._is_asked(event):
+            return []
+        assert self._part is not None
+        self._asked_ns = None
+        try:
+            count, self._lacking = held_by(event.control, self.metadata.ledger_id, self._part)
+        except PeerError as untold:
+            return self._end("cannot tell", str(untold))
+        if count == self._part.entries:
+            return self._next_part(event.now_ns)
+        if count <= self._held:
+            return self._end("target failed", "it acknowledged copies, and does not count them")
+        self._held = count
+        return self._copy_next(event.now_ns)
+
+    def _end(self, kind: str, why: str) -> list[Effect]:
+        self.result = CopyResult(kind, f"{self.member.bookie_id}: {why}", target=self.member)
+        return []
+
+    def _copy_next(self, now_ns: int) -> list[Effect]:
+        if not self._lacking:
+            return self._ask(now_ns)
+        self._copying = FragmentCopy(
+            self.metadata,
+            self.number,
+            {self.seat: self.member},
+            self._away,
+            self.nonce,
+            self.pace,
+            self.options,
+            self.numbers,
+            self._lacking.pop(0),
+        )
+        return self._look_at_copies(now_ns, self._copying.begin(now_ns))
+
+    def _look_at_copies(self, now_ns: int, effects: list[Effect]) -> list[Effect]:
+        copying = self._copying
+        assert copying is not None
+        if copying.result is None:
+            return effects
+        self._copying, self.numbers = None, copying.numbers
+        self.copies += copying.copies
+        self.copied_bytes += copying.copied_bytes
+        if copying.result.kind == "done":
+            return [*effects, *self._copy_next(now_ns)]
+        self.result = copying.result
+        return effects
+
+    def on_send_failed(self, event: SendFailed) -> list[Effect]:
+        if self._copying is not None:
+            return self._look_at_copies(event.now_ns, self._copying.on_send_failed(event))
+        if not self._is_asked(event):
+            return []
+        if event.reason == BELOW_LEVEL:
+            self.result = CopyResult(
+                "done"
+            )  # As before there was this question: it is there, so nothing is lost.
+            return []
+        return self._end("cannot tell", event.reason)
+
+    def on_tick(self, now_ns: int) -> list[Effect]:
+        if self._copying is not None:
+            return self._look_at_copies(now_ns, self._copying.on_tick(now_ns))
+        if self._asked_ns is not None and now_ns >= self._asked_ns + self.options.read_timeout_ns:
+            return self._end("cannot tell", "no answer in time")
+        return []

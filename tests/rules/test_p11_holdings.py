@@ -1,0 +1,115 @@
+"""P11.4: a bookie says how many entries it holds durably, and what it does not say."""
+
+from __future__ import annotations
+
+import pytest
+
+from embedbk.codec.messages import (
+    HOLDINGS_IDS_MAX,
+    AddRequest,
+    ErrorAnswer,
+    HoldingsAnswer,
+    HoldingsRequest,
+    Status,
+)
+from embedbk.core.bookie_words import EntriesCounted, RequestReceived
+from tests.rules.test_p7_bookie import STRANGER, add, at, b1, world_with_entries
+from tests.rules.world import Node, World
+
+
+def asked(world: World, first: int = 0, last: int = 9, ledger_id: int = 1, disk: bytes = b"") -> list[object]:
+    """What b1 has answered so far to a question for its holdings."""
+    world.ask("b1", HoldingsRequest(disk or b1(world).member.incarnation, ledger_id, first, last))
+    return list(world.heard())
+
+
+def test_what_is_durable_is_counted_and_the_rest_is_named() -> None:
+    """P11.4: "a bookie answers count of (ledger, residue, first, last) from its own index"."""
+    world, _, _ = world_with_entries(3)
+    assert asked(world) == [HoldingsAnswer(Status.OK, 1, 3, [(3, 9)])]
+    assert asked(world, 1, 2) == [HoldingsAnswer(Status.OK, 1, 2, [])]
+
+
+def test_what_was_accepted_is_counted_when_it_is_durable_and_not_before() -> None:
+    """P11.4, I40: a copy that a power cut takes is none."""
+    world, _, _ = world_with_entries(3)
+    pen = at(3)
+    frame = pen.frame(b"entry 3", lac=2, lac_length=21)
+    world.ask("b1", _add(b1(world)), frame)
+    assert asked(world) == []
+    b1(world).sync()
+    assert world.heard()[-1] == HoldingsAnswer(Status.OK, 1, 4, [(4, 9)])
+
+
+def _add(node: Node) -> AddRequest:
+    return AddRequest(node.member.incarnation, 1, 1, False)
+
+
+def test_what_will_never_be_durable_is_not_counted() -> None:
+    """P7.6: behind a failed sync it is unknown, for who waits and for who asks then."""
+    world, _, _ = world_with_entries(3)
+    world.ask("b1", _add(b1(world)), at(3).frame(b"entry 3", lac=2, lac_length=21))
+    assert asked(world) == []
+    b1(world).storage.fail_next_sync("a bad sector")
+    b1(world).sync()
+    assert world.heard()[-1] == HoldingsAnswer(Status.UNKNOWN, 1)
+    assert asked(world) == [HoldingsAnswer(Status.UNKNOWN, 1)]
+
+
+def test_another_disk_and_an_unknown_ledger_are_told() -> None:
+    """P7.2: a bookie answers only as the incarnation that it is asked for."""
+    world, _, _ = world_with_entries(1)
+    assert asked(world, disk=STRANGER) == [HoldingsAnswer(Status.WRONG_INCARNATION, 1)]
+    assert asked(world, ledger_id=77) == [HoldingsAnswer(Status.NO_SUCH_LEDGER, 77)]
+
+
+@pytest.mark.parametrize(("first", "last"), [(5, 4), (0, HOLDINGS_IDS_MAX), (0, 2**63 - 1)])
+def test_a_range_that_is_none_or_too_wide_is_refused(first: int, last: int) -> None:
+    world, _, _ = world_with_entries(1)
+    (answer,) = asked(world, first, last)
+    assert isinstance(answer, ErrorAnswer)
+
+
+def test_asking_changes_nothing_and_fences_nobody() -> None:
+    world, _, _ = world_with_entries(2)
+    asked(world)
+    asked(world, ledger_id=77)
+    assert b1(world).core.table.get(77) is None
+    assert add(world, at(2)) == Status.OK
+
+
+def test_limbo_tells_what_is_there_and_no_negative_follows() -> None:
+    """P7.4: what is there is counted, what is missing stays unknown: the question is not that of a recovery."""
+    world, _, _ = world_with_entries(3)
+    b1(world).lose(1)
+    b1(world).enter_limbo()
+    b1(world).sync()
+    (answer,) = asked(world)
+    assert isinstance(answer, HoldingsAnswer)
+    assert (answer.status, answer.count) == (Status.OK, 2)
+
+
+def test_nothing_is_told_before_a_bookie_serves() -> None:
+    """P7.4."""
+    world, _, _ = world_with_entries(3)
+    b1(world).lose(1)
+    (answer,) = asked(world)
+    assert isinstance(answer, ErrorAnswer)
+
+
+def test_a_count_that_cannot_be_told_is_unknown() -> None:
+    """P7.1: never a number, and never "no"."""
+    world, _, _ = world_with_entries(1)
+    node = b1(world)
+    request = HoldingsRequest(node.member.incarnation, 1, 0, 9)
+    (look,) = node.core.step(RequestReceived(0, 1, 5, request, []))
+    (reply,) = node.core.step(EntriesCounted(0, look.read_id, None, []))  # type: ignore[attr-defined]
+    assert reply.control == HoldingsAnswer(Status.UNKNOWN, 1)  # type: ignore[attr-defined]
+    assert node.core.step(EntriesCounted(0, look.read_id, 1, [])) == []  # type: ignore[attr-defined]
+
+
+def test_a_copy_that_repair_brings_is_counted() -> None:
+    """P11.2: entry by entry, behind the fence, from whoever has it."""
+    world, _, _ = world_with_entries(1)
+    assert add(world, at(4), recovery=True) == Status.OK
+    assert asked(world, 0, 4) == [HoldingsAnswer(Status.OK, 1, 2, [(1, 3)])]
