@@ -34,13 +34,15 @@ class BeginRepair(Struct):
 
 
 class RepairOutcome(Struct, frozen=True):
-    """How the repair of a ledger ended. copies: entries, counted once for each new holder."""
+    """How the repair of a ledger ended. copies: entries, counted once for each bookie that got them; filled: those of
+    them that a bookie got which has its seat for long."""
 
     ledger_id: int
     kind: str  # "repaired", "nothing missing", "deferred", "postponed", "unrepairable", "lost".
     copies: int = 0
     copied_bytes: int = 0
     why: str = ""
+    filled: int = 0
 
 
 class RepairOver(Struct):

@@ -47,7 +47,12 @@ def repair_options(settings: Settings) -> RepairOptions:
     grace_ns = int(settings.repair_grace_s * 1e9)
     look_ns = min(LOOK_NS_MAX, grace_ns // 4)  # Soon enough to see a short grace end.
     return RepairOptions(
-        AuditorOptions(grace_ns=grace_ns, round_ns=int(settings.audit_s * 1e9), look_ns=look_ns),
+        AuditorOptions(
+            grace_ns=grace_ns,
+            round_ns=int(settings.audit_s * 1e9),
+            look_ns=look_ns,
+            settle_ns=min(AuditorOptions().settle_ns, grace_ns),
+        ),
         WorkerOptions(look_ns=min(look_ns, WorkerOptions().look_ns)),
         bytes_per_s=settings.repair_bytes_per_s,
         placement=settings.placement,
@@ -94,7 +99,7 @@ class RepairService:
     ) -> None:
         """name: as which people see it. chance: of targets and nonces. now_ns: the time that the node is told."""
         self.outcomes: Counter[str] = Counter()  # Repairs that ended, by their kind.
-        self.copies = self.copied_bytes = 0
+        self.copies = self.copied_bytes = self.filled = 0
         self._node = node
         self._options = options
         self._chance = chance
@@ -126,6 +131,7 @@ class RepairService:
         self.outcomes[outcome.kind] += 1
         self.copies += outcome.copies
         self.copied_bytes += outcome.copied_bytes
+        self.filled += outcome.filled
         if outcome.kind == "unrepairable":
             logger.warning("ledger %d cannot be repaired: %s", outcome.ledger_id, outcome.why)
         else:

@@ -141,7 +141,7 @@ class LedgerRepair(Machine):
         self.outdated: set[tuple[str, int]] = set()
         self.refused: set[Member] = set()  # Targets that failed in this repair.
         self.stopped: list[_Stopped] = []
-        self.copies = self.copied_bytes = 0
+        self.copies = self.copied_bytes = self.filled = 0
         self.ending: EndRepairs | FailRepairs | None = None  # What becomes of the mark, once that is decided.
         self.outcome = RepairOutcome(ledger_id, "lost")
         self.is_over = False
@@ -348,6 +348,7 @@ class LedgerRepair(Machine):
 
     def _filled(self, now_ns: int, filling: SeatFill, result: CopyResult) -> list[Effect]:
         assert self.filling is not None
+        self.filled += filling.copies
         if result.kind in ("cannot tell", "target failed"):
             return self._postpone(result.why)
         self.looked_into.add(self.filling)
@@ -451,14 +452,19 @@ class LedgerRepair(Machine):
     # The end.
 
     def _finish(self, kind: str) -> list[Effect]:
-        self.outcome = RepairOutcome(self.ledger_id, kind, self.copies, self.copied_bytes)
+        self.outcome = RepairOutcome(self.ledger_id, kind, self.copies, self.copied_bytes, "", self.filled)
         return self._let_go(EndRepairs(((self.ledger_id, self.epoch, self.mark_revision),)))
 
     def _give_up(self) -> list[Effect]:
         """Until something changes: first it is written down, which keeps every copy where it is, then the mark ends."""
         first = self.stopped[0]
         self.outcome = RepairOutcome(
-            self.ledger_id, "unrepairable", self.copies, self.copied_bytes, first.why[:WHY_CHARS_MAX]
+            self.ledger_id,
+            "unrepairable",
+            self.copies,
+            self.copied_bytes,
+            first.why[:WHY_CHARS_MAX],
+            self.filled,
         )
         assert self.mark is not None
         found = Unrepairable(
@@ -477,7 +483,7 @@ class LedgerRepair(Machine):
     def _postpone(self, why: str, *, kind: str = "postponed") -> list[Effect]:
         """Another try may go well. Why this one did not stands in the mark, for people."""
         told = why[:WHY_CHARS_MAX]
-        self.outcome = RepairOutcome(self.ledger_id, kind, self.copies, self.copied_bytes, told)
+        self.outcome = RepairOutcome(self.ledger_id, kind, self.copies, self.copied_bytes, told, self.filled)
         if self.mark is None or progress_of(self.mark).why == told:
             return self._give_back()
         targets = progress_of(self.mark).targets

@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import contextlib
 import random
+from collections.abc import Iterator
 
 from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, LedgerMetadata, decode_ledger_metadata
 from embedbk.codec.registration import BOOKIES_PREFIX, Registration, decode_registration
 from embedbk.codec.repair_mark import REPAIR_PREFIX
 from embedbk.codec.repair_state import UNREPAIRABLE_PREFIX, decode_unrepairable, unrepairable_path
+from embedbk.core.quorum import write_set
 from embedbk.errors import StorageError
+from embedbk.host.bookie_node import BookieNode
 from embedbk.host.repairing import RepairOptions, RepairService
 from embedbk.ids import NO_ENTRY, Member
 from embedbk.metadata.claims import REPAIRING_PREFIX
-from embedbk.metadata.levels import LEVEL_OF_COPIES
+from embedbk.metadata.levels import LEVEL_OF_HOLDINGS
+from embedbk.ports import DurableBookie
 from embedbk.repair.auditor import AuditorOptions
 from embedbk.repair.fragment_copy import CopyOptions
 from embedbk.repair.worker import WorkerOptions
@@ -61,6 +65,7 @@ class Healers:
                 page_ledgers=self._chance.choice([1, 2, 100]),
                 retry_ns=SECOND,
                 pages_noted=2,
+                settle_ns=self._chance.choice([100 * MS, 10 * SECOND]),
             ),
             WorkerOptions(
                 at_once=self._chance.choice([1, 2, 8]),
@@ -98,22 +103,25 @@ class Healers:
     # Once faults have stopped.
 
     def check(self) -> None:
-        """L9: what can be repaired is, and nothing stays marked or locked. I36 was asked after each step."""
+        """L9: what can be repaired is, nothing stays marked or locked, and every bookie that is there holds all that it
+        owes of CLOSED ledgers (P11.4). I36 was asked after each step."""
         world = self._world
         if not any(name in world.nodes for name in self.services):
             self._begin()
         nodes = [world.nodes[name] for name in self.services if name in world.nodes]
         world.run_for(SETTLED_NS)
-        if max(node.metadata.client.cluster_level for node in nodes) < LEVEL_OF_COPIES:
+        if max(node.metadata.client.cluster_level for node in nodes) < LEVEL_OF_HOLDINGS:
             return  # A build from before is among the nodes.
         give_up_ns = world.now_ns + HEALED_NS
-        left = self._left()
+        left = self._left() or self._lacking()
         while left and world.now_ns < give_up_ns:
             world.run_for(SECOND)
-            left = self._left()
+            left = self._left() or self._lacking()
         for service in self.services.values():
             for kind, what in _MET.items():
                 world.sometimes[what] += service.outcomes[kind]
+            world.sometimes["bookie found to lack entries"] += service.auditor.lacking
+            world.sometimes["bookie got what it lacked"] += service.filled > 0
         if left:
             raise Violation("L9", f"behind all faults {'; '.join(left[:3])}")
 
@@ -144,6 +152,45 @@ class Healers:
             if why.entry_id != NO_ENTRY or writable >= metadata.quorum.ensemble_size:
                 left.append(f"ledger {metadata.ledger_id} was given up: {why.why}")
         return left
+
+    def _lacking(self) -> list[str]:
+        """Entries of CLOSED ledgers that a bookie of their write set, which is there, does not hold: read from its
+        storage, one by one. What rotted is not there once its scrubber has found it."""
+        world = self._world
+        given_up = world.committed(UNREPAIRABLE_PREFIX)
+        lacking: list[str] = []
+        for value in world.committed(LEDGERS_PREFIX).values():
+            with contextlib.suppress(StorageError):
+                metadata = decode_ledger_metadata(value)
+                if metadata.is_closed and unrepairable_path(metadata.ledger_id) not in given_up:
+                    lacking += self._lacking_of(metadata)
+        return lacking
+
+    def _lacking_of(self, metadata: LedgerMetadata) -> Iterator[str]:
+        nodes = {
+            Member(name, node.storage.incarnation): node.storage
+            for name, node in self._world.nodes.items()
+            if isinstance(node, BookieNode)
+        }
+        assert metadata.last_entry is not None
+        ends = [fragment.first_entry - 1 for fragment in metadata.fragments[1:]] + [metadata.last_entry]
+        for fragment, end in zip(metadata.fragments, ends, strict=True):
+            for entry_id in range(fragment.first_entry, end + 1):
+                for seat in write_set(entry_id, metadata.quorum):
+                    storage = nodes.get(fragment.members[seat])
+                    if storage is not None and not _has(storage, metadata.ledger_id, entry_id):
+                        yield f"{fragment.members[seat]} lacks entry {entry_id} of ledger {metadata.ledger_id}"
+
+
+def _has(storage: DurableBookie, ledger_id: int, entry_id: int) -> bool:
+    found = storage.read(ledger_id, entry_id, entry_id, 1)
+    if found.frame is not None or found.absent:
+        return found.frame is not None
+    return not any(
+        damage.ledger_id == ledger_id and damage.first_entry <= entry_id <= damage.last_entry
+        for damage in storage.scrub_damages()
+        if damage.first_entry is not None and damage.last_entry is not None
+    )
 
 
 def _short(metadata: LedgerMetadata, there: set[Member]) -> list[str]:

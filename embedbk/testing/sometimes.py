@@ -60,6 +60,8 @@ SOMETIMES = {
     "election base lowered": "metadata members went on with a shorter election base, by one entry of their log",
     "election base raised": "metadata members went on with a longer election base, by what they had measured",
     "healer killed": "a process that repairs was killed, whatever it was doing, and another began",
+    "bookie found to lack entries": "the auditor heard that a bookie which is there lacks entries that it owes",
+    "bookie got what it lacked": "a worker gave a bookie that keeps its seat what it lacked",
     "ledger repaired": "a worker gave lost seats to others, with all that they owe",
     "mended": "seats of bookies that live were given to others",
     "repair found nothing missing": "a mark ended without a copy, as its bookie was back, or its ledger gone",
