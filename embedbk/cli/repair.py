@@ -1,6 +1,7 @@
 """`embedbk health` and `embedbk repair VERB --at CLUSTER`: how healthy a cluster is, and what repairs it.
 
-Decides what is shown, and the exit status of `health`: 0 only when no seat lacks its bookie.
+Decides what is shown, and the exit status of `health`: 0 only when every seat has its bookie, and that
+all that it owes.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ Reach = Callable[[], Client]
 
 def run_health(arguments: Sequence[str]) -> int:
     """Without a verb: `embedbk health --at CLUSTER`."""
-    commands = Commands("health", "Whether each ledger has the bookies that its copies are on.")
+    commands = Commands("health", "Whether every entry has all of its copies.")
     _add(
         commands,
         "show",
         _health,
-        "whether each ledger has the bookies that its copies are on, and what is done where not",
+        "whether every entry of closed ledgers has its copies, and what is done where not",
     )
     return commands.run(["show", *arguments])
 
@@ -59,7 +60,7 @@ def _health(reach: Reach, options: argparse.Namespace) -> Said:
     lines = [str(health), *_lines(health.ledgers)]
     if health.auditor:
         lines.append(f"auditor: {health.auditor}; last round over all ledgers: {_when(health.audited_ms)}")
-    code = 0 if health.is_seated or getattr(options, "is_status", False) else 1
+    code = 0 if health.is_good or getattr(options, "is_status", False) else 1
     return Said(_data(health), "\n".join(lines), code)
 
 
@@ -95,6 +96,7 @@ def _data(health: Health) -> dict[str, Any]:
         {
             **each._asdict(),
             "missing": [{"first_entry": first, "bookie": name} for first, name in each.missing],
+            "lacking": [{"bookie": name, "entries": count} for name, count in each.lacking],
         }
         for each in health.ledgers
     ]
@@ -107,7 +109,9 @@ def _lines(ledgers: Sequence[LedgerHealth]) -> list[str]:
 
 
 def _line(each: LedgerHealth) -> str:
-    missing = ", ".join(f"{bookie_id} from entry {first} on" for first, bookie_id in each.missing)
+    lacks = [f"{bookie_id} from entry {first} on" for first, bookie_id in each.missing]
+    lacks += [f"{count} entries on {bookie_id}" for bookie_id, count in each.lacking]
+    missing = ", ".join(lacks) or ("nobody knows" if each.untold else "")
     since = f", since {_when(each.since_ms)}" if each.since_ms else ""
     why = f" ({each.why})" if each.why else ""
     return f"  ledger {each.ledger_id}: {each.doing}{since}; missing: {missing or 'nothing any more'}{why}"

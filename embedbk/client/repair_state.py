@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from msgspec.structs import replace
 
 from embedbk.client.runtime import Runtime
-from embedbk.codec.ledger_metadata import LEDGERS_PREFIX
+from embedbk.codec.ledger_metadata import (
+    LEDGERS_PREFIX,
+    LedgerMetadata,
+    decode_ledger_metadata,
+    ledger_key_path,
+    ledger_of_key,
+)
 from embedbk.codec.metadata_messages import ABSENT, Compare, Put
 from embedbk.codec.registration import BOOKIES_PREFIX, decode_registration
 from embedbk.codec.repair_mark import REPAIR_PREFIX
@@ -23,12 +31,14 @@ from embedbk.codec.repair_state import (
 from embedbk.errors import MetadataConflict, StorageError, UsageError
 from embedbk.ids import Member
 from embedbk.metadata.claims import REPAIRING_PREFIX, lock_path
-from embedbk.metadata.levels import LEVEL_OF_COPIES
-from embedbk.repair.health import Health, judge
+from embedbk.metadata.levels import LEVEL_OF_COPIES, LEVEL_OF_HOLDINGS
+from embedbk.repair.health import Health, judge, with_holdings
+from embedbk.repair.holdings import Checked, CheckOptions, HoldingCheck
 
 __all__ = ["health_of", "switch_repair"]
 
 SHOWN_MAX = 1_000  # Ledgers that are named; all are counted.
+ASKED_AT_ONCE = 1_000  # Ledgers whose bookies are asked within one time limit.
 _TRIES = 5
 
 
@@ -55,6 +65,14 @@ async def health_of(runtime: Runtime) -> Health:
         except StorageError:
             continue  # It counts as away: nobody can reach it there.
     health = judge(ledgers, there, marks, given_up, held, SHOWN_MAX)
+    if runtime.has_level(LEVEL_OF_HOLDINGS):
+        closed = _closed(ledgers)
+        checked = await _ask_bookies(runtime, closed, frozenset(there), what)
+        await _forget_changed(runtime, ledgers, closed, checked, what)
+        health = with_holdings(health, checked, closed, marks, held, SHOWN_MAX)
+    else:
+        lower = f"entries are not counted below the cluster's level {LEVEL_OF_HOLDINGS}: embedbk quorum raise"
+        health = health._replace(why_uncounted=lower)
     auditor = await runtime.get(lock_path(AUDITOR_LOCK), what)
     note = await _note(runtime, what)
     control, _ = await _control(runtime, what)
@@ -63,6 +81,48 @@ async def health_of(runtime: Runtime) -> Health:
         auditor=(auditor[0] or b"").decode("utf-8", "replace"),
         audited_ms=note.ended_ms,
     )
+
+
+def _closed(ledgers: dict[str, bytes]) -> dict[int, LedgerMetadata]:
+    """CLOSED ledgers; one that cannot be read counts as lacking already."""
+    closed: dict[int, LedgerMetadata] = {}
+    for key, value in ledgers.items():
+        ledger_id = ledger_of_key(key)
+        with contextlib.suppress(StorageError):
+            if ledger_id is not None and (found := decode_ledger_metadata(value, ledger_id)).is_closed:
+                closed[ledger_id] = found
+    return closed
+
+
+async def _ask_bookies(
+    runtime: Runtime, closed: dict[int, LedgerMetadata], there: frozenset[Member], what: str
+) -> Checked:
+    """So many ledgers at a time, each in the time of one operation."""
+    whole = Checked({}, {}, 0)
+    for begin in range(0, len(closed), ASKED_AT_ONCE):
+        part = dict(list(closed.items())[begin : begin + ASKED_AT_ONCE])
+        found: Checked = await runtime.run(HoldingCheck(part, there, CheckOptions(is_brief=False)), what)
+        whole.short.update(found.short)
+        whole.untold.update(found.untold)
+    return whole
+
+
+async def _forget_changed(
+    runtime: Runtime,
+    ledgers: dict[str, bytes],
+    closed: dict[int, LedgerMetadata],
+    checked: Checked,
+    what: str,
+) -> None:
+    """A ledger that was deleted, or repaired, while its bookies were asked: what they said is of another one."""
+    for ledger_id in sorted({*checked.short, *checked.untold})[:SHOWN_MAX]:
+        key = ledger_key_path(ledger_id)
+        value, _ = await runtime.get(key, what)
+        if value is None:
+            del closed[ledger_id]
+        elif value != ledgers[key]:
+            checked.short.pop(ledger_id, None)
+            checked.untold[ledger_id] = {"": "it was changed meanwhile"}
 
 
 async def _note(runtime: Runtime, what: str) -> AuditNote:

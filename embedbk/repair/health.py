@@ -1,9 +1,10 @@
-"""How healthy a cluster is, of what its metadata says: which ledgers lack copies, since when, what is done about it.
+"""How healthy a cluster is: which ledgers lack copies, how many entries, since when, what is done about it.
 
-Decides when no seat lacks its bookie: every fragment of every ledger names bookies that are there, in the incarnation
-that has its copies, nothing is marked, and nothing was given up. "Cannot tell" is none of that: a ledger whose metadata
-cannot be read counts as one that lacks copies. Whether each bookie has every entry that it should have is not asked
-here, and nobody is told so: a recovery writes back to an ack quorum, and what the scrubber finds is each bookie's own.
+Decides when all is good: every fragment of every ledger names bookies that are there, in the incarnation that has its
+copies; nothing is marked, and nothing was given up; and each of those bookies has counted every entry that it owes of
+CLOSED ledgers (P11.4). "Cannot tell" is none of that: a ledger whose metadata cannot be read counts as one that lacks
+copies, and where a bookie did not say what it holds, nothing is called good. A ledger that is not closed is its
+writer's: nobody else knows yet which entries it has.
 """
 
 from __future__ import annotations
@@ -11,14 +12,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from embedbk.codec.ledger_metadata import decode_ledger_metadata, ledger_of_key
+from embedbk.codec.ledger_metadata import LedgerMetadata, decode_ledger_metadata, ledger_of_key
 from embedbk.codec.repair_mark import RepairMark, decode_repair_mark, progress_of, repair_mark_path
 from embedbk.codec.repair_state import Unrepairable, decode_unrepairable, unrepairable_path
 from embedbk.errors import StorageError
 from embedbk.ids import Member
 from embedbk.metadata.claims import repairing_path
+from embedbk.repair.holdings import Checked, entries_short
 
-__all__ = ["Health", "LedgerHealth", "judge"]
+__all__ = ["Health", "LedgerHealth", "judge", "with_holdings"]
 
 
 class LedgerHealth(NamedTuple):
@@ -26,7 +28,9 @@ class LedgerHealth(NamedTuple):
 
     missing: (first entry of the fragment, bookie) of each seat whose bookie is not there. since_ms: when it was marked
     first, by the clock of whoever did; 0: it is not. doing: "copying", "waiting", "postponed", "not marked yet",
-    "given up", "its writer's" or "unreadable". why: of the last failure, if any.
+    "given up", "its writer's", "cannot tell" or "unreadable". why: of the last failure, if any. entries: so many, or
+    more, lack a copy on a bookie that is there. lacking: (bookie, how many) of those. untold: bookies of which nobody
+    knows what they hold.
     """
 
     ledger_id: int
@@ -34,13 +38,18 @@ class LedgerHealth(NamedTuple):
     since_ms: int
     doing: str
     why: str = ""
+    entries: int = 0
+    lacking: tuple[tuple[str, int], ...] = ()
+    untold: tuple[str, ...] = ()
 
 
 class Health(NamedTuple):
     """is_seated: each seat of every ledger has its bookie, which is there. away: those that ledgers name and that are
     not. ledgers: those that lack something, at most as many as were asked for; lacking says how many there are.
     is_stopped: repair is switched off. auditor: who that is; empty: nobody. audited_ms: when the last whole round of
-    the auditor ended; 0: never."""
+    the auditor ended; 0: never. is_good: all is as it should be. counted: CLOSED ledgers of which every bookie has all
+    that it owes. untold: those of which somebody did not say. entries: so many, or more, lack a copy on a bookie that
+    is there; copies: how many lack. why_uncounted: why nobody was asked; empty: they were."""
 
     is_seated: bool
     ledger_count: int
@@ -52,16 +61,31 @@ class Health(NamedTuple):
     is_stopped: bool = False
     auditor: str = ""
     audited_ms: int = 0
+    is_good: bool = False
+    counted: int = 0
+    untold: int = 0
+    entries: int = 0
+    copies: int = 0
+    why_uncounted: str = "entries are not counted"
 
     def __str__(self) -> str:
         off = "; repair is switched off" if self.is_stopped else ""
-        if self.is_seated:
-            return f"each seat of {self.ledger_count} ledgers has its bookie; entries are not counted{off}"
+        if self.is_good:
+            seats = f"each seat of all {self.ledger_count} ledgers has its bookie"
+            return f"every entry of {self.counted} closed ledgers has all of its copies, and {seats}{off}"
+        if self.is_seated and self.why_uncounted:
+            return f"each seat of {self.ledger_count} ledgers has its bookie; {self.why_uncounted}{off}"
+        if self.is_seated and not self.entries:
+            return (
+                f"what {self.untold} of {self.ledger_count} ledgers have on their bookies cannot be told{off}"
+            )
         named = ", ".join(str(each.ledger_id) for each in self.ledgers[:8])
         more = f" and {self.lacking - 8} more" if self.lacking > 8 else ""
         away = f"; away: {', '.join(self.away)}" if self.away else ""
         nobody = "; there is no auditor" if not self.auditor else ""
-        return f"copies are missing: {self.lacking} of {self.ledger_count} ledgers ({named}{more}){away}{off}{nobody}"
+        entries = f"; {self.entries} entries lack a copy on a bookie that is there" if self.entries else ""
+        what = f"{self.lacking} of {self.ledger_count} ledgers ({named}{more})"
+        return f"copies are missing: {what}{entries}{away}{off}{nobody}"
 
 
 def judge(
@@ -144,3 +168,59 @@ def _given_up(ledger_id: int, missing: tuple[tuple[int, str], ...], value: bytes
     except StorageError as unread:
         return LedgerHealth(ledger_id, missing, 0, "unreadable", str(unread))
     return LedgerHealth(ledger_id, missing, found.since_ms, "given up", found.why)
+
+
+def with_holdings(
+    health: Health,
+    checked: Checked,
+    asked: Mapping[int, LedgerMetadata],
+    marks: Mapping[str, bytes],
+    held: Iterable[str],
+    most: int,
+) -> Health:
+    """With what bookies said of these CLOSED ledgers. marks and held: as they stand."""
+    holds = frozenset(held)
+    known = {each.ledger_id: each for each in health.ledgers}
+    found: list[LedgerHealth] = []
+    entries = copies = untold = 0
+    for ledger_id, metadata in asked.items():
+        short, silent = checked.short.get(ledger_id, {}), checked.untold.get(ledger_id, {})
+        untold += bool(silent)
+        if not short and not silent:
+            continue
+        count = entries_short(short.values(), metadata.ensemble_size) if short else 0
+        entries, copies = entries + count, copies + sum(each.copies for each in short.values())
+        was = known.pop(ledger_id, None) or _since(ledger_id, marks, holds, silent if not short else {})
+        lacking = tuple(sorted((bookie_id, each.copies) for bookie_id, each in short.items()))
+        found.append(was._replace(entries=count, lacking=lacking, untold=tuple(sorted(silent))))
+    named = {each.ledger_id for each in found}
+    others = [each for each in health.ledgers if each.ledger_id not in named]
+    lacking_more = len(named - {each.ledger_id for each in health.ledgers})
+    return health._replace(
+        is_good=health.is_seated and not found,
+        counted=len(asked) - len(named),
+        untold=untold,
+        entries=entries,
+        copies=copies,
+        why_uncounted="",
+        lacking=health.lacking + lacking_more,
+        ledgers=tuple(sorted([*others, *found])[:most]),
+    )
+
+
+def _since(
+    ledger_id: int, marks: Mapping[str, bytes], holds: frozenset[str], silent: Mapping[str, str]
+) -> LedgerHealth:
+    """Of a ledger whose seats all have their bookies."""
+    if silent:
+        why = ", ".join(f"{bookie_id}: {silent[bookie_id]}" for bookie_id in sorted(silent))
+        return LedgerHealth(ledger_id, (), 0, "cannot tell", why)
+    mark = marks.get(repair_mark_path(ledger_id))
+    if mark is None:
+        return LedgerHealth(ledger_id, (), 0, "not marked yet")
+    try:
+        known = decode_repair_mark(mark)
+    except StorageError as unread:
+        return LedgerHealth(ledger_id, (), 0, "unreadable", str(unread))
+    doing = _doing(known, is_held=repairing_path(ledger_id) in holds)
+    return LedgerHealth(ledger_id, (), known.created_ms, doing, progress_of(known).why)

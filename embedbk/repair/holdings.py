@@ -79,7 +79,8 @@ USUAL_CHECK = CheckOptions()
 def owed_up_to(metadata: LedgerMetadata, number: int) -> int:
     """The last entry of a fragment that nobody writes to any more; below its first one: it is empty."""
     if number + 1 < len(metadata.fragments):
-        return metadata.fragments[number + 1].first_entry - 1
+        end = metadata.fragments[number + 1].first_entry - 1
+        return end if metadata.last_entry is None else min(end, metadata.last_entry)
     assert metadata.last_entry is not None
     return metadata.last_entry
 

@@ -32,8 +32,7 @@ def test_nothing_is_lost_when_a_bookie_and_two_writers_go(count: int) -> None:
     assert told["metadata_members"] == 3
     assert told["leader_killed"] in ("m1", "m2", "m3")
     assert told["failover_ms"] > 0
-    assert sum(told["copies"].values()) == count
-    assert set(told["copies"]) <= {"1", "2", "3"}
+    assert told["copies"] == {"3": count}  # On living bookies (P11.4).
     if count > 2:
         assert told["ensemble_changes"] >= 1
         assert told["takeover_ms"] > told["recovery_ms"] > 0

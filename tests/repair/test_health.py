@@ -11,11 +11,15 @@ from embedbk.codec.repair_mark import (
     with_progress,
 )
 from embedbk.codec.repair_state import Unrepairable, encode_unrepairable, unrepairable_path
+from embedbk.config import Quorum
+from embedbk.core.quorum import count_ids
 from embedbk.ids import Member
 from embedbk.metadata.claims import repairing_path
 from embedbk.repair.health import judge
+from embedbk.repair.holdings import Shortage, entries_short, owed_by_seat
 from tests.repair.healed import GRACE_S, healed
 from tests.repair.test_auditor import ledger
+from tests.repair.test_filling import short
 from tests.repair.test_repaired import closed
 
 ALL = [Member(f"b{number}", bytes(16)) for number in (1, 2, 3, 4)]
@@ -80,7 +84,64 @@ def test_no_seat_lacks_its_bookie_again_behind_a_loss() -> None:
         bk.start_repair()
         assert story.cluster.run_until(lambda: story.is_healed(ledger_id, "b1"))
         story.cluster.run_for(1)
-        assert bk.health().is_seated
+        assert bk.health().is_good
         assert "healer" in bk.health().auditor
         assert bk.health().audited_ms > 0
         bk.trigger_audit()
+
+
+def test_entries_that_lack_a_copy_are_counted_until_they_have_it() -> None:
+    """P11.4: "health never says good while a bookie that is there lacks what it owes"; how many, since when, what is
+    done about it."""
+    with healed(bookies=3) as story:
+        bk = story.cluster.client()
+        ledger_id = short(story, 12, [3, 4, 9])
+        closed(story)
+        health = bk.health()
+        assert health.is_seated
+        assert not health.is_good
+        assert (health.entries, health.copies, health.counted, health.lacking) == (3, 3, 1, 1)
+        (found,) = health.ledgers
+        assert (found.ledger_id, found.lacking, found.doing) == (ledger_id, (("b3", 3),), "not marked yet")
+        assert "3 entries lack a copy" in str(health)
+        story.repairer()
+        assert story.cluster.run_until(lambda: bool(story.marks()))
+        assert bk.health().ledgers[0].since_ms > 0
+        assert story.cluster.run_until(lambda: not story.marks())
+        assert bk.health().is_good
+        assert (bk.health().entries, bk.health().counted) == (0, 2)
+
+
+def test_where_a_bookie_does_not_say_nothing_is_good() -> None:
+    """P11.4: "cannot tell" is neither good nor short."""
+    with healed(bookies=3) as story:
+        bk = story.cluster.client()
+        ledger_id = closed(story)
+        assert bk.health().is_good
+        rule = story.cluster.drop_messages("HoldingsAnswer", sender="b2")
+        health = bk.health()
+        assert (health.is_seated, health.is_good, health.untold, health.entries) == (True, False, 1, 0)
+        assert [(each.ledger_id, each.doing, each.untold) for each in health.ledgers] == [
+            (ledger_id, "cannot tell", ("b2",))
+        ]
+        assert "cannot be told" in str(health)
+        rule()
+        assert bk.health().is_good
+
+
+def test_an_entry_that_two_bookies_lack_is_one_entry_and_two_copies() -> None:
+    """P3.7: also of a striped ledger, where each seat owes others."""
+    for quorum, lacking, entries in (
+        (Quorum(3, 3, 2), {0: [(4, 6)], 1: [(6, 7)]}, 4),
+        (Quorum(5, 3, 2), {0: [(0, 9)], 1: [(0, 9)]}, 8),
+        (Quorum(5, 3, 2), {0: [(4, 4)], 2: [(5, 5)]}, 2),
+    ):
+        metadata = ledger(1, *range(1, quorum.ensemble_size + 1)).with_changes(
+            ensemble_size=quorum.ensemble_size, write_quorum=quorum.write_quorum, ack_quorum=quorum.ack_quorum
+        )
+        shortages = []
+        for seat, ranges in lacking.items():
+            (owed,) = owed_by_seat(metadata, 0, seat, 1 << 18)
+            copies = sum(count_ids(*each, owed.modulus, owed.residues) for each in ranges)
+            shortages.append(Shortage(copies, [(owed, ranges)]))
+        assert entries_short(shortages, quorum.ensemble_size) == entries
