@@ -38,7 +38,7 @@ from embedbk.repair.holdings import Checked, CheckOptions, HoldingCheck
 __all__ = ["health_of", "switch_repair"]
 
 SHOWN_MAX = 1_000  # Ledgers that are named; all are counted.
-ASKED_AT_ONCE = 1_000  # Ledgers whose bookies are asked within one time limit.
+ASKED_AT_ONCE = 1_000  # Ledgers whose bookies are asked within one time limit, and questions on their way.
 _TRIES = 5
 
 
@@ -101,7 +101,9 @@ async def _ask_bookies(
     whole = Checked({}, {}, 0)
     for begin in range(0, len(closed), ASKED_AT_ONCE):
         part = dict(list(closed.items())[begin : begin + ASKED_AT_ONCE])
-        found: Checked = await runtime.run(HoldingCheck(part, there, CheckOptions(is_brief=False)), what)
+        found: Checked = await runtime.run(
+            HoldingCheck(part, there, CheckOptions(at_once=ASKED_AT_ONCE, is_brief=False)), what
+        )
         whole.short.update(found.short)
         whole.untold.update(found.untold)
     return whole

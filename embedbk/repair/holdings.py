@@ -17,7 +17,7 @@ from embedbk.codec.ledger_metadata import LedgerMetadata
 from embedbk.codec.messages import HOLDINGS_IDS_MAX, HoldingsAnswer, HoldingsRequest, Status
 from embedbk.config import Quorum
 from embedbk.core.client_words import BELOW_LEVEL, Answered, Send, SendFailed
-from embedbk.core.machine import Effect, Handlers, Machine, earliest
+from embedbk.core.machine import Effect, Handlers, Machine
 from embedbk.core.quorum import count_ids, write_set_mask
 from embedbk.core.vocabulary import Ended, Started, Tick
 from embedbk.errors import PeerError
@@ -190,7 +190,8 @@ class HoldingCheck(Machine):
 
     @property
     def deadline_ns(self) -> int | None:
-        return earliest(*(since + self.options.timeout_ns for _, since in self.asked.values()))
+        oldest = next(iter(self.asked.values()), None)  # They stand there in the order of asking.
+        return None if oldest is None else oldest[1] + self.options.timeout_ns
 
     def _on_started(self, event: Started) -> list[Effect]:
         return self._go_on(event.now_ns)

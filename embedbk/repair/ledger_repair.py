@@ -227,6 +227,10 @@ class LedgerRepair(Machine):
     def _there(self) -> frozenset[Member]:
         return frozenset(info.member for info in self.bookies)
 
+    @property
+    def _writable(self) -> frozenset[Member]:
+        return frozenset(info.member for info in self.bookies if info.is_writable)
+
     def _next_fragment(self, now_ns: int) -> list[Effect]:
         metadata, mark = self.metadata, self.mark
         assert metadata is not None and mark is not None
@@ -254,6 +258,9 @@ class LedgerRepair(Machine):
         if is_deferred:
             return self._postpone("its last fragment is its writer's", kind="deferred")
         if metadata.is_closed and (fill := self._next_fill(metadata, missing, there)) is not None:
+            if fill.member not in self._writable:
+                # What it has left is for fences (P7.8).
+                return self._postpone(f"{fill.member.bookie_id} may lack entries, and is read-only")
             self.copying = fill
             return self._look_at_copies(now_ns, fill.begin(now_ns))
         if self.stopped:

@@ -2,7 +2,8 @@
 
 Decides what the bookie lacks: it says so itself, by its index, part by part; and when it lacks nothing any more: it was
 asked once more behind the copies, and counts all that the seat owes. How entries are copied is `fragment_copy`'s. No
-fragment changes: the bookie is named, so its collector leaves the ledger alone (P7.7).
+fragment changes: the bookie is named, so its collector leaves the ledger alone (P7.7). An entry of which nobody has a
+good copy ends it, and is named.
 
     next part ──asked──▶ all there ──▶ next part ... none left: done
                   ▲  └──▶ ranges that lack ──▶ copied, one by one ─┐

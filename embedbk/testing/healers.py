@@ -154,8 +154,8 @@ class Healers:
         return left
 
     def _lacking(self) -> list[str]:
-        """Entries of CLOSED ledgers that a bookie of their write set, which is there, does not hold: read from its
-        storage, one by one. What rotted is not there once its scrubber has found it."""
+        """Entries of CLOSED ledgers that a bookie of their write set, which is there and writable, does not hold:
+        read from its storage, one by one. What rotted is not there once its scrubber has found it."""
         world = self._world
         given_up = world.committed(UNREPAIRABLE_PREFIX)
         lacking: list[str] = []
@@ -170,7 +170,7 @@ class Healers:
         nodes = {
             Member(name, node.storage.incarnation): node.storage
             for name, node in self._world.nodes.items()
-            if isinstance(node, BookieNode)
+            if isinstance(node, BookieNode) and node.core.is_writable
         }
         assert metadata.last_entry is not None
         ends = [fragment.first_entry - 1 for fragment in metadata.fragments[1:]] + [metadata.last_entry]

@@ -6,6 +6,7 @@ import pytest
 
 from embedbk.codec.frame import frame_of
 from embedbk.codec.messages import AddRequest, HoldingsRequest
+from embedbk.codec.metadata_messages import MarkRepairs
 from embedbk.codec.repair_state import decode_unrepairable, unrepairable_path
 from embedbk.core.client_words import Send
 from tests.repair.healed import OPTIONS, Healed, healed
@@ -186,3 +187,57 @@ def test_copies_carry_the_entries_as_they_were_made() -> None:
         ]
         assert bodies[0] == bodies[1]
         assert frame_of(memoryview(bodies[0]), ledger_id).first_entry == 6
+
+
+def test_below_its_level_nobody_is_asked_and_repair_is_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """P10.8, AR11: a bookie of a build before would end the link; a mark of one that is there ends without a copy."""
+    monkeypatch.setattr("embedbk.host.client_node.LEVEL_OF_HOLDINGS", 99)
+    monkeypatch.setattr("embedbk.client.repair_state.LEVEL_OF_HOLDINGS", 99)
+    with healed(bookies=3) as story:
+        ledger_id = short(story, 6, [5])
+        service = story.repairer()
+        asked: list[object] = []
+        for name in ("b1", "b2", "b3"):
+            story.world.nodes[name].on_step = lambda core, event, effects: asked.append(event)
+        metadata = story.cluster.client()._runtime.node.metadata
+        metadata.request(story.world.now_of("client"), MarkRepairs(((ledger_id, ("b3",)),)), lambda *_: None)
+        story.world.wake("client")
+        assert story.cluster.run_until(lambda: service.outcomes["nothing missing"] == 1)
+        story.cluster.run_for(30)
+        assert not [each for each in asked if isinstance(getattr(each, "control", None), HoldingsRequest)]
+        health = story.cluster.client().health()
+        assert (health.is_seated, health.is_good) == (True, False)
+        assert "entries are not counted below" in str(health)
+
+
+def test_marks_of_a_bookie_that_does_not_say_are_tried_again() -> None:
+    """P11.4: "cannot tell" ends no mark."""
+    with healed(bookies=3) as story:
+        ledger_id = short(story, 6, [5])
+        service = story.repairer()
+        assert story.cluster.run_until(lambda: bool(story.marks()))
+        rule = story.cluster.drop_messages("HoldingsAnswer", sender="b3")
+        assert story.cluster.run_until(lambda: service.outcomes["postponed"] > 0 or not story.marks(), 60)
+        assert story.marks()
+        rule()
+        assert story.cluster.run_until(lambda: not story.marks(), 900)
+        holders_hold(story, ledger_id, 6)
+
+
+def test_a_bookie_that_is_read_only_gets_nothing_until_it_is_writable() -> None:
+    """P7.8: what it has left is for fences; P11.4: the mark stays, and says why."""
+    with healed(bookies=3) as story:
+        ledger_id = short(story, 6, [5])
+        story.world.nodes["b3"].storage.is_read_only = True
+        story.cluster.run_for(3)
+        service = story.repairer()
+        sends = story.sends_of("healer")
+        assert story.cluster.run_until(lambda: service.outcomes["postponed"] > 0)
+        assert copied(sends) == []
+        assert any(
+            "b3 may lack entries, and is read-only" in each.why
+            for each in story.cluster.client().health().ledgers
+        )
+        story.world.nodes["b3"].storage.is_read_only = False
+        assert story.cluster.run_until(lambda: not story.marks(), 900)
+        holders_hold(story, ledger_id, 6)

@@ -106,6 +106,8 @@ class Pair:
             one, other = (
                 storage.read(ledger_id, first, last, bytes_max, modulus, residues) for storage in self.both
             )
+            held = [storage.held(ledger_id, first, last, modulus, residues) for storage in self.both]
+            assert held[0] == held[1]
             assert one.absent == other.absent
             assert (one.frame is None) == (other.frame is None)
             if one.frame is not None and other.frame is not None:

@@ -1,0 +1,299 @@
+"""What bookies say that they hold, who is believed, and what is copied to them (P11.4)."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+__all__ = ["MUTANTS"]
+
+_READ = "native/store/store_read.c"
+_HOLDING = "embedbk/storage/holding.py"
+_BOOKIE = "embedbk/core/bookie.py"
+_HOLDINGS = "embedbk/repair/holdings.py"
+_AUDITOR = "embedbk/repair/auditor.py"
+_YOUNG = "embedbk/repair/young_ledgers.py"
+_FILL = "embedbk/repair/seat_fill.py"
+_REPAIR = "embedbk/repair/ledger_repair.py"
+_HEALTH = "embedbk/repair/health.py"
+_CLIENT = "embedbk/host/client_node.py"
+_COUNTED = "tests/storage/test_holding.py::test_"
+_SAID = "tests/rules/test_p11_holdings.py::test_"
+_CHECKED = "tests/repair/test_holdings.py::test_"
+_AUDITED = "tests/repair/test_auditor.py::test_"
+_FILLED = "tests/repair/test_filling.py::test_"
+_SEAT = "tests/repair/test_seat_fill.py::test_"
+_HEALTHY = "tests/repair/test_health.py::test_"
+
+_OTHER_DISK = """            status = Status.WRONG_INCARNATION
+        elif self.failure is not None:
+            status = Status.UNKNOWN
+        else:
+"""
+
+MUTANTS = (
+    Mutant(
+        "holdings-count-an-entry-once-for-each-log",
+        "P11.4",
+        "an entry that stands in two logs counts twice, which hides one that lacks",
+        (
+            (
+                _READ,
+                "while (ebk_cursor_has(&reading.cursors[i]) && reading.cursors[i].id <= end)",
+                "while (false)",
+            ),
+        ),
+        (
+            _COUNTED + "an_entry_that_is_stored_twice_is_one",
+            _COUNTED + "any_pattern_of_puts_and_logs_is_counted_right",
+        ),
+    ),
+    Mutant(
+        "holdings-count-what-was-not-asked-for",
+        "P3.7",
+        "a block of entries counts whole, whatever residues were asked for",
+        (
+            (
+                _READ,
+                "held->count += count_asked(id, end < last ? end : last, modulus, residues);",
+                "held->count += (uint64_t)((end < last ? end : last) - id) + 1;",
+            ),
+        ),
+        (_COUNTED + "any_pattern_of_puts_and_logs_is_counted_right",),
+    ),
+    Mutant(
+        "holdings-count-what-is-damaged",
+        "P11.4",
+        "an entry that the scrubber found bad counts as held",
+        ((_HOLDING, "        held.count -= len(bad)\n", ""),),
+        (_COUNTED + "what_the_scrubber_found_bad_is_lacking_until_a_good_copy_is_there",),
+    ),
+    Mutant(
+        "holdings-miss-what-was-damaged-once",
+        "P11.4",
+        "a finding of the scrubber counts for ever, also when a good copy was stored again",
+        ((_HOLDING, "if found.frame is None and not found.absent:", "if not found.absent:"),),
+        (_COUNTED + "what_the_scrubber_found_bad_is_lacking_until_a_good_copy_is_there",),
+    ),
+    Mutant(
+        "holdings-take-too-much-damage-for-a-count",
+        "P11.4",
+        "where too much is damaged to be read again, the index is believed",
+        (
+            (
+                _HOLDING,
+                "        if high - low >= DAMAGED_MAX:\n            return None\n",
+                "        if high - low >= DAMAGED_MAX:\n            continue\n",
+            ),
+        ),
+        (_COUNTED + "too_much_damage_is_no_count",),
+    ),
+    Mutant(
+        "holdings-are-told-before-they-are-durable",
+        "I40",
+        "what was accepted and is not synced counts as held",
+        (
+            (
+                _BOOKIE,
+                "_Look(event.link, event.request_id, request, row.ledger_id, row.last_token)",
+                "_Look(event.link, event.request_id, request, row.ledger_id, 0)",
+            ),
+        ),
+        (_SAID + "what_was_accepted_is_counted_when_it_is_durable_and_not_before",),
+    ),
+    Mutant(
+        "holdings-that-cannot-be-told-are-none",
+        "P7.1",
+        "a bookie that cannot count says that it holds nothing",
+        (
+            (
+                _BOOKIE,
+                "answer = HoldingsAnswer(Status.UNKNOWN, look.ledger_id)",
+                "answer = HoldingsAnswer(Status.OK, look.ledger_id)",
+            ),
+        ),
+        (_SAID + "a_count_that_cannot_be_told_is_unknown",),
+    ),
+    Mutant(
+        "holdings-of-another-disk-are-told",
+        "P7.2",
+        "a bookie counts for an incarnation that it is not",
+        ((_BOOKIE, _OTHER_DISK, _OTHER_DISK.replace("WRONG_INCARNATION", "OK")),),
+        (_SAID + "another_disk_and_an_unknown_ledger_are_told",),
+    ),
+    Mutant(
+        "audit-takes-cannot-tell-for-no",
+        "P11.4",
+        "a bookie that cannot tell counts as one that holds nothing",
+        (
+            (
+                _HOLDINGS,
+                "        raise PeerError(Status(answer.status).name)\n",
+                "        return 0, [(owed.first, owed.last)]\n",
+            ),
+        ),
+        (_CHECKED + "an_answer_that_says_nothing_is_neither_yes_nor_no",),
+    ),
+    Mutant(
+        "audit-believes-impossible-counts",
+        "P2.5",
+        "a count above what was asked for, or that its ranges contradict, is believed",
+        (
+            (
+                _HOLDINGS,
+                "if answer.count > owed.entries or (answer.count < owed.entries) != bool(named):",
+                "if False:",
+            ),
+        ),
+        (_CHECKED + "an_answer_that_says_nothing_is_neither_yes_nor_no",),
+    ),
+    Mutant(
+        "audit-asks-a-bookie-for-all-stripes",
+        "P3.7",
+        "a seat of a striped ledger owes every entry",
+        (
+            (
+                _HOLDINGS,
+                "    if size == quorum.write_quorum:\n        return 1, 1\n",
+                "    if size:\n        return 1, 1\n",
+            ),
+        ),
+        (
+            _CHECKED + "a_bookie_owes_the_entries_of_its_write_sets_and_no_others",
+            _FILLED + "a_seat_of_a_striped_ledger_gets_its_part",
+        ),
+    ),
+    Mutant(
+        "audit-waits-for-a-silent-bookie-each-time",
+        "P11.4",
+        "who left one question unanswered is asked the next one",
+        ((_HOLDINGS, '            self.silent[question.member] = "no answer in time"\n', ""),),
+        (_CHECKED + "who_is_silent_or_cannot_be_reached_is_asked_nothing_more_and_did_not_say",),
+    ),
+    Mutant(
+        "audit-takes-who-is-away-for-whole",
+        "P11.4",
+        "a bookie that is not there counts as one that has everything",
+        ((_HOLDINGS, '                self._note_untold(question, "it is not there")\n', ""),),
+        (
+            _CHECKED + "who_is_not_there_did_not_say",
+            _FILLED + "who_was_away_when_it_was_closed_is_asked_when_it_is_back",
+        ),
+    ),
+    Mutant(
+        "auditor-asks-who-did-not-say-in-an-hour",
+        "P11.4",
+        "a ledger of which a bookie did not say what it holds waits for the next round",
+        (
+            (
+                _AUDITOR,
+                "                self.young.meet(ledger_id, now_ns, is_closed=True)\n",
+                "                pass\n",
+            ),
+        ),
+        (_AUDITED + "who_does_not_say_is_not_marked_and_is_asked_again",),
+    ),
+    Mutant(
+        "auditor-asks-before-copies-have-arrived",
+        "P11.4",
+        "a ledger is asked about in the moment in which it is seen as closed",
+        ((_YOUNG, "if metadata.is_closed and closed_ns != _OPEN:", "if metadata.is_closed:"),),
+        (_AUDITED + "a_ledger_that_was_closed_lately_is_asked_about_soon",),
+    ),
+    Mutant(
+        "auditor-asks-without-bound",
+        "P11.4",
+        "questions to bookies are not counted by the pace of a round",
+        (
+            (
+                _AUDITOR,
+                "self.spent_ns = found.asked * _SECOND // self.options.questions_per_s",
+                "self.spent_ns = 0",
+            ),
+        ),
+        (_AUDITED + "questions_are_bounded_per_second",),
+    ),
+    Mutant(
+        "fill-copies-more-than-lacks",
+        "P11.4",
+        "a bookie that lacks one entry gets all behind it",
+        (
+            (
+                _FILL,
+                "            self._lacking.pop(0),\n",
+                "            (self._lacking.pop(0)[0], self.metadata.last_entry or 0),\n",
+            ),
+        ),
+        (_FILLED + "what_a_bookie_lacks_is_copied_to_it_and_nothing_else",),
+    ),
+    Mutant(
+        "fill-is-done-with-the-first-ranges",
+        "P11.4",
+        "the bookie is not asked again behind the copies",
+        (
+            (
+                _FILL,
+                "        if not self._lacking:\n            return self._ask(now_ns)\n",
+                "        if not self._lacking:\n            return self._next_part(now_ns)\n",
+            ),
+        ),
+        (_FILLED + "many_gaps_are_filled_round_by_round",),
+    ),
+    Mutant(
+        "fill-copies-for-ever",
+        "L14",
+        "who acknowledges copies and does not count them gets them again and again",
+        ((_FILL, "        if count <= self._held:\n", "        if count < 0:\n"),),
+        (_SEAT + "who_acknowledges_copies_and_does_not_have_them_is_not_asked_for_ever",),
+    ),
+    Mutant(
+        "fill-believes-late-answers",
+        "P3.8",
+        "an answer to an earlier question counts for this one",
+        ((_FILL, 'event.tag == ("held", self.numbers)', 'event.tag[0] == "held"'),),
+        (_SEAT + "no_answer_in_time_cannot_be_told_and_a_late_one_counts_for_nothing",),
+    ),
+    Mutant(
+        "repair-ends-a-mark-that-nobody-could-look-into",
+        "P11.4",
+        "a bookie that does not say what it lacks counts as whole",
+        ((_REPAIR, 'if result.kind in ("cannot tell", "target failed"):', "if False:"),),
+        (_FILLED + "marks_of_a_bookie_that_does_not_say_are_tried_again",),
+    ),
+    Mutant(
+        "repair-passes-by-who-is-there",
+        "P11.4",
+        "a bookie that the mark names and that is there is not asked what it lacks",
+        ((_REPAIR, "if metadata.is_closed and (fill := ", "if False and (fill := "),),
+        (
+            _FILLED + "what_a_bookie_lacks_is_copied_to_it_and_nothing_else",
+            "tests/testing/test_healers.py::test_a_copy_that_was_lost_on_the_way_is_there_when_faults_have_stopped",
+        ),
+    ),
+    Mutant(
+        "health-calls-untold-good",
+        "P11.4",
+        "what a bookie did not say counts as well",
+        ((_HEALTH, "        if not short and not silent:\n", "        if not short:\n"),),
+        (_HEALTHY + "where_a_bookie_does_not_say_nothing_is_good",),
+    ),
+    Mutant(
+        "holdings-are-asked-of-older-builds",
+        "P10.8",
+        "a question that builds before do not know is sent to them",
+        (
+            (
+                _CLIENT,
+                "self.metadata.client.cluster_level < LEVEL_OF_HOLDINGS",
+                "self.metadata.client.cluster_level < 0",
+            ),
+        ),
+        (_FILLED + "below_its_level_nobody_is_asked_and_repair_is_as_before",),
+    ),
+    Mutant(
+        "repair-fills-who-is-read-only",
+        "P7.8",
+        "what a bookie has left for fences is filled with copies",
+        ((_REPAIR, "if fill.member not in self._writable:", "if False:"),),
+        (_FILLED + "a_bookie_that_is_read_only_gets_nothing_until_it_is_writable",),
+    ),
+)
