@@ -67,7 +67,7 @@ def _asked(
     before: Start = None
     if kind in ("offset", "both"):
         before = chance.choice([end, end + 5, chance.randint(0, end)])
-    elif kind == "position":
+    elif kind == "position" and segments:  # A log that was only given settings has no ledger.
         before = Position(chance.choice(segments).ledger_id, chance.choice([0, 0, 3]))
     older_than_s = chance.choice([0.0, 0.5]) if kind in ("time", "both") else None
     return before, older_than_s, chance.choice([0, 50, 500]) if kind == "size" else None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from embedbk.codec.frame import frame_of
@@ -106,13 +108,17 @@ def test_a_ledger_that_is_closed_while_nobody_looks_is_found_soon() -> None:
 def test_who_was_away_when_it_was_closed_is_asked_when_it_is_back() -> None:
     """P5.1: a close waits for no copy beyond Qa; P11.4: who was not there did not say, and is asked again."""
     with healed(bookies=3) as story:
-        service = story.repairer()
+        patient = replace(OPTIONS.auditor, grace_ns=1_000 * 10**9, round_ns=1_000 * 10**9)
+        service = story.repairer("healer", replace(OPTIONS, auditor=patient))
+        story.cluster.run_for(3)
         writer = story.cluster.client().create_ledger()
         writer.add(b"entry 0000")
         story.cluster.crash("b3")
         for number in range(1, 6):
             writer.add(b"entry %04d" % number)
         writer.close()
+        story.cluster.run_for(SETTLED_S + 5)
+        assert service.outcomes == {}
         story.cluster.restart("b3")
         story.cluster.run_for(SETTLED_S + 15)
         assert service.outcomes["repaired"] == 1
