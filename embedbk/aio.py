@@ -23,6 +23,7 @@ from embedbk.client.consuming import Consuming
 from embedbk.client.cursors import Cursoring, CursorState
 from embedbk.client.deleting import DeletedLedger
 from embedbk.client.devices import Devices
+from embedbk.client.draining import BookieReport, cancel_drain, decommission, drain, report_on
 from embedbk.client.explaining import Explanation
 from embedbk.client.ledger import quorum_of, traits_of
 from embedbk.client.locking import Holder, Locking
@@ -45,6 +46,7 @@ from embedbk.client.renewing import Succession
 from embedbk.client.repair_state import health_of, switch_repair
 from embedbk.client.runtime import Runtime, refuse_pickling
 from embedbk.client.sealing import Seal
+from embedbk.client.stopping import may_stop
 from embedbk.client.truncating import LogPin, Truncation
 from embedbk.client.waiting import run_async
 from embedbk.codec.ledger_metadata import LedgerMetadata
@@ -53,6 +55,7 @@ from embedbk.config import Placement, Roll, Settings, check_seconds
 from embedbk.errors import OperationTimeout, UsageError
 from embedbk.ids import Position, check_log_name
 from embedbk.repair.health import Health
+from embedbk.repair.stopping import StopVerdict
 
 __all__ = [
     "Client",
@@ -270,6 +273,24 @@ class Client(_Closing):
 
     async def bookies(self) -> list[BookieState]:
         return await run_async(bookie_states(self._runtime))
+
+    async def bookie(self, bookie_id: str) -> BookieReport:
+        return await run_async(report_on(self._runtime, bookie_id))
+
+    async def drain_bookie(self, bookie_id: str, why: str = "") -> BookieReport:
+        return await run_async(drain(self._runtime, bookie_id, why=why))
+
+    async def cancel_drain(self, bookie_id: str, why: str = "") -> None:
+        await run_async(cancel_drain(self._runtime, bookie_id, why=why))
+
+    async def decommission_bookie(self, bookie_id: str, why: str = "") -> None:
+        await run_async(decommission(self._runtime, bookie_id, why=why))
+
+    async def can_i_stop(self, *nodes: str) -> StopVerdict:
+        return await run_async(may_stop(self._runtime, nodes, is_for_good=False))
+
+    async def can_i_lose(self, nodes: Sequence[str]) -> StopVerdict:
+        return await run_async(may_stop(self._runtime, list(nodes), is_for_good=True))
 
     async def health(self) -> Health:
         return await run_async(health_of(self._runtime))

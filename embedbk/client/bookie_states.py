@@ -1,5 +1,5 @@
 """What the cluster's bookies are doing, as a client can tell: which take new entries, which do not and why, which are
-away.
+drained, which are away.
 
 Decides nothing: a watch follows the registrations, and the metadata is asked which bookies belong to the cluster.
 """
@@ -12,10 +12,11 @@ from embedbk.client.runtime import Runtime
 from embedbk.codec.registration import COOKIES_PREFIX
 from embedbk.errors import MetadataUnavailable
 
-__all__ = ["AWAY", "READ_ONLY", "WRITABLE", "BookieState", "bookie_states"]
+__all__ = ["AWAY", "DRAINING", "READ_ONLY", "WRITABLE", "BookieState", "bookie_states"]
 
 WRITABLE = "writable"
 READ_ONLY = "read-only"  # It is read, and recovers; it takes no new entries (P7.8).
+DRAINING = "draining"  # It takes no new ledgers, and what it has moves to others (P11.3).
 AWAY = "away"  # The cluster knows it, and it is not registered.
 
 
@@ -23,8 +24,8 @@ class BookieState(NamedTuple):
     """One bookie of the cluster. Of one that is away only its id is known."""
 
     bookie_id: str
-    state: str  # "writable", "read-only" or "away".
-    why: str  # Why it is read-only, in its own words; empty for the others.
+    state: str  # "writable", "read-only", "draining" or "away".
+    why: str  # Why it is read-only, or who drains it and why; empty for the others.
     endpoints: tuple[str, ...]
     location: str  # "zone/rack", or nothing.
     free_bytes: int  # As it said when it registered last.
@@ -48,7 +49,7 @@ async def bookie_states(runtime: Runtime) -> list[BookieState]:
         if there is None:
             found.append(BookieState(bookie_id, AWAY, "", (), "", 0))
             continue
-        state = WRITABLE if there.is_writable else READ_ONLY
+        state = WRITABLE if there.is_writable else DRAINING if there.is_leaving else READ_ONLY
         endpoints = tuple(there.endpoints)
         found.append(BookieState(bookie_id, state, there.why, endpoints, there.location, there.free_bytes))
     return found

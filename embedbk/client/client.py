@@ -14,6 +14,7 @@ from embedbk.client.address import is_address, url_of
 from embedbk.client.bookie_states import BookieState, bookie_states
 from embedbk.client.deleting import DeletedLedger
 from embedbk.client.devices import IN_PLACE, Devices
+from embedbk.client.draining import BookieReport, cancel_drain, decommission, drain, report_on
 from embedbk.client.embedded import Opened, connect, open_directory
 from embedbk.client.explaining import Explanation
 from embedbk.client.ledger import LedgerReader, LedgerWriter, quorum_of, traits_of
@@ -25,12 +26,14 @@ from embedbk.client.password import Password
 from embedbk.client.reading import LedgerReading
 from embedbk.client.repair_state import health_of, switch_repair
 from embedbk.client.runtime import refuse_pickling
+from embedbk.client.stopping import may_stop
 from embedbk.client.waiting import Outcome, run_blocking
 from embedbk.codec.ledger_metadata import LedgerMetadata
 from embedbk.config import Placement, Roll, Settings, settings_of
 from embedbk.errors import EmbedbkError, UsageError
 from embedbk.ids import check_log_name
 from embedbk.repair.health import Health
+from embedbk.repair.stopping import StopVerdict
 
 __all__ = ["Client", "open_client", "start"]
 
@@ -262,6 +265,54 @@ class Client:
     def bookies(self) -> list[BookieState]:
         """All bookies of the cluster by their ids: whether each takes entries, why not, or that it is away."""
         return run_blocking(bookie_states(self._runtime), "aio.Client.bookies")
+
+    def bookie(self, bookie_id: str) -> BookieReport:
+        """One bookie: what it does, which ledgers name it, and what each of them waits for where it is drained.
+
+        Raises:
+            UsageError: the cluster has no such bookie.
+        """
+        return run_blocking(report_on(self._runtime, bookie_id), "aio.Client.bookie")
+
+    def drain_bookie(self, bookie_id: str, why: str = "") -> BookieReport:
+        """Nothing is placed on the bookie any more, and what it has moves to others, while it goes on serving. Returns
+        at once; `bookie(bookie_id).is_empty` says when nothing is left. why: for others.
+
+        Raises:
+            NotEnoughBookies: of some ledgers nobody else can take the copies.
+            UsageError: no such bookie; or the cluster's level is too low. In each case nothing was changed.
+        """
+        return run_blocking(drain(self._runtime, bookie_id, why=why), "aio.Client.drain_bookie")
+
+    def cancel_drain(self, bookie_id: str, why: str = "") -> None:
+        """The bookie takes new ledgers again; what moved off it stays where it is.
+
+        Raises:
+            UsageError: it is not drained; nothing was changed.
+        """
+        run_blocking(cancel_drain(self._runtime, bookie_id, why=why), "aio.Client.cancel_drain")
+
+    def decommission_bookie(self, bookie_id: str, why: str = "") -> None:
+        """The cluster forgets a bookie that no ledger names and that is drained or away. Its directories are refused
+        for ever; in empty ones the same id may join again.
+
+        Raises:
+            UsageError: a ledger names it (they are listed), or it is there and not drained; nothing was changed.
+        """
+        run_blocking(decommission(self._runtime, bookie_id, why=why), "aio.Client.decommission_bookie")
+
+    def can_i_stop(self, *nodes: str) -> StopVerdict:
+        """Whether this bookie or metadata member, or all of these at once, may stop for a while: whether each ledger
+        keeps its ack quorum, and the metadata its quorum; else why not. It holds as of now.
+
+        Raises:
+            UsageError: the cluster has no such node.
+        """
+        return run_blocking(may_stop(self._runtime, nodes, is_for_good=False), "aio.Client.can_i_stop")
+
+    def can_i_lose(self, nodes: Sequence[str]) -> StopVerdict:
+        """Whether all of these may be lost at once and for good, with their disks. Raises as `can_i_stop`."""
+        return run_blocking(may_stop(self._runtime, list(nodes), is_for_good=True), "aio.Client.can_i_lose")
 
     def health(self) -> Health:
         """Whether each seat of every ledger has its bookie; else which ledgers lack some, since when, and what is done

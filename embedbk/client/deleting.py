@@ -41,7 +41,7 @@ from embedbk.codec.log_pages import decode_log_page, log_page_path
 from embedbk.codec.log_pins import log_pins_path
 from embedbk.codec.log_settings import log_settings_path
 from embedbk.codec.metadata_messages import ABSENT, Compare, Delete, Put, Record
-from embedbk.codec.registration import PLACEMENTS_PREFIX, placement_path
+from embedbk.codec.registration import PLACEMENTS_PREFIX, decode_placement, placement_path
 from embedbk.codec.tombstone import (
     DELETED_PREFIX,
     TOMBSTONE_VERSION,
@@ -242,8 +242,8 @@ async def undelete(runtime: Runtime, ledger_id: int, password: Password) -> None
     password.check(ledger)
     when = [Compare(key, revision), Compare(ledger_key_path(ledger_id), ABSENT)]
     for _ in range(_ROUNDS_MAX):
-        placements = await placements_now(runtime, ledger, what)
-        then: list[Put | Delete] = [Delete(key), Put(ledger_key_path(ledger_id), metadata)]
+        placements, raised = await placements_now(runtime, ledger, what)
+        then: list[Put | Delete] = [Delete(key), Put(ledger_key_path(ledger_id), metadata), *raised]
         if await runtime.transact([*when, *placements], then, what):
             return
         _, is_now = await runtime.get(key, what)
@@ -256,18 +256,33 @@ async def undelete(runtime: Runtime, ledger_id: int, password: Password) -> None
     )
 
 
-async def placements_now(runtime: Runtime, ledger: LedgerMetadata, what: str) -> list[Compare]:
+async def placements_now(
+    runtime: Runtime, ledger: LedgerMetadata, what: str
+) -> tuple[list[Compare], list[Put]]:
     """That every bookie which the ledger names has the placement that it has now (P10.6). A read-only one may be named
-    again, since it has the copies; whoever removes one must look for tombstones, too."""
+    again, since it has the copies. One that is drained, too, and has its placement raised then: whoever is about to
+    remove it looked for ledgers and tombstones one after the other, and looks again (P11.3)."""
     named = {bookie_id for fragment in ledger.fragments for bookie_id, _ in fragment.ensemble}
     if len(named) > _NAMED_MAX:
         raise MetadataConflict(
             f"ledger {ledger.ledger_id} names {len(named)} bookies; one of at most {_NAMED_MAX} can be brought back",
             hint="its entries stay where they are as long as nobody forgets the deleted ledgers",
         )
-    stand = {record.key: record.revision for record in await runtime.list_keys(PLACEMENTS_PREFIX, what)}
+    stand = {record.key: record for record in await runtime.list_keys(PLACEMENTS_PREFIX, what)}
     paths = [placement_path(bookie_id) for bookie_id in sorted(named)]
-    return [Compare(path, stand.get(path, ABSENT)) for path in paths]
+    compared = [Compare(path, stand[path].revision if path in stand else ABSENT) for path in paths]
+    return compared, [
+        Put(path, value)
+        for path in paths
+        if path in stand and _is_draining(value := stand[path].value or b"")
+    ]
+
+
+def _is_draining(placement: bytes) -> bool:
+    try:
+        return decode_placement(placement).is_draining
+    except StorageError:
+        return True  # Somebody set it, to what this build does not know (P2.5).
 
 
 async def deleted(runtime: Runtime) -> list[DeletedLedger]:

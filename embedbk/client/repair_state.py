@@ -58,13 +58,16 @@ async def health_of(runtime: Runtime) -> Health:
     )
     ledgers = await keys(LEDGERS_PREFIX)
     there: list[Member] = []
+    leaving: list[str] = []
     for key, value in (await keys(BOOKIES_PREFIX)).items():
         bookie_id = key.removeprefix(BOOKIES_PREFIX)
         try:
-            there.append(Member(bookie_id, decode_registration(value, bookie_id).incarnation))
+            registration = decode_registration(value, bookie_id)
         except StorageError:
             continue  # It counts as away: nobody can reach it there.
-    health = judge(ledgers, there, marks, given_up, held, SHOWN_MAX)
+        there.append(Member(bookie_id, registration.incarnation))
+        leaving += [bookie_id] if registration.is_leaving else []
+    health = judge(ledgers, there, marks, given_up, held, SHOWN_MAX, leaving)
     if runtime.has_level(LEVEL_OF_HOLDINGS):
         closed = _closed(ledgers)
         checked = await _ask_bookies(runtime, closed, frozenset(there), what)

@@ -22,7 +22,17 @@ from embedbk.codec.ledger_metadata import (
     decode_ledger_metadata,
     ledger_key_path,
 )
-from embedbk.codec.metadata_messages import ABSENT, AdoptLedger, Compare, Put, Tell, Told, Txn, TxnDone
+from embedbk.codec.metadata_messages import (
+    ABSENT,
+    AdoptLedger,
+    Compare,
+    Delete,
+    Put,
+    Tell,
+    Told,
+    Txn,
+    TxnDone,
+)
 from embedbk.codec.tombstone import tombstone_path
 from embedbk.core.quorum import has_coverage
 from embedbk.core.status_query import SeatStatus, StatusQuery
@@ -96,14 +106,16 @@ async def restore_ledger(runtime: Runtime, ledger_id: int, value: bytes, *, is_d
                 hint="embedbk ledger undelete brings one back whose grace is not over; nothing was changed",
             )
         await _check_end(runtime, kept, what)
+        placements, raised = await placements_now(runtime, kept, what)
         when = [
             Compare(key, ABSENT if present is None else revision),
             Compare(tombstone_path(ledger_id), ABSENT),
-            *await placements_now(runtime, kept, what),
+            *placements,
         ]
+        then: list[Put | Delete] = [Put(key, value), *raised]
         if is_dry:
             return kept
-        asked = AdoptLedger(when, [Put(key, value)], ledger_id) if is_lost else Txn(when, [Put(key, value)])
+        asked = AdoptLedger(when, then, ledger_id) if is_lost else Txn(when, then)
         result = await runtime.ask(asked, what)
         if not isinstance(result, TxnDone):
             raise PeerError(f"{what}: the metadata member answered with a {type(result).__name__}")

@@ -1,6 +1,6 @@
 """What the cluster knows of a bookie: under its ephemeral key where it is (RP47: an id is not an address), in its
-cookie which directories and which start of them the id is bound to (P7.2, P7.9), under its placement when something
-may be placed there (P10.6)."""
+cookie which directories and which start of them the id is bound to (P7.2, P7.9), under its placement whether something
+may be placed there, who takes it out of service, and which of its directories belong to nobody any more (P10.6)."""
 
 from __future__ import annotations
 
@@ -17,15 +17,20 @@ __all__ = [
     "BOOKIES_PREFIX",
     "COOKIE_VERSION",
     "PLACEMENTS_PREFIX",
+    "PLACEMENT_VERSION",
+    "PlacementNote",
     "REGISTRATION_VERSION",
     "Registration",
+    "RetiredDirectories",
     "COOKIES_PREFIX",
     "Cookie",
     "check_place",
     "cookie_path",
     "decode_cookie",
+    "decode_placement",
     "decode_registration",
     "encode_cookie",
+    "encode_placement",
     "encode_registration",
     "placement_path",
     "registration_path",
@@ -33,12 +38,14 @@ __all__ = [
 
 REGISTRATION_VERSION = 1
 COOKIE_VERSION = 2
+PLACEMENT_VERSION = 1
 BOOKIES_PREFIX = "/bookies/"
 COOKIES_PREFIX = "/cookies/"
 PLACEMENTS_PREFIX = "/placements/"
 
 ENDPOINTS_MAX = JOURNALS_MAX = 16
 TEXT_CHARS_MAX = 512  # In an endpoint, and in a location.
+RETIRED_MAX = 16  # Directories of one id that were taken out of service; the newest are kept.
 
 # What may stand in these fields, which every client may write; msgspec refuses the rest while it decodes.
 _Id = Annotated[str, msgspec.Meta(pattern=NAME_PATTERN)]
@@ -62,6 +69,7 @@ class Registration(msgspec.Struct, frozen=True, array_like=True):
     why: _Text = ""  # It is read-only, in a few words for people; empty while it is writable.
     # Revision of its placement as of this registration (P10.6); None: an older build, or no room for that key.
     placement: _Count | None = None
+    is_leaving: bool = False  # It is drained: who has a seat there moves off it (P11.3).
 
 
 _decoder = msgspec.msgpack.Decoder(Registration)
@@ -72,7 +80,8 @@ def registration_path(bookie_id: str) -> str:
 
 
 def placement_path(bookie_id: str) -> str:
-    """A key whose revision every transaction compares that newly names the bookie (P10.6). Its value is empty."""
+    """A key whose revision every transaction compares that newly names the bookie (P10.6). Its value is a
+    `PlacementNote`, or empty."""
     return PLACEMENTS_PREFIX + bookie_id
 
 
@@ -138,3 +147,44 @@ def decode_cookie(data: bytes) -> Cookie:
 def cookie_path(bookie_id: str) -> str:
     """Where the cluster keeps the incarnation that a bookie id is bound to (P7.2)."""
     return COOKIES_PREFIX + bookie_id
+
+
+class RetiredDirectories(msgspec.Struct, frozen=True, array_like=True):
+    """Directories that were taken out of service: whoever starts on them is refused (P11.3)."""
+
+    incarnation: _Incarnation
+    retired_ms: _Count
+    by: _Text
+    why: _Text = ""
+
+
+class PlacementNote(msgspec.Struct, frozen=True, array_like=True):
+    """What operators decided of a bookie. is_draining: nothing is placed there, and what is there moves off. why, by,
+    changed_ms: of the last decision, for people."""
+
+    version: int = PLACEMENT_VERSION
+    is_draining: bool = False
+    why: _Text = ""
+    by: _Text = ""
+    changed_ms: _Count = 0
+    retired: Annotated[tuple[RetiredDirectories, ...], msgspec.Meta(max_length=RETIRED_MAX)] = ()
+
+
+_placement_decoder = msgspec.msgpack.Decoder(PlacementNote)
+
+
+def encode_placement(value: PlacementNote) -> bytes:
+    return msgspec.msgpack.encode(value)
+
+
+def decode_placement(data: bytes) -> PlacementNote:
+    """Empty, as it is made: nothing was decided. Raises StorageError for bytes that are none of a version that this
+    code knows."""
+    if not data:
+        return PlacementNote()
+    value = unpack(
+        _placement_decoder, data, StorageError, f"these {len(data)} bytes are no bookie's placement"
+    )
+    if value.version != PLACEMENT_VERSION:
+        raise StorageError(f"placement has version {value.version}; this embedbk knows {PLACEMENT_VERSION}")
+    return value

@@ -34,6 +34,7 @@ __all__ = [
     "FrameSent",
     "HintDue",
     "Received",
+    "SeatLeaving",
     "SeatLost",
     "Send",
     "SendFailed",
@@ -55,6 +56,7 @@ class BookieInfo(NamedTuple):
     placement: int | None = (
         None  # What naming it compares (P10.6); None: an older build, nothing is compared.
     )
+    is_leaving: bool = False  # It is drained (P11.3).
 
 
 class HintDue(Struct):
@@ -139,6 +141,13 @@ class FrameSent(Struct):
 class SeatLost(Struct):
     """This member was not registered for as long as the grace: its seat is replaced though nothing is outstanding, so
     that the fragment before can be repaired (P4.1, P11.2)."""
+
+    now_ns: int
+    member: Member
+
+
+class SeatLeaving(Struct):
+    """This member is drained: its seat goes to another as soon as one can take it, though it has not failed (P11.3)."""
 
     now_ns: int
     member: Member

@@ -52,6 +52,7 @@ from embedbk.core.client_words import (
     FrameSent,
     HintDue,
     Received,
+    SeatLeaving,
     SeatLost,
     Send,
     SendFailed,
@@ -107,7 +108,7 @@ Event = (
     | CollectionBegun | DropAllowed
     | HeldListed | KeysListed | MetadataTold | MetKept | LogsListed | SliceCopied | CopyFailed
     | WritableSet | SpaceSeen | OperatorAsked | MetadataDoubted
-    | QuorumAnswered | RepairOver | SeatLost
+    | QuorumAnswered | RepairOver | SeatLost | SeatLeaving
 )  # fmt: skip
 Effect = (
     Send | AddFailed | Received | ReadKey | Transact | AllocateIds | Confirmed | EnsembleChanged | EntriesReady | Ended

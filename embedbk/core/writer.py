@@ -38,6 +38,7 @@ from embedbk.core.client_words import (
     FrameSent,
     HintDue,
     Received,
+    SeatLeaving,
     SeatLost,
     Send,
     SendFailed,
@@ -943,6 +944,35 @@ class Writer(Machine):
                 )
         return effects
 
+    def _on_seat_leaving(self, event: SeatLeaving) -> list[Effect]:
+        """It has not failed: it is sent to, and its answers count, until another has its seat; as long as nobody can
+        take it, it stays (P11.3). Whoever is not drained any more stays, too."""
+        leaving = {info.member for info in self.bookies if info.is_leaving}
+        if event.member not in leaving or not self._may_move():
+            return []
+        seatings = [each for each in self.in_flight.seatings if each.member == event.member]
+        proposal = propose(
+            self.in_flight,
+            self._usable,
+            avoided.avoided(self.failures, event.now_ns),
+            self.chance,
+            self.options.placement,
+            seatings,
+        )
+        if not seatings or proposal is None:
+            return []
+        self.proposal = proposal
+        return self._send_change()
+
+    def _may_move(self) -> bool:
+        """Nothing else is under way, and half of the changes are left for those that fail."""
+        return (
+            self.state is WriterState.OPEN
+            and self.error is None
+            and self.proposed is None
+            and 2 * self.change_count < self.options.changes_max
+        )
+
     def _on_tick(self, event: Tick) -> list[Effect]:
         effects: list[Effect] = []
         if self.state is WriterState.ENDED:
@@ -1054,6 +1084,7 @@ class Writer(Machine):
         MetadataFailed: _on_metadata_failed,
         BookiesChanged: _on_bookies,
         SeatLost: _on_seat_lost,
+        SeatLeaving: _on_seat_leaving,
         CloseRequested: _on_close,
         Tick: _on_tick,
     }

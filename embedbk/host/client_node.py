@@ -47,6 +47,7 @@ from embedbk.core.client_words import (
     BookiesChanged,
     FrameSealed,
     HintDue,
+    SeatLeaving,
     SeatLost,
     Send,
     SendFailed,
@@ -61,6 +62,7 @@ from embedbk.host.absences import Absences
 from embedbk.host.asking import Asking
 from embedbk.host.courses import Courses
 from embedbk.host.deadlines import Deadlines
+from embedbk.host.departures import Departures
 from embedbk.host.hinting import Hinting
 from embedbk.host.link_adds import LinkAdds
 from embedbk.host.local_adds import LocalAdds
@@ -161,6 +163,7 @@ class ClientNode:
         self.cluster_token = b""
         self.quarantine = Quarantine()
         self._absences = Absences(seat_grace_ns)
+        self._departures = Departures()
         self.is_ready = False  # A session was open and the list of bookies was seen once.
         self.on_ready: Callable[[], None] = lambda: None
         # Called once, when the node closes: whatever is still pending will not complete.
@@ -295,6 +298,8 @@ class ClientNode:
         self._tick_due(now_ns)
         for member, writing in self._absences.take(now_ns, self.own_lacs, WRITINGS_PER_TURN_MAX):
             self.tell(writing, SeatLost(now_ns, member))
+        for member, writing in self._departures.take(now_ns, self.own_lacs, WRITINGS_PER_TURN_MAX):
+            self.tell(writing, SeatLeaving(now_ns, member))
         if not self.quarantine.is_idle and self.quarantine.expire(now_ns):
             self._show_bookies()
         for _ in range(min(len(self._dirty), WRITINGS_PER_TURN_MAX)):
@@ -765,10 +770,12 @@ class ClientNode:
                 registration.free_bytes,
                 bookie_id in self.quarantine.held,
                 registration.placement,
+                registration.is_leaving,
             )
             for bookie_id, registration in sorted(self.registrations.items())
         )
         self._absences.note(self._now_ns, (info.member for info in self.bookies))
+        self._departures.note(self._now_ns, (info.member for info in self.bookies if info.is_leaving))
         for operation in itertools.chain(self.operations, self.own_lacs):
             # Handles in their idle form are not restored for this: they receive it before their next event (`_drain`).
             if operation.is_shrunk:
@@ -800,6 +807,7 @@ class ClientNode:
         return earliest(
             self.quarantine.deadline_ns,
             self._absences.deadline_ns,
+            self._departures.deadline_ns,
             self._deadlines.next_ns,
             self._hinting.deadline_ns,
             self._tell_at,

@@ -1,20 +1,21 @@
 """A bookie's place in the list of bookies: counts its start in the cookie, keeps its registration under the session
-(P7.2, P7.9), and raises its placement when it goes read-only (P10.6).
+(P7.2, P7.9), raises its placement when it goes read-only (P10.6), and lists it as leaving while it is drained (P11.3).
 
-Decides what the cookie means for this start: whose directories these are, whether they are an older copy, and which of
-two processes with one identity stays. Leaves to others: what a bookie may serve meanwhile (`core/bookie.py`), limbo
-(`limbo`), and whether the other one is alive (`rival`). One that the cluster knows with other directories, or that runs
-elsewhere too, tells its node, which ends everything.
+Decides what the cookie means for this start: whose directories these are, whether they are an older copy or were taken
+out of service, and which of two processes with one identity stays. Leaves to others: what a bookie may serve meanwhile
+(`core/bookie.py`), limbo (`limbo`), and whether the other one is alive (`rival`). One that the cluster knows with other
+directories, or that runs elsewhere too, tells its node, which ends everything.
 
     session ─▶ limbo, where something may be lost ─▶ cookie ─▶ registration ─▶ is another start of it alive?
         ─▶ its placement, made if it is absent ─▶ all in one transaction, over what was read ─▶ settled; told again when
-        more is durable
+        more is durable, or when operators decided something else of it
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from functools import partial
 
 from embedbk.codec.metadata_messages import (
@@ -34,9 +35,12 @@ from embedbk.codec.registration import (
     REGISTRATION_VERSION,
     TEXT_CHARS_MAX,
     Cookie,
+    PlacementNote,
     Registration,
+    RetiredDirectories,
     cookie_path,
     decode_cookie,
+    decode_placement,
     decode_registration,
     encode_cookie,
     encode_registration,
@@ -110,7 +114,9 @@ class Registering:
         self._tell_bookie = tell_bookie
         self._on_foreign = on_foreign
         self._session = 0  # Under which its key was put.
-        self._is_writable = False  # As the list of bookies was told last.
+        self._is_writable = False  # Its core, as the list of bookies was told last.
+        self._noted = b""  # The value of its placement, as it was read last.
+        self._is_following = False  # Its placement.
         self._told: tuple[int, ...] = ()  # Tokens, as metadata was told last.
         self._written = ABSENT  # Revision of the cookie that was written last; no other one is under way.
         self._suffered = (
@@ -304,7 +310,7 @@ class Registering:
         lack = "" if cookie is None or known == self._suffered else self._lack_of(cookie)
         if cookie is None or not lack:
             go_on = partial(self._put, record=record, cookie=cookie, registered=registered, there=there)
-            self._read_placement(now_ns, go_on)
+            self._read_placement(now_ns, partial(self._on_placement, go_on=go_on))
             return
         try:
             self._storage.note_less(lack)
@@ -335,33 +341,79 @@ class Registering:
             return f"record {told} of its journal {number} was durable, and the last one there is {have}"
         return ""
 
-    def _read_placement(self, now_ns: int, go_on: Callable[[int, int | None], None]) -> None:
-        """The revision of its placement; made where it is absent, so that it can be raised in a full catalog, too.
-        Where there is no room to make it, the bookie is listed without, and nothing compares it (P10.6)."""
+    def _read_placement(self, now_ns: int, go_on: Callable[[int, int | None, bytes], None]) -> None:
+        """The revision of its placement and its value; made where it is absent, so that it can be raised in a full
+        catalog, too. Where there is no room for it, the bookie is listed without, and nothing compares it (P10.6)."""
         key = placement_path(self._bookie_id)
 
         def on_read(now_ns: int, result: Result) -> None:
             if not isinstance(result, Value):
                 self._again(now_ns)
             elif result.record is not None:
-                go_on(now_ns, result.record.revision)
+                go_on(now_ns, result.record.revision, result.record.value or b"")
             else:
                 self._metadata.request(now_ns, Txn([Compare(key, ABSENT)], [Put(key, b"")]), on_made)
 
         def on_made(now_ns: int, result: Result) -> None:
             if isinstance(result, TxnDone) and result.is_done:
-                go_on(now_ns, result.revision)
+                go_on(now_ns, result.revision, b"")
             elif isinstance(result, Refusal) and not is_unknown(result):
-                go_on(now_ns, None)
+                go_on(now_ns, None, b"")
             else:
                 self._again(now_ns)
 
         self._metadata.request(now_ns, Get(key), on_read)
 
+    def _on_placement(
+        self,
+        now_ns: int,
+        placement: int | None,
+        value: bytes,
+        *,
+        go_on: Callable[[int, int | None, bytes, PlacementNote], None],
+    ) -> None:
+        """What operators decided of it (P11.3)."""
+        note = _noted(value)
+        for retired in note.retired:
+            if retired.incarnation == self._storage.incarnation:
+                self._end_retired(now_ns, retired)
+                return
+        self._noted = value
+        go_on(now_ns, placement, value, note)
+
+    def _end_retired(self, now_ns: int, retired: RetiredDirectories) -> None:
+        when = datetime.fromtimestamp(retired.retired_ms / 1000, tz=UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        why = f" ({retired.why})" if retired.why else ""
+        self._end(
+            now_ns,
+            f"bookie {self._bookie_id} was decommissioned by {retired.by} at {when}{why}: no ledger has copies in its "
+            f"directories ({self._storage.place}), and none will",
+            "remove them; in empty ones it may join again, under this id or another",
+        )
+
+    def _follow_placement(self, now_ns: int) -> None:
+        """Operators' decisions are heard of at once."""
+        if self._is_following:
+            return
+        self._is_following = True
+        key = placement_path(self._bookie_id)
+
+        def on_changed(records: list[Record], revision: int, is_first: bool) -> None:
+            for record in records:
+                if record.key == key and (record.value or b"") != self._noted:
+                    self._again_ns = 0  # In its next turn.
+
+        def on_refused(reason: str) -> None:
+            self._is_following = False  # Asked for again when it is registered next.
+
+        self._metadata.watch(now_ns, key, on_changed, on_refused)
+
     def _put(
         self,
         now_ns: int,
         placement: int | None,
+        noted: bytes,
+        note: PlacementNote,
         *,
         record: Record | None,
         cookie: Cookie | None,
@@ -372,7 +424,8 @@ class Registering:
         died, must not take the place of ours and then go with its session.
 
         Read-only, it raises its placement, unless it is listed as read-only since the last time: whoever chose it from
-        an older list compares an older revision. Listed as writable it shows the revision that this compares."""
+        an older list compares an older revision. Listed as writable it shows the revision that this compares. While it
+        is drained it is not listed as writable, and whoever drained it raised its placement (P11.3)."""
         key, place = cookie_path(self._bookie_id), registration_path(self._bookie_id)
         when = [
             Compare(key, ABSENT if record is None else record.revision),
@@ -383,23 +436,25 @@ class Registering:
         if cookie != own:
             then.append(Put(key, encode_cookie(own)))
         self._is_writable = self._core.is_writable
+        is_writable = self._is_writable and not note.is_draining
         was_raised = there is not None and not there.is_writable and there.placement is not None
         if placement is not None:
             when.append(Compare(placement_path(self._bookie_id), placement))
-            if not self._is_writable and not was_raised:
-                then.append(Put(placement_path(self._bookie_id), b""))
+            if not is_writable and not was_raised and not note.is_draining:
+                then.append(Put(placement_path(self._bookie_id), noted))
         registration = encode_registration(
             Registration(
                 REGISTRATION_VERSION,
                 self._bookie_id,
                 self._storage.incarnation,
                 self._endpoints,
-                self._is_writable,
+                is_writable,
                 self._free_now() or 0,
                 self._location,
                 self._storage.starts.id,
-                "" if self._is_writable else self._why(),
+                self._why_not(note),
                 placement,
+                note.is_draining,
             )
         )
         session = self._metadata.session
@@ -409,6 +464,14 @@ class Registering:
         self._metadata.request(
             now_ns, Txn(when, list(then)), partial(self._on_put, session=session, own=own, record=record)
         )
+
+    def _why_not(self, note: PlacementNote) -> str:
+        """Why it takes nothing new, for people; empty while it does."""
+        if not self._core.is_writable:
+            return self._why()
+        if not note.is_draining:
+            return ""
+        return f"drained by {note.by}{f' ({note.why})' if note.why else ''}"[:TEXT_CHARS_MAX]
 
     def _on_put(
         self, now_ns: int, result: Result, *, session: int, own: Cookie, record: Record | None
@@ -424,6 +487,7 @@ class Registering:
         self._written = record.revision if record is not None and is_same else result.revision
         self._session, self._told, self._suffered, self._trouble = session, own.tokens, b"", ""
         self._tell_ns = now_ns + TELL_NS
+        self._follow_placement(now_ns)
         if not self._core.is_settled:
             self._tell_bookie(CountSettled(now_ns))
         self._limbo.ask_at(now_ns)
@@ -446,3 +510,12 @@ class Registering:
     def _end(self, now_ns: int, why: str, hint: str) -> None:
         self.is_foreign = True
         self._on_foreign(now_ns, StorageError(why, hint=hint))
+
+
+def _noted(value: bytes) -> PlacementNote:
+    """What cannot be read somebody put there for a reason that this build does not know: nothing is placed here
+    (P2.5)."""
+    try:
+        return decode_placement(value)
+    except StorageError as unread:
+        return PlacementNote(is_draining=True, why=str(unread)[:100], by="somebody")

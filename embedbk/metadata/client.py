@@ -36,6 +36,7 @@ from embedbk.codec.metadata_messages import (
     NotLeader,
     OpenSession,
     Operation,
+    QuorumStatus,
     Record,
     Refusal,
     Release,
@@ -129,7 +130,7 @@ class _Pending:
     @property
     def is_repeatable(self) -> bool:
         """To run it twice does no harm: reads, and ids, of which the first block is then a gap."""
-        return isinstance(self.operation, Get | List | Tell | AllocIds)
+        return isinstance(self.operation, Get | List | Tell | QuorumStatus | AllocIds)
 
     @property
     def is_of_stream(self) -> bool:
@@ -412,7 +413,8 @@ class Client:
     def _on_requested(self, event: Requested, effects: list[ClientEffect]) -> None:
         refusal = self._ended or check_operation(event.operation)
         if not isinstance(
-            event.operation, Get | List | Tell | Txn | AllocIds | Acquire | Release | Repairing
+            event.operation,
+            Get | List | Tell | QuorumStatus | Txn | AllocIds | Acquire | Release | Repairing,
         ):
             refusal = Refusal("BAD_REQUEST", f"{type(event.operation).__name__} is not for hosts to ask")
         elif refusal is None and len(self._outstanding) >= REQUESTS_MAX:

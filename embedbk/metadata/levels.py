@@ -21,6 +21,7 @@ __all__ = [
     "LEVEL_OF_ADOPTION",
     "LEVEL_OF_CURSORS",
     "LEVEL_OF_COPIES",
+    "LEVEL_OF_DRAINS",
     "LEVEL_OF_HOLDINGS",
     "LEVEL_OF_LINEAGES",
     "LEVEL_OF_LOGS",
@@ -46,6 +47,7 @@ LEVEL_OF_TIMES = 7
 LEVEL_OF_COPIES = 8
 LEVEL_OF_ADOPTION = 9
 LEVEL_OF_HOLDINGS = 10
+LEVEL_OF_DRAINS = 11
 LEVEL_OF_STALE_KEYS = 13
 LEVEL = 13  # The newest that this build knows.
 NAMED_MAX = 8  # In one sentence.

@@ -81,8 +81,8 @@ class _Copy:
 
 
 class FragmentCopy:
-    """holders: who gets which seat. away: seats that cannot be read from, those of the holders among them. Its result
-    is None until it is over."""
+    """holders: who gets which seat. away: seats whose bookies cannot be read from. Its result is None until it is
+    over."""
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ writer's: nobody else knows yet which entries it has.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from embedbk.codec.ledger_metadata import LedgerMetadata, decode_ledger_metadata, ledger_of_key
@@ -95,16 +95,18 @@ def judge(
     given_up: Mapping[str, bytes],
     held: Iterable[str],
     most: int,
+    leaving: Collection[str] = (),
 ) -> Health:
-    """Of all keys with their values. held: keys of holds on repairs."""
-    present, holds = frozenset(there), frozenset(held)
+    """Of all keys with their values. held: keys of holds on repairs. leaving: ids of bookies that are there and
+    drained: what is marked for them alone lacks nothing."""
+    present, holds, leaving = frozenset(there), frozenset(held), frozenset(leaving)
     bad: list[LedgerHealth] = []
     away: set[str] = set()
     for key, value in ledgers.items():
         ledger_id = ledger_of_key(key)
         found = None
         if ledger_id is not None:
-            found = _of_ledger(ledger_id, value, present, marks, given_up, holds, away)
+            found = _of_ledger(ledger_id, value, present, marks, given_up, holds, away, leaving)
         if found is not None:
             bad.append(found)
     # A mark of a ledger that is gone ends soon; until then something is not as it should be.
@@ -124,6 +126,7 @@ def _of_ledger(
     given_up: Mapping[str, bytes],
     holds: frozenset[str],
     away: set[str],
+    leaving: frozenset[str],
 ) -> LedgerHealth | None:
     try:
         metadata = decode_ledger_metadata(value, ledger_id)
@@ -150,6 +153,8 @@ def _of_ledger(
         known = decode_repair_mark(mark)
     except StorageError as unread:
         return LedgerHealth(ledger_id, missing, 0, "unreadable", str(unread))
+    if not missing and lost is None and leaving.issuperset(known.missing):
+        return None
     is_held = repairing_path(ledger_id) in holds
     return LedgerHealth(
         ledger_id, missing, known.created_ms, _doing(known, is_held=is_held), progress_of(known).why

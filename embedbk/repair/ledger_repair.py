@@ -3,7 +3,8 @@
 Decides: which seats are lost, who gets them, when a copied fragment is published, and what becomes of the mark. What
 is lost is what the mark names and nobody has registered now. Whoever the mark names and is there keeps its seats: of a
 CLOSED ledger it is asked whether it holds all that they owe, and gets what it lacks (P11.4); a mark of one that has
-everything ends without a copy (AR11). Of a ledger that is not CLOSED the last fragment is its writer's.
+everything ends without a copy (AR11). Who is registered as drained gives its seats away, too, and is read from (P11.3). Of a ledger that
+is not CLOSED the last fragment is its writer's.
 
     mark and ledger read ─▶ a fragment with lost seats ─▶ targets, written into the mark ─▶ copying (fragment_copy)
           ▲                         │ none left: seats whose bookies are there (seat_fill), one by one; then      │
@@ -74,12 +75,13 @@ _LET_GO_NS = 1_000 * _MS
 _TROUBLES_MAX = 25  # Of those in one repair; then it is postponed.
 
 
-def lost_seats(fragment: Fragment, missing: frozenset[str], there: frozenset[Member]) -> list[int]:
-    """Seats of bookies that the mark names and of which nobody is there in the incarnation that has the copies."""
+def lost_seats(fragment: Fragment, missing: frozenset[str], staying: frozenset[Member]) -> list[int]:
+    """Seats of bookies that the mark names and of which nobody is there, to stay, in the incarnation that has the
+    copies."""
     return [
         seat
         for seat, member in enumerate(fragment.members)
-        if member.bookie_id in missing and member not in there
+        if member.bookie_id in missing and member not in staying
     ]
 
 
@@ -128,6 +130,7 @@ class LedgerRepair(Machine):
         self.troubles = 0
         self.number = 0  # Of the fragment at work.
         self.holders: dict[int, Member] = {}
+        self.chosen: dict[Member, int | None] = {}  # Who was chosen -> its placement then.
         self.copying: FragmentCopy | SeatFill | None = None
         # Asked in this repair, and whole, or beyond help: (first entry, last entry, seat, bookie).
         self.looked_into: set[tuple[int, int, int, Member]] = set()
@@ -231,18 +234,23 @@ class LedgerRepair(Machine):
     def _writable(self) -> frozenset[Member]:
         return frozenset(info.member for info in self.bookies if info.is_writable)
 
+    @property
+    def _staying(self) -> frozenset[Member]:
+        return frozenset(info.member for info in self.bookies if not info.is_leaving)
+
     def _next_fragment(self, now_ns: int) -> list[Effect]:
         metadata, mark = self.metadata, self.mark
         assert metadata is not None and mark is not None
-        there, missing = self._there, frozenset(mark.missing)
+        there, staying, missing = self._there, self._staying, frozenset(mark.missing)
         is_deferred = False
         given_up = {each.first_entry for each in self.stopped}
         for number, fragment in enumerate(metadata.fragments):
-            lost = lost_seats(fragment, missing, there)
+            lost = lost_seats(fragment, missing, staying)
             if not lost or fragment.first_entry in given_up:
                 continue
             if number == len(metadata.fragments) - 1 and not metadata.is_closed:
-                is_deferred = True
+                # For who is drained the auditor looks again soon.
+                is_deferred |= any(fragment.members[seat] not in there for seat in lost)
                 continue
             self.number = number
             self.holders = self._choose(metadata, fragment, lost)
@@ -305,7 +313,10 @@ class LedgerRepair(Machine):
         if placement == ANYWHERE and any(info.location for info in self.bookies):
             placement = Placement("rack")  # Whoever made the ledger may have asked for it; it costs nothing.
         filled = fill_seats(seats, usable, taken, metadata.quorum, placement, self.chance, last)
-        return {seat: member for seat in lost if (member := filled[seat]) is not None}
+        placements = {info.member: info.placement for info in usable}
+        holders = {seat: member for seat in lost if (member := filled[seat]) is not None}
+        self.chosen.update((member, placements[member]) for member in holders.values())
+        return holders
 
     def _name_targets(self, now_ns: int) -> list[Effect]:
         """Into the mark, before the first copy."""
@@ -333,11 +344,7 @@ class LedgerRepair(Machine):
         if all((fragment.first_entry, end, *each) in self.copied for each in self.holders.items()):
             return self._publish()
         there = self._there
-        away = frozenset(
-            seat
-            for seat, member in enumerate(fragment.members)
-            if member not in there or seat in self.holders
-        )
+        away = frozenset(seat for seat, member in enumerate(fragment.members) if member not in there)
         self.copying = FragmentCopy(
             metadata, self.number, self.holders, away, self.nonce, self.pace, self.options, self.numbers
         )
@@ -402,8 +409,8 @@ class LedgerRepair(Machine):
         new = Fragment(old.first_entry, old.length_before, ensemble)
         fragments = (*metadata.fragments[: self.number], new, *metadata.fragments[self.number + 1 :])
         self.proposed = encode_ledger_metadata(metadata.with_changes(fragments=fragments))
-        placements = {info.member: info.placement for info in self.bookies}
-        noted = {member.bookie_id: placements.get(member) for member in self.holders.values()}
+        # As it was when it was chosen: what is listed by now may be the placement that was raised behind that.
+        noted = {member.bookie_id: self.chosen[member] for member in self.holders.values()}
         self.compared = {
             bookie_id: number for bookie_id, number in sorted(noted.items()) if number is not None
         }

@@ -57,10 +57,14 @@ from embedbk.codec.messages import (
 )
 from embedbk.codec.registration import (
     Cookie,
+    PlacementNote,
     Registration,
+    RetiredDirectories,
     decode_cookie,
+    decode_placement,
     decode_registration,
     encode_cookie,
+    encode_placement,
     encode_registration,
 )
 from embedbk.codec.repair_mark import RepairMark, decode_repair_mark, encode_repair_mark
@@ -91,6 +95,7 @@ LOG_LIST = LogList(
     1, 9, (LogSegment(7, 0, 41), LogSegment(8, 42, None)), LogPages(3, 1, 3, 1, 0, 3, 5, (6, 1))
 )
 LOG_PAGE = LogPage(1, (LogSegment(7, 0, 41, length=9), LogSegment(8, 42, 42)))
+PLACEMENT = PlacementNote(1, True, "old", "me", 7, (RetiredDirectories(bytes(16), 8, "you", "dead"),))
 REGISTRATION = Registration(1, "b1", bytes(16), ["tcp://127.0.0.1:7"], True, 2**40, "z/r", b"s" * 8)
 COOKIE = Cookie(2, bytes(16), 7, b"s" * 8, (41, 0), "host:/d/b1")
 TOMBSTONE = Tombstone(1, 7, 1000, 2000, encode_ledger_metadata(METADATA))
@@ -137,6 +142,7 @@ DECODERS: dict[str, tuple[Callable[[bytes], Any], type[EmbedbkError]]] = {
     "decode_log_page": (lambda body: decode_log_page(body, "orders", 0), StorageError),
     "decode_ledgers_left": (decode_ledgers_left, StorageError),
     "decode_registration": (decode_registration, StorageError),
+    "decode_placement": (decode_placement, StorageError),
     "decode_cookie": (decode_cookie, StorageError),
     "decode_repair_mark": (decode_repair_mark, StorageError),
     "decode_repair_control": (decode_repair_control, StorageError),
@@ -291,6 +297,7 @@ SOUND = {
         SettingsRecord(1, 3, 3, 2, 0, 1, RollRecord(1, None, 5), 9, 0, {"a": b"b"})
     ),
     "decode_registration": encode_registration(REGISTRATION),
+    "decode_placement": encode_placement(PLACEMENT),
     "decode_cookie": encode_cookie(COOKIE),
     "decode_repair_mark": encode_repair_mark(REPAIR_MARK),
     "decode_repair_control": encode_repair_control(RepairControl(1, True, 3, 1000, "somebody", "why")),

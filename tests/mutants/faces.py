@@ -375,8 +375,8 @@ MUTANTS = (
         (
             (
                 _DELETING,
-                "[Delete(key), Put(ledger_key_path(ledger_id), metadata)]",
-                "[Put(ledger_key_path(ledger_id), metadata)]",
+                "[Delete(key), Put(ledger_key_path(ledger_id), metadata), *raised]",
+                "[Put(ledger_key_path(ledger_id), metadata), *raised]",
             ),
         ),
         (_LEDGERS + "a_deleted_ledger_is_brought_back_while_its_grace_lasts",),

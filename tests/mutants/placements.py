@@ -67,8 +67,8 @@ MUTANTS = (
         (
             (
                 _REGISTERING,
-                "            if not self._is_writable and not was_raised:\n",
-                "            if self._is_writable and not was_raised and False:\n",
+                "            if not is_writable and not was_raised and not note.is_draining:\n",
+                "            if is_writable and not was_raised and False:\n",
             ),
         ),
         (_LISTED + "read_only_raises_it_once_and_writable_shows_the_new_one",),
@@ -77,7 +77,7 @@ MUTANTS = (
         "each-word-of-a-read-only-bookie-raises-it",
         "P10.6",
         "a read-only bookie raises its placement each time it tells how much is durable: a removal never ends",
-        ((_REGISTERING, "not self._is_writable and not was_raised:", "not self._is_writable:"),),
+        ((_REGISTERING, "not is_writable and not was_raised and", "not is_writable and"),),
         (_LISTED + "read_only_raises_it_once_and_writable_shows_the_new_one",),
     ),
     Mutant(
@@ -91,7 +91,7 @@ MUTANTS = (
         "no-room-for-a-placement-no-bookie",
         "P10.6 P10.7",
         "a bookie that finds no room for its placement in a full catalog is never listed",
-        ((_REGISTERING, "                go_on(now_ns, None)\n", "                self._again(now_ns)\n"),),
+        ((_REGISTERING, "                go_on(now_ns, None, b\"\")\n", "                self._again(now_ns)\n"),),
         (_LISTED + "in_a_full_catalog_a_bookie_without_one_is_listed_without",),
     ),
     Mutant(

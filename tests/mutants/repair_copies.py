@@ -71,7 +71,7 @@ MUTANTS = (
         (
             (
                 _REPAIR,
-                "if member.bookie_id in missing and member not in there",
+                "if member.bookie_id in missing and member not in staying",
                 "if member.bookie_id in missing",
             ),
         ),

@@ -1,0 +1,158 @@
+"""`embedbk bookie VERB --at CLUSTER` and `embedbk cluster can-stop NODE...`: bookies, and taking them out of service.
+
+Decides what is shown, how a drain's progress is told, and the exit status: 0 for yes, done and empty.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from embedbk.cli.operators import Commands, Said, client_of
+from embedbk.client.bookie_states import BookieState
+from embedbk.client.client import Client
+from embedbk.client.draining import BookieReport
+from embedbk.errors import UsageError
+
+__all__ = ["run_bookies", "run_cluster"]
+
+LINES_MAX = 20
+LOOK_S = 0.5  # Between two looks at a drain.
+Reach = Callable[[], Client]
+
+
+def run_bookies(arguments: Sequence[str]) -> int:
+    commands = Commands("bookie", "The bookies of a cluster, and taking them out of service.")
+    _add(commands, "list", _list, "all bookies: which take entries, which do not and why, which are away")
+    _of_one(_add(commands, "show", _show, "one bookie, the ledgers that name it, and what each waits for"))
+    made = _of_one(_add(commands, "drain", _drain, "move what it has to others, while it goes on serving"))
+    made.add_argument("--cancel", action="store_true", help="it takes new ledgers again")
+    made.add_argument("--why", default="", help="is shown to others")
+    made.add_argument(
+        "--wait-s",
+        type=float,
+        default=0.0,
+        help="until nothing names it, at most so long; progress on standard error",
+    )
+    made = _of_one(
+        _add(
+            commands,
+            "decommission",
+            _decommission,
+            "forget one that no ledger names and that is drained or away",
+        )
+    )
+    made.add_argument("--why", default="", help="is shown to others")
+    made.add_argument("--yes", action="store_true", help="do not ask for its id")
+    return commands.run(arguments)
+
+
+def run_cluster(arguments: Sequence[str]) -> int:
+    commands = Commands("cluster", "A cluster as a whole.")
+    made = _add(commands, "can-stop", _can_stop, "whether these bookies and members may stop at once; 0: yes")
+    made.add_argument("nodes", nargs="+", metavar="NODE")
+    made.add_argument("--for-good", action="store_true", help="whether they may be lost, with their disks")
+    return commands.run(arguments)
+
+
+def _add(
+    commands: Commands, name: str, run: Callable[[Reach, argparse.Namespace], Said], text: str
+) -> argparse.ArgumentParser:
+    return commands.add(name, run, text, reach=client_of)
+
+
+def _of_one(made: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    made.add_argument("id", metavar="ID", help="of the bookie")
+    return made
+
+
+def _list(reach: Reach, options: argparse.Namespace) -> Said:
+    with reach() as client:
+        states = client.bookies()
+    return Said({"bookies": [each._asdict() for each in states]}, "\n".join(map(_state, states)) or "none")
+
+
+def _show(reach: Reach, options: argparse.Namespace) -> Said:
+    with reach() as client:
+        report = client.bookie(options.id)
+    return Said(_data(report), _text(report))
+
+
+def _drain(reach: Reach, options: argparse.Namespace) -> Said:
+    with reach() as client:
+        if options.cancel:
+            client.cancel_drain(options.id, options.why)
+            return Said(
+                {"bookie": options.id, "draining": False}, f"bookie {options.id} takes new ledgers again"
+            )
+        report = client.drain_bookie(options.id, options.why)
+        until, told = time.monotonic() + options.wait_s, -1
+        while not report.is_empty and time.monotonic() < until:
+            if report.ledger_count != told:
+                told = report.ledger_count
+                print(f"{told} ledgers left", file=sys.stderr)
+            time.sleep(LOOK_S)
+            report = client.bookie(options.id)
+    return Said(_data(report), _text(report), 0 if report.is_empty or not options.wait_s else 1)
+
+
+def _decommission(reach: Reach, options: argparse.Namespace) -> Said:
+    if not options.yes:
+        print(
+            f"the cluster forgets bookie {options.id} for good; type its id: ",
+            end="",
+            file=sys.stderr,
+            flush=True,
+        )
+        if sys.stdin.readline().strip() != options.id:
+            raise UsageError("that is not its id; nothing was changed", hint="or say --yes")
+    with reach() as client:
+        client.decommission_bookie(options.id, options.why)
+    text = f"bookie {options.id} is decommissioned; its directories may be removed"
+    return Said({"bookie": options.id, "decommissioned": True}, text)
+
+
+def _can_stop(reach: Reach, options: argparse.Namespace) -> Said:
+    nodes = list(dict.fromkeys(options.nodes))
+    with reach() as client:
+        verdict = client.can_i_lose(nodes) if options.for_good else client.can_i_stop(*nodes)
+    return Said(verdict._asdict(), str(verdict), 0 if verdict.is_safe else 1)
+
+
+def _data(report: BookieReport) -> dict[str, Any]:
+    return {
+        **report._asdict(),
+        "bookie": report.bookie._asdict(),
+        "ledgers": [each._asdict() for each in report.ledgers],
+        "is_empty": report.is_empty,
+    }
+
+
+def _state(each: BookieState) -> str:
+    why = f" ({each.why})" if each.why else ""
+    where = f", at {', '.join(each.endpoints)}" if each.endpoints else ""
+    place = f", in {each.location}" if each.location else ""
+    space = f", {each.free_bytes / 2**30:.1f} GiB free" if each.free_bytes else ""
+    return f"{each.bookie_id}: {each.state}{why}{where}{place}{space}"
+
+
+def _text(report: BookieReport) -> str:
+    lines = [_state(report.bookie)]
+    if report.is_draining:
+        when = datetime.fromtimestamp(report.since_ms / 1000, tz=UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        why = f": {report.why}" if report.why else ""
+        lines.append(f"drained since {when} by {report.by}{why}")
+    lines.append(f"{report.ledger_count} ledgers name it" if report.ledger_count else "no ledger names it")
+    for each in report.ledgers[:LINES_MAX]:
+        last = "; nobody else with copies is there" if each.is_last else ""
+        waits = f": {each.waits_for}" if report.is_draining or not each.fragments else ""
+        lines.append(f"  ledger {each.ledger_id}, {each.state}, {each.fragments} fragments{waits}{last}")
+    if report.ledger_count > LINES_MAX:
+        lines.append(f"  ... {report.ledger_count - LINES_MAX} more: --json")
+    if report.is_draining and report.is_empty:
+        lines.append(f"it may go: embedbk bookie decommission {report.bookie.bookie_id}")
+    return "\n".join(lines)

@@ -1,0 +1,377 @@
+"""Taking a bookie out of service: what both faces ask for (P11.3, P10.6).
+
+Decides when a drain may begin, and when a bookie may be removed. Both are decided by one transaction over what was
+read, never by a client that looked before. A drain raises the bookie's placement, so that nothing newly names it, and
+compares the placements of those who are to take its copies, so that two drains beside each other do not count on each
+other. A listing that was begun behind the raise and finds nobody who names the bookie is final; removal compares that
+the placement is as it was then. Copies are moved by auditor and workers (`repair/`), open ledgers by their writers.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from embedbk.client.bookie_states import BookieState, bookie_states
+from embedbk.client.runtime import Runtime
+from embedbk.codec.ledger_metadata import LEDGERS_PREFIX
+from embedbk.codec.metadata_messages import ABSENT, Compare, Delete, Put, Tell, Told
+from embedbk.codec.registration import (
+    BOOKIES_PREFIX,
+    PLACEMENTS_PREFIX,
+    RETIRED_MAX,
+    PlacementNote,
+    Registration,
+    RetiredDirectories,
+    cookie_path,
+    decode_cookie,
+    decode_placement,
+    decode_registration,
+    encode_placement,
+    placement_path,
+    registration_path,
+)
+from embedbk.codec.repair_mark import REPAIR_PREFIX
+from embedbk.codec.repair_state import UNREPAIRABLE_PREFIX
+from embedbk.codec.tombstone import DELETED_PREFIX
+from embedbk.errors import MetadataConflict, NotEnoughBookies, PeerError, StorageError, UsageError
+from embedbk.ids import Member, check_bookie_id
+from embedbk.metadata.claims import REPAIRING_PREFIX
+from embedbk.metadata.levels import LEVEL_OF_DRAINS
+from embedbk.repair.bookie_use import ClusterKeys, LedgerOnBookie, ledgers_on, without_taker
+
+__all__ = [
+    "BookieReport",
+    "cancel_drain",
+    "cluster_keys",
+    "decommission",
+    "drain",
+    "registered_now",
+    "report_on",
+]
+
+SHOWN_MAX = 1_000  # Ledgers that are named; all are counted.
+NAMED_MAX = 8  # In one sentence.
+TAKERS_MAX = 100  # Whose placements one drain compares; so many are enough.
+_TRIES = 20  # Others changed what was read so often.
+_WHY_CHARS = 300
+
+
+class BookieReport(NamedTuple):
+    """A bookie, and what it waits for. is_draining: nothing is placed there, and what is there moves off. why, by,
+    since_ms: of that decision. ledgers: those that name it, at most 1,000; ledger_count: all of them."""
+
+    bookie: BookieState
+    is_draining: bool
+    why: str
+    by: str
+    since_ms: int
+    ledgers: tuple[LedgerOnBookie, ...]
+    ledger_count: int
+
+    @property
+    def is_empty(self) -> bool:
+        """No ledger names it. While it is drained that stays so, and it may be decommissioned."""
+        return self.ledger_count == 0
+
+
+async def report_on(runtime: Runtime, bookie_id: str) -> BookieReport:
+    """Raises UsageError: the cluster never had a bookie of this id, or has it no more."""
+    check_bookie_id(bookie_id)
+    what = f"looking at bookie {bookie_id}"
+    state = {each.bookie_id: each for each in await bookie_states(runtime)}.get(bookie_id)
+    if state is None:
+        raise _no_such_bookie(bookie_id)
+    note, _ = await _note(runtime, bookie_id, what)
+    return await _report(runtime, state, note, what)
+
+
+async def _report(runtime: Runtime, state: BookieState, note: PlacementNote, what: str) -> BookieReport:
+    there = await registered_now(runtime, what)
+    found = ledgers_on(state.bookie_id, await cluster_keys(runtime, what), set(_members(there)))
+    told = (note.why, note.by, note.changed_ms) if note.is_draining else ("", "", 0)
+    return BookieReport(state, note.is_draining, *told, tuple(found[:SHOWN_MAX]), len(found))
+
+
+async def drain(runtime: Runtime, bookie_id: str, *, why: str = "") -> BookieReport:
+    """Nothing is placed on the bookie any more, and what it has moves to others; it goes on serving what it has.
+    Draining what is drained already changes nothing.
+
+    Raises:
+        UsageError: no such bookie; or the cluster's level is too low.
+        NotEnoughBookies: of some ledgers nobody else can take the copies, so the drain could not end.
+        MetadataConflict: others changed what was read again and again. In each case nothing was changed.
+    """
+    check_bookie_id(bookie_id)
+    what = f"draining bookie {bookie_id}"
+    await _check_level(runtime, bookie_id, what)
+    for _ in range(_TRIES):
+        # Placements first: who is listed as writable behind that, and has the same one still, takes copies.
+        placements = {each.key: each for each in await runtime.list_keys(PLACEMENTS_PREFIX, what)}
+        registered = await registered_now(runtime, what)
+        record = placements.get(placement_path(bookie_id))
+        note = decode_placement(record.value or b"") if record is not None else PlacementNote()
+        if note.is_draining:
+            break
+        await _check_known(runtime, bookie_id, registered, what)
+        own = registered.get(bookie_id)
+        if own is not None and own.placement is None:
+            raise UsageError(
+                f"bookie {bookie_id} is listed without a placement, for want of room in the metadata: who names it "
+                "compares nothing; nothing was changed",
+                hint="delete ledgers or logs, then start it again",
+            )
+        takers = {
+            name: placements[placement_path(name)].revision
+            for name, each in registered.items()
+            if name != bookie_id and each.is_writable and placement_path(name) in placements
+        }
+        ledgers = {each.key: each.value or b"" for each in await runtime.list_keys(LEDGERS_PREFIX, what)}
+        _check_takers(bookie_id, ledgers, takers)
+        new = replace(
+            note, is_draining=True, why=why[:_WHY_CHARS], by=_who(runtime), changed_ms=runtime.wall_ms()
+        )
+        when = [Compare(placement_path(bookie_id), ABSENT if record is None else record.revision)]
+        when += [Compare(placement_path(name), revision) for name, revision in _some(takers)]
+        if await runtime.transact(when, [Put(placement_path(bookie_id), encode_placement(new))], what):
+            break
+    else:
+        raise MetadataConflict(f"{what}: others changed placements {_TRIES} times; nothing was changed")
+    return await report_on(runtime, bookie_id)
+
+
+def _some(takers: dict[str, int]) -> list[tuple[str, int]]:
+    return sorted(takers.items())[:TAKERS_MAX]
+
+
+def _check_takers(bookie_id: str, ledgers: dict[str, bytes], takers: dict[str, int]) -> None:
+    stuck = without_taker(bookie_id, ledgers, [name for name, _ in _some(takers)])
+    if stuck:
+        count = len(takers)
+        raise NotEnoughBookies(
+            f"bookie {bookie_id} cannot be drained: {len(stuck)} ledgers ({_named(stuck)}) have copies on it that none "
+            f"of the {count} other writable bookies can take, as each of those has its seat in them already; "
+            "nothing was changed",
+            definite=True,
+            hint="start another bookie first",
+        )
+
+
+async def cancel_drain(runtime: Runtime, bookie_id: str, *, why: str = "") -> None:
+    """The bookie takes new ledgers again; what moved off it stays where it is.
+
+    Raises:
+        UsageError: it is not drained, or there is no such bookie; nothing was changed.
+    """
+    check_bookie_id(bookie_id)
+    what = f"cancelling the drain of bookie {bookie_id}"
+    key = placement_path(bookie_id)
+    for _ in range(_TRIES):
+        value, revision = await runtime.get(key, what)
+        note = _readable(value or b"")
+        if note is not None and not note.is_draining:
+            raise UsageError(f"bookie {bookie_id} is not drained; nothing was changed")
+        new = replace(
+            note or PlacementNote(),
+            is_draining=False,
+            why=why[:_WHY_CHARS],
+            by=_who(runtime),
+            changed_ms=runtime.wall_ms(),
+        )
+        if await runtime.transact([Compare(key, revision)], [Put(key, encode_placement(new))], what):
+            return
+    raise MetadataConflict(f"{what}: others changed it {_TRIES} times; nothing was changed")
+
+
+async def decommission(runtime: Runtime, bookie_id: str, *, why: str = "") -> None:
+    """The cluster forgets the bookie, once no ledger names it: its registration, and at last its cookie. Its
+    directories are refused for ever; one that still runs ends. Of one that was decommissioned nothing changes.
+
+    Raises:
+        UsageError: no such bookie; it is there and not drained; it is embedded; a ledger names it; or the metadata was
+            brought back from a copy and bookies may have ledgers that it does not know. Nothing was changed.
+        MetadataConflict: others changed what was read again and again.
+    """
+    check_bookie_id(bookie_id)
+    what, key = f"decommissioning bookie {bookie_id}", placement_path(bookie_id)
+    await _check_level(runtime, bookie_id, what)
+    was, own = b"", b""  # Its placement before this raised it, and as this raised it; empty: it did not.
+    for _ in range(_TRIES):
+        value, revision = await runtime.get(key, what)
+        note = decode_placement(value or b"")
+        known, cookie_revision = await runtime.get(cookie_path(bookie_id), what)
+        there, registration_revision = await runtime.get(registration_path(bookie_id), what)
+        if known is None and there is None:
+            if note.retired:
+                return
+            raise _no_such_bookie(bookie_id)
+        if there is not None:
+            _check_may_go(bookie_id, decode_registration(there, bookie_id), note)
+        # Adopting names bookies that it finds copies on; with no spared id left none comes to pass any more.
+        await _check_nothing_lost(runtime, bookie_id, what)
+        on_it = ledgers_on(
+            bookie_id,
+            await cluster_keys(runtime, what),
+            set(_members(await registered_now(runtime, what))),
+        )
+        if on_it:
+            if own and own == value:
+                await runtime.transact([Compare(key, revision)], [Put(key, was)], what)
+            raise _still_named(bookie_id, on_it)
+        if not note.is_draining:
+            # Of one that is dead: what is listed from now on is final.
+            raised = replace(
+                note, is_draining=True, why=why[:_WHY_CHARS], by=_who(runtime), changed_ms=runtime.wall_ms()
+            )
+            was, own = value or b"", encode_placement(raised)
+            await runtime.transact([Compare(key, revision)], [Put(key, own)], what)
+            continue
+        gone = replace(
+            note,
+            is_draining=False,
+            changed_ms=runtime.wall_ms(),
+            retired=_retired(note, known, there, bookie_id, runtime.wall_ms(), _who(runtime), why),
+        )
+        when = [
+            Compare(key, revision),
+            Compare(registration_path(bookie_id), registration_revision),
+            Compare(cookie_path(bookie_id), cookie_revision),
+        ]
+        then: list[Put | Delete] = [Put(key, encode_placement(gone))]
+        then += [Delete(registration_path(bookie_id))] if there is not None else []
+        then += [Delete(cookie_path(bookie_id))] if known is not None else []
+        if await runtime.transact(when, then, what):
+            return
+    raise MetadataConflict(
+        f"{what}: others changed what was read {_TRIES} times", hint="look at it, and try again"
+    )
+
+
+def _retired(
+    note: PlacementNote,
+    cookie: bytes | None,
+    registration: bytes | None,
+    bookie_id: str,
+    now_ms: int,
+    by: str,
+    why: str,
+) -> tuple[RetiredDirectories, ...]:
+    """Raises StorageError for a cookie that cannot be read: whose directories these are is not known then."""
+    incarnations: set[bytes] = set()
+    if cookie is not None:
+        incarnations.add(decode_cookie(cookie).incarnation)
+    if registration is not None:
+        incarnations.add(decode_registration(registration, bookie_id).incarnation)
+    new = tuple(RetiredDirectories(each, now_ms, by, why[:_WHY_CHARS]) for each in sorted(incarnations))
+    return (*note.retired, *new)[-RETIRED_MAX:]
+
+
+def _check_may_go(bookie_id: str, there: Registration, note: PlacementNote) -> None:
+    if any(each.startswith("local://") for each in there.endpoints):
+        raise UsageError(
+            f"bookie {bookie_id} is one of an embedded cluster, whose process starts all of its bookies; nothing was "
+            "changed",
+            hint="let bookies of their own processes join, drain this one, and leave it empty",
+        )
+    if not note.is_draining:
+        raise UsageError(
+            f"bookie {bookie_id} is there, at {', '.join(there.endpoints)}, and is not drained; nothing was changed",
+            hint=f"embedbk bookie drain {bookie_id} moves what it has to others; of one that was just killed the "
+            "session ends soon",
+        )
+
+
+async def _check_nothing_lost(runtime: Runtime, bookie_id: str, what: str) -> None:
+    told = await runtime.ask(Tell(0), what)
+    if not isinstance(told, Told):
+        raise PeerError(f"{what}: the metadata member answered with a {type(told).__name__}")
+    if told.spared:
+        raise UsageError(
+            f"the metadata was brought back from an older copy, and bookie {bookie_id} may have ledgers that it does "
+            "not know; nothing was changed",
+            hint="embedbk ledger lost names them; adopt takes them back, and forget lets them go",
+        )
+
+
+def _still_named(bookie_id: str, found: list[LedgerOnBookie]) -> UsageError:
+    last = [each.ledger_id for each in found if each.is_last]
+    only = f"; of {_named(last)} nobody else who is there has a copy" if last else ""
+    return UsageError(
+        f"bookie {bookie_id} is still named by {len(found)} ledgers ({_named([each.ledger_id for each in found])})"
+        f"{only}; nothing was changed",
+        hint=f"embedbk bookie show {bookie_id} says what each waits for",
+    )
+
+
+def _no_such_bookie(bookie_id: str) -> UsageError:
+    return UsageError(
+        f"the cluster has no bookie {bookie_id}; nothing was changed",
+        hint="embedbk bookie list names all that it has",
+    )
+
+
+async def _check_known(
+    runtime: Runtime, bookie_id: str, registered: dict[str, Registration], what: str
+) -> None:
+    if bookie_id not in registered and (await runtime.get(cookie_path(bookie_id), what))[0] is None:
+        raise _no_such_bookie(bookie_id)
+
+
+async def _check_level(runtime: Runtime, bookie_id: str, what: str) -> None:
+    await runtime.get(placement_path(bookie_id), what)  # Behind an answer the level is known.
+    if not runtime.has_level(LEVEL_OF_DRAINS):
+        raise UsageError(
+            f"{what} needs level {LEVEL_OF_DRAINS} of the cluster; nothing was changed",
+            hint="raise it when all nodes run this build: embedbk quorum raise",
+        )
+
+
+async def _note(runtime: Runtime, bookie_id: str, what: str) -> tuple[PlacementNote, int]:
+    value, revision = await runtime.get(placement_path(bookie_id), what)
+    return decode_placement(value or b""), revision
+
+
+def _readable(value: bytes) -> PlacementNote | None:
+    try:
+        return decode_placement(value)
+    except StorageError:
+        return None
+
+
+async def registered_now(runtime: Runtime, what: str) -> dict[str, Registration]:
+    """Linearizable, unlike the list that clients follow. Whose registration cannot be read counts as away."""
+    found: dict[str, Registration] = {}
+    for record in await runtime.list_keys(BOOKIES_PREFIX, what):
+        bookie_id = record.key.removeprefix(BOOKIES_PREFIX)
+        try:
+            found[bookie_id] = decode_registration(record.value or b"", bookie_id)
+        except StorageError:
+            continue
+    return found
+
+
+def _members(registered: dict[str, Registration]) -> list[Member]:
+    return [Member(bookie_id, each.incarnation) for bookie_id, each in registered.items()]
+
+
+async def cluster_keys(runtime: Runtime, what: str) -> ClusterKeys:
+    """Ledgers, then deleted ones: whoever brings a ledger back in between raises the placements of those that are
+    drained and that it names, which removal finds (`deleting.placements_now`)."""
+
+    async def keys(prefix: str) -> dict[str, bytes]:
+        return {each.key: each.value or b"" for each in await runtime.list_keys(prefix, what)}
+
+    ledgers = await keys(LEDGERS_PREFIX)
+    deleted = await keys(DELETED_PREFIX)
+    marks, given_up = await keys(REPAIR_PREFIX), await keys(UNREPAIRABLE_PREFIX)
+    return ClusterKeys(ledgers, deleted, marks, given_up, set(await keys(REPAIRING_PREFIX)))
+
+
+def _who(runtime: Runtime) -> str:
+    return runtime.owner()[:100]
+
+
+def _named(ledger_ids: list[int]) -> str:
+    more = f" and {len(ledger_ids) - NAMED_MAX} more" if len(ledger_ids) > NAMED_MAX else ""
+    return ", ".join(map(str, ledger_ids[:NAMED_MAX])) + more

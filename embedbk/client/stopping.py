@@ -1,0 +1,80 @@
+"""Whether nodes of a cluster may stop or be lost: what both faces ask for (P11.3).
+
+Decides which of the named nodes are bookies and which are metadata members, and whether a metadata quorum would be
+left. What of the ledgers would be missing is `repair/stopping.py`'s. The answer holds as of when it was asked; nothing
+is changed, and nobody is kept from anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from embedbk.client.draining import registered_now
+from embedbk.client.runtime import Runtime
+from embedbk.codec.ledger_metadata import LEDGERS_PREFIX
+from embedbk.codec.metadata_messages import QuorumStatus, QuorumTold
+from embedbk.codec.registration import COOKIES_PREFIX
+from embedbk.errors import MetadataUnavailable, PeerError, UsageError
+from embedbk.ids import Member
+from embedbk.metadata.quorum import Policy, sizes_of
+from embedbk.repair.stopping import StopVerdict, ledgers_without
+
+__all__ = ["may_stop"]
+
+SHOWN_MAX = 1_000
+
+
+async def may_stop(runtime: Runtime, nodes: Sequence[str], *, is_for_good: bool) -> StopVerdict:
+    """Whether these bookies and metadata members, by their names, may stop at once. is_for_good: with their disks.
+
+    Raises:
+        UsageError: the cluster has no such node; or none is named.
+        MetadataUnavailable: nobody answers, so nothing is known.
+    """
+    runtime.check()
+    if not nodes:
+        raise UsageError("which nodes? none is named")
+    what = f"whether {', '.join(nodes)} may stop"
+    cookies = await runtime.list_keys(COOKIES_PREFIX, what)
+    told = await runtime.ask(QuorumStatus(), what)
+    if not isinstance(told, QuorumTold):
+        raise PeerError(f"{what}: the metadata member answered with a {type(told).__name__}")
+    if told.role != "leader":
+        raise MetadataUnavailable(
+            f"{what}: another metadata member has come to lead just now", hint="ask again"
+        )
+    registered = await registered_now(runtime, what)
+    bookies = {each.key.removeprefix(COOKIES_PREFIX) for each in cookies} | set(registered)
+    members = {each.member.name for each in told.members}
+    for name in nodes:
+        if name not in bookies and name not in members:
+            raise UsageError(
+                f"the cluster has no bookie and no metadata member {name!r}",
+                hint="embedbk bookie list and embedbk quorum status name them",
+            )
+    stopping = frozenset(nodes)
+    there = {Member(bookie_id, each.incarnation) for bookie_id, each in registered.items()}
+    ledgers = {each.key: each.value or b"" for each in await runtime.list_keys(LEDGERS_PREFIX, what)}
+    ids, reasons = ledgers_without(ledgers, there, stopping, is_for_good=is_for_good)
+    reasons = [*_without_quorum(told, stopping), *reasons]
+    return StopVerdict(tuple(nodes), not reasons, tuple(reasons), tuple(ids[:SHOWN_MAX]))
+
+
+def _without_quorum(told: QuorumTold, stopping: Collection[str]) -> list[str]:
+    """Why the metadata could not go on. Of a change that is under way nobody counts both halves here: wait for it."""
+    voters = [each for each in told.members if each.role in ("voter", "leaving")]
+    going = sorted(each.member.name for each in voters if each.member.name in stopping)
+    if not going:
+        return []
+    if told.is_joint:
+        return [
+            f"the metadata members change just now, and {', '.join(going)} vote: ask again when that is done"
+        ]
+    sizes = sizes_of(Policy(told.policy), len(voters))
+    needed = max(sizes.commit, sizes.elect)
+    left = [each.member.name for each in voters if each.is_heard and each.member.name not in stopping]
+    if len(left) >= needed:
+        return []
+    return [
+        f"the metadata quorum would be lost: of {len(voters)} voters {needed} are needed, and {len(left)} would be left"
+    ]

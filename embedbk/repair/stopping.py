@@ -1,0 +1,94 @@
+"""Whether nodes may stop, or be lost for good, of what the metadata says (P11.3).
+
+Decides which ledgers would be below their ack quorum: of some write set of a fragment fewer than Qa bookies would be
+there, so its adds wait and its recovery may not end. Of nodes that are lost for good also whether an acknowledged entry
+may be on them alone: one is on any Qa of its write set, so fewer than Qa of each may be gone. Who is away counts as
+stopped already. What cannot be read keeps nobody's promise. Whether each bookie has every entry that it should have is
+not asked here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from embedbk.codec.ledger_metadata import (
+    LEDGERS_PREFIX,
+    LedgerMetadata,
+    decode_ledger_metadata,
+    ledger_of_key,
+)
+from embedbk.core.quorum import write_set
+from embedbk.errors import StorageError
+from embedbk.ids import Member
+
+__all__ = ["StopVerdict", "ledgers_without"]
+
+NAMED_MAX = 8  # Ledgers in one reason.
+
+
+class StopVerdict(NamedTuple):
+    """is_safe: nothing speaks against it. reasons: what does, for people. ledgers: ids of those that would be below
+    their ack quorum, or lose entries; at most 1,000."""
+
+    nodes: tuple[str, ...]
+    is_safe: bool
+    reasons: tuple[str, ...]
+    ledgers: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        who = ", ".join(self.nodes)
+        return (
+            f"{who}: yes"
+            if self.is_safe
+            else f"{who}: no\n" + "\n".join(f"  {each}" for each in self.reasons)
+        )
+
+
+def ledgers_without(
+    ledgers: Mapping[str, bytes], there: Collection[Member], stopping: Collection[str], *, is_for_good: bool
+) -> tuple[list[int], list[str]]:
+    """Ledgers for which these bookies are needed, and why not. there: who is registered. stopping: bookie ids."""
+    short: list[int] = []
+    lost: list[int] = []
+    unread: list[int] = []
+    for key, value in ledgers.items():
+        ledger_id = ledger_of_key(key, LEDGERS_PREFIX)
+        if ledger_id is None:
+            continue  # A stranger's key, which is no ledger's.
+        try:
+            metadata = decode_ledger_metadata(value, ledger_id)
+        except StorageError:
+            unread.append(ledger_id)
+            continue
+        if not any(name in stopping for each in metadata.fragments for name, _ in each.ensemble):
+            continue
+        fewest = _fewest(metadata, there, stopping)
+        if fewest < metadata.quorum.ack_quorum:
+            short.append(ledger_id)
+        elif is_for_good and metadata.quorum.write_quorum - fewest >= metadata.quorum.ack_quorum:
+            lost.append(ledger_id)
+    reasons = [f"{_named(short)} would be below the ack quorum"] if short else []
+    if lost:
+        reasons.append(f"entries of {_named(lost)} may be on them, and on those that are away, alone")
+    if unread:
+        reasons.append(f"the metadata of {_named(unread)} cannot be read, so nobody knows who is needed")
+    return sorted({*short, *lost, *unread}), reasons
+
+
+def _fewest(metadata: LedgerMetadata, there: Collection[Member], stopping: Collection[str]) -> int:
+    """Of all write sets of fragments that name who stops, the fewest bookies that would be there."""
+    fewest = metadata.quorum.write_quorum
+    for each in metadata.fragments:
+        members = each.members
+        if not any(member.bookie_id in stopping for member in members):
+            continue
+        stays = [member in there and member.bookie_id not in stopping for member in members]
+        for residue in range(metadata.quorum.ensemble_size):
+            fewest = min(fewest, sum(stays[seat] for seat in write_set(residue, metadata.quorum)))
+    return fewest
+
+
+def _named(ledger_ids: list[int]) -> str:
+    more = f" and {len(ledger_ids) - NAMED_MAX} more" if len(ledger_ids) > NAMED_MAX else ""
+    return f"ledger{'s' if len(ledger_ids) > 1 else ''} {', '.join(map(str, ledger_ids[:NAMED_MAX]))}{more}"

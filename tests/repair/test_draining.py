@@ -1,0 +1,379 @@
+"""A bookie is taken out of service: drained, found empty, decommissioned; whole clusters, invariants on (P11.3)."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+import embedbk.testing
+from embedbk.client import draining
+from embedbk.client.draining import BookieReport
+from embedbk.codec.metadata_messages import MarkRepairs
+from embedbk.codec.registration import (
+    RETIRED_MAX,
+    Cookie,
+    PlacementNote,
+    decode_placement,
+    encode_cookie,
+    encode_placement,
+    placement_path,
+)
+from embedbk.core.metadata_words import Transact
+from embedbk.errors import NoSuchLedger, NotEnoughBookies, StorageError, UsageError
+from tests.repair.healed import Healed, healed
+from tests.repair.test_repaired import closed, holders_hold
+
+
+def empty(story: Healed, bookie_id: str = "b1", within_s: float = 60.0) -> BookieReport:
+    """Its report, once no ledger names it."""
+    bk = story.cluster.client()
+    for _ in range(int(within_s)):
+        report = bk.bookie(bookie_id)
+        if report.is_empty:
+            return report
+        story.cluster.run_for(1)
+    raise AssertionError(f"{report} {story.marks()}")
+
+
+def placement(story: Healed, bookie_id: str = "b1") -> bytes | None:
+    return story.world.committed("/placements/").get(placement_path(bookie_id))
+
+
+@pytest.mark.parametrize("sizes", [(3, 3, 2), (4, 2, 2), (1, 1, 1), (2, 2, 2)])
+def test_what_a_drained_bookie_has_moves_to_others_though_it_is_there(sizes: tuple[int, int, int]) -> None:
+    """P11.3: also where it is the only one that has a copy: it is alive, and read from."""
+    named = dict(zip(("ensemble_size", "write_quorum", "ack_quorum"), sizes, strict=True))
+    with healed(bookies=5) as story:
+        ledger_id = closed(story, **named)
+        story.repairer()
+        bk = story.cluster.client()
+        report = bk.drain_bookie("b1", "a new disk")
+        assert (report.is_draining, report.why, report.ledger_count) == (True, "a new disk", 1)
+        assert empty(story).bookie.state == "draining"
+        holders_hold(story, ledger_id, 30)
+        reader = bk.open_ledger(ledger_id)
+        assert [bytes(each) for each in reader.read()] == [b"entry %04d" % number for number in range(30)]
+        assert story.cluster.run_until(lambda: not story.marks())
+        assert bk.health().is_seated
+
+
+def test_while_it_is_drained_health_says_that_nothing_is_missing() -> None:
+    """Every seat has its bookie: a mark of one that is there and leaves is no lack."""
+    with healed() as story:
+        ledger_id = closed(story)
+        bk = story.cluster.client()
+        bk.drain_bookie("b1")
+        _mark(story, ledger_id, "b1")
+        health = bk.health()
+        assert health.is_seated and health.marks == 1
+        assert "b1" in bk.bookie("b1").bookie.bookie_id
+        assert bk.bookie("b1").ledgers[0].waits_for == "it waits for a worker"
+
+
+def _mark(story: Healed, ledger_id: int, bookie_id: str) -> None:
+    metadata = story.cluster.client()._runtime.node.metadata
+    metadata.request(story.world.now_of("client"), MarkRepairs(((ledger_id, (bookie_id,)),)), lambda *_: None)
+    story.world.wake("client")
+    assert story.cluster.run_until(lambda: bool(story.marks()))
+
+
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_an_open_ledgers_writer_moves_off_it(is_busy: bool) -> None:
+    """P11.3: an idle one, too, for which nothing is under way; and no add fails or waits for it."""
+    with healed() as story:
+        bk = story.cluster.client()
+        while True:
+            writer = bk.create_ledger()
+            if "b1" in story.named(writer.ledger_id):
+                break
+        writer.add_many([b"before %d" % number for number in range(5)])
+        story.repairer()
+        bk.drain_bookie("b1")
+        if is_busy:
+            for number in range(20):
+                writer.add(b"meanwhile %d" % number)
+        empty(story)
+        last = writer.add(b"behind")
+        assert writer.close() == last
+        holders_hold(story, writer.ledger_id, last + 1)
+
+
+def test_where_nobody_can_take_a_seat_the_writer_stays_and_adds_go_on() -> None:
+    """P11.3: it has not failed. Who was to take its seat died before the writer heard; when it is back, it moves."""
+    with healed(bookies=4) as story:
+        bk, writing = story.cluster.client(), story.cluster.client("writing")
+        while True:
+            writer = writing.create_ledger()
+            if "b1" in story.named(writer.ledger_id):
+                break
+        (spare,) = {"b2", "b3", "b4"} - story.named(writer.ledger_id)
+        story.cluster.pause("writing")
+        bk.drain_bookie("b1")
+        story.cluster.crash(spare)
+        story.cluster.run_until(lambda: len(bk._runtime.bookies) == 3)
+        story.cluster.resume("writing")
+        story.cluster.run_until(lambda: len(writing._runtime.bookies) == 3)
+        for number in range(10):
+            writer.add(b"%d" % number)
+        story.cluster.run_for(20)
+        assert story.metadata(writer.ledger_id).fragments[-1].first_entry == 0
+        assert "b1" in story.named(writer.ledger_id)
+        assert bk.bookie("b1").ledgers[0].waits_for.startswith("its writer moves it")
+        story.cluster.restart(spare)
+        story.repairer()
+        empty(story, within_s=120)
+        writer.close()
+
+
+def test_a_cancelled_drain_takes_ledgers_again_and_moves_nothing_more() -> None:
+    """P11.3: reversible until the last step."""
+    with healed() as story:
+        ledger_id = closed(story)
+        bk = story.cluster.client()
+        bk.drain_bookie("b1")
+        assert story.cluster.run_until(lambda: bk.bookies()[0].state == "draining")
+        _mark(story, ledger_id, "b1")
+        bk.cancel_drain("b1")
+        assert story.cluster.run_until(lambda: bk.bookies()[0].state == "writable")
+        service = story.repairer()
+        assert story.cluster.run_until(lambda: service.outcomes["nothing missing"] == 1)
+        assert "b1" in story.named(ledger_id)
+        while "b1" not in story.named(bk.create_ledger().ledger_id):
+            pass
+        with pytest.raises(UsageError, match="is not drained"):
+            bk.cancel_drain("b1")
+
+
+def test_a_drain_that_cannot_end_is_refused_with_the_count_and_nothing_changes() -> None:
+    """P11.3: three bookies, ledgers of three."""
+    with healed(bookies=3) as story:
+        closed(story)
+        bk = story.cluster.client()
+        before = placement(story)
+        with pytest.raises(
+            NotEnoughBookies, match=r"1 ledgers \(\d+\) .* the 2 other writable bookies"
+        ) as refused:
+            bk.drain_bookie("b1")
+        assert refused.value.definite
+        assert placement(story) == before
+        assert bk.bookies()[0].state == "writable"
+        with pytest.raises(UsageError, match="no bookie b9"):
+            bk.drain_bookie("b9")
+        with pytest.raises(UsageError, match="no bookie b9"):
+            bk.bookie("b9")
+
+
+def test_two_drains_beside_each_other_do_not_count_on_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """P10.6: the second one looked before the first one landed; its transaction compares the placement of who was to
+    take its copies, and is refused."""
+    with healed(bookies=4) as story:
+        closed(story)
+        bk, other = story.cluster.client(), story.cluster.client("other")
+        named = story.named(closed(story))
+        (spare,) = {"b2", "b3", "b4"} - named
+        check = draining._check_takers
+
+        def look_then_wait(*arguments: object) -> None:
+            check(*arguments)  # type: ignore[arg-type]
+            monkeypatch.setattr(draining, "_check_takers", check)
+            other.drain_bookie(spare)
+
+        monkeypatch.setattr(draining, "_check_takers", look_then_wait)
+        with pytest.raises(NotEnoughBookies):
+            bk.drain_bookie("b1")
+        assert not decode_placement(placement(story) or b"").is_draining
+        assert decode_placement(placement(story, spare) or b"").is_draining
+
+
+def test_a_drained_bookie_that_is_started_again_is_still_drained() -> None:
+    """P11.3: the decision stands in the metadata; its read-only time keeps it."""
+    with healed() as story:
+        bk = story.cluster.client()
+        bk.drain_bookie("b1", "why")
+        story.cluster.run_until(lambda: bk.bookies()[0].state == "draining")
+        node = story.world.nodes["b1"]
+        node.spacing.set_read_only(story.world.now_of("b1"), True)
+        story.cluster.run_for(5)
+        assert decode_placement(placement(story) or b"").is_draining
+        story.cluster.crash("b1")
+        story.cluster.run_for(30)
+        story.cluster.restart("b1")
+        assert story.cluster.run_until(lambda: bk.bookies()[0].state == "draining")
+        assert not any("b1" in story.named(bk.create_ledger().ledger_id) for _ in range(10))
+
+
+def test_a_target_that_is_drained_while_it_gets_copies_is_not_named() -> None:
+    """P10.6: its placement is compared as it was when it was chosen, not as the list shows it at the end."""
+    with healed(bookies=5) as story:
+        ledger_id = closed(story)
+        bk = story.cluster.client()
+        story.repairer()
+        drained: list[str] = []
+
+        def look(core: object, event: object, effects: list[object]) -> None:
+            for effect in effects:
+                if isinstance(effect, Transact) and effect.tag[0] == "target" and not drained:
+                    drained.append(core.holders[next(iter(core.holders))].bookie_id)  # type: ignore[attr-defined]
+
+        story.world.nodes["healer"].on_step = look
+        stop = story.cluster.drop_messages("AddAnswer", receiver="healer")
+        story.cluster.crash("b1")
+        assert story.cluster.run_until(lambda: bool(drained))
+        bk.drain_bookie(drained[0])
+        story.cluster.run_until(lambda: any(info.is_leaving for info in story.world.nodes["healer"].bookies))
+        stop()
+        assert story.cluster.run_until(lambda: story.is_healed(ledger_id, "b1"), 120)
+        assert drained[0] not in story.named(ledger_id)
+
+
+# Decommissioning.
+
+
+def test_a_drained_bookie_is_forgotten_and_its_directories_are_refused() -> None:
+    """P11.3: registration, then cookie; the process that runs ends, and is refused as itself with a sentence."""
+    with healed() as story:
+        closed(story)
+        story.repairer()
+        bk = story.cluster.client()
+        bk.drain_bookie("b1")
+        empty(story)
+        bk.decommission_bookie("b1", "it is old")
+        assert not any(
+            key.endswith("/b1")
+            for prefix in ("/cookies/", "/bookies/")
+            for key in story.world.committed(prefix)
+        )
+        node = story.world.nodes["b1"]
+        assert story.cluster.run_until(lambda: node.failure is not None)
+        assert "b1 was decommissioned by" in str(node.failure) and "it is old" in str(node.failure)
+        assert [each.bookie_id for each in bk.bookies()] == ["b2", "b3", "b4"]
+        story.cluster.crash("b1")
+        story.cluster.restart("b1")
+        assert story.cluster.run_until(lambda: story.world.nodes["b1"].failure is not None)
+        assert [each.bookie_id for each in bk.bookies()] == ["b2", "b3", "b4"]
+        bk.decommission_bookie("b1")  # Again: nothing changes.
+
+
+def test_it_is_refused_while_a_ledger_names_it_or_while_it_is_there_and_not_drained() -> None:
+    """P11.3: nothing changes; the ledgers are listed, also deleted ones that can be brought back."""
+    with healed() as story:
+        ledger_id = closed(story)
+        bk = story.cluster.client()
+        before = placement(story)
+        with pytest.raises(UsageError, match=r"is there, at .*, and is not drained"):
+            bk.decommission_bookie("b1")
+        story.cluster.crash("b1")
+        story.cluster.run_until(lambda: bk.bookies()[0].state == "away")
+        with pytest.raises(UsageError, match=rf"named by 1 ledgers \({ledger_id}\)"):
+            bk.decommission_bookie("b1")
+        bk.delete_ledger(ledger_id)
+        with pytest.raises(UsageError, match=rf"named by 1 ledgers \({ledger_id}\)"):
+            bk.decommission_bookie("b1")
+        assert placement(story) == before
+        with pytest.raises(UsageError, match="no bookie b9"):
+            bk.decommission_bookie("b9")
+
+
+def test_the_last_copy_of_anything_is_named() -> None:
+    with healed() as story:
+        ledger_id = closed(story, ensemble_size=1, write_quorum=1, ack_quorum=1)
+        bk = story.cluster.client()
+        story.cluster.crash("b1")
+        story.cluster.run_until(lambda: bk.bookies()[0].state == "away")
+        with pytest.raises(UsageError, match=f"of {ledger_id} nobody else who is there has a copy"):
+            bk.decommission_bookie("b1")
+
+
+def test_a_dead_bookie_whose_copies_were_made_again_is_forgotten() -> None:
+    """P11.3: it is raised first, then listed: what is listed then is final."""
+    with healed() as story:
+        ledger_id = closed(story)
+        story.repairer()
+        bk = story.cluster.client()
+        story.cluster.crash("b1")
+        assert story.cluster.run_until(lambda: story.is_healed(ledger_id, "b1"))
+        bk.decommission_bookie("b1")
+        story.cluster.restart("b1")
+        assert story.cluster.run_until(lambda: story.world.nodes["b1"].failure is not None)
+        assert isinstance(story.world.nodes["b1"].failure, StorageError)
+
+
+def test_a_ledger_that_comes_back_between_two_listings_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """P10.6: it was deleted when ledgers were listed, and back when deleted ones were. Bringing it back raises the
+    placement of who is drained, so the removal is refused and looks again."""
+    with healed() as story:
+        ledger_id = closed(story)
+        bk, other = story.cluster.client(), story.cluster.client("other")
+        bk.drain_bookie("b1")
+        bk.delete_ledger(ledger_id)
+        runtime = bk._runtime
+        plain, listed = runtime.list_keys, []
+
+        async def list_keys(prefix: str, what: str) -> list[object]:
+            found = await plain(prefix, what)
+            if prefix == "/ledgers/" and "decommissioning" in what and not listed:
+                listed.append(len(found))
+                other.undelete_ledger(ledger_id)
+            return found  # type: ignore[return-value]
+
+        monkeypatch.setattr(runtime, "list_keys", list_keys)
+        with pytest.raises(UsageError, match=rf"named by 1 ledgers \({ledger_id}\)"):
+            bk.decommission_bookie("b1")
+        assert listed == [0]
+        assert "/cookies/b1" in story.world.committed("/cookies/")
+        with pytest.raises(NoSuchLedger):
+            other.undelete_ledger(ledger_id)
+
+
+def test_the_newest_retired_directories_are_kept() -> None:
+    """P11.3: in the placement of their id; so many that none is refused by mistake for want of room."""
+    note = PlacementNote()
+    for number in range(RETIRED_MAX + 2):
+        cookie = encode_cookie(Cookie(2, bytes([number]) * 16))
+        note = replace(note, retired=draining._retired(note, cookie, None, "b1", number, "me", "old"))
+    assert [each.retired_ms for each in note.retired] == list(range(2, RETIRED_MAX + 2))
+    assert decode_placement(encode_placement(note)) == note
+
+
+# May it stop?
+
+
+def test_can_i_stop_says_which_ledgers_would_be_below_their_ack_quorum() -> None:
+    """P11.3: of three copies with two to acknowledge one may stop, and not two; of two with two none."""
+    with healed(bookies=3) as story:
+        bk = story.cluster.client()
+        closed(story)
+        assert bk.can_i_stop("b1").is_safe
+        assert not bk.can_i_stop("b1", "b2").is_safe
+        assert bk.can_i_lose(["b1"]).is_safe
+        strict = closed(story, ensemble_size=2, write_quorum=2, ack_quorum=2)
+        verdict = bk.can_i_stop("b1")
+        assert (verdict.is_safe, verdict.ledgers) == (False, (strict,))
+        assert verdict.reasons == (f"ledger {strict} would be below the ack quorum",)
+        with pytest.raises(UsageError, match="no bookie and no metadata member 'b9'"):
+            bk.can_i_stop("b9")
+
+
+def test_who_is_away_counts_as_stopped_and_lost_copies_need_one_more() -> None:
+    """P11.3: an acknowledged entry is on any Qa of its write set."""
+    with healed(bookies=5) as story:
+        bk = story.cluster.client()
+        wide = closed(story, ensemble_size=5, write_quorum=5, ack_quorum=2)
+        assert bk.can_i_stop("b1", "b2", "b3").is_safe
+        assert bk.can_i_lose(["b1"]).is_safe
+        assert bk.can_i_lose(["b1", "b2"]).ledgers == (wide,)
+        story.cluster.crash("b5")
+        story.cluster.run_until(lambda: len(bk._runtime.bookies) == 4)
+        assert not bk.can_i_stop("b1", "b2", "b3").is_safe
+        assert not bk.can_i_lose(["b1"]).is_safe
+
+
+def test_a_metadata_member_may_stop_while_a_quorum_is_left() -> None:
+    """P10.4."""
+    with embedbk.testing.Cluster(seed=3, bookies=3, members=3) as cluster:
+        bk = cluster.client()
+        assert bk.can_i_stop("m1").is_safe
+        verdict = bk.can_i_stop("m1", "m2")
+        assert verdict.reasons == (
+            "the metadata quorum would be lost: of 3 voters 2 are needed, and 1 would be left",
+        )
