@@ -30,6 +30,7 @@ from embedbk.core.client_words import (
     EnsembleChanged,
     FrameSealed,
     FrameSent,
+    SeatLeaving,
     Send,
 )
 from embedbk.core.metadata_words import Transact, Transacted, TransactRefused, TransactUnknown
@@ -80,6 +81,8 @@ class HandleWatch:
             writer.proposals.pop(event.tag, None)
         elif kind is TransactUnknown:
             self.sometimes.note("unknown outcome")
+        elif kind is SeatLeaving and effects:
+            self.sometimes.note("drained seat given away")
         if writer.failed_seats or core.in_flight.has_failed:
             self._note_taken_back(writer, core)
         for effect in effects:

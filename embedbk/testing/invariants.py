@@ -53,6 +53,7 @@ from embedbk.testing.ghost import BookieGhost, Ghost, LedgerGhost
 from embedbk.testing.handle_watch import HandleWatch
 from embedbk.testing.invariants_cursors import CursorWatch
 from embedbk.testing.invariants_logs import Logs
+from embedbk.testing.invariants_placement import PlacementWatch
 from embedbk.testing.observer import Observer
 from embedbk.testing.sometimes import Sometimes
 from embedbk.testing.violation import Violation
@@ -83,7 +84,8 @@ class Invariants(Observer):
         self._lists: dict[str, frozenset[int]] = {}  # Key of a log's list -> the ledgers that it names.
         self._closed: dict[
             str, int
-        ] = {}  # Bookie that was listed as read-only last -> revision of that (P10.6).
+        ] = {}  # Bookie that was listed as read-only last, or is drained -> revision of that (P10.6).
+        self._placements = PlacementWatch(self.sometimes, self._closed)
         self._parked: dict[Any, tuple[int, int]] = {}  # Reader core -> (second, requests sent in it).
         self._ticks: dict[Any, tuple[int, int]] = {}  # Core -> (time of its last tick, ticks at that time).
         self._lives: dict[str, int] = {}  # Node -> how often it was started.
@@ -309,6 +311,7 @@ class Invariants(Observer):
         if key.startswith((DELETED_PREFIX, REPAIR_PREFIX)):
             self._on_sign(revision, key, is_there=new is not None)
         self._cursors.take_key(revision, key, new)
+        self._placements.take_key(revision, key, new)
         if key.startswith(("/logs/", "/log-pages/")):
             self._on_log(key, new)
         if key.startswith(BOOKIES_PREFIX) and new is not None:

@@ -95,13 +95,17 @@ def length_is_the_sum(ledger: LedgerGhost, new: LedgerMetadata) -> None:
 
 
 def named_while_it_may_be(ledger: LedgerGhost, new: LedgerMetadata, closed: Mapping[str, int]) -> None:
-    """P10.6: who is placed nowhere any more. Behind the change in which a bookie was listed as read-only and raised its
-    placement (closed: bookie id -> its revision) no ledger newly names it, before it is listed as writable again. A
-    ledger that is brought back names it again, and what repair does to closed fragments is not looked at."""
+    """P10.6: who is placed nowhere any more. Behind the change in which a bookie was drained, or listed as read-only,
+    and its placement raised (closed: bookie id -> the revision) no ledger newly names it, before it is listed as
+    writable again. A ledger that is brought back names it again."""
     old = ledger.metadata
-    if (old is None and ledger.deleted is not None) or (old is not None and old.is_closed):
+    if old is None and ledger.deleted is not None:
         return
-    for member in newly_seated(old.fragments if old is not None else (), new.fragments):
+    fresh = newly_seated(old.fragments if old is not None else (), new.fragments)
+    if old is not None:  # By repair, also in fragments that nobody writes to.
+        known = {member for each in old.fragments for member in each.members}
+        fresh |= {member for each in new.fragments for member in each.members} - known
+    for member in fresh:
         if member.bookie_id in closed:
             raise Violation(
                 "P10.6",

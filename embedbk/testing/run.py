@@ -25,6 +25,7 @@ from embedbk.testing import faults, users, workload
 from embedbk.testing.aftermath import aftermath
 from embedbk.testing.askers import Askers
 from embedbk.testing.clocks import Clock
+from embedbk.testing.drainers import Drainers
 from embedbk.testing.healers import Healers
 from embedbk.testing.invariants import Invariants
 from embedbk.testing.liveness import (
@@ -120,14 +121,16 @@ def run_plan(
     try:
         if prepare is not None:
             prepare(world)
-        askers, repairers, healers = _safety(world, plan)
-        _liveness(world, plan, promises, outcome)
+        askers, repairers, healers, drainers = _safety(world, plan)
+        _liveness(world, plan, promises, outcome, drainers)
         if askers is not None:
             askers.check()
         if repairers is not None:
             repairers.check()
         if healers is not None and not plan.is_outside and not outcome.refusals:  # Else one cannot be closed.
             healers.check()
+            if drainers is not None:
+                drainers.check(plan.quorum)
         _no_refusal_without_harm(world)
         _aftermath(world, plan, promises, outcome)
     except Violation as found:
@@ -182,7 +185,9 @@ def _where(error: BaseException) -> str:
     return f" ({code.co_qualname}, {code.co_filename.rpartition('/')[2]}:{trace.tb_lineno})"
 
 
-def _safety(world: World, plan: Plan) -> tuple[Askers | None, Repairers | None, Healers | None]:
+def _safety(
+    world: World, plan: Plan
+) -> tuple[Askers | None, Repairers | None, Healers | None, Drainers | None]:
     askers = None
     if plan.members > 1:
         gets_a_leader(world)
@@ -190,6 +195,9 @@ def _safety(world: World, plan: Plan) -> tuple[Askers | None, Repairers | None, 
             askers = Askers(world, plan.duration_ns)
     repairers = Repairers(world, plan.duration_ns) if plan.has_repairers else None
     healers = Healers(world, plan.duration_ns) if plan.has_healers else None
+    # Beside an older copy of the metadata a drain that was cancelled stands again.
+    is_older = any(step.kind == "older-metadata" for step in plan.steps)
+    drainers = Drainers(world, plan.duration_ns) if plan.has_healers and not is_older else None
     begun = world.now_ns
     for step in plan.steps:
         if step.is_fault:
@@ -199,15 +207,19 @@ def _safety(world: World, plan: Plan) -> tuple[Askers | None, Repairers | None, 
     world.run_for(plan.duration_ns)
     if world.twins.any():
         world.run_for(TWINS_NS)
-    return askers, repairers, healers
+    return askers, repairers, healers, drainers
 
 
 def _begin_application(world: World, step: Step, quorum: Quorum) -> None:
     workload.begin(world, step, quorum)
 
 
-def _liveness(world: World, plan: Plan, promises: Promises, outcome: Outcome) -> None:
+def _liveness(
+    world: World, plan: Plan, promises: Promises, outcome: Outcome, drainers: Drainers | None
+) -> None:
     faults.heal(world)
+    if drainers is not None:
+        drainers.settle()
     may_stall = _may_stall(world, plan)
     if plan.members > 1:
         ends_every_change(world)

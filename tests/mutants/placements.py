@@ -91,7 +91,13 @@ MUTANTS = (
         "no-room-for-a-placement-no-bookie",
         "P10.6 P10.7",
         "a bookie that finds no room for its placement in a full catalog is never listed",
-        ((_REGISTERING, "                go_on(now_ns, None, b\"\")\n", "                self._again(now_ns)\n"),),
+        (
+            (
+                _REGISTERING,
+                '                go_on(now_ns, None, b"")\n',
+                "                self._again(now_ns)\n",
+            ),
+        ),
         (_LISTED + "in_a_full_catalog_a_bookie_without_one_is_listed_without",),
     ),
     Mutant(

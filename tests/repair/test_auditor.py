@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from embedbk.codec.ledger_metadata import (
     METADATA_VERSION,
     Fragment,
@@ -190,6 +192,28 @@ def test_an_incarnation_that_is_replaced_is_gone_though_its_name_is_there() -> N
     assert desk.marked == []
     desk.run_for(2)
     assert desk.marked == [(1, ("b1",)), (3, ("b1",))]
+
+
+def test_who_is_drained_is_marked_at_once_and_looked_for_again_while_a_ledger_names_it() -> None:
+    """P11.3: what nobody writes to at once; what a writer moves off later soon behind that, and not for ever."""
+    keys = three_ledgers()
+    open_one = replace(ledger(4, 1, 2, 3), state=LedgerState.OPEN, last_entry=None, length=None)
+    keys[ledger_key_path(4)] = encode_ledger_metadata(open_one)
+    desk = Desk(keys=keys)
+    desk.run_for(5)
+    desk.see(ALL[0]._replace(is_writable=False, is_leaving=True), *ALL[1:])
+    desk.run_for(2)
+    assert desk.marked == [(1, ("b1",)), (3, ("b1",))]
+    moved = (*open_one.fragments, Fragment(5, 50, tuple((f"b{each}", bytes(16)) for each in (4, 2, 3))))
+    desk.keys[ledger_key_path(4)] = encode_ledger_metadata(replace(open_one, fragments=moved))
+    desk.run_for(12)
+    assert desk.marked[2:] == [(4, ("b1",))]
+    for number in (1, 3, 4):
+        desk.keys[ledger_key_path(number)] = encode_ledger_metadata(ledger(number, 2, 3, 4))
+    desk.run_for(12)
+    pages = desk.pages
+    desk.run_for(500)
+    assert desk.pages == pages
 
 
 def test_what_could_not_be_repaired_is_marked_when_something_changed() -> None:

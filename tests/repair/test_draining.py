@@ -8,7 +8,9 @@ from msgspec.structs import replace
 import embedbk.testing
 from embedbk.client import draining
 from embedbk.client.draining import BookieReport
-from embedbk.codec.metadata_messages import MarkRepairs
+from embedbk.client.waiting import run_blocking
+from embedbk.codec.ledger_metadata import ledger_key_path
+from embedbk.codec.metadata_messages import MarkRepairs, Put
 from embedbk.codec.registration import (
     RETIRED_MAX,
     Cookie,
@@ -20,8 +22,15 @@ from embedbk.codec.registration import (
 )
 from embedbk.core.metadata_words import Transact
 from embedbk.errors import NoSuchLedger, NotEnoughBookies, StorageError, UsageError
-from tests.repair.healed import Healed, healed
+from embedbk.host.repairing import RepairOptions
+from embedbk.repair.fragment_copy import CopyOptions
+from embedbk.transports.sim import Treatment
+from tests.repair.healed import MS, OPTIONS, Healed, healed
 from tests.repair.test_repaired import closed, holders_hold
+
+PATIENT = RepairOptions(
+    OPTIONS.auditor, OPTIONS.worker, CopyOptions(frame_bytes=400, write_timeout_ns=10_000 * MS)
+)
 
 
 def empty(story: Healed, bookie_id: str = "b1", within_s: float = 60.0) -> BookieReport:
@@ -118,6 +127,7 @@ def test_where_nobody_can_take_a_seat_the_writer_stays_and_adds_go_on() -> None:
         story.cluster.run_for(20)
         assert story.metadata(writer.ledger_id).fragments[-1].first_entry == 0
         assert "b1" in story.named(writer.ledger_id)
+        holders_hold(story, writer.ledger_id, 10)
         assert bk.bookie("b1").ledgers[0].waits_for.startswith("its writer moves it")
         story.cluster.restart(spare)
         story.repairer()
@@ -207,7 +217,7 @@ def test_a_target_that_is_drained_while_it_gets_copies_is_not_named() -> None:
     with healed(bookies=5) as story:
         ledger_id = closed(story)
         bk = story.cluster.client()
-        story.repairer()
+        story.repairer(options=PATIENT)
         drained: list[str] = []
 
         def look(core: object, event: object, effects: list[object]) -> None:
@@ -216,12 +226,13 @@ def test_a_target_that_is_drained_while_it_gets_copies_is_not_named() -> None:
                     drained.append(core.holders[next(iter(core.holders))].bookie_id)  # type: ignore[attr-defined]
 
         story.world.nodes["healer"].on_step = look
-        stop = story.cluster.drop_messages("AddAnswer", receiver="healer")
+        late = Treatment(delay_ns=2_000 * MS)
+        story.cluster.drop_messages("AddAnswer", receiver="healer", verdict=late)
         story.cluster.crash("b1")
         assert story.cluster.run_until(lambda: bool(drained))
         bk.drain_bookie(drained[0])
-        story.cluster.run_until(lambda: any(info.is_leaving for info in story.world.nodes["healer"].bookies))
-        stop()
+        healer = story.world.nodes["healer"]
+        assert story.cluster.run_until(lambda: any(info.is_leaving for info in healer.bookies), 1)
         assert story.cluster.run_until(lambda: story.is_healed(ledger_id, "b1"), 120)
         assert drained[0] not in story.named(ledger_id)
 
@@ -323,6 +334,21 @@ def test_a_ledger_that_comes_back_between_two_listings_is_seen(monkeypatch: pyte
         assert "/cookies/b1" in story.world.committed("/cookies/")
         with pytest.raises(NoSuchLedger):
             other.undelete_ledger(ledger_id)
+
+
+def test_what_cannot_be_read_may_name_anybody() -> None:
+    """P2.5: a ledger of a build to come; a stranger's key that no ledger has is nobody's."""
+    with embedbk.testing.Cluster(seed=3, bookies=3) as cluster:
+        bk = cluster.client()
+        bk.drain_bookie("b1")
+        put = bk._runtime.transact([], [Put("/ledgers/zz", b"x"), Put(ledger_key_path(77), b"x")], "a test")
+        run_blocking(put, "a test")
+        assert [(each.ledger_id, each.state) for each in bk.bookie("b1").ledgers] == [(77, "unreadable")]
+        with pytest.raises(UsageError, match=r"named by 1 ledgers \(77\)"):
+            bk.decommission_bookie("b1")
+        assert bk.can_i_stop("b1").reasons == (
+            "the metadata of ledger 77 cannot be read, so nobody knows who is needed",
+        )
 
 
 def test_the_newest_retired_directories_are_kept() -> None:

@@ -1,0 +1,180 @@
+"""Operators who drain bookies and think better of it, under all faults, and who take one away at the end (P11.3).
+
+By the verbs that production has. While faults act, drains begin, are refused, are cancelled and stand beside each
+other, as writers, creators, recoverers and repair go on. When everything was read, a bookie is drained whole while a
+client makes one ledger after another, and is decommissioned: within a while no ledger names it (L9), and its process
+ends. What nothing may be named behind, `invariants_placement` judges.
+"""
+
+from __future__ import annotations
+
+import random
+
+from embedbk.client import ledger
+from embedbk.client.draining import cancel_drain, decommission, drain, report_on
+from embedbk.client.ledger import traits_of
+from embedbk.client.password import Password
+from embedbk.codec.registration import (
+    BOOKIES_PREFIX,
+    PLACEMENTS_PREFIX,
+    decode_placement,
+    decode_registration,
+)
+from embedbk.config import Quorum
+from embedbk.errors import EmbedbkError, NotEnoughBookies, StorageError, UsageError
+from embedbk.metadata.levels import LEVEL_OF_DRAINS
+from embedbk.testing.sim_runtime import SimRuntime, awaited
+from embedbk.testing.violation import Violation
+from embedbk.testing.world import MS, SECOND, Sleep, Steps, Until, World
+
+__all__ = ["Drainers"]
+
+READY_NS = 20 * SECOND
+CANCELLED_NS = 120 * SECOND
+# Grace, rounds, and a mark that may be postponed for five minutes, again behind a leader.
+EMPTY_NS = 1_500 * SECOND
+WHY = "another place"
+_STAY = ("DELETED", "unreadable")
+
+
+class Drainers:
+    """Of one world."""
+
+    def __init__(self, world: World, for_ns: int) -> None:
+        self._world = world
+        self._chance = random.Random(f"drainers {world.seed}")
+        self._until_ns = world.now_ns + for_ns
+        self._is_over = False
+        self.is_active = self._chance.random() < 0.5
+        if self.is_active:
+            world.start_client("drainer")
+            world.spawn("drainer", self._operate("drainer"))
+
+    def _operate(self, client: str) -> Steps:
+        world, chance, node = self._world, self._chance, self._world.nodes[client]
+        yield Until(lambda: node.is_ready and bool(node.bookies), READY_NS)
+        runtime = SimRuntime(world, client, node)
+        while world.now_ns < self._until_ns and not world.is_healed:
+            bookie_id = chance.choice(sorted(world.disks))
+            try:
+                yield from awaited(runtime, drain(runtime, bookie_id, why=WHY))
+            except NotEnoughBookies:
+                world.sometimes["drain refused"] += 1
+            except EmbedbkError as error:
+                world.note(f"{client}: {error}")
+            yield Sleep(chance.choice([1, 50, 400, 1_500]) * MS)
+            if chance.random() < 0.6:
+                try:
+                    yield from awaited(runtime, cancel_drain(runtime, bookie_id))
+                except EmbedbkError as error:
+                    world.note(f"{client}: {error}")
+
+    # Once faults have stopped.
+
+    def settle(self) -> None:
+        """Every drain is cancelled: whoever must find bookies finds all."""
+        if not self.is_active:
+            return
+        world = self._world
+        world.start_client("undrainer")
+        actor = world.spawn("undrainer", self._cancel_all("undrainer"))
+        if not world.run_until(lambda: actor.is_over, CANCELLED_NS) or actor.error is not None:
+            raise Violation("P11.3", f"drains are not cancelled: {actor.error}")
+
+    def _cancel_all(self, client: str) -> Steps:
+        world, node = self._world, self._world.nodes[client]
+        yield Until(lambda: node.is_ready, READY_NS)
+        runtime = SimRuntime(world, client, node)
+        while drained := self._drained():
+            try:
+                yield from awaited(runtime, cancel_drain(runtime, drained[0]))
+            except EmbedbkError as error:
+                world.note(f"{client}: {error}")
+            yield Sleep(50 * MS)
+        yield Until(lambda: not any(each.is_leaving for each in node.bookies), READY_NS)
+
+    def _drained(self) -> list[str]:
+        found: list[str] = []
+        for key, value in self._world.committed(PLACEMENTS_PREFIX).items():
+            try:
+                if decode_placement(value).is_draining:
+                    found.append(key.removeprefix(PLACEMENTS_PREFIX))
+            except StorageError:
+                found.append(key.removeprefix(PLACEMENTS_PREFIX))
+        return found
+
+    def check(self, quorum: Quorum) -> None:
+        """L9, P11.3: a bookie is emptied and goes, whatever is made meanwhile."""
+        world = self._world
+        able = self._able()
+        if not self.is_active or not able:
+            return
+        victim = self._chance.choice(able)
+        world.start_client("remover-of-bookies")
+        if len(able) > quorum.ensemble_size:
+            world.start_client("maker")
+            world.spawn("maker", self._make("maker", quorum))
+        actor = world.spawn("remover-of-bookies", self._remove("remover-of-bookies", victim))
+        is_over = world.run_until(lambda: actor.is_over, EMPTY_NS)
+        self._is_over = True
+        if not is_over or actor.error is not None:
+            raise Violation("L9", f"{victim} is not emptied and removed: {actor.error}; {self._left}")
+        world.run_for(2 * SECOND)  # The maker comes to its end.
+
+    _left = ""
+
+    def _able(self) -> list[str]:
+        """Bookies that run and are listed as writable."""
+        world, found = self._world, list[str]()
+        for key, value in world.committed(BOOKIES_PREFIX).items():
+            name = key.removeprefix(BOOKIES_PREFIX)
+            try:
+                if name in world.nodes and decode_registration(value, name).is_writable:
+                    found.append(name)
+            except StorageError:
+                continue
+        return found
+
+    def _remove(self, client: str, victim: str) -> Steps:
+        world, node = self._world, self._world.nodes[client]
+        yield Until(lambda: node.is_ready, READY_NS)
+        runtime = SimRuntime(world, client, node)
+        yield from awaited(runtime, runtime.get("/nothing", "the level"))
+        if not runtime.has_level(LEVEL_OF_DRAINS):
+            return
+        try:
+            report = yield from awaited(runtime, drain(runtime, victim, why=WHY))
+        except NotEnoughBookies:
+            world.sometimes["drain refused"] += 1
+            return
+        while not report.is_empty:
+            self._left = "; ".join(f"{each.ledger_id}: {each.waits_for}" for each in report.ledgers[:3])
+            if all(each.state in _STAY or "cannot be copied" in each.waits_for for each in report.ledgers):
+                yield from awaited(runtime, cancel_drain(runtime, victim))
+                return  # A deleted ledger's grace is longer than a run; what nobody can read or repair stays.
+            yield Sleep(SECOND)
+            report = yield from awaited(runtime, report_on(runtime, victim))
+        world.sometimes["drained bookie empty"] += 1
+        try:
+            yield from awaited(runtime, decommission(runtime, victim))
+        except UsageError as refused:
+            world.note(f"{client}: {refused}")
+            return  # An id is spared, say.
+        world.sometimes["bookie decommissioned"] += 1
+        gone = world.nodes[victim]
+        yield Until(lambda: gone.failure is not None, READY_NS)
+        if gone.failure is None:
+            raise Violation("P11.3", f"{victim} was decommissioned, and serves on")
+
+    def _make(self, client: str, quorum: Quorum) -> Steps:
+        world, node = self._world, self._world.nodes[client]
+        yield Until(lambda: node.is_ready and bool(node.bookies), READY_NS)
+        runtime = SimRuntime(world, client, node)
+        traits = traits_of(runtime, "synced", None, delays_change=False, digest="crc32c")
+        while not self._is_over:
+            try:
+                made = yield from awaited(runtime, ledger.create(runtime, quorum, Password(b""), {}, traits))
+                yield from awaited(runtime, made.close())
+            except EmbedbkError as error:
+                world.note(f"{client}: {error}")
+            yield Sleep(self._chance.choice([1, 30, 300]) * MS)

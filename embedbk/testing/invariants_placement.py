@@ -1,0 +1,82 @@
+"""What must hold of bookies that are taken out of service, by what the metadata says (P10.6, P11.3)."""
+
+from __future__ import annotations
+
+from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, decode_ledger_metadata, ledger_of_key
+from embedbk.codec.registration import (
+    BOOKIES_PREFIX,
+    PLACEMENTS_PREFIX,
+    PlacementNote,
+    decode_placement,
+    decode_registration,
+)
+from embedbk.codec.tombstone import DELETED_PREFIX, decode_tombstone
+from embedbk.errors import StorageError
+from embedbk.testing.sometimes import Sometimes
+from embedbk.testing.violation import Violation
+
+__all__ = ["PlacementWatch"]
+
+
+class PlacementWatch:
+    """closed: bookie id -> revision since when nothing may newly name it; shared with who judges ledgers."""
+
+    def __init__(self, sometimes: Sometimes, closed: dict[str, int]) -> None:
+        self._sometimes = sometimes
+        self._closed = closed
+        self._notes: dict[str, PlacementNote] = {}
+        self._named: dict[
+            str, frozenset[str]
+        ] = {}  # Key of a ledger or tombstone -> the bookies that it names.
+
+    def take_key(self, revision: int, key: str, new: bytes | None) -> None:
+        if key.startswith((LEDGERS_PREFIX, DELETED_PREFIX)):
+            self._take_ledger(key, new)
+        elif key.startswith(PLACEMENTS_PREFIX):
+            self._take_placement(revision, key.removeprefix(PLACEMENTS_PREFIX), new)
+        elif key.startswith(BOOKIES_PREFIX) and new is not None:
+            self._take_registration(key.removeprefix(BOOKIES_PREFIX), new)
+
+    def _take_ledger(self, key: str, new: bytes | None) -> None:
+        self._named.pop(key, None)
+        if new is None:
+            return
+        try:
+            if key.startswith(DELETED_PREFIX):
+                metadata = decode_ledger_metadata(decode_tombstone(new).metadata)
+            else:
+                metadata = decode_ledger_metadata(new, ledger_of_key(key))
+        except StorageError:
+            return  # A stranger's.
+        self._named[key] = frozenset(name for each in metadata.fragments for name, _ in each.ensemble)
+
+    def _take_placement(self, revision: int, bookie_id: str, new: bytes | None) -> None:
+        before = self._notes.get(bookie_id, PlacementNote())
+        try:
+            note = decode_placement(new or b"")
+        except StorageError:
+            return  # A stranger's.
+        self._notes[bookie_id] = note
+        if note.is_draining:
+            self._closed.setdefault(bookie_id, revision)
+            if not before.is_draining:
+                self._sometimes.note("bookie drained")
+        elif before.is_draining and note.retired == before.retired:
+            self._sometimes.note("drain cancelled")
+        if len(note.retired) > len(before.retired):
+            naming = [key for key, names in self._named.items() if bookie_id in names]
+            if naming:
+                raise Violation(
+                    "P11.3", f"{bookie_id} is decommissioned at {revision}, and {naming[0]} names it"
+                )
+
+    def _take_registration(self, bookie_id: str, new: bytes) -> None:
+        try:
+            there = decode_registration(new, bookie_id)
+        except StorageError:
+            return  # A stranger's.
+        note = self._notes.get(bookie_id, PlacementNote())
+        if note.is_draining and there.is_writable:
+            raise Violation("P11.3", f"{bookie_id} is drained, and lists itself as writable")
+        if any(each.incarnation == there.incarnation for each in note.retired):
+            raise Violation("P11.3", f"{bookie_id} was decommissioned, and is listed")

@@ -1,0 +1,215 @@
+"""Taking bookies out of service: drains, removal, and whether nodes may stop (P11.3)."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+__all__ = ["MUTANTS"]
+
+_VERBS = "embedbk/client/draining.py"
+_DELETING = "embedbk/client/deleting.py"
+_REGISTERING = "embedbk/host/registering.py"
+_WRITER = "embedbk/core/writer.py"
+_REPAIR = "embedbk/repair/ledger_repair.py"
+_AUDITOR = "embedbk/repair/auditor.py"
+_STOPPING = "embedbk/repair/stopping.py"
+_USE = "embedbk/repair/bookie_use.py"
+
+_STORY = "tests/repair/test_draining.py::test_"
+_AUDITED = "tests/repair/test_auditor.py::test_"
+_MOVES = _STORY + "what_a_drained_bookie_has_moves_to_others_though_it_is_there"
+
+MUTANTS = (
+    Mutant(
+        "a-drain-counts-on-who-is-drained-beside-it",
+        "P11.3 P10.6",
+        "two drains each count on the other's bookie, and neither can end",
+        (
+            (
+                _VERBS,
+                "        when += [Compare(placement_path(name), revision) for name, revision in _some(takers)]\n",
+                "",
+            ),
+        ),
+        (_STORY + "two_drains_beside_each_other_do_not_count_on_each_other",),
+    ),
+    Mutant(
+        "a-drain-that-cannot-end-begins",
+        "P11.3",
+        "three bookies, ledgers of three: the drain stands for ever",
+        ((_VERBS, "        _check_takers(bookie_id, ledgers, takers)\n", ""),),
+        (_STORY + "a_drain_that_cannot_end_is_refused_with_the_count_and_nothing_changes",),
+    ),
+    Mutant(
+        "a-drained-bookie-lists-itself-as-writable",
+        "P11.3 P10.6",
+        "it shows the raised placement as one under which it may be named",
+        ((_REGISTERING, "self._is_writable and not note.is_draining", "self._is_writable"),),
+        (_STORY + "a_drained_bookie_that_is_started_again_is_still_drained",),
+    ),
+    Mutant(
+        "read-only-forgets-the-drain",
+        "P11.3",
+        "a drained bookie that goes read-only takes ledgers again when it has room",
+        (
+            (
+                _REGISTERING,
+                "then.append(Put(placement_path(self._bookie_id), noted))",
+                'then.append(Put(placement_path(self._bookie_id), b""))',
+            ),
+            (
+                _REGISTERING,
+                "            if not is_writable and not was_raised and not note.is_draining:",
+                "            if not self._is_writable:",
+            ),
+        ),
+        (_STORY + "a_drained_bookie_that_is_started_again_is_still_drained",),
+    ),
+    Mutant(
+        "a-bookie-does-not-follow-its-placement",
+        "P11.3",
+        "a drain is heard of when the bookie registers next, which may be never",
+        ((_REGISTERING, "        self._follow_placement(now_ns)\n", ""),),
+        (_STORY + "a_cancelled_drain_takes_ledgers_again_and_moves_nothing_more",),
+    ),
+    Mutant(
+        "a-drained-bookie-is-not-read-from",
+        "P11.3",
+        "a ledger whose only copies are on it cannot be moved",
+        (
+            (
+                _REPAIR,
+                "enumerate(fragment.members) if member not in there)",
+                "enumerate(fragment.members) if member not in self._staying)",
+            ),
+        ),
+        (_MOVES,),
+    ),
+    Mutant(
+        "repair-compares-the-placement-of-the-end",
+        "P10.6",
+        "a target goes out of service while it gets copies, and is named behind that",
+        (
+            (
+                _REPAIR,
+                "noted = {member.bookie_id: self.chosen[member] for",
+                "noted = {member.bookie_id: {i.member: i.placement for i in self.bookies}.get(member) for",
+            ),
+        ),
+        (_STORY + "a_target_that_is_drained_while_it_gets_copies_is_not_named",),
+    ),
+    Mutant(
+        "an-auditor-looks-once-at-who-leaves",
+        "P11.3",
+        "what a writer moved off behind the first round stays where it was for an hour",
+        ((_AUDITOR, "if self.unmoved else self.options.round_ns", "if False else self.options.round_ns"),),
+        (_AUDITED + "who_is_drained_is_marked_at_once_and_looked_for_again_while_a_ledger_names_it",),
+    ),
+    Mutant(
+        "a-writer-moves-off-when-it-fails",
+        "P11.3",
+        "an idle writer keeps its seat on a drained bookie for ever",
+        (
+            (
+                "embedbk/host/client_node.py",
+                "            self.tell(writing, SeatLeaving(now_ns, member))\n",
+                "            pass\n",
+            ),
+        ),
+        (_STORY + "an_open_ledgers_writer_moves_off_it",),
+    ),
+    Mutant(
+        "a-drained-seat-counts-as-failed",
+        "P11.3",
+        "where nobody can take the seat the writer sends it nothing more",
+        (
+            (
+                _WRITER,
+                "        if not seatings or proposal is None:\n            return []\n",
+                "        if proposal is None:\n            return self._seat_failed(seatings[0].number, '', 0)\n",
+            ),
+        ),
+        (_STORY + "where_nobody_can_take_a_seat_the_writer_stays_and_adds_go_on",),
+    ),
+    Mutant(
+        "a-writer-that-could-not-move-is-not-asked-again",
+        "P11.3",
+        "whoever found nobody for the seat when the drain began keeps it",
+        (
+            (
+                "embedbk/host/departures.py",
+                "            self._look_at, self._delay_ns = now_ns + self._delay_ns, min(",
+                "            self._look_at, self._delay_ns = None, min(",
+            ),
+        ),
+        (_STORY + "where_nobody_can_take_a_seat_the_writer_stays_and_adds_go_on",),
+    ),
+    Mutant(
+        "removal-looks-at-no-tombstones",
+        "P11.3",
+        "a deleted ledger is brought back, and its bookie is gone",
+        ((_VERBS, "    deleted = await keys(DELETED_PREFIX)\n", "    deleted: dict[str, bytes] = {}\n"),),
+        (_STORY + "it_is_refused_while_a_ledger_names_it_or_while_it_is_there_and_not_drained",),
+    ),
+    Mutant(
+        "who-is-brought-back-raises-nothing",
+        "P11.3 P10.6",
+        "a ledger comes back between the two listings of a removal, which misses it",
+        ((_DELETING, "metadata), *raised]", "metadata)]"),),
+        (_STORY + "a_ledger_that_comes_back_between_two_listings_is_seen",),
+    ),
+    Mutant(
+        "removal-does-not-compare-the-placement",
+        "P11.3 P10.6",
+        "what landed behind the listing is not seen",
+        (
+            (
+                _VERBS,
+                "            Compare(key, revision),\n            Compare(reg",
+                "            Compare(reg",
+            ),
+        ),
+        (_STORY + "a_ledger_that_comes_back_between_two_listings_is_seen",),
+    ),
+    Mutant(
+        "one-that-is-there-and-not-drained-is-removed",
+        "P11.3",
+        "an empty bookie that takes ledgers is removed under them",
+        ((_VERBS, "    if not note.is_draining:\n        raise", "    if False:\n        raise"),),
+        (_STORY + "it_is_refused_while_a_ledger_names_it_or_while_it_is_there_and_not_drained",),
+    ),
+    Mutant(
+        "decommissioned-directories-join-again",
+        "P11.3",
+        "a bookie that was removed registers as if it were new, with what it has",
+        ((_REGISTERING, "retired.incarnation == self._storage.incarnation", "retired.incarnation is None"),),
+        (_STORY + "a_drained_bookie_is_forgotten_and_its_directories_are_refused",),
+    ),
+    Mutant(
+        "an-unreadable-ledger-names-nobody",
+        "P11.3 P2.5",
+        "a bookie goes whose copies a later build's ledger names",
+        (
+            (
+                _USE,
+                "            continue  # A stranger's key, which is no ledger's.\n        try:\n",
+                "            continue\n        if value == b'x':\n            continue\n        try:\n",
+            ),
+        ),
+        (_STORY + "what_cannot_be_read_may_name_anybody",),
+    ),
+    Mutant(
+        "who-is-away-counts-as-there",
+        "P11.3",
+        "a second bookie may stop while one is away",
+        ((_STOPPING, "member in there and member.bookie_id not in", "member.bookie_id not in"),),
+        (_STORY + "who_is_away_counts_as_stopped_and_lost_copies_need_one_more",),
+    ),
+    Mutant(
+        "lost-for-good-is-as-stopped",
+        "P11.3",
+        "two of five copies may be lost though two suffice to acknowledge",
+        ((_STOPPING, "        elif is_for_good and ", "        elif False and "),),
+        (_STORY + "who_is_away_counts_as_stopped_and_lost_copies_need_one_more",),
+    ),
+)
