@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from embedbk.client.cursors import CursorState
     from embedbk.client.deleting import DeletedLedger
     from embedbk.client.diagnosis import doctor
+    from embedbk.client.draining import BookieReport
     from embedbk.client.explaining import Explanation
     from embedbk.client.ledger import LedgerReader, LedgerWriter
     from embedbk.client.locking import Holder, Lock
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     )
     from embedbk.guards import EpochGuard, FileGuard, SqlGuard
     from embedbk.ids import NO_ENTRY, NO_POSITION, Position
+    from embedbk.repair.stopping import StopVerdict
 
 __all__ = [
     "NO_ENTRY",
@@ -74,6 +76,7 @@ __all__ = [
     "AppendConflict",
     "Appended",
     "Batch",
+    "BookieReport",
     "BookieState",
     "Bulk",
     "Client",
@@ -123,6 +126,7 @@ __all__ = [
     "Settings",
     "SqlGuard",
     "StaleEpoch",
+    "StopVerdict",
     "StorageError",
     "Ticket",
     "Truncated",
@@ -161,6 +165,8 @@ client.cursors CursorState
 client.deleting DeletedLedger
 client.explaining Explanation
 client.bookie_states BookieState
+client.draining BookieReport
+repair.stopping StopVerdict
 client.batches Batch Entry Segment
 replicated replicated
 spark spark

@@ -23,7 +23,7 @@ from embedbk.client.consuming import Consuming
 from embedbk.client.cursors import Cursoring, CursorState
 from embedbk.client.deleting import DeletedLedger
 from embedbk.client.devices import Devices
-from embedbk.client.draining import BookieReport, cancel_drain, decommission, drain, report_on
+from embedbk.client.draining import BookieReport, cancel_drain, decommission, drain, report_on, retire
 from embedbk.client.explaining import Explanation
 from embedbk.client.ledger import quorum_of, traits_of
 from embedbk.client.locking import Holder, Locking
@@ -285,6 +285,14 @@ class Client(_Closing):
 
     async def decommission_bookie(self, bookie_id: str, why: str = "") -> None:
         await run_async(decommission(self._runtime, bookie_id, why=why))
+
+    async def replace_bookie(self, bookie_id: str, why: str = "", *, accepts_loss: bool = False) -> str:
+        return await run_async(retire(self._runtime, bookie_id, why=why, accepts_loss=accepts_loss))
+
+    async def give_up_bookie(
+        self, bookie_id: str, incarnation: str, why: str = "", *, accepts_loss: bool = False
+    ) -> None:
+        await run_async(retire(self._runtime, bookie_id, incarnation, why=why, accepts_loss=accepts_loss))
 
     async def can_i_stop(self, *nodes: str) -> StopVerdict:
         return await run_async(may_stop(self._runtime, nodes, is_for_good=False))

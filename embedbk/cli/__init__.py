@@ -17,7 +17,8 @@ usage: embedbk COMMAND ...
 
   demo [FILE]   a replicated log survives kill -9 of a bookie and of its writer
   bookie        run one bookie (a peer process);
-                bookie list|show|drain|decommission: the bookies of a cluster, and taking them out of service
+                bookie list|show|drain|decommission|replace|gone: the bookies of a cluster, and taking them out of
+                service
   cluster       cluster can-stop NODE...: whether bookies and metadata members may stop, and why not
   metadata      run a metadata member (a peer process)
   quorum        quorum status|join|reconfigure|replace|transfer|raise: the metadata members of a cluster;
@@ -39,11 +40,14 @@ embedbk COMMAND --help says what each takes.
 """
 
 
+_BOOKIE_VERBS = ("list", "show", "drain", "decommission", "replace", "gone")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     command, rest = (given[0], given[1:]) if given else ("", [])
-    if command == "bookie" and rest and rest[0] in ("list", "show", "drain", "decommission"):
+    if command == "bookie" and rest and rest[0] in _BOOKIE_VERBS:
         from embedbk.cli.bookies import run_bookies
 
         return run_bookies(rest)

@@ -48,6 +48,23 @@ def run_bookies(arguments: Sequence[str]) -> int:
     )
     made.add_argument("--why", default="", help="is shown to others")
     made.add_argument("--yes", action="store_true", help="do not ask for its id")
+    for name, run, text in (
+        ("replace", _replace, "one that is away has new disks: empty directories may take its place"),
+        (
+            "gone",
+            _gone,
+            "the directories of one that is away are gone for good, and are refused if they come back",
+        ),
+    ):
+        made = _of_one(_add(commands, name, run, text))
+        made.add_argument("--why", default="", help="is shown to others")
+        made.add_argument("--yes", action="store_true", help="do not ask for its id")
+        made.add_argument(
+            "--accept-loss",
+            action="store_true",
+            help="also where nobody else who is there has a copy of a ledger",
+        )
+    made.add_argument("--incarnation", required=True, metavar="HEX", help="as embedbk bookie show says")
     return commands.run(arguments)
 
 
@@ -101,19 +118,36 @@ def _drain(reach: Reach, options: argparse.Namespace) -> Said:
 
 
 def _decommission(reach: Reach, options: argparse.Namespace) -> Said:
-    if not options.yes:
-        print(
-            f"the cluster forgets bookie {options.id} for good; type its id: ",
-            end="",
-            file=sys.stderr,
-            flush=True,
-        )
-        if sys.stdin.readline().strip() != options.id:
-            raise UsageError("that is not its id; nothing was changed", hint="or say --yes")
+    _confirm(options, f"the cluster forgets bookie {options.id} for good")
     with reach() as client:
         client.decommission_bookie(options.id, options.why)
     text = f"bookie {options.id} is decommissioned; its directories may be removed"
     return Said({"bookie": options.id, "decommissioned": True}, text)
+
+
+def _replace(reach: Reach, options: argparse.Namespace) -> Said:
+    _confirm(options, f"the old directories of bookie {options.id} never come back")
+    with reach() as client:
+        gone = client.replace_bookie(options.id, options.why, accepts_loss=options.accept_loss)
+    text = f"bookie {options.id} may be started in empty directories; {gone} is refused from now on"
+    return Said({"bookie": options.id, "retired": gone}, text)
+
+
+def _gone(reach: Reach, options: argparse.Namespace) -> Said:
+    _confirm(options, f"incarnation {options.incarnation} of bookie {options.id} never comes back")
+    with reach() as client:
+        client.give_up_bookie(options.id, options.incarnation, options.why, accepts_loss=options.accept_loss)
+    text = f"incarnation {options.incarnation} of bookie {options.id} is refused from now on"
+    return Said({"bookie": options.id, "retired": options.incarnation}, text)
+
+
+def _confirm(options: argparse.Namespace, what: str) -> None:
+    """By the typed id, as what follows cannot be taken back."""
+    if options.yes:
+        return
+    print(f"{what}; type its id: ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip() != options.id:
+        raise UsageError("that is not its id; nothing was changed", hint="or say --yes")
 
 
 def _can_stop(reach: Reach, options: argparse.Namespace) -> Said:
@@ -141,7 +175,8 @@ def _state(each: BookieState) -> str:
 
 
 def _text(report: BookieReport) -> str:
-    lines = [_state(report.bookie)]
+    bound = f"; incarnation {report.incarnation}" if report.incarnation else ""
+    lines = [_state(report.bookie) + bound]
     if report.is_draining:
         when = datetime.fromtimestamp(report.since_ms / 1000, tz=UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
         why = f": {report.why}" if report.why else ""

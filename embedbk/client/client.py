@@ -14,7 +14,7 @@ from embedbk.client.address import is_address, url_of
 from embedbk.client.bookie_states import BookieState, bookie_states
 from embedbk.client.deleting import DeletedLedger
 from embedbk.client.devices import IN_PLACE, Devices
-from embedbk.client.draining import BookieReport, cancel_drain, decommission, drain, report_on
+from embedbk.client.draining import BookieReport, cancel_drain, decommission, drain, report_on, retire
 from embedbk.client.embedded import Opened, connect, open_directory
 from embedbk.client.explaining import Explanation
 from embedbk.client.ledger import LedgerReader, LedgerWriter, quorum_of, traits_of
@@ -301,9 +301,31 @@ class Client:
         """
         run_blocking(decommission(self._runtime, bookie_id, why=why), "aio.Client.decommission_bookie")
 
+    def replace_bookie(self, bookie_id: str, why: str = "", *, accepts_loss: bool = False) -> str:
+        """The disks of a bookie that is away are new ones: empty directories may be started under its id, and its old
+        ones never again. What they had is copied from others, as of a bookie that stays away. The old incarnation.
+
+        accepts_loss: also where nobody else who is there has a copy of a ledger.
+
+        Raises:
+            UsageError: it is registered; or of some ledger nobody else who is there has a copy; nothing was changed.
+        """
+        steps = retire(self._runtime, bookie_id, why=why, accepts_loss=accepts_loss)
+        return run_blocking(steps, "aio.Client.replace_bookie")
+
+    def give_up_bookie(
+        self, bookie_id: str, incarnation: str, why: str = "", *, accepts_loss: bool = False
+    ) -> None:
+        """These directories of a bookie are gone for good, and are refused if they come back. incarnation: as
+        `bookie(bookie_id).incarnation` says. The id stays bound to the directories that it has. Raises as
+        `replace_bookie`."""
+        steps = retire(self._runtime, bookie_id, incarnation, why=why, accepts_loss=accepts_loss)
+        run_blocking(steps, "aio.Client.give_up_bookie")
+
     def can_i_stop(self, *nodes: str) -> StopVerdict:
         """Whether this bookie or metadata member, or all of these at once, may stop for a while: whether each ledger
-        keeps its ack quorum, and the metadata its quorum; else why not. It holds as of now.
+        keeps its ack quorum and can be read and recovered, and the metadata keeps its quorum; else why not. It holds as
+        of now.
 
         Raises:
             UsageError: the cluster has no such node.

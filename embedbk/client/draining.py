@@ -39,7 +39,14 @@ from embedbk.errors import MetadataConflict, NotEnoughBookies, PeerError, Storag
 from embedbk.ids import Member, check_bookie_id
 from embedbk.metadata.claims import REPAIRING_PREFIX
 from embedbk.metadata.levels import LEVEL_OF_DRAINS
-from embedbk.repair.bookie_use import ClusterKeys, LedgerOnBookie, ledgers_on, without_taker
+from embedbk.repair.bookie_use import (
+    UNREADABLE,
+    ClusterKeys,
+    LedgerOnBookie,
+    incarnations_of,
+    ledgers_on,
+    without_taker,
+)
 
 __all__ = [
     "BookieReport",
@@ -49,6 +56,7 @@ __all__ = [
     "drain",
     "registered_now",
     "report_on",
+    "retire",
 ]
 
 SHOWN_MAX = 1_000  # Ledgers that are named; all are counted.
@@ -60,7 +68,8 @@ _WHY_CHARS = 300
 
 class BookieReport(NamedTuple):
     """A bookie, and what it waits for. is_draining: nothing is placed there, and what is there moves off. why, by,
-    since_ms: of that decision. ledgers: those that name it, at most 1,000; ledger_count: all of them."""
+    since_ms: of that decision. ledgers: those that name it, at most 1,000; ledger_count: all of them. incarnation: of
+    the directories that its id is bound to, in hexadecimal digits; empty: of none."""
 
     bookie: BookieState
     is_draining: bool
@@ -69,6 +78,7 @@ class BookieReport(NamedTuple):
     since_ms: int
     ledgers: tuple[LedgerOnBookie, ...]
     ledger_count: int
+    incarnation: str = ""
 
     @property
     def is_empty(self) -> bool:
@@ -91,7 +101,9 @@ async def _report(runtime: Runtime, state: BookieState, note: PlacementNote, wha
     there = await registered_now(runtime, what)
     found = ledgers_on(state.bookie_id, await cluster_keys(runtime, what), set(_members(there)))
     told = (note.why, note.by, note.changed_ms) if note.is_draining else ("", "", 0)
-    return BookieReport(state, note.is_draining, *told, tuple(found[:SHOWN_MAX]), len(found))
+    cookie, _ = await runtime.get(cookie_path(state.bookie_id), what)
+    bound = decode_cookie(cookie).incarnation.hex() if cookie is not None else ""
+    return BookieReport(state, note.is_draining, *told, tuple(found[:SHOWN_MAX]), len(found), bound)
 
 
 async def drain(runtime: Runtime, bookie_id: str, *, why: str = "") -> BookieReport:
@@ -248,6 +260,82 @@ async def decommission(runtime: Runtime, bookie_id: str, *, why: str = "") -> No
     )
 
 
+async def retire(
+    runtime: Runtime, bookie_id: str, incarnation: str = "", *, why: str = "", accepts_loss: bool = False
+) -> str:
+    """These directories never come back: whoever starts on them is refused. incarnation: which, in hexadecimal digits;
+    empty: those that the id is bound to, which then may be bound to others (`replace`). What ledgers have on them
+    counts as lost, and is copied from others as of a bookie that stays away. The incarnation that was retired.
+
+    accepts_loss: also where nobody else who is there has a copy.
+
+    Raises:
+        UsageError: no such bookie or incarnation; it is registered; or of some ledger nobody else who is there has a
+            copy. Nothing was changed.
+        MetadataConflict: others changed what was read again and again.
+    """
+    check_bookie_id(bookie_id)
+    what, key = f"retiring bookie {bookie_id}", placement_path(bookie_id)
+    await _check_level(runtime, bookie_id, what)
+    for _ in range(_TRIES):
+        value, revision = await runtime.get(key, what)
+        note = decode_placement(value or b"")
+        cookie, cookie_revision = await runtime.get(cookie_path(bookie_id), what)
+        there, registration_revision = await runtime.get(registration_path(bookie_id), what)
+        keys, registered = await cluster_keys(runtime, what), await registered_now(runtime, what)
+        bound = decode_cookie(cookie).incarnation if cookie is not None else b""
+        gone = _meant(bookie_id, incarnation, bound, note, keys)
+        if there is not None and decode_registration(there, bookie_id).incarnation == gone:
+            raise UsageError(
+                f"bookie {bookie_id} is registered with these directories; nothing was changed",
+                hint="stop it; of one that was just killed the session ends soon",
+            )
+        last = [
+            each.ledger_id
+            for each in ledgers_on(bookie_id, keys, set(_members(registered)))
+            if each.is_last or each.state == UNREADABLE
+        ]
+        if last and not accepts_loss:
+            raise UsageError(
+                f"of {len(last)} ledgers ({_named(last)}) nobody else who is there has a copy, or their metadata "
+                "cannot be read; nothing was changed",
+                hint="bring other bookies back first; or accept the loss (--accept-loss)",
+            )
+        is_known = any(each.incarnation == gone for each in note.retired)
+        new = RetiredDirectories(gone, runtime.wall_ms(), _who(runtime), why[:_WHY_CHARS])
+        retired = note.retired if is_known else (*note.retired, new)[-RETIRED_MAX:]
+        is_draining = note.is_draining and bool(incarnation)
+        changed = replace(note, is_draining=is_draining, changed_ms=runtime.wall_ms(), retired=retired)
+        when = [
+            Compare(key, revision),
+            Compare(cookie_path(bookie_id), cookie_revision),
+            Compare(registration_path(bookie_id), registration_revision),
+        ]
+        then: list[Put | Delete] = [Put(key, encode_placement(changed))]
+        if not incarnation:
+            then.append(Delete(cookie_path(bookie_id)))
+        if await runtime.transact(when, then, what):
+            return gone.hex()
+    raise MetadataConflict(f"{what}: others changed what was read {_TRIES} times; nothing was changed")
+
+
+def _meant(bookie_id: str, incarnation: str, bound: bytes, note: PlacementNote, keys: ClusterKeys) -> bytes:
+    """Raises UsageError: neither the id nor a ledger knows such directories."""
+    if not incarnation:
+        if not bound:
+            raise _no_such_bookie(bookie_id)
+        return bound
+    known = {bound, *incarnations_of(bookie_id, keys), *(each.incarnation for each in note.retired)} - {b""}
+    meant = next((each for each in known if each.hex() == incarnation.lower()), None)
+    if meant is None:
+        names = ", ".join(sorted(each.hex() for each in known)) or "none"
+        raise UsageError(
+            f"bookie {bookie_id} has no incarnation {incarnation!r}; nothing was changed",
+            hint=f"it has {names}",
+        )
+    return meant
+
+
 def _retired(
     note: PlacementNote,
     cookie: bytes | None,
@@ -263,7 +351,10 @@ def _retired(
         incarnations.add(decode_cookie(cookie).incarnation)
     if registration is not None:
         incarnations.add(decode_registration(registration, bookie_id).incarnation)
-    new = tuple(RetiredDirectories(each, now_ms, by, why[:_WHY_CHARS]) for each in sorted(incarnations))
+    new = tuple(
+        RetiredDirectories(each, now_ms, by, why[:_WHY_CHARS], was_empty=True)
+        for each in sorted(incarnations)
+    )
     return (*note.retired, *new)[-RETIRED_MAX:]
 
 

@@ -150,12 +150,14 @@ def cookie_path(bookie_id: str) -> str:
 
 
 class RetiredDirectories(msgspec.Struct, frozen=True, array_like=True):
-    """Directories that were taken out of service: whoever starts on them is refused (P11.3)."""
+    """Directories that were taken out of service: whoever starts on them is refused (P11.3). was_empty: no ledger named
+    them any more; else they were given up, and their copies counted as lost."""
 
     incarnation: _Incarnation
     retired_ms: _Count
     by: _Text
     why: _Text = ""
+    was_empty: bool = False
 
 
 class PlacementNote(msgspec.Struct, frozen=True, array_like=True):

@@ -384,11 +384,14 @@ class Registering:
     def _end_retired(self, now_ns: int, retired: RetiredDirectories) -> None:
         when = datetime.fromtimestamp(retired.retired_ms / 1000, tz=UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
         why = f" ({retired.why})" if retired.why else ""
+        what, rest = "given up", "its copies were made again elsewhere, as far as others had them"
+        if retired.was_empty:
+            what, rest = "decommissioned", "no ledger has copies here"
         self._end(
             now_ns,
-            f"bookie {self._bookie_id} was decommissioned by {retired.by} at {when}{why}: no ledger has copies in its "
-            f"directories ({self._storage.place}), and none will",
-            "remove them; in empty ones it may join again, under this id or another",
+            f"bookie {self._bookie_id} was {what} by {retired.by} at {when}{why}, with its directories "
+            f"({self._storage.place}): {rest}",
+            "remove them; in empty ones it may join again, under another id, or under this one if it is free",
         )
 
     def _follow_placement(self, now_ns: int) -> None:
@@ -504,7 +507,8 @@ class Registering:
             now_ns,
             f"bookie {self._bookie_id} is known to the cluster with other directories (incarnation {known.hex()}, "
             f"these are {self._storage.incarnation.hex()}): wiped or swapped disks?",
-            "give it its own directories back, or start it under a new bookie id",
+            "give it its own directories back, or start it under a new bookie id; if its disks are gone, embedbk "
+            f"bookie replace {self._bookie_id} lets empty ones take their place",
         )
 
     def _end(self, now_ns: int, why: str, hint: str) -> None:

@@ -25,7 +25,16 @@ from embedbk.errors import StorageError
 from embedbk.ids import Member
 from embedbk.metadata.claims import repairing_path
 
-__all__ = ["ClusterKeys", "LedgerOnBookie", "leaving_now", "ledgers_on", "moving", "without_taker"]
+__all__ = [
+    "UNREADABLE",
+    "ClusterKeys",
+    "LedgerOnBookie",
+    "incarnations_of",
+    "leaving_now",
+    "ledgers_on",
+    "moving",
+    "without_taker",
+]
 
 UNREADABLE, DELETED = "unreadable", "DELETED"
 
@@ -101,6 +110,18 @@ def ledgers_on(bookie_id: str, keys: ClusterKeys, there: Collection[Member]) -> 
         if count:
             waits_for = "it was deleted, and goes when its grace is over"
             found.append(LedgerOnBookie(metadata.ledger_id, DELETED, count, waits_for))
+    return found
+
+
+def incarnations_of(bookie_id: str, keys: ClusterKeys) -> set[bytes]:
+    """In which ledgers name the bookie."""
+    found: set[bytes] = set()
+    for key, value in keys.ledgers.items():
+        try:
+            metadata = decode_ledger_metadata(value, ledger_of_key(key, LEDGERS_PREFIX))
+        except StorageError:
+            continue
+        found |= {held for each in metadata.fragments for name, held in each.ensemble if name == bookie_id}
     return found
 
 

@@ -1,10 +1,10 @@
 """Whether nodes may stop, or be lost for good, of what the metadata says (P11.3).
 
 Decides which ledgers would be below their ack quorum: of some write set of a fragment fewer than Qa bookies would be
-there, so its adds wait and its recovery may not end. Of nodes that are lost for good also whether an acknowledged entry
-may be on them alone: one is on any Qa of its write set, so fewer than Qa of each may be gone. Who is away counts as
-stopped already. What cannot be read keeps nobody's promise. Whether each bookie has every entry that it should have is
-not asked here.
+there, so adds wait. And of which an acknowledged entry may be on those alone that stop: one is on any Qa of its write
+set, so where Qa of one are away it may be read by nobody, and a recovery may not end; or it is lost with their disks.
+Who is away counts as stopped already. What cannot be read keeps nobody's promise. Whether each bookie has every entry
+that it should have is not asked here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NAMED_MAX = 8  # Ledgers in one reason.
 
 class StopVerdict(NamedTuple):
     """is_safe: nothing speaks against it. reasons: what does, for people. ledgers: ids of those that would be below
-    their ack quorum, or lose entries; at most 1,000."""
+    their ack quorum, or whose entries may be on these nodes alone; at most 1,000."""
 
     nodes: tuple[str, ...]
     is_safe: bool
@@ -50,7 +50,7 @@ def ledgers_without(
 ) -> tuple[list[int], list[str]]:
     """Ledgers for which these bookies are needed, and why not. there: who is registered. stopping: bookie ids."""
     short: list[int] = []
-    lost: list[int] = []
+    alone: list[int] = []
     unread: list[int] = []
     for key, value in ledgers.items():
         ledger_id = ledger_of_key(key, LEDGERS_PREFIX)
@@ -66,14 +66,16 @@ def ledgers_without(
         fewest = _fewest(metadata, there, stopping)
         if fewest < metadata.quorum.ack_quorum:
             short.append(ledger_id)
-        elif is_for_good and metadata.quorum.write_quorum - fewest >= metadata.quorum.ack_quorum:
-            lost.append(ledger_id)
+        elif metadata.quorum.write_quorum - fewest >= metadata.quorum.ack_quorum:
+            alone.append(ledger_id)
     reasons = [f"{_named(short)} would be below the ack quorum"] if short else []
-    if lost:
-        reasons.append(f"entries of {_named(lost)} may be on them, and on those that are away, alone")
+    if alone:
+        what = "would be lost" if is_for_good else "could be neither read nor recovered meanwhile"
+        text = f"entries of {_named(alone)} may be on them, and on those that are away, alone, and {what}"
+        reasons.append(text)
     if unread:
         reasons.append(f"the metadata of {_named(unread)} cannot be read, so nobody knows who is needed")
-    return sorted({*short, *lost, *unread}), reasons
+    return sorted({*short, *alone, *unread}), reasons
 
 
 def _fewest(metadata: LedgerMetadata, there: Collection[Member], stopping: Collection[str]) -> int:

@@ -3,7 +3,8 @@
 By the verbs that production has. While faults act, drains begin, are refused, are cancelled and stand beside each
 other, as writers, creators, recoverers and repair go on. When everything was read, a bookie is drained whole while a
 client makes one ledger after another, and is decommissioned: within a while no ledger names it (L9), and its process
-ends. What nothing may be named behind, `invariants_placement` judges.
+ends. What nothing may be named behind, `invariants_placement` judges. Before that somebody asks who may stop, has those
+stop, and reads everything.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from embedbk.client import ledger
 from embedbk.client.draining import cancel_drain, decommission, drain, report_on
 from embedbk.client.ledger import traits_of
 from embedbk.client.password import Password
+from embedbk.client.stopping import may_stop
+from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, ledger_of_key
 from embedbk.codec.registration import (
     BOOKIES_PREFIX,
     PLACEMENTS_PREFIX,
@@ -23,6 +26,7 @@ from embedbk.codec.registration import (
 from embedbk.config import Quorum
 from embedbk.errors import EmbedbkError, NotEnoughBookies, StorageError, UsageError
 from embedbk.metadata.levels import LEVEL_OF_DRAINS
+from embedbk.testing import faults, workload
 from embedbk.testing.sim_runtime import SimRuntime, awaited
 from embedbk.testing.violation import Violation
 from embedbk.testing.world import MS, SECOND, Sleep, Steps, Until, World
@@ -31,6 +35,7 @@ __all__ = ["Drainers"]
 
 READY_NS = 20 * SECOND
 CANCELLED_NS = 120 * SECOND
+MEANWHILE_NS = 300 * SECOND
 # Grace, rounds, and a mark that may be postponed for five minutes, again behind a leader.
 EMPTY_NS = 1_500 * SECOND
 WHY = "another place"
@@ -106,6 +111,8 @@ class Drainers:
     def check(self, quorum: Quorum) -> None:
         """L9, P11.3: a bookie is emptied and goes, whatever is made meanwhile."""
         world = self._world
+        if self.is_active and not {"copy damaged", "disk harmed", "disk lost"} & {*+world.sometimes}:
+            self._stop_some()
         able = self._able()
         if not self.is_active or not able:
             return
@@ -122,6 +129,50 @@ class Drainers:
         world.run_for(2 * SECOND)  # The maker comes to its end.
 
     _left = ""
+
+    def _stop_some(self) -> None:
+        """Whoever may stop does: meanwhile every ledger is recovered and read (P11.3)."""
+        world = self._world
+        asked = self._chance.sample(able := self._able(), min(len(able), self._chance.choice([1, 1, 2])))
+        if not asked:
+            return
+        world.start_client("planner")
+        actor = world.spawn("planner", self._ask("planner", asked))
+        if not world.run_until(lambda: actor.is_over, READY_NS) or actor.error is not None:
+            raise Violation("P11.3", f"whether {asked} may stop is not told: {actor.error}")
+        if not self._may_stop:
+            world.sometimes["not to be stopped"] += 1
+            return
+        for name in asked:
+            world.crash(name)
+        world.start_client("meanwhile")
+        actor = world.spawn("meanwhile", self._read_all("meanwhile"))
+        if not world.run_until(lambda: actor.is_over, MEANWHILE_NS) or actor.error is not None:
+            raise Violation("P11.3", f"{asked} might stop, and meanwhile: {actor.error}")
+        world.sometimes["stopped by leave"] += 1
+        for name in asked:
+            faults.restart(world, name)
+        world.run_until(lambda: set(able) <= set(self._able()), READY_NS)
+
+    _may_stop = False
+
+    def _ask(self, client: str, asked: list[str]) -> Steps:
+        node = self._world.nodes[client]
+        yield Until(lambda: node.is_ready, READY_NS)
+        runtime = SimRuntime(self._world, client, node)
+        verdict = yield from awaited(runtime, may_stop(runtime, asked, is_for_good=False))
+        self._may_stop = verdict.is_safe
+
+    def _read_all(self, client: str) -> Steps:
+        world, node = self._world, self._world.nodes[client]
+        yield Until(lambda: node.is_ready and bool(node.bookies), READY_NS)
+        for key in sorted(world.committed(LEDGERS_PREFIX)):
+            ledger_id = ledger_of_key(key)
+            closed = None if ledger_id is None else (yield from workload.recover(world, client, ledger_id))
+            if closed is not None and closed.last_entry is not None:
+                found = yield from workload.read_range(world, client, closed, 0, closed.last_entry)
+                if len(found) != closed.last_entry + 1:
+                    raise Violation("I5", f"ledger {ledger_id}: {len(found)} entries are read")
 
     def _able(self) -> list[str]:
         """Bookies that run and are listed as writable."""

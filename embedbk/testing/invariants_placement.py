@@ -63,7 +63,7 @@ class PlacementWatch:
                 self._sometimes.note("bookie drained")
         elif before.is_draining and note.retired == before.retired:
             self._sometimes.note("drain cancelled")
-        if len(note.retired) > len(before.retired):
+        if any(each.was_empty for each in note.retired[len(before.retired) :]):
             naming = [key for key, names in self._named.items() if bookie_id in names]
             if naming:
                 raise Violation(

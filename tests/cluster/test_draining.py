@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -87,3 +89,33 @@ def test_a_bookie_is_drained_under_load_and_decommissioned_and_every_entry_is_re
             cluster.restart("b2")
         assert command(cluster, "cluster", "can-stop", "b1") == "b1: yes\n"
         assert "bookie list" in command(cluster, "cluster", "can-stop", "b1", "b2", code=1)
+
+
+def test_a_bookie_with_new_disks_takes_the_place_of_its_former_self(tmp_path: Path) -> None:
+    """P7.2, P11.3: refused until an operator says it; then it joins, empty, and what the old disks had is copied."""
+    with (
+        Cluster(tmp_path / "c", bookies=4, settings=SETTINGS) as cluster,
+        embedbk.open(cluster.url, settings=SETTINGS) as bk,
+    ):
+        old: list[int] = []
+        for _ in range(6):
+            with bk.create_ledger() as made:
+                made.add_many([b"kept %d" % number for number in range(300)])
+            old.append(made.ledger_id)
+        cluster.kill("b2")
+        shutil.rmtree(cluster.directory / "b2")
+        with pytest.raises(EmbedbkError, match="known to the cluster with other directories") as refused:
+            cluster.restart("b2")
+        assert "embedbk bookie replace b2" in str(refused.value)
+        until = time.monotonic() + 60
+        while {each.bookie_id: each.state for each in bk.bookies()}["b2"] != "away":
+            assert time.monotonic() < until
+        command(cluster, "bookie", "replace", "b2", "--why", "burnt", typed="b2\n")
+        cluster.restart("b2")
+        while not bk.health().is_seated:
+            assert time.monotonic() < until, str(bk.health())
+        states = {each.bookie_id: each.state for each in bk.bookies()}
+        assert states == {f"b{number}": "writable" for number in (1, 2, 3, 4)}
+        for ledger_id in old:
+            read = [bytes(each) for each in bk.open_ledger(ledger_id).read()]
+            assert read == [b"kept %d" % number for number in range(300)]

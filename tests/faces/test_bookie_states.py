@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 import embedbk
 from embedbk.client.bookie_states import BookieState
 from embedbk.testing import Cluster
@@ -51,3 +53,28 @@ def test_states_awaited(data: object, settings: embedbk.Settings) -> None:
             return [each.bookie_id for each in await bk.bookies()]
 
     assert asyncio.run(look()) == ["b1", "b2", "b3"]
+
+
+def test_an_embedded_bookie_is_drained_and_stays(bk: embedbk.Client) -> None:
+    """P11.3: its process starts all of its bookies, so none of them is decommissioned."""
+    assert bk.can_i_stop("b1").is_safe
+    report = bk.drain_bookie("b1", "why")
+    assert (report.bookie.bookie_id, report.is_empty, report.is_draining) == ("b1", True, True)
+    with pytest.raises(embedbk.UsageError, match="one of an embedded cluster"):
+        bk.decommission_bookie("b1")
+    with pytest.raises(embedbk.UsageError, match="registered with these directories"):
+        bk.replace_bookie("b1")
+    bk.cancel_drain("b1")
+    assert not bk.bookie("b1").is_draining
+
+
+def test_taking_bookies_out_of_service_awaited(data: object, settings: embedbk.Settings) -> None:
+    async def look() -> None:
+        async with embedbk.aio.open(data, settings=settings) as bk:  # type: ignore[arg-type]
+            assert (await bk.drain_bookie("b2")).is_empty
+            assert (await bk.bookie("b2")).is_draining
+            await bk.cancel_drain("b2")
+            assert (await bk.can_i_stop("b2")).is_safe
+            assert (await bk.can_i_lose(["b2"])).is_safe
+
+    asyncio.run(look())

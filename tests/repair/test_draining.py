@@ -380,18 +380,21 @@ def test_can_i_stop_says_which_ledgers_would_be_below_their_ack_quorum() -> None
             bk.can_i_stop("b9")
 
 
-def test_who_is_away_counts_as_stopped_and_lost_copies_need_one_more() -> None:
+def test_who_is_away_counts_as_stopped_and_an_entry_may_be_on_any_qa() -> None:
     """P11.3: an acknowledged entry is on any Qa of its write set."""
     with healed(bookies=5) as story:
         bk = story.cluster.client()
         wide = closed(story, ensemble_size=5, write_quorum=5, ack_quorum=2)
-        assert bk.can_i_stop("b1", "b2", "b3").is_safe
+        assert bk.can_i_stop("b1").is_safe
         assert bk.can_i_lose(["b1"]).is_safe
-        assert bk.can_i_lose(["b1", "b2"]).ledgers == (wide,)
+        stopped, lost = bk.can_i_stop("b1", "b2"), bk.can_i_lose(["b1", "b2"])
+        assert stopped.ledgers == lost.ledgers == (wide,)
+        assert stopped.reasons[0].endswith("alone, and could be neither read nor recovered meanwhile")
+        assert lost.reasons[0].endswith("alone, and would be lost")
+        assert "below the ack quorum" in bk.can_i_stop("b1", "b2", "b3", "b4").reasons[0]
         story.cluster.crash("b5")
         story.cluster.run_until(lambda: len(bk._runtime.bookies) == 4)
-        assert not bk.can_i_stop("b1", "b2", "b3").is_safe
-        assert not bk.can_i_lose(["b1"]).is_safe
+        assert not bk.can_i_stop("b1").is_safe
 
 
 def test_a_metadata_member_may_stop_while_a_quorum_is_left() -> None:
@@ -403,3 +406,67 @@ def test_a_metadata_member_may_stop_while_a_quorum_is_left() -> None:
         assert verdict.reasons == (
             "the metadata quorum would be lost: of 3 voters 2 are needed, and 1 would be left",
         )
+
+
+# Whose disks are gone.
+
+
+def away(story: Healed, bookie_id: str = "b1") -> None:
+    bk = story.cluster.client()
+    story.cluster.crash(bookie_id)
+    assert story.cluster.run_until(
+        lambda: {each.bookie_id: each.state for each in bk.bookies()}[bookie_id] == "away"
+    )
+
+
+def test_directories_that_are_gone_for_good_are_refused_if_they_come_back() -> None:
+    """P11.5: by a word, of one incarnation, while it is not registered; the id stays bound to them, and ledgers are
+    repaired as of a bookie that stays away."""
+    with healed() as story:
+        ledger_id = closed(story)
+        bk = story.cluster.client()
+        incarnation = bk.bookie("b1").incarnation
+        with pytest.raises(UsageError, match="registered with these directories"):
+            bk.give_up_bookie("b1", incarnation)
+        away(story)
+        with pytest.raises(UsageError, match="no incarnation 'ff'") as refused:
+            bk.give_up_bookie("b1", "ff")
+        assert incarnation in str(refused.value)
+        bk.give_up_bookie("b1", incarnation, "burnt")
+        bk.give_up_bookie("b1", incarnation)
+        assert len(decode_placement(placement(story) or b"").retired) == 1
+        story.cluster.restart("b1")
+        node = story.world.nodes["b1"]
+        assert story.cluster.run_until(lambda: node.failure is not None)
+        assert "b1 was given up by" in str(node.failure) and "(burnt)" in str(node.failure)
+        story.repairer()
+        assert story.cluster.run_until(lambda: story.is_healed(ledger_id, "b1"))
+        bk.decommission_bookie("b1")
+
+
+def test_the_last_copy_is_not_given_up_by_mistake() -> None:
+    """P11.5: while any other copy may come back, its bookies are named; a word accepts the loss."""
+    with healed() as story:
+        ledger_id = closed(story, ensemble_size=1, write_quorum=1, ack_quorum=1)
+        bk = story.cluster.client()
+        away(story)
+        before = placement(story)
+        for verb in (bk.replace_bookie, lambda each: bk.give_up_bookie(each, bk.bookie(each).incarnation)):
+            with pytest.raises(UsageError, match=rf"of 1 ledgers \({ledger_id}\) nobody else"):
+                verb("b1")
+        assert placement(story) == before
+        old = bk.replace_bookie("b1", accepts_loss=True)
+        assert old == decode_placement(placement(story) or b"").retired[0].incarnation.hex()
+        assert "b1" not in [each.bookie_id for each in bk.bookies()]
+
+
+def test_a_bookie_whose_drain_was_under_way_is_replaced_by_one_that_takes_ledgers() -> None:
+    """P11.3: the drain was of the directories that are gone."""
+    with healed() as story:
+        closed(story)
+        bk = story.cluster.client()
+        bk.drain_bookie("b1")
+        away(story)
+        bk.replace_bookie("b1")
+        assert not decode_placement(placement(story) or b"").is_draining
+        assert "/cookies/b1" not in story.world.committed("/cookies/")
