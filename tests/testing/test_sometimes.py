@@ -70,6 +70,7 @@ _RARE = {
     "recovery refused for good",
     "recovery went back",
     "sealing lost to a takeover",
+    "repair impossible",
     "repair left to a writer",
     "repair lost its hold",
     "repair postponed",
