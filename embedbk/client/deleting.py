@@ -114,8 +114,7 @@ async def _unlisted(runtime: Runtime, metadata: LedgerMetadata, what: str) -> li
     if value is None:
         return [Compare(key, ABSENT)]
     log_list = decode_log_list(value, name)
-    place = await ListWalk(runtime, name).last(log_list, lambda each: each.ledger_id <= metadata.ledger_id)
-    if place is not None and metadata.ledger_id in (each.ledger_id for each in place.segments):
+    if await ListWalk(runtime, name).holding(log_list, metadata.ledger_id) is not None:
         raise UsageError(f"ledger {metadata.ledger_id} is part of log {name!r}; nothing was deleted")
     return [Compare(key, revision)]
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from embedbk.client.runtime import Runtime
 from embedbk.codec.ledger_metadata import LogList, LogPages, LogSegment
 from embedbk.codec.log_pages import LogPage, decode_log_page, log_page_path
@@ -66,6 +68,26 @@ class ListWalk:
         segments = _listed(pages, number, page)
         index = _last_of(segments, is_at_or_before)
         return None if index is None else Place(segments, index, number, pages.series)
+
+    async def holding(self, log_list: LogList, ledger_id: int) -> Place | None:
+        """The ledger of this id, wherever it stands; None: the list does not name it. Ids stand in any order (P8.5): of
+        pages along which they rise as few are read as by `last`, of others all, in the worst case, the newest first."""
+        segments, pages = log_list.segments, log_list.pages
+        own = next((i for i, each in enumerate(segments) if each.ledger_id == ledger_id), None)
+        if own is not None:
+            return Place(segments, own)
+        if pages is None or not log_list.has_pages:
+            return None
+        if not pages.is_mixed:
+            only_pages = replace(log_list, segments=())
+            place = await self.last(only_pages, lambda each: each.ledger_id <= ledger_id)
+            return place if place is not None and place.segment.ledger_id == ledger_id else None
+        for number in reversed(range(pages.first, pages.end)):
+            listed = _listed(pages, number, await self._page(pages, number))
+            for index, each in enumerate(listed):
+                if each.ledger_id == ledger_id:
+                    return Place(listed, index, number, pages.series)
+        return None
 
     async def after(self, place: Place | None, log_list: LogList) -> Place | None:
         """What follows it in this list, which is not older than the place; None: nothing yet. place None: the first.

@@ -23,6 +23,7 @@ from embedbk.client.runtime import Followed, Runtime
 from embedbk.codec.attributes import last_time_in
 from embedbk.codec.ledger_metadata import LogList, LogSegment, decode_log_list, log_key_path
 from embedbk.codec.packer_twin import TIME_EVERY
+from embedbk.core.log_paging import end_of, rises
 from embedbk.errors import (
     MetadataConflict,
     NoSuchEntry,
@@ -222,10 +223,9 @@ class LogReading:
     async def read(self, start: Start, end: Start) -> Frames:
         """From start (included) to end (left out), as far as may be read when each ledger is reached."""
         log_list, place, first = await self._looked_up(lambda now: self._located(now, start))
-        if end is not None:
-            await self._looked_up(
-                lambda now: self._located(now, end)
-            )  # Refused at once, if it is no place of this log.
+        begins: int | None = None
+        if end is not None:  # Refused at once, if it is no place of this log.
+            end, begins = await self._looked_up(lambda now: self._ending(now, end))
         following = None if place is None else place.segment.first_offset
         is_first = True
         while place is not None:
@@ -235,7 +235,7 @@ class LogReading:
             if not is_first:
                 first = _first_in(segment, start)
             is_first, seen = False, NO_ENTRY
-            until = _until(segment, first_offset, end)
+            until = _until(segment, first_offset, end, begins)
             if until is not None and until <= 0:
                 return
             ledger = await self._open(segment)
@@ -426,28 +426,31 @@ class LogReading:
         """What the list names behind a ledger that was read up to `seen`, if nothing between them is missing: offsets
         are dense and never move (I93), so where the next begins says what the reader has not seen. is_gone: it is not
         there any more, so that the list must not name it."""
-        before = await self.walk.last(log_list, lambda each: each.ledger_id <= left.ledger_id)
-        is_named = before is not None and before.segment.ledger_id == left.ledger_id
-        if is_gone and is_named:
-            raise Truncated(
-                f"log {self.name!r}: ledger {left.ledger_id} of its list was deleted",
-                hint="read on from the start of the log",
-            )
-        place = await self.walk.after(before, log_list)
-        if is_named:
-            return log_list, place
-        if place is None:
+        # By its place, as ids stand in any order (P8.5); several may begin there, if all but the last are empty.
+        begins = _offset(left)
+        before = await self.walk.last(log_list, lambda each: _begins_before(each, begins))
+        place = first = await self.walk.after(before, log_list)
+        while place is not None and _begins_before(place.segment, begins + 1, unplaced=True):
+            if place.segment.ledger_id == left.ledger_id:
+                if is_gone:
+                    raise Truncated(
+                        f"log {self.name!r}: ledger {left.ledger_id} of its list was deleted",
+                        hint="read on from the start of the log",
+                    )
+                return log_list, await self.walk.after(place, log_list)
+            place = await self.walk.after(place, log_list)
+        if first is None:
             raise self._deleted(left)
         # No ledger without an offset stands behind one that is gone: that one was the last recorded as closed (P8.2).
-        offset, wanted = _offset(place.segment), _offset(left) + seen + 1
-        if offset < wanted:
+        offset, wanted = _offset(first.segment), begins + seen + 1
+        if offset < wanted or (before is not None and not _ends_at(before.segment, begins)):
             raise NoSuchLedger(
                 f"log {self.name!r} was deleted and begun anew: ledger {left.ledger_id} was part of the former",
                 hint="read the new one from its start",
             )
         if offset > wanted:
             raise self._truncated(f"ledger {left.ledger_id} is", log_list)
-        return log_list, place
+        return log_list, first
 
     def _truncated(self, what: str, log_list: LogList) -> Truncated:
         error = Truncated(
@@ -477,12 +480,25 @@ class LogReading:
             raise self._truncated(f"offset {start} is", log_list)
         return log_list, place, start - _offset(place.segment)
 
+    async def _ending(self, log_list: LogList, end: Start) -> tuple[Start, int | None]:
+        """An end as the list names it, and, of a position, where its ledger begins; None: that is not known yet."""
+        _, place, entry_id = await self._located(log_list, end)
+        if not isinstance(end, Position) or place is None or entry_id == _BEHIND_ALL:
+            return end, None
+        return Position(place.segment.ledger_id, entry_id), place.segment.first_offset
+
     async def _located_by_ledger(self, log_list: LogList, start: Position) -> tuple[Place | None, int]:
+        found = await self.walk.holding(log_list, start.ledger_id)
+        if found is not None:
+            if found.segment.first_offset is not None:
+                return found, start.entry_id
+            return Place(found.segments, found.index - 1), _BEHIND_ALL
+        if not rises(log_list.segments, log_list.pages):
+            raise NoSuchEntry(
+                f"log {self.name!r} has no ledger {start.ledger_id}: it was truncated, closed empty, or never was",
+                hint="an offset tells which of these: a ledger that is not listed has no place among others (P8.5)",
+            )
         place = await self.walk.last(log_list, lambda each: each.ledger_id <= start.ledger_id)
-        if place is not None and place.segment.ledger_id == start.ledger_id:
-            if place.segment.first_offset is not None:
-                return place, start.entry_id
-            return Place(place.segments, place.index - 1), _BEHIND_ALL
         behind = await self.walk.after(place, log_list)
         if behind is not None and start.entry_id <= 0 and (place is not None or log_list.first_offset == 0):
             return (
@@ -506,8 +522,11 @@ class _Times:
 
     async def in_list(self, log_list: LogList, offset: int) -> int | None:
         log_list, place, entry_id = await self._log._located(log_list, offset)
+        following: int | None = None
         while place is not None:
-            segment = place.segment
+            segment = _placed(place.segment, following)
+            assert segment is not None  # What follows one that has ended has a place.
+            following = _offset(segment)
             ledger = self._opened.get(segment.ledger_id) or await self._log._open(segment)
             if ledger is None:  # It closed empty and left the list: what is wanted stands behind it.
                 log_list, place = await self._log._next(log_list, place, segment, NO_ENTRY)
@@ -517,6 +536,7 @@ class _Times:
             if last is None or entry_id <= last:
                 return await self._in_ledger(ledger, segment, entry_id)
             entry_id -= last + 1  # The next one's place is not recorded yet.
+            following += last + 1
             log_list, place = await self._log._next(log_list, place, segment, last)
         raise NoSuchEntry(f"log {self._log.name!r} has nothing at offset {offset} yet")
 
@@ -562,6 +582,15 @@ def _is_at_or_before(segment: LogSegment, offset: int) -> bool:
     return segment.first_offset is not None and segment.first_offset <= offset
 
 
+def _begins_before(segment: LogSegment, offset: int, *, unplaced: bool = False) -> bool:
+    """unplaced: what is said of one whose place is not recorded."""
+    return unplaced if segment.first_offset is None else segment.first_offset < offset
+
+
+def _ends_at(segment: LogSegment, offset: int) -> bool:
+    return segment.last_entry is not None and end_of(segment) == offset
+
+
 def _placed(segment: LogSegment, following: int | None) -> LogSegment | None:
     """The segment with its place: as recorded, or where the one before it ended, as the reader saw; None: not known."""
     if segment.first_offset is not None:
@@ -576,11 +605,14 @@ def _first_in(segment: LogSegment, start: Start) -> int:
     return max(0, start - _offset(segment)) if start is not None else 0
 
 
-def _until(segment: LogSegment, first_offset: int, end: Start) -> int | None:
-    """The entry of this segment at which reading ends, if it does: at most 0 where it ends before the segment."""
+def _until(segment: LogSegment, first_offset: int, end: Start, begins: int | None) -> int | None:
+    """The entry of this segment at which reading ends, if it does: at most 0 where it ends before the segment. begins:
+    where the ledger of a position does, which tells what is behind it; ids stand in any order (P8.5)."""
     if isinstance(end, Position):
-        # Ids rise along a list: nothing is spliced into one yet (P8.5).
         if segment.ledger_id == end.ledger_id:
             return end.entry_id
-        return 0 if segment.ledger_id > end.ledger_id else None
+        is_before = begins is None or first_offset < begins
+        # Before it in the list there may be one that closed empty; what else begins there comes in place of it.
+        is_empty = first_offset == begins and segment.last_entry == NO_ENTRY
+        return None if is_before or is_empty else 0
     return None if end is None else end - first_offset

@@ -186,6 +186,7 @@ class LogPages(msgspec.Struct, frozen=True, array_like=True):
     ledgers: _Count  # In these pages, without those that are skipped.
     length: _Count  # Their payload bytes, as far as they were recorded.
     last: tuple[_LedgerId, _EntryId] | None = None  # The last entry in front of the list's own ledgers.
+    is_mixed: bool = False  # Ids do not rise along them, as ready-made ledgers stand among them (P8.5).
 
 
 class LogSeal(msgspec.Struct, frozen=True, array_like=True):
@@ -280,7 +281,8 @@ def encode_log_list(value: LogList, *, is_whole: bool = True) -> bytes:
     LEVEL_OF_PAGES and later levels allow is written where it stands in the value: a list that has pages keeps them,
     also from a client that has not heard of the level yet."""
     if value.pages is not None:
-        return msgspec.msgpack.encode(value if value.seal is not None else _unsealed(value))
+        whole = (value.version, value.epoch, value.segments, _pages_written(value.pages))
+        return msgspec.msgpack.encode(whole if value.seal is None else (*whole, value.seal))
     if value.seal is not None:
         return msgspec.msgpack.encode(value)
     if is_whole:
@@ -290,8 +292,8 @@ def encode_log_list(value: LogList, *, is_whole: bool = True) -> bytes:
     return msgspec.msgpack.encode((value.version, value.epoch, segments))
 
 
-def _unsealed(value: LogList) -> tuple[Any, ...]:
-    return value.version, value.epoch, value.segments, value.pages
+def _pages_written(pages: LogPages) -> LogPages | tuple[Any, ...]:
+    return pages if pages.is_mixed else msgspec.structs.astuple(pages)[:-1]
 
 
 def _written(segment: LogSegment) -> LogSegment | tuple[Any, ...]:
@@ -301,7 +303,9 @@ def _written(segment: LogSegment) -> LogSegment | tuple[Any, ...]:
 
 
 def encode_ledgers_left(value: LedgersLeft) -> bytes:
-    return msgspec.msgpack.encode(value if value.pages else (value.version, value.ledger_ids))
+    whole = (value.version, value.ledger_ids)
+    pages = [_pages_written(each) for each in value.pages]
+    return msgspec.msgpack.encode((*whole, pages) if pages else whole)
 
 
 def decode_ledger_metadata(data: bytes, ledger_id: int | None = None) -> LedgerMetadata:

@@ -38,7 +38,7 @@ def encode_log_page(page: LogPage) -> bytes:
 
 def decode_log_page(data: bytes, name: str, number: int) -> LogPage:
     """Raises StorageError for bytes that are no page of a version this code knows, and for ledgers that do not follow
-    each other without a gap, or whose ids do not rise: whoever looks for a place or a ledger relies on that."""
+    each other without a gap, or of which one is named twice: whoever looks for a place or a ledger relies on that."""
     what = f"page {number} of the list of log {name!r}"
     page = unpack(_decoder, data, StorageError, f"{what}: these {len(data)} bytes are none")
     if page.version != METADATA_VERSION:
@@ -51,11 +51,11 @@ def decode_log_page(data: bytes, name: str, number: int) -> LogPage:
     for segment in page.segments:
         if segment.first_offset is None or segment.last_entry is None:
             raise StorageError(f"{what} does not tell where ledger {segment.ledger_id} begins and ends")
+    if len({segment.ledger_id for segment in page.segments}) != len(page.segments):
+        raise StorageError(f"{what} names a ledger twice")
     for one, other in pairwise(page.segments):
         assert one.first_offset is not None
         assert one.last_entry is not None
-        if one.ledger_id >= other.ledger_id:
-            raise StorageError(f"{what} names ledger {other.ledger_id} behind ledger {one.ledger_id}")
         if one.first_offset + one.last_entry + 1 != other.first_offset:
             raise StorageError(
                 f"{what}: ledger {other.ledger_id} does not begin where the one before it ends"

@@ -16,7 +16,7 @@ from embedbk.codec.ledger_metadata import METADATA_VERSION, LogPages, LogSegment
 from embedbk.codec.log_pages import LogPage
 from embedbk.ids import NO_ENTRY
 
-__all__ = ["Cut", "cut", "end_of", "last_position", "search"]
+__all__ = ["Cut", "cut", "end_of", "last_position", "rises", "search"]
 
 # Pages of one transaction. A list that a build before let grow to its bound moves there in several.
 _MOVED_MAX = 16
@@ -33,7 +33,7 @@ class Cut(NamedTuple):
 def cut(segments: tuple[LogSegment, ...], pages: LogPages | None, page_ledgers: int) -> Cut:
     """Move whole pages of ledgers, all recorded as closed, from the front of the list; the newest closed one stays, as
     whoever reads at the end of the log comes from there. page_ledgers 0: none may be moved."""
-    if not page_ledgers or not _rises(segments, pages):  # Nobody would find a ledger in pages of other lists.
+    if not page_ledgers:
         return Cut(segments, pages, ())
     closed = next((i for i, each in enumerate(segments) if each.last_entry is None), len(segments))
     count = min(max(0, closed - 1) // page_ledgers, _MOVED_MAX)
@@ -44,6 +44,7 @@ def cut(segments: tuple[LogSegment, ...], pages: LogPages | None, page_ledgers: 
             pages = LogPages(ours[0].ledger_id, 0, 0, 0, 0, 0, 0)
         first_offset = ours[0].first_offset if pages.first == pages.end else pages.first_offset
         assert first_offset is not None  # It is closed.
+        is_mixed = not rises(ours, pages)
         moved.append((pages.end, LogPage(METADATA_VERSION, ours)))
         pages = replace(
             pages,
@@ -52,12 +53,15 @@ def cut(segments: tuple[LogSegment, ...], pages: LogPages | None, page_ledgers: 
             ledgers=pages.ledgers + len(ours),
             length=pages.length + sum(each.length or 0 for each in ours),
             last=last_position(ours, pages),
+            is_mixed=is_mixed,
         )
     return Cut(segments[count * page_ledgers :], pages, tuple(moved))
 
 
-def _rises(segments: tuple[LogSegment, ...], pages: LogPages | None) -> bool:
-    """Ids rise along every list as long as nothing is spliced into one (P8.5)."""
+def rises(segments: tuple[LogSegment, ...], pages: LogPages | None) -> bool:
+    """Whether ids rise along the pages and these, which stand behind them: as long as nothing is spliced (P8.5)."""
+    if pages is not None and pages.is_mixed:
+        return False
     last = pages.last if pages is not None else None
     is_behind = last is None or not segments or last[0] < segments[0].ledger_id
     return is_behind and all(one.ledger_id < other.ledger_id for one, other in pairwise(segments))

@@ -250,10 +250,14 @@ def lengthen(bk: embedbk.Client, name: str, share: float) -> None:
 
 
 def test_a_list_of_ledgers_that_grows_long_is_told_in_time(
-    bk: embedbk.Client, log_name: str, caplog: pytest.LogCaptureFixture
+    bk: embedbk.Client,
+    log_name: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """P8.1: from 80 % of its bytes on, once at each takeover, with log, figures and what to do."""
     caplog.set_level(logging.WARNING, logger="embedbk.client.log")
+    monkeypatch.setattr(bk._runtime, "page_ledgers", 0)  # As below level 5.
     fill(bk, log_name, ledgers=2, entries=1)
     assert caplog.records == []
     lengthen(bk, log_name, 0.7)
@@ -268,8 +272,11 @@ def test_a_list_of_ledgers_that_grows_long_is_told_in_time(
     assert "delete this one" in told
 
 
-def test_a_log_whose_list_is_full_says_so_at_once(bk: embedbk.Client, log_name: str) -> None:
+def test_a_log_whose_list_is_full_says_so_at_once(
+    bk: embedbk.Client, log_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """P8.1: definite, with log and size; nobody is fenced, nothing is left behind; the way out is to delete it."""
+    monkeypatch.setattr(bk._runtime, "page_ledgers", 0)  # As below level 5.
     writer = bk.log(log_name).writer()
     writer.append(b"before")
     lengthen(bk, log_name, 1.0)

@@ -342,8 +342,8 @@ MUTANTS = (
         (
             (
                 _DELETING,
-                "    if place is not None and metadata.ledger_id in (each.ledger_id for each in place.segments):\n",
-                "    if place is not None and metadata.ledger_id < 0:\n",
+                "    if await ListWalk(runtime, name).holding(log_list, metadata.ledger_id) is not None:\n",
+                "    if metadata.ledger_id < 0:\n",
             ),
         ),
         (_LOGS + "a_ledger_of_a_log_is_not_deleted_under_it",),

@@ -19,6 +19,7 @@ _OWNING = "embedbk/client/owning.py"
 
 _P8 = "tests/rules/test_p8_pages.py::test_"
 _FACES = "tests/scenarios/test_logs_in_pages.py::test_"
+_MIXED = "tests/scenarios/test_mixed_lists.py::test_"
 _CUT = "tests/rules/test_p8_truncating.py::test_"
 _LETS_GO = "tests/scenarios/test_truncating.py::test_"
 
@@ -57,8 +58,8 @@ MUTANTS = (
         (
             (
                 _DELETING,
-                "    place = await ListWalk(runtime, name).last(log_list,",
-                "    place = await ListWalk(runtime, name).last(replace(log_list, pages=None),",
+                "    if await ListWalk(runtime, name).holding(log_list,",
+                "    if await ListWalk(runtime, name).holding(replace(log_list, pages=None),",
             ),
         ),
         (_FACES + "a_ledger_that_a_page_names_is_not_deleted",),
@@ -97,11 +98,37 @@ MUTANTS = (
         (_P8 + "a_ledger_is_found_by_few_pages[7]",),
     ),
     Mutant(
-        "pages-of-lists-that-do-not-rise",
-        "P8.6",
-        "a list whose ids do not rise goes to pages, in which nobody finds its ledgers",
-        ((_PAGING, "    if not page_ledgers or not _rises(segments, pages):", "    if not page_ledgers:"),),
-        (_P8 + "a_list_whose_ids_do_not_rise_stays_one_value",),
+        "pages-in-any-order-that-say-they-rise",
+        "P8.6 P8.10",
+        "a ledger of a page whose ids do not rise is looked for by halving",
+        ((_PAGING, "            is_mixed=is_mixed,\n", "            is_mixed=False,\n"),),
+        (_P8 + "pages_say_whether_the_ids_along_them_rise",),
+    ),
+    Mutant(
+        "where-a-position-ends-by-its-id",
+        "P8.10",
+        "a reader ends at a ledger whose id is above that of the end",
+        (
+            (
+                "embedbk/client/log_reading.py",
+                "        return None if is_before or is_empty else 0\n",
+                "        return 0 if segment.ledger_id > end.ledger_id else None\n",
+            ),
+        ),
+        (_MIXED + "a_log_is_read_from_anywhere_to_anywhere_in_any_order_of_ids",),
+    ),
+    Mutant(
+        "behind-a-ledger-by-its-id",
+        "P8.10 I97",
+        "what follows a ledger that left the list is the one with the next id",
+        (
+            (
+                "embedbk/client/log_reading.py",
+                "        before = await self.walk.last(log_list, lambda each: _begins_before(each, begins))\n",
+                "        before = await self.walk.last(log_list, lambda each: each.ledger_id <= left.ledger_id)\n",
+            ),
+        ),
+        (_MIXED + "what_is_truncated_and_deleted_is_found_by_the_list",),
     ),
     Mutant(
         "what-was-truncated-is-forgotten",

@@ -52,8 +52,8 @@ MUTANTS = (
         (
             (
                 _METADATA,
-                "        return msgspec.msgpack.encode(value if value.seal is not None else _unsealed(value))\n",
-                "        return msgspec.msgpack.encode(_unsealed(value))\n",
+                "        return msgspec.msgpack.encode(whole if value.seal is None else (*whole, value.seal))\n",
+                "        return msgspec.msgpack.encode(whole)\n",
             ),
         ),
         (_FACE + "nobody_takes_a_sealed_log_over_and_the_error_says_why[pages]",),
