@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from embedbk.client.log import Log, LogWriter
     from embedbk.client.log_settings import LogSettings
     from embedbk.client.sealing import Seal
+    from embedbk.client.splicing import SpliceOutcome, Staging
     from embedbk.client.truncating import LogPin, Truncation
     from embedbk.config import Placement, Roll, Settings
     from embedbk.errors import (
@@ -123,6 +124,8 @@ __all__ = [
     "Placement",
     "Roll",
     "Seal",
+    "SpliceOutcome",
+    "Staging",
     "Settings",
     "SqlGuard",
     "StaleEpoch",
@@ -159,6 +162,7 @@ client.locking Holder Lock
 client.log Log LogWriter
 client.log_settings LogSettings
 client.sealing Seal
+client.splicing SpliceOutcome Staging
 client.truncating LogPin Truncation
 client.consumer Consumer Cursor
 client.cursors CursorState

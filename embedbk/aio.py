@@ -14,7 +14,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-from embedbk.client import client, cursors, deleting, explaining, ledger, log, sealing, truncating
+from embedbk.client import client, cursors, deleting, explaining, ledger, log, sealing, splicing, truncating
 from embedbk.client.appending import PLAIN, Appended, Appending, Ticket, terms_of
 from embedbk.client.batches import Batch, Entry, Located, Segment, batch_of, entries_of
 from embedbk.client.bookie_states import BookieState, bookie_states
@@ -47,6 +47,7 @@ from embedbk.client.repair_state import health_of, switch_repair
 from embedbk.client.runtime import Runtime, refuse_pickling
 from embedbk.client.sealing import Seal
 from embedbk.client.stopping import may_stop
+from embedbk.client.splicing import STAGED_TTL_S, SpliceOutcome, Staging
 from embedbk.client.truncating import LogPin, Truncation
 from embedbk.client.waiting import run_async
 from embedbk.codec.ledger_metadata import LedgerMetadata
@@ -911,6 +912,38 @@ class Log:
             "properties": properties,
         }
         return await run_async(change(self._reading, revision, wanted))
+
+    def staging(
+        self, application: str | None = None, number: int = 0, *, ttl_s: float = STAGED_TTL_S
+    ) -> Staging:
+        """As `embedbk.Log.staging`."""
+        return splicing.staging(self._runtime, self.name, application, number, ttl_s)
+
+    def stage(self, staging: Staging) -> Opening[LedgerWriter]:
+        """As `embedbk.Log.stage`."""
+
+        async def steps() -> LedgerWriter:
+            return LedgerWriter(await run_async(splicing.stage(self._reading, staging)))
+
+        return Opening(steps())
+
+    async def splice(
+        self, staging: Staging, ledger_ids: Sequence[int], *, timeout_s: float | None = None
+    ) -> SpliceOutcome:
+        """As `embedbk.Log.splice`."""
+        return await run_async(splicing.splice(self._reading, staging, ledger_ids, timeout_s))
+
+    async def unstage(self, staging: Staging) -> int:
+        """As `embedbk.Log.unstage`."""
+        return await run_async(splicing.unstage(self._reading, staging))
+
+    async def spliced(self, application: str) -> SpliceOutcome | None:
+        """As `embedbk.Log.spliced`."""
+        return await run_async(splicing.spliced(self._reading, application))
+
+    async def forget_application(self, application: str) -> bool:
+        """As `embedbk.Log.forget_application`."""
+        return await run_async(splicing.forget_application(self._reading, application))
 
     async def seal(self, reason: str) -> Seal:
         """As `embedbk.Log.seal`."""

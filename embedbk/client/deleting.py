@@ -19,6 +19,7 @@ from embedbk.client.log_pages import ListWalk, PageGone
 from embedbk.client.password import Password
 from embedbk.client.reading import check_ledger_id, no_such_ledger
 from embedbk.client.runtime import Runtime
+from embedbk.client.splicing import sweep
 from embedbk.codec.ledger_metadata import (
     METADATA_VERSION,
     LedgerMetadata,
@@ -40,6 +41,7 @@ from embedbk.codec.log_cursors import cursor_path, decode_log_cursors, log_curso
 from embedbk.codec.log_pages import decode_log_page, log_page_path
 from embedbk.codec.log_pins import log_pins_path
 from embedbk.codec.log_settings import log_settings_path
+from embedbk.codec.log_splices import log_splices_path, staged_path
 from embedbk.codec.metadata_messages import ABSENT, Compare, Delete, Put, Record
 from embedbk.codec.registration import PLACEMENTS_PREFIX, decode_placement, placement_path
 from embedbk.codec.tombstone import (
@@ -51,6 +53,7 @@ from embedbk.codec.tombstone import (
     tombstone_path,
 )
 from embedbk.errors import MetadataConflict, NoSuchLedger, StorageError, UsageError
+from embedbk.metadata.levels import LEVEL_OF_SPLICES
 from embedbk.metadata.limits import DEFAULT_LIMITS
 
 __all__ = ["DeletedLedger", "delete", "delete_log", "deleted", "forget_deleted", "placements_now", "undelete"]
@@ -88,7 +91,9 @@ async def delete(runtime: Runtime, ledger_id: int, password: Password, *, force:
             when = [Compare(key, revision), *await _unlisted(runtime, metadata, what)]
         except PageGone:
             continue  # The list has changed since it was read.
-        then: list[Put | Delete] = [Delete(key)]
+        marked = await _staged(runtime, metadata, what)
+        when += marked
+        then: list[Put | Delete] = [Delete(key), *(Delete(mark.key) for mark in marked if mark.revision)]
         if metadata.is_closed:
             # An open one has no tombstone: nobody watches over what happens to its copies while it is gone.
             grace_ms = int(runtime.settings.delete_grace_s * 1000)
@@ -117,6 +122,16 @@ async def _unlisted(runtime: Runtime, metadata: LedgerMetadata, what: str) -> li
     if await ListWalk(runtime, name).holding(log_list, metadata.ledger_id) is not None:
         raise UsageError(f"ledger {metadata.ledger_id} is part of log {name!r}; nothing was deleted")
     return [Compare(key, revision)]
+
+
+async def _staged(runtime: Runtime, metadata: LedgerMetadata, what: str) -> list[Compare]:
+    """Whether it waits to be spliced: whoever splices it compares that mark (P8.5)."""
+    name = metadata.custom.get("log", b"").decode(errors="replace")
+    if not name or "staged" not in metadata.custom:
+        return []
+    mark = staged_path(name, metadata.ledger_id)
+    value, revision = await runtime.get(mark, what)
+    return [Compare(mark, ABSENT if value is None else revision)]
 
 
 async def delete_log(runtime: Runtime, name: str, password: Password, *, force: bool) -> None:
@@ -156,11 +171,14 @@ async def delete_log(runtime: Runtime, name: str, password: Password, *, force: 
             Delete(log_pins_path(name)),
             Delete(log_cursors_path(name)),
             Delete(log_settings_path(name)),
+            Delete(log_splices_path(name)),
             *(Delete(cursor_path(name, cursor.name)) for cursor in cursors),
             Put(log_deleting_path(name), deleting),
         ]
         if await runtime.transact(when, then, what):
             await _delete_ledgers_of(runtime, name, password, what, force=force)
+            if runtime.has_level(LEVEL_OF_SPLICES):
+                await sweep(runtime, name, takes_all=True)
             return
     raise MetadataConflict(
         f"log {name!r} changed {_ROUNDS_MAX} times while it was to be deleted",

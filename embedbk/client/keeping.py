@@ -68,6 +68,13 @@ class Keeper:
         if not was_armed:
             self._arm()
 
+    def line_of(self, name: str) -> Succession | None:
+        """The newest writer that this client has of a log; None: it has none that goes on."""
+        with self._lock:
+            lines = list(self._lines.values())
+        found = [line for line in lines if line.owning.name == name and line.is_writing]
+        return max(found, key=lambda line: line.taken.epoch, default=None)
+
     def _arm(self) -> None:
         drawn = self._chance.uniform(1 - _JITTER, 1 + _JITTER)
         pause = OneResult(Pausing(int(self._runtime.log_look_s * drawn * 1e9)))

@@ -11,13 +11,13 @@ from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any, Self
 
-from embedbk.client import cursors, sealing, truncating
+from embedbk.client import cursors, sealing, splicing, truncating
 from embedbk.client.appending import PLAIN, Appended, Appending, Terms, Ticket, terms_of
 from embedbk.client.batches import Batch, Entry, Located, Segment, batch_of, entries_of
 from embedbk.client.bulk import BulkReading, LogReader, Place
 from embedbk.client.consumer import Cursor
 from embedbk.client.cursors import Cursoring, CursorState
-from embedbk.client.ledger import Traits, append_arrow, iterate, queue_blocking
+from embedbk.client.ledger import LedgerWriter, Traits, append_arrow, iterate, queue_blocking
 from embedbk.client.log_reading import LogReading, Start
 from embedbk.client.log_settings import (
     KEEP,
@@ -37,6 +37,7 @@ from embedbk.client.record_batches import RecordBatches
 from embedbk.client.renewing import Succession
 from embedbk.client.runtime import Runtime, refuse_pickling
 from embedbk.client.sealing import Seal
+from embedbk.client.splicing import STAGED_TTL_S, SpliceOutcome, Staging
 from embedbk.client.truncating import LogPin, Truncation
 from embedbk.client.waiting import run_blocking
 from embedbk.codec.packer_twin import Buffer
@@ -602,6 +603,69 @@ class Log:
             "properties": properties,
         }
         return run_blocking(change(self._reading, revision, wanted), "aio.Log.change")
+
+    def staging(
+        self, application: str | None = None, number: int = 0, *, ttl_s: float = STAGED_TTL_S
+    ) -> Staging:
+        """The terms of one transaction: ledgers that any number of processes make ready, and that become part of the
+        log all at once, once (P8.5). Plain data: pickle it, and send it to whoever stages for it.
+
+        Args:
+            application: whose transactions these are, by a name of your own (1 to 200 characters). Its newest number is
+                kept with the log, so that no transaction comes to pass twice, however often it is tried. None: one of
+                its own, that nobody runs again.
+            number: of the transaction; those of an application rise.
+            ttl_s: what is staged and not spliced is given up after so long, by the clocks on the walls.
+        """
+        return splicing.staging(self._runtime, self.name, application, number, ttl_s)
+
+    def stage(self, staging: Staging) -> LedgerWriter:
+        """A new ledger that waits to be spliced, made by the log's settings; no reader of the log sees it. Append to
+        it, close it, and tell whoever splices its `ledger_id`. One that is left empty or open cannot be spliced.
+
+        Raises:
+            UsageError: these are no terms for this log, or the cluster's level is below 12.
+            NotEnoughBookies, MetadataUnavailable: it was not made.
+        """
+        return LedgerWriter(run_blocking(splicing.stage(self._reading, staging), "aio.Log.stage"))
+
+    def splice(
+        self, staging: Staging, ledger_ids: Sequence[int], *, timeout_s: float | None = None
+    ) -> SpliceOutcome:
+        """Put staged ledgers behind everything that the log has, in this order, in one transaction; again is allowed:
+        what came to pass is recognised by application and number, and answered alike.
+
+        A writer that lives is asked, and puts them in between two of its own ledgers; its appends wait for that. The
+        log of one whose session is gone is taken over.
+
+        Args:
+            ledger_ids: of 1 to 60 closed ledgers with entries, staged under these very terms.
+            timeout_s: for which the owner is waited for; None: `Settings.operation_timeout_s`.
+
+        Raises:
+            UsageError: one of them is not staged any more, open, empty or of other terms; the cluster's level is
+                below 12; or the log knows 400 applications. Nothing was spliced.
+            OperationTimeout: `definite`: the owner did not do it in time, and will not. Else call it again.
+            LogSealed: nothing is put behind a seal. WrongPassword, RecoveryInconclusive, LogFull: as of `writer`.
+        """
+        steps = splicing.splice(self._reading, staging, ledger_ids, timeout_s)
+        return run_blocking(steps, "aio.Log.splice")
+
+    def unstage(self, staging: Staging) -> int:
+        """Give up what was staged under these terms and is not spliced; how many ledgers went, others' that are over
+        included."""
+        return run_blocking(splicing.unstage(self._reading, staging), "aio.Log.unstage")
+
+    def spliced(self, application: str) -> SpliceOutcome | None:
+        """The newest transaction of an application that came to pass; None: none did."""
+        return run_blocking(splicing.spliced(self._reading, application), "aio.Log.spliced")
+
+    def forget_application(self, application: str) -> bool:
+        """Forget which transaction of it was the newest, to make room for another one: a transaction that is tried
+        again then comes to pass twice. False: it is not known."""
+        return run_blocking(
+            splicing.forget_application(self._reading, application), "aio.Log.forget_application"
+        )
 
     def seal(self, reason: str) -> Seal:
         """End the log for ever (P8.9): whoever writes it is fenced, its ledgers are closed, and no writer takes it over

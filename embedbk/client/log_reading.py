@@ -21,7 +21,7 @@ from embedbk.client.password import Password
 from embedbk.client.reading import Frames, LedgerReading
 from embedbk.client.runtime import Followed, Runtime
 from embedbk.codec.attributes import last_time_in
-from embedbk.codec.ledger_metadata import LogList, LogSegment, decode_log_list, log_key_path
+from embedbk.codec.ledger_metadata import Begun, LogList, LogSegment, decode_log_list, log_key_path
 from embedbk.codec.packer_twin import TIME_EVERY
 from embedbk.core.log_paging import end_of, rises
 from embedbk.errors import (
@@ -527,6 +527,8 @@ class _Times:
             segment = _placed(place.segment, following)
             assert segment is not None  # What follows one that has ended has a place.
             following = _offset(segment)
+            if segment.begun == Begun.SPLICE:  # Its entries came to the log all at once (P8.5).
+                return segment.created_ms
             ledger = self._opened.get(segment.ledger_id) or await self._log._open(segment)
             if ledger is None:  # It closed empty and left the list: what is wanted stands behind it.
                 log_list, place = await self._log._next(log_list, place, segment, NO_ENTRY)

@@ -19,6 +19,7 @@ from embedbk.client.log_reading import LogReading
 from embedbk.client.password import Password
 from embedbk.client.reading import Frames
 from embedbk.client.runtime import Runtime
+from embedbk.client.splice_requests import living
 from embedbk.codec.digest import DigestType
 from embedbk.codec.ledger_metadata import Begun, Durability, decode_log_list, encode_log_list, log_key_path
 from embedbk.codec.metadata_messages import Get, Value
@@ -29,6 +30,7 @@ from embedbk.core.log_listing import NewLedger, TakenOver
 from embedbk.core.log_paging import last_position
 from embedbk.core.log_replacing import LogReplacing
 from embedbk.core.log_rolling import LogPreparing, LogRecording
+from embedbk.core.log_splicing import LogSplicing, Splice, Spliced
 from embedbk.core.truncating import Dropping
 from embedbk.errors import (
     EmbedbkError,
@@ -41,9 +43,9 @@ from embedbk.errors import (
 )
 from embedbk.host.operations import OneResult
 from embedbk.ids import NO_ENTRY, NO_POSITION, Position
-from embedbk.metadata.levels import LEVEL_OF_LOGS, LEVEL_OF_PAGES, LEVEL_OF_TIMES
+from embedbk.metadata.levels import LEVEL_OF_LOGS, LEVEL_OF_PAGES, LEVEL_OF_SPLICES, LEVEL_OF_TIMES
 
-__all__ = ["Owned", "Owning"]
+__all__ = ["Joined", "Owned", "Owning"]
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +60,13 @@ class Owned(NamedTuple):
     appending: Appending
 
 
+class Joined(NamedTuple):
+    """What is spliced in when the log is taken over from its own writer, and when that came to it."""
+
+    splice: Splice
+    spliced_ms: int
+
+
 class Owning:
     """One log, as one writer owns it. quorum: of the ledgers to come."""
 
@@ -69,6 +78,7 @@ class Owning:
         self.quorum = quorum
         self.password = password
         self.traits = traits
+        self._splicing: LogSplicing | None = None  # The last one.
         self._word = b""  # By which an epoch that we put is known, until we hear of it.
         self.is_lost = False  # Somebody else has the log; and it was noted.
         self.on_lost: Callable[[], None] | None = None  # Called once, on any thread.
@@ -86,26 +96,28 @@ class Owning:
         """A ledger may be listed while writes go on in the one before (P10.8)."""
         return self.runtime.has_level(LEVEL_OF_LOGS)
 
-    async def take_over(self, renews: int | None = None) -> Owned:
-        """Fence whoever wrote before, close their ledgers, list a new one (P8.1). renews: as `LogTakeover` takes it."""
+    async def take_over(self, renews: int | None = None, joined: Joined | None = None) -> Owned:
+        """Fence whoever wrote before, close their ledgers, list a new one (P8.1). renews: as `LogTakeover` takes it.
+        joined: what is spliced in front of the new one, by an owner that renews; `spliced` tells what became of it."""
         runtime = self.runtime
         runtime.check()
         owner = runtime.owner().encode()
+        if runtime.has_level(LEVEL_OF_SPLICES):
+            owner += await living(runtime)
         if renews is not None:
             self._word = self._word or b"%s %016x" % (owner, runtime.chance.getrandbits(64))
             owner = self._word
         new = await self._new(Begun.TAKEOVER if renews is None else Begun.REQUEST)
-        core = LogTakeover(
-            self.name,
-            owner,
-            new,
-            self.password.key,
-            runtime.bookies,
-            runtime.new_chance(),
-            mac_key=self.password.mac_key,
-            losses=runtime.contending.losses(self.name, runtime.now_ns()),
-            renews=renews,
-        )
+        if joined is not None:
+            new = new._replace(created_ms=max(new.created_ms, joined.spliced_ms))
+        terms = (self.name, owner, new, self.password.key, runtime.bookies, runtime.new_chance())
+        losses, mac_key = runtime.contending.losses(self.name, runtime.now_ns()), self.password.mac_key
+        if joined is None:
+            core = LogTakeover(*terms, mac_key=mac_key, losses=losses, renews=renews)
+        else:
+            core = self._splicing = LogSplicing(
+                *terms, joined.splice, mac_key=mac_key, losses=losses, renews=renews, lists_next=True
+            )
         began_s = runtime.clock_s()
         try:
             taken: TakenOver = await runtime.run(core, f"taking over log {self.name!r}")
@@ -136,6 +148,14 @@ class Owning:
         self._continue_behind(taken, appending)
         self._begin_times(appending, last_ms)
         return Owned(taken, appending)
+
+    def spliced(self) -> Spliced:
+        """What became of the last splice. Raises why it was not done."""
+        assert self._splicing is not None
+        if self._splicing.unspliced is not None:
+            raise self._splicing.unspliced
+        assert self._splicing.spliced is not None
+        return self._splicing.spliced
 
     def _begin_times(self, appending: Appending, floor_ms: int) -> None:
         """floor_ms: the time of what stands before; NO_ENTRY: none. Where it has one, the level is in force, also

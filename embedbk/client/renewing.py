@@ -22,7 +22,7 @@ from typing import NamedTuple, TypeVar
 
 from embedbk.client.appending import Appending, Terms
 from embedbk.client.keeping import keep
-from embedbk.client.owning import Owned, Owning
+from embedbk.client.owning import Joined, Owned, Owning
 from embedbk.client.replacing import Replacing, Unreplaced
 from embedbk.client.roll_bounds import RollBounds
 from embedbk.client.runtime import Followed
@@ -32,6 +32,7 @@ from embedbk.codec.ledger_metadata import Begun, Durability, log_owner_path
 from embedbk.codec.metadata_messages import ABSENT
 from embedbk.config import NEVER_ROLL, Quorum, Roll
 from embedbk.core.log_listing import TakenOver
+from embedbk.core.log_splicing import Splice, Spliced
 from embedbk.errors import (
     EmbedbkError,
     LedgerClosed,
@@ -98,6 +99,11 @@ class Succession:
     def has_ended(self) -> bool:
         """Closed or released by its owner."""
         return self._has_ended
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether the log may be this writer's still, and it is not about to end."""
+        return not self._has_ended and not self.owning.is_lost
 
     def roll_by(self, roll: Roll) -> None:
         """Other bounds from now on, of the ledger of now as well."""
@@ -322,6 +328,29 @@ class Succession:
             if appending is self.appending:
                 self._bounds.look_later(appending)
 
+    # Splicing.
+
+    async def splice(self, wanted: Splice, spliced_ms: int) -> Spliced:
+        """Put ready-made ledgers behind all that was appended, and go on in a next ledger behind them (P8.5); appends
+        wait meanwhile. spliced_ms: the time of what they hold, unless the last entry in front of it is younger.
+
+        Raises:
+            UsageError, StorageError, WrongPassword: why none of it was spliced; the writer goes on.
+            What `renew` raises.
+        """
+        limit = self.appending.runtime.settings.operation_timeout_s
+        while True:
+            await self._take_turn(limit)
+            try:
+                self._check_open()
+                await self._before_is_closed(limit)
+                await self._go_over(self.owning.quorum, Joined(wanted, spliced_ms))
+                return self.owning.spliced()
+            except _Failing:
+                continue
+            finally:
+                self._end_turn()
+
     # Taking the log over from ourselves.
 
     async def renew(self, quorum: Quorum) -> None:
@@ -367,7 +396,7 @@ class Succession:
         finally:
             self._is_renewing = False
 
-    async def _go_over(self, quorum: Quorum) -> None:
+    async def _go_over(self, quorum: Quorum, joined: Joined | None = None) -> None:
         before = self.appending
         await self._hold()
         try:
@@ -376,7 +405,10 @@ class Succession:
             self._replacing.pauses.begin_anew()
             self.owning.quorum = quorum
             self.own = self.own._replace(quorum=quorum)
-            owned = await self.owning.take_over(renews=self.taken.epoch)
+            if joined is not None:
+                floor_ms = before.writing.packer.time_ms
+                joined = joined._replace(spliced_ms=max(joined.spliced_ms, floor_ms))
+            owned = await self.owning.take_over(renews=self.taken.epoch, joined=joined)
             self._prepared = self._before_failed = None  # What was prepared closed empty.
             self._go_on_in(owned)
         except _Failing:

@@ -140,6 +140,10 @@ class Runtime:
         self._asked: set[Future[Result]] = set()
         self._behind: Behind | None = None  # Once something goes on there.
         self.keeper: Keeper | None = None  # Once there is a writer of a log.
+        self.living_as: str | None = (
+            None  # Under which other clients know that it lives, once it owns a log (P8.5).
+        )
+        self.spliced_epochs: dict[str, int] = {}  # Of logs that it took over to splice into them.
         self.bookies_known: tuple[str, ...] = ()  # That the cluster ever had, alive or not, as last listed.
         node.on_ready = self.signal.notify
         node.on_closed = self._end

@@ -157,6 +157,7 @@ class Begun(enum.IntEnum):
     AGE = 5
     FAILURE = 6
     SETTINGS = 7
+    SPLICE = 8  # It was ready-made, and spliced in then (P8.5).
 
 
 class LogSegment(msgspec.Struct, frozen=True, array_like=True):

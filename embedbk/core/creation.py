@@ -20,7 +20,7 @@ from embedbk.codec.ledger_metadata import (
     first_fragments,
     ledger_key_path,
 )
-from embedbk.codec.metadata_messages import ABSENT, Compare, Put
+from embedbk.codec.metadata_messages import ABSENT, Compare, Delete, Put
 from embedbk.config import ANYWHERE, Placement, Quorum
 from embedbk.core.client_words import BookieInfo, BookiesChanged
 from embedbk.core.machine import Effect, Handlers, Machine, earliest
@@ -72,7 +72,10 @@ class Creation(Machine):
         placement: Placement = ANYWHERE,
         digest: int = DigestType.CRC32C,
         patience: Patience = NO_PATIENCE,
+        beside: Callable[[int], Put] | None = None,
     ) -> None:
+        """beside: what is put in the transaction that makes the ledger, by its id."""
+        self.beside = beside
         self.placement = placement
         self.patience = patience
         self.started_ns = 0
@@ -193,7 +196,10 @@ class Creation(Machine):
         assert self.metadata is not None
         key = ledger_key_path(self.metadata.ledger_id)
         when = [Compare(key, ABSENT), *self.naming.compares((), self.metadata.fragments)]
-        return [Transact("create", when, [Put(key, encode_ledger_metadata(self.metadata))])]
+        then: list[Put | Delete] = [Put(key, encode_ledger_metadata(self.metadata))]
+        if self.beside is not None:
+            then.append(self.beside(self.metadata.ledger_id))
+        return [Transact("create", when, then)]
 
     def _on_transacted(self, event: Transacted) -> list[Effect]:
         assert self.metadata is not None

@@ -128,6 +128,7 @@ class Stage(enum.Enum):
     RECOVER = "recover"
     LEFT = "left"
     ADOPT = "adopt"
+    STAGED = "staged"
     CREATE = "create"
     COMMIT = "commit"
     UNDO = "undo"

@@ -129,10 +129,10 @@ def _is_wanted(terms: Terms, end: int, ended_ms: int | None, bytes_behind: int, 
 
 def _ended_ms(window: tuple[LogSegment, ...], index: int) -> int | None:
     """A time behind all appends to a ledger, as clocks agree; None: the list does not tell one. A takeover begins its
-    ledger behind the end of the one before. An owner lists its next one while it still appends, but the one after that
-    only when the end of this one is recorded (P8.2 iv)."""
+    ledger behind the end of the one before, and what is ready-made is spliced behind it. An owner lists its next one
+    while it still appends, but the one after that only when the end of this one is recorded (P8.2 iv)."""
     following = window[index + 1 : index + 3]
-    if following and following[0].begun == Begun.TAKEOVER and following[0].created_ms:
+    if following and following[0].begun in (Begun.TAKEOVER, Begun.SPLICE) and following[0].created_ms:
         return following[0].created_ms
     if len(following) == 2 and following[1].created_ms:
         return following[1].created_ms

@@ -27,6 +27,7 @@ __all__ = [
     "LEVEL_OF_LOGS",
     "LEVEL_OF_PAGES",
     "LEVEL_OF_REPAIRS",
+    "LEVEL_OF_SPLICES",
     "LEVEL_OF_STALE_KEYS",
     "LEVEL_OF_TIMES",
     "Heard",
@@ -48,6 +49,7 @@ LEVEL_OF_COPIES = 8
 LEVEL_OF_ADOPTION = 9
 LEVEL_OF_HOLDINGS = 10
 LEVEL_OF_DRAINS = 11
+LEVEL_OF_SPLICES = 12
 LEVEL_OF_STALE_KEYS = 13
 LEVEL = 13  # The newest that this build knows.
 NAMED_MAX = 8  # In one sentence.

@@ -390,6 +390,9 @@ class Invariants(Observer):
             self.sometimes.note("log went on behind a failure")
         if newest is not None and newest.begun == Begun.SETTINGS and newest not in before:
             self.sometimes.note("log rolled for its settings")
+        fresh = [] if log_list is None else [each for each in log_list.segments if each not in before]
+        if fresh and any(each.begun == Begun.SPLICE for each in fresh) and fresh[-1].last_entry is None:
+            self.sometimes.note("splice beside a writer")
         if log_list is None or not before or before[-1].first_offset is not None:
             return
         ours = next((each for each in log_list.segments if each.ledger_id == before[-1].ledger_id), None)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from embedbk.codec.ledger_metadata import LogList, LogSeal, LogSegment
+from embedbk.codec.ledger_metadata import Begun, LogList, LogSeal, LogSegment
 from embedbk.codec.log_pages import decode_log_page, log_page_path
 from embedbk.codec.log_pins import PinRecord, decode_log_pins
 from embedbk.core.vocabulary import Ended
@@ -34,11 +34,14 @@ class Logs:
         self._takeovers: dict[Any, str] = {}  # That have not ended: by whom.
         self._seals: dict[str, LogSeal] = {}
         self._pins: dict[str, tuple[PinRecord, ...]] = {}  # Of each log, by the key of its list.
+        self._spliced: dict[str, dict[str, int]] = {}  # Of each log, by application: the newest number.
         self._pages: dict[str, tuple[LogSegment, ...]] = {}  # That are there, by key.
 
     def take(self, key: str, new: LogList | None) -> tuple[LogSegment, ...]:
         """A list comes, changes or goes; what it was before."""
         before = self._lists.pop(key, ())
+        if new is None:
+            self._spliced.pop(key, None)
         self._a_seal_stays(key, before, new)
         if new is not None:
             self._lists[key] = new.segments
@@ -46,9 +49,35 @@ class Logs:
             _places_are_dense(key, new.segments)
             self._nothing_moves(key, {each.ledger_id: each for each in before}, new.segments)
             self._only_the_front_went(key, before, new.segments)
+            self._a_splice_is_whole(key, before, new.segments)
             if len(new.segments) > 1 and new.segments[-1].first_offset is None:
                 self._behind[new.segments[-2].ledger_id] = new.segments[-1].ledger_id
         return before
+
+    def _a_splice_is_whole(
+        self, key: str, before: tuple[LogSegment, ...], segments: tuple[LogSegment, ...]
+    ) -> None:
+        """I98: ready-made ledgers come in one change, of one transaction that is new, behind closed ledgers only."""
+        named = {each.ledger_id for each in before}
+        fresh = [each for each in segments if each.begun == Begun.SPLICE and each.ledger_id not in named]
+        if not fresh:
+            return
+        told = set()
+        for each in fresh:
+            metadata = self._ghost.ledger(each.ledger_id).metadata
+            told.add(
+                metadata.custom.get("staged", b"") if metadata is not None and metadata.is_closed else None
+            )
+        first = next(iter(told))
+        if len(told) != 1 or not first:
+            raise Violation("I98", f"{key} has {fresh} spliced in, staged for {told}")
+        number, application = first.decode().split(" of ", 1)
+        newest = self._spliced.setdefault(key, {})
+        if int(number) <= newest.get(application, -1):
+            raise Violation("I98", f"{key}: transaction {number} of {application} comes behind {newest}")
+        newest[application] = int(number)
+        if any(each.last_entry is None for each in segments[: segments.index(fresh[-1])]):
+            raise Violation("I98", f"{key} has {fresh} spliced in beside an open ledger")
 
     def _a_seal_stays(self, key: str, before: tuple[LogSegment, ...], new: LogList | None) -> None:
         """I103: behind a seal nothing is listed, and all that is listed is closed."""

@@ -73,6 +73,7 @@ FEATURES = (
     "bulk",
     "arrow",
     "times",
+    "splices",
 )
 # Drawn by a chance of their own, so that a plain plan (is_plain) stays what it was before they came.
 LESS_KINDS = ("older-disk", "newest-gone")  # Nobody tells the bookie (P7.9).
@@ -375,6 +376,8 @@ def _users(more: random.Random, duration_ns: int) -> tuple[tuple[str, ...], list
         features += ("arrow",)
     if random.Random(f"times {features} {duration_ns}").random() < 0.4:
         features += ("times",)
+    if random.Random(f"splices {features} {duration_ns}").random() < 0.4:
+        features += ("splices",)
     most = {"user": 2, "owner": 2, "visitor": 2, "remover": 2, "mender": 2}
     most["remover"] *= "deletion" in features
     most["mender"] *= "repair" in features

@@ -51,6 +51,7 @@ from embedbk.testing.plan import MS, SECOND
 from embedbk.testing.sealers import seals
 from embedbk.testing.settlers import changes_settings
 from embedbk.testing.sim_runtime import Narrow, SimRuntime, awaited
+from embedbk.testing.splicers import splices_in
 from embedbk.testing.truncators import pin_and_read, truncates
 from embedbk.testing.violation import Violation
 from embedbk.testing.world import KEY, Sleep, Steps, Until, World
@@ -556,6 +557,7 @@ def _visitor(world: World, client: str, chance: random.Random, quorum: Quorum) -
     sealing = random.Random(f"seals of {client} {world.seed}")
     consuming = random.Random(f"consumes of {client} {world.seed}")
     own_times = random.Random(f"times of {client} {world.seed}")
+    splicing = random.Random(f"splices of {client} {world.seed}")
     if "bulk" in world.features:
         own = random.Random(f"bulk of {client} {world.seed}")
         password = PASSWORDS[world.seed % len(PASSWORDS)] if "passwords" in world.features else b""
@@ -580,6 +582,11 @@ def _visitor(world: World, client: str, chance: random.Random, quorum: Quorum) -
                     continue
                 if "seals" in world.features and sealing.random() < 0.2:
                     yield from seals(world, client, runtime, reading, quorum)
+                    continue
+                if "splices" in world.features and splicing.random() < 0.5:
+                    yield from splices_in(
+                        world, client, runtime, reading, splicing, lambda made: _watch(world, client, made)
+                    )
                     continue
                 if "cursors" in world.features and consuming.random() < 0.7:
                     yield from uses_cursors(world, client, runtime, reading, consuming)

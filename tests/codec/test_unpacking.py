@@ -47,6 +47,18 @@ from embedbk.codec.log_cursors import (
 from embedbk.codec.log_pages import LogPage, decode_log_page, encode_log_page
 from embedbk.codec.log_pins import LogPins, PinRecord, decode_log_pins, encode_log_pins
 from embedbk.codec.log_settings import RollRecord, SettingsRecord, decode_log_settings, encode_log_settings
+from embedbk.codec.log_splices import (
+    LogSplices,
+    SplicedRecord,
+    SpliceRequest,
+    StagedRecord,
+    decode_log_splices,
+    decode_splice_request,
+    decode_staged,
+    encode_log_splices,
+    encode_splice_request,
+    encode_staged,
+)
 from embedbk.codec.messages import (
     AddAnswers,
     ExplicitLacs,
@@ -138,6 +150,9 @@ DECODERS: dict[str, tuple[Callable[[bytes], Any], type[EmbedbkError]]] = {
     "decode_log_pins": (decode_log_pins, StorageError),
     "decode_log_cursors": (decode_log_cursors, StorageError),
     "decode_cursor": (decode_cursor, StorageError),
+    "decode_staged": (lambda body: decode_staged(body, "orders", 7), StorageError),
+    "decode_log_splices": (lambda body: decode_log_splices(body, "orders"), StorageError),
+    "decode_splice_request": (lambda body: decode_splice_request(body, "orders"), StorageError),
     "decode_log_settings": (decode_log_settings, StorageError),
     "decode_log_page": (lambda body: decode_log_page(body, "orders", 0), StorageError),
     "decode_ledgers_left": (decode_ledgers_left, StorageError),
@@ -293,6 +308,11 @@ SOUND = {
     "decode_log_pins": encode_log_pins(LogPins(1, (PinRecord("batch", 7, 9, 1000),))),
     "decode_log_cursors": encode_log_cursors(LogCursors(1, (NamedCursor("billing", 1, 1000, None),))),
     "decode_cursor": encode_cursor(CursorRecord(1, 7, 9, 1000)),
+    "decode_staged": encode_staged(StagedRecord(1, 7, "import", 3, b"job", 1000)),
+    "decode_log_splices": encode_log_splices(
+        LogSplices(1, (SplicedRecord("import", 3, b"job", 0, 9, 1, 1000),))
+    ),
+    "decode_splice_request": encode_splice_request(SpliceRequest(1, "import", 3, b"job", (7,), False, 1000)),
     "decode_log_settings": encode_log_settings(
         SettingsRecord(1, 3, 3, 2, 0, 1, RollRecord(1, None, 5), 9, 0, {"a": b"b"})
     ),

@@ -236,7 +236,7 @@ MUTANTS = (
         (
             (
                 _JUDGE,
-                "following[0].begun == Begun.TAKEOVER and following[0].created_ms",
+                "following[0].begun in (Begun.TAKEOVER, Begun.SPLICE) and following[0].created_ms",
                 "following[0].created_ms",
             ),
         ),

@@ -1,0 +1,97 @@
+"""How a log's owner hears that somebody would splice into it, and answers (P8.5).
+
+Decides under which name a client lives: a key of its session, made with the first log that it owns, which says so for
+all of them. Whoever would splice asks there; one watch shows all requests for all logs of a client. The request goes
+in the transaction that splices, so that who withdrew it knows that it is not carried out; or it is answered why not.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from msgspec.structs import replace
+
+from embedbk.client.runtime import Runtime
+from embedbk.codec.log_splices import (
+    LIVING_BYTES,
+    decode_splice_request,
+    encode_splice_request,
+    living_path,
+    splice_requests_prefix,
+)
+from embedbk.codec.metadata_messages import ABSENT, Compare, Delete, Put, Record
+from embedbk.core.log_splicing import SPLICE_LEDGERS_MAX, Splice
+from embedbk.errors import EmbedbkError, LedgerFenced, MetadataUnavailable, StorageError
+from embedbk.ids import check_log_name
+
+__all__ = ["living"]
+
+logger = logging.getLogger("embedbk.client.log")
+
+
+async def living(runtime: Runtime) -> bytes:
+    """What the owner key of a log says, so that it can be told whether its owner lives; nothing where it cannot be."""
+    if runtime.living_as is None:
+        name = runtime.chance.getrandbits(8 * LIVING_BYTES).to_bytes(LIVING_BYTES, "little").hex()
+        put = Put(living_path(name), runtime.owner().encode(), is_ephemeral=True)
+        try:
+            await runtime.transact([Compare(put.key, ABSENT)], [put], "saying that this client lives")
+        except MetadataUnavailable:
+            return b""  # Its logs are taken over by whoever splices into them.
+        if runtime.living_as is None:
+            runtime.living_as = name
+            runtime.call_if_open(lambda: _listen(runtime, name))
+    return b" living=" + runtime.living_as.encode()
+
+
+def _listen(runtime: Runtime, name: str) -> None:
+    """On the host's thread."""
+
+    def changed(records: list[Record], revision: int, is_first: bool) -> None:
+        for record in records:
+            if record.value is not None:
+                runtime.behind(_answer(runtime, name, record.key, record.revision))
+
+    runtime.node.metadata.watch(runtime.now_ns(), splice_requests_prefix(name), changed)
+
+
+async def _answer(runtime: Runtime, living_as: str, key: str, revision: int) -> None:
+    """Carry one request out, or say why not; nobody waits for this but who asked, by its key."""
+    log = key.removeprefix(splice_requests_prefix(living_as))
+    try:
+        check_log_name(log)
+        value, now = await runtime.get(key, f"reading a request to splice into log {log!r}")
+        if value is None or now != revision:
+            return  # Withdrawn, or another by now, which the watch shows, too.
+        request = decode_splice_request(value, log)
+        if request.answer is not None:
+            return
+        why = ""
+        line = runtime.keeper.line_of(log) if runtime.keeper is not None else None
+        if len(request.ledger_ids) > SPLICE_LEDGERS_MAX:
+            why = f"{len(request.ledger_ids)} ledgers are more than {SPLICE_LEDGERS_MAX}"
+        elif line is not None:
+            wanted = Splice(
+                request.application,
+                request.number,
+                request.job,
+                request.ledger_ids,
+                request.is_once,
+                (key, revision),
+            )
+            try:
+                done = await line.splice(wanted, request.spliced_ms)
+                if done.is_replay:
+                    await runtime.transact([Compare(key, revision)], [Delete(key)], f"answering {key}")
+                return
+            except LedgerFenced:
+                pass  # The log is another's.
+            except EmbedbkError as failed:
+                why = failed.args[0]
+        answered = Put(key, encode_splice_request(replace(request, answer=why)), is_ephemeral=True)
+        await runtime.transact([Compare(key, revision)], [answered], f"answering {key}")
+    except StorageError as strange:
+        runtime.node.unread.name(key, str(strange))
+    except EmbedbkError as failed:
+        if not runtime.is_closed:
+            logger.info("a request to splice into log %r is not answered: %s", log, failed)

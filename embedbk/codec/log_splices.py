@@ -1,0 +1,189 @@
+"""Ready-made ledgers of a log: which are staged for it, and what was spliced (P8.5), as values of the metadata quorum.
+
+A staged ledger has a key of its own beside its metadata, made in the transaction that makes the ledger. The transaction
+that splices it takes that key away, and so does the one that gives the ledger up: one of the two comes to pass.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+import msgspec
+
+from embedbk.codec.ledger_metadata import METADATA_VERSION
+from embedbk.codec.unpacking import unpack
+from embedbk.errors import StorageError
+from embedbk.ids import LEDGER_ID_MAX
+
+__all__ = [
+    "APPLICATIONS_MAX",
+    "APPLICATION_MAX",
+    "LIVING_BYTES",
+    "ONCE_KEPT",
+    "LogSplices",
+    "SpliceRequest",
+    "SplicedRecord",
+    "StagedRecord",
+    "decode_log_splices",
+    "decode_splice_request",
+    "decode_staged",
+    "encode_log_splices",
+    "encode_splice_request",
+    "encode_staged",
+    "living_path",
+    "log_splices_path",
+    "owner_of",
+    "splice_request_path",
+    "splice_requests_prefix",
+    "staged_path",
+    "staged_prefix",
+]
+
+APPLICATION_MAX = 200  # Characters.
+_JOB_BYTES = 64
+APPLICATIONS_MAX = 400  # Of one log, that are known with their newest version.
+ONCE_KEPT = 100  # Beside them: of transactions that nobody runs again, the newest.
+
+_LedgerId = Annotated[int, msgspec.Meta(ge=0, le=LEDGER_ID_MAX)]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=LEDGER_ID_MAX)]
+_Application = Annotated[str, msgspec.Meta(min_length=1, max_length=APPLICATION_MAX)]
+_Job = Annotated[bytes, msgspec.Meta(min_length=1, max_length=_JOB_BYTES)]
+
+
+class StagedRecord(msgspec.Struct, frozen=True, array_like=True):
+    """A ledger that waits to be spliced, by one transaction (application, number) of the log whose key this is."""
+
+    version: int
+    ledger_id: _LedgerId
+    application: _Application
+    number: _Count  # Of the transaction; those of one application rise.
+    job: _Job  # Who made it: one attempt at the transaction.
+    expires_ms: _Count  # By clocks on walls; behind it whoever sweeps gives it up.
+
+
+class SplicedRecord(msgspec.Struct, frozen=True, array_like=True):
+    """The newest transaction of an application: where its entries stand."""
+
+    application: _Application
+    number: _Count
+    job: _Job
+    first_offset: _Count
+    end: _Count  # The offset behind its last entry.
+    ledgers: _Count
+    spliced_ms: _Count
+    is_once: bool = False  # No other transaction of this application comes; kept only to tell its outcome.
+
+
+class LogSplices(msgspec.Struct, frozen=True, array_like=True):
+    """What was spliced into a log, in the order of it."""
+
+    version: int
+    spliced: tuple[SplicedRecord, ...]
+
+    def of(self, application: str) -> SplicedRecord | None:
+        return next((each for each in self.spliced if each.application == application), None)
+
+
+class SpliceRequest(msgspec.Struct, frozen=True, array_like=True):
+    """What whoever staged it asks the log's owner to splice. Whoever takes it away decides that it is done, or not."""
+
+    version: int
+    application: _Application
+    number: _Count
+    job: _Job
+    ledger_ids: Annotated[tuple[_LedgerId, ...], msgspec.Meta(min_length=1, max_length=1000)]
+    is_once: bool
+    spliced_ms: _Count  # When it comes to the log, by the clock of who asks.
+    answer: str | None = None  # The owner's: why it is not spliced; "": it owns the log no more.
+
+
+def staged_prefix(name: str) -> str:
+    return f"/log-staging/{name}/"
+
+
+def staged_path(name: str, ledger_id: int) -> str:
+    return f"{staged_prefix(name)}{ledger_id:016x}"
+
+
+def log_splices_path(name: str) -> str:
+    return f"/logs/{name}/splices"
+
+
+def splice_requests_prefix(living: str) -> str:
+    return f"/splice-requests/{living}/"
+
+
+def splice_request_path(living: str, name: str) -> str:
+    """Of a log that this client owns: the request goes with its asker's session, or by who answers it."""
+    return f"{splice_requests_prefix(living)}{name}"
+
+
+def living_path(living: str) -> str:
+    """An ephemeral key of a client that owns logs: it is there as long as the client's session is."""
+    return f"/living/{living}"
+
+
+def owner_of(owner: bytes) -> str | None:
+    """Which client has put this owner of a log, by the name that `living_path` has; None: one that tells none."""
+    found = _LIVING.search(owner)
+    return found[1].decode() if found else None
+
+
+LIVING_BYTES = 8
+_LIVING = re.compile(rb" living=([0-9a-f]{16})")
+
+
+def encode_staged(record: StagedRecord) -> bytes:
+    return msgspec.msgpack.encode(record)
+
+
+def encode_log_splices(value: LogSplices) -> bytes:
+    return msgspec.msgpack.encode(value)
+
+
+def encode_splice_request(value: SpliceRequest) -> bytes:
+    return msgspec.msgpack.encode(value)
+
+
+def decode_staged(data: bytes, name: str, ledger_id: int) -> StagedRecord:
+    """Raises StorageError for bytes that are no such record of a version this code knows, or of another ledger."""
+    what = f"what ledger {ledger_id} is staged for in log {name!r}"
+    record = unpack(_staged_decoder, data, StorageError, f"{what}: these {len(data)} bytes do not say it")
+    _check_version(record.version, what)
+    if record.ledger_id != ledger_id:
+        raise StorageError(f"{what}: ledger {record.ledger_id} stands there")
+    return record
+
+
+def decode_log_splices(data: bytes, name: str) -> LogSplices:
+    """Raises StorageError for bytes that are no such value of a version this code knows, or name one twice."""
+    what = f"what was spliced into log {name!r}"
+    value = unpack(_splices_decoder, data, StorageError, f"{what}: these {len(data)} bytes do not say it")
+    _check_version(value.version, what)
+    if len({each.application for each in value.spliced}) != len(value.spliced):
+        raise StorageError(f"{what}: an application stands there twice")
+    if any(each.end < each.first_offset for each in value.spliced):
+        raise StorageError(f"{what}: an end stands in front of its beginning")
+    return value
+
+
+def decode_splice_request(data: bytes, name: str) -> SpliceRequest:
+    """Raises StorageError for bytes that are no such request of a version this code knows."""
+    what = f"what the owner of log {name!r} is asked to splice"
+    value = unpack(_request_decoder, data, StorageError, f"{what}: these {len(data)} bytes do not say it")
+    _check_version(value.version, what)
+    return value
+
+
+def _check_version(version: int, what: str) -> None:
+    if version != METADATA_VERSION:
+        raise StorageError(
+            f"{what} has version {version}; this embedbk knows {METADATA_VERSION}",
+            hint="use a newer embedbk for this log; nothing of it was changed",
+        )
+
+
+_staged_decoder = msgspec.msgpack.Decoder(StagedRecord)
+_splices_decoder = msgspec.msgpack.Decoder(LogSplices)
+_request_decoder = msgspec.msgpack.Decoder(SpliceRequest)

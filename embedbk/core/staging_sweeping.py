@@ -1,0 +1,153 @@
+"""Giving up staged ledgers that no transaction splices any more (P8.5): the mark and the ledger go in one transaction.
+
+Decides which: those whose transaction, or a newer one of its application, came to pass without them; those whose time
+is over; and those of a job that was called off. The transaction that splices a ledger takes its mark away, and this one
+compares that mark: of the two one comes to pass. So nothing that a list names is ever given up.
+
+    SPLICES: what came to pass -> for each ledger: its MARK -> its LEDGER -> DROP both -> ended with how many
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from embedbk.codec.ledger_metadata import METADATA_VERSION, ledger_key_path
+from embedbk.codec.log_splices import (
+    LogSplices,
+    StagedRecord,
+    decode_log_splices,
+    decode_staged,
+    log_splices_path,
+    staged_path,
+)
+from embedbk.codec.metadata_messages import ABSENT, Compare, Delete
+from embedbk.core.machine import Effect, Handlers, Machine
+from embedbk.core.metadata_words import (
+    KeyRead,
+    MetadataFailed,
+    ReadKey,
+    Transact,
+    Transacted,
+    TransactRefused,
+    TransactUnknown,
+)
+from embedbk.core.vocabulary import Ended, Started, Tick
+from embedbk.errors import MetadataUnavailable, StorageError
+
+__all__ = ["StagingSweeping"]
+
+_RETRY_NS = 100_000_000
+
+
+class StagingSweeping(Machine):
+    """Ends with the number of ledgers that were given up, or with an error where it cannot go on."""
+
+    def __init__(
+        self,
+        name: str,
+        ledger_ids: tuple[int, ...],
+        wall_ms: int,
+        job: bytes | None = None,
+        *,
+        takes_all: bool = False,
+    ) -> None:
+        """ledger_ids: that have marks, as a listing showed. wall_ms: now, by the clock on the wall. job: called off.
+        takes_all: the log is gone, whatever they were staged for."""
+        self.name = name
+        self.waiting = list(ledger_ids)
+        self.wall_ms = wall_ms
+        self.job = job
+        self.takes_all = takes_all
+        self.splices = LogSplices(METADATA_VERSION, ())
+        self.mark_revision = ABSENT
+        self.given_up = 0
+        self.retry_at: int | None = None
+
+    @property
+    def deadline_ns(self) -> int | None:
+        return self.retry_at
+
+    def _on_started(self, event: Started) -> list[Effect]:
+        return self._look()
+
+    def _look(self) -> list[Effect]:
+        return [ReadKey("splices", log_splices_path(self.name))]
+
+    def _next(self) -> list[Effect]:
+        if not self.waiting:
+            return [Ended(None, self.given_up)]
+        return [ReadKey("mark", staged_path(self.name, self.waiting[0]))]
+
+    def _on_key_read(self, event: KeyRead) -> list[Effect]:
+        try:
+            if event.tag == "splices":
+                if event.value is not None:
+                    self.splices = decode_log_splices(event.value, self.name)
+                return self._next()
+            return self._on_mark(event) if event.tag == "mark" else self._on_ledger(event)
+        except StorageError as unread:
+            if event.tag == "splices":
+                return [Ended(unread)]
+            return self._leave()  # What cannot be read is not judged.
+
+    def _on_mark(self, event: KeyRead) -> list[Effect]:
+        if event.value is None:
+            return self._leave()  # Spliced, or given up by another.
+        if not self._is_over(decode_staged(event.value, self.name, self.waiting[0])):
+            return self._leave()
+        self.mark_revision = event.revision
+        return [ReadKey("ledger", ledger_key_path(self.waiting[0]))]
+
+    def _is_over(self, mark: StagedRecord) -> bool:
+        if self.takes_all or mark.job == self.job or mark.expires_ms <= self.wall_ms:
+            return True
+        done = self.splices.of(mark.application)
+        return done is not None and done.number >= mark.number
+
+    def _on_ledger(self, event: KeyRead) -> list[Effect]:
+        """Whatever its metadata says: only this log would name it, and does not as long as the mark stands."""
+        mark, ledger = staged_path(self.name, self.waiting[0]), ledger_key_path(self.waiting[0])
+        revision = event.revision if event.value is not None else ABSENT
+        when = [Compare(mark, self.mark_revision), Compare(ledger, revision)]
+        return [Transact("drop", when, [Delete(mark), *([Delete(ledger)] if revision else [])])]
+
+    def _leave(self) -> list[Effect]:
+        self.waiting.pop(0)
+        return self._next()
+
+    def _on_transacted(self, event: Transacted) -> list[Effect]:
+        if not event.is_done:
+            return self._next()  # Somebody was quicker: what stands there now is looked at again.
+        self.given_up += 1
+        return self._leave()
+
+    def _on_refused(self, event: TransactRefused) -> list[Effect]:
+        return [
+            Ended(
+                MetadataUnavailable(
+                    f"ledgers that were staged for log {self.name!r} are not given up: {event.reason}",
+                    definite=False,
+                    hint="make room in the metadata; they are looked for again",
+                )
+            )
+        ]
+
+    def _pause(self, event: TransactUnknown | MetadataFailed) -> list[Effect]:
+        self.retry_at = event.now_ns + _RETRY_NS
+        return []
+
+    def _on_tick(self, event: Tick) -> list[Effect]:
+        if self.retry_at is None or event.now_ns < self.retry_at:
+            return []
+        self.retry_at = None
+        return self._look()
+
+    HANDLERS: ClassVar[Handlers] = {
+        Started: _on_started,
+        KeyRead: _on_key_read,
+        Transacted: _on_transacted,
+        TransactRefused: _on_refused,
+        TransactUnknown: _pause,
+        MetadataFailed: _pause,
+        Tick: _on_tick,
+    }
