@@ -178,7 +178,7 @@ async def delete_log(runtime: Runtime, name: str, password: Password, *, force: 
         if await runtime.transact(when, then, what):
             await _delete_ledgers_of(runtime, name, password, what, force=force)
             if runtime.has_level(LEVEL_OF_SPLICES):
-                await sweep(runtime, name, takes_all=True)
+                await sweep(runtime, name, password, takes_all=True)
             return
     raise MetadataConflict(
         f"log {name!r} changed {_ROUNDS_MAX} times while it was to be deleted",

@@ -17,6 +17,8 @@ from embedbk.client import ledger
 from embedbk.client.appending import Appending
 from embedbk.client.log_reading import LogReading
 from embedbk.client.log_settings import WriterArguments, writer_terms
+from embedbk.client.password import Password
+from embedbk.client.reading import LedgerReading
 from embedbk.client.runtime import Followed, Runtime
 from embedbk.codec.ledger_metadata import METADATA_VERSION, Begun, log_owner_path
 from embedbk.codec.log_splices import (
@@ -406,18 +408,31 @@ async def forget_application(reading: LogReading, application: str) -> bool:
 
 async def unstage(reading: LogReading, terms: Staging) -> int:
     _check(reading, terms)
-    return await sweep(reading.runtime, reading.name, terms.job)
+    return await sweep(reading.runtime, reading.name, reading.password, terms.job)
 
 
-async def sweep(runtime: Runtime, name: str, job: bytes | None = None, *, takes_all: bool = False) -> int:
+async def sweep(
+    runtime: Runtime, name: str, password: Password, job: bytes | None = None, *, takes_all: bool = False
+) -> int:
     """Give up what no transaction splices any more; how many ledgers. job: that was called off."""
     prefix = staged_prefix(name)
     marks = await runtime.list_keys(prefix, f"looking for what is staged for log {name!r}")
     ids = [int(mark.key.removeprefix(prefix), 16) for mark in marks if _is_mark(mark.key, prefix)]
     if not ids:
         return 0
-    core = StagingSweeping(name, tuple(ids), runtime.wall_ms(), job, takes_all=takes_all)
-    given_up: int = await runtime.run(core, f"giving up what was staged for log {name!r}")
+    what, given_up = f"giving up what was staged for log {name!r}", 0
+    for is_last in (False, True):
+        core = StagingSweeping(name, tuple(ids), runtime.wall_ms(), job, takes_all=takes_all)
+        count, unclosed = await runtime.run(core, what)
+        given_up += count
+        if is_last or not unclosed:
+            break
+        ids = list(unclosed)
+        for ledger_id in ids:
+            try:
+                (await LedgerReading.open(runtime, ledger_id, password, recover=True)).close()
+            except EmbedbkError as failed:  # It is there the next time.
+                logger.info("ledger %d, which was staged for log %r, stays: %s", ledger_id, name, failed)
     return given_up
 
 
@@ -430,6 +445,6 @@ def _is_mark(key: str, prefix: str) -> bool:
 async def _tidied(reading: LogReading) -> None:
     """The splice came to pass, whatever becomes of this: what is left is found the next time."""
     try:
-        await sweep(reading.runtime, reading.name)
+        await sweep(reading.runtime, reading.name, reading.password)
     except EmbedbkError as failed:
         logger.info("log %r: what was staged is not looked through now: %s", reading.name, failed)

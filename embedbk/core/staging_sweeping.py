@@ -2,7 +2,9 @@
 
 Decides which: those whose transaction, or a newer one of its application, came to pass without them; those whose time
 is over; and those of a job that was called off. The transaction that splices a ledger takes its mark away, and this one
-compares that mark: of the two one comes to pass. So nothing that a list names is ever given up.
+compares that mark: of the two one comes to pass. So nothing that a list names is ever given up. Only a closed ledger
+goes, so that no writer is acknowledged anything behind it (P2.3): one that is not is told to whoever sweeps, who
+recovers it first.
 
     SPLICES: what came to pass -> for each ledger: its MARK -> its LEDGER -> DROP both -> ended with how many
 """
@@ -11,7 +13,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from embedbk.codec.ledger_metadata import METADATA_VERSION, ledger_key_path
+from embedbk.codec.ledger_metadata import METADATA_VERSION, decode_ledger_metadata, ledger_key_path
 from embedbk.codec.log_splices import (
     LogSplices,
     StagedRecord,
@@ -40,7 +42,7 @@ _RETRY_NS = 100_000_000
 
 
 class StagingSweeping(Machine):
-    """Ends with the number of ledgers that were given up, or with an error where it cannot go on."""
+    """Ends with (how many ledgers were given up, those that are to be closed first), or with an error."""
 
     def __init__(
         self,
@@ -61,6 +63,7 @@ class StagingSweeping(Machine):
         self.splices = LogSplices(METADATA_VERSION, ())
         self.mark_revision = ABSENT
         self.given_up = 0
+        self.unclosed: list[int] = []
         self.retry_at: int | None = None
 
     @property
@@ -75,7 +78,7 @@ class StagingSweeping(Machine):
 
     def _next(self) -> list[Effect]:
         if not self.waiting:
-            return [Ended(None, self.given_up)]
+            return [Ended(None, (self.given_up, tuple(self.unclosed)))]
         return [ReadKey("mark", staged_path(self.name, self.waiting[0]))]
 
     def _on_key_read(self, event: KeyRead) -> list[Effect]:
@@ -105,7 +108,10 @@ class StagingSweeping(Machine):
         return done is not None and done.number >= mark.number
 
     def _on_ledger(self, event: KeyRead) -> list[Effect]:
-        """Whatever its metadata says: only this log would name it, and does not as long as the mark stands."""
+        """Only this log would name it, and does not as long as the mark stands."""
+        if event.value is not None and not decode_ledger_metadata(event.value, self.waiting[0]).is_closed:
+            self.unclosed.append(self.waiting[0])
+            return self._leave()
         mark, ledger = staged_path(self.name, self.waiting[0]), ledger_key_path(self.waiting[0])
         revision = event.revision if event.value is not None else ABSENT
         when = [Compare(mark, self.mark_revision), Compare(ledger, revision)]

@@ -180,7 +180,7 @@ MUTANTS = (
         (
             (
                 _DELETING,
-                "                await sweep(runtime, name, takes_all=True)\n",
+                "                await sweep(runtime, name, password, takes_all=True)\n",
                 "                pass\n",
             ),
         ),

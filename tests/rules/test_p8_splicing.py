@@ -212,7 +212,7 @@ def test_of_a_sweeper_and_a_splice_one_comes_to_pass() -> None:
     while not sweeper.has_ended:
         for operation in [each for each in world.catalog.waiting if each not in held]:
             world.catalog.answer(operation)
-    assert sweeper.ended.result == 1
+    assert sweeper.ended.result == (1, ())
     world.run(until=lambda: client.has_ended)
     assert isinstance(client.ended.error, UsageError) and "not staged any more" in str(client.ended.error)
     assert log_key_path(LOG) not in world.catalog.values
@@ -233,7 +233,7 @@ def test_a_sweeper_is_too_late_for_what_was_spliced() -> None:
     )
     world.catalog.is_held = False
     world.run(until=lambda: sweeper.has_ended)
-    assert (sweeper.ended.error, sweeper.ended.result) == (None, 0)
+    assert (sweeper.ended.error, sweeper.ended.result) == (None, (0, ()))
     assert ledger_key_path(50) in world.catalog.values
 
 
@@ -256,11 +256,24 @@ def test_what_is_given_up(wall_ms: int, job: bytes | None, takes_all: bool, goes
     staged(world, 50, 2)
     core = StagingSweeping(LOG, (40, 50, 60), wall_ms, job, takes_all=takes_all)
     ended = run(world, world.client("sweeper", core)).ended
-    assert (ended.error, ended.result) == (None, len(goes))
+    assert (ended.error, ended.result) == (None, (len(goes), ()))
     for ledger_id in (40, 50):
         is_there = ledger_id not in goes
         assert (staged_path(LOG, ledger_id) in world.catalog.values) == is_there
         assert (ledger_key_path(ledger_id) in world.catalog.values) == is_there
+
+
+def test_an_open_ledger_is_not_given_up() -> None:
+    """P2.3: only a closed ledger is deleted; whoever sweeps recovers it first."""
+    world = World()
+    staged(world, 50)
+    metadata, _ = world.create(ledger_id=60)
+    mark = StagedRecord(METADATA_VERSION, 60, "import", 1, JOB, 1_000)
+    world.catalog.transact([], [Put(staged_path(LOG, 60), encode_staged(mark))])
+    ended = run(world, world.client("sweeper", StagingSweeping(LOG, (60, 50), 2_000))).ended
+    assert (ended.error, ended.result) == (None, (1, (60,)))
+    assert not metadata.is_closed and ledger_key_path(60) in world.catalog.values
+    assert staged_path(LOG, 60) in world.catalog.values
 
 
 def test_an_owner_lists_its_next_ledger_behind_what_it_splices() -> None:
