@@ -95,6 +95,7 @@ class SpliceOutcome(NamedTuple):
     first_offset: int
     end: int  # The offset behind the last of them.
     is_replay: bool = False  # It, or a newer one of its application, had come to pass before.
+    job: bytes = b""  # Of the attempt at it that came to pass.
 
 
 def staging(runtime: Runtime, name: str, application: str | None, number: int, ttl_s: float) -> Staging:
@@ -379,7 +380,9 @@ async def _record_of(reading: LogReading, application: str) -> SplicedRecord | N
 
 
 def _shown(record: SplicedRecord, *, is_replay: bool = False) -> SpliceOutcome:
-    return SpliceOutcome(record.application, record.number, record.first_offset, record.end, is_replay)
+    return SpliceOutcome(
+        record.application, record.number, record.first_offset, record.end, is_replay, record.job
+    )
 
 
 async def spliced(reading: LogReading, application: str) -> SpliceOutcome | None:

@@ -12,7 +12,7 @@ from embedbk.errors import UsageError
 from embedbk.ids import check_log_name
 from embedbk.spark.reading import EARLIEST, LATEST, ReadPlace, Starting
 
-__all__ = ["COLUMN_NAMES", "SourceOptions", "columns_of", "read_options"]
+__all__ = ["COLUMN_NAMES", "SourceOptions", "cluster_of", "columns_of", "read_options"]
 
 COLUMN_NAMES = ("log", "ledgerId", "entryId", "slot", "offset", "value")
 ROWS_PER_PARTITION_MAX = 250_000  # A second of work or so: enough to be worth a task, little to repeat.
@@ -60,7 +60,7 @@ def read_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOption
             elsewhere = name in known
             what = f"option {known[name]} is not one of {where}" if elsewhere else f"unknown option {name}"
             raise UsageError(f"{what}: allowed are {', '.join(allowed)}")
-    cluster = _cluster(given)
+    cluster = cluster_of(given)
     names, prefix = _which(given)
     columns, is_text = columns_of(given)
     return SourceOptions(
@@ -81,7 +81,7 @@ def read_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOption
     )
 
 
-def _cluster(given: Mapping[str, str]) -> str:
+def cluster_of(given: Mapping[str, str]) -> str:
     """An address: what Spark's workers, which are other processes, can reach."""
     cluster = given.get("cluster", "")
     if not cluster:

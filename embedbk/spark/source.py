@@ -23,6 +23,7 @@ from embedbk.spark import reading, rows
 from embedbk.spark.options import SourceOptions, columns_of, read_options
 from embedbk.spark.partitions import RangePartition, logs_of, read_partition, split
 from embedbk.spark.pruning import Bounds
+from embedbk.spark.sink import EmbedbkStreamWriter, EmbedbkWriter, batch_writer, stream_writer
 from embedbk.spark.streaming import EmbedbkStreamReader
 
 __all__ = ["EmbedbkReader", "EmbedbkSource", "PruningReader"]
@@ -43,6 +44,12 @@ class EmbedbkSource(DataSource):
     def reader(self, schema: StructType) -> EmbedbkReader:
         options = read_options(self.options, is_stream=False)
         return (PruningReader if options.pushes_down else EmbedbkReader)(options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> EmbedbkWriter:
+        return batch_writer(self.options, schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> EmbedbkStreamWriter:  # noqa: N802
+        return stream_writer(self.options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         return EmbedbkStreamReader(read_options(self.options, is_stream=True))

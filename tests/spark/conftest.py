@@ -14,7 +14,9 @@ import embedbk
 from embedbk.client.client import Client
 from embedbk.spark.clients import close_clients
 
-collect_ignore = [] if find_spec("pyspark") is not None else ["test_source.py", "test_streaming.py"]
+collect_ignore = (
+    [] if find_spec("pyspark") is not None else ["test_sink.py", "test_source.py", "test_streaming.py"]
+)
 
 
 @pytest.fixture(scope="module")

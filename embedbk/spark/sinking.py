@@ -1,0 +1,211 @@
+"""What a sink does in a task and on the driver, of batches and of micro-batches alike; needs no Spark.
+
+Decides what is staged and what travels in a message, in which order it stands in the log, and that a transaction which
+came to pass is not written again. That it comes to pass once, the splice decides (P8.5).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from embedbk.client.log import Log
+from embedbk.client.splicing import SpliceOutcome, Staging
+from embedbk.core.log_splicing import SPLICE_LEDGERS_MAX
+from embedbk.errors import EmbedbkError, UsageError
+from embedbk.spark.clients import client_of
+from embedbk.spark.sink_options import SinkOptions
+
+__all__ = ["Output", "call_off", "commit", "log_of", "write"]
+
+logger = logging.getLogger("embedbk.spark")
+
+VALUE = "value"
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What one task made, in the order in which it stands in the log: nothing, a staged ledger, or rows that are few
+    enough to travel. first, last: of the ordering column."""
+
+    rows: int = 0
+    ledger_id: int | None = None
+    inline: bytes = b""  # An Arrow stream.
+    first: Any = None
+    last: Any = None
+
+
+def log_of(options: SinkOptions) -> Log:
+    return client_of(options.cluster).log(options.log, password=options.password)
+
+
+def write(options: SinkOptions, staging: Staging, batches: Iterable[pa.RecordBatch]) -> Output:
+    """In a task: its rows into a ledger of their own, durable when this returns, or into the message."""
+    first = last = None
+    if options.order_by:
+        table = _sorted(options, batches)
+        if table is None:
+            return Output()
+        order = table.column(options.order_by)
+        first, last = order[0].as_py(), order[-1].as_py()
+        batches = table.to_batches()
+    held: list[pa.RecordBatch] = []
+    rows = held_bytes = 0
+    todo: Iterator[pa.RecordBatch] = (batch for batch in batches if batch.num_rows)
+    for batch in todo:
+        held.append(batch)
+        rows += batch.num_rows
+        held_bytes += batch.nbytes
+        if held_bytes > options.inline_bytes_max:
+            break
+    else:
+        return Output(rows, None, _packed(held), first, last) if held else Output()
+    with log_of(options).stage(staging) as writer:
+        for batch in held:
+            writer.append_arrow(batch, VALUE)
+        held.clear()
+        for batch in todo:
+            writer.append_arrow(batch, VALUE)
+            rows += batch.num_rows
+    return Output(rows, writer.ledger_id, b"", first, last)
+
+
+def commit(
+    options: SinkOptions,
+    staging: Staging,
+    outputs: Sequence[Output],
+    job_of: Callable[[int], bytes] | None = None,
+) -> SpliceOutcome | None:
+    """On the driver: all that the tasks made becomes part of the log, once. None: they made nothing.
+
+    job_of: which job a query has at each of its numbers, so that a transaction of another query is never taken for a
+    replay of its own; None: whoever runs a number again means the same.
+    """
+    made = [output for output in outputs if output.rows]
+    if not made:
+        return None
+    log = log_of(options)
+    done = None if staging.is_once else log.spliced(staging.application)
+    if done is not None and job_of is not None:
+        _check_holder(options, staging, done, job_of)
+    if done is not None and done.number >= staging.number:
+        logger.info(
+            "log %r has transaction %d of %r already: nothing is written again",
+            options.log,
+            staging.number,
+            staging.application,
+        )
+        call_off(options, staging)
+        return done._replace(is_replay=True)
+    ids = [
+        _stage_inline(options, staging, run) if run[0].ledger_id is None else run[0].ledger_id
+        for run in _runs(_in_order(options, made))
+    ]
+    if len(ids) > SPLICE_LEDGERS_MAX:
+        raise UsageError(
+            f"log {options.log!r}: {len(ids)} tasks have made ledgers, and a transaction has at most "
+            f"{SPLICE_LEDGERS_MAX}; nothing was written",
+            hint=f"df.coalesce({SPLICE_LEDGERS_MAX // 2}) before it is written, or a larger inlineMaxBytes",
+        )
+    done = log.splice(staging, [each for each in ids if each is not None], timeout_s=options.commit_s)
+    if job_of is not None:
+        _check_holder(options, staging, done, job_of)
+    return done
+
+
+def _check_holder(
+    options: SinkOptions, staging: Staging, done: SpliceOutcome, job_of: Callable[[int], bytes]
+) -> None:
+    if done.job == job_of(done.number):
+        return
+    call_off(options, staging)
+    raise UsageError(
+        f"log {options.log!r}: another query writes as application {staging.application!r}, up to transaction "
+        f"{done.number}; nothing of this one was written",
+        hint="another txnAppId, or none: then it is the query's id; Log.forget_application() if that query is gone",
+    )
+
+
+def call_off(options: SinkOptions, staging: Staging) -> None:
+    """Give up what was staged; what cannot be now is, when its time is over."""
+    try:
+        log_of(options).unstage(staging)
+    except EmbedbkError as failed:
+        logger.warning(
+            "log %r: what was staged for transaction %d of %r is not given up yet: %s",
+            options.log,
+            staging.number,
+            staging.application,
+            failed,
+        )
+
+
+def _in_order(options: SinkOptions, outputs: list[Output]) -> list[Output]:
+    """By the ordering column, which is total: rows of staged ledgers stay where they are, so their ranges must not
+    overlap; those that travelled are put together. Without one as Spark gives them, in partition order."""
+    if not options.order_by:
+        return outputs
+    if all(output.ledger_id is None for output in outputs):
+        table = _sorted(options, (batch for output in outputs for batch in _unpacked(output)))
+        assert table is not None
+        return [Output(table.num_rows, None, _packed(table.to_batches()))]
+    ordered = sorted(outputs, key=lambda output: (output.first, output.last))
+    for one, other in zip(ordered, ordered[1:], strict=False):
+        if other.first < one.last:
+            raise UsageError(
+                f"log {options.log!r}: two tasks have rows of the same range of {options.order_by!r}, {one.first!r} to "
+                f"{one.last!r} and from {other.first!r} on; nothing was written",
+                hint=f'df.repartitionByRange("{options.order_by}") before it is written',
+            )
+    return ordered
+
+
+def _runs(outputs: list[Output]) -> Iterator[list[Output]]:
+    """Each staged ledger by itself, and what travelled together, as long as no ledger stands in between."""
+    run: list[Output] = []
+    for output in outputs:
+        if run and (output.ledger_id is not None or run[0].ledger_id is not None):
+            yield run
+            run = []
+        run.append(output)
+    if run:
+        yield run
+
+
+def _stage_inline(options: SinkOptions, staging: Staging, outputs: list[Output]) -> int:
+    with log_of(options).stage(staging) as writer:
+        for output in outputs:
+            for batch in _unpacked(output):
+                writer.append_arrow(batch, VALUE)
+    return writer.ledger_id
+
+
+def _sorted(options: SinkOptions, batches: Iterable[pa.RecordBatch]) -> pa.Table | None:
+    there = [batch for batch in batches if batch.num_rows]
+    if not there:
+        return None
+    table = pa.Table.from_batches(there)
+    if table.column(options.order_by).null_count:
+        raise UsageError(
+            f"column {options.order_by!r} says the order, and has a null; nothing was written",
+            hint="filter those rows, or give them a place",
+        )
+    return table.sort_by(options.order_by).combine_chunks()
+
+
+def _packed(batches: Sequence[pa.RecordBatch]) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batches[0].schema) as stream:
+        for batch in batches:
+            stream.write_batch(batch)
+    packed: bytes = sink.getvalue().to_pybytes()
+    return packed
+
+
+def _unpacked(output: Output) -> Iterator[pa.RecordBatch]:
+    with pa.ipc.open_stream(output.inline) as stream:
+        yield from stream

@@ -1,0 +1,219 @@
+"""The sink driven in Spark's call order without a JVM: all is pickled, another instance commits (I98)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark import TaskContext, cloudpickle
+from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
+
+from embedbk.client.client import Client
+from embedbk.errors import UsageError
+from embedbk.spark.source import EmbedbkSource
+
+
+def through(thing: Any) -> Any:
+    """As Spark sends it to another process."""
+    return cloudpickle.loads(cloudpickle.dumps(thing))
+
+
+TYPES = {"binary": BinaryType(), "string": StringType(), "long": LongType()}
+
+
+def schema_of(ddl: str = "value binary") -> StructType:
+    """As StructType.fromDDL, which asks the JVM."""
+    named = [field.strip().split(" ") for field in ddl.split(",")]
+    return StructType([StructField(name, TYPES[kind]) for name, kind in named])
+
+
+def rows(*values: bytes) -> list[pa.RecordBatch]:
+    return [pa.record_batch({"value": pa.array(values, pa.binary())})] if values else []
+
+
+def options(bk: Client, log: str, **more: str) -> dict[str, str]:
+    assert bk.url is not None
+    return {"cluster": bk.url, "log": log, **more}
+
+
+class Job:
+    """What Spark does with the writer of a batch: one instance, made on the driver and pickled to tasks and commit."""
+
+    def __init__(self, given: dict[str, str], ddl: str = "value binary") -> None:
+        self.writer = EmbedbkSource(given).writer(schema_of(ddl), False)
+
+    def write(self, *tasks: list[pa.RecordBatch]) -> list[Any]:
+        return [through(through(self.writer).write(iter(task))) for task in tasks]
+
+    def run(self, *tasks: list[pa.RecordBatch]) -> None:
+        self.commit(self.write(*tasks))
+
+    def commit(self, messages: Sequence[Any]) -> None:
+        through(self.writer).commit(list(messages))
+
+
+class Query:
+    """And with that of a stream: one instance for the tasks, another for each commit; ids are in the tasks' context."""
+
+    def __init__(self, given: dict[str, str], query: str) -> None:
+        self.given = given
+        self.query = query
+
+    def write(self, batch: int, *tasks: list[pa.RecordBatch]) -> list[Any]:
+        writer = EmbedbkSource(self.given).streamWriter(schema_of(), False)
+        context = TaskContext._getOrCreate()
+        context._localProperties = {
+            "sql.streaming.queryId": self.query,
+            "streaming.sql.batchId": str(batch),
+        }
+        try:
+            return [through(through(writer).write(iter(task))) for task in tasks]
+        finally:
+            TaskContext._setTaskContext(None)
+
+    def commit(self, batch: int, messages: Sequence[Any]) -> None:
+        through(EmbedbkSource(self.given).streamWriter(schema_of(), False)).commit(list(messages), batch)
+
+    def run(self, batch: int, *tasks: list[pa.RecordBatch]) -> None:
+        self.commit(batch, self.write(batch, *tasks))
+
+
+def values_of(bk: Client, log: str) -> list[bytes]:
+    return [bytes(entry) for entry in bk.log(log).read()]
+
+
+@pytest.mark.parametrize("inline", ["1000000", "0", "64"])
+def test_a_batch_stands_in_partition_order_whatever_travels_in_messages(bk: Client, inline: str) -> None:
+    log = f"order{inline}"
+    tasks = [rows(b"0 a", b"0 b"), rows(), rows(b"2" * 100, b"2 b"), rows(b"3"), rows(b"4")]
+    Job(options(bk, log, inlineMaxBytes=inline)).run(*tasks)
+    assert values_of(bk, log) == [b"0 a", b"0 b", b"2" * 100, b"2 b", b"3", b"4"]
+    segments = bk.log(log).segments()
+    assert len(segments) == {"1000000": 1, "0": 4, "64": 3}[inline]
+
+
+def test_an_empty_batch_writes_nothing(bk: Client) -> None:
+    Job(options(bk, "empty")).run(rows())
+    assert not bk.log_exists("empty")
+
+
+def test_a_failed_attempt_leaves_nothing_behind(bk: Client) -> None:
+    """A retried or speculative task has staged a ledger that nobody names; a job that is called off, all of them."""
+    before = len(bk.ledgers())
+    job = Job(options(bk, "attempts", inlineMaxBytes="0"))
+    job.write(rows(b"lost"))
+    job.run(rows(b"kept"))
+    assert values_of(bk, "attempts") == [b"kept"]
+    assert len(bk.ledgers()) == before + 1
+    called_off = Job(options(bk, "attempts", inlineMaxBytes="0"))
+    through(called_off.writer).abort([*called_off.write(rows(b"lost")), None])
+    assert len(bk.ledgers()) == before + 1
+
+
+def test_a_batch_with_an_application_and_a_version_is_written_once(bk: Client) -> None:
+    given = options(bk, "once", txnAppId="nightly", txnVersion="7")
+    Job(given).run(rows(b"a"))
+    Job(given).run(rows(b"a"))
+    Job({**given, "txnVersion": "6"}).run(rows(b"older"))
+    Job({**given, "txnVersion": "8"}).run(rows(b"b"))
+    Job(options(bk, "once")).run(rows(b"c"))
+    Job(options(bk, "once")).run(rows(b"c"))
+    assert values_of(bk, "once") == [b"a", b"b", b"c", b"c"]
+
+
+@pytest.mark.parametrize("inline", ["1000000", "0"])
+def test_a_micro_batch_that_runs_again_is_written_once(bk: Client, inline: str) -> None:
+    """Killed between the sink's commit and Spark's own, a driver runs the same batch of the same query again."""
+    log = f"stream{inline}"
+    given = options(bk, log, inlineMaxBytes=inline)
+    query = Query(given, "q1")
+    query.run(0, rows(b"0"), rows(b"1"))
+    for number in range(1, 4):
+        query.run(number, rows(b"%d" % (2 * number)), rows(b"%d" % (2 * number + 1)))
+        Query(given, "q1").run(number, rows(b"%d" % (2 * number)), rows(b"%d" % (2 * number + 1)))
+    query.run(4, rows())
+    assert values_of(bk, log) == [b"%d" % number for number in range(8)]
+    Query(given, "q2").run(0, rows(b"another query"))
+    assert values_of(bk, log)[-1] == b"another query"
+
+
+def test_a_driver_that_died_before_its_commit_has_written_nothing(bk: Client) -> None:
+    query = Query(options(bk, "dies", inlineMaxBytes="0"), "q1")
+    query.write(0, rows(b"0"))
+    assert not bk.log_exists("dies")
+    query.run(0, rows(b"0"))
+    assert values_of(bk, "dies") == [b"0"]
+
+
+def test_an_application_that_another_query_holds_is_refused(bk: Client) -> None:
+    """ "Never taken for a replay": its first batch would be lost without a word."""
+    given = options(bk, "held", txnAppId="copy")
+    one, other = Query(given, "q1"), Query(given, "q2")
+    one.run(0, rows(b"0"))
+    one.run(1, rows(b"1"))
+    for batch in (0, 1, 2):
+        with pytest.raises(UsageError, match="another query writes as application 'copy'"):
+            other.run(batch, rows(b"lost"))
+    one.run(2, rows(b"2"))
+    assert values_of(bk, "held") == [b"0", b"1", b"2"]
+
+
+def test_beside_a_writer_the_rows_stand_between_two_of_its_ledgers(bk: Client) -> None:
+    with bk.log("beside").writer() as writer:
+        writer.append(b"before")
+        Job(options(bk, "beside")).run(rows(b"row"))
+        writer.append(b"behind")
+    assert values_of(bk, "beside") == [b"before", b"row", b"behind"]
+
+
+@pytest.mark.parametrize("inline", ["1000000", "0"])
+def test_an_ordering_column_orders_all_rows(bk: Client, inline: str) -> None:
+    def ordered(*pairs: tuple[int, bytes]) -> list[pa.RecordBatch]:
+        at, values = zip(*pairs, strict=True)
+        return [pa.record_batch({"value": pa.array(values, pa.binary()), "at": pa.array(at, pa.int64())})]
+
+    log = f"ordered{inline}"
+    given = options(bk, log, orderBy="at", inlineMaxBytes=inline)
+    job = Job(given, "value binary, at long")
+    job.run(ordered((9, b"9"), (7, b"7")), ordered((1, b"1"), (0, b"0")), ordered((5, b"5")))
+    assert values_of(bk, log) == [b"0", b"1", b"5", b"7", b"9"]
+    overlapping = (ordered((10, b"10"), (13, b"13")), ordered((12, b"12"), (11, b"11")))
+    if inline == "0":
+        with pytest.raises(UsageError, match="same range of 'at'"):
+            Job(given, "value binary, at long").run(*overlapping)
+    else:
+        Job(given, "value binary, at long").run(*overlapping)
+        assert values_of(bk, log)[5:] == [b"10", b"11", b"12", b"13"]
+
+
+@pytest.mark.parametrize(
+    ("ddl", "more", "why"),
+    [
+        ("value long", {}, "there is bigint"),
+        ("key binary", {}, "there is one of key"),
+        ("value binary, offset long", {}, "columns offset would be lost"),
+        ("value binary", {"orderBy": "at"}, "names no column"),
+        ("value binary", {"txnAppId": "a"}, "stand together"),
+        ("value binary", {"txnVersion": "1"}, "stand together"),
+        ("value binary", {"startingOffsets": "earliest"}, "is none of a batch's sink"),
+        ("value binary", {"inlineMaxBytes": "many"}, "a whole number"),
+    ],
+)
+def test_what_cannot_be_written_is_said_on_the_driver(
+    bk: Client, ddl: str, more: dict[str, str], why: str
+) -> None:
+    with pytest.raises(UsageError, match=why):
+        EmbedbkSource(options(bk, "never", **more)).writer(schema_of(ddl), False)
+    with pytest.raises(UsageError, match="never written over"):
+        EmbedbkSource(options(bk, "never")).writer(schema_of(), True)
+    with pytest.raises(UsageError, match="option log missing"):
+        EmbedbkSource({"cluster": bk.url or ""}).writer(schema_of(), False)
+    with pytest.raises(UsageError, match="workers are other processes"):
+        EmbedbkSource({"cluster": "data", "log": "x"}).streamWriter(schema_of(), False)
+
+
+def test_text_is_written_as_its_bytes(bk: Client) -> None:
+    Job(options(bk, "text"), "value string").run([pa.record_batch({"value": ["one", "zwei"]})])
+    assert values_of(bk, "text") == [b"one", b"zwei"]
