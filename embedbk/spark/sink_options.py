@@ -26,6 +26,7 @@ OF_BOTH = (
     "commitSeconds",
 )
 OF_BATCH = ("txnVersion",)
+OF_SPARK = "checkpointlocation"  # Of a stream; Spark shows it to the sink as well, which has no use for it.
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,8 @@ def sink_options(options: Mapping[str, str], *, is_stream: bool) -> SinkOptions:
     allowed = OF_BOTH if is_stream else OF_BOTH + OF_BATCH
     known = {name.lower() for name in allowed}
     given = {name.lower(): value for name, value in options.items()}
+    if is_stream:
+        given.pop(OF_SPARK, None)
     for name in sorted(given):
         if name not in known:
             what = "a stream's sink" if is_stream else "a batch's sink"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -86,6 +88,68 @@ def test_a_stream_goes_on_behind_its_checkpoint_and_has_every_row_once(
         writer.append_many([b"more", b"and more"])
         take()
     assert taken() == list(enumerate([*LINES, b"more", b"and more"]))
+
+
+def test_a_batch_is_written_and_read_back(spark: Any, url: str) -> None:
+    """In partition order, small outputs and large ones; a number that was written is not written again."""
+    frame = spark.range(0, 20_000, numPartitions=4).selectExpr("cast(id AS string) AS value")
+    sink = frame.write.format("embedbk").option("cluster", url).option("log", "numbers").mode("append")
+    for _ in range(2):
+        sink.option("txnAppId", "nightly").option("txnVersion", "1").option("inlineMaxBytes", "60000").save()
+    read = spark.read.format("embedbk").option("cluster", url).option("log", "numbers")
+    rows = read.option("payload", "string").load().orderBy("offset").select("value").collect()
+    assert [row.value for row in rows] == [str(number) for number in range(20_000)]
+    with pytest.raises(Exception, match="columns offset would be lost"):
+        spark.range(3).selectExpr("cast(id AS string) AS value", "id AS offset").write.format(
+            "embedbk"
+        ).option("cluster", url).option("log", "numbers").mode("append").save()
+
+
+COPIES = """
+import os, signal, sys
+import embedbk
+from embedbk.spark.sink import EmbedbkStreamWriter
+from embedbk.spark.source import EmbedbkSource
+
+url, checkpoint, dies_at = sys.argv[1], sys.argv[2], int(sys.argv[3])
+spark = embedbk.spark.session("copies", master="local[2]")
+jvm = spark.sparkContext._gateway.proc.pid
+
+
+class DyingWriter(EmbedbkStreamWriter):
+    def commit(self, messages, batchId):
+        super().commit(messages, batchId)
+        if batchId == dies_at:
+            os.kill(jvm, signal.SIGKILL)
+
+
+class Dying(EmbedbkSource):
+    def streamWriter(self, schema, overwrite):
+        return DyingWriter(super().streamWriter(schema, overwrite).options)
+
+
+spark.dataSource.register(Dying)
+lines = spark.readStream.format("embedbk").option("cluster", url).option("log", "lines")
+lines = lines.option("startingOffsets", "earliest").option("maxRowsPerTrigger", "3000").load()
+query = lines.select("value").writeStream.format("embedbk").option("cluster", url).option("log", "copy")
+query = query.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+query.awaitTermination(200)
+"""
+
+
+def test_a_driver_killed_between_both_commits_doubles_and_loses_nothing(url: str, tmp_path: Path) -> None:
+    """I98: the same micro-batch runs again, and is recognised."""
+    script = tmp_path / "copies.py"
+    script.write_text(COPIES)
+    command = [sys.executable, str(script), url, str(tmp_path / "checkpoint")]
+    killed = subprocess.run([*command, "1"], capture_output=True, text=True, timeout=250, check=False)
+    assert killed.returncode != 0
+    with embedbk.open(url) as bk:
+        assert [bytes(entry) for entry in bk.log("copy").read()] == LINES[:6000], killed.stderr[-3000:]
+    again = subprocess.run([*command, "-1"], capture_output=True, text=True, timeout=250, check=False)
+    assert again.returncode == 0, again.stderr[-3000:]
+    with embedbk.open(url) as bk:
+        assert [bytes(entry) for entry in bk.log("copy").read()] == LINES
 
 
 def test_spark_finds_the_format_by_itself(url: str) -> None:
