@@ -128,7 +128,9 @@ def test_nothing_is_spliced_beside_an_open_ledger() -> None:
     client.start()
     world.run(until=lambda: client.has_ended)
     assert isinstance(client.ended.error, LedgerFenced) and client.ended.error.definite
-    assert listed(world).segments[-1].last_entry is None
+    rivals = listed(world).segments[-1]
+    assert rivals.last_entry is None
+    assert world.catalog.metadata(rivals.ledger_id)[0].state == LedgerState.OPEN  # Nor is its writer fenced.
 
 
 def test_a_number_that_is_not_new_is_a_replay() -> None:
