@@ -46,8 +46,8 @@ from embedbk.client.renewing import Succession
 from embedbk.client.repair_state import health_of, switch_repair
 from embedbk.client.runtime import Runtime, refuse_pickling
 from embedbk.client.sealing import Seal
-from embedbk.client.stopping import may_stop
 from embedbk.client.splicing import STAGED_TTL_S, SpliceOutcome, Staging
+from embedbk.client.stopping import may_stop
 from embedbk.client.truncating import LogPin, Truncation
 from embedbk.client.waiting import run_async
 from embedbk.codec.ledger_metadata import LedgerMetadata

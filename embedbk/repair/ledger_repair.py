@@ -3,8 +3,8 @@
 Decides: which seats are lost, who gets them, when a copied fragment is published, and what becomes of the mark. What
 is lost is what the mark names and nobody has registered now. Whoever the mark names and is there keeps its seats: of a
 CLOSED ledger it is asked whether it holds all that they owe, and gets what it lacks (P11.4); a mark of one that has
-everything ends without a copy (AR11). Who is registered as drained gives its seats away, too, and is read from (P11.3). Of a ledger that
-is not CLOSED the last fragment is its writer's.
+everything ends without a copy (AR11). Who is registered as drained gives its seats away, too, and is read from (P11.3).
+Of a ledger that is not CLOSED the last fragment is its writer's.
 
     mark and ledger read ─▶ a fragment with lost seats ─▶ targets, written into the mark ─▶ copying (fragment_copy)
           ▲                         │ none left: seats whose bookies are there (seat_fill), one by one; then      │
