@@ -165,6 +165,11 @@ def test_what_a_recovery_by_the_copy_would_lose() -> None:
     with Cluster(seed=7, bookies=6) as cluster:
         client, ledger_id = changed_behind_a_copy(cluster)
         catalog_of(cluster).stale = []
+        value, _ = run_blocking(client._runtime.get(ledger_key_path(ledger_id), "reading it"), "get")
+        assert value is not None
+        cluster.crash(
+            decode_ledger_metadata(value).fragments[0].ensemble[2][0]
+        )  # Who has a seat in both ensembles.
         reader = client.open_ledger(ledger_id, recover=True)
         assert [bytes(each) for each in reader.read()] == [b"zero"]
 
