@@ -2,8 +2,8 @@
 
 Decides what the bookie lacks: it says so itself, by its index, part by part; and when it lacks nothing any more: it was
 asked once more behind the copies, and counts all that the seat owes. How entries are copied is `fragment_copy`'s. No
-fragment changes: the bookie is named, so its collector leaves the ledger alone (P7.7). An entry of which nobody has a
-good copy ends it, and is named.
+fragment changes: the bookie is named, so its collector leaves the ledger alone (P7.7). Of entries of
+which nobody has a good copy the first is named, and the others are copied all the same.
 
     next part ──asked──▶ all there ──▶ next part ... none left: done
                   ▲  └──▶ ranges that lack ──▶ copied, one by one ─┐
@@ -22,6 +22,8 @@ from embedbk.repair.fragment_copy import USUAL_COPYING, CopyOptions, CopyResult,
 from embedbk.repair.holdings import USUAL_CHECK, Owed, held_by, owed_by_seat
 
 __all__ = ["SeatFill"]
+
+LOST_MAX = 50  # Entries without a good copy that one fill passes by; with more, as where all others are away, it ends.
 
 
 class SeatFill:
@@ -54,6 +56,9 @@ class SeatFill:
         self._part: Owed | None = None
         self._held = -1  # Of this part, before the copies that were made; -1: none were.
         self._lacking: list[tuple[int, int]] = []
+        self._range = (0, -1)  # That is being copied.
+        self._lost: CopyResult | None = None  # The first entry without a good copy.
+        self._lost_count = 0
         self._asked_ns: int | None = None  # When the question that is out was asked.
         self._copying: FragmentCopy | None = None
 
@@ -69,7 +74,7 @@ class SeatFill:
     def _next_part(self, now_ns: int) -> list[Effect]:
         self._part, self._held = next(self._parts, None), -1
         if self._part is None:
-            self.result = CopyResult("done")
+            self.result = self._lost or CopyResult("done")
             return []
         return self._ask(now_ns)
 
@@ -96,6 +101,8 @@ class SeatFill:
             return self._end("cannot tell", str(untold))
         if count == self._part.entries:
             return self._next_part(event.now_ns)
+        if count <= self._held and self._lost is not None:
+            return self._next_part(event.now_ns)
         if count <= self._held:
             return self._end("target failed", "it acknowledged copies, and does not count them")
         self._held = count
@@ -108,6 +115,7 @@ class SeatFill:
     def _copy_next(self, now_ns: int) -> list[Effect]:
         if not self._lacking:
             return self._ask(now_ns)
+        self._range = self._lacking.pop(0)
         self._copying = FragmentCopy(
             self.metadata,
             self.number,
@@ -117,7 +125,7 @@ class SeatFill:
             self.pace,
             self.options,
             self.numbers,
-            self._lacking.pop(0),
+            self._range,
         )
         return self._look_at_copies(now_ns, self._copying.begin(now_ns))
 
@@ -129,7 +137,14 @@ class SeatFill:
         self._copying, self.numbers = None, copying.numbers
         self.copies += copying.copies
         self.copied_bytes += copying.copied_bytes
-        if copying.result.kind == "done":
+        if copying.result.kind == "no good copy":
+            self._lost, self._lost_count = self._lost or copying.result, self._lost_count + 1
+            if self._lost_count == LOST_MAX:
+                self.result = self._lost
+                return effects
+            if copying.result.entry_id < self._range[1]:
+                self._lacking.insert(0, (copying.result.entry_id + 1, self._range[1]))
+        if copying.result.kind in ("done", "no good copy"):
             return [*effects, *self._copy_next(now_ns)]
         self.result = copying.result
         return effects

@@ -219,8 +219,8 @@ MUTANTS = (
         (
             (
                 _FILL,
-                "            self._lacking.pop(0),\n",
-                "            (self._lacking.pop(0)[0], self.metadata.last_entry or 0),\n",
+                "            self._range,\n",
+                "            (self._range[0], self.metadata.last_entry or 0),\n",
             ),
         ),
         (_FILLED + "what_a_bookie_lacks_is_copied_to_it_and_nothing_else",),

@@ -133,3 +133,15 @@ def test_no_answer_in_time_cannot_be_told_and_a_late_one_counts_for_nothing() ->
     again = Filled({0})
     assert again.fill.on_answered(late) == []
     assert again.fill.result is None
+
+
+def test_where_all_others_are_away_it_ends_soon() -> None:
+    """L14: nobody is asked for entry after entry of a long fragment; the first one is named."""
+    found = ledger(1, 1, 2, 3).with_changes(last_entry=5_000)
+    fill = SeatFill(found, 0, 1, frozenset({0, 2}), 9, CopyPace(0))
+    (send,) = fill.begin(0)
+    assert isinstance(send, Send)
+    answer = HoldingsAnswer(Status.OK, 1, 0, [(0, 5_000)])
+    assert fill.on_answered(Answered(0, send.tag, send.member, answer)) == []
+    assert fill.result is not None
+    assert (fill.result.kind, fill.result.entry_id) == ("no good copy", 0)
