@@ -337,8 +337,9 @@ class Client:
         return run_blocking(may_stop(self._runtime, list(nodes), is_for_good=True), "aio.Client.can_i_lose")
 
     def health(self) -> Health:
-        """Whether each seat of every ledger has its bookie; else which ledgers lack some, since when, and what is done
-        about it. It goes by the metadata, and counts no entries.
+        """Whether each seat of every ledger has its bookie, and each of those has every entry that it owes of closed
+        ledgers; else which ledgers lack some, how many entries, since when, and what is done about it. Every bookie is
+        asked how much it holds: with very many ledgers that takes a while.
 
         Raises:
             MetadataUnavailable: nobody answers, so nothing is known.
