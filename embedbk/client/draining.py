@@ -220,7 +220,7 @@ async def decommission(runtime: Runtime, bookie_id: str, *, why: str = "") -> No
             raise _no_such_bookie(bookie_id)
         if there is not None:
             _check_may_go(bookie_id, decode_registration(there, bookie_id), note)
-        # Adopting names bookies that it finds copies on; with no spared id left none comes to pass any more.
+        # Adopting names bookies that it finds copies on; where no id is spared or stale none comes to pass any more.
         await _check_nothing_lost(runtime, bookie_id, what)
         on_it = ledgers_on(
             bookie_id,
@@ -377,10 +377,10 @@ async def _check_nothing_lost(runtime: Runtime, bookie_id: str, what: str) -> No
     told = await runtime.ask(Tell(0), what)
     if not isinstance(told, Told):
         raise PeerError(f"{what}: the metadata member answered with a {type(told).__name__}")
-    if told.spared:
+    if told.spared or told.stale:
         raise UsageError(
-            f"the metadata was brought back from an older copy, and bookie {bookie_id} may have ledgers that it does "
-            "not know; nothing was changed",
+            f"the metadata was brought back from an older copy, and bookie {bookie_id} may have ledgers, or entries of "
+            "ledgers, that it does not know of; nothing was changed",
             hint="embedbk ledger lost names them; adopt takes them back, and forget lets them go",
         )
 

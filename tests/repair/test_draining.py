@@ -24,6 +24,7 @@ from embedbk.core.metadata_words import Transact
 from embedbk.errors import NoSuchLedger, NotEnoughBookies, StorageError, UsageError
 from embedbk.host.repairing import RepairOptions
 from embedbk.repair.fragment_copy import CopyOptions
+from embedbk.testing.member_names import METADATA
 from embedbk.transports.sim import Treatment
 from tests.repair.healed import MS, OPTIONS, Healed, healed
 from tests.repair.test_repaired import closed, holders_hold
@@ -334,6 +335,21 @@ def test_a_ledger_that_comes_back_between_two_listings_is_seen(monkeypatch: pyte
         assert "/cookies/b1" in story.world.committed("/cookies/")
         with pytest.raises(NoSuchLedger):
             other.undelete_ledger(ledger_id)
+
+
+@pytest.mark.parametrize("what", ["spared", "stale"])
+def test_behind_a_restore_nobody_knows_what_a_bookie_has(what: str) -> None:
+    """P10.5: a lost future may have made ledgers on it, or seated it in one that the copy knows; whoever adopts that
+    has to hear it."""
+    with embedbk.testing.Cluster(seed=3, bookies=4) as cluster:
+        bk = cluster.client()
+        bk.drain_bookie("b1")
+        catalog = cluster.world.nodes[METADATA].core.catalog
+        setattr(catalog, what, [(1, 9)])
+        with pytest.raises(UsageError, match="or entries of ledgers, that it does not know of"):
+            bk.decommission_bookie("b1")
+        setattr(catalog, what, [])
+        bk.decommission_bookie("b1")
 
 
 def test_what_cannot_be_read_may_name_anybody() -> None:
