@@ -7,6 +7,8 @@ back `lost` and `forget` are lost_ledgers.py's, `adopt` is adopt.py's.
 from __future__ import annotations
 
 import argparse
+import json
+import sys
 from collections.abc import Callable, Sequence
 
 from embedbk.cli.adopt import add_adopt
@@ -15,7 +17,10 @@ from embedbk.cli.entries_out import add_format, write_entry
 from embedbk.cli.log import password_of
 from embedbk.cli.lost_ledgers import add_lost_ledgers
 from embedbk.cli.operators import Commands, Said, client_of
+from embedbk.client.batches import Located, entries_of
 from embedbk.client.client import Client
+from embedbk.client.copy_reading import read_copy
+from embedbk.client.password import Password
 from embedbk.codec.ledger_metadata import LedgerMetadata, LedgerState
 from embedbk.errors import UsageError
 
@@ -36,6 +41,9 @@ def run_ledger(arguments: Sequence[str]) -> int:
     )
     made.add_argument(
         "--to", dest="end", type=int, metavar="ENTRY", help="the first that is not read any more"
+    )
+    made.add_argument(
+        "--bookie", metavar="ID", help="only what this bookie has; what it lacks or cannot tell is said, too"
     )
     add_format(made)
     _add(commands, "recover", _recover, "fence whoever writes it, and close it")
@@ -114,10 +122,37 @@ def _read(reach: Reach, options: argparse.Namespace) -> Said:
         last = ledger.last_add_confirmed() if ledger.last_entry is None else ledger.last_entry
         if options.end is not None:
             last = min(last, options.end - 1)
+        if options.bookie is not None:
+            return _read_copy(client, options, last)
         if options.first <= last:
             for entry in ledger.read(options.first, last):
                 write_entry(entry, options)
     return Said(None)
+
+
+def _read_copy(client: Client, options: argparse.Namespace, last: int) -> Said:
+    """Entries on standard output, and what is not there beside them. 1: something is not."""
+    password, first, gaps = Password(password_of(options)), options.first, 0
+    for part in read_copy(client, options.ledger_id, options.bookie, password, first, last):
+        for frame in part.frames:
+            for entry in entries_of(Located(frame, 0)):
+                if first <= entry.entry_id < part.next_entry:
+                    write_entry(entry, options)
+        for word, ranges in (("absent", part.absent), ("unknown", part.unknown)):
+            for begin, end in ranges:
+                gaps += 1
+                _write_gap(options, word, begin, end)
+        first = part.next_entry
+    return Said(None, "", 1 if gaps else 0)
+
+
+def _write_gap(options: argparse.Namespace, word: str, first: int, last: int) -> None:
+    if options.json:
+        print(json.dumps({"bookie": options.bookie, word: [first, last]}), flush=True)
+        return
+    verb = "has not" if word == "absent" else "cannot tell about"
+    sys.stdout.flush()
+    print(f"embedbk: {options.bookie} {verb} entries {first} to {last}", file=sys.stderr)
 
 
 def _recover(reach: Reach, options: argparse.Namespace) -> Said:

@@ -261,6 +261,25 @@ def test_entries_are_shown_from_place_to_place(run: Run, data: Path, bk: embedbk
     assert code == 1 and "77" in err
 
 
+def test_one_bookies_copy_is_shown_with_what_it_lacks(run: Run, data: Path) -> None:
+    """Of two copies on three bookies each has two of three entries; 1 says that something is not there."""
+    with embedbk.open(data, bookies=3, settings=SETTINGS) as bk:
+        with bk.create_ledger(ensemble_size=3, write_quorum=2, ack_quorum=2) as writer:
+            for each in (b"a", b"b", b"c"):
+                writer.add(each)
+        ledger_id = writer.ledger_id
+        first, *_ = (name for name, _ in bk.ledger_metadata(ledger_id).fragments[0].ensemble)
+        at = ("ledger", "read", ledger_id, "--at", data, "--bookie", first)
+        assert run(*at) == (1, "a\nc\n", f"embedbk: {first} has not entries 1 to 1\n")
+        assert run(*at, "--from", 2) == (0, "c\n", "")
+        code, told, _ = run(*at, "--json")
+        lines = [json.loads(line) for line in told.splitlines()]
+        assert code == 1 and [line.get("entry_id") for line in lines] == [0, 2, None]
+        assert lines[-1] == {"bookie": first, "absent": [1, 1]}
+        code, _, err = run("ledger", "read", ledger_id, "--at", data, "--bookie", "b9")
+        assert code == 1 and "no bookie of that name is there now" in err
+
+
 def test_a_tail_ends_when_nothing_comes(run: Run, data: Path, bk: embedbk.Client) -> None:
     with bk.log("orders").writer() as orders:
         orders.append_many([b"a", b"b"])

@@ -1,0 +1,59 @@
+"""One bookie's copy of a ledger, for people (P7.1): what it has, what it has not, what it cannot tell.
+
+Decides how far one question asks. Nothing is fenced, nothing read from anybody else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from embedbk.client.client import Client
+from embedbk.client.password import Password
+from embedbk.client.reading import check_ledger_id, no_such_ledger
+from embedbk.client.runtime import Runtime
+from embedbk.client.waiting import run_blocking
+from embedbk.codec.ledger_metadata import LedgerMetadata, decode_ledger_metadata, ledger_key_path
+from embedbk.core.copy_read import CopyPart, CopyRead
+from embedbk.errors import UsageError
+from embedbk.ids import Member
+
+__all__ = ["ASKED_ENTRIES", "read_copy"]
+
+ASKED_ENTRIES = 4096  # At a time.
+
+
+def read_copy(
+    client: Client, ledger_id: int, bookie_id: str, password: Password, first: int, last: int
+) -> Iterator[CopyPart]:
+    """What the bookie has of the entries first..last, in runs that go on from each other.
+
+    Raises:
+        UsageError: there is no such bookie now. NoSuchLedger, WrongPassword: as opening the ledger does.
+        NotEnoughBookies: it does not answer.
+    """
+    runtime = client._runtime
+    metadata, member = run_blocking(_copy_of(runtime, ledger_id, bookie_id, password), "embedbk ledger read")
+    while first <= last:
+        until = min(last, first + ASKED_ENTRIES - 1)
+        core = CopyRead(metadata, member, first, until, password.mac_key)
+        part: CopyPart = run_blocking(runtime.run(core, f"reading from {bookie_id}"), "embedbk ledger read")
+        yield part
+        first = part.next_entry
+
+
+async def _copy_of(
+    runtime: Runtime, ledger_id: int, bookie_id: str, password: Password
+) -> tuple[LedgerMetadata, Member]:
+    check_ledger_id(ledger_id)
+    value, _ = await runtime.get(ledger_key_path(ledger_id), f"reading ledger {ledger_id}")
+    if value is None:
+        raise no_such_ledger(ledger_id)
+    metadata = decode_ledger_metadata(value, ledger_id)
+    password.check(metadata)
+    known = {info.member.bookie_id: info.member for info in runtime.bookies}
+    if bookie_id not in known:
+        raise UsageError(
+            f"--bookie {bookie_id}: no bookie of that name is there now; there are {', '.join(sorted(known))}",
+            hint="embedbk bookie list",
+        )
+    return metadata, known[bookie_id]
