@@ -16,6 +16,8 @@ from embedbk.cli.log_keeping import add_keeping
 from embedbk.cli.operators import Commands, Said, client_of
 from embedbk.client.client import Client
 from embedbk.client.log import Log, LogWriter
+from embedbk.client.log_checking import check_log
+from embedbk.client.waiting import run_blocking
 from embedbk.errors import NoSuchLedger, UsageError
 
 __all__ = ["run_log"]
@@ -47,6 +49,10 @@ def run_log(arguments: Sequence[str]) -> int:
     made.add_argument("--idle-s", type=float, help="end when nothing came for so long")
     add_format(made)
     add_keeping(commands, _add, _log, _refuse_beside_a_writer)
+    made = commands.add(
+        "check", _check, "what of their lists does not fit their ledgers; changes nothing", reach=client_of
+    )
+    made.add_argument("names", nargs="*", metavar="NAME", help="of logs (default: all)")
     made = _add(commands, "delete", _delete, "delete it with its ledgers")
     made.add_argument("--force", action="store_true", help="also one that is written, or was not closed")
     made.add_argument("--yes", action="store_true", help="it is meant; else it is said what would go")
@@ -81,6 +87,24 @@ def _list(reach: Reach, options: argparse.Namespace) -> Said:
     with reach() as client:
         names = client.logs(options.prefix)
     return Said({"logs": names}, "\n".join(names) if names else "no log")
+
+
+def _check(reach: Reach, options: argparse.Namespace) -> Said:
+    """1: something does not fit."""
+    with reach() as client:
+        names = options.names or client.logs()
+        found = {name: run_blocking(check_log(client._runtime, name), "embedbk log check") for name in names}
+    data = {
+        name: [{"ledger_id": each.ledger_id, "text": each.text} for each in findings]
+        for name, findings in found.items()
+    }
+    lines = []
+    for name, findings in found.items():
+        lines += [f"log {name}: {len(findings)} findings" if findings else f"log {name}: sound"]
+        for each in findings:
+            where = "its list" if each.ledger_id is None else f"ledger {each.ledger_id}"
+            lines.append(f"  {where}: {each.text}")
+    return Said({"logs": data}, "\n".join(lines) or "no log", 1 if any(found.values()) else 0)
 
 
 def _show(reach: Reach, options: argparse.Namespace) -> Said:

@@ -22,6 +22,9 @@ import embedbk
 from embedbk.cli import main
 from embedbk.client import knocking
 from embedbk.client.knocking import knock
+from embedbk.client.waiting import run_blocking
+from embedbk.codec.ledger_metadata import ledger_key_path
+from embedbk.codec.metadata_messages import Delete
 
 Run = Callable[..., tuple[int, str, str]]
 SETTINGS = embedbk.Settings(journal_file_bytes=2 << 20, open_timeout_s=120.0)
@@ -259,6 +262,27 @@ def test_entries_are_shown_from_place_to_place(run: Run, data: Path, bk: embedbk
         assert code == 1 and "is no place of a log" in err, place
     code, _, err = run("log", "read", *at, "--from", "77:0")
     assert code == 1 and "77" in err
+
+
+def test_a_check_says_what_does_not_fit(run: Run, data: Path, bk: embedbk.Client) -> None:
+    assert run("log", "check", "--at", data) == (0, "no log\n", "")
+    with bk.log("orders").writer() as orders:
+        orders.append(b"a")
+    with bk.log("orders").writer() as orders:
+        orders.append(b"b")
+    assert run("log", "check", "--at", data) == (0, "log orders: sound\n", "")
+    (first, _) = bk.log("orders").segments()
+    change = bk._runtime.transact([], [Delete(ledger_key_path(first.ledger_id))], "a test")
+    run_blocking(change, "a test")
+    code, out, _ = run("log", "check", "orders", "--at", data)
+    assert code == 1 and out.startswith(
+        f"log orders: 1 findings\n  ledger {first.ledger_id}: the list names it"
+    )
+    code, out, _ = run("log", "check", "--at", data, "--json")
+    assert code == 1 and [each["ledger_id"] for each in json.loads(out)["logs"]["orders"]] == [
+        first.ledger_id
+    ]
+    assert run("log", "check", "nothing", "--at", data)[0] == 1
 
 
 def test_one_bookies_copy_is_shown_with_what_it_lacks(run: Run, data: Path) -> None:

@@ -1,0 +1,157 @@
+"""What of a log's list does not fit the ledgers that it names, and which ledgers name a log that does not list them.
+
+Decides what is a finding, and which changes beside the check are none: a list that changed while it was looked at is
+looked at again. Changes nothing (P8.6; "deletion never follows from an inference").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from embedbk.client.log_pages import ListWalk, PageGone
+from embedbk.client.runtime import Runtime
+from embedbk.codec.ledger_metadata import (
+    LEDGERS_PREFIX,
+    LedgerMetadata,
+    LogSegment,
+    decode_ledger_metadata,
+    decode_ledgers_left,
+    decode_log_list,
+    ledger_key_path,
+    ledger_of_key,
+    log_key_path,
+    log_left_path,
+)
+from embedbk.errors import MetadataConflict, NoSuchLedger, StorageError
+
+__all__ = ["LogFinding", "check_log"]
+
+_ROUNDS_MAX = 5
+LOG_OF_A_LEDGER = "log"  # Under which a ledger's metadata names its log.
+STAGED = "staged"  # Likewise of one that is made for a log and waits for its splice (P8.5).
+WRITTEN_MAX = 2  # A log's last ledgers that may be open, or closed and not recorded so (P8.2).
+
+
+class LogFinding(NamedTuple):
+    """One thing that does not fit. ledger_id: None where it is of the list itself."""
+
+    ledger_id: int | None
+    text: str
+
+
+class _Listed(NamedTuple):
+    segments: list[LogSegment]
+    revision: int
+    trouble: str  # Why there are no more of them; empty: these are all.
+
+
+async def check_log(runtime: Runtime, name: str) -> list[LogFinding]:
+    """Raises NoSuchLedger: there is no such log. MetadataConflict: it changed again and again."""
+    what = f"checking log {name!r}"
+    before: list[LogFinding] | None = None
+    for _ in range(_ROUNDS_MAX):
+        listed = await _listed(runtime, name, what)
+        known = await _known(runtime, what)
+        left = await _left(runtime, name, what)
+        found = _findings(name, listed, known, left)
+        is_as_it_was = (await runtime.get(log_key_path(name), what))[1] == listed.revision
+        if is_as_it_was and (not found or found == before):
+            return found
+        before = found  # What is so twice is no ledger that is being made, or closed, just now.
+    raise MetadataConflict(
+        f"log {name!r} changed {_ROUNDS_MAX} times while it was checked", hint="check it again"
+    )
+
+
+async def _listed(runtime: Runtime, name: str, what: str) -> _Listed:
+    value, revision = await runtime.get(log_key_path(name), what)
+    if value is None:
+        raise NoSuchLedger(f"there is no log {name!r}", hint="check the name; its first writer makes it")
+    segments: list[LogSegment] = []
+    try:
+        log_list, walk = decode_log_list(value, name), ListWalk(runtime, name)
+        place = await walk.first(log_list)
+        while place is not None:
+            segments.append(place.segment)
+            place = await walk.after(place, log_list)
+    except PageGone:
+        return _Listed(segments, revision, "the next page of the list is not there")
+    except StorageError as unread:
+        return _Listed(segments, revision, str(unread))
+    return _Listed(segments, revision, "")
+
+
+async def _known(runtime: Runtime, what: str) -> dict[int, LedgerMetadata | str]:
+    """Every ledger; a sentence where its metadata cannot be read."""
+    found: dict[int, LedgerMetadata | str] = {}
+    for record in await runtime.list_keys(LEDGERS_PREFIX, what):
+        ledger_id = ledger_of_key(record.key)
+        if ledger_id is None:
+            continue
+        try:
+            found[ledger_id] = decode_ledger_metadata(record.value or b"", ledger_id)
+        except StorageError as unread:
+            found[ledger_id] = str(unread)
+    return found
+
+
+async def _left(runtime: Runtime, name: str, what: str) -> set[int]:
+    """Those that left the list and are to be deleted (P8.3)."""
+    value, _ = await runtime.get(log_left_path(name), what)
+    try:
+        return set(decode_ledgers_left(value).ledger_ids) if value is not None else set()
+    except StorageError:
+        return set()
+
+
+def _findings(
+    name: str, listed: _Listed, known: Mapping[int, LedgerMetadata | str], left: set[int]
+) -> list[LogFinding]:
+    segments = listed.segments
+    found = [LogFinding(None, listed.trouble)] if listed.trouble else []
+    expected: int | None = None  # The dense offset at which the next ledger begins.
+    for index, segment in enumerate(segments):
+        may_be_open = index >= len(segments) - WRITTEN_MAX
+        found += [
+            LogFinding(segment.ledger_id, text)
+            for text in _of_segment(name, segment, known.get(segment.ledger_id), may_be_open=may_be_open)
+        ]
+        if expected is not None and segment.first_offset is not None and segment.first_offset != expected:
+            text = f"it is listed from offset {segment.first_offset}, and the one before it ends behind {expected - 1}"
+            found.append(LogFinding(segment.ledger_id, text))
+        expected = None
+        if segment.first_offset is not None and segment.last_entry is not None:
+            expected = segment.first_offset + segment.last_entry + 1
+    if listed.trouble:
+        return found  # Which ledgers it lists is not known.
+    ids = {segment.ledger_id for segment in segments}
+    for ledger_id, metadata in known.items():
+        if isinstance(metadata, str) or ledger_id in ids or ledger_id in left or STAGED in metadata.custom:
+            continue
+        if metadata.custom.get(LOG_OF_A_LEDGER) == name.encode():
+            found.append(LogFinding(ledger_id, "it names this log, which does not list it"))
+    return found
+
+
+def _of_segment(
+    name: str, segment: LogSegment, metadata: LedgerMetadata | str | None, *, may_be_open: bool
+) -> list[str]:
+    if metadata is None:
+        return [f"the list names it, and there is no {ledger_key_path(segment.ledger_id)}"]
+    if isinstance(metadata, str):
+        return [metadata]
+    texts: list[str] = []
+    if metadata.custom.get(LOG_OF_A_LEDGER, name.encode()) != name.encode():
+        texts.append(f"it names log {metadata.custom[LOG_OF_A_LEDGER].decode(errors='replace')!r}")
+    if segment.last_entry is None:
+        if not may_be_open:
+            texts.append("its end is not recorded in the list, though others follow it")
+    elif not metadata.is_closed:
+        texts.append(f"it is listed as closed at entry {segment.last_entry}, and it is not closed")
+    elif (segment.last_entry, segment.length or metadata.length) != (metadata.last_entry, metadata.length):
+        texts.append(
+            f"it is listed with last entry {segment.last_entry} and {segment.length} bytes, and was closed at "
+            f"{metadata.last_entry} with {metadata.length}"
+        )
+    return texts
