@@ -1,7 +1,8 @@
 """How a log's owner hears that somebody would splice into it, and answers (P8.5).
 
 Decides under which name a client lives: a key of its session, made with the first log that it owns, which says so for
-all of them. Whoever would splice asks there; one watch shows all requests for all logs of a client. The request goes
+all of them, and made again when its session was lost: until then whoever splices takes its logs over. Whoever would
+splice asks there; one watch shows all requests for all logs of a client. The request goes
 in the transaction that splices, so that who withdrew it knows that it is not carried out; or it is answered why not.
 """
 
@@ -33,9 +34,8 @@ async def living(runtime: Runtime) -> bytes:
     """What the owner key of a log says, so that it can be told whether its owner lives; nothing where it cannot be."""
     if runtime.living_as is None:
         name = runtime.chance.getrandbits(8 * LIVING_BYTES).to_bytes(LIVING_BYTES, "little").hex()
-        put = Put(living_path(name), runtime.owner().encode(), is_ephemeral=True)
         try:
-            await runtime.transact([Compare(put.key, ABSENT)], [put], "saying that this client lives")
+            await _say(runtime, name)
         except MetadataUnavailable:
             return b""  # Its logs are taken over by whoever splices into them.
         if runtime.living_as is None:
@@ -44,8 +44,28 @@ async def living(runtime: Runtime) -> bytes:
     return b" living=" + runtime.living_as.encode()
 
 
+async def _say(runtime: Runtime, name: str) -> None:
+    put = Put(living_path(name), runtime.owner().encode(), is_ephemeral=True)
+    await runtime.transact([Compare(put.key, ABSENT)], [put], "saying that this client lives")
+
+
+async def _say_again(runtime: Runtime, name: str) -> None:
+    """Its session was lost, and its logs may be its own still."""
+    try:
+        await _say(runtime, name)
+    except EmbedbkError as failed:
+        if not runtime.is_closed:
+            logger.info("that this client lives is not said again: %s", failed)
+
+
 def _listen(runtime: Runtime, name: str) -> None:
     """On the host's thread."""
+    key = living_path(name)
+
+    def lives(records: list[Record], revision: int, is_first: bool) -> None:
+        own = [record.value for record in records if record.key == key]
+        if (is_first or own) and not any(value is not None for value in own):
+            runtime.behind(_say_again(runtime, name))
 
     def changed(records: list[Record], revision: int, is_first: bool) -> None:
         for record in records:
@@ -53,6 +73,7 @@ def _listen(runtime: Runtime, name: str) -> None:
                 runtime.behind(_answer(runtime, name, record.key, record.revision))
 
     runtime.node.metadata.watch(runtime.now_ns(), splice_requests_prefix(name), changed)
+    runtime.node.metadata.watch(runtime.now_ns(), key, lives)
 
 
 async def _answer(runtime: Runtime, living_as: str, key: str, revision: int) -> None:

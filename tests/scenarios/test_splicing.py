@@ -122,6 +122,23 @@ def test_a_log_whose_writer_is_gone_is_taken_over_and_kept(cluster: Cluster) -> 
     assert values_of(cluster) == [b"before", b"one", b"two", b"behind", b"three"]
 
 
+def test_an_owner_whose_session_was_lost_lives_again(cluster: Cluster) -> None:
+    """P8.5: "while the owner's session lives" it is asked, also when it has another one: it slept, and nobody took its
+    log over meanwhile."""
+    orders = cluster.log(NAME, client="owner").writer()
+    orders.append(b"before")
+    (before,) = cluster.world.committed("/living/")
+    cluster.pause("owner")
+    assert cluster.run_until(lambda: cluster.world.committed("/living/") == {})
+    cluster.resume("owner")
+    assert cluster.run_until(lambda: list(cluster.world.committed("/living/")) == [before])
+    log = cluster.client("driver").log(NAME)
+    terms = log.staging("import", 1)
+    log.splice(terms, [staged(log, terms, b"spliced")])
+    orders.append(b"behind")  # Nobody took it over: the owner itself spliced.
+    assert values_of(cluster) == [b"before", b"spliced", b"behind"]
+
+
 def test_a_writer_that_closed_owns_nothing_any_more(cluster: Cluster) -> None:
     """Its client lives, and answers that: nobody waits for it."""
     with cluster.client("writer").log(NAME).writer() as writer:
@@ -162,13 +179,13 @@ def test_an_owner_that_splices_too_late_is_refused(cluster: Cluster) -> None:
     ledger_id = staged(log, terms, b"one")
     driver: Any = cluster.client("driver")._runtime
     owning: Any = writer._line.owning
-    take_over = owning.take_over
+    take_over, withdrawn = owning.take_over, list[bool]()
 
     async def slow(renews: int | None = None, joined: Any = None) -> Any:
         if joined is not None:
             (key,) = cluster.world.committed("/splice-requests/")
             _, revision = await driver.get(key, "a test")
-            assert await driver.transact([Compare(key, revision)], [Delete(key)], "withdrawn")
+            withdrawn.append(await driver.transact([Compare(key, revision)], [Delete(key)], "withdrawn"))
         return await take_over(renews, joined)
 
     owning.take_over = slow
@@ -176,6 +193,7 @@ def test_an_owner_that_splices_too_late_is_refused(cluster: Cluster) -> None:
         log.splice(terms, [ledger_id], timeout_s=1.0)
     assert writer.append(b"between").ledger_id == writer.ledger_id
     cluster.run_for(1.0)
+    assert withdrawn[0], "by this hand; a later one may come when who asked withdraws it by itself"
     owning.take_over = take_over
     writer.append(b"behind")
     assert values_of(cluster) == [b"before", b"between", b"behind"]
