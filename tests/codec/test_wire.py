@@ -21,6 +21,7 @@ from embedbk.codec import (
     log_pages,
     log_pins,
     log_settings,
+    log_splices,
     messages,
     metadata_messages,
     registration,
@@ -125,7 +126,15 @@ def test_values_and_operations_are_those_of_the_page() -> None:
     for name, cell in rows("values"):
         home = next(
             each
-            for each in (registration, log_pages, log_pins, log_cursors, log_settings, ledger_metadata)
+            for each in (
+                registration,
+                log_pages,
+                log_pins,
+                log_cursors,
+                log_settings,
+                log_splices,
+                ledger_metadata,
+            )
             if hasattr(each, name)
         )
         assert fields(cell) == getattr(home, name).__struct_fields__, name
