@@ -21,11 +21,13 @@ from embedbk.codec.messages import (
     ReadRequest,
     Status,
 )
-from embedbk.codec.metadata_messages import Put
+from embedbk.codec.metadata_messages import Compare, Put
+from embedbk.codec.registration import placement_path
 from embedbk.core.client_words import (
     AddFailed,
     AddsAnswered,
     Answered,
+    BookieInfo,
     Confirmed,
     EnsembleChanged,
     FrameSealed,
@@ -235,7 +237,9 @@ class HandleWatch:
             del writer.proposals[tag]
         if not proposed.is_closed:
             if compared == writer.ledger.revision and proposed.state == LedgerState.OPEN:
-                is_sent_again = (compared, proposed) in writer.proposals.values()
+                # Under a placement of before it never comes to pass (P10.6): it was chosen when that was listed.
+                is_void = any(_is_outdated(compare, core.bookies) for compare in effect.when)
+                is_sent_again = is_void or (compared, proposed) in writer.proposals.values()
                 adding.change_is_proposed_at_the_lac(
                     self.ghost, writer, core, proposed, is_sent_again=is_sent_again
                 )
@@ -397,3 +401,13 @@ def _proposal(effect: Transact) -> LedgerMetadata | None:
     ):
         return None
     return decode_ledger_metadata(effect.then[0].value)
+
+
+def _is_outdated(compare: Compare, bookies: Sequence[BookieInfo]) -> bool:
+    """Whether a bookie is listed with another placement than this comparison wants."""
+    return any(
+        info.placement is not None
+        and compare.key == placement_path(info.member.bookie_id)
+        and compare.revision != info.placement
+        for info in bookies
+    )

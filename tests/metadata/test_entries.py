@@ -87,9 +87,17 @@ def test_logs_cost_what_the_page_says(cluster: Cluster) -> None:
     writers.append(log.writer())
     parts = [
         ROWS[each]
-        for each in ("take a log over: its epoch", "create a ledger", "list a new ledger behind it")
+        for each in (
+            "say that a client lives, once",
+            "take a log over: its epoch",
+            "create a ledger",
+            "list a new ledger behind it",
+        )
     ]
-    assert len(entries.operations) == sum(map(int, parts)) == 4
+    assert len(entries.operations) == sum(map(int, parts)) == 5
+    again = Entries(cluster, "client")
+    writers.append(cluster.log("others").writer())
+    assert len(again.operations) == 4
     writers[0].append(b"zero")
 
     def roll() -> None:

@@ -211,9 +211,9 @@ def test_who_is_drained_is_marked_at_once_and_looked_for_again_while_a_ledger_na
     for number in (1, 3, 4):
         desk.keys[ledger_key_path(number)] = encode_ledger_metadata(ledger(number, 2, 3, 4))
     desk.run_for(12)
-    pages = desk.pages
+    rounds = desk.auditor.note.rounds
     desk.run_for(500)
-    assert desk.pages == pages
+    assert desk.auditor.note.rounds == rounds
 
 
 def test_what_could_not_be_repaired_is_marked_when_something_changed() -> None:
