@@ -70,5 +70,13 @@ def shut_down(descriptor: int) -> None:
 
 @contextlib.contextmanager
 def _borrowed(descriptor: int) -> Iterator[socket.socket]:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=os.dup(descriptor)) as connection:
+    own = os.dup(descriptor)
+    try:
+        connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=own)
+    except BaseException:
+        os.close(
+            own
+        )  # It is no socket by now: a pipe, say, whose reader waits until nobody holds its other end.
+        raise
+    with connection:
         yield connection
