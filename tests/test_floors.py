@@ -37,6 +37,7 @@ NATIVE_IMPORTERS = {
     "embedbk.codec.packer",
     "embedbk.storage.native",
     "embedbk.transports.adds",
+    "embedbk.transports.loop_wait",
     "embedbk.transports.near",
     "embedbk.transports.sim_adds",
     "embedbk.transports.zmq_adds",

@@ -1,4 +1,4 @@
-"""Bookies of this loop as its writers reach them, and the wait of such a loop: native/road/near.h and waiter.h.
+"""Bookies of this loop as its writers reach them, and the wait of such a loop: native/road/near.h.
 
 Decides nothing: what is stored there, and what counts as acknowledged, is decided in C by the rules of core/writer.py
 and core/bookie.py, and said in native/SHORTCUTS.md ("Near seats"). When a writer's adds go this way is
@@ -8,6 +8,7 @@ host/local_adds.py's.
 from __future__ import annotations
 
 import select
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,10 +16,9 @@ from embedbk._native import ffi, lib
 from embedbk.errors import StorageError
 from embedbk.ports import AddSeat, AddTerms
 from embedbk.transports.adds import AddsInC, Turns
+from embedbk.transports.loop_wait import NEVER_NS, LoopWait
 
-__all__ = ["NativeNear", "NativeWaiter"]
-
-READY_MAX = 64  # Descriptors told by one wait; others are told by the next.
+__all__ = ["NativeNear", "NearPoll"]
 
 
 class NativeNear:
@@ -50,33 +50,36 @@ class NativeNear:
         return [fileno for fileno in found if fileno >= 0]
 
 
-class NativeWaiter:
+class NearPoll:
     """`ports.NearWait`. As `select.poll()`, for readability; gives adds their turns while it waits, without the GIL."""
 
     def __init__(self, nears: Sequence[NativeNear] = ()) -> None:
         self.turns = Turns()
-        made = lib.ebk_waiter_new(self.turns.handle)
-        if made == ffi.NULL:
-            raise StorageError("no descriptor or no memory for a loop", definite=True)
-        self.handle: Any = ffi.gc(made, lib.ebk_waiter_free)
+        self._wait = LoopWait(turns=self.turns.handle)
         self._nears = {fileno: near for near in nears for fileno in near.filenos()}
         self._fileno = self.turns.fileno()
-        self._ready = ffi.new("int[]", READY_MAX)
 
     def fileno(self) -> int:
         """Told as ready when adds have something to tell; waited for from the beginning."""
         return self._fileno
 
     def register(self, fileno: int, _events: int = select.POLLIN) -> None:
-        if fileno == self._fileno:
-            return
-        near = self._nears.get(fileno)
-        if lib.ebk_waiter_add(self.handle, fileno, ffi.NULL if near is None else near.handle) < 0:
-            raise StorageError(f"descriptor {fileno} cannot be waited for", definite=True)
+        if fileno != self._fileno:
+            near = self._nears.get(fileno)
+            self._wait.other(fileno, None if near is None else near.handle)
 
     def poll(self, timeout_ms: int) -> list[tuple[int, int]]:
-        count = lib.ebk_waiter_wait(self.handle, timeout_ms, self._ready, READY_MAX)
-        return [(fileno, select.POLLIN) for fileno in self._ready[0:count]]
+        """timeout_ms: below 0, never."""
+        until_ns = (
+            NEVER_NS
+            if timeout_ms < 0
+            else time.clock_gettime_ns(time.CLOCK_BOOTTIME) + timeout_ms * 1_000_000
+        )
+        self._wait.run(until_ns, NEVER_NS, NEVER_NS)
+        ready = self._wait.ready
+        if self._wait.has_news:
+            ready.append(self._fileno)
+        return [(fileno, select.POLLIN) for fileno in ready]
 
     def open_adds(self, terms: AddTerms, seats: Sequence[AddSeat]) -> AddsInC:
         adds = AddsInC(self.turns, None, None, terms, seats)

@@ -237,7 +237,7 @@ class ZmqTransport:
     def _on_new_port(self) -> None:
         """Both waits in C know other descriptors."""
         self._accepted.forget_wait()
-        self._dialled.forget_listened()
+        self._dialled.forget_wait()
 
     def _on_up(self, link: Link) -> None:
         if link.route is None:

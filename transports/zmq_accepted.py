@@ -8,21 +8,17 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from enum import IntEnum
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import zmq
 
 from embedbk._native import ffi, lib
-from embedbk.ports import WaitTerms
 from embedbk.transports.envelope import LINK_BYTES_MAX
 
 __all__ = [
     "HeldPart",
-    "WaitEnded",
     "AcceptedLinks",
-    "BookieWait",
     "address_of",
     "is_library_found",
     "joined",
@@ -55,17 +51,17 @@ class AcceptedLinks:
     """The links of one transport that are up; made by `open_accepted`."""
 
     def __init__(self, links: Any) -> None:
-        self._links = links
+        self.handle = links
         self._number = ffi.new("uint64_t *")
         self._taken = ffi.new("uint64_t *")
         self._sent = ffi.new("uint64_t *")
 
     def up(self, socket: Any, number: int, route: bytes, prefix: bytes) -> None:
         """Bodies from this route of this socket are of the link `number`. One that C refuses stays with Python."""
-        lib.ebk_zmq_accepted_up(self._links, address_of(socket), number, route, len(route), prefix)
+        lib.ebk_zmq_accepted_up(self.handle, address_of(socket), number, route, len(route), prefix)
 
     def down(self, number: int) -> None:
-        lib.ebk_zmq_accepted_down(self._links, number)
+        lib.ebk_zmq_accepted_down(self.handle, number)
 
     def drain(
         self, socket: Any, add_path: Any, bodies_max: int, bytes_max: int
@@ -75,92 +71,26 @@ class AcceptedLinks:
         add_path: the handle of the add path that bodies are offered to; None: to nobody.
         """
         path = ffi.NULL if add_path is None else add_path
-        found = lib.ebk_zmq_accepted_drain(self._links, address_of(socket), path, bodies_max, bytes_max)
+        found = lib.ebk_zmq_accepted_drain(self.handle, address_of(socket), path, bodies_max, bytes_max)
         if found != lib.EBK_ZMQ_HELD:
             return bool(found == lib.EBK_ZMQ_BOUND)
         return self.held()
 
     def held(self) -> tuple[bytes, HeldPart]:
         """The part that is Python's, and its route."""
-        held = lib.ebk_zmq_accepted_held(self._links)
+        held = lib.ebk_zmq_accepted_held(self.handle)
         return bytes(ffi.buffer(held.route, held.route_size)), joined(
             held.data, held.size, held.tail, held.tail_size, bool(held.more), held.descriptor
         )
 
     def set_room(self, number: int, size: int) -> None:
         """So many bytes may be sent on this link in C; none, before this was said."""
-        lib.ebk_zmq_accepted_set_room(self._links, number, size)
+        lib.ebk_zmq_accepted_set_room(self.handle, number, size)
 
     def moved(self) -> Iterator[tuple[int, int, int]]:
         """(number, bytes taken, bytes sent) of the links on which bodies were taken or sent since the last call."""
-        while lib.ebk_zmq_accepted_moved(self._links, self._number, self._taken, self._sent):
+        while lib.ebk_zmq_accepted_moved(self.handle, self._number, self._taken, self._sent):
             yield self._number[0], self._taken[0], self._sent[0]
-
-    def wait_on(self, sockets: Sequence[Any], meanings: dict[int, int]) -> BookieWait | None:
-        """A wait on these sockets and descriptors; None where the system refuses one."""
-        made = lib.ebk_bookie_wait_new(
-            self._links,
-            [address_of(socket) for socket in sockets],
-            len(sockets),
-            list(meanings),
-            bytes(meanings.values()),
-            len(meanings),
-        )
-        return None if made == ffi.NULL else BookieWait(self, ffi.gc(made, lib.ebk_bookie_wait_free))
-
-
-class WaitEnded(IntEnum):
-    """Why a wait ended, as far as the transport has to know."""
-
-    HELD = lib.EBK_BOOKIE_WAIT_HELD
-    UNSENT = lib.EBK_BOOKIE_WAIT_UNSENT
-
-
-class BookieWait:
-    """The common turn of a bookie, taken again and again in C (native/road/zmq_bookie_wait.h); made by
-    `AcceptedLinks.wait_on`.
-
-    What a descriptor means: OTHER ends the wait; SOCKET is of one of the sockets; JOURNAL tells of durability.
-    """
-
-    OTHER: int = lib.EBK_WATCH_OTHER
-    SOCKET: int = lib.EBK_WATCH_SOCKET
-    JOURNAL: int = lib.EBK_WATCH_JOURNAL
-
-    def __init__(self, links: AcceptedLinks, wait: Any) -> None:
-        self._links = links  # Borrowed by the wait.
-        self._wait = wait
-        self._terms = ffi.new("struct ebk_bookie_wait_terms *")
-        self._outcome = ffi.new("struct ebk_bookie_wait_outcome *")
-
-    def wait(self, terms: WaitTerms, credit_bytes: int) -> int:
-        """Returns why it ended; the rest is told by the properties."""
-        given = self._terms
-        given.path = terms.add_path.handle
-        given.until_ns, given.duties_ns = terms.until_ns, terms.duties_ns
-        given.durable, given.awaits_journal = terms.durable, terms.awaits_journal
-        given.bytes_max, given.credit_bytes = terms.bytes_max, credit_bytes
-        return int(lib.ebk_bookie_wait_run(self._wait, given, self._outcome))
-
-    @property
-    def now_ns(self) -> int:
-        """When the wait ended."""
-        return int(self._outcome.now_ns)
-
-    @property
-    def ready(self) -> list[int]:
-        """Descriptors that ended it."""
-        return list(self._outcome.ready[0 : self._outcome.ready_count])
-
-    @property
-    def socket(self) -> int:
-        """Which of the sockets the held part is of."""
-        return int(self._outcome.socket)
-
-    @property
-    def unsent(self) -> tuple[int, bytes]:
-        """The link and body of the answer that could not be sent."""
-        return int(self._outcome.link), bytes(ffi.buffer(self._outcome.message, self._outcome.size))
 
 
 def joined(data: Any, size: int, tail: Any, tail_size: int, more: bool, descriptor: int) -> HeldPart:

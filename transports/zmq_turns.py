@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from embedbk.codec.answers_twin import Counting
+from embedbk.errors import StorageError
 from embedbk.ports import AddPath, AddSeat, AddTerms, WaitEnd, WaitTerms
 from embedbk.transports import zmq_adds, zmq_dialled
 from embedbk.transports.adds import AddsInC
 from embedbk.transports.envelope import CREDIT_BYTES
-from embedbk.transports.zmq_accepted import AcceptedLinks, BookieWait, WaitEnded, open_accepted
+from embedbk.transports.loop_wait import LoopWait, WaitEnded
+from embedbk.transports.zmq_accepted import AcceptedLinks, address_of, open_accepted
 from embedbk.transports.zmq_ends import Ends
 from embedbk.transports.zmq_intake import BODIES_PER_RECEIVE_MAX, BYTES_PER_RECEIVE_MAX, ZmqIntake
 from embedbk.transports.zmq_sockets import Link, Port, Sockets
@@ -32,9 +34,9 @@ class AcceptedTurns:
         self._ends = ends
         self._intake = intake
         self._has_asked_for_c = False
-        self._wait: BookieWait | None = None  # What `wait` waits on, for these descriptors of others.
+        self._wait: LoopWait | None = None  # What `wait` waits on, for these descriptors of others.
         self._wait_filenos: Sequence[int] | None = None
-        self._wait_ports: list[Port] = []
+        self._wait_ports: dict[int, Port] = {}  # By their number there.
 
     def offer(self, add_path: AddPath | None) -> None:
         self.add_path = add_path
@@ -69,42 +71,47 @@ class AcceptedTurns:
         if in_c is None:
             return None
         if self._wait is None or self._wait_filenos is not terms.filenos:
-            self._make_wait(in_c, terms)
-            if self._wait is None:
-                return None
+            try:
+                self._wait = self._make_wait(in_c, terms)
+            except StorageError:
+                return None  # The host polls.
+            self._wait_filenos = terms.filenos
         for link in self._ends.room_changed.values():
             in_c.set_room(
                 link.number, max(0, self._ends.window_bytes - link.sent_bytes + link.credited_bytes)
             )
         self._ends.room_changed.clear()
         wait = self._wait
-        why = wait.wait(terms, CREDIT_BYTES)
+        why = wait.run(terms.until_ns, terms.duties_ns, CREDIT_BYTES, terms)
         for number, taken_bytes, sent_bytes in in_c.moved():
             link = self._ends.links[number]
             link.sent_bytes += sent_bytes
             if taken_bytes:
                 link.heard_ns = wait.now_ns
                 self._ends.count_received(link, taken_bytes)
-        for port in self._wait_ports:
+        for port in self._wait_ports.values():
             self._sockets.unsettled[port] = None  # It may have more.
-        if why == WaitEnded.HELD:
+        if why == WaitEnded.HELD_ACCEPTED:
             self._intake.held = (self._wait_ports[wait.socket], *in_c.held())
         return WaitEnd(
             [fileno for fileno in wait.ready if fileno not in self._sockets.by_fileno],
             wait.unsent if why == WaitEnded.UNSENT else None,
         )
 
-    def _make_wait(self, in_c: AcceptedLinks, terms: WaitTerms) -> None:
+    def _make_wait(self, in_c: AcceptedLinks, terms: WaitTerms) -> LoopWait:
         """The epoll descriptor of this transport is for others; here each of its descriptors has its own meaning."""
-        known = {self._sockets.fileno(): None, **dict.fromkeys(terms.add_path.filenos())}
-        meanings = {fileno: BookieWait.OTHER for fileno in terms.filenos if fileno not in known}
-        meanings |= dict.fromkeys(terms.add_path.filenos(), BookieWait.JOURNAL)
+        wait, journals = LoopWait(accepted=in_c.handle), terms.add_path.filenos()
+        self._wait_ports = {}
         for fileno, (port, is_monitor) in self._sockets.by_fileno.items():
-            is_drained = port.is_listening and not is_monitor
-            meanings[fileno] = BookieWait.SOCKET if is_drained else BookieWait.OTHER
-        self._wait_ports = [port for port in self._sockets.ports() if port.is_listening]
-        self._wait = in_c.wait_on([port.socket.underlying for port in self._wait_ports], meanings)
-        self._wait_filenos = terms.filenos
+            if port.is_listening and not is_monitor:
+                self._wait_ports[wait.accept(address_of(port.socket.underlying), fileno)] = port
+            else:
+                wait.other(fileno)
+        for fileno in journals:
+            wait.journal(fileno)
+        for fileno in {*terms.filenos} - {self._sockets.fileno(), *journals, *self._sockets.by_fileno}:
+            wait.other(fileno)
+        return wait
 
     def drain(self, port: Port, in_c: AcceptedLinks, add_path: AddPath) -> None:
         """Take what is there, up to a bound. Behind the first body that becomes an event nothing is offered."""
@@ -145,17 +152,16 @@ class DialledTurns:
         self._ends = ends
         self._intake = intake
         self._counting: Counting | None = None  # What bodies of dialled links are offered to.
-        self._listened: list[Link] | None = (
-            None  # To these links `listen_for` listens; None: it is to be made anew.
-        )
-        self._listened_filenos: Sequence[int] | None = None
+        self._wait: LoopWait | None = None  # What `listen_for` waits on, for these descriptors of others.
+        self._wait_filenos: Sequence[int] | None = None
+        self._wait_links: dict[int, Link] = {}  # By their number there.
         self.sender: zmq_adds.LinkSender | None = None  # Sends adds from C, where answers are counted.
 
     def count(self, answers: Counting) -> None:
         self._counting = answers
 
     def on_up(self, link: Link) -> None:
-        self.forget_listened()
+        self.forget_wait()
         counting = self._counting
         if counting is not None and counting.handle is not None and self.in_c is None:
             self.in_c = zmq_dialled.open_dialled(link.port.socket, counting.handle)
@@ -164,7 +170,7 @@ class DialledTurns:
                 self._sockets.watch(self.sender.fileno())
 
     def on_down(self, link: Link) -> None:
-        self.forget_listened()
+        self.forget_wait()
         if self.sender is not None:
             self.sender.down(link.number)
 
@@ -211,54 +217,63 @@ class DialledTurns:
                     link.sent_bytes += sent_bytes
                     self._sockets.unsettled[link.port] = None
 
-    def forget_listened(self) -> None:
+    def forget_wait(self) -> None:
         """There are other links, or other descriptors, than it knows."""
-        self._listened = None
+        self._wait = None
 
     def close(self) -> None:
-        """What C listens with has a descriptor of its own, and this is in cycles with its transport."""
-        self._listened = self.in_c = self.sender = None
+        """What C waits with has a descriptor of its own, and this is in cycles with its transport."""
+        self._wait = self.in_c = self.sender = None
 
     def listen_for(self, filenos: Sequence[int], until_ns: int, untold_ns: int) -> Sequence[int] | None:
-        in_c = self.in_c
+        in_c, sender = self.in_c, self.sender
         if in_c is None or self._ends.events or any(port.is_listening for port in self._sockets.unsettled):
             return None
-        if self._listened is None or self._listened_filenos is not filenos:
-            self._listened = list(self._dialled())
-            of_links = [
-                (link.port.socket.underlying, link.number, link.port.filenos[0], link.data_prefix)
-                for link in self._listened
-            ]
-            assert self.sender is not None
-            apart = {self._sockets.fileno(), *(link.port.filenos[0] for link in self._listened)}
-            others = [fileno for fileno in (*filenos, *self._sockets.by_fileno) if fileno not in apart]
-            self._listened_filenos = filenos
-            if not in_c.listen(of_links, others, self.sender):
-                self._listened = None
-                return None
-        self.listens = True
-        sender = self.sender
         assert sender is not None
+        if self._wait is None or self._wait_filenos is not filenos:
+            try:
+                self._wait = self._make_wait(in_c, sender, filenos)
+            except StorageError:
+                return None  # The host polls.
+            self._wait_filenos = filenos
+        wait = self._wait
+        self.listens = True
         self._show_room(sender)
-        why = in_c.wait(until_ns, untold_ns, CREDIT_BYTES)
+        why = wait.run(until_ns, untold_ns, CREDIT_BYTES)
         self._note_sent(sender)
-        for index, link in enumerate(self._listened):
-            taken_bytes = in_c.taken(index)
+        for number, link in self._wait_links.items():
+            taken_bytes = wait.taken(number)
             if taken_bytes:
-                link.heard_ns = in_c.now_ns
+                link.heard_ns = wait.now_ns
                 self._ends.count_received(link, taken_bytes)
-        ready = in_c.ready
+        ready = wait.ready
         others = [fileno for fileno in ready if fileno not in self._sockets.by_fileno]
-        self.is_heard = in_c.is_dry and len(others) == len(ready)
+        self.is_heard = wait.is_dry and len(others) == len(ready)
         if self.is_heard:
-            for link in self._listened:
+            for link in self._wait_links.values():
                 self._sockets.unsettled.pop(link.port, None)
-        elif why == zmq_dialled.WAIT_HELD:
-            self._intake.held = (self._listened[in_c.link].port, b"", in_c.held())
-        if not in_c.is_dry:
-            for link in self._listened:
+        elif why == WaitEnded.HELD_DIALLED:
+            self._intake.held = (self._wait_links[wait.socket].port, b"", in_c.held())
+        if not wait.is_dry:
+            for link in self._wait_links.values():
                 self._sockets.unsettled[link.port] = None
         return others
+
+    def _make_wait(
+        self, in_c: zmq_dialled.DialledLinks, sender: zmq_adds.LinkSender, filenos: Sequence[int]
+    ) -> LoopWait:
+        """The epoll descriptor of this transport is for others; here each of its descriptors has its own meaning."""
+        wait = LoopWait(dialled=(in_c.handle, in_c.answers, sender.links), turns=sender.handle)
+        apart = {self._sockets.fileno(), sender.fileno()}
+        self._wait_links = {}
+        for link in self._dialled():
+            fileno = link.port.filenos[0]
+            apart.add(fileno)
+            socket = address_of(link.port.socket.underlying)
+            self._wait_links[wait.dial(socket, fileno, link.number, link.data_prefix)] = link
+        for fileno in {*filenos, *self._sockets.by_fileno} - apart:
+            wait.other(fileno)
+        return wait
 
     def drain(self, port: Port, link: Link, in_c: zmq_dialled.DialledLinks) -> None:
         """As of accepted ones, of a link that is up. Behind a body that is not taken nothing is offered: in order."""

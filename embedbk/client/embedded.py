@@ -52,7 +52,7 @@ from embedbk.storage.layout import Layout
 from embedbk.storage.metadata_store import MetadataStore, open_metadata_store
 from embedbk.storage.native import self_test
 from embedbk.transports import open_transport
-from embedbk.transports.near import NativeNear, NativeWaiter
+from embedbk.transports.near import NativeNear, NearPoll
 from embedbk.transports.widened import WidenedTransport
 from embedbk.transports.zmq_adds import backlog_of_process
 
@@ -292,8 +292,8 @@ class _Building:
         has_elsewhere: bool,
     ) -> Opened:
         nears = self._nears(stores)
-        waiter = NativeWaiter(list(nears.values()))
-        loop = Loop("embedbk", waiter)
+        poll = NearPoll(list(nears.values()))
+        loop = Loop("embedbk", poll)
         own = store.boot
         member = Identity("metadata", own.member.name, own.member.incarnation, token, own.nonce, LEVEL)
         noted = listened_at(self.root / _METADATA)
@@ -367,7 +367,7 @@ class _Building:
             token,
             loop,
             str(self.root),
-            lambda node: node.add_locally(waiter, nears),
+            lambda node: node.add_locally(poll, nears),
         )
         if self.settings.repairs:
             loop.call(partial(begin_repairing, runtime.node, f"embedded {self.root}", self.settings))

@@ -21,7 +21,7 @@ from embedbk.host.client_node import ClientNode
 from embedbk.host.operations import Writing
 from embedbk.ids import Member
 from embedbk.transports.adds import AddsInC, StoredNear, Turns
-from embedbk.transports.near import NativeNear, NativeWaiter
+from embedbk.transports.near import NativeNear, NearPoll
 
 __all__ = ["NearLoops"]
 
@@ -42,7 +42,7 @@ class _Turns(Turns):
         self.adds.pop(adds, None)
 
 
-class _Waiter(NativeWaiter):
+class _Poll(NearPoll):
     """The wait of a loop that a world drives: whose adds have turns, and who is woken for them."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
@@ -64,7 +64,7 @@ class _Stored:
 class _Loop:
     client: str
     node: ClientNode
-    waiter: _Waiter
+    poll: _Poll
     opened: list[AddsInC] = field(default_factory=list)
     bookies: dict[Member, BookieNode] = field(default_factory=dict)
     untold: list[tuple[BookieNode, Any, list[Any]]] = field(default_factory=list)
@@ -108,12 +108,12 @@ class NearLoops:
 
     def join(self, client: str, node: ClientNode, bookies: Iterable[BookieNode]) -> None:
         """This client is on one loop with these bookies, as they run now."""
-        loop = _Loop(client, node, _Waiter(partial(self._wake, client)))
+        loop = _Loop(client, node, _Poll(partial(self._wake, client)))
         nears: dict[Member, Any] = {}
         for bookie in bookies:
             member = Member(bookie.bookie_id, bookie.storage.incarnation)
             loop.bookies[member], nears[member] = bookie, bookie.near
-        node.add_locally(loop.waiter, nears)
+        node.add_locally(loop.poll, nears)
         node.is_sending_watched = True
         self._loops[client] = loop
 
@@ -121,11 +121,11 @@ class NearLoops:
         """The turns of a client's adds, and whether they stored anything; who watches bookies is told by `tell_stored`,
         behind what the client's core hears of in its step."""
         loop = self._loops.get(client)
-        if loop is None or not loop.waiter.turns.adds:
+        if loop is None or not loop.poll.turns.adds:
             return False
         if any(self._is_paused(member.bookie_id) for member in loop.bookies):
             return False
-        for adds, places in list(loop.waiter.turns.adds.items()):
+        for adds, places in list(loop.poll.turns.adds.items()):
             if adds not in loop.opened:
                 loop.opened.append(adds)
             adds.turn(self._now_of(client))

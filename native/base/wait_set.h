@@ -1,7 +1,6 @@
 /* wait_set.h: what a loop needs that waits in C: descriptors with their meanings, its clock, and its wake-up.
  *
- * Decides nothing: what a meaning is, and why a wait ends, is the business of who waits
- * (waiter.c, zmq_bookie_wait.c, zmq_client_wait.c).
+ * Decides nothing: loop_wait.c says what a meaning is, and why a wait ends.
  *
  * One thread, the loop's, but for ebk_wake_up.
  */

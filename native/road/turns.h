@@ -1,6 +1,6 @@
 /* turns.h: whose adds take turns while a loop waits, and the wake-up of that loop by those who append.
  *
- * Both waits take these turns (waiter.h, zmq_client_wait.h); a loop that has neither calls ebk_turns_take itself.
+ * The wait takes these turns (loop_wait.h); a loop that has none, as a simulated one, calls ebk_turns_take itself.
  * One thread, the loop's, but for ebk_turns_wake.
  */
 #ifndef EBK_TURNS_H

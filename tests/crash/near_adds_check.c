@@ -9,7 +9,7 @@
 #include "base/wait_set.h"
 #include "io/io.h"
 #include "road/link_adds.h"
-#include "road/waiter.h"
+#include "road/loop_wait.h"
 #include "wire/block_pool.h"
 
 #include <pthread.h>
@@ -23,7 +23,6 @@
 #define APPENDS 300u /* of each user, at most */
 #define LEDGER 7u
 #define PAYLOAD_MAX 900u
-#define READY 8u
 
 struct bookie {
     struct ebk_memory_disk *disk;
@@ -37,7 +36,7 @@ static struct bookie bookies[BOOKIES];
 static struct ebk_packer *packer;
 static struct ebk_link_adds *adds;
 static struct ebk_turns *turns;
-static struct ebk_waiter *waiter;
+static struct ebk_loop_wait *loop;
 static atomic_uint users, appended;
 
 static void open_bookie(struct bookie *bookie)
@@ -64,7 +63,7 @@ static void open_bookie(struct bookie *bookie)
     bookie->near = ebk_near_new(bookie->path);
     EBK_ASSERT(bookie->path != NULL && bookie->near != NULL);
     ebk_near_show(bookie->near, true, false);
-    EBK_ASSERT(ebk_waiter_add(waiter, ebk_near_event(bookie->near, 0), bookie->near) == EBK_OK);
+    EBK_ASSERT(ebk_loop_wait_other(loop, ebk_near_event(bookie->near, 0), bookie->near) >= 0);
 }
 
 static void close_bookie(struct bookie *bookie)
@@ -123,9 +122,10 @@ static void check(const struct ebk_link_facts *facts, int64_t before)
 static void live(unsigned seed, bool fails)
 {
     turns = ebk_turns_new();
-    waiter = turns == NULL ? NULL : ebk_waiter_new(turns);
+    const struct ebk_loop_parts parts = {.turns = turns};
+    loop = turns == NULL ? NULL : ebk_loop_wait_new(&parts);
     packer = ebk_packer_open(LEDGER, 0, 0, 16 << 10, 1 << 20);
-    EBK_ASSERT(waiter != NULL && packer != NULL);
+    EBK_ASSERT(loop != NULL && packer != NULL);
     struct ebk_link_settings settings = {
         .packer = packer, .seat_count = BOOKIES, .ack_quorum = ACK_QUORUM, .ledger_id = LEDGER, .lac = -1,
         .bytes_max = 1 << 20, .behind_max = 32 << 20};
@@ -144,12 +144,14 @@ static void live(unsigned seed, bool fails)
     struct ebk_link_facts facts = {.lac = -1};
     uint32_t failed = 0;
     while (!facts.is_ending) {
-        int ready[READY];
         const int64_t before = facts.lac;
-        const int count = ebk_waiter_wait(waiter, 20, ready, READY);
-        for (int i = 0; i < count; i++)
+        const int64_t until_ns = ebk_wait_now_ns() + 20000000;
+        const struct ebk_loop_terms terms = {.until_ns = until_ns, .late_ns = INT64_MAX, .credit_bytes = UINT64_MAX};
+        struct ebk_loop_outcome outcome;
+        (void)ebk_loop_wait_run(loop, &terms, &outcome);
+        for (uint32_t i = 0; i < outcome.ready_count; i++)
             for (uint32_t bookie = 0; bookie < BOOKIES; bookie++)
-                if (ready[i] == ebk_near_event(bookies[bookie].near, 0))
+                if (outcome.ready[i] == ebk_near_event(bookies[bookie].near, 0))
                     ebk_near_show(bookies[bookie].near, !ebk_add_path_has_failed(bookies[bookie].path), false);
         if (atomic_load(&appended) > until && !fails) ebk_link_adds_fail(adds, 0);
         for (; fails && failed < 2 && atomic_load(&appended) > until + failed; failed++)
@@ -175,7 +177,7 @@ static void live(unsigned seed, bool fails)
     ebk_link_adds_free(adds);
     for (uint32_t i = 0; i < BOOKIES; i++) close_bookie(&bookies[i]);
     ebk_packer_unref(packer);
-    ebk_waiter_free(waiter);
+    ebk_loop_wait_free(loop);
     ebk_turns_free(turns);
 }
 

@@ -30,7 +30,7 @@ from embedbk.host import courses
 from embedbk.host.operations import Writing
 from embedbk.ids import Member
 from embedbk.storage.memory_disk import MemoryDisk
-from embedbk.transports.near import NativeNear, NativeWaiter
+from embedbk.transports.near import NativeNear, NearPoll
 from tests.host.place import KEY, MS, SECOND, THREE, DiskStorage, Place
 
 ADD_TIMEOUT_NS = 5 * SECOND
@@ -53,7 +53,7 @@ class Side:
         self.storages = {name: on_memory(name, cache_bytes_max) for name in NAMES[:bookies]}
         for name, storage in self.storages.items():
             self.place.start_bookie(name, storage=storage)
-        self.waiter = NativeWaiter()
+        self.poll = NearPoll()
         nears: dict[Member, NativeNear] = {}
         for name, storage in self.storages.items():
             assert storage.add_path is not None
@@ -63,7 +63,7 @@ class Side:
         self.client = self.place.start_client()
         self.place.until(lambda: len(self.client.bookies) == bookies)
         if is_near:
-            self.client.add_locally(self.waiter, nears)
+            self.client.add_locally(self.poll, nears)
 
     def write(self, quorum: Any = THREE) -> Writing:
         # The first three in the list of bookies: both sides begin with the same ensemble.
@@ -102,8 +102,8 @@ class Side:
         self.wait()
 
     def wait(self) -> None:
-        """What `self.waiter` does while it waits, by the clock of this place."""
-        self.waiter.turns.take(self.place.now_ns)
+        """What `self.poll` does while it waits, by the clock of this place."""
+        self.poll.turns.take(self.place.now_ns)
 
     def rest(self, turns: int = 14) -> None:
         for _ in range(turns):
@@ -429,11 +429,11 @@ def test_a_thread_is_woken_by_the_acknowledgement_itself(side: Side) -> None:
     assert waiting.answers == []
     assert (writing.lac, writing.received) == (2, 2)
     side.place.disks["b2"].commit()
-    side.waiter.poll(0)
+    side.poll.poll(0)
     assert waiting.answer()
     assert (writing.lac, writing.received, writing.core.lac) == (3, 3, 2)
     assert writing.length == 400
-    assert side.waiter.poll(30_000) == [(side.waiter.fileno(), select.POLLIN)], "the core is told soon"
+    assert side.poll.poll(30_000) == [(side.poll.fileno(), select.POLLIN)], "the core is told soon"
     side.turn()
     assert (writing.core.lac, writing.lac, writing.length) == (3, 3, 400)
 
@@ -486,17 +486,41 @@ def test_threads_of_one_writer_each_get_their_own(tmp_path: Path) -> None:
 
 def test_the_wait_tells_ready_descriptors_and_ends_in_time() -> None:
     """As `select.poll`: nothing ready, nothing told; a descriptor is told as long as it is ready."""
-    waiter = NativeWaiter()
+    poll = NearPoll()
     event = os.eventfd(0, os.EFD_NONBLOCK)
-    waiter.register(event, select.POLLIN)
-    assert waiter.poll(0) == []
-    assert waiter.poll(2) == []
+    poll.register(event, select.POLLIN)
+    assert poll.poll(0) == []
+    assert poll.poll(2) == []
     os.eventfd_write(event, 1)
-    assert waiter.poll(-1) == waiter.poll(0) == [(event, select.POLLIN)]
+    assert poll.poll(-1) == poll.poll(0) == [(event, select.POLLIN)]
     os.eventfd_read(event)
-    waiter.wake_adds()
-    waiter.wake_adds()
-    assert waiter.poll(1) == [], "nobody has adds: a wake-up alone concerns no node"
+    poll.wake_adds()
+    poll.wake_adds()
+    assert poll.poll(1) == [], "nobody has adds: a wake-up alone concerns no node"
+    os.close(event)
+
+
+def test_a_descriptor_that_ends_the_wait_keeps_no_acknowledgement_back(side: Side) -> None:
+    """Rule P3.2: what became durable while the wait slept is counted before any node is stepped for something else."""
+    writing = side.course(side.write())
+    side.place.held = {"b2", "b3"}
+    side.append(writing)
+    side.turn()
+    event = os.eventfd(0, os.EFD_NONBLOCK)
+    side.poll.register(event, select.POLLIN)
+    waits = threading.Event()
+
+    def commit_and_knock() -> None:
+        waits.wait(30)
+        side.place.disks["b2"].commit()
+        os.eventfd_write(event, 1)
+
+    knocking = threading.Thread(target=commit_and_knock)
+    knocking.start()
+    waits.set()
+    assert (event, select.POLLIN) in side.poll.poll(30_000)
+    assert writing.lac == 3
+    knocking.join(30)
     os.close(event)
 
 

@@ -521,9 +521,9 @@ MUTANTS = (
         "who is woken by what a wait in C received is answered when that wait ends",
         (
             (
-                "native/road/zmq_bookie_wait.c",
-                "        if (is_any_woken(readers)) continue;",
-                "        if (!is_any_woken(readers)) (void)0;",
+                "native/road/loop_wait.c",
+                "!is_dry(run->wait) || (run->readers != NULL && ebk_tail_next(run->readers, &link))",
+                "!is_dry(run->wait) || (run->readers != NULL && ebk_tail_next(run->readers, &link) && false)",
             ),
         ),
         (

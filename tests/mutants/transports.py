@@ -8,31 +8,67 @@ from tests.mutants.mutant import Mutant
 
 __all__ = ["MUTANTS"]
 
-_WAIT = "native/road/zmq_bookie_wait.c"
+_WAIT = "native/road/loop_wait.c"
 
 _WAITING = "tests/transports/test_waiting.py::test_"
+_NEAR = "tests/host/test_local_adds.py::test_"
 
 MUTANTS = (
     Mutant(
         "wait-tells-before-durable",
         "P3.2 I40",
         "a bookie that waits in C answers what it took, durable or not",
-        ((_WAIT, "ebk_add_path_reap(path, durable) > 0", "ebk_add_path_reap(path, UINT64_MAX) > 0"),),
+        (
+            (
+                _WAIT,
+                "ebk_add_path_reap(path, durable) > 0",
+                "ebk_add_path_reap(path, durable + (ebk_add_path_records(path) > 0)) > 0",
+            ),
+        ),
         (_WAITING + "an_answer_leaves_when_its_record_is_durable_and_not_before",),
     ),
     Mutant(
         "wait-outlasts-what-the-core-waits-for",
         "P5.2f",
         "a bookie that waits in C keeps from its core that a fence has become durable",
-        ((_WAIT, "(terms->awaits_journal && durable > terms->durable) || ", ""),),
+        ((_WAIT, "run->terms->awaits_journal && durable > run->terms->durable", "false"),),
         (_WAITING + "durability_that_others_wait_for_ends_it",),
     ),
     Mutant(
         "wait-outlasts-a-failed-journal",
         "P7.6",
         "a bookie whose journal has failed waits on in C, and nobody hears that its adds are unknown",
-        ((_WAIT, " || ebk_add_path_has_failed(path))", ")"),),
+        ((_WAIT, "is_awaited || ebk_add_path_has_failed(path) ?", "is_awaited ?"),),
         (_WAITING + "a_failed_journal_ends_it_and_nothing_is_answered",),
+    ),
+    Mutant(
+        "wait-keeps-acknowledgements-back",
+        "P3.2 P3.3",
+        "what became durable while a loop slept waits for the steps of the nodes that something else concerns",
+        (
+            (
+                _WAIT,
+                "    if (reason == EBK_LOOP_READY) take_adds(&run);",
+                "    if (reason == EBK_LOOP_READY) (void)0;",
+            ),
+        ),
+        (_NEAR + "a_descriptor_that_ends_the_wait_keeps_no_acknowledgement_back",),
+    ),
+    Mutant(
+        "wait-starves-descriptors-of-others",
+        "P4.1",
+        "a wait that ends for a message looks at no descriptor, so a busy link hides all other nodes of its loop",
+        (
+            (
+                _WAIT,
+                "    const int seen = look(run, waits",
+                "    const int seen = reason != 0 ? 0 : look(run, waits",
+            ),
+        ),
+        (
+            _WAITING + "a_message_that_ends_it_hides_no_descriptor",
+            "tests/transports/test_listening.py::test_news_hide_no_descriptor",
+        ),
     ),
     Mutant(
         "a-link-hides-the-others",

@@ -48,7 +48,8 @@ MIB = 1 << 20
 class Bookie:
     """A transport, a storage whose ledger 7 is known, and a client that is linked to it."""
 
-    def __init__(self, arena: Arena, *, window_bytes: int = 16 * MIB) -> None:
+    def __init__(self, arena: Arena, **settings: Any) -> None:
+        """settings: of both transports."""
         self.arena = arena
         self.disk = MemoryDisk()
         self.storage = BookieStorage(
@@ -56,9 +57,10 @@ class Bookie:
             cache_bytes_max=32 * MIB, journal_file_bytes=8 * MIB,
         )  # fmt: skip
         self.storage.table.set_key(self.storage.table.create(7), KEY)
-        self.node = arena.node("bookie", window_bytes=window_bytes)
+        settings.setdefault("window_bytes", 16 * MIB)
+        self.node = arena.node("bookie", **settings)
         self.transport: Any = self.node.transport
-        self.client = arena.node("client")
+        self.client = arena.node("client", **settings)
         self.link = self.client.transport.connect(self.transport.listen(arena.endpoint()))
         self.other = os.eventfd(0, os.EFD_NONBLOCK)
         self.filenos = (*self.transport.filenos(), self.other)
@@ -231,8 +233,10 @@ def test_a_hint_answers_who_waits_within_one_wait(bookie: Bookie) -> None:
     assert (hinted.request_id, hinted.control) == (51, ExplicitLacAnswer(Status.OK, 7, True))
 
 
-def test_who_is_woken_by_what_a_wait_received_is_told_before_it_goes_on(bookie: Bookie) -> None:
+def test_who_is_woken_by_what_a_wait_received_is_told_before_it_goes_on(arena: Arena) -> None:
     """Rule P6.2: nothing else would end that wait, so an answer that it kept would come with its end."""
+    # No ping ends it, either.
+    bookie = Bookie(arena, heartbeat_ns=PATIENCE_NS, timeout_ns=3 * PATIENCE_NS)
     bookie.path.begin(bookie.arena.now_ns(), takes_polls=True)
     bookie.tell(LacRequest(INCARNATION, 7, NO_ENTRY, 30_000, 1000), 50)
     bookie.until(lambda: bookie.path.parked.poll_count == 1)
@@ -248,10 +252,11 @@ def test_who_is_woken_by_what_a_wait_received_is_told_before_it_goes_on(bookie: 
     reader = threading.Thread(target=end_when_told)
     reader.start()
     end = bookie.wait_long()
-    while end.ready != [bookie.other]:  # A ping may end one before.
+    while end.ready != [bookie.other]:  # The hint may come in a wait of its own.
         end = bookie.wait_long()
     is_told = bool(bookie.client.bodies(bookie.link))
     reader.join()
+    bookie.close()
     assert is_told
 
 
