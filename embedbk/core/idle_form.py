@@ -47,8 +47,8 @@ _WRITER_NEW: dict[str, Any] = {
     "state": WriterState.OPEN,
 }
 _FLIGHT_GIVEN = {
+    "_backlog",
     "behind_max",
-    "backlog",
     "ledger_key",
     "nonce",
     "quorum",
@@ -59,13 +59,10 @@ _FLIGHT_GIVEN = {
 _FLIGHT_KEPT = ("done", "done_length", "next_seating", "received", "received_length")
 _FLIGHT_NEW: dict[str, Any] = {
     "_first_number": 1,
+    "_frames": None,
     "_seatings": None,
-    "behind": {},
-    "behind_bytes": 0,
     "has_busy": False,
     "is_recovery": False,
-    "pending": {},
-    "pending_bytes": 0,
 }
 _TIMES_KEPT = tuple(name for name in AnswerTimes.__slots__ if name != "terms")
 

@@ -2,54 +2,41 @@
 
 Decides: when a frame is done (P3.3, P4.2), in which order frames are confirmed, which seat a late answer counts for
 (P3.8, P4.4), which seats are overdue. Leaves to the writer and to recovery: what to do about a failed seat, and what a
-confirmation means. `seating` has the holder of each seat and what it owes; `lateness` finds seats that are slower than
-the others.
+confirmation means. `frame_table` has the frames, and what each seat owes; `seating` the holder of each seat; `lateness`
+finds seats that are slower than the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
 
 from embedbk.codec.frame import Frame, cut, encode_frame_header
 from embedbk.codec.messages import AddAnswer, AddRequest
 from embedbk.config import BEHIND_BYTES_MAX, Quorum
-from embedbk.core.backlog import FRAME_PRICE, Backlog
+from embedbk.core.backlog import Backlog
 from embedbk.core.client_words import Send
+from embedbk.core.frame_table import FrameTable, Pending
 from embedbk.core.lateness import AnswerTimes
 from embedbk.core.machine import earliest
 from embedbk.core.quorum import has_ack_quorum, residues_of
 from embedbk.core.seating import BUSY_FIRST_NS, BUSY_FRAMES_MAX, BUSY_MOST_NS, Busy, Seating
 from embedbk.ids import Member
 
-__all__ = ["InFlight", "Pending"]
+__all__ = ["InFlight"]
 
 
-@dataclass(slots=True)
-class Pending:
-    """A frame on its way. acked holds the numbers of the seatings that have all of their part durable."""
-
-    frame: Frame
-    residues: tuple[int, ...]
-    acked: set[int] = field(default_factory=set)
-    received: set[int] = field(
-        default_factory=set
-    )  # Those that hold it in memory; deferred sync only (P3.2).
-
-
-_NOTHING: dict[int, Pending] = {}  # One for all who have nothing on its way, or behind; never changed.
+_NOTHING: Mapping[int, Pending] = {}  # What is on its way, or kept, where there is no table of frames.
 
 
 class InFlight:
     """Sends frames to the seats and counts their acknowledgements."""
 
     __slots__ = (
+        "_backlog",
         "_first_members",
         "_first_number",
+        "_frames",
         "_seatings",
-        "backlog",
-        "behind",
-        "behind_bytes",
         "behind_max",
         "done",
         "done_length",
@@ -59,8 +46,6 @@ class InFlight:
         "ledger_key",
         "next_seating",
         "nonce",
-        "pending",
-        "pending_bytes",
         "quorum",
         "received",
         "received_length",
@@ -84,9 +69,7 @@ class InFlight:
         """times: told how long each answer took; None: nobody asks. behind_max: of frames that are done, kept for a
         seat that has not answered, each with its price."""
         self.behind_max = behind_max
-        self.backlog: Backlog | None = (
-            None  # Shared by all handles of the process, set by the host; None: nothing is counted.
-        )
+        self._backlog: Backlog | None = None
         self.times = times
         self.ledger_key = ledger_key
         self.quorum = quorum
@@ -101,14 +84,7 @@ class InFlight:
         self.next_seating = next_seating + len(
             self._first_members
         )  # Never given out twice under one nonce (P3.8).
-        self.pending: dict[int, Pending] = (
-            _NOTHING  # By first entry, in entry order; holds every frame above `done`.
-        )
-        self.pending_bytes = 0
-        # Done, and not answered by a seat that has not failed: kept, because it may say BUSY and be sent it again.
-        # Else each wait of one bookie would leave an entry with Qa copies where Qw were asked for.
-        self.behind: dict[int, Pending] = _NOTHING
-        self.behind_bytes = 0
+        self._frames: FrameTable | None = None  # Until the first frame, and while nothing is on its way.
         self.has_busy = False  # A seat may be busy.
         self.done = done  # Every entry up to here is done.
         self.done_length = 0  # Ledger length up to `done`; set by whoever knows it at the start.
@@ -122,27 +98,66 @@ class InFlight:
         if self._seatings is None:
             first = self._first_number
             self._seatings = [
-                Seating(first + seat, seat, who) for seat, who in enumerate(self._first_members)
+                Seating(first + seat, seat, seat, who, self.frames)
+                for seat, who in enumerate(self._first_members)
             ]
         return self._seatings
+
+    @property
+    def frames(self) -> FrameTable:
+        """Every frame above `done`, and those that seats owe an answer for."""
+        if self._frames is None:
+            self._frames = FrameTable(self.backlog)
+        return self._frames
+
+    @property
+    def backlog(self) -> Backlog | None:
+        """Shared by all handles of the process, set by the host; None: nothing is counted."""
+        return self._backlog
+
+    @backlog.setter
+    def backlog(self, backlog: Backlog | None) -> None:
+        self._backlog = backlog
+        if self._frames is not None:
+            self._frames.backlog = backlog
+
+    @property
+    def pending(self) -> Mapping[int, Pending]:
+        """Frames above `done`, by first entry, in entry order."""
+        return _NOTHING if self._frames is None else self._frames.pending
+
+    @property
+    def pending_bytes(self) -> int:
+        return 0 if self._frames is None else self._frames.pending_bytes
+
+    @property
+    def behind(self) -> Mapping[int, Pending]:
+        """Frames that are done and kept for seats that owe an answer."""
+        return _NOTHING if self._frames is None else self._frames.behind
+
+    @property
+    def behind_bytes(self) -> int:
+        """Of them, each with its price."""
+        return 0 if self._frames is None else self._frames.behind_bytes
 
     def shrink(self, now_ns: int) -> None:
         """Keep as little as can be while nothing is on its way, nobody failed and nobody was replaced. Not for a writer
         whose change is in flight: its proposal has these seatings."""
-        if self._seatings is None or self.pending:
+        if self._seatings is None or self.pending or self.frames.is_owed():
             return
         for seating in self._seatings:
             if (
-                seating.unanswered is not None
-                or seating.failure is not None
+                seating.failure is not None
                 or seating.awaited_until_ns > now_ns
                 or seating.number != self._first_number + seating.seat
             ):
                 return
-        self._seatings = None
+        self._seatings = self._frames = None
 
     def new_seating(self, seat: int, member: Member) -> Seating:
-        seating = Seating(self.next_seating, seat, member)
+        """For whom a seat is proposed: in that of its two slots which its holder has not."""
+        slot = seat if self.seatings[seat].slot != seat else seat + self.quorum.ensemble_size
+        seating = Seating(self.next_seating, seat, slot, member, self.frames)
         self.next_seating += 1
         return seating
 
@@ -159,7 +174,7 @@ class InFlight:
     @property
     def is_at_rest(self) -> bool:
         """Nothing is on its way, not even to a seat that an ack quorum did not wait for."""
-        return not self.pending and not any(seating.unanswered for seating in self._seatings or ())
+        return self._frames is None or not (self._frames.pending or self._frames.is_owed())
 
     @property
     def failed_seats(self) -> list[int]:
@@ -172,13 +187,8 @@ class InFlight:
 
     def send(self, frame: Frame, now_ns: int, lac: int | None, lac_length: int) -> list[Send]:
         """Take the next frame and send it to every seat that is not failed. lac None: the frames carry no LAC."""
-        assert frame.first_entry > next(reversed(self.pending), self.done)
-        pending = Pending(frame, residues_of(frame.first_entry, frame.last_entry, self.quorum))
-        if self.pending:
-            self.pending[frame.first_entry] = pending
-        else:
-            self.pending = {frame.first_entry: pending}
-        self.pending_bytes += len(frame.body)
+        assert frame.first_entry > self.done
+        pending = self.frames.put(frame, residues_of(frame.first_entry, frame.last_entry, self.quorum))
         seatings = [seating for seating in self.seatings if seating.failure is None]
         return self._sends(pending, seatings, now_ns, lac, lac_length)
 
@@ -186,27 +196,24 @@ class InFlight:
         self, frame: Frame, sent_ns: int, answered: Sequence[int], heard_ns: Sequence[int], *, is_done: bool
     ) -> None:
         """Take a frame that was sent to every seat, and the answers to it that came (`FrameSent`)."""
-        pending = Pending(frame, residues_of(frame.first_entry, frame.last_entry, self.quorum), set(answered))
+        frames, residues = self.frames, residues_of(frame.first_entry, frame.last_entry, self.quorum)
+        pending = Pending(frame, residues) if is_done else frames.put(frame, residues)
         for seating in self.seatings:
             seating.heard_ns = max(seating.heard_ns, heard_ns[seating.seat])
-            if seating.number not in pending.acked:
-                if seating.unanswered is None:
-                    seating.unanswered = {}
-                seating.unanswered[frame.first_entry] = sent_ns
-            else:
+            if seating.number in answered:
+                pending.acked |= 1 << seating.slot
                 seating.answered_ns = max(seating.answered_ns, sent_ns)
+            else:
+                frames.owe(seating.slot, frame.first_entry, sent_ns)
         if is_done:
-            self._keep_behind(frame.first_entry, pending)
-            return
-        assert frame.first_entry > next(reversed(self.pending), self.done)
-        self.pending = {**self.pending, frame.first_entry: pending}
-        self.pending_bytes += len(frame.body)
+            frames.keep(frame.first_entry, pending)
+            self._bound_behind()
 
     def send_unsent(
         self, first_entry: int, numbers: Sequence[int], now_ns: int, lac: int, lac_length: int
     ) -> list[Send]:
         """Send an adopted frame to the seats whose links took nothing of it."""
-        pending = self.pending.get(first_entry) or self.behind.get(first_entry)
+        pending = self.frames.find(first_entry)
         if pending is None or not numbers:
             return []
         seatings = [seating for seating in self.seatings if seating.number in numbers]
@@ -249,10 +256,8 @@ class InFlight:
                     continue
                 header = encode_frame_header(part, self.ledger_key, lac, lac_length)
             assert part is not None
-            if seating.unanswered is None:
-                seating.unanswered = {}
             # What is sent again counts from the first time: being busy is bounded by a time limit of its own.
-            seating.unanswered.setdefault(frame.first_entry, now_ns)
+            self.frames.owe(seating.slot, frame.first_entry, now_ns)
             if seating.busy is not None and not is_again:
                 seating.busy.owed[frame.first_entry] = None
                 continue
@@ -277,23 +282,15 @@ class InFlight:
         seating = self.seating(seating_number)
         if seating is None:
             return False  # From a seat replaced since (P4.4).
-        unanswered = seating.unanswered
-        sent_ns = None if unanswered is None else unanswered.pop(first_entry, None)
+        sent_ns = self.frames.answered(seating.slot, first_entry)
         if sent_ns is None:
             return False  # Counted before.
-        if not unanswered:
-            seating.unanswered = None  # An empty dict keeps the room of what was in it.
         seating.answered_ns = max(seating.answered_ns, sent_ns)
         seating.heard_ns = now_ns
         if seating.busy is not None:
             self._take_more(seating, first_entry, now_ns)
         elif self.times is not None:
             self.times.note(now_ns - sent_ns, now_ns)
-        pending = self.pending.get(first_entry)
-        if pending is not None:
-            pending.acked.add(seating_number)
-        elif self.behind:
-            self._forget_behind(first_entry)
         return True
 
     # Seats that are busy (P7.8).
@@ -301,7 +298,7 @@ class InFlight:
     def note_busy(self, number: int, first_entry: int, now_ns: int) -> None:
         """A seat has taken nothing of a frame, and lives: it is sent again, a little later."""
         seating = self.seating(number)
-        if seating is None or not seating.unanswered or first_entry not in seating.unanswered:
+        if seating is None or not self.frames.owes(seating.slot, first_entry):
             return
         busy = seating.busy
         if busy is None:
@@ -346,16 +343,16 @@ class InFlight:
             busy.is_asked = True
             for first_entry in sorted(busy.owed)[: busy.frames_max]:
                 del busy.owed[first_entry]
-                if not seating.unanswered or first_entry not in seating.unanswered:
+                if not self.frames.owes(seating.slot, first_entry):
                     continue
-                pending = self.pending.get(first_entry) or self.behind.get(first_entry)
+                pending = self.frames.find(first_entry)
                 if pending is None:
                     lost.append(seating.number)
                     break
                 sends += self._sends(pending, [seating], now_ns, lac, lac_length, is_again=True)
                 if busy.silent_ns is None:
                     busy.silent_ns = now_ns
-            if not seating.unanswered:
+            if not seating.owed:
                 seating.busy = None  # A second answer to the same was late, and nothing is owed.
         self.has_busy = any(seating.busy is not None for seating in self._seatings or ())
         return sends, lost
@@ -379,61 +376,29 @@ class InFlight:
             and has_ack_quorum(sitting & ~(1 << each.seat), everyone, self.quorum)
         }
 
-    def _keep_behind(self, first_entry: int, pending: Pending) -> None:
-        for seating in self.seatings:
-            if seating.unanswered and first_entry in seating.unanswered:
-                break
-        else:
-            return
-        if not self.behind:
-            self.behind = {}
-        self.behind[first_entry] = pending
-        self._count_behind(len(pending.frame.body) + FRAME_PRICE)
-        # A writer sends nothing more at half of this (`is_pressed`); a recovery goes on without.
+    def _bound_behind(self) -> None:
+        """A writer sends nothing more at half of this (`is_pressed`); a recovery goes on without."""
         while self.behind_bytes > 2 * self.behind_max:
-            self._drop_behind(next(iter(self.behind)))
+            self.frames.drop_oldest_behind()
 
-    def _forget_behind(self, first_entry: int) -> None:
-        """Unless another seat has not answered either."""
-        if first_entry in self.behind:
-            for seating in self.seatings:
-                if seating.unanswered and first_entry in seating.unanswered:
-                    return
-            self._drop_behind(first_entry)
-
-    def _look_behind(self) -> None:
-        """Who sits has changed: keep what these still owe."""
-        for first_entry in list(self.behind):
-            self._forget_behind(first_entry)
+    def _note_busy_seats(self) -> None:
+        """Who sits has changed."""
         self.has_busy = any(seating.busy is not None for seating in self.seatings)
-
-    def _drop_behind(self, first_entry: int) -> None:
-        self._count_behind(-len(self.behind.pop(first_entry).frame.body) - FRAME_PRICE)
-        if not self.behind:
-            self.behind = _NOTHING
-
-    def _count_behind(self, byte_count: int) -> None:
-        self.behind_bytes += byte_count
-        if self.backlog is not None:
-            self.backlog.add(byte_count)
 
     def let_go(self) -> None:
         """Nothing is kept for anybody any more."""
-        self._count_behind(-self.behind_bytes)
-        self.behind = _NOTHING
+        if self._frames is not None:
+            self._frames.let_go()
 
     def take_received(self, seating_number: int, first_entry: int, answer: AddAnswer, now_ns: int) -> bool:
         """Count that a seat holds its part of a frame in memory; its final answer is still owed (P3.2)."""
         seating = self.seating(seating_number)
         if seating is None or not self.is_ours(seating_number, answer):
             return False
-        if not seating.unanswered or first_entry not in seating.unanswered:
+        if not self.frames.owes(seating.slot, first_entry):
             return False
         seating.heard(now_ns)
-        pending = self.pending.get(first_entry)
-        if pending is not None:
-            pending.received.add(seating_number)
-        return pending is not None
+        return self.frames.took(seating.slot, first_entry)
 
     def seating(self, number: int) -> Seating | None:
         """The seating of that number if it still holds its seat."""
@@ -448,8 +413,9 @@ class InFlight:
         if seating is None or seating.failure is not None:
             return False
         seating.failure, seating.stays_away = reason, stays_away
-        seating.unanswered = seating.busy = None
-        self._look_behind()
+        seating.busy = None
+        self.frames.excuse(seating.slot)
+        self._note_busy_seats()
         return True
 
     def forgive(self, bookie_ids: Iterable[str]) -> list[Seating]:
@@ -465,24 +431,21 @@ class InFlight:
 
     def give_up(self) -> None:
         """Forget everything that is outstanding: nothing more of it will be done."""
-        self.pending = _NOTHING
-        self.pending_bytes = 0
-        self.let_go()
+        self.frames.give_up()
         for seating in self.seatings:
-            seating.unanswered = seating.busy = None
+            self.frames.excuse(seating.slot)
+            seating.busy = None
 
     def replace(self, seatings: Sequence[Seating]) -> list[Seating]:
         """Seat another ensemble; returns the seatings that are new. Who lost a seat counts no more (P4.4)."""
         old = {seating.number: seating for seating in self.seatings}
         kept = {seating.number for seating in seatings}
         fresh = [seating for seating in seatings if seating.number not in old]
-        # What who stays still owes stands in the seating: another one of its number would owe nothing.
+        # How who stays is doing stands in the seating: another one of its number would not be busy, say.
         assert all(old.get(seating.number, seating) is seating for seating in seatings)
-        for pending in self.pending.values():
-            pending.acked &= kept
-            pending.received &= kept
+        self.frames.empty(sum(1 << was.slot for number, was in old.items() if number not in kept))
         self._seatings = list(seatings)
-        self._look_behind()
+        self._note_busy_seats()
         return fresh
 
     def advance(self, proposed: Sequence[Seating] | None = None) -> bool:
@@ -490,21 +453,16 @@ class InFlight:
 
         proposed: while an ensemble change is in flight a frame also needs its quorum among these (P4.2).
         """
-        before = self.done
-        while self.pending:
-            first = next(iter(self.pending))
-            pending = self.pending[first]
+        before, frames = self.done, self.frames
+        while (pending := frames.oldest()) is not None:
             if not self._is_done(pending, self.seatings):
                 break
             if proposed is not None and not self._is_done(pending, proposed):
                 break
-            del self.pending[first]
-            self.pending_bytes -= len(pending.frame.body)
-            self._keep_behind(first, pending)
+            frames.confirm()
+            self._bound_behind()
             self.done = pending.frame.last_entry
             self.done_length = pending.frame.length
-        if not self.pending:
-            self.pending = _NOTHING  # An empty dict keeps the room of what was in it.
         return self.done > before
 
     def advance_received(self, proposed: Sequence[Seating] | None = None) -> bool:
@@ -530,7 +488,7 @@ class InFlight:
     def unreceived_frames(self, most: int) -> int:
         """How many frames are not received yet, counted up to `most`."""
         count = 0
-        for first_entry in reversed(self.pending):
+        for first_entry in self.frames.newest_first():
             if first_entry <= self.received or count == most:
                 break
             count += 1
@@ -538,15 +496,15 @@ class InFlight:
 
     def newest_frame(self) -> Frame:
         """The one that was sent last, of those on their way."""
-        return next(reversed(self.pending.values())).frame
+        return self.frames.newest()
 
     def _is_done(self, pending: Pending, seatings: Sequence[Seating]) -> bool:
         return self._has_quorum(pending.acked, pending, seatings)
 
-    def _has_quorum(self, numbers: set[int], pending: Pending, seatings: Sequence[Seating]) -> bool:
+    def _has_quorum(self, slots: int, pending: Pending, seatings: Sequence[Seating]) -> bool:
         seats = 0  # A plain loop: asked for behind every answer.
         for seating in seatings:
-            if seating.number in numbers:
+            if slots >> seating.slot & 1:
                 seats |= 1 << seating.seat
         return has_ack_quorum(seats, pending.residues, self.quorum)
 
@@ -569,8 +527,8 @@ class InFlight:
         """When the oldest frame was sent that a seat has not answered, which does not say that it is busy."""
         oldest: int | None = None  # A plain loop: asked for behind every step of a writer.
         for seating in self._seatings or ():
-            if seating.unanswered and seating.busy is None:
-                when = next(iter(seating.unanswered.values()))  # The first was sent first.
-                if oldest is None or when < oldest:
+            if seating.busy is None:
+                when = seating.oldest_sent_ns()
+                if when is not None and (oldest is None or when < oldest):
                     oldest = when
         return oldest

@@ -1,4 +1,4 @@
-"""The holder of a seat: what it was sent and has not answered, and until when it may leave that unanswered.
+"""The holder of a seat, and until when it may leave unanswered what it was sent.
 
 Decides when silence is a failure: for a bookie that said BUSY later than for one that says nothing, because it lives
 (P4.1, P7.8). Leaves to `InFlight` what is sent and counted, and to `lateness` which seat is slower than the others.
@@ -6,8 +6,10 @@ Decides when silence is a failure: for a bookie that said BUSY later than for on
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from embedbk.core.frame_table import FrameTable
 from embedbk.ids import Member
 
 __all__ = ["BUSY_FIRST_NS", "BUSY_FRAMES_MAX", "BUSY_MOST_NS", "Busy", "Seating"]
@@ -37,20 +39,24 @@ class Seating:
 
     number: int
     seat: int
+    slot: int  # Where `frames` counts what it answers.
     member: Member
+    frames: FrameTable = field(repr=False)
     failure: str | None = None  # Why nothing more is sent to it; it waits to be replaced.
     stays_away: bool = False  # It failed, and says itself that this does not pass (P4.6).
-    # First entry of each frame that it has not answered -> when it was sent. Outlives `InFlight.pending`, because a
-    # seat that never answers must be noticed also where the ack quorum goes on without it.
-    unanswered: dict[int, int] | None = None  # None: nothing yet, as with most of very many open ledgers.
     answered_ns: int = 0  # When the newest of the frames that it has answered was sent (P4.7).
     heard_ns: int = 0  # When it answered last, anything.
     awaited_until_ns: int = 0  # A reader waited there for a newer LAC lately (P6.2).
     busy: Busy | None = None  # It lives, and takes no more at this moment.
 
+    @property
+    def owed(self) -> Mapping[int, int]:
+        """First entry of each frame that it has not answered -> when it was sent; in the order of sending."""
+        return self.frames.owed(self.slot)
+
     def oldest_sent_ns(self) -> int | None:
         """When the oldest frame was sent that it has not answered."""
-        return next(iter(self.unanswered.values())) if self.unanswered else None  # The first was sent first.
+        return self.frames.oldest_sent_ns(self.slot)
 
     def silent_ns(self) -> int | None:
         """Since when it has answered nothing of what it owes; None: it owes nothing, or says that it is busy."""
@@ -61,7 +67,7 @@ class Seating:
         """It answered something. While it is busy it owes the next answer from now on, if one is to come."""
         self.heard_ns = now_ns
         if self.busy is not None:
-            is_more_out = len(self.unanswered or ()) > len(self.busy.owed)
+            is_more_out = len(self.owed) > len(self.busy.owed)
             self.busy.silent_ns = now_ns if is_more_out else None
 
     def fails_at_ns(self, timeout_ns: int, busy_timeout_ns: int) -> int | None:

@@ -171,13 +171,13 @@ def test_an_answer_beyond_the_quorum_waits_for_other_news() -> None:
     assert writing.lac == 0
     place.held.clear()
     place.turns()
-    (untold,) = [seating for seating in writing.core.in_flight.seatings if seating.unanswered]
+    (untold,) = [seating for seating in writing.core.in_flight.seatings if seating.owed]
     assert untold.member.bookie_id == "b3"
     due = client.deadline_ns()
     assert due is not None and due <= place.now_ns + 5 * MS
     place.now_ns += 6 * MS
     place.turns()
-    assert not any(seating.unanswered for seating in writing.core.in_flight.seatings)
+    assert not any(seating.owed for seating in writing.core.in_flight.seatings)
     assert all(not peer.outstanding for peer in client._peers.values())
     place.close()
 
@@ -238,5 +238,5 @@ def test_answers_before_the_end_of_a_link_count() -> None:
     place.crash(names[0])
     place.turns(2)
     (pending,) = writing.core.in_flight.pending.values()
-    assert len(pending.acked) == 1
+    assert pending.acked.bit_count() == 1
     place.close()

@@ -212,7 +212,7 @@ def test_what_an_ack_quorum_has_is_acknowledged_and_the_third_is_kept_for(side: 
     side.until(lambda: not side.courses.wake(writing))
     in_flight = writing.core.in_flight
     assert writing.core.lac == writing.core.lap == entry_id
-    owed = {each.member.bookie_id: list(each.unanswered or ()) for each in in_flight.seatings}
+    owed = {each.member.bookie_id: list(each.owed) for each in in_flight.seatings}
     assert owed == {"b1": [], "b2": [], "b3": [entry_id]}
     assert list(in_flight.behind) == [entry_id]
     side.held = set()
@@ -265,7 +265,7 @@ def test_another_event_finds_the_core_as_if_it_had_sent_all(side: Side) -> None:
     side.client.close_writing(side.now_ns, writing)
     assert not side.courses.wake(writing)
     assert writing.core.lap == first
-    owed = [sorted(each.unanswered or ()) for each in writing.core.in_flight.seatings]
+    owed = [sorted(each.owed) for each in writing.core.in_flight.seatings]
     # One of three may owe what the other two had acknowledged before.
     assert [[entry_id for entry_id in each if entry_id > lac] for each in owed] == [[first - 1]] * 3
     assert side.client._next_request() == asked + 1, "something was sent again"
@@ -317,7 +317,7 @@ def test_who_is_busy_is_given_it_again_by_the_core(side: Side) -> None:
     side.until(lambda: not side.courses.wake(writing))
     in_flight = writing.core.in_flight
     side.until(lambda: in_flight.has_busy)
-    owed = {each.member.bookie_id: sorted(each.unanswered or ()) for each in in_flight.seatings}
+    owed = {each.member.bookie_id: sorted(each.owed) for each in in_flight.seatings}
     assert owed.pop("b3") == sorted(in_flight.behind) != []
     assert owed == {"b1": [], "b2": []}
     last = side.append(writing, 2000, 40_000)

@@ -10,6 +10,7 @@ __all__ = ["MUTANTS"]
 
 _CREATION = "embedbk/core/creation.py"
 _ENSEMBLE_CHANGE = "embedbk/core/ensemble_change.py"
+_FRAMES = "embedbk/core/frame_table.py"
 _IN_FLIGHT = "embedbk/core/in_flight.py"
 _LATENESS = "embedbk/core/lateness.py"
 _PLACEMENT = "embedbk/core/placement.py"
@@ -141,12 +142,11 @@ MUTANTS = (
         (
             (
                 _IN_FLIGHT,
-                "        before = self.done\n        while self.pending:\n",
-                "        before = self.done\n"
+                "        before, frames = self.done, self.frames\n",
+                "        before, frames = self.done, self.frames\n"
                 "        acked = [first for first, one in self.pending.items() if self._is_done(one, self.seatings)]\n"
-                "        for first in [first for first in self.pending if acked and first < acked[-1]]:\n"
-                "            self.pending_bytes -= len(self.pending.pop(first).frame.body)\n"
-                "        while self.pending:\n",
+                "        for _ in [first for first in self.pending if acked and first < acked[-1]]:\n"
+                "            frames.confirm()\n",
             ),
         ),
         (_P3 + "lac_waits_for_the_gap",),
@@ -158,13 +158,10 @@ MUTANTS = (
         "what a replaced bookie acknowledged counts for its successor",
         (
             (
-                _IN_FLIGHT,
-                "            pending.acked &= kept\n",
-                "            pending.acked |= {\n"
-                "                new.number\n"
-                "                for new, was in zip(seatings, self.seatings, strict=True)\n"
-                "                if was.number in pending.acked\n"
-                "            }\n",
+                _FRAMES,
+                "            pending.acked &= ~slots\n",
+                "            half = len(self._owed) - len(self._owed) // 2\n"
+                "            pending.acked |= pending.acked << half | pending.acked >> half\n",
             ),
         ),
         (
@@ -347,9 +344,9 @@ MUTANTS = (
         "with deferred sync what is in memory moves the LAC",
         (
             (
-                _IN_FLIGHT,
-                "            pending.received.add(seating_number)\n",
-                "            pending.acked.add(seating_number)\n",
+                _FRAMES,
+                "        pending.received |= 1 << slot\n",
+                "        pending.acked |= 1 << slot\n",
             ),
         ),
         (_P3 + "with_deferred_sync_there_are_two_marks",),
@@ -469,7 +466,7 @@ MUTANTS = (
         "busy-leaves-a-hole",
         "P7.8 RP34",
         "an entry that others have acknowledged is not sent again to the bookie that was busy",
-        (("embedbk/core/in_flight.py", "            self._keep_behind(first, pending)\n", ""),),
+        ((_FRAMES, "        self.keep(first_entry, pending)\n", ""),),
         (_BUSY + "a_writer_waits_for_a_bookie_that_is_busy",),
     ),
     Mutant(
@@ -478,9 +475,9 @@ MUTANTS = (
         "the time limit of an add begins anew with every try, so that a bookie may be busy without end",
         (
             (
-                "embedbk/core/in_flight.py",
-                "            seating.unanswered.setdefault(frame.first_entry, now_ns)\n",
-                "            seating.unanswered[frame.first_entry] = now_ns\n",
+                _FRAMES,
+                "        self._owed[slot].setdefault(first_entry, now_ns)\n",
+                "        self._owed[slot][first_entry] = now_ns\n",
             ),
         ),
         (_BUSY + "being_busy_is_bounded_by_a_time_limit_of_its_own",),
@@ -772,8 +769,8 @@ MUTANTS = (
             (_LATENESS, "        and each.busy is None\n", ""),
             (
                 _IN_FLIGHT,
-                "            if seating.unanswered and seating.busy is None:\n",
-                "            if seating.unanswered:\n",
+                "            if seating.busy is None:\n                when",
+                "            if True:\n                when",
             ),
         ),
         (_LATE + "who_says_busy_is_not_late",),
@@ -849,7 +846,7 @@ MUTANTS = (
         "what is kept for a seat counts bodies only, so that small frames are kept without bound",
         (
             (
-                "embedbk/core/in_flight.py",
+                _FRAMES,
                 "        self._count_behind(len(pending.frame.body) + FRAME_PRICE)\n",
                 "        self._count_behind(len(pending.frame.body))\n",
             ),

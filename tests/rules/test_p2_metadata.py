@@ -19,6 +19,7 @@ from embedbk.codec.metadata_messages import ABSENT, Compare, Put
 from embedbk.config import Quorum
 from embedbk.core.creation import NO_PATIENCE, Creation, Patience
 from embedbk.core.ensemble_change import Proposal, change_fragments
+from embedbk.core.frame_table import FrameTable
 from embedbk.core.metadata_words import AllocateIds, Transact
 from embedbk.core.seating import Seating
 from embedbk.errors import MetadataConflict, MetadataUnavailable, NotEnoughBookies, StorageError
@@ -228,7 +229,7 @@ def test_a_creation_asks_for_one_id() -> None:
 
 
 def seatings(*names: str) -> list[Seating]:
-    return [Seating(seat, seat, member(name)) for seat, name in enumerate(names)]
+    return [Seating(seat, seat, seat, member(name), FrameTable(None)) for seat, name in enumerate(names)]
 
 
 def fragment(first: int, length: int, *names: str) -> Fragment:

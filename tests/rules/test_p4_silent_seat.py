@@ -161,7 +161,8 @@ def test_with_striping_each_write_set_keeps_its_ack_quorum() -> None:
     while not it.core.in_flight.is_pressed():
         it.add("b1")
     for seating in it.core.in_flight.seatings[2:3]:
-        seating.unanswered = {it.core.lac: it.world.now_ns}
+        it.core.in_flight.frames.excuse(seating.slot)
+        it.core.in_flight.frames.owe(seating.slot, it.core.lac, it.world.now_ns)
     it.run(LONGEST_NS, "b1", "b3")
     assert it.failed() == ["b1"]
 

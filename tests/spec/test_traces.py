@@ -59,11 +59,12 @@ def inherit_acknowledgements(patch: pytest.MonkeyPatch) -> None:
     right = InFlight.replace
 
     def wrong(self: InFlight, seatings: Any) -> Any:
-        seat_of = {seating.number: seating.seat for seating in self.seatings}
-        acked = {first: set(pending.acked) for first, pending in self.pending.items()}
+        before = [seating.slot for seating in self.seatings]
+        acked = {first: pending.acked for first, pending in self.pending.items()}
         fresh = right(self, seatings)
         for first, pending in self.pending.items():
-            pending.acked |= {self.seatings[seat_of[number]].number for number in acked[first]}
+            for seating, slot in zip(self.seatings, before, strict=True):
+                pending.acked |= (acked[first] >> slot & 1) << seating.slot
         return fresh
 
     patch.setattr(InFlight, "replace", wrong)

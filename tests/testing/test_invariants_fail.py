@@ -766,7 +766,7 @@ def l12() -> None:
 
 def l13() -> None:
     history = History()
-    history.writer.in_flight.pending = dict.fromkeys(range(100))  # type: ignore[assignment]
+    history.writer.in_flight.frames._pending = dict.fromkeys(range(100))  # type: ignore[assignment]
     history.seal(0, b"a")
 
 

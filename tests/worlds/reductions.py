@@ -111,7 +111,8 @@ def _forget_reasons(in_flight: InFlight) -> None:
 
 def _forget_answers(in_flight: InFlight) -> None:
     for seating in in_flight.seatings:
-        seating.failure = seating.unanswered = None
+        seating.failure = None
+        in_flight.frames.excuse(seating.slot)
 
 
 def is_awaited(core: Any, effect: Any) -> bool:
@@ -128,7 +129,7 @@ def is_awaited(core: Any, effect: Any) -> bool:
         # Answered or given up, or of an earlier round, whose numbers are not given out again.
         in_flight = core.in_flight
         seating = in_flight.seating(number) if in_flight is not None else None
-        is_open = seating is not None and effect.tag[2] in (seating.unanswered or ())
+        is_open = seating is not None and effect.tag[2] in seating.owed
         return core.phase is Phase.READING and is_open
     if number != core.round:
         return False
