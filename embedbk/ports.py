@@ -17,6 +17,7 @@ from embedbk.core.ledger_table import AnyLedgerTable
 from embedbk.core.parked import ParkedPolls
 from embedbk.core.upkeep_words import LogFacts
 from embedbk.core.witness import Met
+from embedbk.errors import StorageError
 
 __all__ = [
     "AddPath",
@@ -69,11 +70,18 @@ class LinkUp(Struct, frozen=True):
     peer: Identity
 
 
+WRONG_INCARNATION = "wrong incarnation"  # How the reason begins where a peer is not the one that was dialled.
+
+
 class LinkDown(Struct, frozen=True):
     """The link is gone, with everything that was on its way; nothing will be sent again by the transport."""
 
     link: int
     reason: str
+
+    def is_of_other_disk(self, node_id: str) -> bool:
+        """Whether it ended because this node has another incarnation than the one that was dialled (P4.6, P7.2)."""
+        return self.reason.startswith(WRONG_INCARNATION) and f", found {node_id}/" in self.reason
 
 
 class Received(Struct, frozen=True):
@@ -467,6 +475,10 @@ class ScrubPiece(Struct, frozen=True):
     bytes_read: int
     damages: tuple[ScrubDamage, ...] = ()
     is_pass_end: bool = False  # Everything was read once; the next piece begins anew.
+
+
+class DeviceFull(StorageError):
+    """A flush found no room on the device (I53)."""
 
 
 class EntryStore(Protocol):

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 from embedbk.config import MESSAGE_BYTES_MAX
 from embedbk.errors import UsageError
 from embedbk.ports import Identity, LinkDown, LinkUp, Received, Transport, TransportEvent
-from embedbk.transports.envelope import WINDOW_BYTES_MIN, is_other_disk
+from embedbk.transports.envelope import WINDOW_BYTES_MIN
 
 __all__ = ["Arena", "Node", "RealTimeArena", "TransportConformance", "identity_of"]
 
@@ -199,13 +199,16 @@ class TransportConformance:
         a, b = self.arena.node("a"), self.arena.node("b")
         reason = self.refusal(a, b, expect)
         assert "wrong incarnation" in reason
-        assert is_other_disk(reason, "b")  # A writer that tolerates failures hears of it so (P4.6).
+        assert LinkDown(0, reason).is_of_other_disk(
+            "b"
+        )  # A writer that tolerates failures hears of it so (P4.6).
 
     def test_another_node_than_expected_is_refused(self) -> None:
         a, b = self.arena.node("a"), self.arena.node("b")
         reason = self.refusal(a, b, Identity("bookie", "c", b"", b""))
         assert "wrong incarnation" in reason
-        assert not is_other_disk(reason, "c")  # That somebody else has its address says nothing of its disk.
+        # That somebody else has its address says nothing of its disk.
+        assert not LinkDown(0, reason).is_of_other_disk("c")
 
     def test_whoever_was_expected_is_taken_and_empty_fields_are_not_compared(self) -> None:
         a, b = self.arena.node("a"), self.arena.node("b")

@@ -14,7 +14,7 @@ from embedbk.codec.kernels import crc32c
 from embedbk.config import MESSAGE_BYTES_MAX
 from embedbk.errors import PeerError, UsageError
 from embedbk.ids import INCARNATION_BYTES, START_ID_BYTES, check_bookie_id
-from embedbk.ports import Identity
+from embedbk.ports import WRONG_INCARNATION, Identity
 
 __all__ = [
     "CREDIT_BYTES",
@@ -57,7 +57,6 @@ CREDIT_BYTES = 1 << 20
 WINDOW_BYTES_MIN = MESSAGE_BYTES_MAX + CREDIT_BYTES
 
 # magic, version, kind, reserved, dialler's nonce, listener's nonce | length | crc32c of all before it
-_WRONG_INCARNATION = "wrong incarnation"
 _PREFIX = struct.Struct("<4sBBH8s8s")
 _LENGTH = struct.Struct("<I")
 _TAIL = struct.Struct("<II")
@@ -199,14 +198,9 @@ def stranger(expect: Identity | None, peer: Identity) -> str | None:
     if same_id and (not expect.incarnation or expect.incarnation == peer.incarnation):
         return None
     return (
-        f"{_WRONG_INCARNATION}: expected {expect.node_id or 'any node'}/{expect.incarnation.hex() or 'any'}, "
+        f"{WRONG_INCARNATION}: expected {expect.node_id or 'any node'}/{expect.incarnation.hex() or 'any'}, "
         f"found {peer.node_id}/{peer.incarnation.hex()}"
     )
-
-
-def is_other_disk(reason: str, node_id: str) -> bool:
-    """Whether a link ended because this node has another incarnation than the one dialled (`stranger`)."""
-    return reason.startswith(_WRONG_INCARNATION) and f", found {node_id}/" in reason
 
 
 def encode_reason(reason: str) -> bytes:

@@ -14,6 +14,7 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -241,6 +242,10 @@ def _listen(options: argparse.Namespace) -> list[str]:
     return endpoints
 
 
+def _check_dialled(options: argparse.Namespace, endpoint: str) -> None:
+    check_endpoint(endpoint, is_listening=False, allow_non_loopback=options.allow_non_loopback)
+
+
 def _metadata_endpoints(text: str, serving: Serving) -> list[str]:
     if text == FROM_PARENT:
         text = serving.read_line()
@@ -288,7 +293,7 @@ def _run_bookie(options: argparse.Namespace, serving: Serving) -> None:
     listen = _listen(options)
     check_place(listen, options.location)
     metadata = _metadata_endpoints(options.metadata, serving)
-    noted = noted_members(options.dir, allow_non_loopback=options.allow_non_loopback)
+    noted = noted_members(options.dir, partial(_check_dialled, options))
     token = _learn_cluster(options, serving, metadata, noted)
     if noted.token == token:
         metadata = list(dict.fromkeys((*metadata, *noted.endpoints)))
@@ -322,7 +327,7 @@ def _run_bookie(options: argparse.Namespace, serving: Serving) -> None:
             collector=CollectorOptions(interval_ns=int(options.collect_s * 1e9)),
         )
         opened.pop_all()
-    beside: list[Node] = [KnownMembers(options.dir, token, lambda: client.members)]
+    beside: list[Node] = [KnownMembers(options.dir, token, lambda: client.members, noted)]
     if options.repair:
         beside.append(_repairing(options, listen[0], metadata, token))
     _settle_memory()

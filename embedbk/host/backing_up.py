@@ -24,9 +24,9 @@ from embedbk.codec.metadata_messages import (
     SnapshotCut,
 )
 from embedbk.errors import UsageError
+from embedbk.member_ports import SnapshotStore
 from embedbk.metadata.governing import REFUSED
 from embedbk.metadata.vocabulary import Reply
-from embedbk.storage.snapshots import Snapshots
 
 __all__ = ["ASKED_MAX", "BackingUp"]
 
@@ -43,7 +43,7 @@ class _Asked(NamedTuple):
 class BackingUp:
     """The backups of one member. snapshots None: it keeps none."""
 
-    def __init__(self, snapshots: Snapshots | None) -> None:
+    def __init__(self, snapshots: SnapshotStore | None) -> None:
         self._snapshots = snapshots
         self._asked: list[_Asked] = []
 
@@ -104,13 +104,13 @@ class BackingUp:
         return replies
 
     @staticmethod
-    def _read(snapshots: Snapshots, index: int, term: int, offset: int) -> Result:
+    def _read(snapshots: SnapshotStore, index: int, term: int, offset: int) -> Result:
         named = next((each for each in snapshots.kept if (each.index, each.term) == (index, term)), None)
         if named is None:
             text = f"snapshot {index} of term {term} is not kept any more: newer ones took its place; ask for another"
             return Refusal(REFUSED, text)
         try:
-            return SnapshotBytes(snapshots.read(named, offset, SNAPSHOT_BYTES_MAX))
+            return SnapshotBytes(snapshots.read_kept(index, term, offset, SNAPSHOT_BYTES_MAX))
         except (OSError, UsageError) as refused:
             return Refusal(REFUSED, f"snapshot {named.name} cannot be read: {refused}")
 

@@ -76,7 +76,6 @@ from embedbk.ids import Member
 from embedbk.metadata.client import Client
 from embedbk.metadata.levels import LEVEL_OF_HOLDINGS
 from embedbk.ports import Identity, LinkDown, LinkUp, Near, NearWait, Received, Transport
-from embedbk.transports.envelope import is_other_disk
 
 __all__ = ["ClientNode"]
 
@@ -672,7 +671,7 @@ class ClientNode:
         )
         if self.quarantine.note_error(peer.member.bookie_id, now_ns):
             self._show_bookies()
-        has_other_disk = is_other_disk(event.reason, peer.member.bookie_id)
+        has_other_disk = event.is_of_other_disk(peer.member.bookie_id)
         for operation, tag in peer.outstanding.values():
             self.tell(operation, SendFailed(now_ns, tag, peer.member, event.reason, has_other_disk))
 

@@ -13,15 +13,13 @@ from dataclasses import dataclass, field
 
 from embedbk.codec.messages import encode_message
 from embedbk.errors import StorageError, UsageError
+from embedbk.member_ports import FetchedSnapshot, SnapshotHead, SnapshotStore
 from embedbk.metadata.log_records import decode_configuration
 from embedbk.metadata.patience import Patience
 from embedbk.metadata.quorum import Configuration, MemberId
 from embedbk.metadata.raft_messages import PIECE_BYTES_MAX, PullStatus, SnapshotPiece, SnapshotPull
 from embedbk.metadata.raft_vocabulary import Boot, FetchSnapshot, SnapshotFetched, SnapshotGivenUp
 from embedbk.ports import Identity, LinkDown, LinkUp, Transport
-from embedbk.storage.fetched_file import FetchedFile, newest_fetched, remove_fetched
-from embedbk.storage.snapshot_format import SnapshotHeader
-from embedbk.storage.snapshots import Snapshots
 
 __all__ = ["ATTEMPTS_MAX", "PAUSE_NS_MAX", "PAUSE_NS_MIN", "Fetching"]
 
@@ -38,7 +36,7 @@ class _Task:
 
     wanted: FetchSnapshot
     patience: Patience = field(default_factory=Patience)
-    file: FetchedFile | None = None
+    file: FetchedSnapshot | None = None
     link: int | None = None
     peer: Boot | None = None  # Behind the link, when it is up.
     is_shared: bool = False  # The link is that of the messages.
@@ -63,7 +61,7 @@ class Fetching:
         transport: Transport,
         own: Boot,
         cluster_token: bytes,
-        snapshots: Snapshots,
+        snapshots: SnapshotStore,
         shared: Callable[[MemberId], tuple[int, Boot] | None],
     ) -> None:
         """shared: the link over which a member speaks to this one, and its process, for one whose address is not known
@@ -78,9 +76,7 @@ class Fetching:
         self._last: Patience | None = None
         self._links: dict[int, None] = {}  # All of ours that are not down yet.
         self._configuration = Configuration(())
-        self._left = newest_fetched(
-            snapshots.files
-        )  # Here, of no task: of an earlier start, or nobody took it.
+        self._left = snapshots.newest_fetched()  # Here, of no task: of an earlier start, or nobody took it.
 
     @property
     def wanted(self) -> FetchSnapshot | None:
@@ -118,7 +114,7 @@ class Fetching:
         if task is None:
             if self._left is not None and self._left <= commit_index:
                 self._left = None  # It was installed, or is needed no more.
-                remove_fetched(self._snapshots.files)
+                self._snapshots.remove_fetched()
             return None
         if task.wanted.index <= commit_index and not task.is_checked:
             self._let_go()  # It came by other ways.
@@ -179,10 +175,7 @@ class Fetching:
         task.peer = peer
         try:
             if task.file is None:
-                place = task.wanted.index, task.wanted.term
-                files = self._snapshots.files
-                task.file = FetchedFile(files, *place, self._token, self._snapshots.wake)
-                remove_fetched(files, keep=task.file.name)
+                task.file = self._snapshots.fetch(task.wanted.index, task.wanted.term)
         except (OSError, UsageError) as refused:
             self._end_attempt(now_ns, task, str(refused))
             return
@@ -351,7 +344,7 @@ class Fetching:
             task.file.stop(keep=keep)
             task.file = None
 
-    def _finish(self, now_ns: int, header: SnapshotHeader) -> SnapshotFetched | SnapshotGivenUp:
+    def _finish(self, now_ns: int, header: SnapshotHead) -> SnapshotFetched | SnapshotGivenUp:
         task = self._task
         assert task is not None
         named = task.file_bytes, task.digest
@@ -364,7 +357,7 @@ class Fetching:
             configuration = _configuration_of(header)
         except StorageError as refused:
             self.trouble = str(refused)
-            remove_fetched(self._snapshots.files)
+            self._snapshots.remove_fetched()
             logger.warning("metadata snapshot %d was fetched in vain: %s", header.index, refused)
             return SnapshotGivenUp(now_ns)
         self._left = header.index
@@ -372,7 +365,7 @@ class Fetching:
         return SnapshotFetched(now_ns, header.index, header.term, configuration)
 
 
-def _configuration_of(header: SnapshotHeader) -> Configuration:
+def _configuration_of(header: SnapshotHead) -> Configuration:
     """Raises StorageError. One of before there were configurations was cut by the only voter, whose name is m1."""
     if header.config:
         return decode_configuration(header.config)

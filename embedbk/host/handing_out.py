@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from embedbk.codec.messages import encode_message
 from embedbk.errors import EmbedbkError
+from embedbk.member_ports import KeptSnapshot, SnapshotStore
 from embedbk.metadata.raft_messages import PIECE_BYTES_MAX, PullStatus, SnapshotPiece, SnapshotPull
 from embedbk.metadata.raft_vocabulary import Boot
 from embedbk.ports import Transport
-from embedbk.storage.snapshots import Named, Snapshots
 
 __all__ = ["IDLE_NS_MAX", "PULLERS_MAX", "HandingOut"]
 
@@ -26,14 +26,14 @@ IDLE_NS_MAX = 600_000_000_000  # A puller that asks for nothing so long has it p
 
 @dataclass(slots=True)
 class _Puller:
-    named: Named
+    named: KeptSnapshot
     asked_ns: int
 
 
 class HandingOut:
     """The snapshots that one member hands out. snapshots None: it keeps none."""
 
-    def __init__(self, transport: Transport, snapshots: Snapshots | None, own: Boot) -> None:
+    def __init__(self, transport: Transport, snapshots: SnapshotStore | None, own: Boot) -> None:
         self._transport = transport
         self._snapshots = snapshots
         self._own = own
@@ -49,14 +49,15 @@ class HandingOut:
         piece = SnapshotPiece(*head, status)
         if named is not None and self._snapshots is not None:
             try:
-                data = self._snapshots.read(named, pull.offset, min(pull.bytes_max, PIECE_BYTES_MAX))
+                size = min(pull.bytes_max, PIECE_BYTES_MAX)
+                data = self._snapshots.read_kept(named.index, named.term, pull.offset, size)
                 piece = SnapshotPiece(*head, PullStatus.OK, named.file_bytes, named.digest, data)
             except (EmbedbkError, OSError) as refused:
                 logger.warning("metadata snapshot %s cannot be handed out: %s", named.name, refused)
                 piece = SnapshotPiece(*head, PullStatus.LATER)
         self._transport.send(link, encode_message(0, piece))  # Not taken: it will be asked for again.
 
-    def _begin(self, now_ns: int, link: int, pull: SnapshotPull) -> tuple[PullStatus, Named | None]:
+    def _begin(self, now_ns: int, link: int, pull: SnapshotPull) -> tuple[PullStatus, KeptSnapshot | None]:
         kept = self._snapshots.kept if self._snapshots is not None else []
         named = next((each for each in kept if (each.index, each.term) == (pull.index, pull.term)), None)
         if named is None:

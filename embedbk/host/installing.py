@@ -9,10 +9,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Generator
 
+from embedbk.member_ports import MemberStore
 from embedbk.metadata.catalog import Catalog
 from embedbk.metadata.raft_vocabulary import InstallSnapshot
 from embedbk.metadata.vocabulary import CatalogReplaced
-from embedbk.storage.metadata_store import MetadataStore
 
 __all__ = ["Installing"]
 
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 class Installing:
     """The installations of one member, one snapshot at a time."""
 
-    def __init__(self, store: MetadataStore) -> None:
+    def __init__(self, store: MemberStore) -> None:
         self._store = store
         self._index = 0
         self._slices: Generator[None, None, Catalog] | None = None

@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 from embedbk.errors import UsageError
 from embedbk.metadata.seeking import ADDRESSES_MAX
-from embedbk.transports.endpoints import check_endpoint
 
 __all__ = ["MEMBERS_FILE", "KnownMembers", "NotedMembers", "noted_members"]
 
@@ -34,15 +33,15 @@ class NotedMembers(NamedTuple):
 _NOTHING = NotedMembers(b"", ())
 
 
-def noted_members(directory: Path, *, allow_non_loopback: bool = False) -> NotedMembers:
-    """Nothing of a note that is missing or damaged."""
+def noted_members(directory: Path, check: Callable[[str], None]) -> NotedMembers:
+    """Nothing of a note that is missing or damaged. check: raises UsageError for an address that cannot be dialled."""
     path = directory / MEMBERS_FILE
     try:
         with path.open("rb") as file:
             lines = file.read(_BYTES_MAX).decode("ascii").splitlines()
         token = bytes.fromhex(lines[0])
         for line in lines[1:]:
-            check_endpoint(line, is_listening=False, allow_non_loopback=allow_non_loopback)
+            check(line)
     except FileNotFoundError:
         return _NOTHING
     except (OSError, ValueError, IndexError, UsageError) as refused:
@@ -54,13 +53,15 @@ def noted_members(directory: Path, *, allow_non_loopback: bool = False) -> Noted
 class KnownMembers:
     """A node of a loop, beside one that has a client: it notes the members whenever its client has learnt of others."""
 
-    def __init__(self, directory: Path, token: bytes, members: Callable[[], tuple[str, ...]]) -> None:
-        """members: where they are, as the last leader said; empty as long as none did."""
+    def __init__(
+        self, directory: Path, token: bytes, members: Callable[[], tuple[str, ...]], noted: NotedMembers
+    ) -> None:
+        """members: where they are, as the last leader said; empty as long as none did. noted: what the directory's
+        note says (`noted_members`)."""
         self._path = directory / MEMBERS_FILE
         self._token = token
         self._members = members
-        known, noted = noted_members(directory, allow_non_loopback=True)
-        self._noted = tuple(noted) if known == token else ()
+        self._noted = tuple(noted.endpoints) if noted.token == token else ()
 
     def step(self, now_ns: int) -> None:
         if not self.has_news():

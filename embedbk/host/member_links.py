@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from embedbk.host.fetching import Fetching
 from embedbk.host.handing_out import HandingOut
 from embedbk.host.peers import Peers
+from embedbk.member_ports import SnapshotStore
 from embedbk.metadata.quorum import Configuration
 from embedbk.metadata.raft_messages import MemberMessage, SnapshotPiece, SnapshotPull
 from embedbk.metadata.raft_vocabulary import (
@@ -22,7 +23,6 @@ from embedbk.metadata.raft_vocabulary import (
     SnapshotGivenUp,
 )
 from embedbk.ports import LinkDown, LinkUp, Transport
-from embedbk.storage.snapshots import Snapshots
 
 __all__ = ["FromMembers", "MemberLinks"]
 
@@ -33,7 +33,7 @@ class MemberLinks:
     """Of one member. Its identity on the transport is `own` (Peers). snapshots None: it keeps and fetches none."""
 
     def __init__(
-        self, transport: Transport, own: Boot, cluster_token: bytes, snapshots: Snapshots | None
+        self, transport: Transport, own: Boot, cluster_token: bytes, snapshots: SnapshotStore | None
     ) -> None:
         self.peers = Peers(transport, own, cluster_token)
         self.fetching: Fetching | None = None

@@ -35,6 +35,7 @@ from embedbk.host.loop import unix_ms
 from embedbk.host.measuring import Measuring
 from embedbk.host.member_links import MemberLinks
 from embedbk.host.snapshotting import Snapshotting
+from embedbk.member_ports import MemberStore
 from embedbk.metadata import raft_vocabulary
 from embedbk.metadata.agreed_log import AgreedLog
 from embedbk.metadata.basing import BASE_RULES, BaseRules
@@ -72,7 +73,6 @@ from embedbk.metadata.vocabulary import (
     TurnEnded,
 )
 from embedbk.ports import LinkDown, LinkUp, Received, Transport
-from embedbk.storage.metadata_store import MetadataStore
 
 __all__ = ["MetadataNode"]
 
@@ -87,7 +87,7 @@ class MetadataNode:
 
     def __init__(
         self,
-        store: MetadataStore,
+        store: MemberStore,
         transport: Transport,
         listen: Sequence[str],
         *,

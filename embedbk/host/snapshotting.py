@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 
+from embedbk.member_ports import MemberStore
 from embedbk.metadata.cutting import Cut
 from embedbk.metadata.member import Member
 from embedbk.metadata.raft_log import RaftLog
-from embedbk.storage.metadata_store import MetadataStore
 
 __all__ = ["Snapshotting"]
 
@@ -24,7 +24,7 @@ RETRY_NS_MAX = 600_000_000_000
 class Snapshotting:
     """One turn is one slice: the loop serves its links between two of them."""
 
-    def __init__(self, store: MetadataStore, log: RaftLog) -> None:
+    def __init__(self, store: MemberStore, log: RaftLog) -> None:
         self._store = store
         self._log = log
         self._cut: Cut | None = None

@@ -14,7 +14,7 @@ from embedbk.core.space import Space, SpaceOptions
 from embedbk.core.upkeep_words import MetadataDoubted, OperatorAsked, RetryWrites, SetWritable, SpaceSeen
 from embedbk.errors import StorageError
 from embedbk.ports import DurableBookie
-from embedbk.storage.repeating import Repeating
+from embedbk.repeating import Repeating
 
 __all__ = ["Spacing"]
 

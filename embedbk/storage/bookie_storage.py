@@ -30,10 +30,11 @@ from embedbk.core.upkeep_words import LogFacts
 from embedbk.core.witness import Met
 from embedbk.errors import StorageError, UsageError, ensure
 from embedbk.ids import START_ID_BYTES
-from embedbk.ports import Buffer, EntriesFound, EntriesHeld, ScrubDamage, ScrubPiece
+from embedbk.ports import Buffer, DeviceFull, EntriesFound, EntriesHeld, ScrubDamage, ScrubPiece
+from embedbk.repeating import Repeating
 from embedbk.storage.add_path import NativeAddPath
 from embedbk.storage.directories import free_bytes_at
-from embedbk.storage.entry_store import HALF_BYTES_MAX, DeviceFull, NativeEntryStore
+from embedbk.storage.entry_store import HALF_BYTES_MAX, NativeEntryStore
 from embedbk.storage.holding import without_damaged
 from embedbk.storage.identity import HeldIdentity, open_identity
 from embedbk.storage.journal import FILE_BYTES, SLOT_COUNT
@@ -44,7 +45,6 @@ from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.met_metadata import keep_met, read_met
 from embedbk.storage.native import lib
 from embedbk.storage.read_only_marker import read_only_reason
-from embedbk.storage.repeating import Repeating
 from embedbk.storage.scrubbing import SCRUB_FILE, LogScrubber
 from embedbk.storage.starting import RECORD_OVERHEAD_BYTES, JournalTerms, Start
 from embedbk.storage.starts import StartCount, Starts

@@ -16,7 +16,7 @@ from embedbk.codec.frame import Frame
 from embedbk.core.upkeep_words import LogFacts
 from embedbk.errors import StorageError, UsageError
 from embedbk.ids import INCARNATION_BYTES
-from embedbk.ports import EntriesFound, EntriesHeld
+from embedbk.ports import DeviceFull, EntriesFound, EntriesHeld
 from embedbk.storage.directories import Directories
 from embedbk.storage.journals import Journals
 from embedbk.storage.ledger_table import NativeLedgerTable
@@ -25,7 +25,6 @@ from embedbk.storage.native import check, code_text, ffi, lib
 
 __all__ = [
     "CLUSTER_TOKEN_BYTES",
-    "DeviceFull",
     "HALF_BYTES_MAX",
     "HALF_BYTES_KEPT",
     "MODULUS_MAX",
@@ -46,10 +45,6 @@ _HINTS = {  # Nothing was found damaged.
     lib.EBK_IO: "look at the device, at permissions and at the limit of open files (ulimit -n), then open it again",
     lib.EBK_NO_MEMORY: "give this process more memory, then open it again",
 }
-
-
-class DeviceFull(StorageError):
-    """A flush found no room on the device (I53)."""
 
 
 class NativeEntryStore:

@@ -24,7 +24,7 @@ from embedbk.metadata.commands import RaiseTo, Run, StartMember, decode_command
 from embedbk.metadata.levels import LEVEL_FIRST
 from embedbk.metadata.log_records import check_entries, decode_persist
 from embedbk.metadata.quorum import Configuration, MemberId
-from embedbk.metadata.raft_log import RaftLog, entry_bytes
+from embedbk.metadata.raft_log import entry_bytes
 from embedbk.metadata.raft_vocabulary import Boot, Doubt, Entry, Persist
 from embedbk.ports import Journal
 from embedbk.storage.log_marks import LogMarks
@@ -43,7 +43,6 @@ __all__ = [
     "KIND_STEP",
     "OLDER_IDENTITY",
     "SALVAGED",
-    "Beginning",
     "LogFound",
     "MemberIdentity",
     "Salvaged",
@@ -166,17 +165,6 @@ def decode_identity(token: int, body: bytes | memoryview) -> tuple[MemberIdentit
     except (UsageError, UnicodeDecodeError) as broken:
         raise StorageError(f"metadata log: record {token} has no name of a member: {broken}") from broken
     return identity, LogStart(count, nonce)
-
-
-@dataclass(frozen=True, slots=True)
-class Beginning:
-    """What a member starts with. catalog: as of log.snapshot_index, nothing behind it is applied."""
-
-    catalog: Catalog
-    log: RaftLog
-    term: int
-    vote: Boot | None
-    doubt: Doubt | None
 
 
 @dataclass(slots=True)

@@ -25,6 +25,7 @@ from embedbk.codec.lineages import parse_lineages
 from embedbk.codec.metadata_messages import Lineage
 from embedbk.errors import StorageError, UsageError, ensure
 from embedbk.ids import START_ID_BYTES
+from embedbk.member_ports import Beginning
 from embedbk.metadata.catalog import DEFAULT_LIMITS, Catalog, Limits
 from embedbk.metadata.commands import BeginGeneration, BeginLineage, decode_command
 from embedbk.metadata.log_records import encode_persist
@@ -43,7 +44,6 @@ from embedbk.storage.metadata_log import (
     ENTRY_OVERHEAD_BYTES,
     KIND_IDENTITY,
     KIND_STEP,
-    Beginning,
     LogFound,
     LogStart,
     MemberIdentity,

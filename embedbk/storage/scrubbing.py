@@ -20,9 +20,9 @@ import msgspec
 from embedbk.codec.kernels import crc32c
 from embedbk.errors import StorageError
 from embedbk.ports import ScrubDamage, ScrubPiece
+from embedbk.repeating import Repeating
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.native import check, ffi, lib, system_reason
-from embedbk.storage.repeating import Repeating
 
 __all__ = ["SCRUB_FILE", "LogScrubber", "ScrubState", "read_scrub_state"]
 

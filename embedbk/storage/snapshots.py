@@ -23,6 +23,7 @@ from embedbk.metadata.loading import load, load_in_slices
 from embedbk.metadata.log_records import decode_configuration, encode_configuration
 from embedbk.metadata.quorum import Configuration, MemberId
 from embedbk.ports import Journal
+from embedbk.storage.fetched_file import FetchedFile, newest_fetched, remove_fetched
 from embedbk.storage.raw_files import RawDirectory
 from embedbk.storage.snapshot_files import SnapshotFiles
 from embedbk.storage.snapshot_format import (
@@ -428,13 +429,26 @@ class Snapshots:
 
     # --- For other members ---------------------------------------------------------------------------------
 
-    @property
-    def files(self) -> SnapshotFiles:
-        """Where one of another member may be put meanwhile (fetched_file.py)."""
-        return self._files
+    def fetch(self, index: int, term: int) -> FetchedFile:
+        """Begin, or go on with, the one snapshot that is fetched; what was fetched of others goes. Raises OSError:
+        what is there of it cannot be read; UsageError: as `SnapshotFiles.open` says."""
+        fetched = FetchedFile(self._files, index, term, self._whose[0], self.wake)
+        remove_fetched(self._files, keep=fetched.name)
+        return fetched
 
-    def read(self, named: Named, offset: int, size: int) -> bytes:
+    def newest_fetched(self) -> int | None:
+        """The index of what was fetched, whole or in part; None: there is nothing, or it cannot be told."""
+        return newest_fetched(self._files)
+
+    def remove_fetched(self) -> None:
+        """What was fetched and not installed is not needed any more."""
+        remove_fetched(self._files)
+
+    def read_kept(self, index: int, term: int, offset: int, size: int) -> bytes:
         """Of the file of one that is kept; fewer bytes at its end. OSError or UsageError: it cannot be read now."""
+        named = next((each for each in self.kept if (each.index, each.term) == (index, term)), None)
+        if named is None:
+            raise UsageError(f"snapshot {snapshot_name(index, term)} is not kept")
         with self._files.open(named.name) as file:
             return file.read(offset, max(0, min(size, named.file_bytes - offset)))
 

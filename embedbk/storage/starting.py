@@ -22,7 +22,8 @@ from dataclasses import dataclass
 
 from embedbk.config import FRAME_BYTES_MAX
 from embedbk.errors import StorageError, ensure
-from embedbk.storage.entry_store import DeviceFull, NativeEntryStore
+from embedbk.ports import DeviceFull
+from embedbk.storage.entry_store import NativeEntryStore
 from embedbk.storage.journal import FIRST_FILE_BYTES, DamagedJournal, Journal, UnreadableJournal
 from embedbk.storage.layout import LOSS_FILE
 from embedbk.storage.ledger_table import NativeLedgerTable

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from embedbk.host.known_members import MEMBERS_FILE, KnownMembers, noted_members
+from embedbk.host.known_members import MEMBERS_FILE, KnownMembers, NotedMembers, noted_members
+from embedbk.transports.endpoints import check_endpoint
 
 TOKEN = b"t" * 16
 A, B = "tcp://127.0.0.1:1", "tcp://127.0.0.1:2"
 
 
+def noted(directory: Path) -> NotedMembers:
+    return noted_members(directory, partial(check_endpoint, is_listening=False, allow_non_loopback=False))
+
+
 def test_what_a_leader_told_is_noted_and_outlives_the_process(tmp_path: Path) -> None:
     told: list[str] = []
-    node = KnownMembers(tmp_path, TOKEN, lambda: tuple(told))
+    node = KnownMembers(tmp_path, TOKEN, lambda: tuple(told), noted(tmp_path))
     assert not node.has_news()
     node.step(0)
     assert not (tmp_path / MEMBERS_FILE).exists(), "nobody told anything"
@@ -23,15 +29,15 @@ def test_what_a_leader_told_is_noted_and_outlives_the_process(tmp_path: Path) ->
     assert node.has_news(), "it is stepped when its client has learnt of others"
     node.step(1)
     assert not node.has_news()
-    assert noted_members(tmp_path) == (TOKEN, (A, B))
+    assert noted(tmp_path) == (TOKEN, (A, B))
     told.clear()
     node.step(2)
-    assert noted_members(tmp_path) == (TOKEN, (A, B)), "a client between two leaders forgets nobody"
+    assert noted(tmp_path) == (TOKEN, (A, B)), "a client between two leaders forgets nobody"
     told.append(B)
-    KnownMembers(tmp_path, TOKEN, lambda: tuple(told)).step(3)
-    assert noted_members(tmp_path) == (TOKEN, (B,)), "who left is not asked for ever"
-    KnownMembers(tmp_path, b"u" * 16, lambda: tuple(told)).step(4)
-    assert noted_members(tmp_path).token == b"u" * 16, "the same address in another cluster"
+    KnownMembers(tmp_path, TOKEN, lambda: tuple(told), noted(tmp_path)).step(3)
+    assert noted(tmp_path) == (TOKEN, (B,)), "who left is not asked for ever"
+    KnownMembers(tmp_path, b"u" * 16, lambda: tuple(told), noted(tmp_path)).step(4)
+    assert noted(tmp_path).token == b"u" * 16, "the same address in another cluster"
 
 
 @pytest.mark.parametrize(
@@ -42,14 +48,14 @@ def test_a_damaged_note_costs_its_addresses_only(
 ) -> None:
     (tmp_path / MEMBERS_FILE).write_bytes(content)
     with caplog.at_level(logging.WARNING):
-        assert noted_members(tmp_path) == (b"", ())
+        assert noted(tmp_path) == (b"", ())
     assert "is not used" in caplog.text
-    KnownMembers(tmp_path, TOKEN, lambda: (A,)).step(0)
-    assert noted_members(tmp_path) == (TOKEN, (A,))
+    KnownMembers(tmp_path, TOKEN, lambda: (A,), noted(tmp_path)).step(0)
+    assert noted(tmp_path) == (TOKEN, (A,))
 
 
 def test_a_note_that_cannot_be_written_stops_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     gone = tmp_path / "gone"
-    KnownMembers(gone, TOKEN, lambda: (A,)).step(0)
+    KnownMembers(gone, TOKEN, lambda: (A,), noted(gone)).step(0)
     assert "cannot be written" in caplog.text
-    assert noted_members(gone) == (b"", ())
+    assert noted(gone) == (b"", ())

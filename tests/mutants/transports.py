@@ -135,9 +135,9 @@ MUTANTS = (
         "a bookie whose address is another's now counts as one that has lost its disk, and is replaced for good",
         (
             (
-                "embedbk/transports/envelope.py",
-                '    return reason.startswith(_WRONG_INCARNATION) and f", found {node_id}/" in reason\n',
-                "    return reason.startswith(_WRONG_INCARNATION)\n",
+                "embedbk/ports.py",
+                'reason.startswith(WRONG_INCARNATION) and f", found {node_id}/" in self.reason\n',
+                "reason.startswith(WRONG_INCARNATION)\n",
             ),
         ),
         (

@@ -15,7 +15,7 @@ from embedbk.codec.kernels import crc32c
 from embedbk.config import MESSAGE_BYTES_MAX
 from embedbk.errors import PeerError, UsageError
 from embedbk.ids import START_ID_BYTES
-from embedbk.ports import Identity
+from embedbk.ports import Identity, LinkDown
 from embedbk.transports import envelope as ours
 from embedbk.transports import open_transport, schemes
 from embedbk.transports.conformance import identity_of
@@ -29,7 +29,6 @@ from embedbk.transports.envelope import (
     encode_hello,
     encode_reason,
     envelope_prefix,
-    is_other_disk,
     objection,
     seal,
     stranger,
@@ -220,6 +219,8 @@ def test_a_client_is_no_bookie_whatever_else_it_says() -> None:
 
 def test_only_the_same_node_with_another_incarnation_has_another_disk() -> None:
     """P4.6, RP47: that somebody else has its address says nothing of a bookie's disk."""
-    assert is_other_disk(f"wrong incarnation: expected c/{bytes(16).hex()}, found c/{b'x'.hex() * 16}", "c")
-    assert not is_other_disk(f"wrong incarnation: expected c/any, found b/{bytes(16).hex()}", "c")
-    assert not is_other_disk("refused: found c/any", "c")
+    another = f"wrong incarnation: expected c/{bytes(16).hex()}, found c/{b'x'.hex() * 16}"
+    assert LinkDown(0, another).is_of_other_disk("c")
+    somebody = f"wrong incarnation: expected c/any, found b/{bytes(16).hex()}"
+    assert not LinkDown(0, somebody).is_of_other_disk("c")
+    assert not LinkDown(0, "refused: found c/any").is_of_other_disk("c")

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from embedbk.repeating import Repeating
 from embedbk.storage.bookie_storage import BookieStorage
 from embedbk.storage.memory_disk import MemoryDisk
-from embedbk.storage.repeating import Repeating
 from tests.storage.stored_entries import make_frame
 from tests.storage.test_bookie_storage import commit, on_memory, put
 
