@@ -7,6 +7,14 @@ What the probe leaves out: checksums, ids, quorums, metadata, and the making of 
 `depth1_p50`: one entry at a time, the median of the caller's wait. Its ceiling is the same probe with one entry at a
 time: hand over to a host thread, append the bytes to three journals, wake the caller when two are durable.
 
+`pipelined`: one call an entry, `append_nowait`, with two thousand of them outstanding; beside the probe of `many`.
+
+`one_copy`: one bookie in this process and 1/1/1, beside the probe with one journal. It is what SQLite and Redis do, and
+`peers` has it beside them.
+
+`slow_seat_p99`: ten thousand appends a second on a schedule (`latency`), one of the three bookies stopped for 200 ms of
+each second. Its ceiling is the same schedule in the same run with nobody stopped; a smaller value is better.
+
 `aio/.../outstanding1000`: a thousand tasks, each of which awaits one append after the other. Its ceiling is asyncio:
 the same tasks, each awaiting a future that a callback resolves together with all others of the turn.
 
@@ -18,9 +26,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import statistics
 import sys
+import threading
 import time
+from array import array
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +41,7 @@ import embedbk
 from benchmarks import Row, is_wanted, workplace
 from benchmarks._bare import Bare, BareLocal, BareProcesses
 from benchmarks._load import Load
+from benchmarks.latency import on_schedule
 from embedbk import aio
 from embedbk.cluster import Cluster
 from embedbk.codec.entry import ENTRY_OVERHEAD_BYTES
@@ -43,6 +56,12 @@ MANY_PAIRS = 5
 BARE_WINDOW = 32  # Blocks of the probe on their way at a time: 8 MiB.
 DEPTH1_COUNT = 200  # Appends of one side before the other has its turn.
 DEPTH1_PAIRS = 11
+PIPELINED_OUTSTANDING = 2000
+PIPELINED_COUNT = 60_000
+PIPELINED_PAIRS = 5
+SLOW_RUN_S = 4.0
+SLOW_PAIRS = 5
+STOPPED_S, EACH_S = 0.2, 1.0  # So long a bookie is stopped, of so long.
 AIO_OUTSTANDING = 1000
 AIO_COUNT = 60_000
 AIO_PAIRS = 5
@@ -54,12 +73,18 @@ def measure() -> Iterator[Row]:
             with embedbk.open(directory / "local", bookies=COPIES) as bk:
                 bare = BareLocal(directory / "bare", COPIES, acks=ACKS)
                 yield from rows("append/local", bk, bare, Place(directory), LOCAL_SIZES)
-        if is_wanted(*works("append/zmq", SIZES), AIO_WORK):
+        if is_wanted(*works("append/one_copy", ("1KiB",))):
+            with embedbk.open(directory / "one", bookies=1) as bk:
+                bare = BareLocal(directory / "bare-one", 1, acks=1)
+                yield from rows("append/one_copy", bk, bare, Place(directory), ("1KiB",))
+        if is_wanted(*works("append/zmq", SIZES), PIPELINED_WORK, SLOW_WORK, AIO_WORK):
             with Cluster(directory / "zmq", bookies=COPIES) as cluster:
                 place = Place(directory, [peer.pid for peer in cluster.processes.values()])
                 with embedbk.open(cluster.url) as bk:
                     bare = BareProcesses(directory / "bare-zmq", COPIES, acks=ACKS)
                     yield from rows("append/zmq", bk, bare, place, SIZES)
+                    if is_wanted(SLOW_WORK):
+                        yield slow_seat_row(bk, place, cluster.processes["b3"].pid)
                 if is_wanted(AIO_WORK):
                     yield asyncio.run(awaited_row(cluster.url, place))
 
@@ -86,6 +111,8 @@ def rows(
         for size in sizes:
             if is_wanted(f"{work}/{size}/many"):
                 yield many_row(f"{work}/{size}/many", bk, bare, place, SIZES[size])
+        if f"{work}/1KiB/pipelined" == PIPELINED_WORK and is_wanted(PIPELINED_WORK):
+            yield pipelined_row(bk, bare, place)
         if is_wanted(f"{work}/1KiB/depth1_p50"):
             yield depth1_row(f"{work}/1KiB/depth1_p50", bk, bare, place)
     finally:
@@ -136,20 +163,22 @@ def median_row(work: str, unit: str, pairs: Pairs) -> Row:
 def many_row(work: str, bk: embedbk.Client, bare: Bare, place: Place, size: int) -> Row:
     count = min(MANY_BYTES // size, MANY_ENTRIES_MAX)
     items = [os.urandom(size)] * count
-    entry_bytes = size + ENTRY_OVERHEAD_BYTES
-    block = os.urandom(FRAME_BLOCK_BYTES // entry_bytes * entry_bytes)
-    block_count = count * entry_bytes // len(block)
     with bk.log(work.replace("/", "-")).writer() as writer:
 
         def ours() -> Measured:
             return append_many(writer, items, place)
 
-        def ceiling() -> float:
-            begin = time.perf_counter()
-            bare.stream(block, block_count, BARE_WINDOW)
-            return block_count * len(block) / entry_bytes / (time.perf_counter() - begin)
+        return median_row(work, "entries/s", alternate(MANY_PAIRS, ours, lambda: streamed(bare, size, count)))
 
-        return median_row(work, "entries/s", alternate(MANY_PAIRS, ours, ceiling))
+
+def streamed(bare: Bare, size: int, count: int) -> float:
+    """Entries of this size per second that the probe carries, in blocks of a full frame."""
+    entry_bytes = size + ENTRY_OVERHEAD_BYTES
+    block = os.urandom(FRAME_BLOCK_BYTES // entry_bytes * entry_bytes)
+    block_count = count * entry_bytes // len(block)
+    begin = time.perf_counter()
+    bare.stream(block, block_count, BARE_WINDOW)
+    return block_count * len(block) / entry_bytes / (time.perf_counter() - begin)
 
 
 def append_many(writer: embedbk.LogWriter, items: Sequence[bytes], place: Place) -> Measured:
@@ -157,6 +186,75 @@ def append_many(writer: embedbk.LogWriter, items: Sequence[bytes], place: Place)
         writer.append_many(items)
     load.check_flushes(1)
     return Measured(len(items) / load.wall_s, load.cpu_s * 1e6 / len(items), load.foreign)
+
+
+# --- One call an entry -----------------------------------------------------------------------------------
+
+PIPELINED_WORK = "append/zmq/1KiB/pipelined"
+
+
+def pipelined_row(bk: embedbk.Client, bare: Bare, place: Place) -> Row:
+    size = SIZES["1KiB"]
+    with bk.log("pipelined").writer() as writer:
+        pairs = alternate(
+            PIPELINED_PAIRS,
+            lambda: append_pipelined(writer, os.urandom(size), place),
+            lambda: streamed(bare, size, PIPELINED_COUNT),
+        )
+        return median_row(PIPELINED_WORK, "entries/s", pairs)
+
+
+def append_pipelined(writer: embedbk.LogWriter, payload: bytes, place: Place) -> Measured:
+    outstanding: deque[embedbk.Ticket] = deque()
+    with place.load() as load:
+        for _ in range(PIPELINED_COUNT):
+            if len(outstanding) == PIPELINED_OUTSTANDING:
+                outstanding.popleft().result()
+            outstanding.append(writer.append_nowait(payload))
+        while outstanding:
+            outstanding.popleft().result()
+    load.check_flushes(PIPELINED_COUNT // PIPELINED_OUTSTANDING)
+    return Measured(PIPELINED_COUNT / load.wall_s, load.cpu_s * 1e6 / PIPELINED_COUNT, load.foreign)
+
+
+# --- One seat that stands still --------------------------------------------------------------------------
+
+SLOW_WORK = "append/zmq/1KiB/slow_seat_p99"
+
+
+def slow_seat_row(bk: embedbk.Client, place: Place, pid: int) -> Row:
+    payload = os.urandom(SIZES["1KiB"])
+    with bk.log("slow-seat").writer() as writer:
+
+        def stopped() -> Measured:
+            is_over = threading.Event()
+            stopping = threading.Thread(target=stop_now_and_then, args=(pid, is_over))
+            with place.load() as load:
+                stopping.start()
+                try:
+                    taken = on_schedule(writer, payload, SLOW_RUN_S)
+                finally:
+                    is_over.set()
+                    stopping.join()
+            load.check_flushes(int(SLOW_RUN_S))
+            return Measured(p99_us(taken), load.cpu_s * 1e6 / len(taken), load.foreign)
+
+        return median_row(
+            SLOW_WORK,
+            "us",
+            alternate(SLOW_PAIRS, stopped, lambda: p99_us(on_schedule(writer, payload, SLOW_RUN_S))),
+        )
+
+
+def stop_now_and_then(pid: int, is_over: threading.Event) -> None:
+    while not is_over.wait(EACH_S - STOPPED_S):
+        os.kill(pid, signal.SIGSTOP)
+        is_over.wait(STOPPED_S)
+        os.kill(pid, signal.SIGCONT)
+
+
+def p99_us(taken: array[int]) -> float:
+    return sorted(taken)[int(0.99 * len(taken))] / 1000
 
 
 # --- One at a time ---------------------------------------------------------------------------------------

@@ -62,25 +62,7 @@ def rows(work: str, bk: embedbk.Client, bare: Bare, make_load: Callable[[], Load
         with bk.log("open-loop").writer() as writer:
 
             def run_ours(seconds: float) -> array[int]:
-                first = writer.lac + 1
-                # Let go of when it is over: forty thousand that are kept are a collection of Python's by themselves,
-                # whose pause (14 to 38 ms here) would be taken for ours. The probe keeps nothing either.
-                tickets: deque[embedbk.Ticket] = deque()
-                oldest = 0
-
-                def wait(number: int) -> None:
-                    nonlocal oldest
-                    while oldest < number:
-                        tickets.popleft()
-                        oldest += 1
-                    tickets[0].result()
-
-                return latencies(
-                    lambda: tickets.append(writer.append_nowait(payload)),
-                    wait,
-                    lambda: writer.lac + 1 - first,
-                    seconds,
-                )
+                return on_schedule(writer, payload, seconds)
 
             def run_bare(seconds: float) -> array[int]:
                 first = bare.done_count
@@ -124,6 +106,26 @@ def rows(work: str, bk: embedbk.Client, bare: Bare, make_load: Callable[[], Load
             round(cpu_us, 2),
             foreign=round(foreign, 3),
         )
+
+
+def on_schedule(writer: embedbk.LogWriter, payload: bytes, seconds: float) -> array[int]:
+    """`latencies` of a log's writer."""
+    first = writer.lac + 1
+    # Let go of when it is over: forty thousand that are kept are a collection of Python's by themselves, whose pause
+    # (14 to 38 ms here) would be taken for ours. The probe keeps nothing either.
+    tickets: deque[embedbk.Ticket] = deque()
+    oldest = 0
+
+    def wait(number: int) -> None:
+        nonlocal oldest
+        while oldest < number:
+            tickets.popleft()
+            oldest += 1
+        tickets[0].result()
+
+    return latencies(
+        lambda: tickets.append(writer.append_nowait(payload)), wait, lambda: writer.lac + 1 - first, seconds
+    )
 
 
 def latencies(

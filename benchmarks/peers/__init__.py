@@ -2,7 +2,8 @@
 
 Three bookies, 3/3/2. Each row is ours beside one peer: the pair with the median ratio, both measured in turns. `many`
 is the highest rate of a closed loop, `depth1_p50` the median wait for one entry of 1 KiB (there a smaller value and
-ratio is better). Peers with one copy (Redis, SQLite) do a third of the work; the row says so in the peer's name.
+ratio is better), `pipelined` one call an entry of ours with two thousand outstanding. Peers with one copy (Redis,
+SQLite) do a third of the work; the row says so in the peer's name, and the rows `one_copy` have ours with one copy.
 
 Before each turn of either side the disk is left to settle, outside both clocks (`_settle.py`): whatever a side has
 written and not synced is on the device before the other begins. That is generous to peers that write through the page
@@ -28,12 +29,14 @@ from benchmarks._settle import settled
 from benchmarks.append import (
     MANY_BYTES,
     MANY_ENTRIES_MAX,
+    PIPELINED_WORK,
     SIZES,
     Pairs,
     Place,
     alternate,
     append_each,
     append_many,
+    append_pipelined,
     median_row,
 )
 from benchmarks.peers.bookkeeper import BookKeeper
@@ -64,14 +67,20 @@ def measure() -> Iterator[Row]:
         Cluster(directory / "zmq", bookies=3) as cluster,
         embedbk.open(cluster.url) as far,
         embedbk.open(directory / "local", bookies=3) as near,
+        embedbk.open(directory / "one", bookies=1) as one,
     ):
         place = Place(directory, [process.pid for process in cluster.processes.values()])
         for name, start in PEERS:
-            yield from _against(name, start, place, far, near)
+            yield from _against(name, start, place, far, near, one)
 
 
 def _against(
-    name: str, start: Callable[[Path], Peer], place: Place, far: embedbk.Client, near: embedbk.Client
+    name: str,
+    start: Callable[[Path], Peer],
+    place: Place,
+    far: embedbk.Client,
+    near: embedbk.Client,
+    one: embedbk.Client,
 ) -> Iterator[Row]:
     print(f"peers: {name} starts", file=sys.stderr)
     directory = place.directory / name
@@ -89,11 +98,21 @@ def _against(
                 work = f"append/zmq/{label}/many"
                 if size in peer.sizes and is_wanted(work):
                     yield _beside(peer, work, "entries/s", _many(writer, peer, size, place))
+            if is_wanted(PIPELINED_WORK):
+                yield _beside(peer, PIPELINED_WORK, "entries/s", _pipelined(writer, peer, place))
         for kind, bk in (("zmq", far), ("local", near)):
             work = f"append/{kind}/1KiB/depth1_p50"
             if is_wanted(work):
                 with bk.log(f"depth1-{name}").writer() as writer:
                     yield _beside(peer, work, "us", _depth1(writer, peer, place))
+        if peer.copies == 1:
+            with one.log(f"one-{name}").writer() as writer:
+                if is_wanted("append/one_copy/1KiB/many"):
+                    yield _beside(
+                        peer, "append/one_copy/1KiB/many", "entries/s", _many(writer, peer, 1024, place)
+                    )
+                if is_wanted("append/one_copy/1KiB/depth1_p50"):
+                    yield _beside(peer, "append/one_copy/1KiB/depth1_p50", "us", _depth1(writer, peer, place))
     except Failed as failed:
         print(f"peers: {peer.name} gives no more rows: {failed}", file=sys.stderr)
     finally:
@@ -107,6 +126,16 @@ def _many(writer: embedbk.LogWriter, peer: Peer, size: int, place: Place) -> Pai
         MANY_PAIRS,
         settled(place.directory, lambda: append_many(writer, items, place)),
         settled(place.directory, lambda: peer.many(size)),
+    )
+
+
+def _pipelined(writer: embedbk.LogWriter, peer: Peer, place: Place) -> Pairs:
+    """One call an entry of ours; the peer's own way of having many on their way."""
+    payload = os.urandom(1024)
+    return alternate(
+        MANY_PAIRS,
+        settled(place.directory, lambda: append_pipelined(writer, payload, place)),
+        settled(place.directory, lambda: peer.many(len(payload))),
     )
 
 

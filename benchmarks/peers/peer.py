@@ -41,6 +41,7 @@ class Peer(ABC):
     """Another system that does the same work, started on this machine, beside us, on the same disk."""
 
     name: str  # With version and what is durable: "nats 2.15 R3 sync always".
+    copies: int = 3  # That are durable before the answer.
     sizes: Sequence[int] = (100, 1024, 4096, 65536)  # That `many` can be asked for.
 
     @abstractmethod

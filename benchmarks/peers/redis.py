@@ -26,6 +26,8 @@ SERVING = [
 
 
 class Redis(Peer):
+    copies = 1
+
     def __init__(self, directory: Path) -> None:
         server = require("redis-server", "redis-server")
         self._load = require("redis-benchmark", "redis-tools")

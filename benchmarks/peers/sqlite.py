@@ -19,6 +19,8 @@ COUNT = 1000  # Of one `depth1`.
 
 
 class Sqlite(Peer):
+    copies = 1
+
     def __init__(self, directory: Path) -> None:
         self.name = f"sqlite {sqlite3.sqlite_version} one copy, WAL FULL"
         directory.mkdir(parents=True)

@@ -286,7 +286,8 @@ def test_a_log_whose_list_is_full_says_so_at_once(
             bk.log(log_name).writer()
         assert told.value.definite
         assert "delete_log" in told.value.hint
-    assert bk.ledgers() == before
+    # Those of other tests that closed empty may be deleted behind them just now (P8.3).
+    assert not {*bk.ledgers()} - {*before}
     writer.append(b"goes on")
     writer.close()
     bk.delete_log(log_name)
