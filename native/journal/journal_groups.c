@@ -7,6 +7,7 @@
 #include "journal/journal_inside.h"
 
 #include "base/crc32c.h"
+#include "base/errors.h"
 
 #include <string.h>
 
@@ -54,6 +55,7 @@ static bool are_valid_records(uint32_t seed, uint64_t offset, const struct group
         if (record->crc != ebk_journal_record_crc(seed, offset + at, record)) return false;
         records_crc = ebk_crc32c(records_crc, &record->crc, sizeof record->crc);
         at += record_extent(record->size);
+        EBK_ASSERT(at <= group->group_bytes);
     }
     return at == group->group_bytes && records_crc == group->records_crc;
 }
@@ -68,6 +70,7 @@ int ebk_group_read(struct ebk_io *io, int file, uint32_t seed, uint64_t generati
     memcpy(header, buffer, sizeof *header);
     if (!ebk_group_is_valid_header(seed, generation, offset, file_bytes, header)) return 0;
     size_t rest = round_up(header->group_bytes, BLOCK_BYTES) - BLOCK_BYTES;
+    EBK_ASSERT(rest <= GROUP_BUFFER_BYTES - BLOCK_BYTES); /* As its header was judged: the buffer takes it. */
     if (rest > 0) {
         got = io->read(io, file, buffer + BLOCK_BYTES, rest, offset + BLOCK_BYTES);
         if (got < 0) return (int)got;

@@ -62,13 +62,16 @@ uint64_t ebk_journals_note(struct ebk_journals *journals, uint32_t part)
     journals->parts[part].is_unkicked = true;
     if (journals->count == 1) return ebk_journal_next_token(journals->parts[0].journal) - 1;
     EBK_ASSERT(journals->next_token - 1 - journals->durable < RING);
+    EBK_ASSERT(journals->durable < journals->next_token);
     journals->owners[journals->next_token & (RING - 1)] = (uint8_t)part;
     return journals->next_token++;
 }
 
 bool ebk_journals_has_room(struct ebk_journals *journals, uint32_t kept)
 {
-    return ebk_journals_next_token(journals) - 1 - ebk_journals_durable(journals) < RING - kept;
+    const uint64_t last = ebk_journals_next_token(journals) - 1, durable = ebk_journals_durable(journals);
+    EBK_ASSERT(kept < RING && durable <= last && last - durable <= RING);
+    return last - durable < RING - kept;
 }
 
 /* A record was queued there: its token. Of one journal alone its own. */
@@ -84,6 +87,7 @@ int64_t ebk_journals_submit(struct ebk_journals *journals, uint32_t kind, uint64
 {
     if (journals->count > 1 && !ebk_journals_has_room(journals, 0)) return EBK_FULL;
     const uint32_t part = ebk_journals_part(journals, ledger_id);
+    EBK_ASSERT(part < journals->count);
     const int64_t own =
         ebk_journal_submit(journals->parts[part].journal, kind, ledger_id, head, head_size, tail, tail_size);
     return own < 0 ? own : noted(journals, part, own);

@@ -96,6 +96,7 @@ static struct pending *at(const struct ebk_add_path *path, uint64_t place)
 static bool make_room(struct ebk_add_path *path)
 {
     const uint64_t used = path->end - path->head;
+    EBK_ASSERT(path->head <= path->due && path->due <= path->end && used <= path->room);
     if (used < path->room) return true;
     /* What is due is chained by its place in the ring, so the ring stays as it is until all of it was told. */
     if (path->room >= EBK_ADD_PENDING_MAX || path->group_count > 0) return false;
@@ -105,6 +106,7 @@ static bool make_room(struct ebk_add_path *path)
     free(path->pending);
     path->pending = wider;
     path->room *= 2;
+    EBK_ASSERT((path->room & (path->room - 1)) == 0 && path->room <= EBK_ADD_PENDING_MAX);
     return true;
 }
 
@@ -273,6 +275,7 @@ int ebk_add_path_take(struct ebk_add_path *path, uint64_t link, const uint8_t *h
         .token = token, .link = link, .request_id = add.request_id, .nonce = add.nonce,
         .seating = add.seating, .ledger_id = add.ledger_id, .first = add.first, .last = add.last, .next = NONE};
     path->end += 1;
+    EBK_ASSERT(path->end - path->head <= path->room);
     return EBK_ADD_TAKEN;
 }
 
@@ -303,7 +306,9 @@ static bool chain(struct ebk_add_path *path, uint64_t place)
         if (ebk_id_map_add(&path->numbers, add->link, number) < 0) return false;
         path->groups[path->group_count++] = (struct group){.link = add->link, .first = NONE, .last = NONE};
     }
+    EBK_ASSERT(number < path->group_count);
     struct group *group = &path->groups[number];
+    EBK_ASSERT(group->link == add->link && (group->first == NONE) == (group->last == NONE));
     add->next = NONE;
     add->is_followed = path->status == EBK_STATUS_OK && path->settings.tail != NULL &&
                        ebk_tail_is_followed(path->settings.tail, add->ledger_id);

@@ -69,7 +69,10 @@ struct ebk_answers *ebk_answers_new(void)
 
 void ebk_answers_free(struct ebk_answers *answers)
 {
-    if (answers == NULL || --answers->references > 0) return;
+    if (answers == NULL) return;
+    const uint32_t left = --answers->references;
+    EBK_ASSERT(left != UINT32_MAX);
+    if (left > 0) return;
     free(answers->slots);
     free(answers->untold);
     free(answers);
@@ -104,6 +107,7 @@ static bool grow(struct ebk_answers *answers)
     free(answers->slots);
     answers->slots = wider;
     answers->slot_count = count;
+    EBK_ASSERT((count & (count - 1)) == 0 && count <= EBK_ANSWERS_SLOTS_MAX);
     return true;
 }
 
@@ -114,6 +118,7 @@ static struct slot *place_for(struct ebk_answers *answers, const struct ebk_aske
     while (is_open(slot_of(answers, asked->request_id)) && grow(answers)) {
     }
     struct slot *slot = slot_of(answers, asked->request_id);
+    EBK_ASSERT(slot->asked.request_id < asked->request_id); /* They rise, so a slot never goes back to an older one. */
     *slot = (struct slot){.asked = *asked};
     return slot;
 }
@@ -126,6 +131,7 @@ void ebk_answers_expect(struct ebk_answers *answers, const struct ebk_asked *ask
 void ebk_answers_expect_for(struct ebk_answers *answers, const struct ebk_asked *asked, struct ebk_link_adds *adds,
                             uint64_t place, uint32_t seat)
 {
+    EBK_ASSERT(adds != NULL && answers->answered != NULL);
     struct slot *slot = place_for(answers, asked);
     slot->adds = adds;
     slot->place = place;
@@ -198,12 +204,14 @@ static bool make_room(struct ebk_answers *answers, uint32_t more)
     if (wider == NULL) return false;
     answers->untold = wider;
     answers->untold_room = wanted;
+    EBK_ASSERT(answers->state.untold + more <= answers->untold_room);
     return true;
 }
 
 /* Returns whether this one is news: it is the one that its frame needed. */
 static bool count_in_group(struct ebk_answers *answers, struct slot *slot)
 {
+    EBK_ASSERT(slot->adds == NULL && slot->asked.group <= slot->asked.request_id);
     slot->is_answered = true;
     struct slot *head = slot_of(answers, slot->asked.group);
     /* Where the first of the group gave way, nobody has counted: then each is news. */
@@ -214,6 +222,7 @@ static bool count_in_group(struct ebk_answers *answers, struct slot *slot)
 
 static void count(struct ebk_answers *answers, struct slot *slot, bool is_followed)
 {
+    EBK_ASSERT(is_open(slot) && answers->state.untold < answers->untold_room);
     answers->state.counted += 1;
     if (slot->adds != NULL) {
         slot->is_answered = true;
@@ -274,6 +283,7 @@ int ebk_answers_take(struct ebk_answers *answers, uint64_t link, const uint8_t *
 
 const struct ebk_counted *ebk_answers_tell(struct ebk_answers *answers)
 {
+    EBK_ASSERT(answers->state.untold <= answers->untold_room);
     answers->state.untold = 0;
     answers->state.is_due = 0;
     return answers->untold;

@@ -108,6 +108,7 @@ static bool have_place(struct ebk_link_adds *adds)
     free(adds->places);
     adds->places = wider;
     adds->place_count = count;
+    EBK_ASSERT((count & (count - 1)) == 0 && adds->end - adds->tail < count);
     return true;
 }
 
@@ -123,6 +124,7 @@ uint64_t ebk_backlog_kept(const struct ebk_backlog *backlog)
 
 static void count_behind(struct ebk_link_adds *adds, int64_t bytes)
 {
+    EBK_ASSERT(bytes >= 0 || (uint64_t)-bytes <= adds->behind);
     adds->behind += (uint64_t)bytes;
     if (adds->settings.backlog != NULL) ebk_backlog_add(adds->settings.backlog, bytes);
 }
@@ -235,6 +237,8 @@ static bool send_to(struct ebk_link_adds *adds, uint32_t seat, uint64_t place,
     const struct ebk_link_settings *const settings = &adds->settings;
     const struct ebk_link_seat *const to = &settings->seats[seat];
     const struct ebk_link_frame *const frame = at(adds, place);
+    EBK_ASSERT(adds->next[seat] == place && place >= adds->tail && place < adds->end);
+    EBK_ASSERT((frame->answered >> seat & 1) == 0); /* Nobody has answered what it was not sent. */
     add->request_id = frame->first_request + seat;
     if (!ebk_seat_send(to, settings->links, add, &place_of(adds, place)->tokens[seat])) {
         adds->is_ending = true; /* Its link is over or slow, or its core decides: so does ours. */
@@ -292,6 +296,7 @@ static void push(struct ebk_link_adds *adds, int64_t now_ns)
         *place = (struct place){.frame.sent_ns = now_ns, .lac = adds->lac, .lac_length = adds->lac_length};
         if (!ebk_packer_seal(adds->settings.packer, &place->frame.packed)) break;
         EBK_ASSERT(place->frame.packed.first_entry > adds->lac);
+        EBK_ASSERT(adds->end == adds->head || place->frame.packed.first_entry == at(adds, adds->end - 1)->packed.last_entry + 1);
         place->frame.first_request = take_requests(adds);
         adds->bytes += place->frame.packed.size;
         sent += place->frame.packed.size;
@@ -335,7 +340,7 @@ static void reap(struct ebk_link_adds *adds, int64_t now_ns)
     while (adds->head < adds->end &&
            (uint32_t)__builtin_popcount(at(adds, adds->head)->answered) >= adds->settings.ack_quorum) {
         const struct ebk_packed *done = &at(adds, adds->head)->packed;
-        EBK_ASSERT(done->last_entry > adds->lac);
+        EBK_ASSERT(done->last_entry > adds->lac && done->length >= adds->lac_length && done->size <= adds->bytes);
         adds->lac = done->last_entry;
         adds->lac_length = done->length;
         adds->bytes -= done->size;
@@ -488,6 +493,7 @@ static bool is_near_only(const struct ebk_link_adds *adds, uint32_t seat, const 
 int ebk_link_adds_give(struct ebk_link_adds *adds, struct ebk_link_frame *frame)
 {
     be_deaf(adds);
+    EBK_ASSERT(adds->is_ending && adds->is_deaf);
     ebk_packer_want(adds->settings.packer, 1);
     while (adds->tail < adds->end) {
         const uint64_t place = adds->tail++;

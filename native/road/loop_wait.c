@@ -256,7 +256,9 @@ static int take_turn(struct run *run)
 
 static void take_ready(struct run *run, const struct ebk_ready *ready)
 {
+    EBK_ASSERT(ready->meaning < run->wait->count);
     struct watched *const found = &run->wait->watched[ready->meaning];
+    EBK_ASSERT(found->descriptor == ready->descriptor);
     switch (found->kind) {
     case ADDS: ebk_turns_heard(run->wait->parts.turns); return;
     case JOURNAL: ebk_add_path_clear(run->terms->path); return;
@@ -267,6 +269,7 @@ static void take_ready(struct run *run, const struct ebk_ready *ready)
         break;
     case OTHER: break;
     }
+    EBK_ASSERT(run->outcome->ready_count < EBK_WAIT_READY_MAX);
     run->outcome->ready[run->outcome->ready_count++] = found->descriptor;
 }
 

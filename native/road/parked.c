@@ -81,6 +81,7 @@ static uint32_t take_slot(struct ebk_parked *parked)
         }
     }
     const uint32_t place = parked->free_slot;
+    EBK_ASSERT(place != 0 && place < parked->slot_room);
     parked->free_slot = parked->slots[place].next;
     parked->slots[place].next = 0;
     return place;
@@ -88,6 +89,7 @@ static uint32_t take_slot(struct ebk_parked *parked)
 
 static void free_slot(struct ebk_parked *parked, uint32_t place)
 {
+    EBK_ASSERT(place != 0 && place < parked->slot_room && place != parked->free_slot);
     parked->slots[place].next = parked->free_slot;
     parked->free_slot = place;
 }
@@ -113,6 +115,7 @@ static uint32_t make_follow(struct ebk_parked *parked, uint64_t ledger_id)
         }
     }
     const uint32_t place = parked->free_follow;
+    EBK_ASSERT(place != 0 && place < parked->follow_room);
     if (ebk_id_map_add(&parked->ledgers, ledger_id, place) < 0) return 0;
     parked->free_follow = parked->follows[place].newer;
     parked->follows[place] = (struct follow){.ledger_id = ledger_id};
@@ -127,12 +130,14 @@ static void unlist(struct ebk_parked *parked, uint32_t place)
     *(follow->newer ? &parked->follows[follow->newer].older : &parked->newest) = follow->older;
     follow->older = follow->newer = 0;
     follow->is_listed = false;
+    EBK_ASSERT((parked->oldest == 0) == (parked->newest == 0));
 }
 
 /* Nothing is to be known of the ledger any more, when nobody waits and nobody asked lately. */
 static void leave(struct ebk_parked *parked, uint32_t place)
 {
     struct follow *follow = &parked->follows[place];
+    EBK_ASSERT((follow->first == 0) == (follow->last == 0));
     if (follow->is_listed || follow->first != 0) return;
     ebk_id_map_remove(&parked->ledgers, follow->ledger_id);
     follow->newer = parked->free_follow;
@@ -151,6 +156,7 @@ static bool count_link(struct ebk_parked *parked, uint64_t link, int by)
 {
     const uint32_t count = ebk_parked_of_link(parked, link);
     if (count > 0) ebk_id_map_remove(&parked->links, link); /* Which leaves room to put it back. */
+    EBK_ASSERT((int64_t)count + by >= 0);
     const uint32_t now = (uint32_t)((int64_t)count + by);
     return now == 0 || ebk_id_map_add(&parked->links, link, now) == EBK_OK;
 }
@@ -170,6 +176,7 @@ bool ebk_parked_park(struct ebk_parked *parked, const struct ebk_poll *poll)
     parked->slots[place] = (struct slot){.poll = *poll};
     *(follow->last ? &parked->slots[follow->last].next : &follow->first) = place;
     follow->last = place;
+    EBK_ASSERT(follow->first != 0 && parked->poll_count < parked->slot_room);
     parked->poll_count += 1;
     if (poll->until_ns < parked->deadline_ns) parked->deadline_ns = poll->until_ns;
     return true;
@@ -212,6 +219,7 @@ bool ebk_parked_is_followed(const struct ebk_parked *parked, uint64_t ledger_id,
 
 static void put(struct ebk_parked *parked, struct ebk_poll_queue *queue, uint32_t place)
 {
+    EBK_ASSERT(place != 0 && (queue->count == 0) == (queue->first == 0));
     parked->slots[place].next = 0;
     *(queue->count ? &parked->slots[queue->last].next : &queue->first) = place;
     queue->last = place;
@@ -242,6 +250,7 @@ static void take(struct ebk_parked *parked, uint32_t of, enum why why, int64_t v
         const struct ebk_poll *poll = &parked->slots[place].poll;
         if (is_ended(poll, why, value)) {
             (void)count_link(parked, poll->link, -1); /* Fewer needs no memory. */
+            EBK_ASSERT(parked->poll_count > 0);
             parked->poll_count -= 1;
             put(parked, queue, place);
         } else {
@@ -277,11 +286,13 @@ static int64_t take_of_all(struct ebk_parked *parked, enum why why, int64_t valu
 void ebk_parked_expire(struct ebk_parked *parked, int64_t now_ns, struct ebk_poll_queue *queue)
 {
     parked->deadline_ns = take_of_all(parked, BY_TIME, now_ns, queue);
+    EBK_ASSERT(parked->deadline_ns > now_ns && (parked->poll_count > 0 || parked->deadline_ns == INT64_MAX));
 }
 
 void ebk_parked_forget(struct ebk_parked *parked, uint64_t link, struct ebk_poll_queue *queue)
 {
     if (ebk_parked_of_link(parked, link) > 0) (void)take_of_all(parked, BY_LINK, (int64_t)link, queue);
+    EBK_ASSERT(ebk_parked_of_link(parked, link) == 0);
 }
 
 bool ebk_parked_queue(struct ebk_parked *parked, const struct ebk_poll *poll, struct ebk_poll_queue *queue)
@@ -295,7 +306,7 @@ bool ebk_parked_queue(struct ebk_parked *parked, const struct ebk_poll *poll, st
 
 struct ebk_poll *ebk_parked_at(struct ebk_parked *parked, uint32_t place, uint32_t *next)
 {
-    EBK_ASSERT(place != 0);
+    EBK_ASSERT(place != 0 && place < parked->slot_room);
     *next = parked->slots[place].next;
     return &parked->slots[place].poll;
 }
@@ -307,6 +318,7 @@ bool ebk_parked_pop(struct ebk_parked *parked, struct ebk_poll_queue *queue, str
     *poll = parked->slots[place].poll;
     queue->first = parked->slots[place].next;
     queue->count -= 1;
+    EBK_ASSERT((queue->count == 0) == (queue->first == 0));
     if (queue->count == 0) *queue = (struct ebk_poll_queue){0};
     free_slot(parked, place);
     return true;

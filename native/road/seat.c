@@ -67,6 +67,7 @@ static bool ask(const struct ebk_link_seat *seat, struct ebk_sending_link *link,
     memcpy(end, add->head, EBK_FRAME_HEADER_BYTES);
     end += EBK_FRAME_HEADER_BYTES;
     const size_t body_size = (size_t)(end - message) + packed->size;
+    EBK_ASSERT(end <= heads + sizeof heads && body_size <= link->room); /* It is open: for a largest frame. */
     memcpy(heads, link->prefix, EBK_ENVELOPE_PREFIX_BYTES);
     ebk_store_u32(heads + EBK_ENVELOPE_AT_LENGTH, (uint32_t)body_size);
     ebk_store_u32(heads + EBK_ENVELOPE_AT_CRC, ebk_crc32c(0, heads, EBK_ENVELOPE_AT_CRC));

@@ -40,6 +40,7 @@ int ebk_turns_begin(struct ebk_turns *turns, struct ebk_link_adds *adds)
         turns->adds = grown;
         turns->room = wider;
     }
+    for (uint32_t i = 0; i < turns->count; i++) EBK_ASSERT(turns->adds[i] != adds); /* One turn for each. */
     turns->adds[turns->count++] = adds;
     return EBK_OK;
 }

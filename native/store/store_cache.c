@@ -123,6 +123,7 @@ static struct ebk_cached_ledger *find_or_make(struct ebk_cache *cache, uint64_t 
     if (number != EBK_ROW_MAP_NONE) return &cache->ledgers[number];
     if (cache->ledger_count == cache->ledger_capacity && widen(cache) < 0) return NULL;
     if (ebk_row_map_reserve(&cache->numbers, cache->ledgers, id_of) < 0) return NULL;
+    EBK_ASSERT(cache->ledger_count < cache->ledger_capacity);
     ebk_row_map_add(&cache->numbers, cache->ledgers, id_of, ledger_id, cache->ledger_count);
     struct ebk_cached_ledger *ledger = &cache->ledgers[cache->ledger_count++];
     *ledger = (struct ebk_cached_ledger){.ledger_id = ledger_id};
@@ -186,6 +187,7 @@ static int merge(struct ebk_cached_ledger *ledger, uint32_t begin, uint32_t end,
     }
     for (; fresh < fresh_end; fresh += ebk_cache_entry_size(fresh)) join(list, &count, fresh, fresh != new->bytes);
 
+    EBK_ASSERT(begin <= end && end <= ledger->count && count > 0 && count <= entries);
     const uint32_t after = ledger->count - end;
     int refused = make_room(ledger, begin + count + after);
     if (refused == EBK_OK) {
@@ -193,6 +195,8 @@ static int merge(struct ebk_cached_ledger *ledger, uint32_t begin, uint32_t end,
         memmove(spans + begin + count, spans + end, after * sizeof *list);
         memcpy(spans + begin, list, count * sizeof *list);
         ledger->count = begin + count + after;
+        EBK_ASSERT(begin == 0 || spans[begin - 1].last < spans[begin].first);
+        EBK_ASSERT(after == 0 || spans[begin + count - 1].last < spans[begin + count].first);
     }
     free(list);
     return refused;
@@ -219,6 +223,7 @@ int ebk_cache_put(struct ebk_cache *cache, uint64_t ledger_id, int64_t first, in
     EBK_ASSERT(size > 0 && size <= UINT32_MAX && count > 0 && first >= 0 && first <= last);
     EBK_ASSERT(ebk_cache_entry_id(body) == first);
     const size_t room = (size + COPY_ALIGNMENT - 1) / COPY_ALIGNMENT * COPY_ALIGNMENT;
+    EBK_ASSERT(cache->used <= cache->bytes_max && cache->used % COPY_ALIGNMENT == 0);
     if (room > cache->bytes_max - cache->used) return EBK_FULL;
     struct ebk_cached_ledger *ledger = find_or_make(cache, ledger_id);
     if (ledger == NULL) return EBK_NO_MEMORY;
@@ -228,6 +233,7 @@ int ebk_cache_put(struct ebk_cache *cache, uint64_t ledger_id, int64_t first, in
     const int refused = insert(ledger, &span);
     if (refused < 0) return refused;
     cache->used += room;
+    EBK_ASSERT(cache->used <= cache->bytes_max);
     *copy = bytes;
     return EBK_OK;
 }

@@ -124,10 +124,12 @@ static int take_row(struct ebk_table *table, uint32_t *number)
 {
     if (table->free_count > 0) {
         *number = table->free_head;
+        EBK_ASSERT(*number < table->row_count && row_at(table, *number)->ledger_id == NO_LEDGER);
         table->free_head = row_at(table, *number)->dirty_next;
         table->free_count -= 1;
         return EBK_OK;
     }
+    EBK_ASSERT(table->row_count < table->rows_max);
     struct ebk_ledger_row **slab = &table->slabs[table->row_count / SLAB_ROWS];
     if (table->row_count % SLAB_ROWS == 0) {
         EBK_ASSERT(*slab == NULL);
@@ -156,8 +158,9 @@ int ebk_table_create(struct ebk_table *table, uint64_t ledger_id, bool from_rese
 /* The row of a clean ledger goes; its memory is used again. */
 static void remove_row(struct ebk_table *table, struct ebk_ledger_row *row)
 {
-    EBK_ASSERT(row->dirty_next == 0);
+    EBK_ASSERT(row->dirty_next == 0 && table->free_count < table->row_count);
     const uint32_t number = ebk_row_map_get(&table->numbers, table, id_of, row->ledger_id);
+    EBK_ASSERT(number < table->row_count && row_at(table, number) == row);
     ebk_row_map_remove(&table->numbers, table, id_of, row->ledger_id);
     row->ledger_id = NO_LEDGER;
     row->dirty_next = table->free_head;
@@ -168,8 +171,11 @@ static void remove_row(struct ebk_table *table, struct ebk_ledger_row *row)
 void ebk_table_mark_dirty(struct ebk_table *table, struct ebk_ledger_row *row)
 {
     if (row->dirty_next != 0) return;
+    const uint32_t number = ebk_row_map_get(&table->numbers, table, id_of, row->ledger_id);
+    EBK_ASSERT(number < table->row_count);
+    EBK_ASSERT((table->dirty_count == 0) == (table->dirty_head == DIRTY_END));
     row->dirty_next = table->dirty_head;
-    table->dirty_head = ebk_row_map_get(&table->numbers, table, id_of, row->ledger_id) + 1;
+    table->dirty_head = number + 1;
     table->dirty_count += 1;
 }
 
@@ -177,7 +183,9 @@ void ebk_table_mark_dirty(struct ebk_table *table, struct ebk_ledger_row *row)
 static struct ebk_ledger_row *pop_dirty(struct ebk_table *table)
 {
     if (table->dirty_head == DIRTY_END) return NULL;
+    EBK_ASSERT(table->dirty_count > 0 && table->dirty_head <= table->row_count);
     struct ebk_ledger_row *row = row_at(table, table->dirty_head - 1);
+    EBK_ASSERT(row->dirty_next != 0);
     table->dirty_head = row->dirty_next;
     table->dirty_count -= 1;
     row->dirty_next = 0;

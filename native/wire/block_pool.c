@@ -44,6 +44,7 @@ static struct ebk_block *take_block(uint32_t capacity, int is_beyond)
     pool.used_bytes += capacity;
     if (capacity == EBK_POOL_BLOCK_BYTES && pool.kept != NULL) {
         block = pool.kept;
+        EBK_ASSERT(block->capacity == capacity && pool.kept_bytes >= capacity);
         pool.kept = block->next;
         pool.kept_bytes -= capacity;
     }
@@ -86,7 +87,8 @@ static void give(struct ebk_block *block)
 /* The packer takes its references under its mutex; the holder of a body takes one on any thread. */
 void ebk_block_ref(struct ebk_block *block)
 {
-    __atomic_add_fetch(&block->refs, 1, __ATOMIC_RELAXED);
+    const uint32_t now = __atomic_add_fetch(&block->refs, 1, __ATOMIC_RELAXED);
+    EBK_ASSERT(now > 1); /* Nobody takes one of a block that nobody has. */
 }
 
 void ebk_block_unref(struct ebk_block *block)

@@ -163,6 +163,8 @@ void ebk_packer_unlock(struct ebk_packer *packer)
 static void queue_full(struct ebk_packer *packer, int *should_wake)
 {
     struct ebk_block *block = packer->open;
+    EBK_ASSERT(block->count > 0 && block->used <= block->capacity);
+    EBK_ASSERT((packer->full_first == NULL) == (packer->state.full_count == 0));
     packer->open = NULL;
     block->next = NULL;
     if (packer->full_first == NULL)
@@ -586,7 +588,11 @@ int ebk_packer_seal_locked(struct ebk_packer *packer, struct ebk_packed *out)
     struct ebk_block *block = is_full ? packer->full_first : packer->open;
     uint8_t *body = block->data + block->begin;
     const uint32_t size = block->used - block->begin;
-    EBK_ASSERT(block->count > 0);
+    EBK_ASSERT(block->count > 0 && block->begin < block->used && block->used <= block->capacity);
+    EBK_ASSERT(block->length <= packer->state.length);
+    /* Dense, and nothing is behind the open one (P3.1). */
+    EBK_ASSERT(block->first_entry + block->count <= packer->state.next_entry);
+    EBK_ASSERT(is_full || block->first_entry + block->count == packer->state.next_entry);
     *note_of(body) = (struct note){.packer = packer, .block = block, .size = size, .is_out = 1};
     *out = (struct ebk_packed){
         .body = body,
@@ -604,8 +610,10 @@ int ebk_packer_seal_locked(struct ebk_packer *packer, struct ebk_packed *out)
         ebk_block_ref(block);
         PUBLISH(packer, open_count, 0);
     }
+    EBK_ASSERT((packer->full_first == NULL) == (packer->state.full_count == 0));
     ebk_packer_ref(packer);
     PUBLISH(packer, frames_out, packer->state.frames_out + 1);
+    EBK_ASSERT(out->size <= packer->state.unreleased_bytes && out->first_entry <= out->last_entry);
     return 1;
 }
 
@@ -626,11 +634,13 @@ void ebk_packer_release_locked(struct ebk_packer *packer, uint8_t *body)
 {
     struct note *note = note_of(body);
     if (is_of_parent(packer)) return;
-    EBK_ASSERT(note->is_out == 1);
+    EBK_ASSERT(note->is_out == 1 && note->packer == packer);
+    EBK_ASSERT(packer->state.frames_out > 0 && note->size <= packer->state.unreleased_bytes);
     note->is_out = 0;
     PUBLISH(packer, unreleased_bytes, packer->state.unreleased_bytes - note->size);
     PUBLISH(packer, frames_out, packer->state.frames_out - 1);
     ebk_block_unref(note->block);
+    EBK_ASSERT(packer->state.unreleased_bytes > 0 || is_idle(packer));
     if (packer->state.unreleased_bytes == 0 && packer->open != NULL) {
         ebk_block_unref(packer->open);
         packer->open = NULL;
