@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from embedbk.testing.campaign import Report, run_campaign
 from embedbk.testing.cluster import Cluster
-from embedbk.testing.faults import rule_for
+from embedbk.testing.network_faults import rule_for
 from embedbk.testing.observer import Observer
 from embedbk.testing.plan import Plan, Step, make_plan
 from embedbk.testing.run import Outcome, run_plan, shrink

@@ -26,7 +26,7 @@ from embedbk.client.waiting import drive_waits
 from embedbk.errors import MetadataUnavailable, UsageError
 from embedbk.metadata.quorum import VOTERS_MAX
 from embedbk.storage.directories import LEDGER_DIRECTORIES_MAX
-from embedbk.testing import faults
+from embedbk.testing import faults, network_faults
 from embedbk.testing.observer import Observer
 from embedbk.testing.sim_runtime import SimRuntime
 from embedbk.testing.trace import Trace
@@ -222,7 +222,7 @@ class Cluster:
     ) -> Callable[[], None]:
         """Lose the messages of a kind (AddRequest, AddAnswer, FenceAnswer ...) from, to, of a ledger; the nth only, or
         all. Returns a function that ends it."""
-        rule = faults.rule_for(
+        rule = network_faults.rule_for(
             verdict, kind=kind, sender=sender, receiver=receiver, ledger_id=ledger_id, nth=nth
         )
         self.network.add_rule(rule)

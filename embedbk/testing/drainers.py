@@ -26,7 +26,7 @@ from embedbk.codec.registration import (
 from embedbk.config import Quorum
 from embedbk.errors import EmbedbkError, NotEnoughBookies, StorageError, UsageError
 from embedbk.metadata.levels import LEVEL_OF_DRAINS
-from embedbk.testing import faults, workload
+from embedbk.testing import process_faults, workload
 from embedbk.testing.sim_runtime import SimRuntime, awaited
 from embedbk.testing.violation import Violation
 from embedbk.testing.world import MS, SECOND, Sleep, Steps, Until, World
@@ -153,7 +153,7 @@ class Drainers:
             raise Violation("P11.3", f"{asked} might stop, and meanwhile: {actor.error}")
         world.sometimes["stopped by leave"] += 1
         for name in asked:
-            faults.restart(world, name)
+            process_faults.restart(world, name)
         world.run_until(lambda: set(able) <= set(self._able()), READY_NS)
 
     def _ask(self, client: str, tries: list[list[str]]) -> Steps:

@@ -1,10 +1,11 @@
-"""Faults of metadata members beside those of faults.py: while voters change, and beside what else runs (RAFT.md).
+"""Faults of metadata members, alone, while voters change, and beside what else runs (RAFT.md).
 
 Decides nothing of when and whom: that is the plan's (member_plan.py). Every fault ends by itself, or when all heals.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Callable
 from typing import Any
@@ -12,11 +13,14 @@ from typing import Any
 from embedbk.metadata.levels import LEVEL
 from embedbk.metadata.member import Member
 from embedbk.metadata.quorum import Policy
+from embedbk.testing.disk_faults import half_dead
+from embedbk.testing.network_faults import between, one_way, with_rule
 from embedbk.testing.operator import Operator
 from embedbk.testing.plan import Step
+from embedbk.testing.process_faults import come_back, crash, pause, slow
 from embedbk.testing.raising import Raiser
 from embedbk.testing.world import MS, SECOND, World
-from embedbk.transports.sim import Rule, Treatment
+from embedbk.transports.sim import Treatment
 
 __all__ = ["BEGIN"]
 
@@ -51,11 +55,6 @@ def _member_rejoin(world: World, step: Step, chance: random.Random) -> bool:
     return True
 
 
-def _back(world: World, name: str) -> None:
-    if not world.is_healed and name not in world.nodes:
-        world.members.start(name)
-
-
 def _joint_wipe(world: World, step: Step, chance: random.Random) -> bool:
     """D13: while both sets of voters count, two members lose their directories, as far as a quorum of each is left."""
 
@@ -66,7 +65,7 @@ def _joint_wipe(world: World, step: Step, chance: random.Random) -> bool:
         for name in names:
             if count < 2 and not world.is_healed and world.members.may_lose(name):
                 world.members.wipe(name)
-                world.after(step.for_ns, lambda name=name: _back(world, name))  # type: ignore[misc]
+                world.after(step.for_ns, lambda name=name: come_back(world, name))  # type: ignore[misc]
                 count += 1
         if count == 2:
             world.sometimes["two members wiped while voters changed"] += 1
@@ -96,7 +95,7 @@ def _joint_crash(world: World, step: Step, chance: random.Random) -> bool:
 def _kill(world: World, name: str, for_ns: int) -> None:
     if name in world.nodes and not world.is_healed:
         world.crash(name)
-        world.after(for_ns, lambda: _back(world, name))
+        world.after(for_ns, lambda: come_back(world, name))
 
 
 def _when_joint(world: World, chance: random.Random, strike: Callable[[str], None]) -> bool:
@@ -209,7 +208,7 @@ def _member_duplication(world: World, step: Step, chance: random.Random) -> bool
             return None
         return Treatment(copies=2, delay_ns=chance.choice([0, 0, 5, 100]) * MS)
 
-    return _with_rule(world, step, double)
+    return with_rule(world, step, double)
 
 
 def _member_copy(world: World, step: Step, chance: random.Random) -> bool:
@@ -221,7 +220,7 @@ def _member_copy(world: World, step: Step, chance: random.Random) -> bool:
     if chance.random() < 0.3:
         world.crash(name)
         first, second = (0, 1) if chance.random() < 0.5 else (1, 0)
-        world.after(first * 200 * MS, lambda: _back(world, name))
+        world.after(first * 200 * MS, lambda: come_back(world, name))
         world.after(second * 200 * MS, lambda: _copy(world, name, is_borne))
     else:
         _copy(world, name, is_borne)
@@ -255,7 +254,7 @@ def _member_torn(world: World, step: Step, chance: random.Random) -> bool:
         if world.level_of(name) == LEVEL:
             members.tear(name, chance)
             world.sometimes["metadata log torn"] += 1
-            world.after(step.for_ns, lambda: _back(world, name))
+            world.after(step.for_ns, lambda: come_back(world, name))
 
     members.watchers[look] = None
     world.after(2 * SECOND, lambda: members.watchers.pop(look, None))
@@ -270,19 +269,13 @@ def _member_flip(world: World, step: Step, chance: random.Random) -> bool:
         return False
     refusal = members.flip(name, chance)
     if refusal is None:
-        world.after(step.for_ns, lambda: _back(world, name))
+        world.after(step.for_ns, lambda: come_back(world, name))
         return True
     members.wipe(name)
-    world.after(step.for_ns, lambda: _back(world, name))
+    world.after(step.for_ns, lambda: come_back(world, name))
     if members.configuration.policy is Policy.MAJORITY and chance.random() < 0.5:
         operator = _operator(world, step, chance)
         operator.want(operator.count)
-    return True
-
-
-def _with_rule(world: World, step: Step, rule: Rule) -> bool:
-    world.network.add_rule(rule)
-    world.after(step.for_ns, lambda: world.network.remove_rule(rule))
     return True
 
 
@@ -301,7 +294,104 @@ def _level_raise(world: World, step: Step, chance: random.Random) -> bool:
     return True
 
 
+# Of the member that leads, and of one or more of them.
+
+
+def _metadata_crash(world: World, step: Step, chance: random.Random) -> bool:
+    return crash(world, _at_member(world, step), chance)
+
+
+def _metadata_stall(world: World, step: Step, chance: random.Random) -> bool:
+    """D11: the metadata member's disk makes nothing durable for a while, at times longer than any ttl."""
+    return half_dead(world, _at_member(world, step), chance)
+
+
+def _at_member(world: World, step: Step) -> Step:
+    """A fault of metadata whose plan names no member strikes the first."""
+    return step if step.target else dataclasses.replace(step, target=world.members.names[0])
+
+
+def _at_leader(world: World, step: Step) -> Step:
+    """Whoever leads now; the member of the plan when nobody does."""
+    return dataclasses.replace(step, target=world.members.leader or step.target)
+
+
+def _leader_crash(world: World, step: Step, chance: random.Random) -> bool:
+    return crash(world, _at_leader(world, step), chance)
+
+
+def _leader_pause(world: World, step: Step, chance: random.Random) -> bool:
+    """P4: also an application that holds the GIL beside it, for 2 s."""
+    return pause(world, _at_leader(world, step), chance)
+
+
+def _leader_stall(world: World, step: Step, chance: random.Random) -> bool:
+    """D11: its disk alone stands still."""
+    return half_dead(world, _at_leader(world, step), chance)
+
+
+def _members_apart(world: World, step: Step, chance: random.Random) -> bool:
+    """N5, N7: not every member reaches every other, in one of many shapes; clients and bookies reach all, or some."""
+    names = list(world.members.names)
+    chance.shuffle(names)
+    shape, size = chance.choice(["split", "chain", "star", "alone", "any"]), len(names)
+    cut = chance.randint(1, size - 1)
+
+    def is_linked(one: int, other: int) -> bool:
+        if shape == "split":
+            return (one < cut) == (other < cut)
+        if shape == "chain":
+            return abs(one - other) == 1
+        if shape == "star":
+            return 0 in (one, other)
+        return (0 not in (one, other)) if shape == "alone" else chance.random() < 0.6
+
+    pairs = []
+    for one in range(size):
+        for other in range(one + 1, size):
+            if not is_linked(one, other):
+                pairs += [(names[one], names[other]), (names[other], names[one])]
+    if chance.random() < 0.5:
+        for name in (*world.disks, *world.writings):
+            for member in names:
+                if chance.random() < 0.4:
+                    pairs += [(name, member), (member, name)]
+    return between(world, step, *pairs)
+
+
+def _member_wipe(world: World, step: Step, chance: random.Random) -> bool:
+    """D13: its directory is empty when it starts again, so it is nobody whom the others know (P10.3)."""
+    if not world.members.may_lose(step.target):
+        return False
+    world.members.wipe(step.target)
+    world.after(step.for_ns, lambda: come_back(world, step.target))
+    return True
+
+
+def _member_old_disk(world: World, step: Step, chance: random.Random) -> bool:
+    """D13: an older image of its whole directory takes its place, which nothing in it tells."""
+    name, members = step.target, world.members
+    if name not in world.nodes or not members.may_forget(name):
+        return False
+    before, incarnation = members.copy(name), members.incarnation(name)
+
+    def strike() -> None:
+        if world.is_healed or members.incarnation(name) != incarnation or not members.may_forget(name):
+            return
+        if name in world.nodes:
+            world.crash(name)
+        members.put(name, before)
+
+    world.after(step.for_ns, strike)
+    return True
+
+
 BEGIN: dict[str, Callable[[World, Step, random.Random], bool]] = {
+    "metadata-crash": _metadata_crash, "metadata-stall": _metadata_stall,
+    "leader-crash": _leader_crash, "leader-pause": _leader_pause, "leader-stall": _leader_stall,
+    "member-crash": crash, "member-pause": pause, "member-slow": slow,
+    "members-apart": _members_apart, "member-one-way": one_way,
+    "member-wipe": _member_wipe, "member-old-disk": _member_old_disk,
     "voters-change": _voters_change, "member-rejoin": _member_rejoin, "joint-wipe": _joint_wipe,
     "joint-crash": _joint_crash, "beside-pause": _beside_pause, "slow-follower": _slow_follower,
     "follower-old-disk": _follower_old_disk, "member-duplication": _member_duplication,

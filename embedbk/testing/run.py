@@ -21,7 +21,7 @@ from embedbk.host.bookie_node import USUAL_COLLECTION, BookieNode
 from embedbk.metadata.basing import BASE_RULES
 from embedbk.metadata.intake import REQUESTS_WAITING_MAX
 from embedbk.metadata.limits import DEFAULT_LIMITS
-from embedbk.testing import faults, users, workload
+from embedbk.testing import faults, process_faults, users, workload
 from embedbk.testing.aftermath import aftermath
 from embedbk.testing.askers import Askers
 from embedbk.testing.clocks import Clock
@@ -229,7 +229,7 @@ def _liveness(
         raise Violation("L2", f"applications never end: {', '.join(actor.client for actor in world.actors)}")
     if not may_stall:
         world.start_client("l3")
-        actor = world.spawn("l3", keeps_acknowledging(world, "l3", plan.quorum, faults.restart))
+        actor = world.spawn("l3", keeps_acknowledging(world, "l3", plan.quorum, process_faults.restart))
         over = world.run_until(lambda: actor.is_over, APPLICATIONS_NS)
         if not over or actor.error is not None:
             raise Violation("L3", f"a new writer does not come to its end: {actor.error}")

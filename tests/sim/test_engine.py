@@ -18,7 +18,7 @@ from embedbk.testing import Cluster, Observer, Trace, Violation, make_plan, run_
 from embedbk.testing.campaign import collect, run_campaign, run_seed
 from embedbk.testing.clocks import Clock
 from embedbk.testing.disks import NativeDisk, TwinDisk
-from embedbk.testing.faults import _BEGIN
+from embedbk.testing.faults import BEGIN
 from embedbk.testing.plan import FAULT_KINDS, LATER_KINDS
 from embedbk.testing.run import replay_line
 from embedbk.transports.sim import Treatment
@@ -34,7 +34,7 @@ def test_every_kind_of_fault_is_drawn_and_can_begin() -> None:
     drawn = {step.kind for seed in range(400) for step in make_plan(seed).steps if step.is_fault}
     on_the_network = {"loss", "duplication", "reordering", "corruption", "drift"}
     assert drawn == set(FAULT_KINDS) - on_the_network
-    assert drawn == set(_BEGIN)
+    assert drawn == set(BEGIN)
 
 
 def test_the_atlas_never_takes_an_ack_quorum_of_copies() -> None:

@@ -10,7 +10,7 @@ from embedbk.codec.ledger_metadata import METADATA_VERSION, Fragment, LedgerMeta
 from embedbk.config import Quorum
 from embedbk.core.lac_reader import LacRead
 from embedbk.core.vocabulary import Started
-from embedbk.testing import faults
+from embedbk.testing import faults, network_faults, process_faults
 from embedbk.testing.liveness import (
     AT_BOUND_NS,
     BELOW_BOUND_NS,
@@ -27,7 +27,7 @@ from embedbk.transports.sim import DROP, Treatment
 
 def begun(world: World, quorum: Quorum) -> Any:
     world.start_client("l3")
-    return world.spawn("l3", keeps_acknowledging(world, "l3", quorum, faults.restart))
+    return world.spawn("l3", keeps_acknowledging(world, "l3", quorum, process_faults.restart))
 
 
 @pytest.mark.parametrize("quorum", [Quorum(3, 3, 2), Quorum(4, 2, 1), Quorum(5, 5, 3), Quorum(1, 1, 1)])
@@ -44,7 +44,7 @@ def test_a_writer_goes_on_without_those_it_can_do_without(quorum: Quorum, spares
 def test_a_writer_that_stands_still_is_found() -> None:
     """L3: one bookie more says nothing, and nobody can replace it."""
     world = World(7, bookies=3)
-    world.network.add_rule(faults.rule_for(DROP, kind="AddAnswer", receiver="l3"))
+    world.network.add_rule(network_faults.rule_for(DROP, kind="AddAnswer", receiver="l3"))
     begun(world, Quorum(3, 3, 2))
     with pytest.raises(Violation, match="L3"):
         world.run_for(400 * SECOND)
@@ -85,7 +85,9 @@ def test_a_writer_that_waits_for_a_slow_seat_is_found(kept_frames: int) -> None:
     """L15: who makes the quorum answers late as well, which is as if an append waited for the slow."""
     world = World(7, bookies=3, kept_frames=kept_frames)
     late_ns = AT_BOUND_NS if kept_frames else BELOW_BOUND_NS
-    world.network.add_rule(faults.rule_for(Treatment(delay_ns=late_ns), kind="AddAnswer", receiver="l15"))
+    world.network.add_rule(
+        network_faults.rule_for(Treatment(delay_ns=late_ns), kind="AddAnswer", receiver="l15")
+    )
     world.start_client("l15")
     world.spawn("l15", waits_for_no_slow_seat(world, "l15", Quorum(3, 3, 2)))
     with pytest.raises(Violation, match="L15"):
