@@ -2,7 +2,7 @@
 
 Decides: whether a request is taken, and in which step its answer may leave. An answer that promises durability is
 made by the step that hears of durability (`JournalDurable`), never before. Leaves to others: the bytes (entry store,
-journal), the rows' place in memory (ledger table), and links.
+journal), the rows' place in memory (ledger table), the search by which limbo ends (`limbo_search`), and links.
 
     request -> checks -> rows changed, records queued (StoreFrame, JournalAppend) -> ... JournalDurable -> Reply
 """
@@ -59,7 +59,6 @@ from embedbk.core.bookie_words import (
     LimboListed,
     LinkLost,
     LossFound,
-    Part,
     ReadEntries,
     Reply,
     RequestReceived,
@@ -68,7 +67,9 @@ from embedbk.core.bookie_words import (
     StoreFrame,
     WritableSet,
 )
+from embedbk.core.drops import Drops
 from embedbk.core.limbo import gone_of
+from embedbk.core.limbo_search import LimboSearch
 from embedbk.core.machine import Effect, Handlers, Machine, earliest
 from embedbk.core.parked import Parked, ParkedPolls, Poll
 from embedbk.core.vocabulary import Tick
@@ -82,7 +83,6 @@ _NO_KEY = bytes(16)
 _UNSETTLED = (
     "this bookie does not know yet whether its directories are the newest, and nothing of this ledger"
 )
-_SHARE_PAUSE_NS = 2 * _MS  # Between two looks for what limbo misses: clients come first.
 
 
 class LedgerRow(Protocol):
@@ -161,18 +161,12 @@ class Bookie(Machine):
             not is_settled
         )  # For metadata, while it can be reached: nothing is served meanwhile.
         self.limbo_token: int | None = None  # While not serving: the last record that limbo waits for.
-        # Ledgers in limbo that may leave it, ascending. A dropped one stays in limbo for ever (P7.3).
-        self.shares: dict[
-            int, list[Part]
-        ] = {}  # Of these: what is still to be found again, the first is looked for.
-        self.share_at_ns: int | None = None
-        self.limbo: dict[int, None] = dict.fromkeys(table.limbo())
-        self.collected: dict[int, int] = {}  # Ledgers that metadata is asked about -> their last token then.
-        self.drops: dict[int, int] = {}  # Token of a DROP record -> its ledger.
+        self.limbo = LimboSearch(table.limbo())
+        self.drops = Drops()
 
     @property
     def deadline_ns(self) -> int | None:
-        return earliest(self.parked.deadline_ns, self.share_at_ns)
+        return earliest(self.parked.deadline_ns, self.limbo.due_ns)
 
     # Requests.
 
@@ -252,9 +246,7 @@ class Bookie(Machine):
             None if _is_copy(request) else header.ledger_key,
             from_reserve=request.recovery,
         )
-        self.collected.pop(
-            row.ledger_id, None
-        )  # Metadata was read before this: it says nothing of it (P7.7).
+        self.drops.touch(row.ledger_id)  # Metadata was read before this add, so it says nothing of it (P7.7).
         if row.is_dropped:
             effects.append(self._hold_again(row))
         woken: list[Effect] = []  # Behind the frame: who waits for the LAC must not keep it from the journal.
@@ -537,7 +529,7 @@ class Bookie(Machine):
                 )
                 if not row.in_limbo and is_owed:
                     row.in_limbo = 1
-                    self.limbo[ledger_id] = None
+                    self.limbo.enter(ledger_id)
                     effects.append(self._append(row, RecordKind.LIMBO, LIMBO_BEGINS))
             for ledger_id in event.elsewhere:
                 if self.table.get(ledger_id) is None:
@@ -577,60 +569,36 @@ class Bookie(Machine):
         return []
 
     def _on_share_told(self, event: ShareTold) -> list[Effect]:
-        """Limbo ends when every entry of the share is found, read and not only indexed. One look at a time."""
-        if event.ledger_id in self.limbo and event.ledger_id not in self.shares:
-            self.shares[event.ledger_id] = [part for part in event.parts if _first_of(part) is not None]
-            if len(self.shares) == 1:
-                return self._look_at_share(event.now_ns)
-        return []
+        """Limbo ends when every entry of the share was found."""
+        return self._search(event.now_ns) if self.limbo.add(event.ledger_id, event.parts) else []
 
-    def _look_at_share(self, now_ns: int) -> list[Effect]:
-        """Look for the next entries of the first ledger, or end its limbo when nothing is left to be found."""
-        self.share_at_ns = None
-        if not self.shares:
+    def _search(self, now_ns: int) -> list[Effect]:
+        """Look up the next entries that limbo misses, or end the limbo of a ledger whose share was found whole."""
+        self.limbo.due_ns = None
+        ledger_id = self.limbo.current
+        if ledger_id is None:
             return []
-        ledger_id = next(iter(self.shares))
         row = self.table.get(ledger_id)
         assert row is not None
         if self.failure is not None or not row.in_limbo or row.is_dropped:
-            return self._end_share(ledger_id, now_ns)
-        if not self.shares[ledger_id]:
+            self.limbo.end(now_ns)
+            return []
+        part = self.limbo.part
+        if part is None:
             row.in_limbo = 0
-            self.limbo.pop(ledger_id, None)
-            return [self._append(row, RecordKind.LIMBO, LIMBO_ENDS), *self._end_share(ledger_id, now_ns)]
-        part = self.shares[ledger_id][0]
+            self.limbo.leave(ledger_id)
+            self.limbo.end(now_ns)
+            return [self._append(row, RecordKind.LIMBO, LIMBO_ENDS)]
         look = _Look(0, 0, None, ledger_id, 0)
         return [
             self._look(look, part.first_entry, part.last_entry, FRAME_BYTES_MAX, part.modulus, part.residues)
         ]
 
-    def _end_share(self, ledger_id: int, now_ns: int) -> list[Effect]:
-        del self.shares[ledger_id]
-        self.share_at_ns = now_ns + _SHARE_PAUSE_NS if self.shares else None
-        return []
-
-    def _go_on_with_share(self, ledger_id: int, event: EntriesRead) -> list[Effect]:
-        part, *others = self.shares[ledger_id]
-        ids = [] if event.frame is None else [entry_id for entry_id, _ in split(event.frame)]
-        for entry_id in ids:
-            if entry_id != _first_of(part):
-                ids = []
-                break
-            part = part._replace(first_entry=entry_id + 1)
-        if not ids:
-            return self._end_share(ledger_id, event.now_ns)  # One is missing, or unreadable: limbo stays.
-        self.shares[ledger_id] = [part, *others] if _first_of(part) is not None else others
-        self.share_at_ns = event.now_ns + _SHARE_PAUSE_NS
-        return []
-
     # Dropping (P7.3, P7.7).
 
     def _on_collection_begun(self, event: CollectionBegun) -> list[Effect]:
-        self.collected = {}
-        for ledger_id in event.ledger_ids:
-            row = self.table.get(ledger_id)
-            if row is not None and not row.is_dropped:
-                self.collected[ledger_id] = row.last_token
+        rows = [row for each in event.ledger_ids if (row := self.table.get(each)) is not None]
+        self.drops.ask((row.ledger_id, row.last_token) for row in rows if not row.is_dropped)
         return []
 
     def _on_drop_allowed(self, event: DropAllowed) -> list[Effect]:
@@ -640,7 +608,7 @@ class Bookie(Machine):
         here, acknowledged, and published; then they are dropped for what was read before.
         """
         row = self.table.get(event.ledger_id)
-        token = self.collected.pop(event.ledger_id, None)
+        token = self.drops.answered(event.ledger_id)
         if token is None or row is None or row.last_token != token or row.is_dropped:
             return []
         if self.failure is not None or not self.is_serving:
@@ -650,20 +618,19 @@ class Bookie(Machine):
         if any(look.ledger_id == row.ledger_id and look.frame is not None for look in self.looks.values()):
             return []  # An add that looks what is held: what it finds must still be there when it is acknowledged.
         row.is_fenced = row.in_limbo = row.is_dropped = 1
-        self.limbo.pop(row.ledger_id, None)
+        self.limbo.leave(row.ledger_id)
         effects: list[Effect] = [self._append(row, RecordKind.DROP, b"")]
-        self.drops[row.last_token] = row.ledger_id
+        self.drops.queue(row.last_token, row.ledger_id)
         return effects + self._wake_parked(row)
 
     def _hold_again(self, row: LedgerRow) -> JournalAppend:
         """Recovery brings entries of a dropped ledger: it is in limbo, until its share is found whole (P7.3, P7.4)."""
         row.is_dropped = 0
-        self.limbo[row.ledger_id] = None
+        self.limbo.enter(row.ledger_id)
         return self._append(row, RecordKind.LIMBO, HELD_AGAIN)
 
     def _finished_drops(self, token: int) -> Iterator[DropEntries]:
-        for dropped in [each for each in self.drops if each <= token]:
-            ledger_id = self.drops.pop(dropped)
+        for ledger_id in self.drops.durable(token):
             row = self.table.get(ledger_id)
             if row is not None and row.is_dropped:
                 yield DropEntries(ledger_id)
@@ -683,7 +650,8 @@ class Bookie(Machine):
                 Reply(look.link, look.request_id, self._lac_answer(row.ledger_id, row), _framed(event.frame))
             ]
         if look.request is None:
-            return self._go_on_with_share(look.ledger_id, event)
+            self.limbo.found(event.frame, event.now_ns)
+            return []
         assert isinstance(look.request, AddRequest)  # Holdings are counted, not read.
         return self._finish_repeated_add(look, look.request, row, event)
 
@@ -796,8 +764,8 @@ class Bookie(Machine):
         if self.parked.deadline_ns is not None and event.now_ns >= self.parked.deadline_ns:
             over = self.parked.expire(event.now_ns)
             effects += [self._answer_poll(poll, self.table.get(poll.ledger_id)) for poll in over]
-        if self.share_at_ns is not None and event.now_ns >= self.share_at_ns:
-            effects += self._look_at_share(event.now_ns)
+        if self.limbo.due_ns is not None and event.now_ns >= self.limbo.due_ns:
+            effects += self._search(event.now_ns)
         return effects
 
     def _add_reply(
@@ -858,14 +826,6 @@ def _refusal(row: LedgerRow) -> Status | None:
 def _framed(frame: Frame | None) -> list[tuple[bytes, Frame]]:
     """What was found, as an answer carries it."""
     return [] if frame is None else [(encode_frame_header(frame, _NO_KEY), frame)]
-
-
-def _first_of(part: Part) -> int | None:
-    """The first entry id of a part, None when it has none."""
-    for entry_id in range(part.first_entry, min(part.last_entry, part.first_entry + part.modulus - 1) + 1):
-        if part.residues >> entry_id % part.modulus & 1:
-            return entry_id
-    return None
 
 
 def _is_in(entry_id: int, ranges: list[tuple[int, int]]) -> bool:

@@ -73,7 +73,7 @@ class LimboAsking:
             self._ask(now_ns)
 
     def ask_at(self, when_ns: int) -> None:
-        if self._core.limbo:
+        if self._core.limbo.ledgers:
             self.deadline_ns = when_ns
 
     def list_ledgers(self, now_ns: int, *, on_partial: Callable[[int], None]) -> None:
@@ -151,8 +151,8 @@ class LimboAsking:
 
     def _ask(self, now_ns: int) -> None:
         """Has the next ledger in limbo been closed? Then its share is looked for, and limbo may end."""
-        self.deadline_ns = now_ns + LIMBO_AGAIN_NS if self._core.limbo else None
-        waiting = list(self._core.limbo)
+        self.deadline_ns = now_ns + LIMBO_AGAIN_NS if self._core.limbo.ledgers else None
+        waiting = list(self._core.limbo.ledgers)
         turn = [i for i in waiting if i > self._after] or waiting
         for ledger_id in turn[:LIMBO_ASK_MAX]:
             self._after = ledger_id

@@ -221,10 +221,10 @@ def test_a_ledger_in_limbo_stays_there_when_it_is_deleted() -> None:
     node = place.start_bookie("b1", survivors)
     node.storage.may_have_lost, node.core.is_serving = True, False
     place.until(lambda: node.is_registered)
-    assert list(node.core.limbo) == [LEDGER]
+    assert list(node.core.limbo.ledgers) == [LEDGER]
     _change(place, Delete(ledger_key_path(LEDGER)))
     place.run_for(2 * LIMBO_AGAIN_NS + MS, 100 * MS)
-    assert list(node.core.limbo) == [LEDGER]
+    assert list(node.core.limbo.ledgers) == [LEDGER]
     _change(place, Put(ledger_key_path(LEDGER), value))
     place.run_for(2 * LIMBO_AGAIN_NS + MS, 100 * MS)
     row = node.storage.table.get(LEDGER)
@@ -247,5 +247,5 @@ def test_behind_a_loss_a_ledger_whose_key_is_stale_is_in_limbo_whomever_it_names
     node = place.start_bookie("b1", survivors)
     node.storage.may_have_lost, node.core.is_serving = True, False
     place.until(lambda: node.is_registered)
-    assert (LEDGER in node.core.limbo) is is_stale
+    assert (LEDGER in node.core.limbo.ledgers) is is_stale
     place.close()

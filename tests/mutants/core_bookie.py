@@ -9,6 +9,7 @@ from tests.mutants.mutant import Mutant
 __all__ = ["MUTANTS"]
 
 _BOOKIE = "embedbk/core/bookie.py"
+_DROPS = "embedbk/core/drops.py"
 _COLLECTOR = "embedbk/core/collector.py"
 
 _DROPPING = "tests/rules/test_p7_dropping.py::test_"
@@ -266,8 +267,8 @@ MUTANTS = (
         (
             (
                 _BOOKIE,
-                "        if not self.shares[ledger_id]:\n            row.in_limbo = 0\n",
-                "        if ledger_id in self.shares:\n            row.in_limbo = 0\n",
+                "        if part is None:\n            row.in_limbo = 0\n",
+                "        if ledger_id is not None:\n            row.in_limbo = 0\n",
             ),
         ),
         (_P7 + "limbo_ends_when_the_ledger_is_closed_and_the_share_is_found_again",),
@@ -467,7 +468,7 @@ MUTANTS = (
             ),
             (
                 _BOOKIE,
-                "        self.collected.pop(\n            row.ledger_id, None\n        )  # Metadata was read before this: it says nothing of it (P7.7).\n",
+                "        self.drops.touch(row.ledger_id)  # Metadata was read before this add, so it says nothing of it (P7.7).\n",
                 "",
             ),
         ),
@@ -477,7 +478,7 @@ MUTANTS = (
         "dropped-before-it-is-durable",
         "P7.3 I35",
         "entries go when their drop is queued; a crash finds the ledger, and not its entries",
-        ((_BOOKIE, "[each for each in self.drops if each <= token]", "list(self.drops)"),),
+        ((_DROPS, "[each for each in self._queued if each <= token]", "list(self._queued)"),),
         (_DROPPING + "entries_stay_while_only_what_was_queued_before_the_drop_is_durable",),
     ),
     # What the disk of a bookie keeps.

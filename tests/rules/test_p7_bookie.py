@@ -373,7 +373,7 @@ def test_every_ledger_that_names_it_is_in_limbo_with_or_without_a_trace() -> Non
     assert list(node.storage.table) == []
     node.enter_limbo()
     node.sync()
-    assert list(node.core.limbo) == [1]
+    assert list(node.core.limbo.ledgers) == [1]
     answer, ids = read(world, 0, 9, fence=True)
     assert (answer.status, answer.absent, answer.lac, ids) == (Status.OK, [], NO_ENTRY, [])
     world.ask("b1", LacRequest(node.member.incarnation, 1))
@@ -398,7 +398,7 @@ def test_limbo_and_its_fence_outlive_crashes_and_a_crash_on_the_way_begins_again
     row = node.storage.table.get(1)
     assert row is not None
     assert (row.in_limbo, row.is_fenced) == (1, 1)
-    assert list(node.core.limbo) == [1]
+    assert list(node.core.limbo.ledgers) == [1]
 
 
 def test_recovery_does_not_truncate_what_one_bookie_lost() -> None:
@@ -488,7 +488,7 @@ def test_a_closed_ledger_is_fenced_again() -> None:
     node.lose()
     node.enter_limbo()
     world.settle()
-    assert list(node.core.limbo) == []
+    assert list(node.core.limbo.ledgers) == []
     world.add(writer, pen, b"entry 3")
     world.settle()
     assert writer.confirmed == 2
@@ -559,7 +559,7 @@ def test_limbo_ends_when_the_ledger_is_closed_and_the_share_is_found_again() -> 
     assert add(world, at(1), recovery=True) == Status.OK  # Its bad copy is replaced (P3.4c).
     node.look_for_share(1)
     assert (row.in_limbo, row.is_fenced) == (0, 1)
-    assert list(node.core.limbo) == []
+    assert list(node.core.limbo.ledgers) == []
     node.sync()
     node.crash()
     node.restart()
@@ -581,7 +581,7 @@ def test_the_share_of_a_striped_bookie_is_its_own_entries_only() -> None:
     row = b1(world).storage.table.get(1)
     assert row is not None
     row.in_limbo = row.is_fenced = 1
-    b1(world).core.limbo[1] = None
+    b1(world).core.limbo.ledgers[1] = None
     b1(world).look_for_share(1)
     assert row.in_limbo == 0
 

@@ -508,7 +508,7 @@ def test_a_dropped_ledger_stays_fenced_in_limbo_and_without_data(restarts: int) 
     world.ask("b1", FenceRequest(incarnation, 1, KEY))
     b1(world).sync()
     assert world.heard() == [LacAnswer(Status.IN_LIMBO, 1), FenceAnswer(Status.OK, 1)]
-    assert b1(world).core.limbo == {}, "its limbo never ends"
+    assert b1(world).core.limbo.ledgers == {}, "its limbo never ends"
 
 
 def test_what_came_after_the_question_keeps_the_ledger() -> None:
@@ -606,7 +606,7 @@ def test_a_share_that_is_looked_for_does_not_end_the_limbo_of_a_dropped_ledger()
     row = b1(world).storage.table.get(1)
     assert row is not None
     row.in_limbo = 1
-    b1(world).core.limbo[1] = None
+    b1(world).core.limbo.ledgers[1] = None
     b1(world).holds_reads = True
     tell(world, ShareTold(world.now_ns, 1, [Part(0, 2, 1, 1)]))
     drop(world)
@@ -614,7 +614,7 @@ def test_a_share_that_is_looked_for_does_not_end_the_limbo_of_a_dropped_ledger()
     tell(world, Tick(world.now_ns + 10**9))
     b1(world).sync()
     assert (row.in_limbo, row.is_dropped) == (1, 1)
-    assert b1(world).core.shares == {}
+    assert b1(world).core.limbo.shares == {}
 
 
 def test_who_polls_for_the_lac_is_told() -> None:

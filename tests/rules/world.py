@@ -273,7 +273,7 @@ class Node:
         """What the host does once the ledger is closed; until nothing more is looked for."""
         metadata, _ = self.world.catalog.metadata(ledger_id)
         self.perform(self.core.step(ShareTold(self.world.now_ns, ledger_id, share_of(metadata, self.member))))
-        while (due_ns := self.core.share_at_ns) is not None:
+        while (due_ns := self.core.limbo.due_ns) is not None:
             self.world.now_ns = max(self.world.now_ns, due_ns)
             self.perform(self.core.step(Tick(self.world.now_ns)))
 

@@ -229,14 +229,14 @@ def test_a_bookie_that_may_have_lost_entries_serves_beside_what_it_cannot_read(c
     cluster.world.doubt("b1")
     cluster.restart("b1")
     assert cluster.run_until(lambda: cluster.world.nodes["b1"].is_registered)
-    limbo = cluster.world.nodes["b1"].core.limbo
+    limbo = cluster.world.nodes["b1"].core.limbo.ledgers
     assert strange.ledger_id in limbo
     assert {1 << 40, 1 << 41} <= set(limbo)
     cluster.run_for(20)
     assert strange.ledger_id in limbo  # Nobody can tell what it lost.
     put(cluster, key, sound)
     strange.close()
-    assert cluster.run_until(lambda: strange.ledger_id not in cluster.world.nodes["b1"].core.limbo)
+    assert cluster.run_until(lambda: strange.ledger_id not in cluster.world.nodes["b1"].core.limbo.ledgers)
 
 
 # --- By chance -------------------------------------------------------------------------------------------
