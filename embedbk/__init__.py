@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from embedbk import aio, replicated, spark
-    from embedbk.client.appending import Appended, Fate, Ticket
     from embedbk.client.batches import Batch, Entry, Segment
     from embedbk.client.bookie_states import BookieState
     from embedbk.client.bulk import Bulk, LogReader
@@ -35,8 +34,10 @@ if TYPE_CHECKING:
     from embedbk.client.locking import Holder, Lock
     from embedbk.client.log import Log, LogWriter
     from embedbk.client.log_settings import LogSettings
+    from embedbk.client.placed import Appended
     from embedbk.client.sealing import Seal
     from embedbk.client.splicing import SpliceOutcome, Staging
+    from embedbk.client.tickets import Fate, Ticket
     from embedbk.client.truncating import LogPin, Truncation
     from embedbk.config import Placement, Roll, Settings
     from embedbk.errors import (
@@ -146,7 +147,8 @@ __all__ = [
 # Where each public name stands; under another name there where a third word says so.
 _PLACES = """
 aio aio
-client.appending Appended Fate Ticket
+client.placed Appended
+client.tickets Fate Ticket
 client.bulk Bulk LogReader
 client.client Client open=open_client
 config Placement Roll Settings

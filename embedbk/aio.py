@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from embedbk.client import client, cursors, deleting, explaining, ledger, log, sealing, splicing, truncating
-from embedbk.client.appending import PLAIN, Appended, Appending, Ticket, terms_of
+from embedbk.client.appending import Appending
 from embedbk.client.batches import Batch, Entry, Located, Segment, batch_of, entries_of
 from embedbk.client.bookie_states import BookieState, bookie_states
 from embedbk.client.bulk import BYTES_PER_CALL, ENTRIES_PER_CALL, Bulk, BulkReading, Place
@@ -40,6 +40,7 @@ from embedbk.client.log_settings import (
     settings,
 )
 from embedbk.client.password import Password
+from embedbk.client.placed import Appended
 from embedbk.client.reading import LedgerReading
 from embedbk.client.record_batches import record_batch_maker
 from embedbk.client.renewing import Succession
@@ -48,6 +49,7 @@ from embedbk.client.runtime import Runtime, refuse_pickling
 from embedbk.client.sealing import Seal
 from embedbk.client.splicing import STAGED_TTL_S, SpliceOutcome, Staging
 from embedbk.client.stopping import may_stop
+from embedbk.client.tickets import PLAIN, Ticket, terms_of
 from embedbk.client.truncating import LogPin, Truncation
 from embedbk.client.waiting import run_async
 from embedbk.codec.ledger_metadata import LedgerMetadata

@@ -50,7 +50,6 @@ LEFT = {
     "Send",
     "Session",
     "Starts",
-    "Terms",
     "Tick",
     "Verdict",
     "Waiting",

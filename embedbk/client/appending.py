@@ -1,34 +1,34 @@
 """What every writing handle does, whichever face shows it: append, wait for the LAC, close, release (P3, P5.1).
 
-A ticket is light: acknowledgements come in entry order (P3.3), so the handle's LAC answers every ticket and none keeps
-a future. Nothing here decides when something is acknowledged; `core.writer` does.
+Nothing here decides when something is acknowledged; `core.writer` does. What one append asks for, and its
+ticket, stand in `tickets.py`; what precedes the handle's ledger in `past.py`.
 """
 
 from __future__ import annotations
 
-import enum
 import itertools
 import math
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, NoReturn
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import NoReturn
 
+from embedbk.client.past import NO_PAST, PRODUCERS_LOCK, Past, pair
 from embedbk.client.placed import Appended, Heir, append_again, in_parts
 from embedbk.client.reading import Frames
-from embedbk.client.runtime import Runtime, refuse_pickling
+from embedbk.client.runtime import Runtime
+from embedbk.client.tickets import PLAIN, AppendTerms, Fate, Ticket
 from embedbk.client.waiting import (
     Moved,
     Outcome,
     Passed,
-    Resumed,
     refuse_in_event_loop,
     run_async,
     run_blocking,
 )
 from embedbk.codec.arrow_rows import Rows
-from embedbk.codec.attributes import Producer, encode_attributes, producers_in
+from embedbk.codec.attributes import Producer, encode_attributes
 from embedbk.codec.digest import DigestType
 from embedbk.codec.ledger_metadata import Durability, decode_ledger_metadata, ledger_key_path
 from embedbk.codec.packer import PACKER_CONFLICT, Packer, ToldPacker
@@ -46,169 +46,14 @@ from embedbk.errors import (
     ensure,
 )
 from embedbk.host.operations import HandedOver, Writing
-from embedbk.ids import LEDGER_ID_MAX, NO_ENTRY, Position
+from embedbk.ids import NO_ENTRY, Position
 
-__all__ = ["PLAIN", "Appended", "Appending", "Fate", "Terms", "Ticket", "terms_of"]
+__all__ = ["Appending"]
 
 _ROOM_POLL_S = (
     0.01  # Freed blocks are noticed at the latest after this: a socket's thread may free the last one.
 )
 _next_caller = itertools.count(1).__next__  # Of calls that append many.
-_PRODUCERS = threading.Lock()  # Of finding an append and doing it, as one step.
-_BOUND_LOOK = 64  # Of entries queued on a condition, after so many those are forgotten that are acknowledged.
-_HEIRS_MAX = 16  # Of ledgers that failed, so many are remembered, so that places in them are still known.
-_NEVER_NEXT = LEDGER_ID_MAX  # No ledger has so many entries: a condition that is not met.
-
-
-class Fate(enum.Enum):
-    """What became of an append (P3.6)."""
-
-    SURVIVED = "survived"  # It is in the ledger, for good.
-    LOST = "lost"  # It is not, and never will be.
-    UNKNOWN = "unknown"  # The ledger is not closed, so either may still happen.
-
-
-class Terms(NamedTuple):
-    """What a caller asks of one append, beyond that it be done."""
-
-    timeout_s: float | None = None
-    entry_id: int | None = None
-    after: Position | None = None
-    producer: tuple[int, int] | None = None
-
-
-PLAIN = Terms()
-
-
-def terms_of(
-    timeout_s: float | None, entry_id: int | None, after: Position | None, producer: tuple[int, int] | None
-) -> Terms:
-    """PLAIN where nothing was asked, which is the fast way."""
-    if timeout_s is None and entry_id is None and after is None and producer is None:
-        return PLAIN
-    check_seconds(timeout_s, "timeout_s")
-    return Terms(timeout_s, entry_id, after, producer)
-
-
-class Ticket:
-    """An entry on its way. `result()` blocks until it is acknowledged; under asyncio, await the ticket."""
-
-    __slots__ = ("_appending", "_entry_id")
-
-    def __init__(self, appending: Appending, entry_id: int) -> None:
-        self._appending = appending
-        self._entry_id = entry_id
-
-    @property
-    def entry_id(self) -> int:
-        return self._appending.now(self._entry_id)[1]
-
-    @property
-    def position(self) -> Position:
-        """Where the entry stands if it survives; given before it is acknowledged. Until then it is another one when the
-        ledger of a log fails, and what was outstanding goes to the next one (P8.2)."""
-        handle, entry_id = self._appending.now(self._entry_id)
-        return Position(handle.ledger_id, entry_id)
-
-    @property
-    def offset(self) -> int:
-        """The dense offset of the entry in its log; of a ledger by itself, its id. As `position`, it may be another one
-        until it is acknowledged: what goes to a next ledger closes up where some of it is refused there (P8.2)."""
-        handle, entry_id = self._appending.now(self._entry_id)
-        return handle.first_offset + entry_id
-
-    @property
-    def epoch(self) -> int | None:
-        """The fencing token under which it was appended (P9.2); None: to a ledger by itself."""
-        return self._appending.now(self._entry_id)[0].epoch
-
-    def done(self) -> bool:
-        """Whether `result()` would answer at once."""
-        handle, entry_id = self._appending.now(self._entry_id)
-        return handle.writing.is_settled(entry_id)
-
-    @property
-    def durability(self) -> str | None:
-        """ "synced" on the disks of the ack quorum; "received" in its memory only (P3.2); None: not acknowledged."""
-        handle, entry_id = self._appending.now(self._entry_id)
-        if handle.writing.lac >= entry_id:
-            return "synced"
-        return "received" if handle.writing.received >= entry_id else None
-
-    def result(self, timeout_s: float | None = None) -> Position:
-        """The position, once the entry is acknowledged: durable on its ack quorum, unless sync is deferred.
-
-        Raises:
-            LedgerFenced, LedgerClosed, NotEnoughBookies: the handle failed; the entry may or may not survive (P3.6).
-            OperationTimeout: timeout_s passed; the entry is still on its way.
-
-        Both carry this ticket again, as `ticket`.
-        """
-        if timeout_s is None:
-            return self._appending.wait_blocking(self._entry_id, "the ticket itself")
-        check_seconds(timeout_s, "timeout_s")
-        return run_blocking(self._appending.acknowledged(self._entry_id, timeout_s), "the ticket itself")
-
-    def fate(self) -> Fate:
-        """What became of the entry, also after an error: definite once the ledger's CLOSED metadata is read (P3.6).
-
-        Raises:
-            NoSuchLedger: the ledger was deleted meanwhile.
-            MetadataUnavailable: nobody could be asked; try again.
-        """
-        return run_blocking(self._appending.fate(self._entry_id), "fate_async of the ticket")
-
-    async def fate_async(self) -> Fate:
-        """As `fate`, awaited."""
-        return await run_async(self._appending.fate(self._entry_id))
-
-    def __await__(self) -> Generator[Any, None, Position]:
-        return (yield from run_async(self._appending.acknowledged(self._entry_id)).__await__())
-
-    def __reduce__(self) -> Any:
-        refuse_pickling("a ticket", "send its position")
-
-    def __repr__(self) -> str:
-        return f"Ticket({self.position.ledger_id}, {self.entry_id}, {'settled' if self.done() else 'on its way'})"
-
-
-def _pair(given: tuple[int, int], name: str) -> tuple[int, int]:
-    if isinstance(given, tuple) and len(given) == 2 and all(type(number) is int for number in given):
-        return given
-    raise UsageError(f"{name}={given!r}: a pair of whole numbers is allowed; nothing was appended")
-
-
-@dataclass(slots=True)
-class _Past:
-    """What few handles have: a name, something that stands before their ledger, producers."""
-
-    what: str = ""  # How messages name the handle, if not by its ledger.
-    first_offset: int = 0  # Of this ledger's entry 0, in its log.
-    epoch: int | None = None  # Of the log's owner.
-    before: Position | None = None  # What stands before this ledger's first entry, if anything does.
-    history: Callable[[], Frames] | None = None  # Reads the tail of that.
-    are_producers_known: bool = True
-    closed_empty: Callable[[], Awaitable[bool]] | None = None  # Whether that is why the ledger is gone.
-    learning: Resumed[None] | None = None  # While they are read back.
-    producers: Producers = field(default_factory=Producers)
-    # Of entries of this ledger that were queued on a condition: whether it names an id of this ledger. Such a one is
-    # not what was asked for in another ledger.
-    bound: dict[int, bool] = field(default_factory=dict)
-    heirs: dict[int, Heir] = field(default_factory=dict)  # Of ledgers before it that failed, the newest ones.
-
-    def current(self, position: Position) -> Position | None:
-        """Where what was to stand there is by now; None: it is in no ledger."""
-        while (
-            heir := self.heirs.get(position.ledger_id)
-        ) is not None and position.entry_id > heir.last_entry:
-            moved = heir.moved(position.entry_id)
-            if moved is None:
-                return None
-            position = Position(heir.appending.ledger_id, moved)
-        return position
-
-
-_NO_PAST = _Past()  # One for all handles that have none; never changed.
 
 
 class Appending:
@@ -241,7 +86,7 @@ class Appending:
         mac_key: of the ledger's tags, if it has any.
         """
         self.runtime = runtime
-        self._past = _Past(what) if what else _NO_PAST
+        self._past = Past(what) if what else NO_PAST
         self.ledger_id = core.ledger_id
         digest = core.metadata.digest
         bound = runtime.settings.append_bytes_max
@@ -327,7 +172,7 @@ class Appending:
         nobody appends yet, once and in order, ahead of all that comes. Payloads are copied once more; a frame at a
         time, so that no more is held than before. False: it was released meanwhile, and that has failed."""
         packer, writing = self.writing.packer, self.writing
-        refused = self._refused(last_entry)
+        refused = self._past.refused(last_entry)
         frames = deque(writing.outstanding)
         if writing.error is not None:
             return False  # Asked behind that look: whoever sets it lets go of them then.
@@ -342,26 +187,13 @@ class Appending:
                 due = frame.last_entry + 1
         ensure(due == max(last_entry, packer.last_entry) + 1, "an outstanding entry was let go of")
         heir = Heir(following, last_entry, tuple(refused))
-        following._past.heirs[self.ledger_id] = heir
-        while len(following._past.heirs) > _HEIRS_MAX:
-            del following._past.heirs[next(iter(following._past.heirs))]
-        with _PRODUCERS:
-            following._past.producers.move(following._past.current)
+        following._past.remember(self.ledger_id, heir)
         self._heir = heir
         # Whose rest is waited for has it waited for there (P3.1). Who gives it up meanwhile does so here, then there.
         following.writing.packer.hold_for(packer.held_by)
         if packer.held_by == 0:
             following.writing.packer.hold_for(0)
         return True
-
-    def _refused(self, last_entry: int) -> list[int]:
-        """Outstanding entries that were to have an id of this ledger, or to stand behind one of these."""
-        refused: list[int] = []
-        with _PRODUCERS:
-            for entry_id, names_id in sorted(self._past.bound.items()):
-                if entry_id > last_entry and (names_id or refused[-1:] == [entry_id - 1]):
-                    refused.append(entry_id)
-        return refused
 
     @property
     def what(self) -> str:
@@ -371,8 +203,8 @@ class Appending:
     @property
     def producers(self) -> Producers:
         """Whose appends are known. Held locked."""
-        if self._past is _NO_PAST:
-            self._past = _Past()
+        if self._past is NO_PAST:
+            self._past = Past()
         return self._past.producers
 
     @property
@@ -411,21 +243,21 @@ class Appending:
         return entry_id
 
     async def _queue_on(
-        self, terms: Terms, data: Buffer, part_ends: Sequence[int], until_s: float
+        self, terms: AppendTerms, data: Buffer, part_ends: Sequence[int], until_s: float
     ) -> Position:
         """Queue one entry on these terms, or find where it stands already."""
-        producer = Producer(*_pair(terms.producer, "producer")) if terms.producer is not None else None
+        producer = Producer(*pair(terms.producer, "producer")) if terms.producer is not None else None
         attributes = encode_attributes(part_ends, producer)
-        expected = self._expected(terms)
+        expected = self._past.expected(terms, self.ledger_id)
         if producer is not None and not self._past.are_producers_known:
-            await self._learn_producers(terms, until_s)
+            await self._past.learn(self.what, self.runtime.clock_s, terms.timeout_s, until_s)
         while True:
             if self.is_over or self.runtime.is_forked:
                 self._refuse()
             if producer is None and expected < 0:
                 entry_id = self.writing.try_append_with(data, attributes, expected)
             else:
-                with _PRODUCERS:
+                with PRODUCERS_LOCK:
                     held = None if producer is None else self.producers.find(producer)
                     if held is not None:
                         return held
@@ -433,7 +265,7 @@ class Appending:
                     if entry_id >= 0 and producer is not None:
                         self.producers.note(producer, Position(self.ledger_id, entry_id))
                     if entry_id >= 0 and expected >= 0 and self.writing.on_failed is not None:
-                        self._note_bound(entry_id, names_id=terms.entry_id is not None)
+                        self._past.note_bound(entry_id, self.writing.lac, names_id=terms.entry_id is not None)
             if entry_id >= 0:
                 return Position(self.ledger_id, entry_id)
             if entry_id == PACKER_CONFLICT:
@@ -446,32 +278,7 @@ class Appending:
                 )
             await self._room()
 
-    def _note_bound(self, entry_id: int, *, names_id: bool) -> None:
-        bound = self._past.bound
-        bound[entry_id] = names_id
-        if len(bound) % _BOUND_LOOK == 0:
-            lac = self.writing.lac
-            for done in [each for each in bound if each <= lac]:
-                del bound[done]
-
-    def _expected(self, terms: Terms) -> int:
-        """The entry id that the terms ask for, below 0 for any."""
-        if terms.entry_id is not None and terms.after is not None:
-            raise UsageError("entry_id= and after= say the same thing in two ways; give one")
-        if terms.after is not None:
-            _pair(terms.after, "after")
-            after = self._past.current(Position(*terms.after)) or Position(*terms.after)
-            if after in (self._past.before, Position(self.ledger_id, NO_ENTRY)):
-                return 0
-            is_here = after[0] == self.ledger_id and after[1] < _NEVER_NEXT
-            return after[1] + 1 if is_here else _NEVER_NEXT
-        if terms.entry_id is None:
-            return NO_ENTRY
-        if isinstance(terms.entry_id, bool) or not isinstance(terms.entry_id, int) or terms.entry_id < 0:
-            raise UsageError(f"entry_id={terms.entry_id!r}: a whole number from 0 on is allowed")
-        return min(terms.entry_id, _NEVER_NEXT)
-
-    def _conflict(self, terms: Terms) -> NoReturn:
+    def _conflict(self, terms: AppendTerms) -> NoReturn:
         last = self.last_position
         if terms.after is None:
             raise UsageError(
@@ -485,50 +292,6 @@ class Appending:
         )
         conflict.last_position = last
         raise conflict
-
-    async def _learn_producers(self, terms: Terms, until_s: float) -> None:
-        """Until what producers appended before this writer is known: what stands there counts as appended. All who
-        need it read it back together, and go on where one of them had no more time.
-
-        Raises, always before anything was sent: OperationTimeout, and what reading raises, each definite.
-        """
-        past = self._past
-        while not past.are_producers_known:
-            with _PRODUCERS:
-                learning = past.learning = past.learning or Resumed(self._read_back(), self.runtime.clock_s)
-            try:
-                is_over = await learning.within(until_s)
-            except EmbedbkError as failed:
-                past.learning = None  # The next append begins anew.
-                again = type(failed)(
-                    f"{self.what}: what producers appended before it cannot be read back; nothing was appended: "
-                    f"{failed.args[0]}",
-                    definite=True,
-                    hint=failed.hint,
-                )
-                raise again from failed
-            if not is_over:
-                raise OperationTimeout(
-                    f"{self.what}: what producers appended before it was not read back within {terms.timeout_s:g} s; "
-                    "nothing was appended",
-                    definite=True,
-                    hint="append again: that goes on from there",
-                )
-            if not past.are_producers_known:
-                past.learning = None  # Another append's reading failed.
-
-    async def _read_back(self) -> None:
-        """Read the last entries of the ledgers before."""
-        past, learnt = self._past, []
-        assert past.history is not None
-        async for located in past.history():
-            ledger_id = located.frame.ledger_id
-            for entry_id, producer in producers_in(located.frame):
-                learnt.append((producer, Position(ledger_id, entry_id)))
-        with _PRODUCERS:
-            for producer, position in learnt:
-                past.producers.note(producer, position)
-            past.are_producers_known, past.learning = True, None
 
     async def queue_many(self, items: Sequence[Buffer], until_s: float = math.inf) -> Appended:
         """Queue all items as consecutive entries, waiting for room; no object per entry is made. Other appends wait
@@ -771,7 +534,9 @@ class Appending:
             self._tell_stopped(stopped, entry_id)
             raise
 
-    async def append(self, data: Buffer, terms: Terms = PLAIN, part_ends: Sequence[int] = ()) -> Position:
+    async def append(
+        self, data: Buffer, terms: AppendTerms = PLAIN, part_ends: Sequence[int] = ()
+    ) -> Position:
         """One entry, acknowledged. Who is cancelled or interrupted gets the exception with a `ticket` of what was
         queued, None when nothing was."""
         entry_id = NO_ENTRY
@@ -802,7 +567,7 @@ class Appending:
             else f"{self.what}: nothing was appended"
         )
 
-    async def append_batch(self, parts: Sequence[Buffer], terms: Terms = PLAIN) -> Position:
+    async def append_batch(self, parts: Sequence[Buffer], terms: AppendTerms = PLAIN) -> Position:
         """All parts as one entry: all of them are there, or none."""
         if isinstance(parts, bytes | bytearray | memoryview | str) or not len(parts):
             raise UsageError("a batch is a list of at least one record; nothing was appended")

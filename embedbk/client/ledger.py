@@ -11,12 +11,14 @@ from functools import lru_cache
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
-from embedbk.client.appending import PLAIN, Appended, Appending, Ticket, terms_of
+from embedbk.client.appending import Appending
 from embedbk.client.batches import Batch, Entry, batch_of, entries_of
 from embedbk.client.password import Password
+from embedbk.client.placed import Appended
 from embedbk.client.reading import LedgerReading, check_ledger_id, no_such_ledger
 from embedbk.client.record_batches import RecordBatches
 from embedbk.client.runtime import Runtime, refuse_pickling
+from embedbk.client.tickets import PLAIN, Ticket, terms_of
 from embedbk.client.waiting import run_blocking
 from embedbk.codec.arrow_columns import rows_of
 from embedbk.codec.digest import DigestType

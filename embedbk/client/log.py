@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from embedbk.client import cursors, sealing, splicing, truncating
-from embedbk.client.appending import PLAIN, Appended, Appending, Terms, Ticket, terms_of
+from embedbk.client.appending import Appending
 from embedbk.client.batches import Batch, Entry, Located, Segment, batch_of, entries_of
 from embedbk.client.bulk import BulkReading, LogReader, Place
 from embedbk.client.consumer import Cursor
@@ -33,11 +33,13 @@ from embedbk.client.log_settings import (
 )
 from embedbk.client.owning import Owning
 from embedbk.client.password import Password
+from embedbk.client.placed import Appended
 from embedbk.client.record_batches import RecordBatches
 from embedbk.client.renewing import Succession
 from embedbk.client.runtime import Runtime, refuse_pickling
 from embedbk.client.sealing import Seal
 from embedbk.client.splicing import STAGED_TTL_S, SpliceOutcome, Staging
+from embedbk.client.tickets import PLAIN, AppendTerms, Ticket, terms_of
 from embedbk.client.truncating import LogPin, Truncation
 from embedbk.client.waiting import run_blocking
 from embedbk.codec.packer_twin import Buffer
@@ -221,7 +223,7 @@ class LogWriter:
             if not self._line.has_left(appending):
                 raise
 
-        async def queue(now: Appending, _: Terms) -> Ticket:
+        async def queue(now: Appending, _: AppendTerms) -> Ticket:
             return Ticket(now, await now.queue(data))
 
         return run_blocking(self._line.through(queue, PLAIN), "aio.LogWriter.append")

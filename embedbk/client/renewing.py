@@ -20,12 +20,13 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, TypeVar
 
-from embedbk.client.appending import Appending, Terms
+from embedbk.client.appending import Appending
 from embedbk.client.keeping import keep
 from embedbk.client.owning import Joined, Owned, Owning
 from embedbk.client.replacing import Replacing, Unreplaced
 from embedbk.client.roll_bounds import RollBounds
 from embedbk.client.runtime import Followed
+from embedbk.client.tickets import AppendTerms
 from embedbk.client.waiting import Moved
 from embedbk.codec.digest import DigestType
 from embedbk.codec.ledger_metadata import Begun, Durability, log_owner_path
@@ -127,7 +128,10 @@ class Succession:
         return is_left and is_before and not self._has_ended
 
     async def through(
-        self, step: Callable[[Appending, Terms], Awaitable[T]], terms: Terms, what: str = "appended"
+        self,
+        step: Callable[[Appending, AppendTerms], Awaitable[T]],
+        terms: AppendTerms,
+        what: str = "appended",
     ) -> T:
         """Append by `step` to the ledger of now, or to the next one when the log is on its way there."""
         runtime = self.appending.runtime

@@ -15,7 +15,7 @@ from typing import ClassVar, NamedTuple
 from embedbk.codec.ledger_metadata import METADATA_VERSION
 from embedbk.codec.log_cursors import CursorRecord, cursor_path, decode_cursor, encode_cursor
 from embedbk.codec.metadata_messages import Compare, Put
-from embedbk.core.machine import Effect, Handlers, Machine
+from embedbk.core.machine import Effect, Handlers
 from embedbk.core.metadata_words import (
     KeyRead,
     MetadataFailed,
@@ -25,12 +25,11 @@ from embedbk.core.metadata_words import (
     TransactRefused,
     TransactUnknown,
 )
-from embedbk.core.vocabulary import Ended, Started, Tick
+from embedbk.core.retrying import Retrying
+from embedbk.core.vocabulary import Ended, Started
 from embedbk.errors import CursorLost, MetadataUnavailable, NoSuchCursor, StorageError
 
 __all__ = ["CommitDone", "CursorCommit"]
-
-_RETRY_NS = 100_000_000
 
 
 class CommitDone(NamedTuple):
@@ -41,7 +40,7 @@ class CommitDone(NamedTuple):
     is_ours: bool
 
 
-class CursorCommit(Machine):
+class CursorCommit(Retrying):
     """Ends with CommitDone, or with an error: CursorLost, NoSuchCursor, MetadataUnavailable, StorageError."""
 
     def __init__(
@@ -49,6 +48,7 @@ class CursorCommit(Machine):
     ) -> None:
         """lease_key: under which the metadata says who consumes; epoch: of this consumer. revision: of the cursor as it
         was last seen. offset: before which everything was consumed."""
+        super().__init__()
         self.log = log
         self.name = name
         self.lease_key = lease_key
@@ -56,13 +56,11 @@ class CursorCommit(Machine):
         self.revision = revision
         self.record = CursorRecord(METADATA_VERSION, offset, epoch, wall_ms)
         self.is_unknown = False  # One before may still come to pass.
-        self.retry_at: int | None = None
-
-    @property
-    def deadline_ns(self) -> int | None:
-        return self.retry_at
 
     def _on_started(self, event: Started) -> list[Effect]:
+        return self._commit()
+
+    def _again(self) -> list[Effect]:
         return self._commit()
 
     def _commit(self) -> list[Effect]:
@@ -128,22 +126,12 @@ class CursorCommit(Machine):
         self.is_unknown = True
         return self._look()
 
-    def _pause(self, event: KeyRead | MetadataFailed) -> list[Effect]:
-        self.retry_at = event.now_ns + _RETRY_NS
-        return []
-
-    def _on_tick(self, event: Tick) -> list[Effect]:
-        if self.retry_at is None or event.now_ns < self.retry_at:
-            return []
-        self.retry_at = None
-        return self._commit()
-
     HANDLERS: ClassVar[Handlers] = {
+        **Retrying.HANDLERS,
         Started: _on_started,
         KeyRead: _on_key_read,
         Transacted: _on_transacted,
         TransactRefused: _on_refused,
         TransactUnknown: _on_unknown,
-        MetadataFailed: _pause,
-        Tick: _on_tick,
+        MetadataFailed: Retrying._pause,
     }

@@ -27,8 +27,8 @@ from embedbk.codec.ledger_metadata import (
 )
 from embedbk.codec.metadata_messages import Compare, Put
 from embedbk.core.client_words import BookieInfo
-from embedbk.core.log_listing import RETRY_NS, Listing, NewLedger, Stage
-from embedbk.core.machine import Effect, Handlers, Machine
+from embedbk.core.log_listing import Listing, NewLedger, Stage
+from embedbk.core.machine import Effect, Handlers
 from embedbk.core.metadata_words import (
     KeyRead,
     MetadataFailed,
@@ -39,7 +39,8 @@ from embedbk.core.metadata_words import (
     TransactUnknown,
 )
 from embedbk.core.placement import Chance
-from embedbk.core.vocabulary import Ended, Started, Tick
+from embedbk.core.retrying import Retrying
+from embedbk.core.vocabulary import Ended, Started
 from embedbk.errors import LedgerFenced, MetadataConflict, StorageError
 
 __all__ = ["LogPreparing", "LogRecording"]
@@ -105,7 +106,7 @@ class LogPreparing(Listing):
     HANDLERS: ClassVar[Handlers] = {**Listing.HANDLERS, Started: _on_started}
 
 
-class LogRecording(Machine):
+class LogRecording(Retrying):
     """An owner recording where its ledger ended, once that is closed. Ends with None when the list says so; with
     LedgerFenced when the log is another's, who records it then."""
 
@@ -113,21 +114,17 @@ class LogRecording(Machine):
         self, name: str, epoch: int, ledger_id: int, last_entry: int, length: int | None = None
     ) -> None:
         """length: its payload bytes; None where lists do not say so yet (LEVEL_OF_PAGES)."""
+        super().__init__()
         self.name = name
         self.epoch = epoch
         self.ledger_id = ledger_id
         self.last_entry = last_entry
         self.length = length
-        self.retry_at: int | None = None
-
-    @property
-    def deadline_ns(self) -> int | None:
-        return self.retry_at
 
     def _on_started(self, event: Started) -> list[Effect]:
-        return self._read()
+        return self._again()
 
-    def _read(self) -> list[Effect]:
+    def _again(self) -> list[Effect]:
         return [ReadKey("list", log_key_path(self.name))]
 
     def _on_key_read(self, event: KeyRead) -> list[Effect]:
@@ -167,23 +164,16 @@ class LogRecording(Machine):
             return [Ended(LedgerFenced(f"log {self.name!r} was taken over", definite=True))]
         return self._pause(event)
 
-    def _pause(self, event: KeyRead | TransactUnknown | TransactRefused | MetadataFailed) -> list[Effect]:
+    def _on_unknown(self, event: TransactUnknown | TransactRefused | MetadataFailed) -> list[Effect]:
         """Nothing waits for it but the next roll; whether it landed, the list says when it is read again."""
-        self.retry_at = event.now_ns + RETRY_NS
-        return []
-
-    def _on_tick(self, event: Tick) -> list[Effect]:
-        if self.retry_at is None or event.now_ns < self.retry_at:
-            return []
-        self.retry_at = None
-        return self._read()
+        return self._pause(event)
 
     HANDLERS: ClassVar[Handlers] = {
+        **Retrying.HANDLERS,
         Started: _on_started,
         KeyRead: _on_key_read,
         Transacted: _on_transacted,
-        TransactUnknown: _pause,
-        TransactRefused: _pause,
-        MetadataFailed: _pause,
-        Tick: _on_tick,
+        TransactUnknown: _on_unknown,
+        TransactRefused: _on_unknown,
+        MetadataFailed: _on_unknown,
     }

@@ -23,7 +23,7 @@ from embedbk.codec.log_splices import (
     staged_path,
 )
 from embedbk.codec.metadata_messages import ABSENT, Compare, Delete
-from embedbk.core.machine import Effect, Handlers, Machine
+from embedbk.core.machine import Effect, Handlers
 from embedbk.core.metadata_words import (
     KeyRead,
     MetadataFailed,
@@ -33,15 +33,14 @@ from embedbk.core.metadata_words import (
     TransactRefused,
     TransactUnknown,
 )
-from embedbk.core.vocabulary import Ended, Started, Tick
+from embedbk.core.retrying import Retrying
+from embedbk.core.vocabulary import Ended, Started
 from embedbk.errors import MetadataUnavailable, StorageError
 
 __all__ = ["StagingSweeping"]
 
-_RETRY_NS = 100_000_000
 
-
-class StagingSweeping(Machine):
+class StagingSweeping(Retrying):
     """Ends with (how many ledgers were given up, those that are to be closed first), or with an error."""
 
     def __init__(
@@ -55,6 +54,7 @@ class StagingSweeping(Machine):
     ) -> None:
         """ledger_ids: that have marks, as a listing showed. wall_ms: now, by the clock on the wall. job: called off.
         takes_all: the log is gone, whatever they were staged for."""
+        super().__init__()
         self.name = name
         self.waiting = list(ledger_ids)
         self.wall_ms = wall_ms
@@ -64,16 +64,11 @@ class StagingSweeping(Machine):
         self.mark_revision = ABSENT
         self.given_up = 0
         self.unclosed: list[int] = []
-        self.retry_at: int | None = None
-
-    @property
-    def deadline_ns(self) -> int | None:
-        return self.retry_at
 
     def _on_started(self, event: Started) -> list[Effect]:
-        return self._look()
+        return self._again()
 
-    def _look(self) -> list[Effect]:
+    def _again(self) -> list[Effect]:
         return [ReadKey("splices", log_splices_path(self.name))]
 
     def _next(self) -> list[Effect]:
@@ -138,22 +133,12 @@ class StagingSweeping(Machine):
             )
         ]
 
-    def _pause(self, event: TransactUnknown | MetadataFailed) -> list[Effect]:
-        self.retry_at = event.now_ns + _RETRY_NS
-        return []
-
-    def _on_tick(self, event: Tick) -> list[Effect]:
-        if self.retry_at is None or event.now_ns < self.retry_at:
-            return []
-        self.retry_at = None
-        return self._look()
-
     HANDLERS: ClassVar[Handlers] = {
+        **Retrying.HANDLERS,
         Started: _on_started,
         KeyRead: _on_key_read,
         Transacted: _on_transacted,
         TransactRefused: _on_refused,
-        TransactUnknown: _pause,
-        MetadataFailed: _pause,
-        Tick: _on_tick,
+        TransactUnknown: Retrying._pause,
+        MetadataFailed: Retrying._pause,
     }

@@ -49,8 +49,7 @@ from embedbk.codec.log_pins import LogPins, PinRecord, decode_log_pins, encode_l
 from embedbk.codec.metadata_messages import ABSENT, Compare, Delete, Put
 from embedbk.codec.tombstone import TOMBSTONE_VERSION, Tombstone, encode_tombstone, tombstone_path
 from embedbk.config import LEDGERS_LEFT_MAX
-from embedbk.core.log_listing import RETRY_NS
-from embedbk.core.machine import Effect, Handlers, Machine
+from embedbk.core.machine import Effect, Handlers
 from embedbk.core.metadata_words import (
     KeyRead,
     MetadataFailed,
@@ -60,8 +59,9 @@ from embedbk.core.metadata_words import (
     TransactRefused,
     TransactUnknown,
 )
+from embedbk.core.retrying import Retrying
 from embedbk.core.truncation import Held, HoldingCursor, Terms, Verdict, judge, live_pins, without
-from embedbk.core.vocabulary import Ended, Started, Tick
+from embedbk.core.vocabulary import Ended, Started
 from embedbk.errors import MetadataUnavailable, NoSuchLedger, StorageError, WrongPassword
 
 __all__ = ["Dropping", "LogTruncating", "Round"]
@@ -84,15 +84,15 @@ class Round:
     ended: tuple[tuple[str, CursorHold], ...] = ()  # Cursors that hold no more, and why.
 
 
-class Dropping(Machine):
+class Dropping(Retrying):
     """Deletes the ledgers that were truncated before. Ends with None, or with an error where it cannot."""
 
     def __init__(self, name: str, wall_ms: int, grace_ms: int) -> None:
         """wall_ms: now, by the clock on the wall; grace_ms: for how long the ledgers can be brought back."""
+        super().__init__()
         self.name = name
         self.wall_ms = wall_ms
         self.grace_ms = grace_ms
-        self.retry_at: int | None = None
         self.waiting: list[int] = []  # Of the key of what was truncated, not looked at yet.
         self.left_revision = ABSENT
         self.list_revision = ABSENT
@@ -102,14 +102,10 @@ class Dropping(Machine):
         self.gone: set[int] = set()  # Deleted already, or nothing that we delete.
         self.staying: list[int] = []  # Cannot be judged: for a later one.
 
-    @property
-    def deadline_ns(self) -> int | None:
-        return self.retry_at
-
     def _on_started(self, event: Started) -> list[Effect]:
-        return self._look()
+        return self._again()
 
-    def _look(self) -> list[Effect]:
+    def _again(self) -> list[Effect]:
         """From the beginning: what is to be deleted, and what the list names."""
         return [ReadKey("left", log_truncated_path(self.name))]
 
@@ -204,7 +200,7 @@ class Dropping(Machine):
 
     def _on_transacted(self, event: Transacted) -> list[Effect]:
         """Refused: the list has moved on, or another deletes beside us."""
-        return self._look()
+        return self._again()
 
     def _on_refused(self, event: TransactRefused) -> list[Effect]:
         """Not run, and never will be: what is left stands in its key."""
@@ -216,23 +212,16 @@ class Dropping(Machine):
 
     def _on_unknown(self, event: TransactUnknown | MetadataFailed) -> list[Effect]:
         """It may come to pass or not: what is read next says what is still to be done (P2.2)."""
-        self.retry_at = event.now_ns + RETRY_NS
-        return []
-
-    def _on_tick(self, event: Tick) -> list[Effect]:
-        if self.retry_at is None or event.now_ns < self.retry_at:
-            return []
-        self.retry_at = None
-        return self._look()
+        return self._pause(event)
 
     HANDLERS: ClassVar[Handlers] = {
+        **Retrying.HANDLERS,
         Started: _on_started,
         KeyRead: _on_key_read,
         Transacted: _on_transacted,
         TransactRefused: _on_refused,
         TransactUnknown: _on_unknown,
         MetadataFailed: _on_unknown,
-        Tick: _on_tick,
     }
 
 
@@ -293,7 +282,7 @@ class LogTruncating(Dropping):
         if self.pending is not None and self.log_list.first_offset >= self.pending.reached:
             # It was refused, or not heard of: what we wanted stands there, by it, by one before it, or by another.
             self.round = self.pending
-            return self._look()
+            return self._again()
         return [ReadKey("pins", log_pins_path(self.name))]
 
     def _on_pins(self, event: KeyRead) -> list[Effect]:
@@ -324,7 +313,7 @@ class LogTruncating(Dropping):
                     f"log {self.name!r}: its cursor {name!r} stands nowhere; nothing was truncated"
                 )
             self.missed_at = self.cursors_revision
-            return self._pause(event.now_ns)  # Deleted since it was named.
+            return self._pause(event)  # Deleted since it was named.
         self.asked.discard(name)
         self.holders[name] = (decode_cursor(event.value, self.name, name), event.revision)
         return [] if self.asked else self._read_front()
@@ -342,7 +331,7 @@ class LogTruncating(Dropping):
         pages = self.log_list.pages
         assert pages is not None
         if event.value is None:
-            return self._pause(event.now_ns)  # The list has changed since it was read.
+            return self._pause(event)  # The list has changed since it was read.
         self.front = decode_log_page(event.value, self.name, pages.first).segments[pages.skipped :]
         if pages.first + 1 == pages.end:
             return self._judge((*self.front, *self.log_list.segments), has_more=False)
@@ -352,13 +341,9 @@ class LogTruncating(Dropping):
         assert self.log_list is not None
         assert self.log_list.pages is not None
         if event.value is None:
-            return self._pause(event.now_ns)
+            return self._pause(event)
         behind = decode_log_page(event.value, self.name, self.log_list.pages.first + 1).segments
         return self._judge((*self.front, *behind), has_more=True)
-
-    def _pause(self, now_ns: int) -> list[Effect]:
-        self.retry_at = now_ns + RETRY_NS
-        return []
 
     def _judge(self, window: tuple[LogSegment, ...], *, has_more: bool) -> list[Effect]:
         assert self.log_list is not None

@@ -20,14 +20,16 @@ from itertools import pairwise
 from typing import Any
 
 from embedbk.client import deleting, ledger
-from embedbk.client.appending import PLAIN, Appended, Appending, Terms, Ticket
+from embedbk.client.appending import Appending
 from embedbk.client.batches import Located, entries_of
 from embedbk.client.log_reading import LogReading
 from embedbk.client.owning import Owning
 from embedbk.client.password import Password
+from embedbk.client.placed import Appended
 from embedbk.client.reading import LedgerReading
 from embedbk.client.renewing import Succession
 from embedbk.client.runtime import Runtime
+from embedbk.client.tickets import PLAIN, AppendTerms, Ticket
 from embedbk.codec.arrow_columns import rows_of
 from embedbk.codec.arrow_rows import Rows
 from embedbk.codec.attributes import time_of
@@ -359,7 +361,7 @@ def _numbered(owning: _Watched, client: str, rest: bytes) -> bytes:
 def _append_unawaited(runtime: Runtime, line: Succession, owning: _Watched, client: str) -> Steps:
     """Tickets that are looked at later, or never."""
 
-    async def queue(now: Appending, _: Terms) -> Ticket:
+    async def queue(now: Appending, _: AppendTerms) -> Ticket:
         return Ticket(now, await now.queue(payload))
 
     payload = _numbered(owning, client, b"z")
@@ -386,7 +388,7 @@ def _recover_beside(world: World, client: str, runtime: Runtime, line: Successio
             world.sometimes["outstanding sent again"] += 1
 
 
-def _several(payloads: Sequence[bytes]) -> Callable[[Appending, Terms], Coroutine[Any, Any, Any]]:
+def _several(payloads: Sequence[bytes]) -> Callable[[Appending, AppendTerms], Coroutine[Any, Any, Any]]:
     return lambda appending, terms: appending.append_many(payloads)
 
 
@@ -399,7 +401,7 @@ def _produce_over(
     payload: bytes,
     client: str,
 ) -> Steps:
-    terms = Terms(producer=(producer, sequence))
+    terms = AppendTerms(producer=(producer, sequence))
     at = yield from awaited(
         runtime, line.through(lambda appending, left: appending.append(payload, left), terms)
     )
@@ -506,7 +508,7 @@ def _produce(
     payload: bytes,
 ) -> Steps:
     """Append under a sequence, and now and then once more: it must stand where it stood."""
-    terms = Terms(producer=(producer, sequence))
+    terms = AppendTerms(producer=(producer, sequence))
     while True:
         at = yield from awaited(runtime, appending.append(payload, terms))
         if placed.setdefault(sequence, at) != at:
@@ -517,7 +519,9 @@ def _produce(
             return  # What was truncated is not known under its sequence any more.
         earlier = chance.choice(list(placed)[-20:])
         try:
-            at = yield from awaited(runtime, appending.append(b"again", Terms(producer=(producer, earlier))))
+            at = yield from awaited(
+                runtime, appending.append(b"again", AppendTerms(producer=(producer, earlier)))
+            )
         except UsageError as forgotten:
             world.note(f"{client}: {forgotten}")
             return
@@ -536,7 +540,7 @@ def _append_if(
     if not is_right:
         last = Position(appending.ledger_id, appending.writing.packer.last_entry + chance.randint(1, 5))
     try:
-        at = yield from awaited(runtime, appending.append(payload, Terms(after=last)))
+        at = yield from awaited(runtime, appending.append(payload, AppendTerms(after=last)))
     except AppendConflict:
         if is_right and is_alone:
             raise Violation("condition", f"not appended behind {last}, which stands there") from None

@@ -11,8 +11,9 @@ import pytest
 
 import embedbk
 from embedbk import aio
-from embedbk.client.appending import Appended, Terms
 from embedbk.client.log import LogWriter
+from embedbk.client.placed import Appended
+from embedbk.client.tickets import AppendTerms
 from embedbk.codec.ledger_metadata import Begun
 from embedbk.metadata.levels import LEVEL_OF_LOGS
 from embedbk.testing import Cluster
@@ -57,11 +58,11 @@ class Beside:
 
 
 def many(writer: LogWriter, items: list[bytes]) -> Coroutine[Any, Any, Appended]:
-    return writer._line.through(lambda now, left: now.append_many(items, left.timeout_s), Terms())
+    return writer._line.through(lambda now, left: now.append_many(items, left.timeout_s), AppendTerms())
 
 
 def one(writer: LogWriter, item: bytes, **terms: Any) -> Coroutine[Any, Any, embedbk.Position]:
-    return writer._line.through(lambda now, left: now.append(item, left), Terms(**terms))
+    return writer._line.through(lambda now, left: now.append(item, left), AppendTerms(**terms))
 
 
 def test_an_append_does_not_fail_because_its_ledger_did(cluster: Cluster) -> None:
@@ -271,7 +272,7 @@ def test_who_gives_up_the_rest_of_a_run_lets_others_append(cluster: Cluster) -> 
     cluster.drop_messages("AddRequest", sender="w", ledger_id=before)
     run = [b"%d " % number + b"x" * 500 for number in range(9)]
     first = Beside(
-        client, writer._line.through(lambda now, left: now.append_many(run, left.timeout_s), Terms(0.5))
+        client, writer._line.through(lambda now, left: now.append_many(run, left.timeout_s), AppendTerms(0.5))
     )
     cluster.run_for(0.1)
     for name in ("b1", "b2", "b3", "b4"):
@@ -296,7 +297,7 @@ def test_who_gives_up_the_rest_in_the_next_ledger_lets_others_append(cluster: Cl
     end = cluster.drop_messages("AddRequest", sender="w")
     run = [b"%d " % number + b"x" * 500 for number in range(9)]
     first = Beside(
-        client, writer._line.through(lambda now, left: now.append_many(run, left.timeout_s), Terms(8.0))
+        client, writer._line.through(lambda now, left: now.append_many(run, left.timeout_s), AppendTerms(8.0))
     )
     cluster.run_for(0.1)
     stray(cluster, before)
@@ -354,7 +355,9 @@ def test_producers_and_batches_go_along(cluster: Cluster) -> None:
     cluster.drop_messages("AddRequest", sender="w", ledger_id=before)
     first = Beside(client, one(writer, b"1", producer=(7, 1)))
     cluster.run_for(0.05)
-    batch = Beside(client, writer._line.through(lambda now, _: now.append_batch([b"a", b"", b"bc"]), Terms()))
+    batch = Beside(
+        client, writer._line.through(lambda now, _: now.append_batch([b"a", b"", b"bc"]), AppendTerms())
+    )
     cluster.run_for(0.1)
     stray(cluster, before)
     assert cluster.run_until(lambda: first.is_over and batch.is_over)

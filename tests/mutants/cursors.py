@@ -91,7 +91,7 @@ MUTANTS = (
         (
             (
                 _TRUNCATING,
-                "            return self._pause(event.now_ns)  # Deleted since it was named.\n",
+                "            return self._pause(event)  # Deleted since it was named.\n",
                 "            return self._read_front()\n",
             ),
         ),

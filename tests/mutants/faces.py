@@ -13,6 +13,7 @@ _APPENDING = "embedbk/client/appending.py"
 _DELETING = "embedbk/client/deleting.py"
 _EMBEDDED = "embedbk/client/embedded.py"
 _LOG_READING = "embedbk/client/log_reading.py"
+_PAST = "embedbk/client/past.py"
 _PRODUCERS = "embedbk/core/producers.py"
 _READING = "embedbk/client/reading.py"
 _RENEWING = "embedbk/client/renewing.py"
@@ -159,10 +160,10 @@ MUTANTS = (
         (
             (
                 _APPENDING,
-                "                with _PRODUCERS:\n                    held = None if producer is None else self.producers.find(producer)\n",
+                "                with PRODUCERS_LOCK:\n                    held = None if producer is None else self.producers.find(producer)\n",
                 "                held = None if producer is None else self.producers.find(producer)\n"
                 "                await Moved(self.writing.signal, lambda: False, 0.02)\n"
-                "                with _PRODUCERS:\n",
+                "                with PRODUCERS_LOCK:\n",
             ),
         ),
         (_TERMS + "many_threads_that_repeat_each_other_append_once",),
@@ -173,8 +174,8 @@ MUTANTS = (
         "a position of another ledger is compared by its entry id alone",
         (
             (
-                _APPENDING,
-                "            is_here = after[0] == self.ledger_id and after[1] < _NEVER_NEXT\n",
+                _PAST,
+                "            is_here = after[0] == ledger_id and after[1] < _NEVER_NEXT\n",
                 "            is_here = after[1] < _NEVER_NEXT\n",
             ),
         ),
@@ -490,7 +491,7 @@ MUTANTS = (
         "an append with a producer and a time limit waits for what was appended before as long as that takes",
         (
             (
-                _APPENDING,
+                _PAST,
                 "is_over = await learning.within(until_s)",
                 "is_over = await learning.within(math.inf)",
             ),
@@ -505,9 +506,9 @@ MUTANTS = (
         "each append begins anew with what the one before had no time for: short ones never get there",
         (
             (
-                _APPENDING,
+                _PAST,
                 "            if not is_over:\n                raise OperationTimeout(\n",
-                "            if not is_over:\n                past.learning = None\n                raise OperationTimeout(\n",
+                "            if not is_over:\n                self.learning = None\n                raise OperationTimeout(\n",
             ),
         ),
         (
@@ -520,7 +521,7 @@ MUTANTS = (
         "an append that was never sent, because its producer's past could not be read, says that it may survive",
         (
             (
-                _APPENDING,
+                _PAST,
                 "                    definite=True,\n                    hint=failed.hint,\n",
                 "                    definite=failed.definite,\n                    hint=failed.hint,\n",
             ),

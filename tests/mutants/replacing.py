@@ -9,6 +9,7 @@ __all__ = ["MUTANTS"]
 _RENEWING = "embedbk/client/renewing.py"
 _REPLACING = "embedbk/client/replacing.py"
 _APPENDING = "embedbk/client/appending.py"
+_PAST = "embedbk/client/past.py"
 _PLACED = "embedbk/client/placed.py"
 _CORE = "embedbk/core/log_replacing.py"
 _OPERATIONS = "embedbk/host/operations.py"
@@ -167,7 +168,7 @@ MUTANTS = (
         "a-condition-on-an-id-is-forgotten",
         "P8.2",
         "an entry that was to have an id of the failed ledger is in the next one, under another",
-        ((_APPENDING, "(names_id or refused[-1:] == [entry_id - 1])", "refused[-1:] == [entry_id - 1]"),),
+        ((_PAST, "(names_id or refused[-1:] == [entry_id - 1])", "refused[-1:] == [entry_id - 1]"),),
         (_FACES + "conditions_hold_by_order_and_those_on_an_id_by_their_ledger",),
     ),
     Mutant(
@@ -196,8 +197,8 @@ MUTANTS = (
         "an append that moved is looked for in the failed ledger, where its sequence stands no more",
         (
             (
-                _APPENDING,
-                "            following._past.producers.move(following._past.current)\n",
+                _PAST,
+                "            self.producers.move(self.current)\n",
                 "            pass\n",
             ),
         ),

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from embedbk.client import log as logs
-from embedbk.client.appending import Fate
 from embedbk.client.ledger import traits_of
 from embedbk.client.password import Password
+from embedbk.client.tickets import Fate
 from embedbk.client.waiting import run_blocking
 from embedbk.codec.ledger_metadata import (
     METADATA_VERSION,

@@ -1,0 +1,154 @@
+"""What stands before the ledger of a handle: its last position, what producers appended there, ledgers that failed.
+
+Decides which entry id a condition asks for, where an append of a producer stands already, and which outstanding entries
+do not go to a next ledger. Few handles have any of it. What producers appended before this writer is read back at the
+first append that needs it, once for all callers.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from embedbk.client.placed import Heir
+from embedbk.client.reading import Frames
+from embedbk.client.tickets import AppendTerms
+from embedbk.client.waiting import Resumed
+from embedbk.codec.attributes import producers_in
+from embedbk.core.producers import Producers
+from embedbk.errors import EmbedbkError, OperationTimeout, UsageError
+from embedbk.ids import LEDGER_ID_MAX, NO_ENTRY, Position
+
+__all__ = ["NO_PAST", "PRODUCERS_LOCK", "Past", "pair"]
+
+PRODUCERS_LOCK = threading.Lock()  # Finding an append and queueing it are one step.
+_BOUND_LOOK = 64  # After so many entries queued on a condition, the acknowledged ones are forgotten.
+_HEIRS_MAX = 16  # So many ledgers that failed are remembered, so that places in them are still known.
+_NEVER_NEXT = LEDGER_ID_MAX  # No ledger has so many entries: a condition that is not met.
+
+
+def pair(given: tuple[int, int], name: str) -> tuple[int, int]:
+    if isinstance(given, tuple) and len(given) == 2 and all(type(number) is int for number in given):
+        return given
+    raise UsageError(f"{name}={given!r}: a pair of whole numbers is allowed; nothing was appended")
+
+
+@dataclass(slots=True)
+class Past:
+    """What few handles have: a name, something that stands before their ledger, producers."""
+
+    what: str = ""  # How messages name the handle, if not by its ledger.
+    first_offset: int = 0  # Of this ledger's entry 0, in its log.
+    epoch: int | None = None  # Of the log's owner.
+    before: Position | None = None  # What stands before this ledger's first entry, if anything does.
+    history: Callable[[], Frames] | None = None  # Reads the tail of that.
+    are_producers_known: bool = True
+    closed_empty: Callable[[], Awaitable[bool]] | None = None  # Whether that is why the ledger is gone.
+    learning: Resumed[None] | None = None  # The reading back of producers, while it runs.
+    producers: Producers = field(default_factory=Producers)
+    # Of entries of this ledger that were queued on a condition: whether it names an id of this ledger. Such a one is
+    # not what was asked for in another ledger.
+    bound: dict[int, bool] = field(default_factory=dict)
+    heirs: dict[int, Heir] = field(default_factory=dict)  # Of ledgers before it that failed, the newest ones.
+
+    def current(self, position: Position) -> Position | None:
+        """Where what was to stand there is by now; None: it is in no ledger."""
+        while (
+            heir := self.heirs.get(position.ledger_id)
+        ) is not None and position.entry_id > heir.last_entry:
+            moved = heir.moved(position.entry_id)
+            if moved is None:
+                return None
+            position = Position(heir.appending.ledger_id, moved)
+        return position
+
+    def remember(self, ledger_id: int, heir: Heir) -> None:
+        """That ledger failed, and this handle's ledger took what was outstanding there."""
+        self.heirs[ledger_id] = heir
+        while len(self.heirs) > _HEIRS_MAX:
+            del self.heirs[next(iter(self.heirs))]
+        with PRODUCERS_LOCK:
+            self.producers.move(self.current)
+
+    def expected(self, terms: AppendTerms, ledger_id: int) -> int:
+        """The entry id that the terms ask for, below 0 for any."""
+        if terms.entry_id is not None and terms.after is not None:
+            raise UsageError("entry_id= and after= say the same thing in two ways; give one")
+        if terms.after is not None:
+            pair(terms.after, "after")
+            after = self.current(Position(*terms.after)) or Position(*terms.after)
+            if after in (self.before, Position(ledger_id, NO_ENTRY)):
+                return 0
+            is_here = after[0] == ledger_id and after[1] < _NEVER_NEXT
+            return after[1] + 1 if is_here else _NEVER_NEXT
+        if terms.entry_id is None:
+            return NO_ENTRY
+        if isinstance(terms.entry_id, bool) or not isinstance(terms.entry_id, int) or terms.entry_id < 0:
+            raise UsageError(f"entry_id={terms.entry_id!r}: a whole number from 0 on is allowed")
+        return min(terms.entry_id, _NEVER_NEXT)
+
+    def note_bound(self, entry_id: int, lac: int, *, names_id: bool) -> None:
+        """This entry was queued on a condition. Entries up to the LAC are forgotten now and then. Held locked."""
+        bound = self.bound
+        bound[entry_id] = names_id
+        if len(bound) % _BOUND_LOOK == 0:
+            for done in [each for each in bound if each <= lac]:
+                del bound[done]
+
+    def refused(self, last_entry: int) -> list[int]:
+        """Outstanding entries that were to have an id of this ledger, or to stand behind one of these."""
+        refused: list[int] = []
+        with PRODUCERS_LOCK:
+            for entry_id, names_id in sorted(self.bound.items()):
+                if entry_id > last_entry and (names_id or refused[-1:] == [entry_id - 1]):
+                    refused.append(entry_id)
+        return refused
+
+    async def learn(
+        self, what: str, clock_s: Callable[[], float], timeout_s: float | None, until_s: float
+    ) -> None:
+        """Until what producers appended before this writer is known: what stands there counts as appended. All who
+        need it read it back together, and go on where one of them had no more time.
+
+        Raises, always before anything was sent: OperationTimeout, and what reading raises, each definite.
+        """
+        while not self.are_producers_known:
+            with PRODUCERS_LOCK:
+                learning = self.learning = self.learning or Resumed(self._read_back(), clock_s)
+            try:
+                is_over = await learning.within(until_s)
+            except EmbedbkError as failed:
+                self.learning = None  # The next append begins anew.
+                again = type(failed)(
+                    f"{what}: what producers appended before it cannot be read back; nothing was appended: "
+                    f"{failed.args[0]}",
+                    definite=True,
+                    hint=failed.hint,
+                )
+                raise again from failed
+            if not is_over:
+                raise OperationTimeout(
+                    f"{what}: what producers appended before it was not read back within {timeout_s:g} s; "
+                    "nothing was appended",
+                    definite=True,
+                    hint="append again: that goes on from there",
+                )
+            if not self.are_producers_known:
+                self.learning = None  # Another append's reading failed.
+
+    async def _read_back(self) -> None:
+        """Read the last entries of the ledgers before."""
+        learnt = []
+        assert self.history is not None
+        async for located in self.history():
+            ledger_id = located.frame.ledger_id
+            for entry_id, producer in producers_in(located.frame):
+                learnt.append((producer, Position(ledger_id, entry_id)))
+        with PRODUCERS_LOCK:
+            for producer, position in learnt:
+                self.producers.note(producer, position)
+            self.are_producers_known, self.learning = True, None
+
+
+NO_PAST = Past()  # One for all handles that have none; never changed.

@@ -1,0 +1,44 @@
+"""Beginning again after a pause: for cores whose compare-and-set may have an unknown outcome (P2.2).
+
+A core that cannot tell whether its change came to pass pauses, and then begins again at a place where it reads what
+stands there, or sends the same compare-and-set. Decides only when. What is read then, and what it means, the core
+decides.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from embedbk.core.machine import Effect, Event, Handlers, Machine
+from embedbk.core.vocabulary import Tick
+
+__all__ = ["Retrying"]
+
+_RETRY_NS = 100_000_000
+
+
+class Retrying(Machine):
+    """A core that waits for nothing but a pause of its own. Subclasses call `_pause`, and begin again in `_again`."""
+
+    def __init__(self) -> None:
+        self.retry_at: int | None = None
+
+    @property
+    def deadline_ns(self) -> int | None:
+        return self.retry_at
+
+    def _pause(self, event: Event) -> list[Effect]:
+        """Begin again 100 ms after this event; also as the handler of events that tell no outcome."""
+        self.retry_at = event.now_ns + _RETRY_NS
+        return []
+
+    def _again(self) -> list[Effect]:
+        raise NotImplementedError
+
+    def _on_tick(self, event: Tick) -> list[Effect]:
+        if self.retry_at is None or event.now_ns < self.retry_at:
+            return []
+        self.retry_at = None
+        return self._again()
+
+    HANDLERS: ClassVar[Handlers] = {Tick: _on_tick}
