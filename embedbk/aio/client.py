@@ -1,0 +1,250 @@
+"""A client, awaited: opening one, and what it does beside logs, ledgers and locks."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from embedbk.aio.lock import Lock
+from embedbk.aio.log import Log
+from embedbk.aio.opening import Closing, Opening
+from embedbk.aio.readers import LedgerReader
+from embedbk.aio.writers import LedgerWriter
+from embedbk.client import client, deleting, explaining, ledger
+from embedbk.client.bookie_states import BookieState, bookie_states
+from embedbk.client.deleting import DeletedLedger
+from embedbk.client.devices import Devices
+from embedbk.client.draining import BookieReport, cancel_drain, decommission, drain, report_on, retire
+from embedbk.client.explaining import Explanation
+from embedbk.client.ledger import quorum_of, traits_of
+from embedbk.client.locking import Locking
+from embedbk.client.log_names import log_names
+from embedbk.client.log_settings import (
+    create_log,
+    log_exists,
+)
+from embedbk.client.password import Password
+from embedbk.client.reading import LedgerReading
+from embedbk.client.repair_state import health_of, switch_repair
+from embedbk.client.runtime import Runtime
+from embedbk.client.stopping import may_stop
+from embedbk.client.waiting import run_async
+from embedbk.codec.ledger_metadata import LedgerMetadata
+from embedbk.config import Placement, Roll, Settings
+from embedbk.ids import check_log_name
+from embedbk.repair.health import Health
+from embedbk.repair.stopping import StopVerdict
+
+__all__ = ["Client", "open"]
+
+
+def open(
+    target: str | os.PathLike[str],
+    bookies: int | None = None,
+    listen: str | None = None,
+    *,
+    settings: Settings | None = None,
+    create: bool = True,
+    journal_directories: Sequence[str | os.PathLike[str]] = (),
+    ledger_directories: Sequence[str | os.PathLike[str]] = (),
+    expands: bool = False,
+) -> Opening[Client]:
+    """As `embedbk.open`."""
+    devices = Devices.of(journal_directories, ledger_directories, expands)
+    return Opening(_open(target, bookies, listen, settings, devices, create))
+
+
+async def _open(
+    target: str | os.PathLike[str],
+    bookies: int | None,
+    listen: str | None,
+    settings: Settings | None,
+    devices: Devices,
+    create: bool,
+) -> Client:
+    # Starting reads disks and replays journals: on a thread, so that the loop goes on.
+    opened = await asyncio.to_thread(client.start, target, bookies, listen, settings, devices, create=create)
+    try:
+        await run_async(opened.ready())
+    except BaseException:
+        await asyncio.to_thread(opened.runtime.close)
+        raise
+    return Client(client.Client(opened))
+
+
+class Client(Closing):
+    """As `embedbk.Client`; close it, or use it with `async with`."""
+
+    def __init__(self, blocking: client.Client) -> None:
+        self._blocking = blocking  # Warns if it is never closed.
+        self._runtime: Runtime = blocking._runtime
+
+    def log(self, name: str, *, password: bytes = b"") -> Log:
+        self._runtime.check()
+        return Log(self._runtime, check_log_name(name), Password(password))
+
+    async def create_log(
+        self,
+        name: str,
+        *,
+        password: bytes = b"",
+        ensemble_size: int | None = None,
+        write_quorum: int | None = None,
+        ack_quorum: int | None = None,
+        durability: str | None = None,
+        digest: str | None = None,
+        roll: Roll | None = None,
+        retention_s: float | None = None,
+        retention_bytes: int | None = None,
+        properties: Mapping[str, bytes] | None = None,
+    ) -> Log:
+        """As `embedbk.Client.create_log`."""
+        made = self.log(name, password=password)
+        wanted = {
+            "ensemble_size": ensemble_size,
+            "write_quorum": write_quorum,
+            "ack_quorum": ack_quorum,
+            "durability": durability,
+            "digest": digest,
+            "roll": roll,
+            "retention_s": retention_s,
+            "retention_bytes": retention_bytes,
+            "properties": properties,
+        }
+        await run_async(create_log(made._reading, wanted))
+        return made
+
+    async def log_exists(self, name: str) -> bool:
+        """As `embedbk.Client.log_exists`."""
+        self._runtime.check()
+        return await run_async(log_exists(self._runtime, check_log_name(name)))
+
+    async def logs(self, prefix: str = "") -> list[str]:
+        """As `embedbk.Client.logs`."""
+        return await run_async(log_names(self._runtime, prefix))
+
+    def lock(self, name: str, *, value: bytes = b"") -> Lock:
+        """As `embedbk.Client.lock`."""
+        return Lock(Locking(self._runtime, name, value))
+
+    def create_ledger(
+        self,
+        *,
+        ensemble_size: int | None = None,
+        write_quorum: int | None = None,
+        ack_quorum: int | None = None,
+        password: bytes = b"",
+        custom: Mapping[str, bytes] = client.NO_CUSTOM,
+        durability: str = "synced",
+        delays_change: bool = False,
+        placement: Placement | None = None,
+        digest: str = "crc32c",
+    ) -> Opening[LedgerWriter]:
+        async def steps() -> LedgerWriter:
+            quorum = await run_async(quorum_of(self._runtime, ensemble_size, write_quorum, ack_quorum))
+            traits = traits_of(
+                self._runtime, durability, placement, delays_change=delays_change, digest=digest
+            )
+            made = ledger.create(self._runtime, quorum, Password(password), custom, traits)
+            return LedgerWriter(await run_async(made))
+
+        return Opening(steps())
+
+    def open_ledger(
+        self, ledger_id: int, *, recover: bool = False, password: bytes = b""
+    ) -> Opening[LedgerReader]:
+        async def steps() -> LedgerReader:
+            opened = LedgerReading.open(self._runtime, ledger_id, Password(password), recover=recover)
+            return LedgerReader(await run_async(opened))
+
+        return Opening(steps())
+
+    async def delete_ledger(self, ledger_id: int, *, password: bytes = b"", force: bool = False) -> None:
+        await run_async(deleting.delete(self._runtime, ledger_id, Password(password), force=force))
+
+    async def delete_log(self, name: str, *, password: bytes = b"", force: bool = False) -> None:
+        """As `embedbk.Client.delete_log`."""
+        steps = deleting.delete_log(self._runtime, check_log_name(name), Password(password), force=force)
+        await run_async(steps)
+
+    async def undelete_ledger(self, ledger_id: int, *, password: bytes = b"") -> None:
+        await run_async(deleting.undelete(self._runtime, ledger_id, Password(password)))
+
+    async def deleted_ledgers(self) -> list[DeletedLedger]:
+        return await run_async(deleting.deleted(self._runtime))
+
+    async def forget_deleted(self) -> list[int]:
+        return await run_async(deleting.forget_deleted(self._runtime))
+
+    async def explain(self, ledger_id: int) -> Explanation:
+        return await run_async(explaining.explain(self._runtime, ledger_id))
+
+    async def ledgers(self) -> list[int]:
+        return await run_async(ledger.ledger_ids(self._runtime))
+
+    async def ledger_metadata(self, ledger_id: int) -> LedgerMetadata:
+        """As `embedbk.Client.ledger_metadata`."""
+        return await run_async(ledger.metadata_of(self._runtime, ledger_id))
+
+    async def is_closed(self, ledger_id: int) -> bool:
+        return (await run_async(ledger.metadata_of(self._runtime, ledger_id))).is_closed
+
+    @property
+    def url(self) -> str:
+        return self._blocking.url
+
+    async def listen(self, endpoint: str = "tcp://127.0.0.1:0") -> str:
+        """As `embedbk.Client.listen`."""
+        return await run_async(self._blocking._listen(endpoint))
+
+    async def bookies(self) -> list[BookieState]:
+        return await run_async(bookie_states(self._runtime))
+
+    async def bookie(self, bookie_id: str) -> BookieReport:
+        return await run_async(report_on(self._runtime, bookie_id))
+
+    async def drain_bookie(self, bookie_id: str, why: str = "") -> BookieReport:
+        return await run_async(drain(self._runtime, bookie_id, why=why))
+
+    async def cancel_drain(self, bookie_id: str, why: str = "") -> None:
+        await run_async(cancel_drain(self._runtime, bookie_id, why=why))
+
+    async def decommission_bookie(self, bookie_id: str, why: str = "") -> None:
+        await run_async(decommission(self._runtime, bookie_id, why=why))
+
+    async def replace_bookie(self, bookie_id: str, why: str = "", *, accepts_loss: bool = False) -> str:
+        return await run_async(retire(self._runtime, bookie_id, why=why, accepts_loss=accepts_loss))
+
+    async def give_up_bookie(
+        self, bookie_id: str, incarnation: str, why: str = "", *, accepts_loss: bool = False
+    ) -> None:
+        await run_async(retire(self._runtime, bookie_id, incarnation, why=why, accepts_loss=accepts_loss))
+
+    async def can_i_stop(self, *nodes: str) -> StopVerdict:
+        return await run_async(may_stop(self._runtime, nodes, is_for_good=False))
+
+    async def can_i_lose(self, nodes: Sequence[str]) -> StopVerdict:
+        return await run_async(may_stop(self._runtime, list(nodes), is_for_good=True))
+
+    async def health(self) -> Health:
+        return await run_async(health_of(self._runtime))
+
+    async def stop_repair(self, why: str = "") -> None:
+        await run_async(switch_repair(self._runtime, stopped=True, why=why))
+
+    async def start_repair(self) -> None:
+        await run_async(switch_repair(self._runtime, stopped=False))
+
+    async def trigger_audit(self) -> None:
+        await run_async(switch_repair(self._runtime, triggers=True))
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._runtime.close)
+
+    async def _leave(self, is_normal: bool) -> None:
+        await self.close()
+
+    def __reduce__(self) -> Any:
+        return self._blocking.__reduce__()

@@ -1,0 +1,208 @@
+"""A log, awaited: its readers, writer, cursors and settings."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from embedbk.aio.cursors import Cursor
+from embedbk.aio.iterating import each, entries_one_by_one
+from embedbk.aio.opening import Opening
+from embedbk.aio.readers import LogReader
+from embedbk.aio.writers import LedgerWriter, LogWriter
+from embedbk.client import cursors, log, sealing, splicing, truncating
+from embedbk.client.batches import Batch, Entry, Segment, batch_of
+from embedbk.client.bulk import BulkReading, Place
+from embedbk.client.cursors import Cursoring, CursorState
+from embedbk.client.log_reading import LogReading, Start
+from embedbk.client.log_settings import (
+    KEEP,
+    Keep,
+    LogSettings,
+    WriterArguments,
+    change,
+    settings,
+)
+from embedbk.client.password import Password
+from embedbk.client.record_batches import record_batch_maker
+from embedbk.client.runtime import Runtime, refuse_pickling
+from embedbk.client.sealing import Seal
+from embedbk.client.splicing import STAGED_TTL_S, SpliceOutcome, Staging
+from embedbk.client.truncating import LogPin, Truncation
+from embedbk.client.waiting import run_async
+from embedbk.config import Placement, Roll, check_seconds
+from embedbk.ids import Position
+
+__all__ = ["Log"]
+
+
+class Log:
+    """As `embedbk.Log`."""
+
+    def __init__(self, runtime: Runtime, name: str, password: Password) -> None:
+        self.name = name
+        self._runtime = runtime
+        self._password = password
+        self._reading = LogReading(runtime, name, password)
+
+    def writer(
+        self,
+        *,
+        ensemble_size: int | None = None,
+        write_quorum: int | None = None,
+        ack_quorum: int | None = None,
+        durability: str | None = None,
+        delays_change: bool = False,
+        placement: Placement | None = None,
+        digest: str | None = None,
+        roll: Roll | None = None,
+    ) -> Opening[LogWriter]:
+        async def steps() -> LogWriter:
+            given = WriterArguments(ensemble_size, write_quorum, ack_quorum, durability, digest, roll)
+            opened = log.open_writer(
+                self._runtime, self.name, self._password, given, placement, delays_change=delays_change
+            )
+            return LogWriter(self.name, await run_async(opened))
+
+        return Opening(steps())
+
+    def read(self, start: Start = None, end: Start = None) -> AsyncIterator[Entry]:
+        return entries_one_by_one(self._reading.read(start, end))
+
+    def read_batches(self, start: Start = None, end: Start = None) -> AsyncIterator[Batch]:
+        return each(self._reading.read(start, end), batch_of)
+
+    def record_batches(self, start: Start = None, end: Start = None) -> AsyncIterator[Any]:
+        return each(self._reading.read(start, end), record_batch_maker())
+
+    async def end(self) -> int:
+        return await run_async(self._reading.end())
+
+    async def first_at(self, time: int | datetime) -> int:
+        """As `embedbk.Log.first_at`."""
+        return await run_async(self._reading.first_at(log.ms_of(time)))
+
+    async def time_at(self, place: Position | int) -> int | None:
+        return await run_async(self._reading.time_at(place))
+
+    def reader(self, start: Place = "earliest") -> LogReader:
+        """As `embedbk.Log.reader`."""
+        return LogReader(BulkReading(self._reading, start))
+
+    def tail(self, start: Start = None, *, idle_s: float | None = None) -> AsyncIterator[Entry]:
+        check_seconds(idle_s, "idle_s")
+        return entries_one_by_one(self._reading.tail(start, idle_s))
+
+    async def segments(self, start: Start = None) -> list[Segment]:
+        return await run_async(self._reading.segments(start))
+
+    async def truncate(
+        self,
+        before: Start = None,
+        *,
+        older_than_s: float | None = None,
+        keep_bytes: int | None = None,
+        may_do_nothing: bool = False,
+        force: bool = False,
+    ) -> Truncation:
+        steps = truncating.truncate(
+            self._reading, before, older_than_s, keep_bytes, may_do_nothing=may_do_nothing, force=force
+        )
+        return await run_async(steps)
+
+    async def pin(self, name: str, at: Start = None, *, ttl_s: float = 3600.0) -> LogPin:
+        return await run_async(truncating.pin(self._reading, name, at, ttl_s))
+
+    async def unpin(self, name: str) -> bool:
+        return await run_async(truncating.unpin(self._reading, name))
+
+    async def pins(self) -> list[LogPin]:
+        return await run_async(truncating.pins(self._reading))
+
+    def cursor(
+        self,
+        name: str,
+        holds: bool = True,
+        *,
+        ends_after_s: float | None = None,
+        ends_behind_bytes: int | None = None,
+    ) -> Cursor:
+        """As `embedbk.Log.cursor`."""
+        return Cursor(Cursoring(self._reading, name, holds, ends_after_s, ends_behind_bytes))
+
+    async def cursors(self) -> list[CursorState]:
+        return await run_async(cursors.cursors(self._reading))
+
+    async def settings(self) -> LogSettings:
+        return await run_async(settings(self._reading))
+
+    async def change(
+        self,
+        *,
+        revision: int | None = None,
+        ensemble_size: int | Keep | None = KEEP,
+        write_quorum: int | Keep | None = KEEP,
+        ack_quorum: int | Keep | None = KEEP,
+        durability: str | Keep | None = KEEP,
+        digest: str | Keep | None = KEEP,
+        roll: Roll | Keep | None = KEEP,
+        retention_s: float | Keep | None = KEEP,
+        retention_bytes: int | Keep | None = KEEP,
+        properties: Mapping[str, bytes] | Keep | None = KEEP,
+    ) -> LogSettings:
+        """As `embedbk.Log.change`."""
+        wanted = {
+            "ensemble_size": ensemble_size,
+            "write_quorum": write_quorum,
+            "ack_quorum": ack_quorum,
+            "durability": durability,
+            "digest": digest,
+            "roll": roll,
+            "retention_s": retention_s,
+            "retention_bytes": retention_bytes,
+            "properties": properties,
+        }
+        return await run_async(change(self._reading, revision, wanted))
+
+    def staging(
+        self, application: str | None = None, number: int = 0, *, ttl_s: float = STAGED_TTL_S
+    ) -> Staging:
+        """As `embedbk.Log.staging`."""
+        return splicing.staging(self._runtime, self.name, application, number, ttl_s)
+
+    def stage(self, staging: Staging) -> Opening[LedgerWriter]:
+        """As `embedbk.Log.stage`."""
+
+        async def steps() -> LedgerWriter:
+            return LedgerWriter(await run_async(splicing.stage(self._reading, staging)))
+
+        return Opening(steps())
+
+    async def splice(
+        self, staging: Staging, ledger_ids: Sequence[int], *, timeout_s: float | None = None
+    ) -> SpliceOutcome:
+        """As `embedbk.Log.splice`."""
+        return await run_async(splicing.splice(self._reading, staging, ledger_ids, timeout_s))
+
+    async def unstage(self, staging: Staging) -> int:
+        """As `embedbk.Log.unstage`."""
+        return await run_async(splicing.unstage(self._reading, staging))
+
+    async def spliced(self, application: str) -> SpliceOutcome | None:
+        """As `embedbk.Log.spliced`."""
+        return await run_async(splicing.spliced(self._reading, application))
+
+    async def forget_application(self, application: str) -> bool:
+        """As `embedbk.Log.forget_application`."""
+        return await run_async(splicing.forget_application(self._reading, application))
+
+    async def seal(self, reason: str) -> Seal:
+        """As `embedbk.Log.seal`."""
+        return await run_async(sealing.seal(self._reading, reason))
+
+    async def sealed(self) -> Seal | None:
+        return await run_async(sealing.sealed(self._reading))
+
+    def __reduce__(self) -> Any:
+        refuse_pickling("a log handle", "send the client's url and the log's name, and open it there")
