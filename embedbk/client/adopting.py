@@ -1,8 +1,9 @@
-"""Taking ledgers of a lost future back into the metadata (P7.7, P10.5): who is asked, and what has to be so before.
+"""Taking ledgers of a lost future back into the metadata (P7.7, P10.5): which bookies are asked, and what must hold
+before.
 
-Metadata that was brought back knows a ledger of such an id as little as who had its entries. Everybody of whom the
-cluster knows is asked (`core/adopting`). Whoever is away is waited for by nobody here: it is to be brought back, or to
-be called gone by its name. Nothing is fenced before that is clear.
+Metadata that was brought back knows neither the ledger of such an id nor which bookies had its entries. Every bookie
+that the cluster knows is asked (`core/adopting`). A bookie that is away is not waited for: an operator brings it back,
+or calls it gone by its name. Nothing is fenced before that is clear.
 """
 
 from __future__ import annotations
@@ -41,13 +42,13 @@ def adopt(
 async def adopt_ledger(
     runtime: Runtime, ledger_id: int, password: Password, gone: Sequence[str], options: AdoptionOptions
 ) -> AdoptionPlan:
-    """gone: bookies that are not waited for; what they alone have counts as not there.
+    """gone: bookies that are not waited for; entries that only they have count as not there.
 
     Raises:
         MetadataConflict: metadata knows the ledger, and its key is not stale; nothing is to be done.
-        UsageError: it is of no lost future; no bookie has a name that is called gone; the level is too low.
-        RecoveryInconclusive: somebody who may have entries is away, or cannot tell. It may be tried again.
-        NoSuchLedger: nobody has an entry of it.
+        UsageError: no lost future made the ledger; no bookie has a name given in `gone`; the level is too low.
+        RecoveryInconclusive: a bookie that may have entries is away, or cannot tell. It may be tried again.
+        NoSuchLedger: no bookie has an entry of it.
         EntryUnreadable: entries that were acknowledged are nowhere, and are not given up.
         StorageError: what bookies hold is not one ledger.
     """

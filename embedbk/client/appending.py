@@ -53,7 +53,7 @@ __all__ = ["Appending"]
 _ROOM_POLL_S = (
     0.01  # Freed blocks are noticed at the latest after this: a socket's thread may free the last one.
 )
-_next_caller = itertools.count(1).__next__  # Of calls that append many.
+_next_caller = itertools.count(1).__next__  # Numbers the calls that append many.
 
 
 class Appending:
@@ -93,14 +93,14 @@ class Appending:
         kind = Packer if runtime.told_ms is None else ToldPacker
         packer: Packing = kind(core.ledger_id, bytes_max=bound)
         if digest != DigestType.CRC32C:
-            # Tags are made entry by entry in Python: who asks for them pays for them.
+            # Tags are made entry by entry in Python: only a ledger that asks for them pays for them.
             packer = TwinPacker(
                 core.ledger_id, bytes_max=bound, lock=threading.RLock(), digest=digest, mac_key=mac_key
             )
         self.writing = Writing(core, packer, runtime.wake_writing, explain)
         self.is_over = False  # Closed or released by its owner.
-        self._is_closing = False  # And nobody was told yet what came of it.
-        self._heir: Heir | None = None  # Set before anybody hears that it was handed over.
+        self._is_closing = False  # The close is under way, and its outcome was not returned yet.
+        self._heir: Heir | None = None  # Set before any waiter is notified of the hand-over.
         runtime.start(self.writing)
 
     def continue_behind(
@@ -109,7 +109,7 @@ class Appending:
         history: Callable[[], Frames] | None,
         closed_empty: Callable[[], Awaitable[bool]],
     ) -> None:
-        """This ledger goes on behind others: `before` is the last position there, `history` reads the tail.
+        """This ledger follows others: `before` is the last position there, `history` reads the tail.
 
         closed_empty: whether the ledger is gone because it closed without an entry (P8.3).
         """
@@ -124,7 +124,7 @@ class Appending:
     def continue_from(
         self, before: Appending, last_entry: int, closed_empty: Callable[[], Awaitable[bool]]
     ) -> None:
-        """This ledger goes on behind one of the same writer, which takes no more appends, and ends there."""
+        """This ledger follows one of the same writer, which takes no more appends, and ends at last_entry."""
         past = before._past
         at = past.before if last_entry == NO_ENTRY else Position(before.ledger_id, last_entry)
         own = self._past
@@ -152,30 +152,32 @@ class Appending:
         return self._past.epoch
 
     def begin_times(self, floor_ms: int) -> None:
-        """Entries have times, none below that of what stands before them (P8.11). Called before the first append."""
+        """Give entries times, none below floor_ms, the time of the entry before them (P8.11). Call it before the first
+        append."""
         now_ms = self.runtime.told_ms
         if now_ms is None and self.writing.metadata.digest != DigestType.CRC32C:
             now_ms = self.runtime.wall_ms
         self.writing.packer.begin_times(floor_ms, now_ms)
 
-    # Going over to a next ledger, behind a failure (P8.2).
+    # Moving to a next ledger after a failure (P8.2).
 
     def now(self, entry_id: int) -> tuple[Appending, int]:
-        """The handle and the id under which an entry that was queued here is, if it is anywhere."""
+        """The handle and the id under which an entry queued here stands by now, if it stands anywhere."""
         handle = self
         while (heir := handle._heir) is not None and (moved := heir.moved(entry_id)) is not None:
             handle, entry_id = heir.appending, moved
         return handle, entry_id
 
     def hand_over_to(self, following: Appending, last_entry: int) -> bool:
-        """The ledger failed, and certainly ended there: what is outstanding behind it goes to the next one, to which
-        nobody appends yet, once and in order, ahead of all that comes. Payloads are copied once more; a frame at a
-        time, so that no more is held than before. False: it was released meanwhile, and that has failed."""
+        """The ledger failed, and certainly ended there: move what is outstanding behind that end to the next ledger, to
+        which nobody appends yet, once and in order, ahead of all later appends. Payloads are copied once more, a frame
+        at a time, so that no more memory is held than before. False: the handle was released meanwhile, so its
+        outstanding appends have failed."""
         packer, writing = self.writing.packer, self.writing
         refused = self._past.refused(last_entry)
         frames = deque(writing.outstanding)
         if writing.error is not None:
-            return False  # Asked behind that look: whoever sets it lets go of them then.
+            return False  # Read after `outstanding`: the code that sets the error drops the frames then.
         writing.outstanding = ()
         due = last_entry + 1
         while frames or (sealed := packer.seal()) is not None:
@@ -189,7 +191,8 @@ class Appending:
         heir = Heir(following, last_entry, tuple(refused))
         following._past.remember(self.ledger_id, heir)
         self._heir = heir
-        # Whose rest is waited for has it waited for there (P3.1). Who gives it up meanwhile does so here, then there.
+        # A call whose rest is still to come keeps its turn there (P3.1). A call that gives up meanwhile does so here,
+        # then there.
         following.writing.packer.hold_for(packer.held_by)
         if packer.held_by == 0:
             following.writing.packer.hold_for(0)
@@ -202,14 +205,15 @@ class Appending:
 
     @property
     def producers(self) -> Producers:
-        """Whose appends are known. Held locked."""
+        """The producers whose appends are known. The caller holds PRODUCERS_LOCK."""
         if self._past is NO_PAST:
             self._past = Past()
         return self._past.producers
 
     @property
     def last_position(self) -> Position:
-        """Of the last entry that was queued; in front of the first, where what stands before it ends."""
+        """The position of the last entry that was queued; before the first one, the last position of the ledgers in
+        front."""
         last = self.writing.packer.last_entry
         before = self._past.before
         return Position(self.ledger_id, last) if last != NO_ENTRY or before is None else before
@@ -295,7 +299,7 @@ class Appending:
 
     async def queue_many(self, items: Sequence[Buffer], until_s: float = math.inf) -> Appended:
         """Queue all items as consecutive entries, waiting for room; no object per entry is made. Other appends wait
-        until all are queued: the range is told by its first id and its count alone (P3.1).
+        until all are queued: the range is known by its first id and its count alone (P3.1).
 
         Items after a refused one, and the rest when the handle fails or the time is over half-way, are not queued.
         """
@@ -354,8 +358,8 @@ class Appending:
     async def _queue_rest(
         self, items: Sequence[Buffer], queued: Appended, until_s: float, caller: int
     ) -> Appended:
-        """The ledger failed behind the first of these items, which go over to the next one: the others follow them,
-        with nobody's in between (P3.1)."""
+        """The ledger failed after the first of these items, which move to the next one: queue the others behind them,
+        with no other call's entries in between (P3.1)."""
         left_s = None if until_s == math.inf else max(0.0, until_s - self.runtime.clock_s())
         writing, ticket = self.writing, Ticket(self, queued.last_entry)
         if not await Moved(writing.signal, lambda: writing.error is not None, left_s):
@@ -380,7 +384,7 @@ class Appending:
         return in_parts([*before, *rest.parts])
 
     def _placed(self, queued: Appended) -> list[Appended]:
-        """Where entries of one call that were queued here are by now."""
+        """Where entries that one call queued here stand by now."""
         heir, first, last = self._heir, queued.first_entry, queued.last_entry
         if heir is None or last <= heir.last_entry:
             return [queued]
@@ -404,8 +408,8 @@ class Appending:
     async def acknowledged(
         self, entry_id: int, timeout_s: float | None = None, *, is_synced: bool = False
     ) -> Position:
-        """Until the entry is acknowledged, with is_synced by disks also where sync is deferred (P3.2), in this ledger
-        or, when this one failed, in the next; where it is. Raises what became of it otherwise."""
+        """Wait until the entry is acknowledged (is_synced: by disks, also where sync is deferred, P3.2) in this ledger
+        or, when this one failed, in the next; return where it is. Raises the error that settled it otherwise."""
         if self.runtime.is_forked:
             self.runtime.check()
         until_s = None if timeout_s is None else self.runtime.clock_s() + timeout_s
@@ -419,7 +423,7 @@ class Appending:
         return Position(handle.ledger_id, entry_id)
 
     async def _passed(self, entry_id: int, timeout_s: float | None, *, is_synced: bool) -> bool:
-        """Until it is acknowledged in this ledger. False: it is not, and will not be."""
+        """Wait until it is acknowledged in this ledger. False: it is not, and will not be."""
         writing = self.writing
         if writing.lac >= entry_id:
             return True
@@ -448,7 +452,7 @@ class Appending:
         raise again from failed
 
     def _not_moved(self, entry_id: int) -> EmbedbkError:
-        """It was appended on a condition on this ledger's ids, and is not in it."""
+        """The error of an entry that was appended on a condition on this ledger's ids, and is not in the ledger."""
         if self._past.bound.get(entry_id):
             return UsageError(
                 f"{self.what}: ledger {self.ledger_id} failed before its entry {entry_id}, which was expected by its "
@@ -481,7 +485,7 @@ class Appending:
         return Position(self.ledger_id, entry_id)
 
     def _follow_blocking(self, entry_id: int, aio_twin: str) -> Position:
-        """It is not in this ledger: in the next one, or nowhere."""
+        """The entry is not in this ledger: it is in the next one, or nowhere."""
         try:
             return run_blocking(self.acknowledged(entry_id), aio_twin)
         except EmbedbkError:
@@ -502,7 +506,8 @@ class Appending:
         return Position(handle.ledger_id, entry_id)
 
     def _block(self, entry_id: int) -> None:
-        """Until the entry is settled: told in C where somebody there knows, without a turn of the host's thread."""
+        """Block until the entry is settled. Where C counts the answers it wakes this thread, without a turn of the
+        host's thread."""
         if not (self.writing.is_received(entry_id) or self.writing.wait_locally(entry_id)):
             Passed(self.writing, entry_id).wait()
 
@@ -537,8 +542,8 @@ class Appending:
     async def append(
         self, data: Buffer, terms: AppendTerms = PLAIN, part_ends: Sequence[int] = ()
     ) -> Position:
-        """One entry, acknowledged. Who is cancelled or interrupted gets the exception with a `ticket` of what was
-        queued, None when nothing was."""
+        """Append one entry and wait until it is acknowledged. A cancelled or interrupted caller gets the exception with
+        a `ticket` for the queued entry, None when nothing was queued."""
         entry_id = NO_ENTRY
         until_s = math.inf if terms.timeout_s is None else self.runtime.clock_s() + terms.timeout_s
         try:
@@ -558,7 +563,7 @@ class Appending:
             raise
 
     def _tell_stopped(self, stopped: BaseException, entry_id: int) -> None:
-        """Cancelled or interrupted: say honestly what may still happen."""
+        """The caller was cancelled or interrupted: add to the exception what may still happen."""
         was_queued = entry_id != NO_ENTRY
         stopped.ticket = Ticket(self, entry_id) if was_queued else None  # type: ignore[attr-defined]
         stopped.add_note(
@@ -594,7 +599,7 @@ class Appending:
         return self._joined(appended)
 
     def _joined(self, appended: Appended) -> Appended:
-        """The same, as its parts stand by now: acknowledged."""
+        """The same entries, acknowledged, where their parts stand by now."""
         parts: list[Appended] = []
         for part in appended.parts:
             handle = self
@@ -631,7 +636,7 @@ class Appending:
         return Fate.UNKNOWN if self.writing.is_undecided else Fate.LOST  # It may go to the next ledger yet.
 
     async def flush(self, timeout_s: float | None = None) -> int:
-        """Until everything queued before is acknowledged; gives the LAC."""
+        """Wait until everything queued before is acknowledged; return the LAC."""
         check_seconds(timeout_s, "timeout_s")
         last = self.writing.packer.last_entry
         if last != NO_ENTRY:
@@ -639,7 +644,7 @@ class Appending:
         return self.now(last)[0].lac
 
     async def force(self, timeout_s: float | None = None) -> int:
-        """Until everything queued before is on the disks of its ack quorum; gives the LAC (P3.2)."""
+        """Wait until everything queued before is on the disks of its ack quorum; return the LAC (P3.2)."""
         check_seconds(timeout_s, "timeout_s")
         last = self.writing.packer.last_entry
         if last != NO_ENTRY:
@@ -658,13 +663,13 @@ class Appending:
         return await self.close_behind()
 
     def leave(self) -> None:
-        """Take no more appends; what was queued goes on, until `close_behind`."""
+        """Take no more appends; queued entries are still sent, until `close_behind`."""
         self.runtime.check()
         self._end_use()
 
     async def drained(self) -> bool:
-        """Until all that was queued before `leave` is on the disks of its ack quorum. False: the handle failed, and
-        what becomes of that is not decided. Raises what became of it otherwise."""
+        """Wait until all that was queued before `leave` is on the disks of its ack quorum. False: the handle failed,
+        and the outcome of its entries is not decided yet. Raises their error otherwise."""
         writing, last = self.writing, self.writing.packer.last_entry
         if last != NO_ENTRY:
             await Moved(writing.signal, lambda: writing.is_synced(last) or writing.failure is not None)

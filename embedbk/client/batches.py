@@ -1,6 +1,6 @@
 """What readers are given: an entry, a run of entries as buffers, and how far one ledger of a log may be read.
 
-Decides how entries are cut out of a frame that was read. Up to where may be read is reading.py's.
+Decides how entries are cut out of a frame that was read. How far may be read, reading.py decides.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Segment(NamedTuple):
     first_offset: int
     last_entry: int  # The last of a closed ledger, else the LAC; NO_ENTRY when there is none.
     is_closed: bool
-    length: int | None = None  # Payload bytes up to there; None: nobody told them.
+    length: int | None = None  # Payload bytes up to there; None: not known.
 
 
 class Located(NamedTuple):

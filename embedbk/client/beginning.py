@@ -18,14 +18,14 @@ from embedbk.storage.identity import OWNER_FILE
 
 __all__ = ["IGNORED", "check_path", "holds_log", "is_new", "make", "refuse_new"]
 
-IGNORED = frozenset({OWNER_FILE, "lost+found"})  # What an empty directory may have.
+IGNORED = frozenset({OWNER_FILE, "lost+found"})  # An empty directory may have these.
 
 # A scheme with its slash (two of them, which `Path` makes one), a scheme of ours without, or HOST:PORT.
 _ADDRESS = re.compile(r"\s*(?:[a-z][a-z0-9+.-]*:/|(?:embedbk|tcp|ipc|https?):|[^/]*:\d+\s*$)", re.IGNORECASE)
 
 
 def check_path(path: str | os.PathLike[str], what: str = "directory") -> Path:
-    """Raises UsageError for what looks like an address: nobody wants a directory of that name."""
+    """Raises UsageError for a path that looks like an address: no user wants a directory of that name."""
     given = os.fsdecode(path)
     if _ADDRESS.match(given):
         raise UsageError(

@@ -1,7 +1,7 @@
-"""What goes on beside users' calls, and that no call waits for: a log's next ledger is made, the last one closed.
+"""Work beside users' calls that no call waits for: making a log's next ledger, closing the last one.
 
-Decides where such coroutines run: in one thread for each client, which is begun by the first of them. They are the same
-coroutines over `Wait` objects that a call drives (`waiting`), and say themselves what went wrong.
+Decides where such coroutines run: in one thread for each client, which the first of them starts. They are the same
+coroutines over `Wait` objects that a call drives (`waiting`), and report their own errors.
 """
 
 from __future__ import annotations
@@ -45,6 +45,6 @@ class Behind:
             self._loop.close()
 
     def close(self) -> None:
-        """What is under way is cancelled; returns when all of it has let go."""
+        """Cancel what is under way; return when all of it has ended."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()

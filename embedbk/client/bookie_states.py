@@ -1,5 +1,5 @@
-"""What the cluster's bookies are doing, as a client can tell: which take new entries, which do not and why, which are
-drained, which are away.
+"""What the cluster's bookies are doing, as far as a client can tell: which take new entries, which do not and why,
+which are drained, which are away.
 
 Decides nothing: a watch follows the registrations, and the metadata is asked which bookies belong to the cluster.
 """
@@ -21,7 +21,7 @@ AWAY = "away"  # The cluster knows it, and it is not registered.
 
 
 class BookieState(NamedTuple):
-    """One bookie of the cluster. Of one that is away only its id is known."""
+    """One bookie of the cluster. Only the id is known of a bookie that is away."""
 
     bookie_id: str
     state: str  # "writable", "read-only", "draining" or "away".

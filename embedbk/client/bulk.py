@@ -1,7 +1,7 @@
 """Reading a log in bulk: as much as there is within bounds, as buffers, waiting for it if asked to (CL22, LG24).
 
-Decides how much one call gives, and where the next one goes on. Leaves walking from ledger to ledger, and what a gap
-is, to `log_reading`. No object is made for an entry.
+Decides how much one call returns, and where the next one continues. Leaves walking from ledger to ledger, and what a
+gap is, to `log_reading`. No object is made for an entry.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from embedbk.ids import Position
 
 __all__ = ["BYTES_PER_CALL", "ENTRIES_PER_CALL", "Bulk", "BulkReading", "LogReader", "Place"]
 
-ENTRIES_PER_CALL = 65_536  # What one call gives unless it is told otherwise, ...
+ENTRIES_PER_CALL = 65_536  # What one call returns by default, ...
 BYTES_PER_CALL = 1 << 20  # ... in entries and in payload bytes.
 
 Place = Position | int | Literal["earliest", "latest"]
@@ -63,7 +63,7 @@ class _Wanted(NamedTuple):
 class BulkReading:
     """A place in a log that moves behind what was read: the logic under `LogReader`, for both faces.
 
-    Whatever ends a call early, the next one goes on behind the last entry that was given.
+    Whatever ends a call early, the next one continues behind the last entry that was returned.
     """
 
     def __init__(self, reading: LogReading, start: Place) -> None:
@@ -227,8 +227,9 @@ def _split(batch: Batch, entries: int, size: int, *, has_some: bool) -> tuple[Ba
 class LogReader:
     """A place in a log, which moves as it is read from: `with log.reader() as reader: ...`.
 
-    It goes on across ledgers, rolls, recoveries and takeovers, and past what is truncated behind it. A call that raises
-    has given nothing: the next one begins at the same entry. It holds nothing back in the cluster: `log.pin` does.
+    It reads on across ledgers, rolls, recoveries and takeovers, and past what is truncated behind it. A call that
+    raises has returned nothing: the next one begins at the same entry. It keeps nothing from truncation: `log.pin`
+    does.
     """
 
     def __init__(self, reading: BulkReading) -> None:
@@ -256,8 +257,8 @@ class LogReader:
             min_entries: with fewer it waits on, until wait_s is over; more than max_entries mean max_entries.
 
         Returns:
-            A `Bulk`: one without entries is false, and says that nothing more is there yet, also where nobody ever
-            wrote to the log.
+            A `Bulk`: one without entries is false, and means that nothing more is there yet, also where nobody ever
+                wrote to the log.
 
         Raises:
             Truncated: what would come next was truncated; `first_offset` says where to `seek`.

@@ -124,7 +124,7 @@ class Client:
     ) -> LedgerWriter:
         """A new ledger and its one writer. Left out: 3/3/2, or 1/1/1 with fewer than three bookies.
 
-        durability: "synced", or "deferred" for adds that are told when Qa bookies hold them in memory (P3.2).
+        durability: "synced", or "deferred" for adds that return when Qa bookies hold them in memory (P3.2).
         delays_change: tolerate failed bookies as long as every write set keeps its ack quorum (P4.6).
         placement: over racks, zones, by space; None: that of the settings given to `open`.
         digest: what entries are checked by: "crc32c"; "xxh3" or "hmac" (under the password) beside it, which clients
@@ -144,7 +144,7 @@ class Client:
     def open_ledger(self, ledger_id: int, *, recover: bool = False, password: bytes = b"") -> LedgerReader:
         """A ledger for reading.
 
-        recover: fence whoever writes it and close it first (P5.2); else an open one is read up to its LAC.
+        recover: fence its writer and close it first (P5.2); else an open one is read up to its LAC.
 
         Raises:
             NoSuchLedger, WrongPassword: nothing was changed.
@@ -204,11 +204,11 @@ class Client:
         return run_blocking(ledger.ledger_ids(self._runtime), "aio.Client.ledgers")
 
     def ledger_metadata(self, ledger_id: int) -> LedgerMetadata:
-        """All that the cluster knows of a ledger, without opening it: no password, no bookie is asked (CL33).
+        """The metadata of a ledger, without opening it: no password is needed, no bookie is asked (CL33).
 
         Raises:
-            NoSuchLedger: there is none, or it was deleted. MetadataUnavailable: nobody could be asked.
-            StorageError: what stands under its key is no ledger's (P2.5).
+            NoSuchLedger: there is none, or it was deleted. MetadataUnavailable: no member could be asked.
+            StorageError: the value under its key is no ledger's metadata (P2.5).
         """
         return run_blocking(ledger.metadata_of(self._runtime, ledger_id), "aio.Client.ledger_metadata")
 
@@ -275,11 +275,11 @@ class Client:
         return run_blocking(report_on(self._runtime, bookie_id), "aio.Client.bookie")
 
     def drain_bookie(self, bookie_id: str, why: str = "") -> BookieReport:
-        """Nothing is placed on the bookie any more, and what it has moves to others, while it goes on serving. Returns
-        at once; `bookie(bookie_id).is_empty` says when nothing is left. why: for others.
+        """Place nothing on the bookie any more, and move what it has to others, while it still serves. Returns at once;
+        `bookie(bookie_id).is_empty` is True when nothing is left. why: a reason for others to read.
 
         Raises:
-            NotEnoughBookies: of some ledgers nobody else can take the copies.
+            NotEnoughBookies: no other bookie can take the copies of some ledgers.
             UsageError: no such bookie; or the cluster's level is too low. In each case nothing was changed.
         """
         return run_blocking(drain(self._runtime, bookie_id, why=why), "aio.Client.drain_bookie")
@@ -305,10 +305,11 @@ class Client:
         """The disks of a bookie that is away are new ones: empty directories may be started under its id, and its old
         ones never again. What they had is copied from others, as of a bookie that stays away. The old incarnation.
 
-        accepts_loss: also where nobody else who is there has a copy of a ledger.
+        accepts_loss: also where no other bookie that is there has a copy of a ledger.
 
         Raises:
-            UsageError: it is registered; or of some ledger nobody else who is there has a copy; nothing was changed.
+            UsageError: it is registered; or no other bookie that is there has a copy of some ledger; nothing was
+                changed.
         """
         steps = retire(self._runtime, bookie_id, why=why, accepts_loss=accepts_loss)
         return run_blocking(steps, "aio.Client.replace_bookie")
@@ -347,7 +348,7 @@ class Client:
         return run_blocking(health_of(self._runtime), "aio.Client.health")
 
     def stop_repair(self, why: str = "") -> None:
-        """Nobody repairs anything in this cluster until `start_repair`, as for maintenance. why: for others.
+        """Stop all repair in this cluster until `start_repair`, as for maintenance. why: a reason for others to read.
 
         Raises:
             UsageError: the cluster's level is too low for repair; nothing was changed.
@@ -355,7 +356,7 @@ class Client:
         run_blocking(switch_repair(self._runtime, stopped=True, why=why), "aio.Client.stop_repair")
 
     def start_repair(self) -> None:
-        """Repair goes on. Raises UsageError as `stop_repair`."""
+        """Let repair continue. Raises UsageError as `stop_repair`."""
         run_blocking(switch_repair(self._runtime, stopped=False), "aio.Client.start_repair")
 
     def trigger_audit(self) -> None:
@@ -453,7 +454,7 @@ def open_client(
     Raises:
         UsageError: an argument is not allowed, or the directory is in use by a process (which is said).
         StorageError: a directory is foreign, missing, unreadable or damaged; or empty, with create=False.
-        MetadataUnavailable: nobody answered at the address.
+        MetadataUnavailable: no member answered at the address.
     """
     devices = Devices.of(journal_directories, ledger_directories, expands)
     opened = start(target, bookies, listen, settings, devices, create=create)

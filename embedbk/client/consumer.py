@@ -1,4 +1,4 @@
-"""Cursors and consumers, the blocking face (P8.8). What they do is decided in `cursors` and `consuming`."""
+"""Cursors and consumers, the blocking face (P8.8). Their logic stands in `cursors` and `consuming`."""
 
 from __future__ import annotations
 
@@ -43,16 +43,17 @@ class Consumer:
         return self._consuming.committed
 
     def commit(self) -> bool:
-        """Commit what counts as consumed, now. False: somebody has moved the cursor, and this consumer goes on there.
+        """Commit what counts as consumed, now. False: the cursor was moved, and this consumer continues there.
 
         Raises:
-            CursorLost: the lease is another's, or nobody's; nothing was committed.
+            CursorLost: this consumer does not hold the lease any more; nothing was committed.
             NoSuchCursor: it was deleted. MetadataUnavailable, OperationTimeout: it may be committed or not.
         """
         return run_blocking(self._consuming.commit(), "aio.Consumer.commit")
 
     def __iter__(self) -> Iterator[Entry]:
-        """What the log has behind the cursor, and then what comes; without end, or until nothing came for idle_s.
+        """Yield what the log has behind the cursor, and then later entries; without end, or until nothing came for
+        idle_s.
 
         Raises:
             CursorLost, NoSuchCursor: as `commit`.
@@ -104,7 +105,7 @@ class Cursor:
         """Put it to a place (a Position or an offset; None: the log's start), forward or back; it is made if it is not
         there, with what `Log.cursor` was given, and holds that from now on. A consumer that runs goes on there.
 
-        revision: only if it was not moved since `get` or `set` told this one; 0: only if there is none.
+        revision: only if it was not moved since `get` or `set` returned this one; 0: only if there is none.
 
         Raises:
             MetadataConflict, definite: it has another revision, or changed again and again; it stays where it is.
@@ -115,8 +116,8 @@ class Cursor:
         return run_blocking(self._cursoring.set(place, revision), "aio.Cursor.set")
 
     def delete(self, *, revision: int | None = None) -> bool:
-        """It holds nothing from now on, and a consumer that runs hears NoSuchCursor. False: there is none. revision: as
-        of `set`."""
+        """Delete the cursor: it holds nothing from now on, and a running consumer gets NoSuchCursor. False: there is
+        none. revision: as of `set`."""
         return run_blocking(self._cursoring.delete(revision), "aio.Cursor.delete")
 
     def consume(

@@ -1,8 +1,8 @@
 """Consuming a log by a durable cursor (P8.8), for both faces: one consumer at a time, from where the last committed.
 
-Decides when a consumer commits, and what it does when its cursor was moved under it: it goes on where it was put. Its
-lease is a lock, so it ends with its session; commits compare the epoch of that, so whoever lost it commits nothing
-(`core.cursor_commit`). What is given out is counted as consumed when the next entry is asked for: at least once.
+Decides when a consumer commits, and what it does when its cursor was moved under it: it continues where the cursor was
+put. Its lease is a lock, so it ends with its session; commits compare the lease's epoch, so a consumer that lost it
+commits nothing (`core.cursor_commit`). An entry counts as consumed when the next one is asked for: at least once.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ class Consuming:
         self._timeout_s, self._idle_s, self._commit_s = timeout_s, idle_s, commit_s
         self._signal = RousingSignal()
         self._lease: _Lease | None = None
-        self._epoch = 0  # Of the lease, also once it is over.
+        self._epoch = 0  # The lease's epoch, also once the lease is over.
         self._followed: Followed | None = None
-        self._revision = 0  # Of the cursor as it is known here.
+        self._revision = 0  # The cursor's revision as it is known here.
         self._committed = self._consumed = self._wanted = (
             0  # Offsets; what is asked for next comes behind what is given.
         )
@@ -97,9 +97,9 @@ class Consuming:
         self._lease, self._epoch = lease, lease.epoch
         try:
             assert lease.hold is not None
-            lease.hold.signal = self._signal  # Losing it wakes who waits for entries.
+            lease.hold.signal = self._signal  # Losing it wakes a caller that waits for entries.
             self._followed = await runtime.follow(self.cursoring.path, self._signal)
-            self._stand(await self.cursoring.get())  # Behind the lease: nobody commits any more but us.
+            self._stand(await self.cursoring.get())  # Read with the lease held: from now on only we commit.
         except BaseException:
             self.let_go()
             raise
@@ -136,7 +136,7 @@ class Consuming:
     # Going on.
 
     def again(self) -> None:
-        """What was given out and not consumed comes again: a loop begins anew."""
+        """Return entries that were given out and not consumed again: a new loop begins."""
         if self._wanted != self._consumed:
             self._drop()
             self._wanted = self._consumed
@@ -151,7 +151,7 @@ class Consuming:
         for idle_s.
 
         Raises:
-            CursorLost: the lease is over. NoSuchCursor: somebody deleted the cursor.
+            CursorLost: the lease is over. NoSuchCursor: the cursor was deleted.
             What `Log.tail` raises: Truncated where the cursor does not hold what it stands at, above all.
         """
         while True:
@@ -204,9 +204,8 @@ class Consuming:
             if record.epoch == 0:
                 self._jump(record.offset, revision)
                 return True
-            self._revision = (
-                revision  # Our own commit, or one of whoever has the lease by now: a commit tells.
-            )
+            # Our own commit, or one of the client that has the lease by now: a commit finds out.
+            self._revision = revision
         if self._is_due():
             return not await self.commit()
         return False
@@ -234,7 +233,7 @@ class Consuming:
         self._committed = self._consumed = self._wanted = offset
 
     def _drop(self) -> None:
-        """What was asked for is not what comes next."""
+        """The entry that was asked for is not the one that comes next."""
         taking, self._taking, self._frames, self._taken = self._taking, None, None, None
         if taking is not None:
             taking.end()
@@ -270,7 +269,7 @@ class Consuming:
     # Ending.
 
     async def end(self) -> None:
-        """Commit what was consumed, and give the lease to whoever waits for it."""
+        """Commit what was consumed, and give the lease to the next consumer that waits for it."""
         try:
             await self.commit()
         except BaseException:

@@ -1,6 +1,6 @@
 """One bookie's copy of a ledger, for people (P7.1): what it has, what it has not, what it cannot tell.
 
-Decides how far one question asks. Nothing is fenced, nothing read from anybody else.
+Decides how far one question asks. Nothing is fenced, and no other bookie is read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ASKED_ENTRIES = 4096  # At a time.
 def read_copy(
     client: Client, ledger_id: int, bookie_id: str, password: Password, first: int, last: int
 ) -> Iterator[CopyPart]:
-    """What the bookie has of the entries first..last, in runs that go on from each other.
+    """What the bookie has of the entries first..last, in runs that follow each other.
 
     Raises:
         UsageError: there is no such bookie now. NoSuchLedger, WrongPassword: as opening the ledger does.

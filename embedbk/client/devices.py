@@ -1,8 +1,8 @@
 """Journals and ledger directories on devices of their own, for clusters that several bookies of one machine make up.
 
-Decides which directory of a device is whose: `DEVICE/b1` is that of bookie b1, so the bookies share the devices and
-no directory. What the directories hold, how many a bookie may have, and whether they are the ones it was made with, is
-judged where a bookie opens them (storage/layout.py, storage/identity.py).
+Decides which directory of a device belongs to which bookie: `DEVICE/b1` is bookie b1's, so the bookies share the
+devices and no directory. Where a bookie opens its directories, their content, their number and their identity are
+checked (storage/layout.py, storage/identity.py).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ AnyPath = str | os.PathLike[str]
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """What stands elsewhere than in the cluster's own directory; by default nothing."""
+    """The directories that stand elsewhere than in the cluster's own directory; none by default."""
 
     journal_directories: tuple[Path, ...] = ()
     ledger_directories: tuple[Path, ...] = ()

@@ -31,7 +31,7 @@ _CLOCK_STEP_NS_MAX = 1_000_000  # A clock that moves in larger steps than this m
 
 @dataclass(frozen=True, slots=True)
 class DiagnosisFinding:
-    """One thing that was looked at. is_good False: embedbk works less well, or not at all, and `advice` says why."""
+    """One finding. is_good False: embedbk works less well, or not at all, and `advice` explains why."""
 
     subject: str
     value: str
@@ -147,7 +147,7 @@ def _directory(path: Path) -> Iterator[DiagnosisFinding]:
 
 
 def _scrubs(path: Path) -> Iterator[DiagnosisFinding]:
-    """What the scrubbers of the bookies in a directory have found (I55)."""
+    """The damage that the scrubbers of the bookies in a directory have found (I55)."""
     for note in sorted([*path.glob(SCRUB_FILE), *path.glob(f"*/{SCRUB_FILE}")]):
         try:
             state = read_scrub_state(note.read_bytes())

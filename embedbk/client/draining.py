@@ -1,10 +1,11 @@
 """Taking a bookie out of service: what both faces ask for (P11.3, P10.6).
 
-Decides when a drain may begin, and when a bookie may be removed. Both are decided by one transaction over what was
-read, never by a client that looked before. A drain raises the bookie's placement, so that nothing newly names it, and
-compares the placements of those who are to take its copies, so that two drains beside each other do not count on each
-other. A listing that was begun behind the raise and finds nobody who names the bookie is final; removal compares that
-the placement is as it was then. Copies are moved by auditor and workers (`repair/`), open ledgers by their writers.
+Decides when a drain may begin, and when a bookie may be removed. One transaction over what was read decides both, never
+a client that looked before. A drain raises the bookie's placement, so that no new ledger names it, and compares the
+placements of the bookies that are to take its copies, so that two concurrent drains do not count on each other. A
+listing that began after the raise and finds no ledger that names the bookie is final; removal compares that the
+placement is still the one of that time. Copies are moved by auditor and workers (`repair/`), open ledgers by their
+writers.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ __all__ = [
 
 SHOWN_MAX = 1_000  # Ledgers that are named; all are counted.
 NAMED_MAX = 8  # In one sentence.
-TAKERS_MAX = 100  # Whose placements one drain compares; so many are enough.
+TAKERS_MAX = 100  # One drain compares the placements of so many other bookies; they are enough.
 _TRIES = 20  # Others changed what was read so often.
 _WHY_CHARS = 300
 
@@ -107,19 +108,20 @@ async def _report(runtime: Runtime, state: BookieState, note: PlacementNote, wha
 
 
 async def drain(runtime: Runtime, bookie_id: str, *, why: str = "") -> BookieReport:
-    """Nothing is placed on the bookie any more, and what it has moves to others; it goes on serving what it has.
-    Draining what is drained already changes nothing.
+    """Place nothing on the bookie any more, and move what it has to others; it still serves what it has. Draining a
+    drained bookie changes nothing.
 
     Raises:
         UsageError: no such bookie; or the cluster's level is too low.
-        NotEnoughBookies: of some ledgers nobody else can take the copies, so the drain could not end.
+        NotEnoughBookies: no other bookie can take the copies of some ledgers, so the drain could not end.
         MetadataConflict: others changed what was read again and again. In each case nothing was changed.
     """
     check_bookie_id(bookie_id)
     what = f"draining bookie {bookie_id}"
     await _check_level(runtime, bookie_id, what)
     for _ in range(_TRIES):
-        # Placements first: who is listed as writable behind that, and has the same one still, takes copies.
+        # Placements first: a bookie that is listed as writable after that, and still has the same placement, takes
+        # copies.
         placements = {each.key: each for each in await runtime.list_keys(PLACEMENTS_PREFIX, what)}
         registered = await registered_now(runtime, what)
         record = placements.get(placement_path(bookie_id))
@@ -197,8 +199,8 @@ async def cancel_drain(runtime: Runtime, bookie_id: str, *, why: str = "") -> No
 
 
 async def decommission(runtime: Runtime, bookie_id: str, *, why: str = "") -> None:
-    """The cluster forgets the bookie, once no ledger names it: its registration, and at last its cookie. Its
-    directories are refused for ever; one that still runs ends. Of one that was decommissioned nothing changes.
+    """Remove the bookie from the cluster, once no ledger names it: its registration, and at last its cookie. Its
+    directories are refused for ever; a process that still runs ends. Decommissioning it again changes nothing.
 
     Raises:
         UsageError: no such bookie; it is there and not drained; it is embedded; a ledger names it; or the metadata was
@@ -232,7 +234,7 @@ async def decommission(runtime: Runtime, bookie_id: str, *, why: str = "") -> No
                 await runtime.transact([Compare(key, revision)], [Put(key, was)], what)
             raise _still_named(bookie_id, on_it)
         if not note.is_draining:
-            # Of one that is dead: what is listed from now on is final.
+            # The process is dead: what is listed from now on is final.
             raised = replace(
                 note, is_draining=True, why=why[:_WHY_CHARS], by=_who(runtime), changed_ms=runtime.wall_ms()
             )
@@ -263,15 +265,16 @@ async def decommission(runtime: Runtime, bookie_id: str, *, why: str = "") -> No
 async def retire(
     runtime: Runtime, bookie_id: str, incarnation: str = "", *, why: str = "", accepts_loss: bool = False
 ) -> str:
-    """These directories never come back: whoever starts on them is refused. incarnation: which, in hexadecimal digits;
+    """Retire directories for ever: a bookie that starts on them is refused. incarnation: which, in hexadecimal digits;
     empty: those that the id is bound to, which then may be bound to others (`replace`). What ledgers have on them
-    counts as lost, and is copied from others as of a bookie that stays away. The incarnation that was retired.
+    counts as lost, and is copied from other bookies, as when a bookie stays away. Returns the incarnation that was
+    retired.
 
-    accepts_loss: also where nobody else who is there has a copy.
+    accepts_loss: also where no other bookie that is there has a copy.
 
     Raises:
-        UsageError: no such bookie or incarnation; it is registered; or of some ledger nobody else who is there has a
-            copy. Nothing was changed.
+        UsageError: no such bookie or incarnation; it is registered; or no other bookie that is there has a copy of some
+            ledger. Nothing was changed.
         MetadataConflict: others changed what was read again and again.
     """
     check_bookie_id(bookie_id)
@@ -431,7 +434,7 @@ def _readable(value: bytes) -> PlacementNote | None:
 
 
 async def registered_now(runtime: Runtime, what: str) -> dict[str, Registration]:
-    """Linearizable, unlike the list that clients follow. Whose registration cannot be read counts as away."""
+    """Linearizable, unlike the list that clients follow. A bookie whose registration cannot be read counts as away."""
     found: dict[str, Registration] = {}
     for record in await runtime.list_keys(BOOKIES_PREFIX, what):
         bookie_id = record.key.removeprefix(BOOKIES_PREFIX)
@@ -447,8 +450,8 @@ def _members(registered: dict[str, Registration]) -> list[Member]:
 
 
 async def cluster_keys(runtime: Runtime, what: str) -> ClusterKeys:
-    """Ledgers, then deleted ones: whoever brings a ledger back in between raises the placements of those that are
-    drained and that it names, which removal finds (`deleting.placements_now`)."""
+    """Ledgers, then deleted ones: a client that brings a ledger back in between raises the placements of the drained
+    bookies that it names, which removal finds (`deleting.placements_now`)."""
 
     async def keys(prefix: str) -> dict[str, bytes]:
         return {each.key: each.value or b"" for each in await runtime.list_keys(prefix, what)}

@@ -63,7 +63,7 @@ logger = logging.getLogger(__name__)
 BOOKIES_DEFAULT = 3
 BOOKIES_MAX = 64  # In one process; more are no gain.
 
-METADATA_FILE_BYTES_MIN = 4 << 20  # What a transaction of the largest size needs.
+METADATA_FILE_BYTES_MIN = 4 << 20  # A transaction of the largest size needs so much.
 
 _METADATA = "metadata"
 _BOOKIES_FILE = "BOOKIES"
@@ -86,10 +86,10 @@ class Opened:
         None  # For nodes of this process: where they are reached then.
     )
 
-    offers: Callable[[], list[str]] = list  # What is there and not made use of, in words.
+    offers: Callable[[], list[str]] = list  # Describes what is there and not used.
 
     async def ready(self) -> None:
-        """Until the cluster answers and its bookies are registered; what it could make use of is said once."""
+        """Wait until the cluster answers and its bookies are registered; log once what it could use and does not."""
         await self.runtime.wait_for_bookies(self.bookies, self._failure)
         for offer in self.offers():
             logger.warning("%s: %s", self.url or "this cluster", offer)
@@ -119,7 +119,7 @@ def open_directory(
 
 
 class _Building:
-    """What is open so far, so that a failure half-way closes it again."""
+    """The parts opened so far, so that a failure half-way closes them again."""
 
     def __init__(
         self, root: Path, listen: str | None, settings: Settings, devices: Devices, *, create: bool
@@ -162,7 +162,7 @@ class _Building:
         return self._start(token, store, stores, owner, has_elsewhere=len(known) < len(everywhere))
 
     def _noted_bookies(self) -> set[str] | None:
-        """Those that live here; None: nobody noted it, and all are taken to."""
+        """The bookies that live here; None: it was not noted, and all are taken to."""
         try:
             return set((self.root / _BOOKIES_FILE).read_text("ascii").split())
         except FileNotFoundError:
@@ -189,7 +189,8 @@ class _Building:
             raise StorageError(f"{part} cannot be written: {refused}", definite=True) from refused
 
     def _begin(self) -> None:
-        """Refuse what is no place for a cluster, and a new cluster where none is to be made; say so where one is."""
+        """Refuse a path that is no place for a cluster, and a new cluster where none may be made; log it where one is
+        made."""
         if not is_new(self.root, create=self.create):
             self._refuse_strange()
         begins = not holds_log(self.root / _METADATA)
@@ -205,7 +206,7 @@ class _Building:
             logger.warning("a new cluster begins in %s", self.root)
 
     def _refuse_strange(self) -> None:
-        """A directory of somebody else, or one without the part that says whose the rest is."""
+        """A directory of another cluster, or one without the part that identifies the rest."""
         try:
             names = sorted(path.name for path in self.root.iterdir() if path.name not in IGNORED)
         except OSError as refused:
@@ -262,13 +263,13 @@ class _Building:
         journals, ledgers = self.devices.journals_of(bookie_id), self.devices.ledgers_of(bookie_id)
         parts = Layout.of(bookie_id, directory, journals, ledgers).by_purpose().values()
         if is_known and not any(part.is_dir() for part in parts):
-            raise StorageError(  # Before empty ones are made there, which nobody would take for its own.
+            raise StorageError(  # Before empty ones are made there, which no bookie would take for its own.
                 f"bookie {bookie_id} is known to the cluster with other directories; none of these is there: "
                 + ", ".join(map(str, parts)),
                 hint="give journal_directories= and ledger_directories= as it was made with; removed, or not mounted?",
             )
         if not self.create:
-            news = [] if not self.devices.expands else ledgers  # What may be new says BookieStorage.
+            news = [] if not self.devices.expands else ledgers  # BookieStorage decides which ones may be new.
             refuse_new([part for part in parts if part not in news], f"a directory of bookie {bookie_id},")
         storage = BookieStorage(
             directory,

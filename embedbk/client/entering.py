@@ -36,7 +36,8 @@ def others_of(node: MetadataNode) -> list[str]:
 def announcing_of(
     node: MetadataNode, seeds: Sequence[str], transport_of: Callable[[str, Identity], Transport]
 ) -> Announcing:
-    """What tells the leader where this member is, until the configuration says so. seeds: where others may be."""
+    """Announces to the leader where this member is, until the configuration names that place. seeds: where others may
+    be."""
     own = node.store.identity
     where = list(dict.fromkeys((*seeds, *others_of(node), *node.endpoints)))
     member = MemberName(own.name, own.incarnation)

@@ -29,10 +29,10 @@ class Explanation:
     state: str  # OPEN, IN_RECOVERY, CLOSED, DELETED (can be brought back), ABSENT.
     quorum: Quorum | None = None
     last_entry: int | None = None
-    lac: int | None = None  # The highest that was heard, of one that is not closed.
+    lac: int | None = None  # The highest LAC reported, of a ledger that is not closed.
     fragment_count: int = 0
-    seats: tuple[SeatStatus, ...] = ()  # Of the last fragment.
-    rules: tuple[str, ...] = ()  # Which rules apply, and what they say here.
+    seats: tuple[SeatStatus, ...] = ()  # The ensemble of the last fragment.
+    rules: tuple[str, ...] = ()  # The rules that apply, and what they mean here.
     missing: tuple[str, ...] = ()  # Write sets that lack a quorum, and who could fill it.
     next_step: str = ""
 
@@ -95,7 +95,7 @@ async def _explain_absent(runtime: Runtime, ledger_id: int, what: str) -> Explan
 
 
 def conclude(metadata: LedgerMetadata, seats: tuple[SeatStatus, ...]) -> Explanation:
-    """What follows from the metadata and from what the bookies said."""
+    """The conclusions from the metadata and from what the bookies answered."""
     quorum = metadata.quorum
     answered = sum(1 << seat.seat for seat in seats if seat.has_answered)
     rules: list[str] = []

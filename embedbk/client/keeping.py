@@ -1,8 +1,8 @@
-"""What an owner does for its log now and then (P8.7): it follows settings that were changed, and keeps retention.
+"""What an owner does for its log periodically (P8.7): it follows changed settings, and keeps retention.
 
-Decides when it looks, and whether a new ledger is due. All writers of a client are looked after together, one after the
-other, so that very many idle logs cost one question each in a long round. What may be truncated, the truncation's cores
-decide: never past a pin or a cursor that holds. Logs without an owner are nobody's matter here.
+Decides when it looks, and whether a new ledger is due. One round looks after all writers of a client, one after the
+other, so that very many idle logs cost one question each in a long round. The truncation's cores decide what may be
+truncated: never past a pin or a cursor that holds. Logs without an owner are left alone.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ __all__ = ["Keeper", "keep"]
 
 logger = logging.getLogger("embedbk.client.log")
 
-_JITTER = 0.2  # Of the pause, to either side, so that clients that began together do not ask together.
+_JITTER = (
+    0.2  # A share of the pause, to either side, so that clients that began together do not ask together.
+)
 _APART_S = 0.01  # Between two logs of a round.
 _RETAIN_S = 60.0  # Retention is looked at so often, or ten times while its age passes.
 _BEGINNING = threading.Lock()
@@ -69,7 +71,7 @@ class Keeper:
             self._arm()
 
     def line_of(self, name: str) -> Succession | None:
-        """The newest writer that this client has of a log; None: it has none that goes on."""
+        """The newest writer that this client has of a log; None: it has none that is still writing."""
         with self._lock:
             lines = list(self._lines.values())
         found = [line for line in lines if line.owning.name == name and line.is_writing]
@@ -128,8 +130,8 @@ async def _look_after(line: Succession) -> None:
 
 
 async def _follow(line: Succession, record: SettingsRecord) -> bool:
-    """Go on by these settings, and where they say nothing as the writer was opened. False: not yet, as its ledger is
-    another and nothing is in it."""
+    """Apply these settings, and where they are silent the terms with which the writer was opened. False: not yet, as
+    its ledger is another and nothing is in it."""
     owning, own = line.owning, line.own
     quorum = record.quorum or own.quorum
     durability = own.durability if record.durability is None else Durability(record.durability)

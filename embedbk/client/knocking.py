@@ -1,13 +1,11 @@
 """The way to an embedded cluster for other processes of its user: a socket that is its directory's, to knock at.
 
-Decides what a knock is answered, and where the cluster listens then. The socket is of Linux's abstract kind, named by
+Decides how a knock is answered, and where the cluster listens then. The socket is of Linux's abstract kind, named by
 the directory's device and number. No file stands for it: so a directory that is open, or was when its process was
 killed, can be copied (`shutil.copytree` fails at a socket), its copy is not taken for it, and its path may have any
-length. The system says who knocks: root and the cluster's own user are answered, as by a socket of mode 0600. Whoever
-knocks asks the system likewise who answers.
-
-Nothing listens before the first knock: a process that is alone pays for one descriptor. Where somebody else has the
-name there is no door, and everything else works.
+length. The system reports which user knocks: root and the cluster's own user are answered, as by a socket of mode 0600.
+The process that knocks asks the system likewise which user answers. Nothing listens before the first knock: a process
+that is alone pays for one descriptor. Where another process has the name nobody can knock, and everything else works.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ logger = logging.getLogger(__name__)
 KNOCKS_PER_STEP_MAX = 16
 KNOCKS_WAITING_MAX = 64
 ANSWER_BYTES_MAX = 4096
-_PEER = struct.Struct("3i")  # Process, user and group, as Linux tells them.
+_PEER = struct.Struct("3i")  # Process, user and group, as Linux reports them.
 _ABSTRACT = "ipc://@"
 
 
@@ -43,7 +41,7 @@ class Door:
     """
 
     def __init__(self, directory: Path, listen: Callable[[str], list[str]], url: str = "") -> None:
-        self.url = url  # What a knock is answered; empty before the cluster listens anywhere.
+        self.url = url  # The answer to a knock; empty before the cluster listens anywhere.
         self._directory = directory
         self._listen = listen
         self._socket: socket.socket | None = None
@@ -83,7 +81,7 @@ class Door:
                     logger.warning("%s: nobody can knock any more: %s", self._directory, refused)
                     self.close()
                 continue
-            with link, contextlib.suppress(OSError):  # Whoever left before the answer wants none.
+            with link, contextlib.suppress(OSError):  # A peer that left before the answer wants none.
                 link.setblocking(False)
                 if _user_of(link) in ipc_users():
                     link.send(self._answer().encode()[:ANSWER_BYTES_MAX])
@@ -105,14 +103,14 @@ class Door:
 
 
 def is_of_a_door(endpoints: Sequence[str]) -> bool:
-    """Whether a member is reached by its user's processes on this machine only, since nobody else asked for it."""
+    """Whether only its user's processes on this machine reach a member, since nothing else was asked for."""
     return bool(endpoints) and all(each.startswith(_ABSTRACT) for each in endpoints)
 
 
 def knock(directory: Path, timeout_s: float) -> str:
     """The address of the embedded cluster whose process has this directory.
 
-    Raises StorageError: nobody answers there, or it says why it cannot be reached.
+    Raises StorageError: no process answers there, or it answers why it cannot be reached.
     """
     try:
         name, owner = _name(directory), os.stat(directory).st_uid
@@ -147,6 +145,6 @@ def _name(directory: Path) -> str:
 
 
 def _user_of(link: socket.socket) -> int:
-    """Who is at the other end: as of its connect, or its listen."""
+    """The process at the other end, as of its connect, or its listen."""
     user: int = _PEER.unpack(link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))[1]
     return user

@@ -1,7 +1,7 @@
 """Ledgers, the blocking face: create, write, read, delete (P2, P3, P5, P6).
 
-Writers and readers are different classes. What they do is written in `appending` and `reading`; `aio` has the same
-names, awaited.
+Writers and readers are different classes. Their logic stands in `appending` and `reading`; `aio` has the same names,
+awaited.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ T = TypeVar("T")
 _DIGESTS = {digest.name.lower(): digest for digest in DigestType}
 _DURABILITIES = {durability.name.lower(): durability for durability in Durability}
 
-_DEFAULT_COPIES = 3  # With so many bookies or more, a ledger is 3/3/2 unless its maker says otherwise.
+_DEFAULT_COPIES = 3  # With so many bookies or more, a ledger is 3/3/2 by default.
 
 _NO_CUSTOM: dict[str, bytes] = {}  # One for all ledgers that have none.
 
@@ -68,10 +68,10 @@ _NO_CUSTOM: dict[str, bytes] = {}  # One for all ledgers that have none.
 async def quorum_of(
     runtime: Runtime, ensemble_size: int | None, write_quorum: int | None, ack_quorum: int | None
 ) -> Quorum:
-    """What was asked for; what was left out by the number of bookies that the cluster ever had.
+    """The sizes that were asked for; those left out follow the number of bookies that the cluster ever had.
 
-    Never by those that are there or take adds at this moment: a bookie that is down or full would turn three copies
-    into one, and nobody would be told. Then it is NotEnoughBookies, or the caller's own word."""
+    Never the number that is there or takes adds at this moment: a bookie that is down or full would turn three copies
+    into one, silently. Then it is NotEnoughBookies, unless the caller asks for fewer."""
     if ensemble_size is not None or write_quorum is not None:
         return quorum_for(0, ensemble_size, write_quorum, ack_quorum)
     known = await _bookies_known(runtime, _DEFAULT_COPIES)
@@ -79,8 +79,8 @@ async def quorum_of(
 
 
 async def patience_with(runtime: Runtime, quorum: Quorum) -> Patience:
-    """For a creation: it waits for the cluster's own bookies, until a sixteenth of the caller's time is left, so that
-    the caller hears who did not come."""
+    """How long a creation waits for the cluster's own bookies: until a sixteenth of the caller's time is left, so that
+    the error can name the bookies that did not come."""
     known = await _bookies_known(runtime, quorum.ensemble_size)
     return Patience(runtime.now_ns() + int(runtime.settings.operation_timeout_s * 15e9 / 16), known)
 
@@ -174,7 +174,7 @@ def begin_writing(
 
 
 async def metadata_of(runtime: Runtime, ledger_id: int) -> LedgerMetadata:
-    """What the metadata holds of a ledger, read just now; no bookie is asked (CL33)."""
+    """The metadata of a ledger, read just now; no bookie is asked (CL33)."""
     check_ledger_id(ledger_id)
     value, _ = await runtime.get(ledger_key_path(ledger_id), f"reading the metadata of ledger {ledger_id}")
     if value is None:
@@ -189,7 +189,7 @@ async def ledger_ids(runtime: Runtime) -> list[int]:
 
 
 def iterate(frames: AsyncGenerator[T, None], aio_twin: str) -> Iterator[T]:
-    """What a generator gives, each waited for in the thread that asks for it."""
+    """The items of a generator, each waited for in the thread that asks for it."""
     try:
         while True:
             try:
@@ -260,8 +260,8 @@ class LedgerWriter:
             UsageError: not bytes, over the limit, not the expected id, or this handle was closed; nothing was added.
             AppendConflict: something else stands last; nothing was added.
             OperationTimeout: timeout_s passed; `definite` where nothing was sent, else `ticket` tells the fate.
-            LedgerFenced, LedgerClosed, NotEnoughBookies: the handle failed; `definite` says whether this entry
-                certainly does not survive, else `ticket.fate()` tells, once the ledger is closed (P3.6).
+            LedgerFenced, LedgerClosed, NotEnoughBookies: the handle failed; `definite` is True where this entry
+                certainly does not survive, else `ticket.fate()` reports it, once the ledger is closed (P3.6).
         """
         terms = terms_of(timeout_s, entry_id, after, producer)
         if terms is PLAIN:
@@ -400,7 +400,7 @@ class LedgerReader:
     def last_add_confirmed(self) -> int:
         """Ask the bookies how far the ledger may be read now; its last entry when it is closed (P6.2).
 
-        Raises NotEnoughBookies when too few bookies answer, and says what was heard of each.
+        Raises NotEnoughBookies when too few bookies answer; the message has the answer of each.
         """
         return run_blocking(self._reading.limit(), "aio.LedgerReader.last_add_confirmed")
 
@@ -469,7 +469,8 @@ class LedgerReader:
 def append_arrow(
     batch: Any, value: str, headers: tuple[str | None, ...], timeout_s: float | None
 ) -> Callable[[Appending, float | None], Coroutine[Any, Any, Appended]]:
-    """What appends the rows of this data to a handle, in the time that is left. The data is looked through before."""
+    """A function that appends the rows of this data to a handle, in the time that is left. The data is checked
+    before."""
     if any(name is not None for name in headers):
         raise UsageError(
             "key=, timestamp= and headers=: records have no headers yet, their value only; nothing was appended"

@@ -1,8 +1,8 @@
 """Locks and elections as users have them (P9.3; metadata/METADATA.md, 7): asking, holding, losing, watching.
 
 Decides when a hold counts as lost for its holder: when its session ended or may have ended by now, or when its watch
-shows another holder. "Cannot tell" is never "still mine", and nothing is asked for again by itself. Nothing is
-protected by that alone (P9.1): whatever must be done by one holder only compares the epoch.
+shows another holder. "Cannot tell" is never "still mine", and a lost lock is not asked for again automatically. That
+alone protects nothing (P9.1): a resource that only one holder may use compares the epoch.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _UNLISTING = threading.Lock()  # To look whose entry it is and to take it away a
 
 
 class Holder(NamedTuple):
-    """Who holds a lock: under which epoch, and what it gave when it asked."""
+    """The holder of a lock: its epoch, and the value it gave when it asked."""
 
     epoch: int
     value: bytes
@@ -299,7 +299,7 @@ class Lock:
     @property
     def epoch(self) -> int:
         """The fencing token of this handle's hold: higher than that of every earlier hold, of this lock and any other.
-        What must be done by one holder only refuses an epoch below the highest it has seen. 0: nothing is held."""
+        A resource that only one holder may use refuses an epoch below the highest it has seen. 0: nothing is held."""
         return self._locking.epoch
 
     @property
@@ -326,11 +326,11 @@ class Lock:
         return run_blocking(self._locking.acquire(timeout_s), "aio.Lock.acquire")
 
     def release(self) -> None:
-        """Give it to whoever asked next.
+        """Give it to the client that asked next.
 
         Raises:
-            LockLost: it was not this client's any more.
-            MetadataUnavailable: no answer yet; it goes when the metadata can be reached or the session ends.
+            LockLost: this client did not hold it any more.
+            MetadataUnavailable: no answer yet; it is released when the metadata can be reached or the session ends.
         """
         run_blocking(self._locking.release(), "aio.Lock.release")
 
@@ -339,12 +339,12 @@ class Lock:
         return run_blocking(self._locking.until_lost(timeout_s), "aio.Lock.until_lost")
 
     def holder(self) -> Holder | None:
-        """Who holds it now, whichever client that is; None: nobody."""
+        """The client that holds it now, whichever it is; None: no client does."""
         return run_blocking(self._locking.holder(), "aio.Lock.holder")
 
     def holders(self) -> Iterator[Holder | None]:
-        """Who holds it now, and then each time that another does; without end. Who held it only between two looks may
-        be left out."""
+        """The holder now, and then each next holder, without end. A holder that came and went between two looks may be
+        left out."""
         return iterate(self._locking.holders(), "aio.Lock.holders")
 
     def __enter__(self) -> Self:
@@ -354,7 +354,7 @@ class Lock:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Behind a block that ended well it says whether the lock was held up to here."""
+        """Raises LockLost where a block ended without an error and the lock was lost before its end."""
         if error is None:
             self.release()
         else:

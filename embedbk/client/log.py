@@ -60,7 +60,7 @@ async def take_over(
     traits: Traits,
     roll: Roll = NEVER_ROLL,
 ) -> Succession:
-    """Fence whoever wrote before, close their ledgers, list a new one (P8.1)."""
+    """Fence the writer before, close its ledgers, list a new one (P8.1)."""
     owning = Owning(runtime, name, password, quorum, traits)
     return Succession(owning, await owning.take_over(), roll)
 
@@ -300,8 +300,8 @@ class LogWriter:
         has taken it within timeout_s, or this writer was closed or released meanwhile. Whoever takes a log says so
         before it fences: what is appended until then may still be acknowledged, before the other's first entry.
 
-        Metadata that cannot be reached says nothing: whoever acts for the log beside appending to it asks for the epoch
-        (P9.1).
+        Metadata that cannot be reached proves nothing: a process that acts for the log beside appending to it compares
+            the epoch (P9.1).
 
         Raises:
             MetadataUnavailable: it cannot be followed now; nothing is known.
@@ -375,7 +375,7 @@ class Log:
         digest: str | None = None,
         roll: Roll | None = None,
     ) -> LogWriter:
-        """Take the log over: whoever wrote before is fenced, and what they had acknowledged stays (P8.1).
+        """Take the log over: the writer before is fenced, and what it had acknowledged stays (P8.1).
 
         What is left out is as the log's settings say, or as usual; what is given becomes a setting where the log has
         none at all (`settings`, `change`).
@@ -390,7 +390,7 @@ class Log:
         Raises:
             UsageError: an argument is not allowed, or differs from the log's setting; both are named, nothing changed.
             LedgerFenced: another process took it over meanwhile.
-            LogFull: its list of ledgers is at its bound; whoever writes it now goes on.
+            LogFull: its list of ledgers is at its bound; its writer of now writes on.
             LogSealed: nothing is ever appended to it any more; `reason` says why.
             NotEnoughBookies: too few bookies are writable, or known and none of them came back within nearly
                 operation_timeout_s; the message says who is away. RecoveryInconclusive, WrongPassword: as they say.
@@ -450,7 +450,7 @@ class Log:
         """The time of the entry at a place, in ms since 1970, as `first_at` knows it; None: it has none.
 
         Raises:
-            NoSuchEntry: nothing stands there yet. Truncated, and the rest: as `read`.
+            NoSuchEntry: there is no entry at this place yet. Truncated, and the rest: as `read`.
         """
         return run_blocking(self._reading.time_at(place), "aio.Log.time_at")
 
@@ -493,22 +493,22 @@ class Log:
         may_do_nothing: bool = False,
         force: bool = False,
     ) -> Truncation:
-        """Let go of the oldest entries, by whole ledgers (P8.3, P8.8): those that are closed, are not the last, and
-        whose every entry is before what is given here; of several each must allow it. Anybody may, beside a writer.
+        """Remove the oldest entries, by whole ledgers (P8.3, P8.8): those that are closed, are not the last, and whose
+        every entry is before each bound given here. Any client may, beside a writer.
 
         Offsets stay as they are (`Truncated` for what is gone). The ledgers are deleted like others: until their grace
         is over `Client.undelete_ledger` brings one back by itself, not into the log.
 
         Args:
             before: a Position, or a dense offset; that entry stays.
-            older_than_s: what was appended so long ago, by the times at which the list says that ledgers were begun.
+            older_than_s: entries appended so long ago, by the times at which ledgers were begun, as the list has them.
             keep_bytes: at least so many payload bytes stay; ledgers whose length no list recorded stay, too (those
                 from before the cluster's level 5).
             may_do_nothing: that no ledger can go is no error.
             force: past cursors that hold the log, which hold nothing from then on; never past a pin.
 
         Raises:
-            NotTruncated: no ledger can go; `truncation` says what was asked, what stands and what holds it.
+            NotTruncated: no ledger can go; `truncation` has what was asked, what stays and what holds it.
             UsageError: nothing says how much, a number is out of range, or the cluster's level is below 5.
             NoSuchLedger: there is no such log. WrongPassword: as it says; nothing was changed.
             OperationTimeout: it may go on: call it again.
@@ -520,11 +520,11 @@ class Log:
 
     def pin(self, name: str, at: Start = None, *, ttl_s: float = 3600.0) -> LogPin:
         """Keep everything from `at` on (a Position or an offset; None: from the log's start) from being truncated, for
-        ttl_s from now by the clocks on the walls (P8.8). Under a name that is there the new one takes its place.
+        ttl_s from now by wall clocks (P8.8). A new pin replaces one of the same name.
 
         Raises:
             Truncated: it comes too late; `first_offset` says where the log begins.
-            UsageError: the name is none, the log has 1000 pins, or the cluster's level is below 5.
+            UsageError: the name is not allowed, the log has 1000 pins, or the cluster's level is below 5.
         """
         return run_blocking(truncating.pin(self._reading, name, at, ttl_s), "aio.Log.pin")
 
@@ -544,15 +544,15 @@ class Log:
         ends_after_s: float | None = None,
         ends_behind_bytes: int | None = None,
     ) -> Cursor:
-        """A durable cursor by its name: where a consumer stands, kept with the log (P8.8).
+        """A durable cursor by its name: the place of a consumer, kept with the log (P8.8).
 
         Args:
-            holds: from its place on nothing is truncated, unless by force.
-            ends_after_s: the hold ends when nobody has moved the cursor for so long, by the clocks on the walls; None:
-                never. ends_behind_bytes: likewise when more payload bytes than that are behind it, as far as the list
-                says them. Both end it for good, by name, when somebody truncates; the cursor stays.
+            holds: nothing from its place on is truncated, except by force.
+            ends_after_s: the hold ends when the cursor was not moved for so long, by wall clocks; None: never.
+                ends_behind_bytes: likewise when more payload bytes than that are behind it, as far as the list has
+                them. The next truncation ends the hold for good; the cursor stays.
 
-        Raises UsageError: a name or a number that is none.
+        Raises UsageError: a name or a number is not allowed.
         """
         return Cursor(Cursoring(self._reading, name, holds, ends_after_s, ends_behind_bytes))
 
@@ -561,7 +561,7 @@ class Log:
         return run_blocking(cursors.cursors(self._reading), "aio.Log.cursors")
 
     def settings(self) -> LogSettings:
-        """What its writers follow. Raises NoSuchLedger: there is no such log."""
+        """The settings that its writers follow. Raises NoSuchLedger: there is no such log."""
         return run_blocking(settings(self._reading), "aio.Log.settings")
 
     def change(
@@ -578,11 +578,11 @@ class Log:
         retention_bytes: int | Keep | None = KEEP,
         properties: Mapping[str, bytes] | Keep | None = KEEP,
     ) -> LogSettings:
-        """Change settings of the log (P8.7); what is left out stays, None is as usual again. Its owner looks for
-        changes every 10 s or so, and rolls where its ledger was made by others.
+        """Change settings of the log (P8.7); what is left out stays, None restores the default. Its owner looks for
+        changes every 10 s or so, and rolls where its ledger was made by other settings.
 
         Args:
-            revision: only if they were not changed since `settings` or `change` told this one; 0: only if there are
+            revision: only if they were not changed since `settings` or `change` returned this one; 0: only if there are
                 none.
             retention_s, retention_bytes: the owner truncates what was appended so long ago, and what is beyond so many
                 payload bytes; where both are given both must allow it; never past a pin or a cursor that holds. Of a
@@ -610,20 +610,21 @@ class Log:
         self, application: str | None = None, number: int = 0, *, ttl_s: float = STAGED_TTL_S
     ) -> Staging:
         """The terms of one transaction: ledgers that any number of processes make ready, and that become part of the
-        log all at once, once (P8.5). Plain data: pickle it, and send it to whoever stages for it.
+        log all at once, once (P8.5). Plain data: pickle it, and send it to the processes that stage for it.
 
         Args:
-            application: whose transactions these are, by a name of your own (1 to 200 characters). Its newest number is
-                kept with the log, so that no transaction comes to pass twice, however often it is tried. None: one of
-                its own, that nobody runs again.
+            application: a name of your own for the application whose transactions these are (1 to 200 characters). Its
+                newest number is kept with the log, so that no transaction is done twice, however often it is tried.
+                None: a new application, for a transaction that is not run again.
             number: of the transaction; those of an application rise.
-            ttl_s: what is staged and not spliced is given up after so long, by the clocks on the walls.
+            ttl_s: what is staged and not spliced is given up after so long, by wall clocks.
         """
         return splicing.staging(self._runtime, self.name, application, number, ttl_s)
 
     def stage(self, staging: Staging) -> LedgerWriter:
         """A new ledger that waits to be spliced, made by the log's settings; no reader of the log sees it. Append to
-        it, close it, and tell whoever splices its `ledger_id`. One that is left empty or open cannot be spliced.
+        it, close it, and send its `ledger_id` to the process that splices. A ledger left empty or open cannot be
+        spliced.
 
         Raises:
             UsageError: these are no terms for this log, or the cluster's level is below 12.
@@ -670,15 +671,15 @@ class Log:
         )
 
     def seal(self, reason: str) -> Seal:
-        """End the log for ever (P8.9): whoever writes it is fenced, its ledgers are closed, and no writer takes it over
-        any more; readers end where it ends, also those that wait. It is read, consumed, truncated and deleted as ever.
-
-        reason: 1 to 200 characters, which everybody is told who would write.
+        """End the log for ever (P8.9): its writer is fenced, its ledgers are closed, and no writer takes it over any
+        more; readers end where it ends, also those that wait. It is read, consumed, truncated and deleted as before.
+        reason: 1 to 200 characters, reported to every client that would write.
 
         Raises:
             LogSealed: it was sealed before, with the reason of that.
             LedgerFenced: others took it over again and again; it is not sealed.
-            UsageError: the reason is none, or the cluster's level is below 6. NoSuchLedger: there is no such log.
+            UsageError: the reason is not allowed, or the cluster's level is below 6. NoSuchLedger: there is no such
+                log.
             RecoveryInconclusive, NotEnoughBookies, WrongPassword: as of `writer`. OperationTimeout: call it again.
         """
         return run_blocking(sealing.seal(self._reading, reason), "aio.Log.seal")

@@ -1,4 +1,5 @@
-"""What of a log's list does not fit the ledgers that it names, and which ledgers name a log that does not list them.
+"""Checks whether a log's list fits the ledgers that it names, and finds ledgers that name a log which does not list
+them.
 
 Decides what is a finding, and which changes beside the check are none: a list that changed while it was looked at is
 looked at again. Changes nothing (P8.6; "deletion never follows from an inference").
@@ -58,7 +59,7 @@ async def check_log(runtime: Runtime, name: str) -> list[LogFinding]:
         is_as_it_was = (await runtime.get(log_key_path(name), what))[1] == listed.revision
         if is_as_it_was and (not found or found == before):
             return found
-        before = found  # What is so twice is no ledger that is being made, or closed, just now.
+        before = found  # A finding that stands twice is no ledger that is being made, or closed, just now.
     raise MetadataConflict(
         f"log {name!r} changed {_ROUNDS_MAX} times while it was checked", hint="check it again"
     )

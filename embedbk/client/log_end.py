@@ -1,7 +1,7 @@
 """Where a log ends now, and how much stands in front of that: what is behind a cursor (P8.8).
 
-Decides what counts as known. Entries are exact, as offsets are dense; payload bytes are those that the list says, and
-of a ledger that is counted in part the share of its entries.
+Decides what counts as known. Entries are exact, as offsets are dense; payload bytes are those of the list, and for a
+ledger that is counted in part the share of its entries.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["LogEnd", "log_end"]
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Some of the log's ledgers, one behind the other; length None: no build has told it."""
+    """Some of the log's ledgers, one behind the other; length None: no build recorded it."""
 
     first_offset: int
     end: int

@@ -1,4 +1,4 @@
-"""A log's list as whoever looks for a place in it walks through it: page by page, then the list's own ledgers (P8.6).
+"""Walks through a log's list to find a place in it: page by page, then the list's own ledgers (P8.6).
 
 Decides which pages are read: as many as the logarithm of their number to find a ledger, and each page once to walk on.
 What a place means to a reader, `log_reading` decides.
@@ -27,7 +27,9 @@ class PageGone(Exception):
 class Place:
     """One ledger of a list, and where it stands: in a page, or (None) among the list's own."""
 
-    segments: tuple[LogSegment, ...]  # Of that page, without what was truncated, or of the list itself.
+    segments: tuple[
+        LogSegment, ...
+    ]  # The ledgers of that page, without the truncated ones, or of the list itself.
     index: int
     number: int | None = None
     series: int = 0  # Of the pages.
@@ -90,8 +92,8 @@ class ListWalk:
         return None
 
     async def after(self, place: Place | None, log_list: LogList) -> Place | None:
-        """What follows it in this list, which is not older than the place; None: nothing yet. place None: the first.
-        Of one of the list's own it tells only within the same list."""
+        """The ledger that follows it in this list, which is not older than the place; None: none yet. place None: the
+        first. For a place in the list's own part only the same list answers."""
         if place is None:
             return await self.first(log_list)
         if place.index + 1 < len(place.segments):
@@ -120,7 +122,7 @@ def _listed(pages: LogPages, number: int, page: LogPage) -> tuple[LogSegment, ..
     """Its ledgers, without what was truncated."""
     listed = page.segments[pages.skipped :] if number == pages.first else page.segments
     if not listed:
-        raise PageGone  # Nothing writes that; a list that says so does not fit its pages.
+        raise PageGone  # No build writes that: such a list does not fit its pages.
     return listed
 
 

@@ -1,6 +1,6 @@
-"""What every handle does that reads a log, whichever face shows it: ledger behind ledger, and the tail (P6.6).
+"""Reading a log, for both faces: ledger behind ledger, and the tail (P6.6).
 
-Decides where reading begins, and when it goes on to the next ledger: only when the one it reads is CLOSED and read to
+Decides where reading begins, and when it proceeds to the next ledger: only when the current one is CLOSED and read to
 its end. Leaves each ledger to `reading`, and walking through the list to `log_pages`. The log's list is followed by
 watch, never polled.
 """
@@ -46,7 +46,8 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Pull:
-    """What whoever follows a log asks for, each time that it asks for more; and what it is told of where it begins."""
+    """What a follower of a log asks for, each time that it asks for more; and where the log begins, as it is reported
+    to it."""
 
     idle_s: float | None = None  # How long nothing may come; None: without end.
     asks: bool = False  # Bookies are asked for news once, also where there is no time to wait for any.
@@ -63,7 +64,7 @@ class LogReading:
         self.walk = ListWalk(runtime, name)
 
     async def listed(self) -> LogList:
-        """The log's list, without what stands in its pages; raises NoSuchLedger when nobody ever wrote to the log."""
+        """The log's list, without its pages; raises NoSuchLedger when nobody ever wrote to the log."""
         return (await self.listed_at())[0]
 
     async def listed_at(self) -> tuple[LogList, int]:
@@ -78,8 +79,8 @@ class LogReading:
         return decode_log_list(value, self.name), revision
 
     async def offset_of(self, place: Start) -> int:
-        """The dense offset of a place: of a position, by the list. Of one below the log's start whose ledger is known
-        no more it is that start."""
+        """The dense offset of a place; of a position, by the list. For a position below the log's start whose ledger is
+        not known any more it is that start."""
         try:
             return await self._looked_up(lambda now: self.offset_in(now, place))
         except Truncated as gone:
@@ -99,7 +100,7 @@ class LogReading:
         return _offset(found.segment) + entry_id
 
     async def _looked_up(self, step: Callable[[LogList], Awaitable[T]]) -> T:
-        """What `step` finds in the list as it stands."""
+        """The result of `step` on the list as it stands."""
         for _ in range(_ROUNDS_MAX):
             try:
                 return await step(await self.listed())
@@ -161,8 +162,8 @@ class LogReading:
     async def _next(
         self, log_list: LogList, place: Place, segment: LogSegment, seen: int | None
     ) -> tuple[LogList, Place | None]:
-        """What follows a ledger that was seen to its end, in the list as it was read, or as it is now where that has
-        lost the pages that come next."""
+        """The ledger that follows one read to its end, in the list as it was read, or as it is now where the next pages
+        were removed meanwhile."""
         try:
             return log_list, await self.walk.after(place, log_list)
         except PageGone:
@@ -253,7 +254,7 @@ class LogReading:
                                 await self._check_left(segment, first - 1)
                                 raise
                         if not is_whole:
-                            return  # What may follow in this ledger comes before the next one (P6.6).
+                            return  # Entries that may follow in this ledger come before the next one (P6.6).
                 finally:
                     ledger.close()
             following = first_offset + seen + 1
@@ -271,8 +272,8 @@ class LogReading:
     async def follow(
         self, start: Position | int | Literal["earliest", "latest"], pull: Pull
     ) -> AsyncGenerator[Located | None, None]:
-        """From start on, and everything that comes; None each time that nothing came for `pull.idle_s`, after which it
-        goes on where it stands. "earliest": from where the log begins; "latest": what comes from now on."""
+        """Yield everything from start on, without end; None each time that nothing came for `pull.idle_s`, after which
+        it continues where it stands. "earliest": from where the log begins; "latest": entries from now on."""
         place_in_list: Start = None if isinstance(start, str) else start
         followed = await self.runtime.follow(log_key_path(self.name))
         try:
@@ -380,7 +381,7 @@ class LogReading:
     async def _next_listed(
         self, followed: Followed, after: _Standing | None, idle_s: float | None
     ) -> Place | None:
-        """What follows `after` (None: the first), as soon as the list names it; None after idle_s."""
+        """The ledger that follows `after` (None: the first), as soon as the list names it; None after idle_s."""
         while True:
             self.runtime.check()
             shown, revision = self._shown(followed), followed.revision
@@ -416,16 +417,15 @@ class LogReading:
             return None
 
     async def _check_left(self, segment: LogSegment, seen: int) -> None:
-        """A ledger of the list is gone: raise unless the list says that nothing of the log was in it but what was
-        seen."""
+        """A ledger of the list is gone: raise, unless by the list everything of the log that was in it was seen."""
         await self._looked_up(lambda now: self._behind(now, segment, seen, is_gone=True))
 
     async def _behind(
         self, log_list: LogList, left: LogSegment, seen: int, *, is_gone: bool = False
     ) -> tuple[LogList, Place | None]:
-        """What the list names behind a ledger that was read up to `seen`, if nothing between them is missing: offsets
-        are dense and never move (I93), so where the next begins says what the reader has not seen. is_gone: it is not
-        there any more, so that the list must not name it."""
+        """The ledger that the list names behind one that was read up to `seen`, if nothing between them is missing:
+        offsets are dense and never move (I93), so the start of the next shows what the reader has not seen. is_gone:
+        the ledger was deleted, so the list must not name it."""
         # By its place, as ids stand in any order (P8.5); several may begin there, if all but the last are empty.
         begins = _offset(left)
         before = await self.walk.last(log_list, lambda each: _begins_before(each, begins))
@@ -467,8 +467,8 @@ class LogReading:
         )
 
     async def _located(self, log_list: LogList, start: Start) -> tuple[LogList, Place | None, int]:
-        """(list, place, entry in it) where reading begins; no place: nothing is there yet. In front of a ledger whose
-        place is not recorded yet it begins behind all entries of the one before, whose end tells it."""
+        """(list, place, entry in it) where reading begins; no place: there is no ledger yet. In front of a ledger whose
+        place is not recorded yet it begins behind all entries of the one before, whose end determines it."""
         if start is None or not log_list.segments:
             return log_list, await self.walk.first(log_list), 0
         if isinstance(start, Position):
@@ -504,7 +504,7 @@ class LogReading:
             return (
                 behind,
                 0,
-            )  # Of a ledger that left the list, as it closed empty: the next one follows (P8.3).
+            )  # The position of a ledger that left the list, as it closed empty: the next one follows (P8.3).
         if place is None:
             raise self._truncated(f"ledger {start.ledger_id} is", log_list)
         raise NoSuchEntry(f"log {self.name!r} has no ledger {start.ledger_id}")
@@ -525,7 +525,7 @@ class _Times:
         following: int | None = None
         while place is not None:
             segment = _placed(place.segment, following)
-            assert segment is not None  # What follows one that has ended has a place.
+            assert segment is not None  # The ledger behind one that has ended has a place.
             following = _offset(segment)
             if segment.begun == Begun.SPLICE:  # Its entries came to the log all at once (P8.5).
                 return segment.created_ms
@@ -543,7 +543,7 @@ class _Times:
         raise NoSuchEntry(f"log {self._log.name!r} has nothing at offset {offset} yet")
 
     async def _in_ledger(self, ledger: LedgerReading, segment: LogSegment, entry_id: int) -> int | None:
-        """Of the entries from the one on that carries its time for certain, the last that does."""
+        """The last entry with a time, searched from an entry on that certainly has one."""
         if entry_id > ledger.lac and entry_id > await ledger.limit():
             raise NoSuchEntry(
                 f"log {self._log.name!r}: ledger {ledger.ledger_id} has no entry {entry_id} yet"
@@ -585,7 +585,7 @@ def _is_at_or_before(segment: LogSegment, offset: int) -> bool:
 
 
 def _begins_before(segment: LogSegment, offset: int, *, unplaced: bool = False) -> bool:
-    """unplaced: what is said of one whose place is not recorded."""
+    """unplaced: the message for one whose place is not recorded."""
     return unplaced if segment.first_offset is None else segment.first_offset < offset
 
 
@@ -609,7 +609,7 @@ def _first_in(segment: LogSegment, start: Start) -> int:
 
 def _until(segment: LogSegment, first_offset: int, end: Start, begins: int | None) -> int | None:
     """The entry of this segment at which reading ends, if it does: at most 0 where it ends before the segment. begins:
-    where the ledger of a position does, which tells what is behind it; ids stand in any order (P8.5)."""
+    where the ledger of a position begins, which decides what is behind it; ids stand in any order (P8.5)."""
     if isinstance(end, Position):
         if segment.ledger_id == end.ledger_id:
             return end.entry_id

@@ -74,7 +74,7 @@ KEEP: Final = Keep.KEEP
 
 
 class LogSettings(NamedTuple):
-    """What a log's writers follow; None: as usual."""
+    """The settings that a log's writers follow; None: the default."""
 
     ensemble_size: int | None = None
     write_quorum: int | None = None
@@ -82,15 +82,17 @@ class LogSettings(NamedTuple):
     durability: str | None = None
     digest: str | None = None
     roll: Roll | None = None
-    # What is older than this, and beyond so many payload bytes, the log's owner truncates; both must allow it.
+    # The log's owner truncates what is older than this, and beyond so many payload bytes; both must allow it.
     retention_s: float | None = None
     retention_bytes: int | None = None
     properties: Mapping[str, bytes] = {}
-    revision: int = 0  # Of the last change, which `change(revision=)` compares; 0: there were none.
+    revision: int = (
+        0  # The revision of the last change, which `change(revision=)` compares; 0: there were none.
+    )
 
 
 class WriterArguments(NamedTuple):
-    """What somebody asks of a writer, or puts into settings; None: nothing."""
+    """What a caller asks of a writer, or puts into settings; None: nothing."""
 
     ensemble_size: int | None = None
     write_quorum: int | None = None
@@ -267,8 +269,8 @@ class WriterTerms(NamedTuple):
     quorum: Quorum
     traits: Traits
     roll: Roll
-    revision: int  # Of the settings that these follow; ABSENT: there are none.
-    record: SettingsRecord  # What the arguments make of them.
+    revision: int  # The revision of the settings that these follow; ABSENT: there are none.
+    record: SettingsRecord  # The settings that the arguments make of them.
 
 
 async def writer_terms(
@@ -294,7 +296,7 @@ async def writer_terms(
     quorum = await quorum_of(runtime, used.ensemble_size, used.write_quorum, used.ack_quorum)
     durability, digest = used.durability or "synced", used.digest or "crc32c"
     traits = traits_of(runtime, durability, placement, delays_change=delays_change, digest=digest)
-    # What an append waits for is each writer's own, unless somebody made it a setting.
+    # Each writer chooses what its appends wait for, unless the log has a setting for it.
     wanted: dict[str, Any] = {
         what: value
         for what, value in zip(WriterArguments._fields, given, strict=True)
@@ -316,8 +318,8 @@ def _either(ours: Any, theirs: Any) -> Any:
 
 
 async def adopt(runtime: Runtime, name: str, terms: WriterTerms, epoch: int) -> None:
-    """Of a log without settings the arguments of its writer become them, once it has the log. Who has it by now, or has
-    put settings, comes before."""
+    """Make the arguments of a writer the settings of a log that has none, once the writer has the log. A later owner,
+    or settings put meanwhile, take precedence."""
     if terms.revision != ABSENT or terms.record == NO_SETTINGS or not runtime.has_level(LEVEL_OF_CURSORS):
         return
     when = [Compare(log_settings_path(name), ABSENT), Compare(log_owner_path(name), epoch)]
@@ -328,7 +330,7 @@ async def adopt(runtime: Runtime, name: str, terms: WriterTerms, epoch: int) -> 
 async def renewal_quorum(
     runtime: Runtime, name: str, ensemble_size: int | None, write_quorum: int | None, ack_quorum: int | None
 ) -> Quorum:
-    """Of the ledger that an owner goes over to: what it asks for, else the log's setting, else as usual."""
+    """The sizes of the ledger that an owner proceeds to: what it asks for, else the log's setting, else the default."""
     if (ensemble_size, write_quorum, ack_quorum) == (None, None, None) and runtime.has_level(
         LEVEL_OF_CURSORS
     ):
@@ -339,8 +341,8 @@ async def renewal_quorum(
 
 
 async def resized(runtime: Runtime, name: str, quorum: Quorum, epoch: int) -> None:
-    """An owner went over to a ledger of these sizes: where others are a setting, they are it from now on. Whoever has
-    the log by now comes before."""
+    """An owner proceeded to a ledger of these sizes: where the settings have others, put these. A later owner takes
+    precedence."""
     if not runtime.has_level(LEVEL_OF_CURSORS):
         return
     for _ in range(_ROUNDS_MAX):

@@ -1,8 +1,8 @@
-"""What a process does that owns a log: takes it over, lists its next ledger, records where the last one ended (P8.1,
+"""What the owner of a log does: it takes the log over, lists its next ledger, records where the last one ended (P8.1,
 P8.2).
 
-Decides how the handle of each ledger goes on behind what stands before it, and what a lost ledger means to the writer
-of a log. Which ledger an append goes to, `renewing` decides.
+Decides which ledgers, times and producers the handle of each ledger takes over from those in front of it, and what a
+lost ledger means to the writer of a log. Which ledger an append goes to, `renewing` decides.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ __all__ = ["Joined", "Owned", "Owning"]
 logger = logging.getLogger(__name__)
 
 _PRODUCER_ENTRIES_MAX = 10_000  # Read back by a new writer to learn who produced what.
-_LIST_TELL = 0.8  # A list of ledgers that has used so much of its bytes is told at each takeover.
+_LIST_TELL = 0.8  # A list of ledgers that has used so much of its bytes is logged at each takeover.
 
 
 class Owned(NamedTuple):
@@ -61,7 +61,7 @@ class Owned(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """What is spliced in when the log is taken over from its own writer, and when that came to it."""
+    """Ledgers spliced in when the log is taken over from its own writer, and the time at which they came to it."""
 
     splice: Splice
     spliced_ms: int
@@ -79,12 +79,12 @@ class Owning:
         self.password = password
         self.traits = traits
         self._splicing: LogSplicing | None = None  # The last one.
-        self._word = b""  # By which an epoch that we put is known, until we hear of it.
+        self._word = b""  # Identifies an epoch that we put, until its outcome is known.
         self.is_lost = False  # Somebody else has the log; and it was noted.
         self.on_lost: Callable[[], None] | None = None  # Called once, on any thread.
 
     def has_put(self, owner: bytes | None) -> bool:
-        """Whether this is the word of an epoch that we put, and of which we did not hear."""
+        """Whether this value is of an epoch that we put, and whose outcome we did not receive."""
         return bool(self._word) and owner == self._word
 
     def write_by(self, durability: Durability, digest: DigestType) -> None:
@@ -97,8 +97,8 @@ class Owning:
         return self.runtime.has_level(LEVEL_OF_LOGS)
 
     async def take_over(self, renews: int | None = None, joined: Joined | None = None) -> Owned:
-        """Fence whoever wrote before, close their ledgers, list a new one (P8.1). renews: as `LogTakeover` takes it.
-        joined: what is spliced in front of the new one, by an owner that renews; `spliced` tells what became of it."""
+        """Fence the writer before, close its ledgers, list a new one (P8.1). renews: as `LogTakeover` takes it. joined:
+        ledgers spliced in front of the new one, by an owner that renews; `spliced` returns the outcome."""
         runtime = self.runtime
         runtime.check()
         owner = runtime.owner().encode()
@@ -150,7 +150,7 @@ class Owning:
         return Owned(taken, appending)
 
     def spliced(self) -> Spliced:
-        """What became of the last splice. Raises why it was not done."""
+        """The outcome of the last splice. Raises why it was not done."""
         assert self._splicing is not None
         if self._splicing.unspliced is not None:
             raise self._splicing.unspliced
@@ -158,8 +158,8 @@ class Owning:
         return self._splicing.spliced
 
     def _begin_times(self, appending: Appending, floor_ms: int) -> None:
-        """floor_ms: the time of what stands before; NO_ENTRY: none. Where it has one, the level is in force, also
-        where this client has not been told so yet: else a ledger without times would stand behind one with them."""
+        """floor_ms: the time of the entry before; NO_ENTRY: it has none. Where it has one, the level is in force, also
+        where this client has not received it yet: else a ledger without times would stand behind one with them."""
         if floor_ms != NO_ENTRY or self.runtime.has_level(LEVEL_OF_TIMES):
             appending.begin_times(floor_ms)
 
@@ -193,7 +193,7 @@ class Owning:
         return prepared
 
     async def replacement(self, owned: Owned, ended: int | None) -> LogReplacing:
-        """What lists the ledger that comes behind one that failed, with where that one ended (P8.2). ended: where its
+        """The core that lists the ledger behind one that failed, with the end of that one (P8.2). ended: where its
         handle has closed it; None: it could not."""
         runtime = self.runtime
         return LogReplacing(
@@ -238,7 +238,7 @@ class Owning:
         return Owned(taken, appending)
 
     def continue_over(self, owned: Owned, before: Appending, last_entry: int) -> None:
-        """The ledger of a takeover from itself goes on behind one that failed: with all that is known of producers."""
+        """The ledger of a takeover from itself follows one that failed: with all that is known of producers."""
         owned.appending.continue_from(before, last_entry, lambda: self._closed_empty(owned.taken))
 
     async def record(self, epoch: int, ledger_id: int, last_entry: int, length: int) -> None:
@@ -274,8 +274,8 @@ class Owning:
         return appending
 
     def explain(self, error: EmbedbkError) -> EmbedbkError:
-        """Who closes an owner's ledger has taken the log over, as a rule: also when the owner hears of it only
-        afterwards, or finds that its ledger, which was empty, is gone. Whether it has, the epoch says (`replace`)."""
+        """A client that closes an owner's ledger has usually taken the log over, even when the owner learns of it only
+        afterwards, or finds that its empty ledger is gone. The epoch decides whether it has (`replace`)."""
         if not isinstance(error, LedgerClosed | NoSuchLedger):
             return error
         fenced = LedgerFenced(f"log {self.name!r} was taken over: {error.args[0]}", definite=error.definite)
@@ -283,7 +283,8 @@ class Owning:
         return fenced
 
     def lose(self) -> None:
-        """The epoch is another's; or a bookie says so, and nobody else can be asked. From any thread."""
+        """Whether another client has the epoch; or a bookie reports a fence, and the metadata cannot be asked. From any
+        thread."""
         if not self.is_lost:
             self.is_lost = True
             self.runtime.call_if_open(self._note_lost)
@@ -295,7 +296,7 @@ class Owning:
         self.runtime.contending.note_lost(self.name, self.runtime.now_ns())
 
     def _tell_size(self, taken: TakenOver) -> None:
-        """While there is time: a list that is full can be taken over by nobody (`LogFull`). One that has pages keeps
+        """Warn while there is time: nobody can take over a log whose list is full (`LogFull`). A list with pages keeps
         little itself."""
         size = len(encode_log_list(taken.log_list))
         if size >= _LIST_TELL * METADATA_VALUE_BYTES_MAX:
@@ -309,7 +310,8 @@ class Owning:
             )
 
     def _delete_left(self, taken: TakenOver) -> None:
-        """What left the list, now or before a crash, is deleted beside the new writer; nobody waits for it (P8.3)."""
+        """Delete ledgers that left the list, now or before a crash, beside the new writer; no call waits for it
+        (P8.3)."""
         listed = frozenset(segment.ledger_id for segment in taken.log_list.segments)
         deleting = OneResult(Leaving(self.name, taken.list_revision, listed, self.password.key))
 
@@ -321,7 +323,7 @@ class Owning:
     def _start_telling(self, deleting: OneResult) -> None:
         def tell(ended: Future[Any]) -> None:
             failure = ended.exception()
-            if isinstance(failure, StorageError):  # Else the client was closed: the next owner goes on.
+            if isinstance(failure, StorageError):  # Else the client was closed: the next owner continues.
                 logger.warning("log %r: ledgers that left its list are not deleted: %s", self.name, failure)
 
         deleting.future.add_done_callback(tell)
@@ -360,7 +362,7 @@ class Owning:
 
 
 async def _what_is_left(reading: LogReading, begin: int, end: int) -> Frames:
-    """From begin to end, or from where the log begins by now: what is truncated beside the reader is nobody's need."""
+    """From begin to end, or from where the log begins by now: what was truncated beside the reader is not needed."""
     while begin < end:
         try:
             async for located in reading.read(begin, end):

@@ -22,7 +22,7 @@ _VERIFIER_BYTES = 32
 
 
 class Password:
-    """key: what requests carry. verifier: what the metadata keeps. mac_key: of HMAC tags, told to nobody."""
+    """key: what requests carry. verifier: what the metadata keeps. mac_key: makes HMAC tags, and is never sent."""
 
     __slots__ = ("key", "mac_key", "verifier")
     key: bytes
@@ -53,5 +53,5 @@ class Password:
         return "Password(...)"
 
 
-_none: list[Password] = []  # What is made of no password: one object for all the ledgers that have none.
+_none: list[Password] = []  # The keys of an empty password: one object for all the ledgers that have none.
 _none.append(Password(b""))

@@ -36,12 +36,12 @@ def pair(given: tuple[int, int], name: str) -> tuple[int, int]:
 
 @dataclass(slots=True)
 class Past:
-    """What few handles have: a name, something that stands before their ledger, producers."""
+    """What few handles have: a name, ledgers in front of theirs, producers."""
 
     what: str = ""  # How messages name the handle, if not by its ledger.
-    first_offset: int = 0  # Of this ledger's entry 0, in its log.
-    epoch: int | None = None  # Of the log's owner.
-    before: Position | None = None  # What stands before this ledger's first entry, if anything does.
+    first_offset: int = 0  # The offset of this ledger's entry 0 in its log.
+    epoch: int | None = None  # The epoch of the log's owner.
+    before: Position | None = None  # The last position before this ledger's first entry, if there is one.
     history: Callable[[], Frames] | None = None  # Reads the tail of that.
     are_producers_known: bool = True
     closed_empty: Callable[[], Awaitable[bool]] | None = None  # Whether that is why the ledger is gone.
@@ -50,10 +50,10 @@ class Past:
     # Of entries of this ledger that were queued on a condition: whether it names an id of this ledger. Such a one is
     # not what was asked for in another ledger.
     bound: dict[int, bool] = field(default_factory=dict)
-    heirs: dict[int, Heir] = field(default_factory=dict)  # Of ledgers before it that failed, the newest ones.
+    heirs: dict[int, Heir] = field(default_factory=dict)  # By ledger before it that failed, the newest ones.
 
     def current(self, position: Position) -> Position | None:
-        """Where what was to stand there is by now; None: it is in no ledger."""
+        """Where the entry for this position stands by now; None: it is in no ledger."""
         while (
             heir := self.heirs.get(position.ledger_id)
         ) is not None and position.entry_id > heir.last_entry:
@@ -108,8 +108,8 @@ class Past:
     async def learn(
         self, what: str, clock_s: Callable[[], float], timeout_s: float | None, until_s: float
     ) -> None:
-        """Until what producers appended before this writer is known: what stands there counts as appended. All who
-        need it read it back together, and go on where one of them had no more time.
+        """Wait until it is known what producers appended before this writer: what stands there counts as appended. All
+        callers that need it read it back together, and continue where one of them ran out of time.
 
         Raises, always before anything was sent: OperationTimeout, and what reading raises, each definite.
         """

@@ -1,6 +1,6 @@
-"""Where what was appended to a log is, when its ledger failed and the next one took what was outstanding (P8.2).
+"""Where appended entries stand when their ledger failed and the next one took what was outstanding (P8.2).
 
-Decides how an entry's id in the one is its id in the other, and how a call tells of entries in several ledgers.
+Decides which id an entry has in the next ledger, and how a call returns entries in several ledgers.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Appended(NamedTuple):
 
 
 class _InParts(Appended):
-    """What one call appended to several ledgers, with nothing of others in between."""
+    """What one call appended to several ledgers, with no other call's entries in between."""
 
     _parts: tuple[Appended, ...]
 
@@ -64,7 +64,7 @@ class _InParts(Appended):
 
 
 def in_parts(parts: Sequence[Appended]) -> Appended:
-    """What one call appended, of its parts in order."""
+    """What one call appended, made of its parts in order."""
     if len(parts) == 1:
         return parts[0]
     whole = _InParts(*parts[-1])

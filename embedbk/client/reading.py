@@ -1,7 +1,7 @@
-"""What every handle does that reads a ledger, whichever face shows it (P6).
+"""Reading a ledger, for both faces (P6).
 
-Decides up to where may be read: the last entry of a closed ledger, else the LAC (P6.2). Leaves to others which copies
-are asked (`core.reader`), whose word on the LAC counts (`core.lac_reader`), and how ledgers make up a log
+Decides how far may be read: to the last entry of a closed ledger, else to the LAC (P6.2). Leaves to others which copies
+are asked (`core.reader`), which answers on the LAC count (`core.lac_reader`), and how ledgers make up a log
 (`log_reading`). The metadata of an open ledger is followed by watch, never polled.
 """
 
@@ -50,13 +50,13 @@ class LedgerReading:
         self.runtime = runtime
         self._password = password
         self.ledger_id = metadata.ledger_id
-        self.lac = NO_ENTRY  # The highest that was heard; reading an open ledger ends there.
-        self._lac_length: int | None = None  # Payload bytes up to that one, if they were told with it.
+        self.lac = NO_ENTRY  # The highest LAC received; reading an open ledger ends there.
+        self._lac_length: int | None = None  # Payload bytes up to that LAC, if they came with it.
         self.is_over = False
         self._metadata = metadata
         self._revision = revision
         self._followed: Followed | None = None
-        self._came_along: Frame | None = None  # With the LAC that was heard last.
+        self._came_along: Frame | None = None  # Entries that came with the last LAC.
         # Where in a write set asking begins: readers spread over the copies.
         self._turn = runtime.chance.getrandbits(16)
 
@@ -111,7 +111,7 @@ class LedgerReading:
 
     async def _ask_limit(self, above: int | None) -> int:
         metadata = self.metadata
-        # Its writer is in this client: nobody knows a newer LAC, so nobody is asked (P6.2).
+        # Its writer is in this client: no bookie knows a newer LAC, so none is asked (P6.2).
         if not metadata.is_closed and not self.runtime.own_lac(self.ledger_id).is_newest:
             core = LacRead(metadata, above=above)
             lac, length, _ = await self.runtime.run(core, f"asking for the LAC of {self.ledger_id}")
@@ -120,8 +120,8 @@ class LedgerReading:
         return self._known_limit(metadata)
 
     async def limit_in_time(self, idle_s: float | None, *, is_exact: bool) -> int | None:
-        """As `limit`, of a tail: bookies that are away are waited for, at most idle_s (None then). Unless it has to be
-        exact, what is known is enough where too few of them answer: who waits hears of more."""
+        """As `limit`, for a tail: it waits for bookies that are away, at most idle_s (None then). Unless it has to be
+        exact, the known LAC is enough where too few of them answer: a waiting tail receives later ones."""
         waited = _Waited(self.runtime, idle_s)
         while True:
             try:
@@ -145,13 +145,13 @@ class LedgerReading:
             await frames.aclose()
 
     def _hear(self, lac: int, length: int | None = None) -> None:
-        """A LAC that was told, perhaps with the bytes up to it. What this handle shows never falls: bookies do not know
-        the newest all at once (I11)."""
+        """Take a LAC that was received, perhaps with the bytes up to it. The LAC that this handle shows never falls:
+        bookies do not all learn the newest at once (I11)."""
         if lac > self.lac or (lac == self.lac and self._lac_length is None):
             self.lac, self._lac_length = lac, length
 
     def length_at(self, limit: int) -> int | None:
-        """Payload bytes up to an entry that was told to be the limit; None where they were not told."""
+        """Payload bytes up to an entry that was reported as the limit; None where they were not reported."""
         if limit == NO_ENTRY:
             return 0
         if limit == self._metadata.last_entry:
@@ -159,7 +159,7 @@ class LedgerReading:
         return self._lac_length if limit == self.lac else None
 
     def _known_limit(self, metadata: LedgerMetadata) -> int:
-        # What this client wrote it reads at once.
+        # A client reads at once what it wrote itself.
         self._hear(self.runtime.own_lac(self.ledger_id).lac)
         limit = self.lac if metadata.last_entry is None else metadata.last_entry
         self.runtime.on_limit(self, self.ledger_id, limit, is_closed=metadata.is_closed)
@@ -214,7 +214,7 @@ class LedgerReading:
         self._turn += (
             1  # Where there was news the same bookie is asked again: its writer knows that somebody waits.
         )
-        # Fenced: what comes next is the metadata's to say. Else nobody had news, or nobody could be asked.
+        # Fenced: the metadata decides what comes next. Else no bookie had news, or none could be asked.
         pause_s = waited.left_s() if is_fenced else _PAUSE_S
         await followed.beyond(revision, pause_s)
 
@@ -317,7 +317,7 @@ class LedgerReading:
                 if end is None or located.frame.last_entry <= end:
                     yield located
                     continue
-                # Closed meanwhile, and this handle has heard of it: what lies beyond is for nobody (I38).
+                # Closed meanwhile, as this handle knows: no reader gets what lies beyond (I38).
                 below = merge([located.frame], located.frame.first_entry, end)
                 if below is not None:
                     yield Located(below, located.first_offset)

@@ -27,7 +27,7 @@ def _arrow() -> Any:
 
 
 def record_batch_maker() -> Callable[[Located], Any]:
-    """What makes an Arrow record batch of a frame.
+    """A function that makes an Arrow record batch of a frame.
 
     Raises UsageError where pyarrow is not installed.
     """
@@ -36,7 +36,7 @@ def record_batch_maker() -> Callable[[Located], Any]:
 
 
 def stream_of(batches: Iterator[Batch], requested_schema: object) -> Any:
-    """A capsule of the Arrow C stream interface; batches are made when whoever has it asks for the next."""
+    """A capsule of the Arrow C stream interface; a batch is made when its holder asks for the next."""
     arrow = _arrow()
     return arrow.stream(map(arrow.record_batch, batches), requested_schema)
 

@@ -1,5 +1,4 @@
-"""How the writer of a log goes over to a next ledger without an end: by rolling (P8.2), or by taking the log over from
-itself (P8.1).
+"""How the writer of a log proceeds to a next ledger: by rolling (P8.2), or by taking the log over from itself (P8.1).
 
 Decides which ledger an append goes to meanwhile. Rolling: the next ledger is listed while appends go on; then they wait
 until all that was appended to the one of now is durable, and go on in the next; the one before is closed behind them,
@@ -54,7 +53,7 @@ T = TypeVar("T")
 
 
 class OwnTerms(NamedTuple):
-    """How a writer was opened: what holds where the log's settings say nothing."""
+    """How a writer was opened: its terms apply where the log's settings are silent."""
 
     quorum: Quorum
     durability: Durability
@@ -63,7 +62,7 @@ class OwnTerms(NamedTuple):
 
 
 class _Failing(Exception):
-    """The ledger failed under who was about to leave it: that comes first."""
+    """The ledger failed under a writer that was about to leave it: replacing it comes first."""
 
 
 class Succession:
@@ -118,7 +117,7 @@ class Succession:
 
     @property
     def _is_undecided(self) -> bool:
-        """The ledger of now failed, and nobody knows yet what follows it."""
+        """The current ledger failed, and the one that follows it is not known yet."""
         return self.appending.writing.is_undecided
 
     def has_left(self, appending: Appending) -> bool:
@@ -288,7 +287,7 @@ class Succession:
             self._release_hold()
 
     async def _close_before(self, before: Appending, epoch: int) -> None:
-        """Close the ledger before, and record its end (P8.2 iii, iv); nobody waits for it but the next roll."""
+        """Close the ledger before, and record its end (P8.2 iii, iv); only the next roll waits for it."""
         try:
             while True:
                 try:
@@ -299,7 +298,7 @@ class Succession:
             await self.owning.record(epoch, before.ledger_id, last_entry, before.writing.length)
         except EmbedbkError as failed:
             self._before_failed = failed
-            if not isinstance(failed, LedgerFenced):  # Else appends say so.
+            if not isinstance(failed, LedgerFenced):  # Else appends report it.
                 logger.warning(
                     "%s: ledger %d is not recorded as closed: %s", before.what, before.ledger_id, failed
                 )
@@ -314,8 +313,8 @@ class Succession:
         self.appending.runtime.behind(self._by_bounds(self.roll, begun))
 
     async def _by_bounds(self, step: Callable[[Begun, Appending], Awaitable[None]], begun: Begun) -> None:
-        """What the bounds ask for and no call waits for: when it fails the writer stays with its ledger, and the bounds
-        ask again later."""
+        """Roll because a bound asks for it; no call waits for it. When it fails the writer stays with its ledger, and
+        the bounds ask again later."""
         appending = self.appending
         try:
             await step(begun, appending)
@@ -335,11 +334,12 @@ class Succession:
     # Splicing.
 
     async def splice(self, wanted: Splice, spliced_ms: int) -> Spliced:
-        """Put ready-made ledgers behind all that was appended, and go on in a next ledger behind them (P8.5); appends
-        wait meanwhile. spliced_ms: the time of what they hold, unless the last entry in front of it is younger.
+        """Put ready-made ledgers behind all that was appended, and continue in a next ledger behind them (P8.5);
+        appends wait meanwhile. spliced_ms: the time of their entries, unless the last entry in front of them is
+        younger.
 
         Raises:
-            UsageError, StorageError, WrongPassword: why none of it was spliced; the writer goes on.
+            UsageError, StorageError, WrongPassword: why none of it was spliced; the writer can be used as before.
             What `renew` raises.
         """
         limit = self.appending.runtime.settings.operation_timeout_s
@@ -413,7 +413,7 @@ class Succession:
                 floor_ms = before.writing.packer.time_ms
                 joined = joined._replace(spliced_ms=max(joined.spliced_ms, floor_ms))
             owned = await self.owning.take_over(renews=self.taken.epoch, joined=joined)
-            self._prepared = self._before_failed = None  # What was prepared closed empty.
+            self._prepared = self._before_failed = None  # The prepared ledger closed empty.
             self._go_on_in(owned)
         except _Failing:
             raise
@@ -457,7 +457,7 @@ class Succession:
             self._failure = unreplaced.error
             self._decide(before, unreplaced.ended, unreplaced.error)
             if isinstance(unreplaced.error, LedgerFenced):
-                self.owning.lose()  # Appends say so.
+                self.owning.lose()  # Appends report it.
             else:
                 logger.warning("%s has no ledger: %s", before.what, unreplaced.error)
         except BaseException as failed:
@@ -498,7 +498,7 @@ class Succession:
         )
 
     def _decide(self, before: Appending, last_entry: int | None, error: EmbedbkError | None) -> None:
-        """What becomes of what was outstanding: it fails with the error, or is the next ledger's."""
+        """Settle what was outstanding: it fails with the error, or moves to the next ledger."""
         writing, runtime = before.writing, before.runtime
 
         def decide() -> None:
@@ -515,7 +515,7 @@ class Succession:
 
         runtime.call_if_open(decide)
 
-    # What both do.
+    # For rolling and renewing.
 
     def _check_open(self) -> None:
         if self._has_ended or (self.appending.is_over and self._failure is None and not self._is_held):
@@ -583,7 +583,8 @@ class Succession:
             followed.end()
 
     def _is_lost(self, followed: Followed) -> bool:
-        """As the ledger says, or the epoch. While we take the log over from ourselves, the newest may be ours."""
+        """Whether the log was lost, by its ledger or the epoch. While we take the log over from ourselves, the newest
+        epoch may be ours."""
         if self.owning.is_lost:
             return True
         with self._lock:
@@ -605,7 +606,7 @@ class Succession:
                 await self._close_prepared()
                 return self.appending, last
             except _Failing:
-                continue  # What is outstanding goes to a next ledger, which is closed behind it.
+                continue  # What is outstanding moves to a next ledger, which is closed behind it.
             except OperationTimeout:
                 raise  # It is waited for again.
             except EmbedbkError:

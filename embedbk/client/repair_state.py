@@ -43,7 +43,7 @@ _TRIES = 5
 
 
 async def health_of(runtime: Runtime) -> Health:
-    """Raises MetadataUnavailable: nobody answers, so nothing is known."""
+    """Raises MetadataUnavailable: no member answers, so nothing is known."""
     runtime.check()
     what = "the health of the cluster"
 
@@ -64,7 +64,7 @@ async def health_of(runtime: Runtime) -> Health:
         try:
             registration = decode_registration(value, bookie_id)
         except StorageError:
-            continue  # It counts as away: nobody can reach it there.
+            continue  # It counts as away: no client can reach it there.
         there.append(Member(bookie_id, registration.incarnation))
         leaving += [bookie_id] if registration.is_leaving else []
     health = judge(ledgers, there, marks, given_up, held, SHOWN_MAX, leaving)
@@ -152,7 +152,7 @@ async def switch_repair(
 
     Raises:
         UsageError: the cluster's level is too low for repair.
-        StorageError: what stands there is of a later build.
+        StorageError: a later build wrote what stands there.
         MetadataConflict: others changed it again and again.
     """
     runtime.check()

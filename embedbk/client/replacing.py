@@ -48,8 +48,8 @@ class Replaced(NamedTuple):
 
 
 class Unreplaced(Exception):
-    """There is no next ledger. error: what becomes of who waits; definite where what is outstanding is certainly in no
-    ledger. ended: where the failed one is certainly closed; None: nobody knows."""
+    """There is no next ledger. error: what waiting appends receive; definite where what is outstanding is certainly in
+    no ledger. ended: where the failed one is certainly closed; None: not known."""
 
     def __init__(self, error: EmbedbkError, ended: int | None) -> None:
         super().__init__(error.args[0])
@@ -82,7 +82,7 @@ class Pauses:
 
 
 class Replacing:
-    """Of one writer of one log."""
+    """Replaces failed ledgers of one writer of one log."""
 
     def __init__(self, owning: Owning) -> None:
         self.owning = owning
@@ -91,7 +91,7 @@ class Replacing:
     async def next_behind(
         self, owned: Owned, signal: Signal, is_given_up: Callable[[], bool], *, by_takeover: bool
     ) -> Replaced:
-        """The ledger to go on in, of which nobody knows yet.
+        """The ledger to continue in, to which no append goes yet.
 
         by_takeover: by taking the log over from itself, since a ledger before the failed one is not closed either, or
         the cluster's level allows nothing else.
@@ -144,7 +144,7 @@ class Replacing:
 
 
 def _end_before(taken: TakenOver, failed: Owned) -> int:
-    """Where the failed ledger ended, as the place of the next one says: offsets are dense (I93)."""
+    """Where the failed ledger ended, by the place of the next one: offsets are dense (I93)."""
     before, last_entry = failed.appending, taken.first_offset - failed.taken.first_offset - 1
     if last_entry < before.lac:
         raise StorageError(  # Somebody's word in the metadata (P2.5), by no rule (P5.3).
@@ -154,7 +154,7 @@ def _end_before(taken: TakenOver, failed: Owned) -> int:
 
 
 def _told(failure: EmbedbkError, why: EmbedbkError, *, is_definite: bool) -> EmbedbkError:
-    """What becomes of who waits, by its true reason: why there is no next ledger, where that is known."""
+    """The error that waiting appends receive: why there is no next ledger, where that is known."""
     if isinstance(why, LedgerFenced):
         return LedgerFenced(why.args[0], definite=is_definite)
     kind = type(failure) if isinstance(why, OperationTimeout | MetadataConflict) else type(why)

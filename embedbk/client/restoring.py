@@ -1,9 +1,9 @@
 """The metadata of one ledger, taken out of the cluster and put back (P2.2, P2.3).
 
-Only what is final goes back: of a ledger that is CLOSED the end never changes, so what was kept of it is right whenever
-it is put back. Of one that was not closed the ensemble may have changed since, and whoever recovers it by an older one
-may end it too early: that is `ledger adopt`'s matter, or recovery's. Nothing goes back over what is readable and newer,
-nor where a bookie knows of an acknowledged entry behind the end.
+Only what is final is put back: the end of a CLOSED ledger never changes, so a copy of its metadata is right whenever it
+is put back. The ensemble of one that was not closed may have changed since, and a recovery by an older one may end it
+too early: that is left to `ledger adopt`, or to recovery. Nothing is put over metadata that is readable and newer, nor
+where a bookie knows of an acknowledged entry behind the end.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _ROUNDS_MAX = 20  # The metadata changed under the command so often: somebody is
 
 
 class KeptLedger(NamedTuple):
-    """What stands in the metadata of one ledger, whether it can be read or not."""
+    """The value under the key of one ledger, whether it can be decoded or not."""
 
     cluster_token: bytes
     ledger_id: int
@@ -75,13 +75,13 @@ async def _keep(runtime: Runtime, ledger_id: int) -> KeptLedger:
 
 
 async def restore_ledger(runtime: Runtime, ledger_id: int, value: bytes, *, is_dry: bool) -> LedgerMetadata:
-    """The metadata that stands there in the end. is_dry: nothing is changed.
+    """Put it back; return the metadata that stands there in the end. is_dry: nothing is changed.
 
     Raises:
-        UsageError: it is not of a CLOSED ledger, or of one that was deleted or forgotten.
+        UsageError: the ledger was not CLOSED, or was deleted or forgotten.
         StorageError: these bytes are no metadata of it; or what stands there is newer, or has another end.
-        RecoveryInconclusive: a bookie knows a later end; or too few of its last fragment say what they know.
-        MetadataConflict: somebody else changes it.
+        RecoveryInconclusive: a bookie knows a later end; or too few of its last fragment report what they know.
+        MetadataConflict: another client changes it.
     """
     check_ledger_id(ledger_id)
     what, key = f"restoring ledger {ledger_id}", ledger_key_path(ledger_id)
@@ -132,12 +132,12 @@ def _check_follows(present: bytes, value: bytes, ledger_id: int) -> None:
     try:
         known = decode_ledger_metadata(present, ledger_id)
     except StorageError:
-        return  # That nobody can read it is why it is to be restored.
+        return  # It cannot be read: therefore it is to be restored.
     decode_changed_metadata(value, known)
 
 
 async def _check_end(runtime: Runtime, kept: LedgerMetadata, what: str) -> None:
-    """No bookie of the last fragment knows a later end, and so many say what they know that no ack quorum is without
+    """Check that no bookie of the last fragment knows a later end, and that so many answer that every ack quorum has
     one of them (P5.2b)."""
     seats: tuple[SeatStatus, ...] = await runtime.run(StatusQuery(kept), what)
     assert kept.last_entry is not None

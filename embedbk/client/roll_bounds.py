@@ -21,9 +21,10 @@ from embedbk.ids import NO_ENTRY
 
 __all__ = ["PREPARE_AT", "RollBounds"]
 
-PREPARE_AT = 0.8  # Of a bound: then the next ledger is listed. Earlier, idle logs would hold two each.
-_JITTER = 0.1  # Of a bound, to either side.
-_LATER = 0.01  # Of a bound: behind so much more, what failed is tried again.
+# At this share of a bound the next ledger is listed. Earlier, idle logs would hold two each.
+PREPARE_AT = 0.8
+_JITTER = 0.1  # A share of a bound, to either side.
+_LATER = 0.01  # A failed roll is tried again after so much more of a bound.
 
 
 class RollBounds:
@@ -46,7 +47,7 @@ class RollBounds:
         self._entries = self._bytes = 0  # Bounds of this ledger; 0: none.
         self._is_prepared = False  # It was asked for.
         self._is_asked = False  # A roll by age is under way.
-        self._turn = 0  # Of bounds: whoever waits for an older one waits for nothing.
+        self._turn = 0  # Counts changes of the bounds: a waiter for an older set waits for nothing.
 
     def change(self, roll: Roll, appending: Appending) -> None:
         """Other bounds from now on, of this ledger too."""
@@ -83,7 +84,7 @@ class RollBounds:
         self._signal.notify()
 
     def look_later(self, appending: Appending) -> None:
-        """What was asked for was not done, or only the preparation was."""
+        """The roll was not done, or only prepared."""
         with self._lock:
             if appending is not self._appending:
                 return
@@ -95,7 +96,7 @@ class RollBounds:
                 )
 
     def _look(self, appending: Appending) -> None:
-        """In the thread that appended what was to be looked at; it hears of no other before `tell_at` is set anew."""
+        """Called in the thread that appended up to `tell_at`, and not again before `tell_at` is set anew."""
         with self._lock:
             if appending is not self._appending:
                 return

@@ -56,14 +56,13 @@ __all__ = ["Followed", "Runtime", "refuse_pickling"]
 logger = logging.getLogger(__name__)
 
 _LIST_PAGE = 1000
-_BEHIND = (
-    threading.Lock()
-)  # Of whether a client's thread for what no call waits for is there, and may be used.
-_SLOW_S = 5.0  # A question that takes longer says what it waits for.
+_BEHIND = threading.Lock()  # Guards whether a client's thread for background work is there, and may be used.
+_SLOW_S = 5.0  # A question that takes longer logs what it waits for.
 
 
 class Followed:
-    """One key of the metadata quorum as its watch shows it; `state` moves on the host's thread, `signal` tells."""
+    """One key of the metadata quorum as its watch shows it; `state` changes on the host's thread, which notifies
+    `signal`."""
 
     __slots__ = ("_runtime", "_token", "key", "refusal", "signal", "state")
 
@@ -113,7 +112,7 @@ class Followed:
 class Runtime:
     """The host thread of one client, as its handles use it."""
 
-    page_ledgers = LOG_PAGE_LEDGERS  # Of the lists of its logs.
+    page_ledgers = LOG_PAGE_LEDGERS  # So many ledgers stand in a page of a log's list.
     log_look_s = 10.0  # Its writers' logs are looked after so often, about (P8.7).
 
     def __init__(self, loop: Loop, node: ClientNode, settings: Settings, name: str) -> None:
@@ -127,7 +126,7 @@ class Runtime:
         self.chance = random.Random()
         self.core_chance = random.Random(
             self.chance.getrandbits(128)
-        )  # Of all writers: the host's thread only.
+        )  # For the cores of all writers; used on the host's thread only.
         self.wake_writing = node.wake_writing  # One object for all handles.
         self.placement = settings.placement
         self.read_health = ReadHealth()  # Touched by the reading cores, on the host's thread.
@@ -138,18 +137,18 @@ class Runtime:
         self.followed: set[Followed] = set()
         self.holds: dict[str, Any] = {}  # Locks that it holds or waits for, by name.
         self._asked: set[Future[Result]] = set()
-        self._behind: Behind | None = None  # Once something goes on there.
+        self._behind: Behind | None = None  # Made once background work begins.
         self.keeper: Keeper | None = None  # Once there is a writer of a log.
         self.living_as: str | None = (
             None  # Under which other clients know that it lives, once it owns a log (P8.5).
         )
-        self.spliced_epochs: dict[str, int] = {}  # Of logs that it took over to splice into them.
+        self.spliced_epochs: dict[str, int] = {}  # Epochs of the logs that it took over to splice into them.
         self.bookies_known: tuple[str, ...] = ()  # That the cluster ever had, alive or not, as last listed.
         node.on_ready = self.signal.notify
         node.on_closed = self._end
         _RUNTIMES.add(self)
 
-    # Who may use it.
+    # Which process may use it.
 
     def check(self) -> None:
         """Raises UsageError after close and in a forked child, and what ended the host thread if it broke."""
@@ -171,7 +170,7 @@ class Runtime:
         """A reading handle shows up to where may be read. Nothing to do here; who watches overrides it (testing)."""
 
     def own_lac(self, ledger_id: int) -> OwnLac:
-        """What a writer of this very client had acknowledged of a ledger."""
+        """The entries of a ledger that a writer of this very client had acknowledged."""
         return self.node.own_lacs.of(ledger_id)
 
     def call(self, function: Callable[[], None]) -> None:
@@ -185,7 +184,7 @@ class Runtime:
             self.call(function)
 
     def close(self) -> None:
-        """End the sessions, so that nobody waits for them to expire, then the loop and all its nodes."""
+        """End the sessions, so that no client waits for them to expire, then the loop and all its nodes."""
         if not self.is_closed and not self.is_forked:
             with _BEHIND:
                 self.is_closed = True
@@ -197,7 +196,7 @@ class Runtime:
                 done()
 
     def _end(self) -> None:
-        """On the host's thread, at its end: nobody may wait for it any longer."""
+        """On the host's thread, at its end: nothing may wait for it any longer."""
         self.is_ended = True
         failure = self.loop.failure
         why = (
@@ -218,7 +217,7 @@ class Runtime:
     # Time, in one place, so that a simulated cluster can bring its own.
 
     def now_ns(self) -> int:
-        """What cores are told."""
+        """The events that cores receive."""
         return self.loop.now_ns()
 
     def clock_s(self) -> float:
@@ -226,10 +225,11 @@ class Runtime:
         return time.monotonic()
 
     def owner(self) -> str:
-        """Who takes a log over, for people."""
+        """Names the client that takes a log over, for people."""
         return f"{socket.gethostname()}:{os.getpid()}"
 
-    # What time it is for the entries of logs, in a world whose time is not the wall's; None: packers look themselves.
+    # The time for entries of logs, in a world whose time is not the wall clock's; None: packers read the clock
+    # themselves.
     told_ms: Callable[[], int] | None = None
 
     def wall_ms(self) -> int:
@@ -269,8 +269,8 @@ class Runtime:
         return operation.future.result()
 
     def behind(self, steps: Coroutine[Any, Any, None]) -> None:
-        """Drive a coroutine beside users' calls, from any thread; it says itself what went wrong. Not begun, once the
-        client is closed."""
+        """Drive a coroutine beside users' calls, from any thread; it reports its own errors. Not begun once the client
+        is closed."""
         with _BEHIND:
             if self.is_closed or self.is_forked:
                 steps.close()
@@ -282,7 +282,7 @@ class Runtime:
             self._behind.begin(steps)
 
     def has_level(self, level: int) -> bool:
-        """Whether the cluster's level is so high, as far as this client was told; it never falls (P10.8)."""
+        """Whether the cluster's level is so high, as far as this client knows; it never falls (P10.8)."""
         return self.node.metadata.client.cluster_level >= level
 
     def read(self, core: Machine) -> Reading:
@@ -366,7 +366,7 @@ class Runtime:
         return result.is_done
 
     async def follow(self, key: str, signal: Signal | None = None) -> Followed:
-        """Watch one key, from its present state on. signal: for whoever waits for something else as well."""
+        """Watch one key, from its present state on. signal: to share with a wait for something else."""
         followed = Followed(self, key, signal)
         self.followed.add(followed)
         self.call(followed.begin)
@@ -392,11 +392,11 @@ class Runtime:
     async def wait_for_bookies(
         self, expected: dict[str, list[str]], failure: Callable[[], EmbedbkError | None]
     ) -> None:
-        """Until the cluster answered and these bookies are registered at these endpoints.
+        """Wait until the cluster answered and these bookies are registered at these endpoints.
 
         Raises:
-            MetadataUnavailable: nobody answered within settings.open_timeout_s.
-            EmbedbkError: what `failure` tells while waiting.
+            MetadataUnavailable: no member answered within settings.open_timeout_s.
+            EmbedbkError: what `failure` returns while waiting.
         """
 
         def missing() -> list[str]:
@@ -454,5 +454,5 @@ os.register_at_fork(after_in_child=_mark_forked)
 
 
 def _wrong_answer(what: str, result: Result) -> PeerError:
-    """Whatever a metadata member says raises nothing else here (T10); the operation may have been run."""
+    """Whatever a metadata member answers raises nothing else here (T10); the operation may have been run."""
     return PeerError(f"{what}: the metadata member answered with a {type(result).__name__}")

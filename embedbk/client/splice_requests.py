@@ -1,9 +1,10 @@
-"""How a log's owner hears that somebody would splice into it, and answers (P8.5).
+"""How a log's owner receives requests to splice into it, and answers them (P8.5).
 
-Decides under which name a client lives: a key of its session, made with the first log that it owns, which says so for
-all of them, and made again when its session was lost: until then whoever splices takes its logs over. Whoever would
-splice asks there; one watch shows all requests for all logs of a client. The request goes
-in the transaction that splices, so that who withdrew it knows that it is not carried out; or it is answered why not.
+Decides under which key a client shows that it lives: a key of its session, made with the first log that it owns, valid
+for all of them, and made again when its session was lost; until then a client that splices takes its logs over. A
+client that would splice puts its request there; one watch shows all requests for all logs of a client. The transaction
+that splices deletes the request, so that a client that withdrew it knows that it is not carried out; or the owner
+answers why not.
 """
 
 from __future__ import annotations
@@ -31,13 +32,14 @@ logger = logging.getLogger("embedbk.client.log")
 
 
 async def living(runtime: Runtime) -> bytes:
-    """What the owner key of a log says, so that it can be told whether its owner lives; nothing where it cannot be."""
+    """The value of the owner key of a log, by which others find out whether its owner lives; empty where they
+    cannot."""
     if runtime.living_as is None:
         name = runtime.chance.getrandbits(8 * LIVING_BYTES).to_bytes(LIVING_BYTES, "little").hex()
         try:
             await _say(runtime, name)
         except MetadataUnavailable:
-            return b""  # Its logs are taken over by whoever splices into them.
+            return b""  # A client that splices into its logs takes them over.
         if runtime.living_as is None:
             runtime.living_as = name
             runtime.call_if_open(lambda: _listen(runtime, name))
@@ -77,7 +79,7 @@ def _listen(runtime: Runtime, name: str) -> None:
 
 
 async def _answer(runtime: Runtime, living_as: str, key: str, revision: int) -> None:
-    """Carry one request out, or say why not; nobody waits for this but who asked, by its key."""
+    """Carry one request out, or answer why not; only the client that asked waits for this, by its key."""
     log = key.removeprefix(splice_requests_prefix(living_as))
     try:
         check_log_name(log)

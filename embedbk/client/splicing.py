@@ -1,8 +1,8 @@
 """Staging ready-made ledgers for a log and splicing them into it (P8.5), for both faces.
 
-Decides on which way a splice goes: what came to pass before is answered; a living owner is asked (`splice_requests`),
-and carries it out in a roll of its own or says why not; only where no owner lives does whoever splices take the log
-over, and keeps it for the next splice. How it is done, `core.log_splicing` decides.
+Decides which way a splice goes: one that was done before is answered; a living owner is asked (`splice_requests`), and
+carries it out in a roll of its own or answers why not; only where no owner lives does the client that splices take the
+log over, and keeps it for the next splice. How it is done, `core.log_splicing` decides.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ _JOB_BYTES = 16
 
 
 class Staging(NamedTuple):
-    """One transaction of an application, as whoever stages for it is told: plain data, that may be pickled and sent."""
+    """One transaction of an application, for the processes that stage for it: plain data, that may be pickled and
+    sent."""
 
     log: str
     application: str
@@ -94,8 +95,8 @@ class SpliceOutcome(NamedTuple):
     number: int
     first_offset: int
     end: int  # The offset behind the last of them.
-    is_replay: bool = False  # It, or a newer one of its application, had come to pass before.
-    job: bytes = b""  # Of the attempt at it that came to pass.
+    is_replay: bool = False  # It, or a newer one of its application, was done before.
+    job: bytes = b""  # Names the attempt that was done.
 
 
 def staging(runtime: Runtime, name: str, application: str | None, number: int, ttl_s: float) -> Staging:
@@ -201,7 +202,7 @@ async def splice(
 
 
 class _Again(Exception):
-    """The request is gone, and was not carried out: with a session of ours, say."""
+    """The request is gone, and was not carried out: it went with a session of ours, say."""
 
 
 async def _spliced(reading: LogReading, wanted: Splice, until_s: float) -> SpliceOutcome:
@@ -265,7 +266,7 @@ async def _take(reading: LogReading, wanted: Splice, kept: int) -> Spliced:
         losses = runtime.contending.losses(name, runtime.now_ns())
         holding = LogHolding(*of, mac_key=reading.password.mac_key, losses=losses)
         kept = await runtime.run(holding, f"taking over log {name!r} to splice into it")
-    new = new._replace(created_ms=await _spliced_ms(reading))  # Nobody else appends any more.
+    new = new._replace(created_ms=await _spliced_ms(reading))  # No other client appends any more.
     core = LogSplicing(
         name, b"", new, reading.password.key, runtime.bookies, runtime.new_chance(), wanted, kept_epoch=kept
     )
@@ -274,17 +275,17 @@ async def _take(reading: LogReading, wanted: Splice, kept: int) -> Spliced:
 
 
 async def _spliced_ms(reading: LogReading) -> int:
-    """When its entries came to the log; not before those that stand there, as clocks on walls are apart (P8.11)."""
+    """When its entries came to the log; not before the entries that stand there, as wall clocks differ (P8.11)."""
     now_ms = reading.runtime.wall_ms()
     try:
         log_list = await reading.listed()
         return max(now_ms, await reading.last_time(log_list, await reading.end()))
     except EmbedbkError:
-        return now_ms  # Nothing stands there, or nobody tells now: by this clock alone.
+        return now_ms  # The log is empty, or its time cannot be read now: by this clock alone.
 
 
 async def _asked(reading: LogReading, wanted: Splice, owner: bytes, until_s: float) -> SpliceOutcome | None:
-    """What the owner made of it; None: nobody owns the log as a process that lives."""
+    """The owner's answer; None: no living process owns the log."""
     runtime, name = reading.runtime, reading.name
     client = owner_of(owner)
     if client is None or client == runtime.living_as:
@@ -342,7 +343,7 @@ async def _asked(reading: LogReading, wanted: Splice, owner: bytes, until_s: flo
 
 
 async def _outcome(reading: LogReading, wanted: Splice) -> SpliceOutcome:
-    """When the request is gone: whoever splices takes it away in the same transaction."""
+    """Wait until the request is gone: the transaction that splices deletes it."""
     done = await _record_of(reading, wanted.application)
     if done is None or done.number < wanted.number:
         raise _Again

@@ -1,8 +1,8 @@
 """Whether nodes of a cluster may stop or be lost: what both faces ask for (P11.3).
 
 Decides which of the named nodes are bookies and which are metadata members, and whether a metadata quorum would be
-left. What of the ledgers would be missing is `repair/stopping.py`'s. The answer holds as of when it was asked; nothing
-is changed, and nobody is kept from anything.
+left. `repair/stopping.py` decides which copies of ledgers would be missing. The answer holds as of when it was asked;
+nothing is changed, and no node is kept from anything.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ async def may_stop(runtime: Runtime, nodes: Sequence[str], *, is_for_good: bool)
 
     Raises:
         UsageError: the cluster has no such node; or none is named.
-        MetadataUnavailable: nobody answers, so nothing is known.
+        MetadataUnavailable: no member answers, so nothing is known.
     """
     runtime.check()
     if not nodes:
@@ -61,7 +61,8 @@ async def may_stop(runtime: Runtime, nodes: Sequence[str], *, is_for_good: bool)
 
 
 def _without_quorum(told: QuorumTold, stopping: Collection[str]) -> list[str]:
-    """Why the metadata could not go on. Of a change that is under way nobody counts both halves here: wait for it."""
+    """Why the metadata would have no quorum. The two halves of a change under way are not counted here: wait for its
+    end."""
     voters = [each for each in told.members if each.role in ("voter", "leaving")]
     going = sorted(each.member.name for each in voters if each.member.name in stopping)
     if not going:

@@ -22,7 +22,7 @@ __all__ = ["PLAIN", "AppendTerms", "Fate", "Ticket", "terms_of"]
 
 
 class Fate(enum.Enum):
-    """What became of an append (P3.6)."""
+    """Whether an append survived (P3.6)."""
 
     SURVIVED = "survived"  # It is in the ledger, for good.
     LOST = "lost"  # It is not, and never will be.
@@ -30,7 +30,7 @@ class Fate(enum.Enum):
 
 
 class AppendTerms(NamedTuple):
-    """What a caller asks of one append, beyond that it be done."""
+    """The conditions and limits that a caller gives one append."""
 
     timeout_s: float | None = None
     entry_id: int | None = None
@@ -111,11 +111,11 @@ class Ticket:
         return run_blocking(self._appending.acknowledged(self._entry_id, timeout_s), "the ticket itself")
 
     def fate(self) -> Fate:
-        """What became of the entry, also after an error: definite once the ledger's CLOSED metadata is read (P3.6).
+        """Whether the entry survived, also after an error: definite once the ledger's CLOSED metadata is read (P3.6).
 
         Raises:
             NoSuchLedger: the ledger was deleted meanwhile.
-            MetadataUnavailable: nobody could be asked; try again.
+            MetadataUnavailable: no member could be asked; try again.
         """
         return run_blocking(self._appending.fate(self._entry_id), "fate_async of the ticket")
 

@@ -1,7 +1,7 @@
 """Truncating a log, and the pins that hold it (P8.3, P8.8), for both faces.
 
-Decides what the caller is told. How much goes and how, the cores decide, round by round; a pin is made or taken away by
-one transaction, which compares the list: a pin that comes too late is told so.
+Decides what the caller receives. The cores decide how much is truncated and how, round by round; one transaction makes
+or removes a pin and compares the list: a pin that comes too late gets an error.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ WHY_ENDED = {
 
 
 class Truncation(NamedTuple):
-    """What a truncation came to (P8.8). Ledgers go whole, so it reaches at most what was asked for."""
+    """The result of a truncation (P8.8). Ledgers go whole, so it reaches at most what was asked for."""
 
     asked: int | None  # The offset below which everything was to go; None: only time or size was given.
     began: int  # Where the log began before.
@@ -72,9 +72,7 @@ class LogPin(NamedTuple):
 
     name: str
     offset: int
-    epoch: (
-        int  # Rises with each pin that is made of the log: whoever has a lower one of this name has lost it.
-    )
+    epoch: int  # Rises with each pin that is made of the log: the holder of a lower one of this name has lost it.
     until_ms: int  # Since 1970.
 
 

@@ -37,7 +37,7 @@ __all__ = [
 
 T = TypeVar("T")
 
-# In a simulated cluster nobody else makes things happen while a call waits, so the wait itself lets virtual time pass:
+# In a simulated cluster nothing else happens while a call waits, so the wait itself lets virtual time pass:
 # driver(predicate, timeout_s) -> whether the predicate holds.
 Driver = Callable[[Callable[[], bool], float | None], bool]
 drive_waits: ContextVar[Driver | None] = ContextVar("drive_waits", default=None)
@@ -124,7 +124,7 @@ class Settled(Wait[bool]):
         loop, settled = asyncio.get_running_loop(), asyncio.Event()
 
         def tell(_: object) -> None:
-            with contextlib.suppress(RuntimeError):  # That loop is closed: nobody waits in it.
+            with contextlib.suppress(RuntimeError):  # That loop is closed: nothing waits in it.
                 loop.call_soon_threadsafe(settled.set)
 
         self.future.add_done_callback(tell)
@@ -136,7 +136,7 @@ class Settled(Wait[bool]):
 
 
 class Outcome(Wait[T]):
-    """The result of a future that the host's thread settles; raises what became of it.
+    """The result of a future that the host's thread settles; raises its error.
 
     Raises:
         OperationTimeout: timeout_s passed first; `what` says in the message what may still happen.
@@ -172,7 +172,7 @@ class Outcome(Wait[T]):
     async def wait_async(self) -> T:
         import asyncio
 
-        # Shielded: whoever stops waiting does not undo what the host is doing.
+        # Shielded: a caller that stops waiting does not undo what the host is doing.
         waiting = asyncio.shield(asyncio.wrap_future(self.future))
         try:
             return await asyncio.wait_for(waiting, self.timeout_s)
@@ -189,7 +189,7 @@ class Outcome(Wait[T]):
 
 
 class _NotNeeded(Exception):
-    """Ends steps that nobody needs any more."""
+    """Ends steps that no caller needs any more."""
 
 
 class Resumed(Generic[T]):
@@ -224,7 +224,7 @@ class Resumed(Generic[T]):
         return True
 
     def end(self) -> None:
-        """Nobody needs them any more: they let go, and wait for nothing. Who is at them just now goes on."""
+        """End the steps, which no caller needs any more. A caller that runs them just now finishes its own part."""
         if self._take() and not self.is_over:
             self.is_over = True
             if self._wait is None:
@@ -249,7 +249,7 @@ class Resumed(Generic[T]):
             assert self._wait is not None
             outcome, error = await self._waited(self._wait, until_s)
             if not outcome and self._clock_s() >= until_s:
-                return False  # What came all the same is there when it is waited for again.
+                return False  # A result that came all the same is there at the next wait.
             if not self._step(outcome, error):
                 return True
 
@@ -266,7 +266,7 @@ class Resumed(Generic[T]):
         return True
 
     async def _waited(self, wait: Wait[Any], until_s: float) -> tuple[Any, BaseException | None]:
-        """What comes of a wait that lasts until then at most: (outcome, None), or (None, error)."""
+        """The result of a wait that lasts until then at most: (outcome, None), or (None, error)."""
         left_s = self._left_s(until_s)
         if left_s is not None:
             wait = copy.copy(wait)
@@ -278,7 +278,7 @@ class Resumed(Generic[T]):
 
 
 class RousingSignal(Signal):
-    """A signal that wakes whoever stands in another wait, too: `also` says in which."""
+    """A signal that also notifies `also`, the signal of another wait."""
 
     __slots__ = ("also",)
 
@@ -307,7 +307,7 @@ class Roused(Generic[T]):
         self._signal = signal
         self._clock_s = clock_s
         self._wait: Wait[Any] | None = None  # Where they stand; None before the first.
-        self._until_s = math.inf  # Of that wait.
+        self._until_s = math.inf  # When that wait ends.
         self.result: T | None = None  # Once they are done.
 
     async def done(self, comes_first: Callable[[], bool], until_s: float = math.inf) -> bool:
@@ -341,7 +341,7 @@ class Roused(Generic[T]):
     async def _for_a_while(
         self, wait: Wait[Any], comes_first: Callable[[], bool], until_s: float
     ) -> tuple[Any] | None:
-        """What comes of the wait; None: something else comes first."""
+        """The result of the wait; None: something else came first."""
         if not isinstance(wait, Moved):
             return (await wait,)
         until = min(until_s, self._until_s)
@@ -355,7 +355,7 @@ class Roused(Generic[T]):
         return (False,)
 
     def end(self) -> None:
-        """Nobody needs them any more: they let go, and wait for nothing."""
+        """End the waits, which no caller needs any more."""
         if self._wait is None:
             self._steps.close()
             return

@@ -160,7 +160,11 @@ MUTANTS = (
                 "        except (LedgerFenced, LogSealed):\n            self.lose()\n            raise\n",
                 "        except LedgerFenced:\n            raise\n",
             ),
-            (_RENEWING, "                self.owning.lose()  # Appends say so.\n", "                pass\n"),
+            (
+                _RENEWING,
+                "                self.owning.lose()  # Appends report it.\n",
+                "                pass\n",
+            ),
         ),
         ("tests/faces/test_losing.py::test_an_owner_whose_metadata_is_away_hears_it_from_a_bookie",),
     ),

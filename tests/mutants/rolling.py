@@ -114,7 +114,7 @@ MUTANTS = (
         "idle-logs-hold-two-ledgers",
         "P8.2",
         "the next ledger is listed when half of a bound is used",
-        (("embedbk/client/roll_bounds.py", "PREPARE_AT = 0.8 ", "PREPARE_AT = 0.5 "),),
+        (("embedbk/client/roll_bounds.py", "PREPARE_AT = 0.8\n", "PREPARE_AT = 0.5\n"),),
         (_FACES + "the_next_ledger_is_listed_at_four_fifths_of_a_bound_and_not_before",),
     ),
     Mutant(
