@@ -4,7 +4,9 @@ Decides how a knock is answered, and where the cluster listens then. The socket 
 the directory's device and number. No file stands for it: so a directory that is open, or was when its process was
 killed, can be copied (`shutil.copytree` fails at a socket), its copy is not taken for it, and its path may have any
 length. The system reports which user knocks: root and the cluster's own user are answered, as by a socket of mode 0600.
-The process that knocks asks the system likewise which user answers. Nothing listens before the first knock: a process
+The process that knocks asks the system likewise which user answers.
+
+Nothing listens before the first knock: a process
 that is alone pays for one descriptor. Where another process has the name nobody can knock, and everything else works.
 """
 

@@ -673,6 +673,7 @@ class Log:
     def seal(self, reason: str) -> Seal:
         """End the log for ever (P8.9): its writer is fenced, its ledgers are closed, and no writer takes it over any
         more; readers end where it ends, also those that wait. It is read, consumed, truncated and deleted as before.
+
         reason: 1 to 200 characters, reported to every client that would write.
 
         Raises:

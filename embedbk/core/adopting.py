@@ -1,20 +1,20 @@
-"""Taking a ledger back into the metadata from what bookies hold: nothing newer is known of it (P7.7, P10.5).
+"""Taking a ledger back into the metadata from what bookies hold, where nothing newer is known of it (P7.7, P10.5).
 
-After metadata was brought back from an older state, bookies hold ledgers that it does not know. Their ensembles are
-forgotten with it. So every bookie that may hold an entry is fenced and asked for every entry; only what all of them
-deny is not there. A bookie that cannot tell ends this as `RecoveryInconclusive`, unless an operator said that it is
-gone, in which case what it alone has counts as not there, for ever. Entries get the copies that they lack, the ledger
-its seats (`fitting`), and then its key, CLOSED, in one transaction that finds neither the key nor a tombstone.
+After metadata was brought back from an older state, bookies hold ledgers that it does not know, and whose ensembles are
+unknown. So every bookie that may hold an entry is fenced and asked for every entry; only an entry that all of them deny
+is not there. A bookie that cannot tell ends this as `RecoveryInconclusive`, unless an operator said that it is gone, in
+which case what it alone has counts as not there, for ever. Entries get the copies that they lack, the ledger its seats
+(`fitting`), and then its key, CLOSED, in one transaction that finds neither the key nor a tombstone.
 
-Of a ledger whose key is stale the copy says with which quorums, password and digest it was made, where it was closed
-if it was, and that everything before its last fragment was acknowledged. Its seats count for nothing. It is changed in
-one transaction, too, from the state in which it was read.
+A stale key still tells the ledger's quorums, password and digest, its end if it was closed, and that everything before
+its last fragment was acknowledged. Its seats count for nothing. It is changed in one transaction, too, from the state
+in which it was read.
 
     FENCING --all fenced--> READING --end found--> COPYING --Qw copies of each entry--> CREATING --> ENDED
                                '--only looked for: the plan--> ENDED
 
 Decides what is asked, whether the ledger may be adopted, and when. Leaves to others what bookies hold (`survey`), and
-who asks (`client/adopting`).
+which bookies are asked (`client/adopting`).
 """
 
 from __future__ import annotations
@@ -96,13 +96,13 @@ NAMED_MAX = 120  # Bookies that one transaction can compare beside two keys.
 class AdoptionOptions:
     ask_timeout_ns: int = 1_000 * _MS  # An unanswered question is asked again.
     retry_ns: int = 50 * _MS  # Pause before an unknown is asked again.
-    gone_ns: int = 3_000 * _MS  # Whoever is called gone, and is listed, counts as silent after so long.
+    gone_ns: int = 3_000 * _MS  # A bookie that is called gone, and is listed, counts as silent after so long.
     patience_ns: int = 10_000 * _MS  # Without any progress for this long: inconclusive.
     read_entries: int = 4096  # How far one question looks.
     quorum: Quorum | None = None  # As it was made with; None: as what is there looks like.
-    is_dry: bool = False  # Change nothing, fence nobody: say what would be.
-    accepts_loss: bool = False  # Acknowledged entries that nobody has are given up.
-    by: str = ""  # Who adopts it, for people.
+    is_dry: bool = False  # Change nothing, fence nothing: only report the plan.
+    accepts_loss: bool = False  # Acknowledged entries that no bookie has are given up.
+    by: str = ""  # Names the client that adopts it, for people.
     wall_ms: int = 0  # When, likewise.
 
 
@@ -115,13 +115,13 @@ class AdoptionPhase(enum.Enum):
 
 
 class AdoptionPlan(NamedTuple):
-    """What there is, and what is made of it."""
+    """What bookies hold of the ledger, and what adopting makes of it."""
 
     metadata: LedgerMetadata  # CLOSED.
     record: AdoptedLedger
     entries_of: dict[str, int]  # By bookie: how many entries up to the end it has.
-    silent: list[str]  # Of those that count as gone, who did not answer at all.
-    revision: int = 0  # Of the key; 0: it was only looked for.
+    silent: list[str]  # Bookies that count as gone, and did not answer at all.
+    revision: int = 0  # The key's revision; 0: this was only a plan.
     is_known: bool = False  # A copy of the metadata has it as it was before.
 
 
@@ -157,9 +157,9 @@ class LedgerAdoption(Machine):
         options: AdoptionOptions = AdoptionOptions(),
         stale: StaleKey | None = None,
     ) -> None:
-        """asked: every bookie that may hold an entry, in the incarnation that the cluster knows of it; False: an
-        operator says that it is gone. verifier: of the ledger's key, for the metadata. stale: what a copy of the
-        metadata says of it; None: nothing."""
+        """asked: every bookie that may hold an entry, in the incarnation that the cluster knows; False: an operator
+        calls it gone. verifier: of the ledger's key, for the metadata. stale: the ledger's metadata in an older copy;
+        None: there is none."""
         self.ledger_id = ledger_id
         self.ledger_key = ledger_key
         self.verifier = verifier
@@ -181,7 +181,7 @@ class LedgerAdoption(Machine):
         # Those that get a seat and had nothing: their placement when they were chosen (P10.6).
         self.chosen: dict[Member, int | None] = {}
         self.copying: list[_Copying] = []  # The last one is under way.
-        self.copied = 0  # Of its entries.
+        self.copied = 0  # Entries copied so far.
         self.copies = 0  # Questions of copying that were asked: their number, which answers name (P3.8).
         self.asks_source = 0  # Which of the sources is asked.
         self.copy_at: int | None = None  # When to go on with copying.
@@ -192,7 +192,7 @@ class LedgerAdoption(Machine):
         self.read_at: int | None = None  # When the ledger's key is to be read.
 
     def _take_over(self, known: LedgerMetadata) -> None:
-        """What stays true of it, whatever happened behind the copy."""
+        """The part of it that stays true, whatever happened after the copy was made."""
         self.survey.digest = known.digest
         last = known.fragments[-1]
         self.survey.learn_lac(last.first_entry - 1, last.length_before)
@@ -274,7 +274,7 @@ class LedgerAdoption(Machine):
         return self._read_on(now_ns)
 
     def _read_on(self, now_ns: int) -> list[Effect]:
-        """Read when everybody who is not silent is fenced: nothing is acknowledged any more by any of them (P5.2f)."""
+        """Read when every bookie that is not silent is fenced: none of them acknowledges anything any more (P5.2f)."""
         if self.phase is AdoptionPhase.FENCING and all(each.is_fenced for each in self.survey.answering):
             self.phase = AdoptionPhase.READING
             self.open.clear()
@@ -326,7 +326,7 @@ class LedgerAdoption(Machine):
         holding.reason = reason
         is_listed = any(info.member == holding.member for info in self.bookies)
         holding.failing_ns = now_ns if holding.failing_ns is None else holding.failing_ns
-        # What it has counts also when it is called gone: one lost answer is no reason to do without.
+        # Its entries count even when it is called gone: one lost answer is no reason to do without them.
         if holding.is_needed or (is_listed and now_ns < holding.failing_ns + self.options.gone_ns):
             self.pause_until[name] = now_ns + self.options.retry_ns
             return []
@@ -374,7 +374,7 @@ class LedgerAdoption(Machine):
         return self._copy(now_ns)
 
     def _make_plan(self, lost: list[tuple[int, int]]) -> EmbedbkError | None:
-        """Seats, copies, and the metadata that says so. None: it is made."""
+        """Find seats, make copies, and put the metadata with them. None: it was put."""
         survey, masks = self.survey, self.survey.found()
         known = self.stale.metadata if self.stale is not None else None
         info_of = {info.member: info for info in self.bookies}
@@ -471,7 +471,8 @@ class LedgerAdoption(Machine):
     def _copies(
         masks: Sequence[int], seats: Sequence[Seats], quorum: Quorum, member_of: dict[int, Member]
     ) -> list[_Copying]:
-        """What each bookie lacks, in runs of entries that the same others have; the first run is the last one."""
+        """The entries that each bookie lacks, in runs that the same other bookies have; the first run is the last
+        one."""
         runs: list[_Copying] = []
         latest: dict[int, tuple[int, _Copying]] = {}  # By bit: the holders of its latest run.
         for entry_id, bit in lacking(masks, seats, quorum):
@@ -571,7 +572,8 @@ class LedgerAdoption(Machine):
             self.phase = AdoptionPhase.CREATING
             self._progress(now_ns)
         self.cas += 1
-        # Who has the copies may be named though it is read-only by now; who was chosen for them, only as it was then.
+        # A bookie that has the copies may be named though it is read-only by now; one that was chosen for them, only if
+        # it is unchanged.
         placement_of = {info.member: info.placement for info in self.bookies} | self.chosen
         named = sorted({member for fragment in metadata.fragments for member in fragment.members})
         when = [
@@ -580,7 +582,7 @@ class LedgerAdoption(Machine):
         ]
         for member in named:
             placement = placement_of.get(member)
-            if placement is not None:  # Of an older build nothing is compared (P10.6).
+            if placement is not None:  # A bookie of an older build has no placement to compare (P10.6).
                 when.append(Compare(placement_path(member.bookie_id), placement))
         then = [
             Put(ledger_key_path(self.ledger_id), encode_ledger_metadata(metadata)),
@@ -710,7 +712,7 @@ class LedgerAdoption(Machine):
         return self._cannot_tell(holding, event.reason, event.now_ns)
 
     def _on_bookies(self, event: BookiesChanged) -> list[Effect]:
-        """Whoever came is asked, too: it may have been of the lost future."""
+        """Ask bookies that came meanwhile, too: they may have been part of the lost future."""
         self.bookies = event.bookies
         fresh = [info.member for info in event.bookies if info.member.bookie_id not in self.survey.holdings]
         if not fresh or self.phase is AdoptionPhase.ENDED:

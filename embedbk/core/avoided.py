@@ -4,8 +4,8 @@ Decides nothing of an ensemble. A bookie that is avoided comes last instead of n
 failed longest ago first, and only once it has answered a question again (P4.1, P4.5). A bookie that crashed stays
 listed until its session ends, so a handle that took any listed bookie would spend all its changes on it in a moment.
 
-What is known of failures is a mapping that is replaced and never changed, so that very many handles share the empty
-one. Pure: the times come with events.
+The known failures are a mapping that is replaced and never changed, so that very many handles share the empty one.
+Pure: the times come with events.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ ASK_MOST_NS = 10_000_000_000  # ... and then each time after twice as long, up t
 
 
 class Failed(NamedTuple):
-    """What is known of one bookie that failed under this handle."""
+    """One bookie that failed under this handle."""
 
     failed_ns: int  # When it did so last.
-    until_ns: int  # Until then others are taken rather.
-    ask_ns: int  # It is asked whether it is there again not before.
+    until_ns: int  # Until then others are preferred.
+    ask_ns: int  # Not before this is it asked whether it is there again.
     delay_ns: int  # Between two such questions; doubled with each, and with each failure.
     is_heard: bool = False  # It has answered since.
 
@@ -60,7 +60,7 @@ def ask(failures: Failures, bookie_id: str, now_ns: int) -> Failures:
 
 
 def heard(failures: Failures, bookie_id: str) -> Failures:
-    """It answered: it may be taken where nobody else is left."""
+    """It answered: it may be taken where no other bookie is left."""
     before = failures.get(bookie_id)
     return failures if before is None else {**failures, bookie_id: before._replace(is_heard=True)}
 
@@ -79,12 +79,12 @@ def is_due(failures: Failures, bookie_id: str, now_ns: int) -> bool:
 
 
 def avoided(failures: Failures, now_ns: int) -> list[str]:
-    """Who is not to be taken while anybody else is there."""
+    """The ids of bookies that are not taken while another one is there."""
     return [bookie_id for bookie_id, known in failures.items() if known.until_ns > now_ns]
 
 
 def in_turn(failures: Failures, now_ns: int) -> list[str]:
-    """Who is avoided and has answered since it failed, the one whose failure is the longest ago first."""
+    """The avoided bookies that have answered since they failed, in the order of their failures."""
     there = [
         (known.failed_ns, bookie_id)
         for bookie_id, known in failures.items()

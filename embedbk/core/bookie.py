@@ -1,7 +1,7 @@
 """A bookie: persists, fences, answers; knows nothing of quorums (P1, P3.2, P3.4, P5.2f, P7).
 
 Decides: whether a request is taken, and in which step its answer may leave. An answer that promises durability is
-made by the step that hears of durability (`JournalDurable`), never before. Leaves to others: the bytes (entry store,
+made by the step that receives `JournalDurable`, never before. Leaves to others: the bytes (entry store,
 journal), the rows' place in memory (ledger table), the search by which limbo ends (`limbo_search`), and links.
 
     request -> checks -> rows changed, records queued (StoreFrame, JournalAppend) -> ... JournalDurable -> Reply
@@ -86,7 +86,7 @@ _UNSETTLED = (
 
 
 class LedgerRow(Protocol):
-    """What a bookie remembers of one ledger; lives in the ledger table."""
+    """The state of one ledger on a bookie; lives in the ledger table."""
 
     ledger_id: int
     is_fenced: int
@@ -142,9 +142,9 @@ class Bookie(Machine):
         is_settled: bool = True,
         parked: ParkedPolls | None = None,
     ) -> None:
-        """may_have_lost: something acknowledged may be gone; limbo comes before anything is served (P7.4). is_settled:
-        False: whether these directories are an older copy is not known yet (P7.9). parked: long polls for a LAC, where
-        somebody beside the core parks and wakes them too."""
+        """may_have_lost: acknowledged entries may be gone; limbo comes before anything is served (P7.4). is_settled:
+        False: whether these directories are an older copy is not known yet (P7.9). parked: pending long polls for a
+        LAC, where C adds and answers them too."""
         self.incarnation = incarnation
         self.table = table
         self.next_token = next_token  # The journal numbers its records the same way.
@@ -172,7 +172,7 @@ class Bookie(Machine):
 
     def _on_request(self, event: RequestReceived) -> list[Effect]:
         if not self.is_serving:
-            # Neither yes nor no: what it may have lost is not in limbo yet (P7.4).
+            # Neither yes nor no: the ledgers of which it may have lost entries are not in limbo yet (P7.4).
             return [Reply(event.link, event.request_id, ErrorAnswer("this bookie does not serve yet"))]
         if self.is_waiting:
             return self._on_early(event)
@@ -185,7 +185,8 @@ class Bookie(Machine):
             return [Reply(event.link, event.request_id, ErrorAnswer(str(full)))]
 
     def _on_early(self, event: RequestReceived) -> list[Effect]:
-        """It will serve in a moment, or be found out: a writer tries its add again, and need not give the bookie up."""
+        """It will serve in a moment, or be found to be an older copy: a writer retries its add, and need not give the
+        bookie up."""
         request = event.control
         if isinstance(request, AddRequest) and not request.recovery and len(event.frames) == 1:
             header = event.frames[0][0]
@@ -193,7 +194,7 @@ class Bookie(Machine):
         return [Reply(event.link, event.request_id, ErrorAnswer("this bookie does not serve yet"))]
 
     def _is_unknown(self, event: RequestReceived) -> bool:
-        """Whether it is about a ledger of which there is no trace here: in an older copy there may be none (P7.9)."""
+        """Whether it is about a ledger without a trace here: an older copy may lack the ledger (P7.9)."""
         if isinstance(event.control, AddRequest):
             return any(self.table.get(header.ledger_id) is None for header, _ in event.frames)
         ledger_id = getattr(event.control, "ledger_id", None)
@@ -228,7 +229,7 @@ class Bookie(Machine):
         header, body = event.frames[0]
         refusal = self._refuse_add(request, header)
         if refusal is None and event.is_beyond_room:
-            refusal = Status.BUSY  # Alive, and nothing of it was done: whoever asked may ask again (P7.8).
+            refusal = Status.BUSY  # Alive, and nothing of it was done: the client may ask again (P7.8).
         if refusal is not None:
             return [self._add_reply(event.link, event.request_id, request, header, refusal)]
         try:
@@ -249,7 +250,8 @@ class Bookie(Machine):
         self.drops.touch(row.ledger_id)  # Metadata was read before this add, so it says nothing of it (P7.7).
         if row.is_dropped:
             effects.append(self._hold_again(row))
-        woken: list[Effect] = []  # Behind the frame: who waits for the LAC must not keep it from the journal.
+        # Behind the frame: readers that wait for the LAC must not delay its way to the journal.
+        woken: list[Effect] = []
         if header.has_lac and not request.recovery:
             woken = self._learn_lac(row, header.lac, header.lac_length)
         if frame.first_entry > row.last_entry:
@@ -264,7 +266,7 @@ class Bookie(Machine):
                 event.now_ns,
             )
             return effects + woken
-        # Some of it may be held already: compare before anything is said (P3.4b, P3.4c).
+        # Some of it may be held already: compare before anything is answered (P3.4b, P3.4c).
         look = _Look(event.link, event.request_id, request, row.ledger_id, 0, frame, frame.first_entry)
         effects.append(self._look(look, frame.first_entry, frame.last_entry, FRAME_BYTES_MAX))
         return effects + woken
@@ -330,8 +332,8 @@ class Bookie(Machine):
     def _fence(self, incarnation: bytes, ledger_id: int, key: bytes) -> tuple[Status, list[Effect]]:
         """Set the flag where the add path checks it, in the step that queues its record (P5.2f).
 
-        An unknown ledger is created by it and bound to no password (P3.5, I20). Who answers must wait for
-        `last_token`: the fence's own record, or a later one; and with it everything accepted before the flag.
+        It creates an unknown ledger, bound to no password (P3.5, I20). The answer must wait for `last_token`: the
+        fence's own record, or a later one; and with it everything accepted before the flag.
         """
         if incarnation != self.incarnation:
             return Status.WRONG_INCARNATION, []
@@ -387,7 +389,7 @@ class Bookie(Machine):
         return ReadEntries(read_id, look.ledger_id, first, last, bytes_max, modulus, residues, link)
 
     def _on_holdings(self, event: RequestReceived, request: HoldingsRequest) -> list[Effect]:
-        """How many are held durably (P11.4): what was accepted and is not durable yet is waited for."""
+        """Count the entries held durably (P11.4); the answer waits until everything accepted is durable."""
         ids = request.last_entry - request.first_entry
         if not 0 <= ids < HOLDINGS_IDS_MAX:
             refused = ErrorAnswer(
@@ -425,7 +427,7 @@ class Bookie(Machine):
             answer = LacAnswer(Status.WRONG_INCARNATION, request.ledger_id)
             return [Reply(event.link, event.request_id, answer)]
         row = self.table.get(request.ledger_id)
-        # A ledger nobody wrote to yet is waited for like one that is idle: its first entry wakes the reader.
+        # A poll for a ledger without entries waits like one for an idle ledger: the first entry wakes the reader.
         is_idle = row is None or (_knows_all(row) and row.lac <= request.after_lac and not row.is_fenced)
         until_ns = event.now_ns + min(request.wait_ms, LAC_WAIT_MS_MAX) * _MS
         bytes_max = min(request.bytes_max, FRAME_BYTES_MAX)
@@ -487,7 +489,7 @@ class Bookie(Machine):
         return effects
 
     def _learn_lac(self, row: LedgerRow, lac: int, length: int) -> list[Effect]:
-        """Take a newer LAC and wake who waits for it. It never falls (I11)."""
+        """Take a newer LAC and answer the polls that wait for it. It never falls (I11)."""
         if lac <= row.lac:
             return []
         row.lac, row.lac_length = lac, length
@@ -503,14 +505,14 @@ class Bookie(Machine):
     def _on_limbo_listed(self, event: LimboListed) -> list[Effect]:
         """Every such ledger is fenced and in limbo, with or without a local trace, before anything is served (I32).
 
-        A closed one is only fenced again. (W is paused; recovery fenced b1 b2 and closed; b2 loses all it had: with
-        its fence forgotten, b2 and b3 would acknowledge W's next entry, which is beyond the end for ever.) So is
-        every other one with a trace here: the closing change may have taken this bookie out of its only fragment.
-        Without a trace, a closed one of others is as a dropped one: fenced, in limbo, no data (P7.3), an id in a range.
-        So is one that is gone. (W is paused; recovery fenced all seats and closed its ledger empty, whose key was then
+        A closed one is only fenced again. (W is paused; recovery fenced b1 b2 and closed; b2 loses all it had: with its
+        fence forgotten, b2 and b3 would acknowledge W's next entry, which is beyond the end for ever.) Every other one
+        with a trace here is fenced too: the closing change may have taken this bookie out of its only fragment. Without
+        a trace, a closed one of others is as a dropped one: fenced, in limbo, no data (P7.3), an id in a range. So is
+        one that is gone. (W is paused; recovery fenced all seats and closed its ledger empty, whose key was then
         deleted; b2 forgets its fence, and W's next entry would be acknowledged.) One that a lost future made is in
         limbo, with a trace or without: no listing says whether it named this bookie. (b1 and b2 acknowledged e0, b1 is
-        gone, b2 forgets e0: whoever adopts the ledger would hear "no" from b2 and b3, and end it before e0.)
+        gone, b2 forgets e0: an adoption of the ledger would get "no" from b2 and b3, and end it before e0.)
         """
         if self.is_serving or self.limbo_token is not None or self.failure is not None:
             return []
@@ -692,7 +694,7 @@ class Bookie(Machine):
                 look.missing.add(entry_id)
             else:
                 # Not mentioned: unreadable here, or beyond what one lookup gives, and then it may be another
-                # payload (P3.4c). A lookup always tells its first entry, so that asked for first it is clear.
+                # payload (P3.4c). A lookup always settles its first entry, so look it up as the first.
                 look.first_entry = entry_id
                 return [self._look(look, entry_id, frame.last_entry, FRAME_BYTES_MAX)]
         effects: list[Effect] = []
@@ -710,7 +712,8 @@ class Bookie(Machine):
 
     @property
     def awaits_journal(self) -> bool:
-        """Whether anything is done by the next `JournalDurable`. Else it may be told later, before the next event."""
+        """Whether the next `JournalDurable` has an effect. Else the host may deliver it later, before the next
+        event."""
         return bool(self.replies or self.drops) or self.limbo_token is not None
 
     def _on_durable(self, event: JournalDurable) -> list[Effect]:
@@ -735,14 +738,14 @@ class Bookie(Machine):
             self.replies.setdefault(token, []).append(reply)
 
     def _leaving(self, reply: Reply, now_ns: int) -> Reply:
-        """The answer to an add tells its writer whether a reader waits here (P6.2), as things are when it leaves."""
+        """The reply as it leaves now: the answer to an add reports to its writer whether a reader waits here (P6.2)."""
         answer = reply.control
         if isinstance(answer, AddAnswer) and self.parked.is_followed(answer.ledger_id, now_ns):
             return Reply(reply.link, reply.request_id, replace(answer, is_followed=True))
         return reply
 
     def _on_journal_failed(self, event: JournalFailed) -> list[Effect]:
-        """Nothing that waits can be promised any more: unknown, never "no" (P5.2f, P7.6)."""
+        """Answer everything pending as unknown, never as "no": nothing can be promised any more (P5.2f, P7.6)."""
         self.failure = event.reason
         self.is_writable = False
         effects: list[Effect] = []
@@ -809,7 +812,8 @@ def _knows_all(row: LedgerRow) -> bool:
 
 
 def _is_copy(request: AddRequest) -> bool:
-    """Of repair, by whom no key is known (P11.2). A normal add that says so is a normal add (P3.5)."""
+    """Whether it is a copy by repair, which knows no key (P11.2). A normal add that claims so is a normal add
+    (P3.5)."""
     return request.is_copy and request.recovery
 
 
@@ -824,7 +828,7 @@ def _refusal(row: LedgerRow) -> Status | None:
 
 
 def _framed(frame: Frame | None) -> list[tuple[bytes, Frame]]:
-    """What was found, as an answer carries it."""
+    """The entries found, as an answer carries them."""
     return [] if frame is None else [(encode_frame_header(frame, _NO_KEY), frame)]
 
 

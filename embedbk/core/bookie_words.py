@@ -1,4 +1,4 @@
-"""What a bookie is told and asks for: requests, its journal, its entry store, what is known of its ledgers (P7)."""
+"""A bookie's events and effects: requests, its journal, its entry store, what metadata says of its ledgers (P7)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Part(NamedTuple):
 
 class AddsTaken(Struct):
     """The add path stored common adds since the last event, and answers them (native/SHORTCUTS.md): the rows have
-    changed as this core would have changed them, and the journal goes on with this token."""
+    changed as this core would have changed them, and the journal continues with this token."""
 
     now_ns: int
     next_token: int
@@ -147,7 +147,7 @@ class EntriesRead(Struct):
 
 
 class EntriesCounted(Struct):
-    """Outcome of CountEntries; count None: it cannot be told."""
+    """Outcome of CountEntries; count None: not known."""
 
     now_ns: int
     read_id: int
@@ -195,7 +195,9 @@ class ReadEntries(Struct):
     bytes_max: int
     modulus: int = 1
     residues: int = 1
-    link: int | None = None  # What is found goes there at once, so it may wait until that link has room.
+    link: int | None = (
+        None  # The answer goes to this link at once, so the lookup may wait until the link has room.
+    )
 
 
 class CountEntries(Struct):

@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 
-# SendFailed.reason: the cluster's level is too low for this request, so nobody was asked (P10.8).
+# SendFailed.reason: the cluster's level is too low for this request, so it was not sent (P10.8).
 BELOW_LEVEL = "the cluster's level is too low to ask"
 
 
@@ -52,9 +52,9 @@ class BookieInfo(NamedTuple):
     is_writable: bool
     location: str = ""  # "zone/rack", or nothing.
     free_bytes: int = 0
-    is_quarantined: bool = False  # Failed often lately: chosen only where nobody else is left (RP45).
+    is_quarantined: bool = False  # Failed often lately: chosen only where no other bookie is left (RP45).
     placement: int | None = (
-        None  # What naming it compares (P10.6); None: an older build, nothing is compared.
+        None  # The placement that naming it compares (P10.6); None: an older build, nothing is compared.
     )
     is_leaving: bool = False  # It is drained (P11.3).
 
@@ -76,10 +76,10 @@ class Answered(Struct):
 
 
 class AddsAnswered(Struct):
-    """Bookies said OK to all of these adds, each exactly as it was asked and where it was asked (P3.8): as so many
-    `Answered`, which nobody had to be told one by one.
+    """Bookies answered OK to all of these adds, each exactly as and where it was asked (P3.8): like so many `Answered`,
+    in one event.
 
-    followed: seatings of which an answer said that a reader waits there, also to adds that went past this core.
+    followed: seatings where a reader waits, by their answers, also to adds that C sent past this core.
     """
 
     now_ns: int
@@ -88,10 +88,10 @@ class AddsAnswered(Struct):
 
 
 class SendFailed(Struct):
-    """No answer will come: not registered, other incarnation, no link, link lost, queue full. Says nothing of
-    whether the request was carried out.
+    """No answer will come: not registered, other incarnation, no link, link lost, queue full. Whether the request was
+    carried out is not known.
 
-    is_other_disk: the bookie itself, or its registration, says that it has another incarnation than the one asked for.
+    is_other_disk: by its answer or its registration, the bookie has another incarnation than the one asked for.
     """
 
     now_ns: int
@@ -187,7 +187,7 @@ class AddFailed(Struct):
     """The writing handle failed: every add above the LAC ends with this error, only close remains (P3.6)."""
 
     error: EmbedbkError
-    # What was sent and is not acknowledged, in order, for a next ledger (P8.2): only of who asks for it
+    # The frames sent and not acknowledged, in order, for a next ledger (P8.2): only for a handle that asks for them
     # (`WriterOptions.hands_over`).
     outstanding: tuple[Frame, ...] = ()
 

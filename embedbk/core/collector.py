@@ -1,4 +1,4 @@
-"""Garbage collection: which ledgers of a bookie metadata does not know any more, or seats elsewhere (P7.7, I35).
+"""Garbage collection: finds ledgers of a bookie that metadata does not know any more, or seats elsewhere (P7.7, I35).
 
 Decides: what is asked, and whether the answers allow a ledger to be dropped. Leaves to others: dropping, and whether
 anything came since the first question (core/bookie.py); the bytes on disk (storage).
@@ -9,11 +9,11 @@ anything came since the first question (core/bookie.py); the bytes on disk (stor
 
 A listing only says where to look: a ledger is dropped for two reads of its own keys that agree (scenario 38), both made
 after the bookie was told to watch for anything new of it. A listing that fails, ends early or is empty allows nothing.
-What cannot be told or understood keeps a ledger, and is named (`NameUnread`). Metadata that is older than what this
-bookie met drops nothing at all (P10.5): it is asked which it is before the first ledger of a round and again before
-a page's drops, so that an older copy that took its place in between is noticed. Asking changes nothing. An id that
-metadata never gave out is a client's word and proves nothing: that ledger is kept, and so are those that a lost future
-may have made.
+An answer that is missing or cannot be understood keeps a ledger, and is named (`NameUnread`). Metadata that is older
+than what this bookie met drops nothing at all (P10.5): it is asked which it is before the first ledger of a round and
+again before a page's drops, so that an older copy that took its place in between is noticed. Asking changes nothing. An
+id that metadata never gave out came from a client and proves nothing: that ledger is kept, and so are those that a lost
+future may have made.
 """
 
 from __future__ import annotations
@@ -139,7 +139,9 @@ class Collector(Machine):
             if ledger_id in wanted:
                 self.listed[ledger_id] = value
         if event.has_more and not event.records:
-            return self._end_round(event.now_ns)  # A page without keys that others follow: it says nothing.
+            return self._end_round(
+                event.now_ns
+            )  # An empty page with others behind it: nothing follows from it.
         if event.has_more and event.records[-1][0] < ledger_key_path(self.page[-1]):
             return [*effects, self._list(event.records[-1][0])]
         if self.listed_count == 0:
@@ -224,7 +226,7 @@ class Collector(Machine):
         return self._next_suspect(now_ns)
 
     def _on_failed(self, event: MetadataFailed | TransactUnknown) -> list[Effect]:
-        """No answer: what was heard of this page counts for nothing, and the next round asks again."""
+        """No answer: what was received of this page counts for nothing, and the next round asks again."""
         return self._end_round(event.now_ns) if event.tag == self.asked else []
 
     def _end_round(self, now_ns: int) -> list[Effect]:
@@ -241,7 +243,8 @@ class Collector(Machine):
         return ledger_id < told.ids_end and not told.is_spared(ledger_id)
 
     def _is_elsewhere(self, ledger_id: int, value: bytes, effects: list[Effect]) -> bool:
-        """CLOSED, and no fragment names this bookie. What cannot be read names it, and is told in effects."""
+        """Whether it is CLOSED, and no fragment names this bookie. Metadata that cannot be read counts as naming it,
+        and is reported in effects."""
         try:
             metadata = decode_ledger_metadata(value, ledger_id)
         except StorageError as unread:

@@ -16,7 +16,7 @@ __all__ = ["FORGET_NS", "LOGS_MAX", "WAIT_NS", "WAIT_NS_MAX", "Contending", "bac
 _MS = 1_000_000
 WAIT_NS = 50 * _MS  # At most, after the first loss; doubled by each further one.
 WAIT_NS_MAX = 2_000 * _MS
-FORGET_NS = 10_000 * _MS  # Without a loss for so long nobody contends.
+FORGET_NS = 10_000 * _MS  # Without a loss for so long no other client contends.
 LOGS_MAX = 1024  # That are remembered; beyond, the one whose loss is longest ago is forgotten.
 
 

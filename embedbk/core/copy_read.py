@@ -1,7 +1,7 @@
-"""What one bookie has of a part of a ledger, asked for by itself; changes nothing and decides nothing (P6.1, P7.1).
+"""What one bookie has of a part of a ledger; changes nothing and decides nothing (P6.1, P7.1).
 
 For people who want to see one copy, whatever the ensemble says. A reader takes whatever copy is whole, and would never
-show that one lacks. One question: whoever asks goes on behind what was answered.
+show that one is missing. It asks one question: the caller continues behind what was answered.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ TAG = "copy"
 
 
 class CopyPart(NamedTuple):
-    """What was answered of the entries first..next_entry - 1. frames: may hold entries before first or behind that."""
+    """The answer for the entries first..next_entry - 1. frames: may hold entries before first or behind that."""
 
     frames: tuple[Frame, ...]
-    absent: tuple[tuple[int, int], ...]  # It has not (first, last), and says so.
+    absent: tuple[tuple[int, int], ...]  # Ranges (first, last) that it denies to have.
     unknown: tuple[
         tuple[int, int], ...
-    ]  # It cannot tell: unreadable there, damaged, or the ledger is in limbo.
+    ]  # Ranges about which it cannot tell: unreadable there, damaged, or the ledger is in limbo.
     next_entry: int
 
 
@@ -76,7 +76,7 @@ class CopyRead(Machine):
         return self._told(self._part(frames, [(first, last) for first, last in answer.absent]))
 
     def _part(self, frames: list[Frame], absent: list[tuple[int, int]]) -> CopyPart:
-        """What it neither gave whole nor denied, up to the last that it spoke of, is unknown."""
+        """Entries that it neither returned whole nor denied, up to the last one that it mentioned, are unknown."""
         sound = tuple(frame for frame in frames if self._is_sound(frame))
         denied = [
             (max(a, self.first), min(b, self.last)) for a, b in absent if a <= self.last and b >= self.first

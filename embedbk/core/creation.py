@@ -51,7 +51,7 @@ class Patience:
     """How long to wait for bookies, and for whom."""
 
     until_ns: int = 0  # Until then at the latest; 0: too few are too few.
-    known: tuple[str, ...] = ()  # Every bookie that the cluster ever had: nobody waits for others.
+    known: tuple[str, ...] = ()  # Every bookie that the cluster ever had: a creation waits for no others.
 
 
 NO_PATIENCE = Patience()
@@ -79,7 +79,7 @@ class Creation(Machine):
         self.placement = placement
         self.patience = patience
         self.started_ns = 0
-        self.is_short = False  # It waits for bookies, until patience.until_ns.
+        self.is_short = False  # Waiting for bookies, until patience.until_ns.
         self.ledger_id: int | None = None
         self.quorum = quorum
         self.password_verifier = password_verifier
@@ -110,8 +110,7 @@ class Creation(Machine):
         return self._go_on(event.now_ns)  # Bookies may have gone while the id was fetched.
 
     def _go_on(self, now_ns: int) -> list[Effect]:
-        """What comes next where there are enough bookies; too few are waited for, and refused before any write
-        (CL01)."""
+        """Begin where there are enough bookies; else wait for more, and refuse before any write (CL01)."""
         self.is_short = False
         if self._writable_count() < self.quorum.ensemble_size:
             return self._wait(now_ns, self._too_few)
@@ -138,7 +137,7 @@ class Creation(Machine):
         return [Ended(error(now_ns))]
 
     def _away(self) -> list[str]:
-        """Who is known and takes no new ledgers, with the reason that can be seen from here."""
+        """The known bookies that take no new ledgers, with the reasons as far as they are known here."""
         listed = {info.member.bookie_id: info.is_writable for info in self.naming.usable(self.bookies)}
         return [
             f"{bookie_id} is {'read-only' if bookie_id in listed else 'not registered'}"
@@ -223,8 +222,9 @@ class Creation(Machine):
         ]
 
     def _on_key_read(self, event: KeyRead) -> list[Effect]:
-        """The id is ours alone, so what stands there is our own lost success; absent proves nothing: put again. Behind
-        a placement that has changed it proves that nothing was made, nor will be: others are chosen (P10.6)."""
+        """The id is ours alone, so a value under it is our own lost success; an absent key proves nothing: put again.
+        Read after a placement that has changed it proves that nothing was made, nor will be: others are chosen
+        (P10.6)."""
         assert self.metadata is not None
         if self.naming.is_mine(event):
             is_last = self.naming.take(event)
@@ -238,7 +238,7 @@ class Creation(Machine):
     def _on_metadata_failed(self, event: MetadataFailed) -> list[Effect]:
         if self.metadata is None:
             return [Ended(MetadataUnavailable(f"no ledger id could be had: {event.reason}", definite=True))]
-        self.retry_at = event.now_ns + _RETRY_NS  # Our put may have landed: only another read tells.
+        self.retry_at = event.now_ns + _RETRY_NS  # Our put may have landed: only another read shows it.
         return []
 
     def _on_bookies(self, event: BookiesChanged) -> list[Effect]:

@@ -1,8 +1,8 @@
-"""One commit of a log's consumer (P8.8): its cursor goes on, if nobody has moved it and the consumer is still the one.
+"""One commit of a log's consumer (P8.8): its cursor advances, if no client has moved it and the consumer has the lease.
 
 Decides what a refused or unknown change means. The transaction compares the lease, which a session holds under an
-epoch, so that a consumer whose lease is another's commits nothing, whatever it believes; and the cursor as it was last
-seen, so that one which somebody moved is obeyed, and never written over.
+epoch, so that a consumer that lost its lease commits nothing, whatever it believes; and the cursor as it was last seen,
+so that a cursor moved by hand is obeyed, and never overwritten.
 
     COMMIT -> ended, done
        '-- refused or unknown -> CURSOR -> ours stands there: done; set by hand: moved; else the LEASE: lost, or again
@@ -46,8 +46,8 @@ class CursorCommit(Retrying):
     def __init__(
         self, log: str, name: str, lease_key: str, epoch: int, revision: int, offset: int, wall_ms: int
     ) -> None:
-        """lease_key: under which the metadata says who consumes; epoch: of this consumer. revision: of the cursor as it
-        was last seen. offset: before which everything was consumed."""
+        """lease_key: the key of the consumer's lease; epoch: of this consumer. revision: of the cursor as it was last
+        seen. offset: everything before it was consumed."""
         super().__init__()
         self.log = log
         self.name = name
@@ -55,7 +55,7 @@ class CursorCommit(Retrying):
         self.epoch = epoch
         self.revision = revision
         self.record = CursorRecord(METADATA_VERSION, offset, epoch, wall_ms)
-        self.is_unknown = False  # One before may still come to pass.
+        self.is_unknown = False  # An earlier commit may still take effect.
 
     def _on_started(self, event: Started) -> list[Effect]:
         return self._commit()
@@ -71,7 +71,8 @@ class CursorCommit(Retrying):
     def _on_transacted(self, event: Transacted) -> list[Effect]:
         if event.is_done:
             return self._done(event.revision)
-        self.is_unknown = False  # Of the same revision: one before landed, which is seen now, or never will.
+        # Both compared the same revision: an earlier commit landed, which is seen now, or never will.
+        self.is_unknown = False
         return self._look()
 
     def _done(self, revision: int) -> list[Effect]:
@@ -86,7 +87,8 @@ class CursorCommit(Retrying):
         if event.value is None:
             return [Ended(NoSuchCursor(f"cursor {self.name!r} of log {self.log!r} was deleted"))]
         if event.value == encode_cursor(self.record):
-            return self._done(event.revision)  # By us, of which we did not hear; nobody else has our epoch.
+            # Our own commit, whose outcome was lost; no other consumer has our epoch.
+            return self._done(event.revision)
         try:
             record = decode_cursor(event.value, self.log, self.name)
         except StorageError as unread:
@@ -94,7 +96,7 @@ class CursorCommit(Retrying):
         if event.revision != self.revision and record.epoch == 0:
             return [Ended(None, CommitDone(record.offset, event.revision, is_ours=False))]
         if event.revision != self.revision and record.epoch == self.epoch:
-            self.revision = event.revision  # By an earlier commit of ours, of which nobody heard.
+            self.revision = event.revision  # An earlier commit of ours, whose outcome was lost.
             return self._commit()
         return [ReadKey("lease", self.lease_key)]
 
@@ -122,7 +124,7 @@ class CursorCommit(Retrying):
         ]
 
     def _on_unknown(self, event: TransactUnknown) -> list[Effect]:
-        """Settled by what stands there, or by another from the same revision (P2.2)."""
+        """The key as it stands settles it, or another commit from the same revision (P2.2)."""
         self.is_unknown = True
         return self._look()
 

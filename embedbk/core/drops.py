@@ -30,7 +30,7 @@ class Drops:
         self._asked = dict(last_tokens)
 
     def touch(self, ledger_id: int) -> None:
-        """An add of this ledger came, so the answer will say nothing of it."""
+        """An add of this ledger came, which the answer will not cover."""
         self._asked.pop(ledger_id, None)
 
     def answered(self, ledger_id: int) -> int | None:

@@ -40,11 +40,12 @@ def propose(
 ) -> Proposal | None:
     """New holders, from the first entry not done on, for as many failed seats as bookies can be found for (RP13).
 
-    Bookies outside the ensemble first. Where there are none, one that lost its disk may take its own seat again in its
-    new incarnation: no other, or the ensemble would name one bookie twice (P2.4). None when nobody can be found.
+    Bookies outside the ensemble come first. Where there are none, one that lost its disk may take its own seat again in
+    its new incarnation: no other seat, or the ensemble would name one bookie twice (P2.4). None when no bookie can be
+    found.
 
-    avoid: ids of bookies that failed lately under this handle. last: those of them that are there again, and come
-    behind all others in this order, also to their own seats (P4.5). late: seatings to be replaced though they have not
+    avoid: ids of bookies that failed lately under this handle. last: those of them that are there again, and are taken
+    after all others in this order, also for their own seats (P4.5). late: seatings to be replaced though they have not
     failed (P4.7).
     """
     failed = sorted({*in_flight.failed_seats, *(seating.seat for seating in late)})

@@ -1,8 +1,8 @@
 """Seats for entries that are there already: which ensembles show a ledger's copies where they are (P2.4, P10.5).
 
-What bookies hold does not say which ensembles a ledger had. Of a CLOSED ledger that needs nobody: any fragments will
-do in which every entry stands on its whole write set. Decides which ones need few copies more, and how many seats the
-ledger had, as far as a pattern shows. Leaves to others what is there, and the copying (`adopting`).
+What bookies hold does not show which ensembles a ledger had. A CLOSED ledger does not need them: any fragments will do
+in which every entry stands on its whole write set. Decides which fragments need the fewest further copies, and how many
+seats the ledger had, as far as a pattern shows. Leaves to others what is there, and the copying (`adopting`).
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Seats(NamedTuple):
 
 
 def guess_quorum(masks: Sequence[int], usable: int, available: int) -> Quorum:
-    """masks: of each entry the bits of who has it, 0 of an entry that nobody has. usable: the bits that may be seated.
-    available: how many may be, those that have nothing included.
+    """masks: for each entry the bits of the bookies that have it, 0 where none has. usable: the bits of those that may
+    be seated. available: how many may be seated, including those that have nothing.
 
     Qw is as many copies as most entries have, as far as so many may be seated. E is the number of seats by which the
     fewest copies are lacking, the smaller one of equals. Qa, which no entry shows, is the majority of Qw.
@@ -67,7 +67,7 @@ def fit(masks: Sequence[int], quorum: Quorum, usable: int, spare: Sequence[int])
     entry_id = 0
     while entry_id < len(masks):
         mask, cut = masks[entry_id], None
-        for number in range(copies if mask else 0):  # What nobody has is nobody's miss.
+        for number in range(copies if mask else 0):  # No bookie lacks an entry that none has.
             seat = (entry_id + number) % size
             if mask >> present.bits[seat] & 1:
                 missed[seat] = 0
@@ -82,7 +82,7 @@ def fit(masks: Sequence[int], quorum: Quorum, usable: int, spare: Sequence[int])
             continue
         seated = _sit(masks, cut, quorum, able, present.bits)
         if cut == present.first or seated == present.bits or len(fragments) + 1 >= FRAGMENTS_MAX:
-            # Nobody does better there: what is lacking is copied, and looked at again ever later.
+            # No ensemble does better there: the lacking entries are copied, and the next look comes ever later.
             for seat in range(size):
                 if missed[seat] == limits[seat]:
                     missed[seat], limits[seat] = 0, 2 * limits[seat]
@@ -94,8 +94,8 @@ def fit(masks: Sequence[int], quorum: Quorum, usable: int, spare: Sequence[int])
 
 
 def lacking(masks: Sequence[int], fragments: Sequence[Seats], quorum: Quorum) -> Iterator[tuple[int, int]]:
-    """(entry id, bit of who has no copy of it and has a seat in its write set), in entry order; not of entries that
-    nobody has."""
+    """(entry id, bit of a bookie that has a seat in its write set and no copy), in entry order; without entries that no
+    bookie has."""
     size, copies = quorum.ensemble_size, quorum.write_quorum
     ends = [each.first for each in fragments[1:]] + [len(masks)]
     for (first, bits), end in zip(fragments, ends, strict=True):
@@ -109,8 +109,8 @@ def lacking(masks: Sequence[int], fragments: Sequence[Seats], quorum: Quorum) ->
 def _sit(
     masks: Sequence[int], first: int, quorum: Quorum, able: Sequence[int], before: Sequence[int]
 ) -> tuple[int, ...]:
-    """Who sits where for the entries from this one on: each seat the one that has most of what it owes there, whoever
-    sat there before among equals."""
+    """The seats for the entries from this one on: each goes to the bookie that has most of what the seat owes there;
+    among equals to its holder before."""
     size, copies = quorum.ensemble_size, quorum.write_quorum
     window = range(first, min(first + WINDOW * size, len(masks)))
     scores = {(seat, bit): 0 for seat in range(size) for bit in able}

@@ -82,7 +82,7 @@ _encode, _decode = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder().d
 
 # gc=False: no cycle leads through it, and there may be very many for the garbage collector to walk.
 class IdleForm(msgspec.Struct, frozen=True, gc=False):
-    """What is kept of an idle writer."""
+    """The state kept of an idle writer."""
 
     metadata: LedgerMetadata
     ledger_key: bytes

@@ -22,15 +22,15 @@ from embedbk.ids import NO_ENTRY
 __all__ = ["LacRead", "LacWait"]
 
 _MS = 1_000_000
-_TIMEOUT_NS = 5_000 * _MS  # No answer for this long: a bookie that told nothing.
+_TIMEOUT_NS = 5_000 * _MS  # After so long without an answer a bookie counts as silent.
 
 
 class LacRead(Machine):
     """Asks the last fragment's bookies for the LAC without fencing, until coverage (P6.2).
 
-    Ends with (lac, length up to it, is any of them fenced). What it gives is a lower bound of the true LAC, and not
-    below any LAC that was published to an ack quorum before it began. With `above` it ends with the first answer
-    beyond that LAC (CL26).
+    Ends with (lac, length up to it, is any of them fenced). The result is a lower bound of the true LAC, and not below
+    any LAC that was published to an ack quorum before it began. With `above` it ends with the first answer beyond that
+    LAC (CL26).
     """
 
     def __init__(self, metadata: LedgerMetadata, *, above: int | None = None) -> None:
@@ -113,9 +113,9 @@ class LacRead(Machine):
 class LacWait(Machine):
     """Waits until the LAC of an open ledger passes a value, or the ledger is fenced, or the time is over (P6.2).
 
-    One bookie's word is enough to raise the LAC, so one is asked at a time, and another when it does not answer.
-    Ends with (lac, length, is_fenced); lac is NO_ENTRY where nobody told anything new. `frame` then holds the entries
-    behind after_lac, as far as they came along: what is missing there is read as ever.
+    One bookie's answer is enough to raise the LAC, so one is asked at a time, and another when it does not answer. Ends
+    with (lac, length, is_fenced); lac is NO_ENTRY where no bookie had news. `frame` then holds the entries behind
+    after_lac, as far as they came along: the others are read as usual.
     """
 
     def __init__(
@@ -175,8 +175,8 @@ class LacWait(Machine):
         return self._end(answer.lac, answer.lac_length, is_fenced=answer.is_fenced)
 
     def _take(self, body: memoryview, lac: int) -> None:
-        """Keep what goes on without a gap and may be read. A copy with a fault in it is left to the range read, which
-        asks another and has this one repaired."""
+        """Keep the entries that continue without a gap and may be read. A faulty copy is left to the range read, which
+        asks another bookie and has this one repaired."""
         try:
             frame = frame_of(body, self.metadata.ledger_id)
             check_tags(frame, self.metadata.digest, self.mac_key)

@@ -1,13 +1,14 @@
-"""Deleting the ledgers that closed empty and left the list of their log (P8.3). Behind the takeover, or the next one.
+"""Deleting the ledgers that closed empty and left the list of their log (P8.3), after this takeover, or the next one.
 
-Decides which of them may go: what metadata itself says is CLOSED and empty, that the list at the version read does not
-name, and whose every seat has said that it is durably fenced. The last is for a writer that was stopped and knows of
-nothing: bookies that may have lost their fences put every ledger that metadata knows into limbo (P7.4), and this one
-will not be known any more. With a fence on each seat, as many as may be lost (Qa - 1) acknowledge nothing alone.
+Decides which of them may go: those that are CLOSED and empty by their own metadata, that the list at the version read
+does not name, and whose every seat has answered that it is durably fenced. The last condition is for a writer that was
+stopped and knows of nothing: bookies that may have lost their fences put every ledger that metadata knows into limbo
+(P7.4), and this one will not be known any more. With a fence on each seat, as many as may be lost (Qa - 1) acknowledge
+nothing alone.
 
     LEFT -> (READ the ledgers of a batch -> FENCE their seats -> DROP, one transaction) as often as it takes -> ended
 
-Whatever stays undone is done by the next takeover: the key that names what left is changed by the same transaction.
+The next takeover does what stays undone: the same transaction changes the key that names the ledgers that left.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ __all__ = ["Leaving"]
 
 _BATCH = 32  # Ledgers of one transaction: two keys are compared and one is changed beside them.
 _FENCE_NS = (
-    5_000_000_000  # For the seats of a batch; whose have not all answered then stay until the next takeover.
+    # Time for the seats of a batch; ledgers whose seats have not all answered then stay until the next takeover.
+    5_000_000_000
 )
 
 
@@ -70,11 +72,11 @@ class Leaving(Machine):
         self.left_revision = 0
         self.waiting: list[int] = []  # Not looked at yet.
         self.staying: list[int] = []  # Looked at, and left for the next takeover.
-        self.reading: dict[int, None] = {}  # Of this batch.
+        self.reading: dict[int, None] = {}  # Ledgers of this batch whose metadata is being read.
         self.candidates: dict[int, _Candidate] = {}
-        self.gone: list[int] = []  # Of this batch: deleted already, or not to be deleted by us.
+        self.gone: list[int] = []  # Ledgers of this batch that are deleted already, or not ours to delete.
         self.deleted: list[int] = []
-        self.dropping: list[int] = []  # What the transaction in flight deletes.
+        self.dropping: list[int] = []  # The ledgers that the transaction in flight deletes.
         self.fence_until: int | None = None
         self.is_over = False
 
@@ -119,7 +121,7 @@ class Leaving(Machine):
         try:
             metadata = self._empty_one(ledger_id, event.value)
         except StorageError:
-            self.staying.append(ledger_id)  # What cannot be read is not judged.
+            self.staying.append(ledger_id)  # Metadata that cannot be read is not judged.
             return self._go_on(event.now_ns)
         if metadata is None:
             self.gone.append(ledger_id)
@@ -136,7 +138,7 @@ class Leaving(Machine):
         ]
 
     def _empty_one(self, ledger_id: int, value: bytes | None) -> LedgerMetadata | None:
-        """The metadata, if it says itself that the ledger is this log's, CLOSED, and has no entry.
+        """The metadata, if by it the ledger is this log's, CLOSED, and has no entry.
 
         Raises StorageError for bytes that are no ledger metadata.
         """
@@ -192,7 +194,7 @@ class Leaving(Machine):
         return self._next_batch(event.now_ns)
 
     def _on_unknown(self, event: TransactUnknown | MetadataFailed) -> list[Effect]:
-        return self._end()  # It may come to pass or not: the next takeover reads what is left.
+        return self._end()  # It may take effect or not: the next takeover reads what is left.
 
     def _on_tick(self, event: Tick) -> list[Effect]:
         if self.fence_until is None or event.now_ns < self.fence_until:

@@ -1,11 +1,11 @@
 """The ledger table: one row per ledger that a bookie knows (P3.4, P3.5, P5.2f, P7.3). Plain Python twin.
 
 There is one ledger table per bookie; core and add path use the same one, on the loop's thread only. It is memory
-only: journal records and the states in entry-log footers make it durable (storage/STORAGE.md). This twin is plain
-data for the simulator and for exploration; `storage/ledger_table.py` has the same words in C, and both pass
+only: journal records and the states in entry-log footers make it durable (storage/STORAGE.md). This twin is plain data
+for the simulator and for exploration; `storage/ledger_table.py` is the same in C, and both pass
 `tests/storage/test_ledger_table.py`.
 
-Rows are changed in place by the core that decides (core/bookie.py); what a row says is never checked here, except that
+The core that decides (core/bookie.py) changes rows in place; the values of a row are never checked here, except that
 loading a stored state never lifts a fence and never lowers what only rises.
 """
 
@@ -41,9 +41,8 @@ STATE_FENCED = 1
 STATE_IN_LIMBO = 2
 STATE_DROPPED = 4
 STATE_HAS_KEY = 8
-STATE_RANGE = (
-    16  # Of all ledgers from ledger_id to last_entry; with fenced, in limbo and dropped, nothing else.
-)
+# A state of all ledgers from ledger_id to last_entry; with fenced, in limbo and dropped, nothing else.
+STATE_RANGE = 16
 _STATE_FLAGS = STATE_FENCED | STATE_IN_LIMBO | STATE_DROPPED | STATE_HAS_KEY | STATE_RANGE
 _DROPPED_RANGE = STATE_FENCED | STATE_IN_LIMBO | STATE_DROPPED | STATE_RANGE
 RESERVE_SHARE = 16  # One row in so many, and one, is kept for those that must not be refused (P7.8).
@@ -52,11 +51,11 @@ assert LEDGER_STATE.size == 56
 
 
 class AnyLedgerRow(Protocol):
-    """What a row shows on both twins; flags are 0 or 1."""
+    """The fields of a row in both twins; flags are 0 or 1."""
 
     ledger_id: int
     is_fenced: int  # No more normal adds, ever.
-    in_limbo: int  # What is missing is unknown.
+    in_limbo: int  # Missing entries are unknown, not absent.
     is_dropped: int  # No data, and fenced for ever.
     last_entry: int  # Highest entry id accepted, NO_ENTRY before the first.
     lac: int  # With lac_length a pair that never falls.
@@ -66,7 +65,7 @@ class AnyLedgerRow(Protocol):
 
 
 class AnyLedgerTable(Protocol):
-    """What the bookie core asks of its table."""
+    """The operations that the bookie core needs of its table."""
 
     def get(self, ledger_id: int) -> AnyLedgerRow | None: ...
     def create(self, ledger_id: int, *, from_reserve: bool = False) -> AnyLedgerRow: ...
@@ -107,7 +106,7 @@ class LedgerTable:
         self._rows: dict[int, LedgerRow] = {}
         self._dirty: dict[int, None] = {}
         self._ranges: list[tuple[int, int]] = []  # Ascending; they neither overlap nor touch.
-        self._dirty_ids: dict[int, None] = {}  # Of ranges that are in no entry log as they are now.
+        self._dirty_ids: dict[int, None] = {}  # Ranges whose present state is in no entry log.
 
     def get(self, ledger_id: int) -> LedgerRow | None:
         """The row; a dropped ledger gets one again (fenced, in limbo, dropped) until it is retired (P7.3).
@@ -137,7 +136,7 @@ class LedgerTable:
         return row
 
     def key(self, row: LedgerRow) -> bytes | None:
-        """The ledger key (P3.5); None while no client with a key has been heard."""
+        """The ledger key (P3.5); None until a request with a key came."""
         return row.ledger_key
 
     def set_key(self, row: LedgerRow, key: bytes) -> None:
@@ -181,10 +180,10 @@ class LedgerTable:
         return list(self._ranges)
 
     def take_dirty(self) -> bytes:
-        """The states of the rows and ranges dirty since the last take, by ascending ledger id, a range before a row;
-        they are clean then.
+        """Take the states of the rows and ranges dirty since the last take, by ascending ledger id, a range before a
+        row; they are clean then.
 
-        Whoever takes them must bring them into an entry log before the journal is trimmed (P7.3, P7.5).
+        The caller must bring them into an entry log before the journal is trimmed (P7.3, P7.5).
         """
         dirty = [self._rows[ledger_id] for ledger_id in sorted(self._dirty)]
         for row in dirty:
@@ -199,7 +198,7 @@ class LedgerTable:
         return b"".join(state for _, _, state in sorted(states))
 
     def touch(self, states: bytes | memoryview) -> None:
-        """What these stored states are of is dirty, so that its newest state is taken next."""
+        """Mark the rows and ranges of these stored states dirty, so that their newest states are taken next."""
         for ledger_id, last, _, _, _, flags, _ in LEDGER_STATE.iter_unpack(states):
             last = last if flags & STATE_RANGE else ledger_id
             if last == ledger_id and ledger_id in self._rows:
@@ -209,11 +208,11 @@ class LedgerTable:
                     self._dirty_ids[first] = None
 
     def load(self, states: bytes | memoryview) -> None:
-        """Take stored states in, oldest first: limbo and drop as the newest says, a fence stays, the rest rises. What
-        was dropped has no row; nothing of it was dirty.
+        """Load stored states, oldest first: limbo and drop as in the newest, a fence stays, the rest rises. Dropped
+        ledgers have no row; none of them was dirty.
 
         Raises:
-            StorageError: these are no ledger states; nothing was taken in.
+            StorageError: these are no ledger states; nothing was loaded.
         """
         if len(states) % LEDGER_STATE.size:
             raise StorageError(f"ledger states of {len(states)} bytes: not whole states")
@@ -279,8 +278,8 @@ class LedgerTable:
         bisect.insort(self._ranges, (first, last))
 
     def _cut_out(self, ledger_id: int) -> None:
-        """It is in no range any more. What stands behind it in a range that is not written yet is found by its own id:
-        that of the whole range may stand before it."""
+        """Take the ledger out of its range. The part behind it in a range that is not written yet is found by its own
+        id: the id of the whole range may stand before it."""
         pair = self._range_of(ledger_id)
         if pair is not None and ledger_id < pair[1]:
             self._dirty_ids[ledger_id + 1] = None
@@ -295,7 +294,7 @@ class LedgerTable:
 
 
 def table_full(ledgers_max: int) -> StorageError:
-    """What both twins raise at their bound."""
+    """The error that both twins raise at their bound."""
     return StorageError(
         f"the ledger table is full: it knows {ledgers_max} ledgers, the most it may",
         definite=True,

@@ -1,4 +1,5 @@
-"""What limbo asks of ledger metadata: which ledgers a bookie may have lost entries of, and what it owes them (P7.4).
+"""What limbo needs of ledger metadata: the ledgers of which a bookie may have lost entries, and its share of each
+(P7.4).
 
 Leaves to others: what a bookie in limbo answers (core/bookie.py), and where the metadata comes from
 (host/limbo.py).
@@ -20,9 +21,9 @@ __all__ = ["gone_of", "is_named", "share_of"]
 def gone_of(
     told: Told, known: Iterable[int], dropped: Iterable[tuple[int, int]] = ()
 ) -> list[tuple[int, int]]:
-    """Ranges of ids (first, last), ascending, that metadata had given out and that are neither known nor dropped.
-    Whoever still has entries for one of them was taken over, or makes it just now. Those that a lost future may have
-    made are among them: whoever adopts one must not hear "no" from a bookie that forgot it (P10.5)."""
+    """Ranges of ids (first, last), ascending, that metadata had given out and that are neither known nor dropped. A
+    writer that still has entries for one of them was taken over, or makes it just now. Ids that a lost future may have
+    used are among them: an adoption must not get "no" from a bookie that forgot the ledger (P10.5)."""
     singles = ((ledger_id, ledger_id + 1) for ledger_id in known)
     taken = sorted([*singles, *((first, last + 1) for first, last in dropped)])
     found, first = list[tuple[int, int]](), 1  # The first id that is given out.

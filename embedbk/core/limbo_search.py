@@ -40,7 +40,7 @@ class LimboSearch:
 
     @property
     def part(self) -> Part | None:
-        """What is to be looked up next of the current ledger; None: its share was found whole."""
+        """The part to look up next for the current ledger; None: its share was found whole."""
         assert self.current is not None
         return next(iter(self.shares[self.current]), None)
 

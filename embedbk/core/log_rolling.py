@@ -73,8 +73,8 @@ class LogPreparing(Listing):
             return self._create(now_ns)
         if ids[-2:-1] != [self.ledger_id] or self.segments[-1].first_offset is not None:
             return self._lose()
-        # Only the owner lists a ledger without an offset, and nobody took over since: it is one of ours, of whose
-        # commit we did not hear in time, and nothing was ever sent to it.
+        # Only the owner lists a ledger without an offset, and no client took over since: it is one of ours, whose
+        # commit's outcome came too late, and nothing was ever sent to it.
         if self.created is not None:
             self.refusal = MetadataConflict(
                 f"log {self.name!r}: a ledger that was prepared before was listed late; nothing was changed",
@@ -107,13 +107,13 @@ class LogPreparing(Listing):
 
 
 class LogRecording(Retrying):
-    """An owner recording where its ledger ended, once that is closed. Ends with None when the list says so; with
-    LedgerFenced when the log is another's, who records it then."""
+    """An owner recording where its ledger ended, once that is closed. Ends with None when the list has it; with
+    LedgerFenced when another client owns the log, which records it then."""
 
     def __init__(
         self, name: str, epoch: int, ledger_id: int, last_entry: int, length: int | None = None
     ) -> None:
-        """length: its payload bytes; None where lists do not say so yet (LEVEL_OF_PAGES)."""
+        """length: its payload bytes; None where lists do not record it yet (LEVEL_OF_PAGES)."""
         super().__init__()
         self.name = name
         self.epoch = epoch
@@ -165,7 +165,7 @@ class LogRecording(Retrying):
         return self._pause(event)
 
     def _on_unknown(self, event: TransactUnknown | TransactRefused | MetadataFailed) -> list[Effect]:
-        """Nothing waits for it but the next roll; whether it landed, the list says when it is read again."""
+        """Read again later: only the next roll waits for it, and the list then shows whether the change landed."""
         return self._pause(event)
 
     HANDLERS: ClassVar[Handlers] = {

@@ -1,4 +1,4 @@
-"""What every core is: a machine that takes one event and gives a list of effects.
+"""The base of every core: a machine that takes one event and returns a list of effects.
 
 `step` finds the handler by the event's type; a core declares its handlers in one dict, `HANDLERS`. State is plain
 data, so that `copy` and `digest` work for exploring small worlds.
@@ -144,7 +144,7 @@ class Machine:
 
     @property
     def waits_for(self) -> str:
-        """What has to come before it goes on, in a few words for people; empty where nothing special is missing."""
+        """What it waits for, in a few words for people; empty where nothing special is missing."""
         return ""
 
     def copy(self) -> Self:
@@ -168,7 +168,7 @@ def earliest(*deadlines: int | None) -> int | None:
 
 
 def _fields_of(value: Any) -> dict[str, Any]:
-    """What stands in its slots and in its dict, by name."""
+    """The values of its slots and of its dict, by name."""
     slots = {name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())} - {"__dict__"}
     held = {name: getattr(value, name) for name in sorted(slots) if hasattr(value, name)}
     return {**held, **getattr(value, "__dict__", {})}

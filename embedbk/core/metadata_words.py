@@ -1,4 +1,4 @@
-"""What any core asks of the metadata, and what it is told: keys, transactions, ids, lists (P2.2)."""
+"""The metadata requests of any core, and their outcomes: keys, transactions, ids, lists (P2.2)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Transacted(Struct):
 
 
 class TransactUnknown(Struct):
-    """The transaction's outcome cannot be told; it is still in flight (P2.2)."""
+    """The transaction's outcome is unknown; it is still in flight (P2.2)."""
 
     now_ns: int
     tag: Tag

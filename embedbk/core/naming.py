@@ -5,9 +5,10 @@ which it was listed as writable; a bookie that goes read-only raises it, and not
 what is compared, and which choice is outdated. Leaves to others: choosing (`placement`), publishing (creation, the
 writer, recovery's close), raising (`host/registering`).
 
-A refusal says that something was not as compared, but not what: then the placements are read, and behind them the
-ledger's own key. Where a placement has another revision than was compared, that transaction never comes to pass, since
-a revision does not come back; if the key then is as before it did not either, and the choice may be made anew.
+A refusal means that something was not as compared, but not what: then the placements are read, and behind them the
+ledger's own key. Where a placement has another revision than was compared, that transaction will never take effect,
+since a revision does not come back; if the key is unchanged then, it did not take effect before either, and the choice
+may be made anew.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ _PLACEMENT = "placement"  # First part of the tag of a read.
 
 
 def newly_seated(before: Sequence[Fragment], after: Sequence[Fragment]) -> set[Member]:
-    """Who got a seat where the last fragment was; what repair does to earlier ones is not looked at."""
+    """The bookies that got a seat in the last fragment; changes of earlier ones by repair are ignored."""
     known = set(before[-1].members) if before else set()
     return {member for each in after[max(0, len(before) - 1) :] for member in each.members} - known
 
 
 class Naming:
-    """What one handle chose and compares."""
+    """The bookies that one handle chose, and the placements it compares."""
 
     __slots__ = ("_chosen", "_compared", "_outdated", "_unread", "is_confirmed")
 
@@ -65,15 +66,15 @@ class Naming:
         return bool(self._outdated)
 
     def choose(self, members: Iterable[Member], bookies: Iterable[BookieInfo]) -> None:
-        """These are chosen from this list. Of one that is not writable there what was noted before stands."""
+        """Note that these were chosen from this list. For one that is not writable there the earlier note stays."""
         chosen = set(members)
         for info in bookies:
             if info.is_writable and info.member in chosen:
                 self._chosen[info.member.bookie_id] = info.placement
 
     def compares(self, before: Sequence[Fragment], after: Sequence[Fragment]) -> list[Compare]:
-        """For the transaction that puts `after` in the place of `before`. Of a bookie that has no placement, of an
-        older build, nothing is compared."""
+        """The comparisons for the transaction that replaces `before` by `after`. A bookie without a placement, of an
+        older build, is not compared."""
         self.is_confirmed = False
         self._unread.clear()
         named = sorted({each.bookie_id for each in newly_seated(before, after)})

@@ -1,8 +1,8 @@
 """Pending polls: long polls for a LAC that a bookie has not answered yet, with what each waits for and until when
 (P6.2).
 
-Decides which of them an advancing LAC, a fence, the time or a lost link ends. Leaves what they are answered to the
-bookie. The form in C, which a bookie's shortcut for readers shares with its core, is native/road/parked.c.
+Decides which of them an advancing LAC, a fence, the time or a lost link ends. Leaves the answers to the bookie. The
+form in C, which a bookie's fast path for readers shares with its core, is native/road/parked.c.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["FOLLOWED_NS", "POLLS_PER_LINK_MAX", "Parked", "ParkedPolls", "Poll"]
 POLLS_PER_LINK_MAX = (
     16_384  # One more is answered at once, as if its time were over: its reader pauses by itself.
 )
-FOLLOWED_NS = 1_000_000_000  # Who asked so lately is taken for somebody who will ask again.
+FOLLOWED_NS = 1_000_000_000  # A reader that asked so lately is expected to ask again.
 
 
 @dataclass(slots=True)
@@ -29,11 +29,9 @@ class Poll:
 
 
 class ParkedPolls(Protocol):
-    """The one list of parked polls of a bookie: in C, or `Parked`, which says what each of these does."""
+    """The one list of pending polls of a bookie: in C, or `Parked`, which documents each of these methods."""
 
-    uncounted: list[
-        int
-    ]  # Links of polls that others parked and that the core was given, for its host to count.
+    uncounted: list[int]  # Links of polls that C added and that the core was given, for its host to count.
 
     @property
     def deadline_ns(self) -> int | None: ...
@@ -57,7 +55,7 @@ class Parked:
     def __init__(self) -> None:
         self.by_ledger: dict[int, list[Poll]] = {}
         self.per_link: dict[int, int] = {}
-        self.uncounted: list[int] = []  # Nobody else parks here.
+        self.uncounted: list[int] = []  # Only the core adds polls here.
         self.deadline_ns: int | None = None  # No poll ends by its time before this.
         self.asked_ns: dict[int, int] = {}  # Ledger -> when a poll came last; the newest stands last.
 
@@ -76,8 +74,8 @@ class Parked:
         return ledger_id in self.by_ledger
 
     def is_followed(self, ledger_id: int, now_ns: int) -> bool:
-        """Does somebody wait, or take in what the last poll brought? (Each add of a writer at its own pace brings the
-        LAC of the one before: its reader is always busy when the writer looks for who waits.)"""
+        """Does a reader wait, or process what the last poll brought? (Each add of a steady writer carries the LAC of
+        the one before: its reader is always busy when the writer looks for waiting readers.)"""
         asked_ns = self.asked_ns.get(ledger_id)
         return ledger_id in self.by_ledger or (asked_ns is not None and now_ns - asked_ns < FOLLOWED_NS)
 
@@ -109,7 +107,8 @@ class Parked:
         return self._take(ledger_id, [p for p in polls if is_fenced or p.after_lac < lac])
 
     def expire(self, now_ns: int) -> list[Poll]:
-        """Those whose time is over. Looks at all that are parked, at most so often as polls end by their time."""
+        """Remove and return the polls whose time is over. Looks at all pending polls, at most as often as polls end by
+        their time."""
         self.deadline_ns = None
         over: list[Poll] = []
         for ledger_id in list(self.by_ledger):

@@ -43,8 +43,8 @@ def choose_bookies(
     """Up to `count` distinct writable bookies whose id is not excluded; fewer when there are not enough.
 
     Excluded by id, not by member: a bookie in a new incarnation is still the same machine, and one ensemble
-    must not count it twice (P2.4). Who is in quarantine is taken only when the others are not enough (RP45), and who
-    is in `last` behind those, in that order.
+    must not count it twice (P2.4). Bookies in quarantine are taken only when the others are not enough (RP45), and
+    those in `last` after them, in that order.
     """
     chosen: list[Member] = []
     for _, infos in _by_turn(_usable(bookies, exclude), last):
@@ -84,7 +84,7 @@ def fill_seats(
         drawn = _best_draw(seats, vacant, allowed, locations, quorum, placement, chance, last, is_level=True)
         if drawn.is_adherent and None not in drawn.seats:
             return drawn.seats
-    # Nobody is left to make it better: as many seats as go, if what there is keeps the placement.
+    # No bookie is left to improve it: fill as many seats as possible, if they keep the placement.
     drawn = _best_draw(seats, vacant, usable, locations, quorum, placement, chance, last)
     return drawn.seats if drawn.is_adherent else list(seats)
 
@@ -137,7 +137,7 @@ def _usable(bookies: Sequence[BookieInfo], exclude: Collection[str]) -> list[Boo
 def _by_turn(
     infos: Sequence[BookieInfo], last: Sequence[str]
 ) -> list[tuple[tuple[int, int], list[BookieInfo]]]:
-    """Those who come first, then those in quarantine (RP45), then those of `last` one by one."""
+    """The preferred bookies, then those in quarantine (RP45), then those of `last` one by one."""
     places = {bookie_id: place for place, bookie_id in enumerate(last)}
     turns: dict[tuple[int, int], list[BookieInfo]] = {}
     for info in infos:
@@ -170,7 +170,8 @@ def _draw(
     *,
     is_level: bool,
 ) -> list[Member | None]:
-    """Seat by seat: who is local, then who brings most write sets nearer to what they should span, then chance."""
+    """Choose seat by seat: a local bookie, then the one that brings most write sets nearer to what they should span,
+    then by chance."""
     filled, left = list(seats), list(usable)
     for seat in vacant:
         if not left:

@@ -48,7 +48,7 @@ class Producers:
         return held
 
     def move(self, now: Callable[[Position], Position | None]) -> None:
-        """What was noted stands elsewhere by now; None: it stands nowhere, and may be appended again."""
+        """Move the noted appends to where they stand by now; None: the append stands nowhere, and may be made again."""
         for producer_id, window in list(self._windows.items()):
             for sequence, position in list(window.items()):
                 moved = now(position)
@@ -60,7 +60,7 @@ class Producers:
                 del self._windows[producer_id]
 
     def note(self, producer: Producer, position: Position) -> None:
-        """The append stands there, behind all that were noted before."""
+        """Note that the append stands there, behind all that were noted before."""
         window = self._windows.setdefault(producer.producer_id, OrderedDict())
         self._windows.move_to_end(producer.producer_id)
         if window and producer.sequence <= next(reversed(window)):

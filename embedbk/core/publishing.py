@@ -43,16 +43,16 @@ __all__ = ["Publication", "Publishing", "Settlement"]
 
 class Settlement(enum.Enum):
     OPEN = "open"  # Not known yet; the effects ask on.
-    PUBLISHED = "published"  # What was proposed stands there.
+    PUBLISHED = "published"  # The proposal stands there.
     NOT_MADE = "not made"  # Nor will it be: others have to be named (P10.6).
-    OVERTAKEN = "overtaken"  # Another version stands there; the handle drops its own, or puts it anew.
+    OVERTAKEN = "overtaken"  # Another version stands there; the handle drops its proposal, or puts it again.
     DELETED = "deleted"
     UNREADABLE = "unreadable"  # The key holds no metadata of this ledger.
 
 
 class Publication(NamedTuple):
-    """What an event says of the proposal. found and revision: what stands there, PUBLISHED or OVERTAKEN. error: why
-    that is UNREADABLE."""
+    """The state of the proposal after an event. found and revision: the metadata that stands there, PUBLISHED or
+    OVERTAKEN. error: why that is UNREADABLE."""
 
     verdict: Settlement
     effects: list[Effect]
@@ -70,7 +70,7 @@ class Publishing:
         """number: how many compare-and-sets this handle has sent before."""
         self.naming = Naming()
         self.proposed: LedgerMetadata | None = None  # From its compare-and-set until the outcome is settled.
-        self.base: LedgerMetadata | None = None  # What it takes the place of, and that one's revision.
+        self.base: LedgerMetadata | None = None  # The metadata that it replaces, and that one's revision.
         self.revision = 0
         self.number = number  # The compare-and-set in flight; an outcome of another one decides nothing.
         self.is_unsettled = False  # One came back unknown: it is still in flight (P2.2).
@@ -96,7 +96,7 @@ class Publishing:
         self.is_unsettled = False
 
     def settle(self) -> None:
-        """What was proposed is published, and who was chosen is named."""
+        """The proposal is published, and the chosen bookies are named."""
         self.drop()
         self.naming = Naming()
 

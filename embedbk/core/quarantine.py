@@ -1,7 +1,7 @@
 """Which bookies failed so often lately that new seats go to others (RP45).
 
-Decides nothing of the protocol: a bookie in quarantine is still written to, read and, if nobody else is left, chosen.
-It is let out early when it answers well again, or registers anew: half an hour is long for a cable put back.
+Decides nothing of the protocol: a bookie in quarantine is still written to, read and, if no other is left, chosen. It
+is released early when it answers well again, or registers anew: half an hour is long for a cable put back.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BOOKIES_MAX = 4096
 
 
 class Quarantine:
-    """Plain data of one client; times are the host's. Each call says whether somebody came in or was let out."""
+    """Plain data of one client; times are the host's. Each call returns whether a bookie was added or released."""
 
     def __init__(self) -> None:
         self.errors: dict[str, deque[int]] = {}  # Bookie -> when it failed, the newest ERRORS_MAX of them.
@@ -28,7 +28,7 @@ class Quarantine:
 
     @property
     def is_idle(self) -> bool:
-        """Nobody is held: good answers need not be told."""
+        """Whether no bookie is held, so that good answers need not be reported."""
         return not self.held
 
     @property

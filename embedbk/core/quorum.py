@@ -75,8 +75,8 @@ def has_coverage(seats: int, quorum: Quorum) -> bool:
 
 
 def recovery_verdict(entry_id: int, positive: int, negative: int, quorum: Quorum) -> Verdict:
-    """One valid copy makes the entry recoverable; (Qw - Qa) + 1 explicit negatives of its write set say it is not
-    there; everything else is unknown and decides nothing (P5.2c)."""
+    """One valid copy makes the entry recoverable; (Qw - Qa) + 1 explicit negatives of its write set prove that it is
+    not there; everything else is unknown and decides nothing (P5.2c)."""
     mask = write_set_mask(entry_id, quorum)
     if positive & mask:
         return Verdict.RECOVERABLE

@@ -19,9 +19,7 @@ class ReadHealth:
     """Plain data; all times are the host's."""
 
     def __init__(self) -> None:
-        self.mean_ns = (
-            0  # Smoothed time to a good answer, whoever gave it, and how far it strays: as for TCP's
-        )
+        self.mean_ns = 0  # Smoothed time to a good answer of any bookie, and its variation: as for TCP's
         self.deviation_ns = (
             0  # retransmission, so that a slow bookie is left behind at the pace of the others.
         )
@@ -49,7 +47,7 @@ class ReadHealth:
         return when is not None and now_ns - when < FAILURE_MEMORY_NS
 
     def patience_ns(self, untold_ns: int) -> int:
-        """How long to wait for one copy before another is asked as well; untold_ns while nobody answered yet."""
+        """How long to wait for one copy before another is asked as well; untold_ns until a first answer came."""
         if self.answer_count == 0:
             return untold_ns
         return max(PATIENCE_NS_MIN, min(self.mean_ns + 4 * self.deviation_ns, PATIENCE_NS_MAX))

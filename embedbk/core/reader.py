@@ -45,7 +45,7 @@ class ReadOptions:
     ahead_bytes: int = 8 << 20
     pipeline_bytes: int = (
         4 << 20
-    )  # Of these asked for at a time, once a read turned out to be sequential (RP29).
+    )  # So many of these are asked for at a time, once a read turned out to be sequential (RP29).
     sequential_answers: int = 2  # So many answers that were full in a row make it so.
     chunk_entries: int = 8192  # Most entries of one striped request round.
     retry_ns: int = 200 * _MS  # Pause before the second and last round over all copies.
@@ -54,13 +54,14 @@ class ReadOptions:
 
 @dataclass(slots=True)
 class _Part:
-    """The ids of one residue class (unstriped: all ids) of a chunk that is being read, and who was asked for it."""
+    """The ids of one residue class (unstriped: all ids) of a chunk that is being read, and the seats that were
+    asked."""
 
     residue: int
     seats: list[int]  # Not asked yet, best first.
     asked: dict[int, int] = field(default_factory=dict)  # Seat -> when. Empty once an answer was good.
     frames: list[Frame] | None = None  # The good answer.
-    no_count: int = 0  # Seats that say for certain that they do not have its first entry.
+    no_count: int = 0  # Seats that answered for certain that they do not have its first entry.
     bad_seats: list[int] = field(default_factory=list)  # Answered, and their copy is missing or damaged.
 
 
@@ -110,7 +111,7 @@ class RangeRead(Machine):
             health: shared by all reads of a client.
             repair_key: the ledger key; a bad or missing copy is then written again from a good one (RP32).
             is_unconfirmed: entries above the LAC are asked for. The read ends, without an error, at the first entry
-                that every bookie of its write set says it does not have (P6.3). Nothing is repaired.
+                that every bookie of its write set denies to have (P6.3). Nothing is repaired.
         """
         assert 0 <= first <= last
         assert repair_key is None or not is_unconfirmed
@@ -125,9 +126,9 @@ class RangeRead(Machine):
         self.health = health or ReadHealth()
         self.repair_key = repair_key
         self.is_unconfirmed = is_unconfirmed
-        self.lac = NO_ENTRY  # The highest that any answer told (CL28).
+        self.lac = NO_ENTRY  # The highest LAC of any answer (CL28).
         self.repairs_asked = 0
-        self.repaired = 0  # Copies that a bookie says it has again.
+        self.repaired = 0  # Copies that a bookie confirmed to have again.
         self.round = 0  # Number of the newest chunk: answers to chunks that are dropped count for nothing.
         self.chunks: list[_Chunk] = []  # They hold consecutive ids from next_entry on.
         self.full_answers = 0  # In a row: the bookie had more than it could give.
@@ -168,7 +169,7 @@ class RangeRead(Machine):
     def _on_started(self, event: Started) -> list[Effect]:
         return self._ask_more(event.now_ns)
 
-    # What is asked for, and of whom.
+    # Requests: which entries, to which seats.
 
     def _ask_more(self, now_ns: int) -> list[Effect]:
         """Ask for the next chunk, and for as many behind it as a sequential read may have on their way."""
@@ -218,7 +219,8 @@ class RangeRead(Machine):
         return _Chunk(self.round, first, last, fragment, parts)
 
     def _seat_order(self, fragment: Fragment, residue: int, now_ns: int) -> list[int]:
-        """Best first: whoever failed in this read last, before them who failed lately, first who works (RP28, RP29)."""
+        """The seats, best first: the working ones, then those that failed lately, then those that failed in this read
+        (RP28, RP29)."""
         names = [member.bookie_id for member in fragment.members]
         # Striped, each residue begins one seat further, so that the parts of a chunk come from different bookies.
         seats = write_set(residue, self.quorum) if self.is_striped else tuple(range(len(names)))
@@ -257,7 +259,7 @@ class RangeRead(Machine):
         )
         return [Send(member, request, ("read", chunk.number, part.residue, seat))]
 
-    # What is answered.
+    # Answers.
 
     def _on_answered(self, event: Answered) -> list[Effect]:
         _, number, residue, seat = event.tag
@@ -307,7 +309,7 @@ class RangeRead(Machine):
             return self._no_copy(chunk, part, seat, first, answer, now_ns)
         self._note_good(chunk.fragment.members[seat].bookie_id, now_ns - part.asked[seat], now_ns)
         part.frames = frames
-        part.asked.clear()  # Whoever else was asked for it is not waited for.
+        part.asked.clear()  # Do not wait for the other seats that were asked for it.
         return [*self._repair(chunk, part), *self._finish_chunk(chunk, now_ns)]
 
     def _note_good(self, bookie_id: str, took_ns: int, now_ns: int) -> None:
@@ -331,8 +333,8 @@ class RangeRead(Machine):
         return self._copy_failed(chunk, part, seat, f"no copy of entry {entry_id}", now_ns)
 
     def _repair(self, chunk: _Chunk, part: _Part) -> list[Effect]:
-        """Have what was found good written again where it was bad: a recovery add, verbatim, whose outcome nobody waits
-        for. Only what may be read is below the LAC or the last entry, so nothing new becomes true by it (RP32)."""
+        """Have good copies written again where they were bad: by recovery adds, verbatim, whose outcomes nothing waits
+        for. Only entries up to the LAC or the last entry are repaired, so nothing new becomes true by it (RP32)."""
         if self.repair_key is None:
             return []
         effects: list[Effect] = []
@@ -375,7 +377,8 @@ class RangeRead(Machine):
         return [*effects, *self._give(), *self._ask_more(now_ns)]
 
     def _ask_rest(self, chunk: _Chunk, first: int, now_ns: int) -> list[Effect]:
-        """What did not fit into the answer. Behind the last chunk it is asked for like everything else."""
+        """Ask for the entries that did not fit into the answer. Behind the last chunk they are asked for like all
+        others."""
         last, chunk.last = chunk.last, first - 1
         if chunk is self.chunks[-1]:
             return []
@@ -394,7 +397,7 @@ class RangeRead(Machine):
             effects.append(EntriesReady(frame))
         return effects
 
-    # What fails.
+    # Failures.
 
     def _copy_failed(self, chunk: _Chunk, part: _Part, seat: int, reason: str, now_ns: int) -> list[Effect]:
         """Another copy is asked; this one goes to the end of the order (P6.1, RP28)."""
@@ -428,7 +431,7 @@ class RangeRead(Machine):
         return []
 
     def _end_unconfirmed(self, chunk: _Chunk, part: _Part, now_ns: int) -> list[Effect]:
-        """Nobody has this part's first entry: a read beyond the LAC ends there, when the other parts came (P6.3)."""
+        """No bookie has this part's first entry: a read beyond the LAC ends there, when the other parts came (P6.3)."""
         self.chunks = [chunk]
         part.frames = []
         return self._finish_chunk(chunk, now_ns)
@@ -456,7 +459,7 @@ class RangeRead(Machine):
             return self._fail(unread)
         self.bad_seats.clear()
         if self.is_unconfirmed and self.metadata.last_entry is not None:
-            # Closed meanwhile: what lies beyond its end is nobody's to read, what lies below it must be there (I38).
+            # Closed meanwhile: entries beyond its end are not read, entries below it must be there (I38).
             self.last, self.is_unconfirmed = min(self.last, self.metadata.last_entry), False
         return self._ask_more(event.now_ns)
 

@@ -137,7 +137,7 @@ class Recovery(Machine):
         if self.phase is Phase.ENDED:
             return None
         asked = min((when for when, _ in self.asked.values()), default=None)
-        # Once all is written back an unanswered copy is nobody's matter any more.
+        # Once all is written back an unanswered copy does not matter any more.
         written = self.in_flight if self.phase is Phase.READING else None
         limit_ns = self.options.write_timeout_ns
         return earliest(
@@ -200,7 +200,8 @@ class Recovery(Machine):
         return self._begin(now_ns)
 
     def _on_refused(self, event: TransactRefused) -> list[Effect]:
-        """Not run, and never will be: said at once with what is full. Whoever tries later goes on from what stands."""
+        """The metadata did not run it, and never will: report at once what is full. A later recovery continues from
+        what stands."""
         if not self.publishing.is_outcome(event):
             return []
         what = "begun" if self.phase is Phase.MARKING else "ended"
@@ -362,7 +363,7 @@ class Recovery(Machine):
         effects = self._decide(event.now_ns)
         self._forget_decided()
         if self.end is None and self.next_entry == first and not self._has_verdict(seat, first):
-            # It was asked for this very entry and said nothing of it: unknown, ask again later.
+            # It was asked for this very entry and did not mention it: unknown, ask again later.
             self.pause_until[seat] = event.now_ns + self.options.retry_ns
             self.reasons[seat] = "the entry is unreadable there, or it is in limbo"
         return effects + self._go_on(event.now_ns)
@@ -442,9 +443,9 @@ class Recovery(Machine):
         return list(self.in_flight.resend(fresh, now_ns, None, 0))
 
     def _take_back(self, avoid: list[str], now_ns: int) -> list[Effect]:
-        """Nobody can take their seats: while a write set is short of Qa, who failed and is listed goes on where it
-        sits, when it was left alone for a while (P4.5). Also one that is read-only: what recovery writes passes that.
-        Else the watch may show another one, or somebody need not be avoided any more."""
+        """No bookie can take their seats: while a write set is short of Qa, a failed bookie that is listed keeps its
+        seat, after a pause (P4.5). Also a read-only one: recovery's writes pass that. Else the watch may show another
+        one, or a bookie need not be avoided any more."""
         assert self.in_flight is not None
         if self.in_flight.has_usable_quorum():
             return []
@@ -537,7 +538,7 @@ class Recovery(Machine):
                 effects += self._seat_failed(number, "no answer in time", now_ns)
             effects += self._send_owed(now_ns)
             effects += self._go_on(now_ns)
-        # What is due and was not asked again is not wanted now; left here it would be due for ever.
+        # Entries that are due and were not asked again are not wanted now; left here they would be due for ever.
         self.pause_until = {seat: until for seat, until in self.pause_until.items() if until > now_ns}
         since = now_ns - self.options.ask_timeout_ns
         self.asked = {seat: asked for seat, asked in self.asked.items() if asked[0] > since}

@@ -18,7 +18,7 @@ class AskQuorum(Struct):
 
 
 class QuorumAnswered(Struct):
-    """What came of `AskQuorum`: what it asked for, or a refusal; that of a lost session may be done all the same."""
+    """The outcome of `AskQuorum`: its result, or a refusal; one of a lost session may be done all the same."""
 
     now_ns: int
     tag: Tag

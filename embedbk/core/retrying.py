@@ -1,8 +1,7 @@
 """Beginning again after a pause: for cores whose compare-and-set may have an unknown outcome (P2.2).
 
-A core that cannot tell whether its change came to pass pauses, and then begins again at a place where it reads what
-stands there, or sends the same compare-and-set. Decides only when. What is read then, and what it means, the core
-decides.
+A core that cannot tell whether its change took effect pauses, and then begins again where it reads the present state,
+or sends the same compare-and-set. Decides only when. The core decides what is read then, and what it means.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ class Retrying(Machine):
         return self.retry_at
 
     def _pause(self, event: Event) -> list[Effect]:
-        """Begin again 100 ms after this event; also as the handler of events that tell no outcome."""
+        """Begin again 100 ms after this event; also the handler of events without an outcome."""
         self.retry_at = event.now_ns + _RETRY_NS
         return []
 

@@ -1,7 +1,7 @@
-"""The holder of a seat, and until when it may leave unanswered what it was sent.
+"""The holder of a seat, and how long it may leave unanswered what it was sent.
 
-Decides when silence is a failure: for a bookie that said BUSY later than for one that says nothing, because it lives
-(P4.1, P7.8). Leaves to `InFlight` what is sent and counted, and to `lateness` which seat is slower than the others.
+Decides when silence is a failure: later for a bookie that answered BUSY than for a silent one, because it lives (P4.1,
+P7.8). Leaves to `InFlight` what is sent and counted, and to `lateness` which seat is slower than the others.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from embedbk.ids import Member
 
 __all__ = ["BUSY_FIRST_NS", "BUSY_FRAMES_MAX", "BUSY_MOST_NS", "Busy", "Seating"]
 
-# Until a seat that was busy is asked again; doubled for each time that it still is.
+# The pause before a busy seat is asked again; doubled each time that it still is busy.
 BUSY_FIRST_NS = 5_000_000
 BUSY_MOST_NS = 200_000_000
 BUSY_FRAMES_MAX = 64  # Sent at once to one that was busy, at most; one at first.
@@ -22,13 +22,13 @@ BUSY_FRAMES_MAX = 64  # Sent at once to one that was busy, at most; one at first
 
 @dataclass(slots=True)
 class Busy:
-    """What a seat that answered BUSY was not given yet, and how carefully that goes on (P7.8)."""
+    """The adds that a seat that answered BUSY was not sent yet, and how carefully they are sent (P7.8)."""
 
     again_ns: int
     delay_ns: int = BUSY_FIRST_NS
     frames_max: int = 1
     is_asked: bool = False  # Something was sent to it since it answered.
-    # Since when it owes any answer at all: busy or not, it says something. None: nothing is on its way to it.
+    # Since when it owes any answer at all: a busy one answers, too. None: nothing is on its way to it.
     silent_ns: int | None = None
     owed: dict[int, None] = field(default_factory=dict)  # First entries of frames that are not on their way.
 
@@ -43,7 +43,7 @@ class Seating:
     member: Member
     frames: FrameTable = field(repr=False)
     failure: str | None = None  # Why nothing more is sent to it; it waits to be replaced.
-    stays_away: bool = False  # It failed, and says itself that this does not pass (P4.6).
+    stays_away: bool = False  # It failed, and its own answer shows that it stays away (P4.6).
     answered_ns: int = 0  # When the newest of the frames that it has answered was sent (P4.7).
     heard_ns: int = 0  # When it answered last, anything.
     awaited_until_ns: int = 0  # A reader waited there for a newer LAC lately (P6.2).
@@ -59,7 +59,7 @@ class Seating:
         return self.frames.oldest_sent_ns(self.slot)
 
     def silent_ns(self) -> int | None:
-        """Since when it has answered nothing of what it owes; None: it owes nothing, or says that it is busy."""
+        """Since when it has answered nothing of what it owes; None: it owes nothing, or answered that it is busy."""
         oldest = self.oldest_sent_ns()
         return None if oldest is None or self.busy is not None else max(oldest, self.heard_ns)
 
@@ -75,6 +75,6 @@ class Seating:
         oldest = self.oldest_sent_ns()
         if oldest is None or self.busy is None:
             return None if oldest is None else oldest + timeout_ns
-        # What it said that it could not take counts from the first time that it was sent.
+        # An add that it refused as busy counts from the first time that it was sent.
         at_ns = oldest + busy_timeout_ns
         return at_ns if self.busy.silent_ns is None else min(at_ns, self.busy.silent_ns + timeout_ns)

@@ -37,7 +37,9 @@ class SpaceOptions:
     look_ns: int = 5_000_000_000  # Sooner, when the device could be down to low_bytes before.
     fill_bytes_per_s: int = 4 << 30  # Nothing fills a device faster than this, all its writers together.
     retry_ns: int = 500_000_000  # While a write finds no room.
-    again_ns: int = 50_000_000  # Behind the first that found none: the write cache has room for so long.
+    again_ns: int = (
+        50_000_000  # Pause after the first write that found no room: the write cache lasts so long.
+    )
 
 
 class Space(Machine):
@@ -47,7 +49,7 @@ class Space(Machine):
         self.options = options
         self.reasons: tuple[str, ...] = ()
         self.due_ns: int | None = None  # When to look again.
-        self.is_retried = False  # What found no room was tried again since.
+        self.is_retried = False  # The write that found no room was tried again since.
 
     @property
     def is_writable(self) -> bool:
@@ -58,7 +60,7 @@ class Space(Machine):
         return self.due_ns
 
     def _on_seen(self, event: SpaceSeen) -> list[Effect]:
-        """free_bytes None cannot be told, and concludes nothing: neither low nor back."""
+        """free_bytes None: not known, so nothing follows: neither low nor back."""
         options = self.options
         is_low = LOW_SPACE in self.reasons
         if event.free_bytes is not None:

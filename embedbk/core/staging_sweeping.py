@@ -1,10 +1,10 @@
 """Giving up staged ledgers that no transaction splices any more (P8.5): the mark and the ledger go in one transaction.
 
-Decides which: those whose transaction, or a newer one of its application, came to pass without them; those whose time
-is over; and those of a job that was called off. The transaction that splices a ledger takes its mark away, and this one
-compares that mark: of the two one comes to pass. So nothing that a list names is ever given up. Only a closed ledger
-goes, so that no writer is acknowledged anything behind it (P2.3): one that is not is told to whoever sweeps, who
-recovers it first.
+Decides which: those whose transaction, or a newer one of its application, was done without them; those whose time is
+over; and those of a job that was called off. The transaction that splices a ledger deletes its mark, and this one
+compares that mark: only one of the two succeeds. So nothing that a list names is ever given up. Only a closed ledger
+goes, so that no writer is acknowledged anything behind it (P2.3): the result names the others, which the caller
+recovers first.
 
     SPLICES: what came to pass -> for each ledger: its MARK -> its LEDGER -> DROP both -> ended with how many
 """
@@ -86,7 +86,7 @@ class StagingSweeping(Retrying):
         except StorageError as unread:
             if event.tag == "splices":
                 return [Ended(unread)]
-            return self._leave()  # What cannot be read is not judged.
+            return self._leave()  # Metadata that cannot be read is not judged.
 
     def _on_mark(self, event: KeyRead) -> list[Effect]:
         if event.value is None:
@@ -118,7 +118,7 @@ class StagingSweeping(Retrying):
 
     def _on_transacted(self, event: Transacted) -> list[Effect]:
         if not event.is_done:
-            return self._next()  # Somebody was quicker: what stands there now is looked at again.
+            return self._next()  # Another client was quicker: look again at what stands there now.
         self.given_up += 1
         return self._leave()
 

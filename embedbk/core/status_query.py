@@ -23,7 +23,7 @@ STATUS_QUERY_NS = 2_000_000_000
 
 
 class SeatStatus(NamedTuple):
-    """What the bookie of one seat answered."""
+    """The answer of the bookie of one seat."""
 
     seat: int
     bookie_id: str

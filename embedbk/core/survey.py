@@ -1,12 +1,11 @@
 """What bookies hold of one ledger, entry by entry, and where the ledger ends for all of them (P5.2c, P10.5).
 
-Of this ledger there is no metadata, or an older state of it, so nobody knows who has its entries: every bookie is asked
-for every entry. Decides
-whether an entry is there, which bookies have it, and what follows from what they cannot tell. Leaves to others: asking
-(`adopting`), and who is waited for.
+This ledger has no metadata, or an older state of it, so it is not known which bookies have its entries: every bookie is
+asked for every entry. Decides whether an entry is there, which bookies have it, and what follows where they cannot tell.
+Leaves to others: asking (`adopting`), and which bookies are waited for.
 
-Up to the highest LAC that anybody told every entry was acknowledged: one that nobody has is lost, and said to be.
-Behind it the ledger ends before the first entry that everybody says he has not.
+Up to the highest LAC that any bookie reported every entry was acknowledged: one that no bookie has is lost, and is
+reported so. Behind it the ledger ends before the first entry that every bookie denies.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from embedbk.ids import NO_ENTRY, Member
 
 __all__ = ["ENTRIES_MAX", "HOLDERS_MAX", "SurveyedBookie", "Survey"]
 
-ENTRIES_MAX = 1 << 24  # Of a ledger that is looked at; what is known of each takes 28 bytes.
+ENTRIES_MAX = 1 << 24  # Entries of a ledger that is surveyed; each takes 28 bytes here.
 HOLDERS_MAX = 64  # Bookies that hold entries of one ledger, or get some; each is a bit.
 
 _Ranges = list[tuple[int, int]]  # first..last, both included.
@@ -31,23 +30,23 @@ _Ranges = list[tuple[int, int]]  # first..last, both included.
 
 @dataclass(slots=True)
 class SurveyedBookie:
-    """What one bookie has said."""
+    """The answers of one bookie."""
 
     member: Member
     is_needed: bool  # False: an operator said that it is not waited for.
     is_fenced: bool = False
-    is_silent: bool = False  # It is not needed, and does not answer.
-    failing_ns: int | None = None  # Since when it cannot tell; None: its last answer was one.
-    next_entry: int = 0  # It has said what it can of everything before.
+    is_silent: bool = False  # It is not waited for, and does not answer.
+    failing_ns: int | None = None  # Since when it cannot tell; None: its last answer was definite.
+    next_entry: int = 0  # It has answered for every entry before.
     absent: _Ranges = field(default_factory=list)  # Explicit negatives, not decided yet.
-    unknown: _Ranges = field(default_factory=list)  # What it said nothing of.
+    unknown: _Ranges = field(default_factory=list)  # Ranges that it did not mention.
     reason: str = ""  # Why it cannot tell, for people.
 
     def says_no(self, entry_id: int) -> bool:
         return any(first <= entry_id <= last for first, last in self.absent)
 
     def ask_again(self, entry_id: int) -> None:
-        """What it said from this entry on counts for nothing."""
+        """Its answers from this entry on count for nothing."""
         self.next_entry = entry_id
         self.absent = [(first, min(last, entry_id - 1)) for first, last in self.absent if first < entry_id]
         self.unknown = [(first, min(last, entry_id - 1)) for first, last in self.unknown if first < entry_id]
@@ -58,19 +57,20 @@ class SurveyedBookie:
 
 
 class Survey:
-    """Of one ledger."""
+    """The survey of one ledger."""
 
     def __init__(self, ledger_id: int, mac_key: bytes, holdings: Sequence[SurveyedBookie]) -> None:
         self.ledger_id = ledger_id
         self.mac_key = mac_key
         self.holdings = {each.member.bookie_id: each for each in holdings}
-        self.digest: int | None = None  # As the first entry that was seen says.
-        self.bits: dict[str, int] = {}  # Of each bookie that holds something, or is to.
-        # By entry id: bits of who has it, payload bytes of the ledger before and up to it, the CRC32C of its bytes.
+        self.digest: int | None = None  # By the first entry that was seen.
+        self.bits: dict[str, int] = {}  # The bit of each bookie that holds something, or will.
+        # By entry id: bits of the bookies that have it, payload bytes of the ledger before and up to it, the CRC32C of
+        # its bytes.
         self.masks, self.begins, self.lengths, self.sums = array("Q"), array("Q"), array("Q"), array("I")
         self.lac, self.lac_length = NO_ENTRY, 0
-        self.decided = 0  # Of every entry before it is known whether it is there.
-        self.lost: list[int] = []  # Acknowledged, and nobody has it.
+        self.decided = 0  # For every entry before this one it is known whether it is there.
+        self.lost: list[int] = []  # Acknowledged, and no bookie has it.
         self.end: int | None = None  # The last entry.
         self.closed_at: int | None = None  # Where it was closed, if that is known: a ledger ends once (I2).
 
@@ -96,11 +96,11 @@ class Survey:
     def hear(
         self, holding: SurveyedBookie, first: int, last: int, frames: Iterable[memoryview], absent: _Ranges
     ) -> None:
-        """It was asked for first..last. What it neither gave nor denied is unknown.
+        """Take its answer for first..last. Entries that it neither returned nor denied are unknown.
 
         Raises:
-            PeerError: what it sent is no entry of this ledger; nothing of it counts.
-            StorageError: it has another entry under an id than somebody else, or too many of them.
+            PeerError: the answer is no entry of this ledger; nothing of it counts.
+            StorageError: it has another entry under an id than another bookie, or too many of them.
         """
         tops: list[int] = []
         spoken = [(max(low, first), min(high, last)) for low, high in absent if low <= last and high >= first]
@@ -108,7 +108,7 @@ class Survey:
             if self._is_tagged(frame):
                 spoken += self._take(holding, frame, first, last)
             elif frame.last_entry >= first:
-                tops.append(min(frame.last_entry, last))  # Failed copies (P3.1): they say neither yes nor no.
+                tops.append(min(frame.last_entry, last))  # Failed copies (P3.1): neither yes nor no.
         spoken.sort()
         top = max(tops + [high for _, high in spoken], default=last)
         holding.absent += [
@@ -135,7 +135,7 @@ class Survey:
         said: _Ranges = []
         for entry_id, entry in split(frame):
             if not first <= entry_id <= last:
-                continue  # Nobody asked for it, so nobody waits for what else is said of it.
+                continue  # It was not asked for, so no decision waits for it.
             self._note(holding.member.bookie_id, entry_id, entry)
             if said and said[-1][1] == entry_id - 1:
                 said[-1] = (said[-1][0], entry_id)
@@ -168,10 +168,10 @@ class Survey:
         return bool(self.masks[entry_id]) and self.sums[entry_id] == _sum(entry)
 
     def decide(self) -> list[SurveyedBookie]:
-        """Go on as far as everybody has spoken. Returns those that are to be asked again, since they cannot tell about
-        an entry that nobody has: "cannot tell" is never "no" (P5.2c).
+        """Decide as far as every bookie has answered. Returns the bookies to ask again, since they cannot tell about an
+        entry that no other has: "cannot tell" is never "no" (P5.2c).
 
-        Raises StorageError: entries do not go on from each other.
+        Raises StorageError: entries do not continue from each other.
         """
         limit = min((each.next_entry for each in self.answering), default=0)
         again: list[SurveyedBookie] = []
@@ -209,7 +209,7 @@ class Survey:
             )
 
     def found(self) -> Sequence[int]:
-        """The bits of who has it, of each entry up to the end; 0 for one that is lost."""
+        """The bits of the bookies that have it, for each entry up to the end; 0 for one that is lost."""
         assert self.end is not None
         masks = self.masks[: self.end + 1]
         masks.extend([0] * (self.end + 1 - len(masks)))

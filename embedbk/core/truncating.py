@@ -1,8 +1,8 @@
 """Truncating a log (P8.3): the list first, then the ledgers that it named, which are deleted like any others (P2.3).
 
-Decides what a refused or unknown change of the list means, and which ledgers are deleted: those that the key of what
-was truncated names, that metadata says are CLOSED and this log's, and that the list at the version compared does not
-name. How much may go, `core.truncation` decides.
+Decides what a refused or unknown change of the list means, and which ledgers are deleted: those that the key of
+truncated ledgers names, that are CLOSED and this log's by their metadata, and that the list at the version compared
+does not name. `core.truncation` decides how much may go.
 
     DROP what an earlier one left -> LIST, pins, which cursors hold, where they stand, the oldest page and what is
         behind it -> CUT, one transaction -> DROP -> ended; with more to do when a whole page went
@@ -67,13 +67,13 @@ from embedbk.errors import MetadataUnavailable, NoSuchLedger, StorageError, Wron
 __all__ = ["Dropping", "LogTruncating", "Round"]
 
 _BATCH = 32  # Ledgers of one transaction: each is compared, deleted, and given a tombstone.
-_BATCH_BYTES = 256 << 10  # Of their metadata, which the tombstones hold.
+_BATCH_BYTES = 256 << 10  # Bytes of their metadata, which the tombstones hold.
 _FRONT_MAX = 256  # Ledgers of one round, where the list has no page in front.
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What one round of truncation came to."""
+    """The result of one round of truncation."""
 
     began: int  # The first offset of the log before it, and after it.
     reached: int
@@ -93,7 +93,7 @@ class Dropping(Retrying):
         self.name = name
         self.wall_ms = wall_ms
         self.grace_ms = grace_ms
-        self.waiting: list[int] = []  # Of the key of what was truncated, not looked at yet.
+        self.waiting: list[int] = []  # Ledgers of the key of truncated ledgers, not looked at yet.
         self.left_revision = ABSENT
         self.list_revision = ABSENT
         self.named: frozenset[int] = frozenset()
@@ -156,7 +156,7 @@ class Dropping(Retrying):
         try:
             metadata = None if event.value is None else decode_ledger_metadata(event.value, ledger_id)
         except StorageError:
-            self.staying.append(ledger_id)  # What cannot be read is not judged.
+            self.staying.append(ledger_id)  # Metadata that cannot be read is not judged.
         else:
             if event.value is not None and metadata is not None and self._is_ours(metadata):
                 self.batch[ledger_id] = (event.value, event.revision)
@@ -211,7 +211,7 @@ class Dropping(Retrying):
         ]
 
     def _on_unknown(self, event: TransactUnknown | MetadataFailed) -> list[Effect]:
-        """It may come to pass or not: what is read next says what is still to be done (P2.2)."""
+        """It may take effect or not: the next read shows what is still to be done (P2.2)."""
         return self._pause(event)
 
     HANDLERS: ClassVar[Handlers] = {
@@ -246,7 +246,7 @@ class LogTruncating(Dropping):
         self.missed_at: int | None = None  # A cursor that these name was not there.
         self.front: tuple[LogSegment, ...] = ()
         self.verdict = Verdict(0, None)
-        self.pending: Round | None = None  # What our last change of the list comes to, if it comes to pass.
+        self.pending: Round | None = None  # The result of our last change of the list, if that takes effect.
 
     def _dropped(self) -> list[Effect]:
         if self.round is not None:
@@ -271,7 +271,7 @@ class LogTruncating(Dropping):
             if kind == "first":
                 return self._on_first(event)
         except StorageError as unread:
-            return [Ended(unread)]  # What cannot be read is not judged: the list stays as it is.
+            return [Ended(unread)]  # A list that cannot be read is not judged: it stays as it is.
         return super()._on_key_read(event)
 
     def _on_list(self, event: KeyRead) -> list[Effect]:
@@ -280,7 +280,8 @@ class LogTruncating(Dropping):
         self.log_list = decode_log_list(event.value, self.name)
         self.list_revision = event.revision
         if self.pending is not None and self.log_list.first_offset >= self.pending.reached:
-            # It was refused, or not heard of: what we wanted stands there, by it, by one before it, or by another.
+            # It was refused, or its outcome is unknown: the wanted list stands there, by this change, an earlier one,
+            # or another client's.
             self.round = self.pending
             return self._again()
         return [ReadKey("pins", log_pins_path(self.name))]
@@ -365,7 +366,7 @@ class LogTruncating(Dropping):
         return HoldingCursor(cursor.name, record.offset, is_idle, cursor.bytes_behind)
 
     def _on_first(self, event: KeyRead) -> list[Effect]:
-        """Of all ledgers of a log the password is one: a wrong one changes nothing (P3.5)."""
+        """All ledgers of a log have one password: a wrong one changes nothing (P3.5)."""
         if event.value is not None:
             metadata = decode_ledger_metadata(event.value, event.tag[1])
             if metadata.password_verifier != self.verifier:
@@ -373,8 +374,8 @@ class LogTruncating(Dropping):
         return self._cut()
 
     def _cut(self) -> list[Effect]:
-        """The list first, in a transaction that checks it, the pins and the cursors, and that puts down what is to be
-        deleted. What it takes from a cursor that holds is put down in the same one, by name."""
+        """Cut the list first, in a transaction that checks it, the pins and the cursors, and that notes the ledgers to
+        delete. It also notes, by name, each cursor whose hold it ends."""
         assert self.log_list is not None
         gone = self.front[: self.verdict.going]
         new = without(self.log_list, self.front, self.verdict.going)

@@ -33,11 +33,11 @@ class Held(enum.Enum):
 
 
 class Terms(NamedTuple):
-    """What is asked for; a ledger goes only where each of these that is given allows it."""
+    """The bounds that were asked for; a ledger goes only where each bound that is given allows it."""
 
     before: int | None = None  # Entries below this offset.
     begun_before_ms: int | None = (
-        None  # Entries that were appended before, by what the list says of its ledgers.
+        None  # Entries appended before this time, by the list's times of its ledgers.
     )
     keep_bytes: int | None = None  # So many payload bytes stay, as far as lengths are recorded.
     is_forced: bool = False  # Past cursors that hold the log.
@@ -48,7 +48,7 @@ class HoldingCursor(NamedTuple):
 
     name: str
     offset: int
-    is_idle: bool  # Nobody has moved it for as long as its hold lasts.
+    is_idle: bool  # It was not moved for as long as its hold lasts.
     bytes_behind: int | None  # Its hold ends when more payload bytes are behind it.
 
 
@@ -73,7 +73,7 @@ def judge(
     *,
     has_more: bool,
 ) -> Verdict:
-    """Of the first `count` ledgers of the log, whether each may go.
+    """Whether each of the first `count` ledgers of the log may go.
 
     window: these, and the ones behind them; has_more: others follow the window. bytes_behind: payload bytes of the
     whole log, as far as they were recorded. holders: the cursors that hold it.
@@ -106,7 +106,7 @@ def judge(
                 passed[holder.name] = why
         ended = {**passed, **ended}
     if not window:
-        return Verdict(0, Held.LAST)  # Nobody has written to it yet.
+        return Verdict(0, Held.LAST)  # The log has no ledger yet.
     return Verdict(count, None, "", tuple(ended.items()))
 
 

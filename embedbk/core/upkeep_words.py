@@ -1,4 +1,4 @@
-"""What looks after a bookie is told and asks for: its space, its collector, its compactor, which metadata it met."""
+"""Events and effects of the upkeep of a bookie: its space, its collector, its compactor, which metadata it met."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ __all__ = [
 
 
 class SpaceSeen(Struct):
-    """free_bytes: on the device, None when nobody can tell. is_refused: a write found no room, and none went well
-    since. is_due: it was time to look."""
+    """free_bytes: on the device, None when not known. is_refused: a write found no room, and none succeeded since.
+    is_due: it was time to look."""
 
     now_ns: int
     free_bytes: int | None
@@ -100,7 +100,7 @@ class AskMetadata(Struct):
 
 
 class KeepMet(Struct):
-    """Keep what was met (a core.witness.Met). is_synced: durably, and MetKept tells the outcome; else it may fail."""
+    """Keep what was met (a core.witness.Met). is_synced: durably, and MetKept reports the outcome; else it may fail."""
 
     met: Any
     is_synced: bool
@@ -134,7 +134,7 @@ class NameUnread(Struct):
 
 
 class LogFacts(NamedTuple):
-    """What one entry log costs on disk, and how many bytes of its entries still count."""
+    """The size of one entry log on disk, and how many bytes of its entries still count."""
 
     log_id: int
     file_bytes: int

@@ -1,7 +1,7 @@
 """The words that every core shares with its host: when it begins, what time it is, and its end.
 
-Words are events told and effects asked for: plain data, made fresh, not changed after. Which cores have which others is
-in `client_words`, `metadata_words`, `bookie_words` and `upkeep_words`.
+Words are events and effects: plain data, made fresh, not changed after. The words of certain cores are in
+`client_words`, `metadata_words`, `bookie_words` and `upkeep_words`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class CloseRequested(Struct):
 
 
 class Ended(Struct):
-    """The core is over. error None: it reached what it was asked for, `result` says with what."""
+    """The core is over. error None: it succeeded, with `result`."""
 
     error: EmbedbkError | None = None
     result: Any = None

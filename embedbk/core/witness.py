@@ -1,4 +1,4 @@
-"""What a bookie remembers of metadata, and whether what it is told goes on from there (P10.5, P7.7).
+"""What a bookie remembers of metadata, and whether the metadata that answers continues from there (P10.5, P7.7).
 
 Decides: whether metadata is an older one than this bookie met, and what of the newest is kept. Leaves to others: what a
 bookie does not do while that is so (core/collector.py drops nothing, core/space.py takes no normal adds), and the file.
@@ -49,12 +49,13 @@ class Met(Struct, frozen=True, array_like=True):
 class WitnessOptions:
     look_ns: int = (
         5 * _SECOND
-    )  # What was made since the last look is not known again if nobody hears of a newer start.
-    again_ns: int = _SECOND // 2  # Behind a question that got no answer.
+    )  # Changes since the last look are forgotten by a crash, if no newer start is reported.
+    again_ns: int = _SECOND // 2  # Pause after a question that got no answer.
 
 
 def doubt_of(met: Met | None, told: Told) -> str:
-    """Why this is older metadata than was met; empty: it goes on from there. told.asked: of the start that was met."""
+    """Why this is older metadata than was met; empty: it continues from there. told.asked: of the start that was
+    met."""
     if met is None:
         return ""
     if told.cluster_token != met.cluster_token:
@@ -120,7 +121,7 @@ class Witness(Machine):
 
     @property
     def is_doubted(self) -> bool:
-        """Nothing that cannot be taken back may follow from what this metadata says."""
+        """Whether nothing irreversible may follow from the answers of this metadata."""
         return bool(self.doubt or self.unkept)
 
     def is_met(self, told: Told) -> bool:
