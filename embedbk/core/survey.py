@@ -1,8 +1,8 @@
 """What bookies hold of one ledger, entry by entry, and where the ledger ends for all of them (P5.2c, P10.5).
 
 This ledger has no metadata, or an older state of it, so it is not known which bookies have its entries: every bookie is
-asked for every entry. Decides whether an entry is there, which bookies have it, and what follows where they cannot tell.
-Leaves to others: asking (`adopting`), and which bookies are waited for.
+asked for every entry. Decides whether an entry is there, which bookies have it, and what follows where they cannot
+tell. Leaves to others: asking (`adopting`), and which bookies are waited for.
 
 Up to the highest LAC that any bookie reported every entry was acknowledged: one that no bookie has is lost, and is
 reported so. Behind it the ledger ends before the first entry that every bookie denies.

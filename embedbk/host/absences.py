@@ -1,7 +1,7 @@
 """Which bookies a client has not seen in the list for as long as the grace, so that its writers leave them (P4.1).
 
-Decides when a member counts as lost, and which writing handles are told in a turn: there may be very many, and those in
-their idle form are looked at without being restored.
+Decides when a member counts as lost, and which writing handles are notified in a turn: there may be very many, and
+those in their idle form are looked at without being restored.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ class Absences:
     def __init__(self, grace_ns: int) -> None:
         self._grace_ns = grace_ns
         self._there: frozenset[Member] = frozenset()
-        self._away: dict[Member, int] = {}  # Since when; those that were told are forgotten.
-        self._told: deque[tuple[Member, Writing]] = deque()  # Handles that are to be told, in turn.
+        self._away: dict[
+            Member, int
+        ] = {}  # Since when each is absent; those whose handles were notified are removed.
+        self._told: deque[tuple[Member, Writing]] = deque()  # Handles that are to be notified, in turn.
 
     def note(self, now_ns: int, members: Iterable[Member]) -> None:
         """These are registered now."""

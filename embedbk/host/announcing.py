@@ -1,7 +1,8 @@
-"""Tell the leader that this member is here, and where, until the configuration says so (RAFT.md, 7; P10.3).
+"""Announce to the leader that this member is here, and where, until the configuration names that place (RAFT.md, 7;
+P10.3).
 
-A member that joins asks to receive the log; one that listens elsewhere than it did says so. Decides whom to ask (as a
-client does: `metadata.seeking`), when again, and when a refusal is for good.
+A member that joins asks to receive the log; one that listens at a new address announces that. Decides which member to
+ask (as a client does: `metadata.seeking`), when again, and when a refusal is final.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ __all__ = ["Announcing"]
 logger = logging.getLogger(__name__)
 
 AGAIN_NS = 300_000_000
-PATIENCE_NS = 2_000_000_000  # For an answer.
+PATIENCE_NS = 2_000_000_000  # How long it waits for an answer.
 TAKEN_NS = 10_000_000_000  # So long a process of this member before may still be believed to run.
 _FOR_GOOD = ("WRONG_TOKEN", "BAD_REQUEST", RETIRED, LACKING)
 
 
 class Announcing:
-    """A node of a loop, beside the member's own. It says nothing as long as is_known()."""
+    """A node of a loop, beside the member's own. It announces nothing while is_known() is true."""
 
     def __init__(
         self,

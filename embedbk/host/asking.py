@@ -1,6 +1,6 @@
-"""What the cores of a client ask of the metadata, and which event each answer is to them.
+"""Sends the metadata requests of a client's cores, and turns each answer into their event.
 
-Decides nothing. An answer that tells neither yes nor no is `MetadataFailed` or `TransactUnknown`: never "no" (P2.2).
+Decides nothing. An answer that is neither yes nor no becomes `MetadataFailed` or `TransactUnknown`: never "no" (P2.2).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Question = ReadKey | Transact | AllocateIds | ListKeys | AskQuorum
 
 
 class Asking:
-    """The metadata requests of one node. tell: gives an operation's core an event."""
+    """The metadata requests of one node. tell: delivers an event to an operation's core."""
 
     def __init__(self, metadata: MetadataLink, tell: Callable[[Operation, Event], None]) -> None:
         self._metadata = metadata
@@ -129,7 +129,7 @@ class Asking:
             if is_final and TransactRefused in operation.core.HANDLERS:
                 self._tell(operation, TransactRefused(now_ns, tag, _reason(result)))
             else:
-                # The core reads first, then tries again: as if it could not be told, which harms nobody.
+                # The core reads first, then tries again: as after an unknown outcome, which does no harm.
                 self._tell(operation, TransactUnknown(now_ns, tag))
 
         return done

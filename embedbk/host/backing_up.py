@@ -1,9 +1,9 @@
 """A metadata member's snapshots, read by clients that keep a copy elsewhere (METADATA.md, 10).
 
-Decides when a snapshot that is asked for is the one that was meant: of everything that anybody was promised before it
-was asked for, so only a leader says so, once a quorum has confirmed that it still led then. It is cut, written, named
-and durable like every other (snapshotting.py), and read from its file by offset, so a copy takes what it takes. Nothing
-is pinned: a snapshot that is gone meanwhile is refused, and asked for anew.
+Decides when a snapshot satisfies a request: when it holds everything that was acknowledged before the request, so only
+a leader can tell, once a quorum has confirmed that it still led then. It is cut, written, named and durable like every
+other (snapshotting.py), and read from its file by offset, so a copy may take any time. Nothing is pinned: a snapshot
+that is gone meanwhile is refused, and requested again.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class BackingUp:
     def step(
         self, failure: str, is_confirmed: Callable[[int], bool], not_leader: NotLeader | None
     ) -> list[Reply]:
-        """Who is answered now.
+        """The requests that are answered now.
 
         failure: why the last snapshot could not be written; empty: it could. is_confirmed: whether this member led at a
         time for certain. not_leader: it does not lead.

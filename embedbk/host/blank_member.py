@@ -1,6 +1,6 @@
 """A blank member's listener: it answers requests, and holds nothing (RAFT.md, 11; metadata/forming.py).
 
-Decides that each request is answered at once and nothing of it is kept. What is answered is `Forming`'s.
+Decides that each request is answered at once and nothing of it is kept. `Forming` decides the answer.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class BlankMember:
         name: str,
         promised: Callable[[Sequence[str]], None],
     ) -> None:
-        """promised: told where those are with whom it forms a cluster."""
+        """promised: called with the places of the members with which it forms a cluster."""
         self.endpoints = [transport.listen(endpoint) for endpoint in listen]
         self.forming = Forming(name, self.endpoints)
         self._transport = transport

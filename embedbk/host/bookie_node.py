@@ -1,7 +1,7 @@
 """A bookie in its place: carries out what its core asks for on transport and storage, and keeps it registered.
 
-Decides nothing of the protocol. Order is the contract: effects are carried out in list order, and what became durable
-is told to the core before anything else of the turn, so that no answer can leave early.
+Decides nothing of the protocol. Order is the contract: effects are carried out in list order, and the core receives
+what became durable before anything else of the turn, so that no answer can leave early.
 """
 
 from __future__ import annotations
@@ -97,10 +97,12 @@ REQUESTS_PER_LINK_MAX = (
 )  # Unanswered; a peer that asks for more loses its link, and the bookie no memory.
 ANSWERS_PER_MESSAGE_MAX = 1 << 14  # To adds; more of one step leave in several messages.
 USUAL_COLLECTION = CollectorOptions()
-DUTIES_NS = 5_000_000  # What a turn does beside adds is not late by more than this.
+DUTIES_NS = 5_000_000  # Work beside adds is not late by more than this.
 # The same of a wait in C, which every duty but one (does the journal have room for its next file?) ends by itself.
 WAIT_DUTIES_NS = 20_000_000
-READ_AGAIN_NS = 2_000_000  # Until a link is looked at again that has no room, where nobody tells of it.
+READ_AGAIN_NS = (
+    2_000_000  # The pause before a link without room is looked at again, where no event reports room.
+)
 USUAL_COMPACTION = CompactorOptions()
 USUAL_SPACE = SpaceOptions()
 
@@ -186,9 +188,9 @@ class BookieNode:
             self._step_core,
             on_foreign=self._on_foreign,
         )
-        self.failure: EmbedbkError | None = None  # Why this bookie must not serve: shown to whoever runs it.
+        self.failure: EmbedbkError | None = None  # Why this bookie must not serve: shown to its operator.
         self.is_leaving = False  # It stops: no add is taken any more.
-        self._was_registered = False  # As it was told to people last.
+        self._was_registered = False  # As it was logged last.
         self.scrub = scrub or ScrubPace(bookie_id, storage, 0)
         self._links: dict[
             int, int
@@ -205,15 +207,15 @@ class BookieNode:
         self._read_at: int | None = None
         self._durable = (
             self.core.durable
-        )  # The core is told of it when it waits for it, or before its next event.
+        )  # The core receives it when it waits for it, or before its next event.
         self._due_ns = 0  # Before it, a turn of nothing but adds does nothing else.
         self._is_late = False  # The last turn was such a one.
-        self._taken = 0  # By the add path, as far as the core was told.
+        self._taken = 0  # The adds taken by the add path, as far as the core knows.
         self._add_answers: dict[int, list[tuple[int, AddAnswer]]] = {}  # Answers of this step, by link.
         self._lac_answers: list[Reply] = []  # Answers of this step to explicit LACs.
         # How writers of the same loop reach the add path, if there are any: shown after each step what is taken.
         self.near: Near | None = None
-        self.is_near_watched = False  # Who watches the core sees also what comes so.
+        self.is_near_watched = False  # A watcher of the core also sees adds that come this way.
         # Told of each step of the core, before its effects are carried out (testing).
         self.on_step: Callable[[Bookie, Event, list[Effect]], None] | None = None
 
@@ -346,10 +348,10 @@ class BookieNode:
         return [*self.transport.filenos(), *self.storage.filenos()]
 
     def leave(self, now_ns: int) -> None:
-        """Take no more adds, make everything durable, and say the last word to the metadata (P7.9)."""
+        """Take no more adds, make everything durable, and report the last durable token to the metadata (P7.9)."""
         if self.failure is None and not self.is_leaving:
             self.is_leaving = True
-            with contextlib.suppress(StorageError):  # Then it tells nothing more than it told before.
+            with contextlib.suppress(StorageError):  # Then it reports nothing more than it reported before.
                 self.storage.sync()
             self.registering.leave(now_ns)
 
@@ -357,7 +359,8 @@ class BookieNode:
         return not self.is_leaving or self.failure is not None or self.registering.has_left(now_ns)
 
     def close(self, failure: BaseException | None = None) -> None:
-        """Make everything durable and let it go. Who leaves first (`leave`) loses nothing that the metadata is told."""
+        """Make everything durable and close it. A bookie that calls `leave` first also reports its last token to the
+        metadata."""
         if self.failure is None:
             with contextlib.suppress(StorageError):
                 self.storage.sync()
@@ -391,7 +394,7 @@ class BookieNode:
         self._links.pop(event.link, None)
         self._step_core(LinkLost(now_ns, event.link))
         self._found.pop(event.link, None)
-        # Nobody waits for these lookups any more, but the core has noted them down.
+        # No client waits for these lookups any more, but the core has noted them.
         for effect in self._reads.pop(event.link, ()):
             self._step_core(EntriesRead(now_ns, effect.read_id, None, []))
 
@@ -412,7 +415,7 @@ class BookieNode:
             self._take_message(now_ns, event if part is event.body else Received(event.link, part))
 
     def _take_message(self, now_ns: int, event: Received) -> None:
-        """Take a request now, or in its turn, or say that we are busy."""
+        """Take a request now, or in its turn, or answer that we are busy."""
         if event.link not in self._links or self.waiting.may_pass(event):
             self._take_now(now_ns, event)
         elif not self.waiting.keep(event):
@@ -455,12 +458,12 @@ class BookieNode:
             self._drop(link, f"{unanswered} requests are unanswered; no more are taken")
             return
         if is_beyond_room and not is_answered(control):
-            # LACs, of which nobody is promised anything: in memory they cost no record, and readers here see them.
+            # LACs, which promise nothing: in memory they cost no record, and readers here see them.
             requests = [replace(request, is_hint=True) for request in requests]
         elif is_beyond_room and not isinstance(control, AddRequest):
             self._drop(
                 link, "too much waits here for the journal; no more is kept"
-            )  # It has no word for busy.
+            )  # Its protocol has no answer for busy.
             return
         self._links[link] = unanswered + is_answered(control)
         for request in requests:
@@ -469,7 +472,7 @@ class BookieNode:
             )
 
     def _told(self, operation: Operation) -> MetTold | HeldTold | None:
-        """What operators ask of a bookie; None: it is for members alone."""
+        """The answer to an operator's question; None: the question is for members only."""
         if isinstance(operation, AskMet):
             return self.witnessing.told()
         if not isinstance(operation, AskHeld):
@@ -484,14 +487,15 @@ class BookieNode:
     # The add path.
 
     def _path_now(self) -> AddPath | None:
-        """The add path, while normal adds of known ledgers are nobody's question but the row's."""
+        """The add path, while the rows alone decide on normal adds of known ledgers."""
         core = self.core
         is_open = core.is_writable and core.is_serving and not core.is_waiting and core.failure is None
         is_open = is_open and not self.is_leaving
         return self.storage.add_path if is_open else None
 
     def _offered(self) -> AddPath | None:
-        """What the transport offers bodies to. Who watches the core is shown each of them, so that they come here."""
+        """The add path to which the transport offers bodies. A watcher of the core must see each of them, so then they
+        come here."""
         return self._path_now() if self.on_step is None and not self.waiting else None
 
     def _is_taken(self, now_ns: int, event: Received) -> bool:
@@ -564,7 +568,7 @@ class BookieNode:
         return has_risen
 
     def _step_core(self, event: Event | None, now_ns: int = 0) -> None:
-        """Step the core and carry its effects out; what happens meanwhile is told behind them. None: only let it know
+        """Step the core and carry its effects out; events that occur meanwhile follow behind them. None: only deliver
         what the add path took and the journal made durable, which comes before any event."""
         self._due_ns = 0
         if event is not None:
@@ -588,7 +592,9 @@ class BookieNode:
                 for effect in effects:
                     self._carry_out(effect, event.now_ns)
             elif self._reads and (read := self._next_read()) is not None:
-                self._read(read, now_ns)  # One by one: what the one before it found is sent, and counts.
+                self._read(
+                    read, now_ns
+                )  # One by one: the entries that the one before it found are sent, and count.
             else:
                 break
         self._send_lac_answers()
@@ -628,7 +634,7 @@ class BookieNode:
     def _reply(self, reply: Reply) -> None:
         unanswered = self._links.get(reply.link)
         if unanswered is None:
-            return  # Nobody listens any more.
+            return  # The link is gone.
         if is_final(reply.control):
             self._links[reply.link] = unanswered - 1
         if reply.frames:
@@ -707,7 +713,7 @@ class BookieNode:
         asked = (effect.ledger_id, effect.first_entry, effect.last_entry, effect.modulus, effect.residues)
         try:
             held = self.storage.held(*asked)
-        except StorageError as failed:  # Nothing is lost by it: it cannot be told just now.
+        except StorageError as failed:  # Nothing is lost by it: the count is not known just now.
             logger.warning("bookie %s cannot count what it holds: %s", self.bookie_id, failed)
             held = None
         count, lacking = (None, []) if held is None else (held.count, held.lacking)
@@ -721,8 +727,8 @@ class BookieNode:
             self._fail(now_ns, str(failed))
 
     def _fail(self, now_ns: int, reason: str) -> None:
-        """The storage promises nothing any more (P7.6): answer "unknown" to who waits, and say so in the list of
-        bookies, so that nobody chooses this one. What is stored is read on."""
+        """The storage promises nothing any more (P7.6): answer everything pending as "unknown", and change the entry in
+        the list of bookies, so that no client chooses this one. Stored entries can still be read."""
         if self.failure is not None:
             return
         self.failure = StorageError(
@@ -737,10 +743,10 @@ class BookieNode:
         if self.storage.add_path is not None:
             self._tell_taken(now_ns, self.storage.add_path.stop(Status.UNKNOWN))
         self._step_core(JournalFailed(now_ns, reason))
-        self._found.clear()  # What waited for the journal was answered without it.
+        self._found.clear()  # Answers that waited for the journal were sent without their entries.
 
     def _on_foreign(self, now_ns: int, failure: StorageError) -> None:
-        """Other directories than the cluster knows (P7.2): nobody is served."""
+        """The cluster knows other directories under this id (P7.2): serve no client."""
         self.failure = failure
         logger.critical("%s", failure)
         for link in list(self._links):

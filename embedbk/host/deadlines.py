@@ -1,7 +1,7 @@
-"""When which operation of a client is to be told the time: one heap for all of them.
+"""When each operation of a client gets its next tick: one heap for all of them.
 
-Decides nothing: a core shows its deadline, and a later one than stands here is found when this one has come. So an
-operation has one entry that counts, not later than its deadline, however often that moves.
+Decides nothing: a core shows its deadline, and one that is later than the heap's entry is found when the entry has
+come. So an operation has one entry that counts, not later than its deadline, however often that moves.
 """
 
 from __future__ import annotations

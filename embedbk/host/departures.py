@@ -1,7 +1,7 @@
 """Which writers still have a seat on a bookie that is drained, so that they move off it (P11.3).
 
-Decides when they are told, and how many in a turn. Who cannot move yet (nobody takes the seat, another change is under
-way) is told again, ever later: nothing else would wake a writer for which nothing is under way.
+Decides when they are notified, and how many in a turn. A writer that cannot move yet (no bookie takes the seat, another
+change is under way) is notified again, ever later: nothing else would wake a writer that has nothing under way.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Departures:
         self._leaving: frozenset[Member] = frozenset()
         self._look_at: int | None = None
         self._delay_ns = LOOK_FIRST_NS
-        self._told: deque[tuple[Member, Writing]] = deque()  # Handles that are to be told, in turn.
+        self._told: deque[tuple[Member, Writing]] = deque()  # Handles that are to be notified, in turn.
 
     def note(self, now_ns: int, leaving: Iterable[Member]) -> None:
         """These are listed as drained now."""

@@ -1,8 +1,9 @@
 """A snapshot of another member is pulled over a link of its own, piece by piece (RAFT.md, section 8; METADATA.md, 2).
 
-Decides whom to ask for which bytes and when again: by offset, on with what is here after a lost link or a restart, as
-long as it takes. Only a stall ends an attempt, and only attempts that bring nothing end the whole. What is believed of
-the file is for storage/fetched_file.py; whether it counts once it is here, for the core, however late that is.
+Decides which member to ask for which bytes and when again: by offset, continuing with the bytes at hand after a lost
+link or a restart, as long as it takes. Only a stall ends an attempt, and only attempts that bring nothing end the
+whole. storage/fetched_file.py checks the file; the core decides whether it counts once it is here, however late that
+is.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ logger = logging.getLogger(__name__)
 
 PAUSE_NS_MIN = 100_000_000  # Between two attempts; doubled while they bring nothing.
 PAUSE_NS_MAX = 30_000_000_000
-ATTEMPTS_MAX = 8  # That brought nothing, in a row: whoever leads may offer another snapshot then.
+ATTEMPTS_MAX = 8  # Attempts in a row that brought nothing: then the leader may offer another snapshot.
 
 
 @dataclass(slots=True)
 class _Task:
-    """What is fetched now."""
+    """The snapshot that is fetched now."""
 
     wanted: FetchSnapshot
     patience: Patience = field(default_factory=Patience)
@@ -54,7 +55,8 @@ class _Task:
 
 
 class Fetching:
-    """Of one member; one snapshot at a time, the last that the core wanted. All calls from the host's thread."""
+    """The fetching of one member; one snapshot at a time, the last that the core wanted. All calls from the host's
+    thread."""
 
     def __init__(
         self,
@@ -90,11 +92,11 @@ class Fetching:
 
     @property
     def patience(self) -> Patience | None:
-        """What was measured of the transfer that is under way, or of the last one that brought a snapshot."""
+        """Measurements of the transfer that is under way, or of the last one that brought a snapshot."""
         return self._task.patience if self._task is not None else self._last
 
     def fetch(self, now_ns: int, wanted: FetchSnapshot) -> None:
-        """Pull this one; what is already pulled under another name, or from another source, is let go."""
+        """Pull this one; drop the bytes that were pulled under another name, or from another source."""
         task = self._task
         if task is not None:
             if (task.wanted.index, task.wanted.term) == (wanted.index, wanted.term):
@@ -151,7 +153,7 @@ class Fetching:
         return task.due_ns
 
     def close(self) -> None:
-        """What is here of it stays for the next start."""
+        """Keep the bytes at hand for the next start."""
         if self._task is not None and self._task.file is not None:
             self._task.file.stop()
         self._task = None
@@ -220,7 +222,7 @@ class Fetching:
         self._links[link] = None
 
     def _end_attempt(self, now_ns: int, task: _Task, reason: str, *, is_failure: bool = True) -> None:
-        """What is here stays, and it is gone on with after a pause."""
+        """Keep the bytes at hand, and continue after a pause."""
         self.trouble = reason
         logger.info("metadata snapshot %d: %s", task.wanted.index, reason)
         link, task.link, task.peer, task.asked_ns = task.link, None, None, None
@@ -268,7 +270,7 @@ class Fetching:
         task.due_ns = now_ns + task.patience.limit_ns(task.asked_size or PIECE_BYTES_MAX)
 
     def on_piece(self, now_ns: int, link: int, piece: SnapshotPiece) -> None:
-        """Of any link. What is not the answer to what is asked for now came twice, or too late."""
+        """For any link. A piece that does not answer the present request came twice, or too late."""
         task = self._task
         if (
             task is None
@@ -339,7 +341,9 @@ class Fetching:
         elif link is not None and peer is not None:
             wanted = task.wanted
             last = SnapshotPull(self._own, peer.member, wanted.index, wanted.term, 0, 0)
-            self._transport.send(link, encode_message(0, last))  # Not taken: it is let go some minutes later.
+            self._transport.send(
+                link, encode_message(0, last)
+            )  # Not taken: it is dropped some minutes later.
         if task.file is not None:
             task.file.stop(keep=keep)
             task.file = None

@@ -1,6 +1,6 @@
-"""A member says on its log when one of its bounds is nearly reached, and when there is room again (P10.7).
+"""A member logs when one of its bounds is nearly reached, and when there is room again (P10.7).
 
-Decides when to look. What is worth a word is `metadata/fullness.py`'s, how often it is said `reminders`'.
+Decides when to look. `metadata/fullness.py` decides what is worth a warning, `reminders` how often it is repeated.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A metadata member's snapshots, handed to members that lack the log behind them (RAFT.md, section 8; METADATA.md, 2).
 
-Decides which snapshot is pinned for which member and how long, and that a pull costs a turn no more than one piece.
-What is pulled, and when again, is the puller's (fetching.py).
+Decides which snapshot is pinned for which member and how long, and that a pull costs a turn no more than one piece. The
+puller (fetching.py) decides what is pulled, and when again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""When the bookies of a writer that pauses get its LAC by a hint, in memory (P6.2): of which writers, and together.
+"""When the bookies of a writer that pauses get its LAC by a hint, in memory (P6.2): for which writers, and when
+together.
 
-A writer that goes on sends its LAC with the next frame; one that idles sends it durably, some time later. A reader in
-between that does not wait at a bookie would not see what was acknowledged. Decides how long a pause is, and how many
+A writer that continues sends its LAC with the next frame; one that idles sends it durably, some time later. A reader in
+between that does not wait at a bookie would not see the acknowledged entries. Decides how long a pause is, and how many
 writers are worth it. Leaves to the core what a hint says (core/writer.py).
 """
 
@@ -16,7 +17,7 @@ __all__ = ["HINTED_WRITERS_MAX", "HINT_NS", "Hinting"]
 HINT_NS = (
     5_000_000  # At the latest so long after its LAC last moved, the bookies of a writer that pauses have it.
 )
-_TOGETHER_NS = HINT_NS // 2  # Pauses that long are told with one that is due.
+_TOGETHER_NS = HINT_NS // 2  # Pauses of this length are hinted together with one that is due.
 # Writers of this client that pause or idle, and have not told their LAC durably. With more, each is told durably only:
 # a hint for each short pause of very many would cost more than their adds.
 HINTED_WRITERS_MAX = 128
@@ -52,7 +53,7 @@ class Hinting:
         return self._pauses[0][0] + HINT_NS if self._pauses else None
 
     def take(self, now_ns: int) -> list[Writing]:
-        """Whose cores are to be told `HintDue` now."""
+        """The writers whose cores get `HintDue` now."""
         if not self._pauses or now_ns < self._pauses[0][0] + HINT_NS:
             return []
         due: list[Writing] = []

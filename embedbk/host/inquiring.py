@@ -1,8 +1,8 @@
 """Ask metadata members one thing, each over a link of its own and without a session, until the caller has enough.
-Which metadata they met, and which ledgers they hold, bookies are asked.
+Bookies are asked which metadata they met, and which ledgers they hold.
 
-For those that are no clients: a blank member that looks for its cluster, and the commands of operators. Decides when a
-member is asked again. What is made of the answers is the caller's.
+For processes that are no clients: a blank member that looks for its cluster, and the commands of operators. Decides
+when a member is asked again. The caller decides what follows from the answers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from embedbk.ports import LinkDown, LinkUp, Received, Transport
 __all__ = ["Inquiry"]
 
 AGAIN_NS = 200_000_000  # After an answer, or a link that could not be had.
-PATIENCE_NS = 2_000_000_000  # For an answer; then the link is given up.
+PATIENCE_NS = 2_000_000_000  # How long it waits for an answer; then the link is given up.
 
 
 @dataclass(slots=True)

@@ -1,8 +1,9 @@
 """Where a node that is started again finds the metadata members: the addresses it was given, and those it learnt.
 
-Members come and go while a node runs, and what it is started with stays as it was. So it notes in its directory what
-the leader told last (`MEMBERS`). The note is a hint: what was given is asked too, a note that cannot be read or written
-costs nothing but its addresses, and an address in it counts for nothing where another cluster answers by now.
+Members come and go while a node runs, and the addresses it is started with stay the same. So it notes in its directory
+what the leader reported last (`MEMBERS`). The note is a hint: the given addresses are asked too, a note that cannot be
+read or written costs nothing but its addresses, and an address in it counts for nothing where another cluster answers
+by now.
 """
 
 from __future__ import annotations

@@ -124,12 +124,12 @@ class LimboAsking:
         try:
             metadata = _ledger_of(record, ledger_id)
         except StorageError as unread:
-            # It may name this bookie, and nobody can tell what it lost of it: limbo, without an end to tell.
+            # It may name this bookie, and the lost entries of it are not known: limbo, which does not end.
             self._unread.name(record.key, str(unread))
             found.not_closed[ledger_id] = None
             return
         is_stale = found.told is not None and found.told.is_stale(ledger_id)
-        # A lost future may have named this bookie: whoever adopts the ledger must not hear "no" from it (P10.5).
+        # A lost future may have named this bookie: an adoption of the ledger must not get "no" from it (P10.5).
         if is_named(metadata, self._bookie_id) or (is_stale and not metadata.is_closed):
             (found.closed if metadata.is_closed else found.not_closed)[ledger_id] = None
         else:
@@ -175,10 +175,10 @@ class LimboAsking:
 
 @dataclass(slots=True)
 class _Found:
-    """Of all ledgers, by id, in the order of the listings. told: how far metadata was before."""
+    """All ledgers, by id, in the order of the listings. told: how far metadata was before."""
 
     told: Told
-    closed: dict[int, None] = field(default_factory=dict)  # These two name the bookie, as far as can be told.
+    closed: dict[int, None] = field(default_factory=dict)  # These two name the bookie, as far as is known.
     not_closed: dict[int, None] = field(default_factory=dict)
     elsewhere: dict[int, None] = field(default_factory=dict)  # Closed, and they do not.
     open_elsewhere: dict[int, None] = field(default_factory=dict)

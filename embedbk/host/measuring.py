@@ -1,6 +1,6 @@
 """What a metadata member measures of itself: turns, syncs, heartbeats, its log, snapshots (RAFT.md, 8).
 
-Decides which moments are compared. What follows from the numbers is calibration.py's.
+Decides which moments are compared. `metadata/calibration.py` decides what follows from the numbers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PROBE_NS = 250_000_000
 
 
 class Measuring:
-    """What one process of a member measures."""
+    """The measurements of one process of a member."""
 
     def __init__(self, now_ns: int) -> None:
         self._began_ns = self._timing_ns = now_ns
@@ -47,7 +47,7 @@ class Measuring:
         )  # fmt: skip
 
     def timing(self, now_ns: int) -> Timing | None:
-        """What an election base rests on, once a second."""
+        """The figures for an election base, once a second."""
         if now_ns < self._timing_ns + SECOND:
             return None
         self._timing_ns = now_ns
@@ -83,7 +83,7 @@ class Measuring:
                 del self._rounds[next(iter(self._rounds))]
 
     def heard(self, now_ns: int, body: Body) -> None:
-        """Of any member: each answer to a round tells one round trip."""
+        """For any member: each answer to a round measures one round trip."""
         if type(body) is HeartbeatReply and body.round in self._rounds:
             self._round_trip.note(now_ns - self._rounds[body.round])
 

@@ -1,6 +1,7 @@
-"""All that a metadata member has to do with the others: messages, snapshots that it pulls, snapshots that it hands out.
+"""All that a metadata member exchanges with the others: messages, snapshots that it pulls, snapshots that it hands out.
 
-Decides only whose a link and a message is; its host tells it all of them, and steps the core with what comes back.
+Decides only which part a link or a message belongs to; its host passes all of them, and steps the core with the
+results.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ FromMembers = Received | PeerLost | SnapshotFetched | SnapshotGivenUp
 
 
 class MemberLinks:
-    """Of one member. Its identity on the transport is `own` (Peers). snapshots None: it keeps and fetches none."""
+    """The links of one member. Its identity on the transport is `own` (Peers). snapshots None: it keeps and fetches
+    none."""
 
     def __init__(
         self, transport: Transport, own: Boot, cluster_token: bytes, snapshots: SnapshotStore | None
@@ -42,7 +44,7 @@ class MemberLinks:
         self.handing_out = HandingOut(transport, snapshots, own)
         self._cannot_fetch = False
 
-    # --- What its host tells ----------------------------------------------------------------------------
+    # --- Called by its host -----------------------------------------------------------------------------
 
     def on_link_up(self, now_ns: int, event: LinkUp) -> bool:
         """True: no client is behind it."""
@@ -64,21 +66,21 @@ class MemberLinks:
         return self._pulls_over(link) or self.peers.hears(link)
 
     def drop(self, link: int, reason: str) -> None:
-        """End a link, whosever it is: of a member's nothing more is heard."""
+        """End a link of any kind: nothing more is received over a member's."""
         self.peers.drop(link, reason)
 
     def end(self, reason: str) -> None:
-        """This member has failed: the others hear no more of it."""
+        """This member has failed: send the others nothing more."""
         self.peers.end(reason)
         self.close()
 
     @staticmethod
     def takes(control: object) -> bool:
-        """Whether it is something that members say to each other."""
+        """Whether it is a message between members."""
         return isinstance(control, MemberMessage | SnapshotPull | SnapshotPiece)
 
     def on_control(self, now_ns: int, link: int, control: object) -> Received | None:
-        """Of any link, one that it `takes`."""
+        """A message of any link, one that it `takes`."""
         if isinstance(control, SnapshotPiece):
             if self.fetching is not None:
                 self.fetching.on_piece(now_ns, link, control)

@@ -85,7 +85,7 @@ class MetadataLink:
         self.client = client
         client.seek(self.endpoints)
         self.link: int | None = None
-        self.streams_link: int | None = None  # Of watches that may lag; of no request.
+        self.streams_link: int | None = None  # For watches that may lag; never for requests.
         self._is_streaming = False  # It is up.
         self.is_up = False
         self.is_closed = False  # No session will be opened any more.
@@ -93,12 +93,12 @@ class MetadataLink:
         self.trouble = ""  # Why no member could be reached last; for messages.
         self._due_ns = 0  # The core's deadline: it moves in its steps only.
         self._knows_due = True
-        self._gathers = False  # Who is behind the link takes several requests in one message.
+        self._gathers = False  # The other end takes several requests in one message.
         self._unsent: list[MetadataRequest] = []  # That wait for the end of this turn.
         self._tokens = itertools.count(1)
         self._results: dict[int, Callable[[int, Result], None]] = {}
         self._watchers: dict[int, WatchCallback] = {}
-        self._refused: dict[int, Callable[[str], None]] = {}  # Of watchers that want to know.
+        self._refused: dict[int, Callable[[str], None]] = {}  # Callbacks of watchers that want to know.
         self.session_ends: set[Callable[[str], None]] = set()  # Told why, when the session ended or may have.
         self._on_session = on_session
         self._message_ids = itertools.count(1)
@@ -110,7 +110,7 @@ class MetadataLink:
 
     @property
     def why_late(self) -> str:
-        """What holds up an answer that does not come, as far as anybody said; else empty. From any thread."""
+        """Why an answer does not come, as far as it was reported; else empty. From any thread."""
         return self.trouble or self.client.put_off
 
     def request(self, now_ns: int, operation: Operation, done: Callable[[int, Result], None]) -> int:
@@ -152,7 +152,7 @@ class MetadataLink:
             self._step(WatchCancelled(now_ns, token))
 
     def is_leased(self, now_ns: int, session: int) -> bool:
-        """Whether this session stands for sure at this time, whatever the core heard of it yet. From any thread."""
+        """Whether this session certainly lives at this time, whatever the core received of it yet. From any thread."""
         return self.session == session and self.client.is_leased(now_ns)
 
     def close(self, now_ns: int) -> None:
@@ -170,7 +170,7 @@ class MetadataLink:
         for done in results.values():
             done(0, Refusal(UNKNOWN, reason))
 
-    # What the node tells.
+    # Called by the node.
 
     def owns(self, link: int) -> bool:
         return link in (self.link, self.streams_link)
@@ -345,7 +345,7 @@ class MetadataLink:
             self.transport.drop(link, "its queue is full")
 
     def _send_unsent(self) -> None:
-        """What was asked for in this turn, in as few messages as carry it."""
+        """Send the requests of this turn, in as few messages as possible."""
         if not self._unsent:
             return
         unsent, self._unsent = self._unsent, []

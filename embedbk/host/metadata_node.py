@@ -1,10 +1,10 @@
 """A metadata member in its place: carries out what its core asks for on transport and store.
 
-Decides nothing of the protocol. Effects are carried out in list order, and what became durable is told to the core
-before anything else of the turn, so that no answer can leave early. Keep-alives are answered as they are read; other
-requests are run in turns of the links, a slice in each turn of the loop (`metadata.intake`). What was proposed in a
-turn is logged at its end, together. A slice of a snapshot is cut between two steps (snapshotting.py). Links of other
-members are `member_links.py`'s.
+Decides nothing of the protocol. Effects are carried out in list order, and the core receives what became durable before
+anything else of the turn, so that no answer can leave early. Keep-alives are answered as they are read; other requests
+are run link by link, a slice in each turn of the loop (`metadata.intake`). The proposals of a turn are logged at its
+end, together. A slice of a snapshot is cut between two steps (snapshotting.py). Links of other members belong to
+`member_links.py`.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class MetadataNode:
         unix_ms: Callable[[], int] = unix_ms,
     ) -> None:
         """listen: endpoints to bind; what was bound stands in `endpoints`. chance: the system's own unless given, so
-        that nobody guesses another's session. requests_waiting_max: read and not run; more are put off. base_rules:
+        that no client guesses another's session. requests_waiting_max: read and not run; more are put off. base_rules:
         when the election base changes. unix_ms: the time of day, which is shown."""
         self.store = store
         self.transport = transport
@@ -137,12 +137,14 @@ class MetadataNode:
         )
         self._unix_ms = unix_ms
         self._measuring = Measuring(now_ns)
-        self._now_ns = now_ns  # Of the present turn.
-        self._due_ns: int | None = None  # When the next turn was to be, as its host was told last.
+        self._now_ns = now_ns  # The time of the present turn.
+        self._due_ns: int | None = None  # When the next turn is due, as it was returned to the host last.
         self._core_due: int | None = None  # The core's deadline, if it is known.
         self._knows_core_due = False
-        self._has_queued = False  # For the log, and the thread that writes it was not woken for that.
-        self.failure: EmbedbkError | None = None  # Why this member must not serve: shown to whoever runs it.
+        self._has_queued = (
+            False  # Something is queued for the log, and the thread that writes it was not woken for it.
+        )
+        self.failure: EmbedbkError | None = None  # Why this member must not serve: shown to its operator.
         self._durable_sequence = 0
         self._has_doubt = begun.doubt is not None  # And it is noted so.
         self._links: dict[int, None] = {}
@@ -160,7 +162,7 @@ class MetadataNode:
         self._step_core(
             MemberStarted(now_ns, store.begins_generation, store.gives_up, store.level, store.is_whole)
         )
-        self._end_turn(now_ns)  # Who is alone leads at once.
+        self._end_turn(now_ns)  # A member that is alone leads at once.
         self._kick()
         logger.info(
             "metadata member %s serves at %s: entry %d of its log",
@@ -186,7 +188,7 @@ class MetadataNode:
                 self._end_link(now_ns, event)
         self._let_go(now_ns)
         self._kick()
-        self._send_gathered()  # Whoever waits for a commit waits no longer for what is asked now.
+        self._send_gathered()  # A client that waits for a commit must not wait for requests that come now.
         for _ in range(min(len(self._intake), REQUESTS_PER_STEP)):
             next_one = self._intake.take(now_ns)
             assert next_one is not None
@@ -227,9 +229,9 @@ class MetadataNode:
     def is_known(self) -> bool:
         """Whether the leader knows of this member, and where it listens.
 
-        Its own configuration may be one that nobody committed: a leader sends the entry that lets a learner in before
-        its own disk has it, and may lose it. So a learner is known only as long as it hears a leader; whoever has a
-        vote stands for election instead.
+        Its own configuration may never have been committed: a leader sends the entry that lets a learner in before its
+            own disk has it, and may lose it. So a learner is known only as long as it receives a leader's messages; a
+            voter stands for election instead.
         """
         raft = self.log.raft
         configuration, own = raft.configuration, raft.member
@@ -299,11 +301,11 @@ class MetadataNode:
         self._intake.end_link(LinkLost(now_ns, event.link))
 
     def _end_turn(self, now_ns: int) -> None:
-        """What time brings, then what was proposed in this turn."""
+        """Handle what is due by time, then log what was proposed in this turn."""
         deadline = self._core_due_ns()
         if deadline is not None and now_ns >= deadline:
             self._step_core(Tick(now_ns))
-        if self.failure is None and not self.log.raft.is_alone:  # Nobody else elects who is.
+        if self.failure is None and not self.log.raft.is_alone:  # No other member would elect one.
             timing = self._measuring.timing(now_ns)
             if timing is not None:
                 self._step_core(TimingMeasured(now_ns, timing, self._unix_ms()))
@@ -358,7 +360,8 @@ class MetadataNode:
         return self.failure is None and (is_awaited or asked.link in self._holding)
 
     def _let_go(self, now_ns: int) -> None:
-        """What waited for a leader: it is run here, or sent to whoever leads, or told that nobody does."""
+        """Settle requests that waited for a leader: run them here, send them to the leader, or answer that there is
+        none."""
         if not len(self._holding):
             return
         is_over = bool(self.log.term) or not self.log.raft.awaits_leader(now_ns)
@@ -410,7 +413,7 @@ class MetadataNode:
             self._send(link, encode_message(reply.sequence, reply))
 
     def _send_gathered(self) -> None:
-        """What was answered since the last time, in one message to each client."""
+        """Send the answers since the last time, in one message to each client."""
         while self._gathered:
             link, replies = self._gathered.popitem()
             for pieces in encode_replies(replies):
@@ -526,7 +529,7 @@ class MetadataNode:
         for it: others begin to write while this one does."""
         if self._has_queued:
             self._has_queued = False
-            with contextlib.suppress(StorageError):  # It failed: the next turn hears so.
+            with contextlib.suppress(StorageError):  # It failed: the next turn finds out.
                 self.store.kick()
 
     def _send(self, link: int, pieces: Sequence[bytes | memoryview]) -> None:

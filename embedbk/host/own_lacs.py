@@ -1,8 +1,8 @@
 """What this client's own writers had acknowledged, ledger by ledger: its readers show that at once (P6.2).
 
-Bookies learn a LAC from the next frame, or when its writer pauses. The client that wrote knows it sooner, and what was
-acknowledged stays acknowledged (P3.3). Decides how long the LAC of a handle that is gone is kept. Leaves to others what
-a reader makes of it (reading.py).
+Bookies learn a LAC from the next frame, or when its writer pauses. The client that wrote knows it sooner, and
+acknowledged entries stay acknowledged (P3.3). Decides how long the LAC of a handle that is gone is kept. Leaves to
+others how a reader uses it (client/reading.py).
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""The links between members of a quorum: who is dialled, over which link a message leaves, what is believed of one.
+"""The links between members of a quorum: which members are dialled, over which link a message leaves, which process a
+link speaks for.
 
 Each member dials every other that its configuration has an address of, and takes the links of those that dial it. It
 sends over the link that it dialled, else over one that it was dialled over, always the same while that is up: a
-leader's heartbeats say what came before them, so they must not overtake it.
+leader's heartbeats name what came before them, so they must not overtake it.
 
-Decides that a link speaks for one process (Hello's name, incarnation and number of the start) and for nobody else, and
-that of two processes of one member the one that is linked stays (P7.9). Nothing waits here: what a link cannot take now
-is dropped, and the core sends it again. Whether a process counts, and what for, is the core's.
+Decides that a link speaks for one process only (Hello's name, incarnation and number of the start), and that of two
+processes of one member the one that is linked stays (P7.9). Nothing waits here: a message that a link cannot take now
+is dropped, and the core sends it again. The core decides whether a process counts, and what for.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class _Process:
     """The one process of a member that may be linked now."""
 
     boot: Boot
-    level: int  # The newest that its build knows, as its Hello says (P10.8).
+    level: int  # The newest level that its build knows, by its Hello (P10.8).
     links: list[PeerLink] = field(default_factory=list)
 
     def best(self) -> PeerLink | None:
@@ -79,10 +80,11 @@ class _Process:
 
 
 class Peers:
-    """Of one member. All calls from the host's thread.
+    """The links of one member. All calls from the host's thread.
 
-    A host tells every LinkUp and LinkDown of its transport, and every MemberMessage; what concerns no member is passed
-    over. Its identity on that transport is `own`: role "metadata", name, incarnation, the nonce as `start`, the token.
+    A host passes every LinkUp and LinkDown of its transport, and every MemberMessage; those that concern no member are
+    ignored. Its identity on that transport is `own`: role "metadata", name, incarnation, the nonce as `start`, the
+    token.
     """
 
     def __init__(self, transport: Transport, own: Boot, cluster_token: bytes) -> None:
@@ -98,7 +100,7 @@ class Peers:
         self._links: dict[int, PeerLink] = {}
         self._processes: dict[MemberId, _Process] = {}
         self._reminders = Reminders(logger)
-        self._end_reason = ""  # Why nobody is linked any more.
+        self._end_reason = ""  # Why no member is linked any more.
 
     # --- Whom to dial -----------------------------------------------------------------------------------
 
@@ -123,7 +125,7 @@ class Peers:
                 dialling.due_ns = min(dialling.due_ns, now_ns)
 
     def tick(self, now_ns: int) -> None:
-        """Dial whoever is due."""
+        """Dial the members that are due."""
         for member, dialling in self._dialling.items():
             if dialling.link is not None:
                 continue
@@ -166,7 +168,7 @@ class Peers:
         if link not in self._dialled and (
             peer.role != "metadata" or not peer.cluster_token or not peer.start
         ):
-            return False  # Whoever belongs to no cluster yet may ask, as a client does, and is no peer.
+            return False  # A member that belongs to no cluster yet may ask, as a client does, and is no peer.
         boot = Boot(MemberId(peer.node_id, peer.incarnation), peer.start)
         refusal = self._why_not(link, peer, boot)
         if refusal:
@@ -215,7 +217,7 @@ class Peers:
         dialling = self._dialling.get(member) if member is not None else None
         if dialling is not None and dialling.link == event.link:
             if up is not None and now_ns - up.since_ns >= REDIAL_NS_MAX:
-                dialling.pause_ns = REDIAL_NS_MIN  # It lasted: whatever ended it is new.
+                dialling.pause_ns = REDIAL_NS_MIN  # It lasted: its end has a new cause.
             self._dial_later(now_ns, dialling, event.reason)
         if up is None:
             return None
@@ -228,7 +230,7 @@ class Peers:
         return PeerLost(now_ns, up.boot)
 
     def end(self, reason: str) -> None:
-        """This member has failed: it says and hears nothing any more, so that the others choose without it."""
+        """This member has failed: it sends and receives nothing any more, so that the others elect without it."""
         self._end_reason = reason
         self._dialling.clear()
         for link in [*self._links, *self._dialled]:
@@ -269,7 +271,8 @@ class Peers:
         return False
 
     def on_message(self, now_ns: int, link: int, control: MemberMessage) -> Received | None:
-        """For the core. None: it is no peer's, or not what it says; then its link was dropped."""
+        """The event for the core. None: it is no peer's message, or its sender is not who it claims; then its link was
+        dropped."""
         if not self.is_theirs(link, control.sender, control.receiver):
             return None
         try:

@@ -1,10 +1,10 @@
 """A bookie's place in the list of bookies: counts its start in the cookie, keeps its registration under the session
 (P7.2, P7.9), raises its placement when it goes read-only (P10.6), and lists it as leaving while it is drained (P11.3).
 
-Decides what the cookie means for this start: whose directories these are, whether they are an older copy or were taken
-out of service, and which of two processes with one identity stays. Leaves to others: what a bookie may serve meanwhile
-(`core/bookie.py`), limbo (`limbo`), and whether the other one is alive (`rival`). One that the cluster knows with other
-directories, or that runs elsewhere too, tells its node, which ends everything.
+Decides what the cookie means for this start: to which bookie these directories belong, whether they are an older copy
+or were taken out of service, and which of two processes with one identity stays. Leaves to others: what a bookie may
+serve meanwhile (`core/bookie.py`), limbo (`limbo`), and whether the other one is alive (`rival`). Where the cluster
+knows other directories, or the bookie runs elsewhere too, it notifies its node, which ends everything.
 
     session ─▶ limbo, where something may be lost ─▶ cookie ─▶ registration ─▶ is another start of it alive?
         ─▶ its placement, made if it is absent ─▶ all in one transaction, over what was read ─▶ settled; told again when
@@ -63,7 +63,7 @@ __all__ = ["Registering"]
 logger = logging.getLogger(__name__)
 
 REGISTER_AGAIN_NS = 500_000_000
-# Until a bookie that just started serves what it holds without metadata: no member says Hello, or none answers.
+# A bookie that just started waits so long for metadata before it serves without it: no member greets, or none answers.
 ALONE_NS, UNANSWERED_NS = 500_000_000, 5_000_000_000
 TELL_NS = 10_000_000_000  # Between two words to metadata of how much is durable.
 LEAVE_NS = 1_000_000_000  # For the answers to the last one at a clean stop, and to the end of the session.
@@ -74,9 +74,9 @@ class Registering:
 
     Args:
         location: "zone/rack", for the placement of ensembles.
-        free_now: free bytes of its device, or None where nobody can tell.
+        free_now: free bytes of its device, or None where not known.
         tell_bookie: steps the bookie's core.
-        on_foreign: the cluster knows this id with other directories, or elsewhere; nobody must be served.
+        on_foreign: the cluster knows this id with other directories, or elsewhere; no client must be served.
     """
 
     def __init__(
@@ -97,9 +97,9 @@ class Registering:
     ) -> None:
         self.is_foreign = False
         self.may_go_alone = True  # Switch: False for directories that a simulation knows to be an older copy.
-        self._since_ns: int | None = None  # Of its first turn.
+        self._since_ns: int | None = None  # The time of its first turn.
         self._again_ns: int | None = None  # When to try again.
-        self._tell_ns: int | None = None  # When to tell how much is durable, if that changed.
+        self._tell_ns: int | None = None  # When to report how much is durable, if that changed.
         self._bookie_id = bookie_id
         self._endpoints = list(endpoints)
         self._location = location
@@ -114,17 +114,17 @@ class Registering:
         self._tell_bookie = tell_bookie
         self._on_foreign = on_foreign
         self._session = 0  # Under which its key was put.
-        self._is_writable = False  # Its core, as the list of bookies was told last.
+        self._is_writable = False  # Whether its core is writable, as the list of bookies has it.
         self._noted = b""  # The value of its placement, as it was read last.
         self._is_following = False  # Its placement.
-        self._told: tuple[int, ...] = ()  # Tokens, as metadata was told last.
+        self._told: tuple[int, ...] = ()  # Tokens, as they were reported to metadata last.
         self._written = ABSENT  # Revision of the cookie that was written last; no other one is under way.
         self._suffered = (
             b""  # A cookie that knows more than these directories: what may be lost is in limbo for it.
         )
         self._dead = 0  # Revision of a registration whose process is not alive.
-        self._trouble = ""  # Why it cannot register, as it was said last.
-        self._leave_ns: int | None = None  # It stops: until when it waits for the answer to its last word.
+        self._trouble = ""  # Why it cannot register, as it was logged last.
+        self._leave_ns: int | None = None  # It stops: how long it waits for the answer to its last report.
         self._is_last_word_said = self._is_leave_over = False
 
     @property
@@ -134,7 +134,7 @@ class Registering:
 
     @property
     def has_found_nobody(self) -> bool:
-        """Whether whoever had its place said nothing when it was asked."""
+        """Whether the process that had its place did not answer when it was asked."""
         return self._dead != 0
 
     @property
@@ -162,7 +162,7 @@ class Registering:
             self._again_ns = None
             self.register(now_ns)
         if self._storage.may_have_lost and self._core.is_serving:
-            self._storage.end_loss()  # What may be lost is in durable limbo.
+            self._storage.end_loss()  # All that may be lost is in durable limbo.
             self.register(now_ns)
         if self.is_done and self._core.is_writable != self._is_writable:
             self._is_writable = self._core.is_writable  # Not asked again each turn; a refusal asks later.
@@ -183,7 +183,7 @@ class Registering:
     def register(self, now_ns: int) -> None:
         """A session is open: count this start, then stand in the list of bookies as long as the session lives."""
         if not self._metadata.session or self.is_foreign or not self._witness.is_judged:
-            return  # When it is told which metadata this is, it is called again (P10.5).
+            return  # It is called again when it is known which metadata this is (P10.5).
         if not self._core.is_serving and self._witness.is_doubted:
             self._again(now_ns)  # The listing of an older one may lack ledgers that must be in limbo.
             return
@@ -193,8 +193,8 @@ class Registering:
         self._metadata.request(now_ns, Get(cookie_path(self._bookie_id)), self._on_cookie)
 
     def leave(self, now_ns: int) -> None:
-        """It stops, and everything is durable: metadata is told how much that is, then the session ends. Both answers
-        are waited for, where metadata can be reached."""
+        """The bookie stops, and everything is durable: report to metadata how much that is, then end the session. It
+        waits for both answers, where metadata can be reached."""
         self._leave_ns = now_ns + LEAVE_NS
         self._go_on_leaving(now_ns)
 
@@ -236,7 +236,7 @@ class Registering:
         try:
             cookie = None if result.record is None else decode_cookie(result.record.value or b"")
         except StorageError as unread:
-            self._wait(now_ns, str(unread))  # Cannot be told: neither its own, nor another's.
+            self._wait(now_ns, str(unread))  # Not known: neither its own, nor another's.
             return
         if cookie is not None and cookie.incarnation != self._storage.incarnation:
             self._refuse(now_ns, cookie.incarnation)
@@ -323,7 +323,7 @@ class Registering:
         self.register(now_ns)
 
     def _lack_of(self, cookie: Cookie) -> str:
-        """What the cluster knows and these directories do not, in words; empty when there is nothing."""
+        """Why these directories are not what the cluster knows, in words; empty when they are."""
         starts, storage = self._storage.starts, self._storage
         if cookie.starts and not starts.has(cookie.starts, cookie.start):
             return (
@@ -372,7 +372,7 @@ class Registering:
         *,
         go_on: Callable[[int, int | None, bytes, PlacementNote], None],
     ) -> None:
-        """What operators decided of it (P11.3)."""
+        """The decisions of operators about it (P11.3)."""
         note = _noted(value)
         for retired in note.retired:
             if retired.incarnation == self._storage.incarnation:
@@ -395,7 +395,7 @@ class Registering:
         )
 
     def _follow_placement(self, now_ns: int) -> None:
-        """Operators' decisions are heard of at once."""
+        """Watch it, so that operators' decisions are known at once."""
         if self._is_following:
             return
         self._is_following = True
@@ -423,12 +423,12 @@ class Registering:
         registered: Record | None,
         there: Registration | None,
     ) -> None:
-        """Only over what was read. A late one of the process before, which the network still carried when that process
-        died, must not take the place of ours and then go with its session.
+        """Register only over what was read. A late registration of the process before, which the network still carried
+        when that process died, must not replace ours and then go with its session.
 
-        Read-only, it raises its placement, unless it is listed as read-only since the last time: whoever chose it from
-        an older list compares an older revision. Listed as writable it shows the revision that this compares. While it
-        is drained it is not listed as writable, and whoever drained it raised its placement (P11.3)."""
+        Read-only, it raises its placement, unless it is listed as read-only since the last time: a client that chose it
+        from an older list compares an older revision. Listed as writable it shows the revision that this compares.
+        While it is drained it is not listed as writable, and the drain raised its placement (P11.3)."""
         key, place = cookie_path(self._bookie_id), registration_path(self._bookie_id)
         when = [
             Compare(key, ABSENT if record is None else record.revision),
@@ -483,7 +483,7 @@ class Registering:
             self._wait(now_ns, f"metadata refuses: {result.text}")
             return
         if not isinstance(result, TxnDone) or not result.is_done:
-            # Also where nobody can tell: what stands there then is its own, or it is not (P2.2).
+            # Also after an unknown outcome: the value there then is its own, or it is not (P2.2).
             self._again(now_ns)
             return
         is_same = record is not None and record.value == encode_cookie(own)
@@ -502,7 +502,7 @@ class Registering:
         self._again(now_ns)
 
     def _refuse(self, now_ns: int, known: bytes) -> None:
-        """The cluster knows this id with other directories: serve nobody, and say what is to be done (P7.2)."""
+        """The cluster knows this id with other directories: serve no client, and log what is to be done (P7.2)."""
         self._end(
             now_ns,
             f"bookie {self._bookie_id} is known to the cluster with other directories (incarnation {known.hex()}, "
@@ -517,7 +517,7 @@ class Registering:
 
 
 def _noted(value: bytes) -> PlacementNote:
-    """What cannot be read somebody put there for a reason that this build does not know: nothing is placed here
+    """A value that cannot be read was put there for a reason that this build does not know: nothing is placed here
     (P2.5)."""
     try:
         return decode_placement(value)

@@ -1,7 +1,7 @@
-"""What a node waits for, said once and then rarely, on its logger at WARNING; and that it is over.
+"""What a node waits for, logged once and then rarely, at WARNING; and when the wait is over.
 
 A node that tries a link, a session or a seat again and again logs that now and then: neither each time nor never.
-Decides when it is worth saying. Leaves to others what is waited for, and the words.
+Decides when it is worth logging. Leaves to others what is waited for, and the words.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Reminders:
         self._waits: dict[str, _Wait] = {}
 
     def lasts(self, now_ns: int, key: str, text: str) -> None:
-        """It is waited for, since this was called first.
+        """It is waited for, since the first call.
 
-        text: who waits for what, and why it does not come.
+        text: which node waits for what, and why it does not come.
         """
         wait = self._waits.get(key)
         if wait is None:

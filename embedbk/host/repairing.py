@@ -1,4 +1,4 @@
-"""Repair in its place: a worker and a candidate for auditor in a client node (P11). It carries out what they decide.
+"""Repair in its place: a worker and a candidate for auditor in a client node (P11). It carries their decisions out.
 
 In every process that hosts bookies, unless a setting says otherwise. The repairs that the worker begins are operations
 of the same node, so that their copies travel like everything else of it.
@@ -97,7 +97,7 @@ class RepairService:
         now_ns: Callable[[], int],
         unix_ms: Callable[[], int],
     ) -> None:
-        """name: as which people see it. chance: of targets and nonces. now_ns: the time that the node is told."""
+        """name: shown to people. chance: for targets and nonces. now_ns: the time of the node."""
         self.outcomes: Counter[str] = Counter()  # Repairs that ended, by their kind.
         self.copies = self.copied_bytes = self.filled = 0
         self._node = node

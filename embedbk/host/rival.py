@@ -1,8 +1,8 @@
 """Is the process that a registration names alive, and another than this one? Asked before its place is taken (P7.9).
 
 A process is alive that answers Hello where it is registered, with this identity and another number of its start. One
-that accepts a connection and says nothing is stopped, or another program by now; one that is asked at its own endpoint
-after a crash is this process itself.
+that accepts a connection and does not answer is stopped, or another program by now; one that is asked at its own
+endpoint after a crash is this process itself.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Rival:
             try:
                 self._links[self._transport.connect(endpoint)] = None
             except UsageError:
-                continue  # An address that this transport may not dial: nobody answers there.
+                continue  # An address that this transport may not dial: no process answers there.
         self.deadline_ns = now_ns + ANSWER_NS if self._links else now_ns
 
     def step(self, now_ns: int) -> None:

@@ -1,8 +1,8 @@
-"""When the next piece of what a bookie has stored is read, to find what has rotted (I55, ST36).
+"""When the next piece of a bookie's stored entries is read, to find damage (I55, ST36).
 
-Decides the pace: so many bytes a second, one piece after the other, a pause between passes. Carries out begin and
-finish on the storage, and tells the log of what was found. No clock of its own: the node that it belongs to brings
-the time and wakes at its deadline.
+Decides the pace: so many bytes a second, one piece after the other, a pause between passes. Begins and finishes pieces
+on the storage, and logs what was found. No clock of its own: the node that it belongs to brings the time and wakes at
+its deadline.
 """
 
 from __future__ import annotations

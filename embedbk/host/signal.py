@@ -1,7 +1,7 @@
-"""Wakes what waits for a handle's state to move: threads by a lock each, coroutines once per batch per loop.
+"""Wakes waiters when a handle's state changes: threads by a lock each, coroutines once per batch per loop.
 
-`Signal` tells of any move, which each waiter judges by a predicate. `Watermark` is an entry id that only rises: since
-acknowledgements come in entry order (P3.3), it alone answers every append, and wakes those whose entry it passed.
+`Signal` notifies of any change, which each waiter checks by a predicate. `Watermark` is an entry id that only rises:
+since acknowledgements come in entry order (P3.3), it alone answers every append, and wakes those whose entry it passed.
 
 Each waiter costs an entry in a list, and a handle without waiters has no list.
 """
@@ -25,7 +25,7 @@ __all__ = ["AlarmsHeld", "Signal", "Watermark"]
 
 # Guards the lists of all signals, for a moment each: a lock for each would be most of what an idle handle costs.
 # Re-entrant, and containers are made before it is taken: an allocation may run the garbage collector, which ends a
-# coroutine that nobody awaits any more, which takes itself off its list.
+# coroutine that is not awaited any more, which removes itself from its list.
 _LOCK = threading.RLock()
 _NOBODY = LEDGER_ID_MAX + 2  # Above every mark.
 _EVERYBODY = LEDGER_ID_MAX + 1  # The mark of a handle that has ended: nothing is waited for any more.
@@ -41,7 +41,7 @@ class Signal:
 
     def __init__(self) -> None:
         self._threads: dict[threading.Lock, None] | None = None  # Each held, until it is released to wake.
-        # By loop, in the order of coming. Who leaves takes its future along, or waits without end would pile them up.
+        # By loop, in the order of coming. A waiter that leaves removes its future, or endless waits would pile them up.
         self._sleepers: dict[asyncio.AbstractEventLoop, dict[asyncio.Future[None], None]] | None = None
 
     @property
@@ -50,7 +50,7 @@ class Signal:
 
     def notify(self) -> None:
         if self._threads is None and self._sleepers is None:
-            return  # Who is listed after this look sees the state that moved before it.
+            return  # A waiter that is listed after this look sees the state that changed before it.
         with _LOCK:
             threads, self._threads = self._threads, None
             sleepers, self._sleepers = self._sleepers, None
@@ -74,7 +74,7 @@ class Signal:
                     self._threads = fresh
                 self._threads[latch] = None
             try:
-                # The state may have moved between the look and the listing, and nobody may notify again.
+                # The state may have changed between the look and the listing, and no further notification may come.
                 if predicate():
                     return True
                 if not _acquire(latch, deadline):
@@ -144,9 +144,9 @@ class Watermark:
         return self._threads is not None or self._queues is not None
 
     def rise(self, mark: int) -> None:
-        """Every entry up to mark is passed: wake who waits for one of them, and nobody else."""
+        """Every entry up to mark is passed: wake the waiters for these entries, and no others."""
         self.mark = mark
-        # Who is listed after these looks sees the mark that was set before them.
+        # A waiter that is listed after these looks sees the mark that was set before them.
         if self._threads is not None:
             with _LOCK:
                 passed = [latch for latch, entry_id in (self._threads or {}).items() if entry_id <= mark]
@@ -192,9 +192,8 @@ class Watermark:
                 self._threads = self._threads or None
 
     def future(self, entry_id: int) -> asyncio.Future[None] | None:
-        """What a coroutine of the running loop awaits until the entry is passed; None when it is.
-
-        Who gives up hands a future that was cancelled to `forget`.
+        """A future for a coroutine of the running loop, done when the entry is passed; None when it is already. A
+        caller that gives up passes the cancelled future to `forget`.
         """
         if self.mark >= entry_id:
             return None
@@ -236,14 +235,14 @@ class Watermark:
         return True
 
     def _drop(self, queue: _Queue) -> None:
-        """On the queue's loop: nobody there waits any more, and nothing is kept for the next who does."""
+        """On the queue's loop: no coroutine there waits any more, and nothing is kept for a next one."""
         with _LOCK:
             left = {loop: other for loop, other in (self._queues or {}).items() if other is not queue}
             self._queues = left or None
 
 
 class _Queue:
-    """Who waits on one loop for one watermark. Changed on that loop's thread only."""
+    """The waiters on one loop for one watermark. Changed on that loop's thread only."""
 
     __slots__ = ("_futures", "_is_sorted", "_last", "_owner", "alarm", "is_due", "lowest")
 

@@ -1,7 +1,7 @@
 """The snapshots of a metadata member: cut a slice in each turn, written beside the commands (METADATA.md, 2).
 
-Decides when the next slice is taken and when one that could not be written is tried again. What a slice holds is the
-catalog's (metadata/cutting.py); what counts, is kept and goes is the store's (storage/snapshots.py).
+Decides when the next slice is taken and when one that could not be written is tried again. The catalog decides what a
+slice holds (metadata/cutting.py), the store which snapshots count, stay and go (storage/snapshots.py).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Snapshotting:
         return 0 if self._cut is not None and snapshots is not None and snapshots.has_room() else None
 
     def let_go(self, core: Member) -> None:
-        """What is cut is of a state that another member's snapshot takes the place of; the store lets the file go."""
+        """Drop the cut: another member's snapshot replaces its state; the store removes the file."""
         if self._cut is not None:
             self._cut = None
             core.catalog.end_cut()
@@ -100,7 +100,7 @@ class Snapshotting:
             )
 
     def _give_up(self, core: Member, now_ns: int, failure: str) -> None:
-        """I53: without room for a snapshot everything goes on, and the log grows meanwhile."""
+        """I53: without room for a snapshot everything continues, and the log grows meanwhile."""
         self._cut, self._has_failed, self.failure = None, True, failure
         core.catalog.end_cut()
         self._store.abandon_snapshot()

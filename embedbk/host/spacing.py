@@ -1,4 +1,4 @@
-"""A bookie's space in its place: measures, asks `core/space.py`, and tells the bookie (P7.8).
+"""A bookie's space in its place: measures, steps `core/space.py`, and notifies the bookie (P7.8).
 
 Decides nothing. Whether a write found no room is asked in every turn, free space now and then.
 """
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 class Spacing:
-    """free_bytes: on the bookie's device; None where nobody can tell."""
+    """free_bytes: on the bookie's device; None where not known."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Spacing:
         self._unwritten = Repeating(logger, logging.ERROR)
 
     def set_read_only(self, now_ns: int, is_read_only: bool) -> None:
-        """By an operator, until an operator says otherwise."""
+        """Set by an operator, until an operator changes it."""
         self._step(OperatorAsked(now_ns, is_read_only))
 
     def set_doubted(self, now_ns: int, is_doubted: bool) -> None:
@@ -95,7 +95,7 @@ class Spacing:
             self._step(OperatorAsked(now_ns, self._has_word))
 
     def deadline_ns(self) -> int | None:
-        # Nobody can tell and nothing was refused: nothing to look at.
+        # Free space is not known and nothing was refused: nothing to look at.
         return self.core.deadline_ns if self._free_bytes is not None or self._was_refused else None
 
     def free_now(self) -> int | None:

@@ -1,7 +1,7 @@
-"""What stands in metadata and cannot be read: named once in the log, so that a person hears of it (P7.7).
+"""Values in metadata that cannot be read: logged once each, so that an operator learns of them (P7.7).
 
-Decides nothing of what it means. Every client may write there, so it is neither a failure of this node nor a reason to
-end anything: what cannot be read keeps its ledger, and the handle that needs it gets an error of its own.
+Decides nothing of what they mean. Every client may write there, so they are neither a failure of this node nor a reason
+to end anything: an unreadable value keeps its ledger, and the handle that needs it gets an error of its own.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ NAMED_MAX = 1024  # Keys of which it is known that they were named; beyond, the 
 
 
 class Unread:
-    """What one node could not read. who: the node's name, for people."""
+    """The values that one node could not read. who: the node's name, for people."""
 
     def __init__(self, who: str) -> None:
         self._who = who
         self._named: dict[str, str] = {}
 
     def name(self, key: str, reason: str) -> None:
-        """Say it, unless the same was said of this key before."""
+        """Log it, unless the same was logged for this key before."""
         if self._named.get(key) == reason:
             return
         self._named.pop(key, None)

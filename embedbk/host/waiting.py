@@ -1,10 +1,10 @@
 """Requests that a bookie cannot take yet, because the write cache or the journal's queue has no room (RP34, P7.8).
 
-Decides which requests wait, in which order, and which are refused: fences, reads and what recovery brings pass the
-normal adds and the LACs that idle writers tell for good, of which each costs a record: a part of both is never used for
-those. Each of the two kinds keeps its order. So a fence overtakes adds of its ledger that wait: they were not accepted,
-and find the flag when it is their turn (P3.4a, P5.2f). Beyond a bound of bytes an add is not kept but answered BUSY,
-which says nothing of the bookie's life. Leaves to others: what room is (storage), answers (core/bookie.py).
+Decides which requests wait, in which order, and which are refused: fences, reads and recovery adds pass the normal adds
+and the durable LACs of idle writers, each of which costs a record: a part of cache and queue is never used for those.
+Each of the two kinds keeps its order. So a fence overtakes adds of its ledger that wait: they were not accepted, and
+find the flag when it is their turn (P3.4a, P5.2f). Beyond a bound of bytes an add is not kept but answered BUSY, which
+is no failure of the bookie. Leaves to others: what room is (storage), answers (core/bookie.py).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from embedbk.ports import Received
 
 __all__ = ["WAITING_BYTES_MAX", "Waiting"]
 
-WAITING_BYTES_MAX = 64 << 20  # For normal adds, and as much for all others.
-REQUEST_OVERHEAD_BYTES = 256  # What one costs here beside its body.
+WAITING_BYTES_MAX = 64 << 20  # The bound for normal adds, and the same for all others.
+REQUEST_OVERHEAD_BYTES = 256  # Bytes that one request costs here beside its body.
 
 
 class Waiting:

@@ -1,6 +1,7 @@
-"""A bookie as a witness in its place: asks which metadata it has, keeps what it met, tells who must know (P10.5).
+"""A bookie as a witness in its place: asks which metadata it has, keeps what it met, notifies the parts that must know
+(P10.5).
 
-Decides nothing (core/witness.py). It asks when a session is opened, when a link comes up, now and then, and for the
+Decides nothing (core/witness.py). It asks when a session is opened, when a link comes up, periodically, and for the
 collector, whose questions are judged here as well.
 """
 
@@ -32,8 +33,8 @@ _WAY_OUT = (
 
 
 class Witnessing:
-    """on_judged(now_ns): the metadata of the session that lives now has told which it is. on_doubt(now_ns, is_doubted):
-    that changed."""
+    """on_judged(now_ns): the metadata of the present session has reported which it is. on_doubt(now_ns, is_doubted):
+    the doubt changed."""
 
     def __init__(
         self,
@@ -49,7 +50,7 @@ class Witnessing:
         self._metadata = metadata
         self._on_judged = on_judged
         self._on_doubt = on_doubt
-        self._refused = ""  # Why the last could not be written, as it was said.
+        self._refused = ""  # Why the last could not be written, as it was logged.
 
     @property
     def is_judged(self) -> bool:
@@ -60,7 +61,7 @@ class Witnessing:
         return self.core.is_doubted
 
     def told(self) -> MetTold:
-        """For whoever recovers metadata, and asks which was met."""
+        """The answer for a recovery of metadata, which asks what was met."""
         met = self.core.met
         if met is None:
             return MetTold("bookie", self._bookie_id)
