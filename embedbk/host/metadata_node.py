@@ -305,7 +305,7 @@ class MetadataNode:
         deadline = self._core_due_ns()
         if deadline is not None and now_ns >= deadline:
             self._step_core(Tick(now_ns))
-        if self.failure is None and not self.log.raft.is_alone:  # No other member would elect one.
+        if self.failure is None and not self.log.raft.is_alone:  # One that is alone has no electors.
             timing = self._measuring.timing(now_ns)
             if timing is not None:
                 self._step_core(TimingMeasured(now_ns, timing, self._unix_ms()))

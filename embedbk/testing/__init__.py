@@ -1,6 +1,7 @@
-"""Whole clusters in one process under one seed: production code, virtual time, faults, and watchers that find lies.
+"""Whole clusters in one process under one seed: production code, virtual time, faults, and observers that find broken
+promises.
 
-`TESTING.md` beside this file says what is here and how to use it.
+`TESTING.md` beside this file describes what is here and how to use it.
 """
 
 from __future__ import annotations

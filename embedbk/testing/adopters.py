@@ -1,8 +1,8 @@
 """Operators who take ledgers of a lost future back into the metadata, and what they must find (P7.7, P10.5).
 
-They take the road of `embedbk ledger adopt`. Now and then a bookie crashes under them, or two adopt one ledger. Whoever
-cannot tell, as it is in limbo, and whoever lost its disk, is called gone when the first try says so; every ledger was
-read before the metadata was put back, so what was acknowledged is there without them.
+They take the road of `embedbk ledger adopt`. Now and then a bookie crashes under them, or two adopt one ledger. A
+bookie that cannot tell, as it is in limbo, or that lost its disk, is called gone when the first try names it; every
+ledger was read before the metadata was put back, so what was acknowledged is there without them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ READY_NS = 30 * SECOND
 
 
 class Adopters:
-    """Of one world, once nobody writes any more."""
+    """The adopters of one world, once no application writes any more."""
 
     def __init__(self, world: World, names: Sequence[str], promises: Promises, chance: random.Random) -> None:
         """names: of the bookies that have their disks."""
@@ -108,7 +108,7 @@ class Adopters:
         raise Violation("P10.5", f"ledger {known.ledger_id} is not adopted after {TRIES} tries")
 
     def _cannot_tell(self, ledger_id: int) -> list[str]:
-        """As an operator learns from what the command says."""
+        """What an operator learns from the output of the command."""
         told = list(self._world.lost)
         for name in self._names:
             node = self._world.nodes.get(name)
@@ -155,7 +155,7 @@ class Adopters:
 
 
 def _password_of(known: LedgerMetadata) -> Password:
-    """What its owner has; ledgers of worlds may have a key without a password."""
+    """The password of its owner; ledgers of worlds may have a key without a password."""
     keys, password = keys_of(known), Password(b"any")
     password.key, password.mac_key, password.verifier = keys.key, keys.mac_key, known.password_verifier
     return password

@@ -1,4 +1,4 @@
-"""What comes behind a run whose plan says so: metadata put back from an older copy (TESTING.md, section 5; P10.5).
+"""What follows a run whose plan asks for it: metadata put back from an older copy (TESTING.md, section 5; P10.5).
 
 The run has ended and every ledger was read; nobody writes any more, so that whatever goes is lost by this alone. Then
 the copy that the plan took on the way takes the metadata's place, some bookies are down meanwhile, and somebody lets it
@@ -56,8 +56,8 @@ from embedbk.testing.world import SECOND, Steps, Until, World
 __all__ = ["aftermath"]
 
 ROUNDS = CollectorOptions(interval_ns=SECOND, pace_ns=SECOND // 200, page_ledgers=5)
-HEARD_NS = 6 * SECOND  # In which every bookie hears how far metadata is (WitnessOptions.look_ns).
-RAISES = 9999  # Of the operator who raises the level here; steps of plans have lower numbers.
+HEARD_NS = 6 * SECOND  # In this time every bookie learns how far metadata is (WitnessOptions.look_ns).
+RAISES = 9999  # The number of the operator who raises the level here; steps of plans have lower numbers.
 CATCH_UP_MAX = (
     400  # Changes and ids by which the copy passes the newest, and what it lacked before; more is no news.
 )
@@ -177,8 +177,8 @@ def _adopt(
 def _adopt_stale(
     world: World, names: list[str], newest: Catalog, copy: Catalog, adopters: Adopters, chance: random.Random
 ) -> None:
-    """P10.5: of a ledger that was open in the copy nobody knows who has its later entries. A recovery, which asks whom
-    the copy names, may not end it; adopting it loses nothing that was acknowledged."""
+    """P10.5: for a ledger that was open in the copy it is not known which bookies have its later entries. A recovery,
+    which asks the bookies that the copy names, may not end it; adopting it loses nothing that was acknowledged."""
     stale = [
         ledger_id
         for ledger_id in _ledgers_of(copy)
@@ -256,8 +256,8 @@ def _is_spared(world: World, ledger_id: int) -> bool:
 
 
 def _put_back_by_two(world: World, names: list[str], chance: random.Random) -> None:
-    """P10.5: one copy is recovered twice, each time as if nobody had before. The second recovery is of the higher
-    generation, so that nothing but the lineage tells it from one that goes on from the first."""
+    """P10.5: one copy is recovered twice, each time as if for the first time. The second recovery has the higher
+    generation, so that only the lineage distinguishes it from one that continues the first."""
     members, raiser = world.members, Raiser(world, RAISES, chance)
     raiser.go_on()
     if not world.run_until(lambda: _newest(world).level >= LEVEL_OF_LINEAGES, 30 * SECOND):

@@ -16,7 +16,7 @@ __all__ = ["FORMATS", "ArrowBytes"]
 
 FORMATS = ("z", "u", "Z", "U", "vz", "vu")
 
-_KEPT: dict[int, Any] = {}  # What an array that was taken stands on, until it is released.
+_KEPT: dict[int, Any] = {}  # Memory that an array that was taken uses, until it is released.
 _capsule: Any = ctypes.pythonapi.PyCapsule_New
 _capsule.restype, _capsule.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
 

@@ -1,4 +1,5 @@
-"""Clients that ask the metadata alone, and what they were told: a history to be judged (history.py; I73 to I75, L8)."""
+"""Clients that ask the metadata alone, and the answers they received: a history to be judged (history.py; I73 to I75,
+L8)."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ ANSWERED_NS = 60 * SECOND  # Once faults have stopped.
 
 
 class Askers:
-    """Of one world, for so long."""
+    """The clients of one world, for so long."""
 
     def __init__(self, world: World, for_ns: int) -> None:
         self._world = world
@@ -94,7 +95,7 @@ class Askers:
         return Get(key)
 
     def _held(self, name: str) -> int:
-        """The epoch that this client was told last; 0: none."""
+        """The last epoch that this client received; 0: none."""
         own = [call.result for call in self._calls if call.client == name]
         return next((each.epoch for each in reversed(own) if isinstance(each, Claimed)), 0)
 

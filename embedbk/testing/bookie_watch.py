@@ -1,7 +1,7 @@
-"""Watching the bookies of a world: which checks each of their steps may break (I1 to I40 of bookies).
+"""Watches the bookies of a world, and runs the checks that each of their steps may break (I1 to I40 of bookies).
 
-Keeps the ghost state of bookies up to date and asks `invariants_fencing` and `invariants_life`, which judge. Clients'
-handles are `handle_watch`'s; what the world tells beside steps is `invariants`'.
+Keeps the ghost state of bookies up to date and calls `invariants_fencing` and `invariants_life`, which judge.
+`handle_watch` watches clients' handles; `invariants` takes all other events of the world.
 """
 
 from __future__ import annotations
@@ -96,9 +96,9 @@ class BookieWatch:
 
     def _look_at_restarted(self, bookie: BookieGhost, core: Any) -> None:
         bookie.is_fresh = False
-        bookie.lacs.clear()  # What was only in memory may be gone; what was acknowledged is judged by I12.
+        bookie.lacs.clear()  # LACs that were only in memory may be gone; I12 judges the acknowledged ones.
         if bookie.owed_limbo is not None:
-            return  # It may have forgotten, and serves nobody before it is in limbo.
+            return  # It may have forgotten entries, and serves no client before they are in limbo.
         for ledger_id in bookie.fences:
             fencing.fence_is_sticky(bookie, ledger_id, core.table.get(ledger_id))
             self.sometimes.note("fence survived a restart")

@@ -1,7 +1,7 @@
-"""Who reads a log in bulk beside owners, truncators and faults: what each call gives follows what the one before gave.
+"""Readers in bulk beside owners, truncators and faults: the result of each call follows the one before.
 
-Decides what is asked for. What the entries are and whether they may be shown, the observers judge; that none is left
-out or given twice, across ledgers, gaps and errors (I97), and that the bounds are kept (CL22), is judged here.
+Decides what is asked for. The observers judge the entries and whether they may be shown; here it is judged that none is
+left out or returned twice, across ledgers, gaps and errors (I97), and that the bounds are kept (CL22).
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ CHUNKS_PER_PROCESS = 32  # Then a fresh one takes its place: each world leaves s
 
 @dataclass
 class Report:
-    """What a campaign did and found; `as_json` is the line of `./run sim --json`."""
+    """The counts and findings of a campaign; `as_json` is the line of `./run sim --json`."""
 
     seeds: int = 0
     violations: int = 0
@@ -124,7 +124,7 @@ def collect(
     ends_at_first: bool = False,
     progress: Callable[[str], None] | None = None,
 ) -> Report:
-    """The report of what seeds gave, as it comes; the rest of them is let go when it is complete."""
+    """Collect the results of seeds as they come; end the remaining ones when the report is complete."""
     report = Report()
     begun = told = time.monotonic()
     give_up = begun + minutes * 60 if minutes is not None else None

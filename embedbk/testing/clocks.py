@@ -1,6 +1,6 @@
-"""A node's own clock: another beginning, another rate, jumps (C1 to C3). The world's time is nobody's.
+"""A node's own clock: another beginning, another rate, jumps (C1 to C3). No node reads the world's time.
 
-Nodes hear monotonic time: it never falls. A wall clock is read by no core.
+Nodes get monotonic time: it never falls. No core reads a wall clock.
 """
 
 from __future__ import annotations

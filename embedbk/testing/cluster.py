@@ -42,13 +42,13 @@ class Cluster:
     """Metadata members and bookies b1, b2 ... in one process, under one seed.
 
     Args:
-        seed: of every delay and every chance; the same seed and the same calls are the same run.
+        seed: for every delay and every chance; the same seed and the same calls give the same run.
         bookies: how many.
         members: of the metadata: one is called "metadata", several m1, m2 ...
-        faults: what chance does to messages; set `cluster.network.faults` to change it on the way.
+        faults: random faults of messages; set `cluster.network.faults` to change them during the run.
         native: bookies on the storage in C, on a disk in memory, instead of its Python twin.
         devices: journals and ledger directories of each bookie on the storage in C.
-        observers: told of everything (embedbk.testing.Observer).
+        observers: notified of everything (embedbk.testing.Observer).
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class Cluster:
         """The metadata member that leads; waits for one.
 
         Raises:
-            MetadataUnavailable: nobody is elected.
+            MetadataUnavailable: no member is elected.
         """
         self._check()
         if not self.world.run_until(lambda: self.world.members.leader is not None, 60 * SECOND):
@@ -191,7 +191,7 @@ class Cluster:
         self.network.partition(some, others)
 
     def heal(self) -> None:
-        """Partitions end, nobody is paused, network calm, all rules gone; crashed bookies start again."""
+        """End all partitions, pauses, network faults and rules; crashed bookies start again."""
         faults.heal(self.world)
 
     def fail_sync(self, name: str) -> None:
@@ -246,7 +246,7 @@ class Cluster:
     # Looking.
 
     def trace(self) -> list[str]:
-        """Who sent what to whom, one line each."""
+        """The messages with sender and receiver, one line each."""
         return list(self._trace.lines())
 
     @property

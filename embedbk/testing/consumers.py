@@ -1,7 +1,8 @@
-"""Who consumes a log by its cursors, and who moves and deletes these under them (P8.8).
+"""Consumers of a log by its cursors, and clients that move and delete these cursors meanwhile (P8.8).
 
-Decides what is asked for. What is committed by whom, and that what a cursor holds is there, `invariants_cursors` judges
-by the metadata; that a consumer is given every entry from its place on, once and in order, it judges itself (I97).
+Decides what is asked for. `invariants_cursors` judges by the metadata which consumer commits what, and that the entries
+that a cursor holds are there; here it is judged that a consumer gets every entry from its place on, once and in order
+(I97).
 """
 
 from __future__ import annotations
@@ -22,7 +23,12 @@ from embedbk.testing.world import Sleep, Steps, World
 
 __all__ = ["uses_cursors"]
 
-_NAMES = ("billing", "billing", "billing", "audit")  # Of which several consumers want one at the same time.
+_NAMES = (
+    "billing",
+    "billing",
+    "billing",
+    "audit",
+)  # Cursors; several consumers want one of them at the same time.
 _BESIDE = "beside"  # A cursor that holds nothing.
 
 

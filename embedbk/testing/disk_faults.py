@@ -59,7 +59,7 @@ def _full(world: World, step: Step, chance: random.Random) -> bool:
 
 
 def _no_room(world: World, step: Step, chance: random.Random) -> bool:
-    """D9: flushes, compactions and the journal's next files find no room; what is queued waits, and goes on."""
+    """D9: flushes, compactions and the journal's next files find no room; queued work waits, and continues."""
     disk = world.disks[step.target]
     if step.target not in world.nodes or not isinstance(disk, NativeDisk):
         return False
@@ -156,7 +156,8 @@ def _harm(world: World, step: Step, chance: random.Random) -> bool:
 
 
 def _old_copy(world: World, step: Step, chance: random.Random) -> bool:
-    """D13: its disk is lost, and an older copy of it starts in its place, which is told so (P7.4)."""
+    """D13: its disk is lost, and an older copy of it starts in its place, by an operator who declares the loss
+    (P7.4)."""
     name = step.target
     if name in world.lost or name not in world.nodes:
         return False
@@ -175,17 +176,17 @@ def _old_copy(world: World, step: Step, chance: random.Random) -> bool:
 
 
 def _older_metadata(world: World, step: Step, chance: random.Random) -> bool:
-    """D13: a copy of the member's directory, which takes its place when the run is over (aftermath.py). Of several one
-    older copy is a follower that is behind; all of them at once are no other case than the only one."""
+    """D13: a copy of the member's directory, which takes its place when the run is over (aftermath.py). An older copy
+    of one of several is a follower that is behind; copies of all of them are the same case as of the only one."""
     if len(world.members.names) > 1 or not scarcity.has_room(world):
-        return False  # Nobody would make room in it again.
+        return False  # No operator would make room in it again.
     world.metadata_copy = world.members.copy(METADATA)
     return True
 
 
 def _older_disk(world: World, step: Step, chance: random.Random) -> bool:
-    """D13: an older copy of its disk starts in its place, and nobody told it. The cluster knows of a later start: what
-    a copy of the same start lacks is known only as far as it was told (P7.9)."""
+    """D13: an older copy of its disk starts in its place, undeclared. The cluster knows of a later start: what a copy
+    of the same start lacks is known only as far as it was reported (P7.9)."""
     name = step.target
     if name in world.lost or name not in world.nodes:
         return False
@@ -207,7 +208,7 @@ def _older_disk(world: World, step: Step, chance: random.Random) -> bool:
 
 
 def _newest_gone(world: World, step: Step, chance: random.Random) -> bool:
-    """D12: the newest file of its journal is gone, which the journal's own note tells (P7.9)."""
+    """D12: the newest file of its journal is gone, which the journal's own note reveals (P7.9)."""
     name = step.target
     if name in world.lost or name not in world.nodes:
         return False
@@ -222,7 +223,7 @@ def _clone(world: World, step: Step, chance: random.Random) -> bool:
     it stands still, longer or shorter than it has to answer (P7.9)."""
     name, twins = step.target, world.twins
     if world.has_near:
-        return False  # A loop stands still as a whole, and who stores there goes with it.
+        return False  # A loop stands still as a whole, with the clients that store there.
     if name in twins or name in world.lost or name in world.paused or name not in world.nodes:
         return False
     node = world.nodes[name]

@@ -1,7 +1,7 @@
 """The disk under each simulated bookie: a Python twin, or the production storage in C on a disk in memory.
 
-Decides what survives a crash and which bytes are bad; what becomes durable, and when, is the world's (`sync`). Both
-kinds stand behind the same words, so that a run under one seed is the same protocol on either.
+Decides what survives a crash and which bytes are bad; the world decides what becomes durable, and when (`sync`). Both
+kinds have the same interface, so that a run under one seed is the same protocol on either.
 
 Faults of disks by number (TESTING.md, section 5), and who has them:
 
@@ -61,7 +61,7 @@ NO_START_ID = bytes(START_ID_BYTES)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NativeCopy:
-    """All that is durable on a native disk, and what the identity files beside it say."""
+    """All that is durable on a native disk, and the content of the identity files beside it."""
 
     files: dict[str, bytes]
     starts: StartCount
@@ -75,7 +75,8 @@ class BookieDisk(Protocol):
 
     incarnation: bytes
     is_harmed: bool  # Its bytes were changed behind its back, so that it may refuse to start.
-    is_less: bool  # It holds less than it did, and nobody told the bookie (P7.9): it must find out, and be in limbo.
+    # It holds less than it did, and the bookie was not informed (P7.9): it must find out, and be in limbo.
+    is_less: bool
 
     @property
     def storage(self) -> DurableBookie | None: ...
@@ -124,12 +125,12 @@ class BookieDisk(Protocol):
         ...
 
     def doubt(self, before: Any) -> None:
-        """While it is down: whoever starts it says that something may be lost. before: only that copy of `remember`
-        is left (D13); None: what is there."""
+        """While it is down: its next start is declared as one that may have lost something. before: only that copy of
+        `remember` is left (D13); None: what is there."""
         ...
 
     def restore(self, before: Any) -> None:
-        """D13, while it is down: as `doubt(before)`, and whoever starts it knows nothing of that."""
+        """D13, while it is down: as `doubt(before)`, but the next start does not declare it."""
         ...
 
     def drop_newest(self) -> bool:
@@ -146,7 +147,7 @@ class BookieDisk(Protocol):
         ...
 
     def fail_flush(self) -> None:
-        """D8: the next entry log cannot be written; what runs beside it goes on."""
+        """D8: the next entry log cannot be written; work beside it continues."""
         ...
 
     def is_short(self) -> bool:
@@ -154,7 +155,7 @@ class BookieDisk(Protocol):
         ...
 
     def failed_flushes(self) -> int:
-        """Of the process that runs, or has run last, so far."""
+        """The failed flushes of the process that runs, or ran last, so far."""
         ...
 
     def calm(self) -> None:
@@ -316,7 +317,7 @@ class NativeDisk:
         self._may_have_lost = False
         self._met: Met | None = None
         self._starts, self._notes_used = StartCount(), False  # As an identity file keeps them.
-        # Of the process before, from its durable token on: (token, the same in the journals' own tokens).
+        # Tokens of the process before, from its durable token on: (token, the same in the journals' own tokens).
         self._ends: list[tuple[int, list[int]]] = []
         self._name = name
         self._cluster_token = cluster_token
@@ -376,7 +377,7 @@ class NativeDisk:
         try:
             self.storage.step()
         except StorageError:
-            return self.storage.durable()  # The bookie hears of the failure in its next turn.
+            return self.storage.durable()  # The bookie notices the failure in its next turn.
         return self.storage.durable()
 
     def crash(self, chance: random.Random) -> None:
@@ -406,7 +407,7 @@ class NativeDisk:
         return None
 
     def harm(self, kind: str, chance: random.Random, before: Any) -> str:
-        self._disk.limit(0)  # What harms a file asks for no room.
+        self._disk.limit(0)  # Harm to a file needs no room.
         done = harm(self._disk, kind, chance, before.files)
         self.fill(self._is_full)
         self.is_harmed |= done != ""
@@ -433,7 +434,7 @@ class NativeDisk:
 
     def drop_newest(self) -> bool:
         # Not by its name: harm may have put bytes into a file that was not used yet, and one that a start has set aside
-        # is no file of its journal any more. Without these nothing is lost, and nobody says so.
+        # is no file of its journal any more. Without these nothing is lost, and no loss is declared.
         files = self._disk.files()
         noted = [(place, read_used(PictureDirectory(place, files))) for place in self._places("journal")]
         names = [f"{place}/{file_name(note.generation)}" for place, note in noted if note is not None]
@@ -456,7 +457,8 @@ class NativeDisk:
         self._disk.limit(1 if is_full else 0)
 
     def fail_flush(self) -> None:
-        self._disk.fail("allocate", error=errno.EIO)  # Of an entry log, or of the journal's next file.
+        # Allocating an entry log, or the journal's next file, fails.
+        self._disk.fail("allocate", error=errno.EIO)
         if self.storage is not None:
             self.storage.flush_bytes = OFTEN_FLUSH_BYTES  # So that one comes, and more behind it.
 

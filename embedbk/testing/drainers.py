@@ -1,10 +1,10 @@
-"""Operators who drain bookies and think better of it, under all faults, and who take one away at the end (P11.3).
+"""Operators who drain bookies, cancel drains under all faults, and remove one bookie at the end (P11.3).
 
-By the verbs that production has. While faults act, drains begin, are refused, are cancelled and stand beside each
-other, as writers, creators, recoverers and repair go on. When everything was read, a bookie is drained whole while a
-client makes one ledger after another, and is decommissioned: within a while no ledger names it (L9), and its process
-ends. What nothing may be named behind, `invariants_placement` judges. Before that somebody asks who may stop, has those
-stop, and reads everything.
+They use the commands of production. While faults act, drains begin, are refused, are cancelled and overlap, as writers,
+creators, recoverers and repair continue. When everything was read, a bookie is drained whole while a client makes one
+ledger after another, and is decommissioned: within a while no ledger names it (L9), and its process ends.
+`invariants_placement` judges which bookies no ledger may newly name. Before that an operator asks which nodes may stop,
+stops them, and reads everything.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ _STAY = ("DELETED", "unreadable")
 
 
 class Drainers:
-    """Of one world."""
+    """The drainers of one world."""
 
     def __init__(self, world: World, for_ns: int) -> None:
         self._world = world
         self._chance = random.Random(f"drainers {world.seed}")
         self._until_ns = world.now_ns + for_ns
         self._is_over = False
-        self._may_stop: list[str] = []  # Bookies, as somebody was told.
-        self._left = ""  # What a bookie that is to go waits for.
+        self._may_stop: list[str] = []  # Bookies, as a client saw them.
+        self._left = ""  # The reasons why a bookie cannot go yet.
         self.is_active = self._chance.random() < 0.5
         if self.is_active:
             world.start_client("drainer")
@@ -79,7 +79,7 @@ class Drainers:
     # Once faults have stopped.
 
     def settle(self) -> None:
-        """Every drain is cancelled: whoever must find bookies finds all."""
+        """Cancel every drain: clients that need bookies find all of them."""
         if not self.is_active:
             return
         world = self._world
@@ -131,7 +131,7 @@ class Drainers:
         world.run_for(2 * SECOND)  # The maker comes to its end.
 
     def _stop_some(self) -> None:
-        """Whoever may stop does: meanwhile every ledger is recovered and read (P11.3)."""
+        """The nodes that may stop do so: meanwhile every ledger is recovered and read (P11.3)."""
         world = self._world
         able = self._able()
         tries = [
@@ -206,7 +206,7 @@ class Drainers:
             self._left = "; ".join(f"{each.ledger_id}: {each.waits_for}" for each in report.ledgers[:3])
             if all(each.state in _STAY or "cannot be copied" in each.waits_for for each in report.ledgers):
                 yield from awaited(runtime, cancel_drain(runtime, victim))
-                return  # A deleted ledger's grace is longer than a run; what nobody can read or repair stays.
+                return  # A deleted ledger's grace is longer than a run; a ledger that cannot be read or repaired stays.
             yield Sleep(SECOND)
             report = yield from awaited(runtime, report_on(runtime, victim))
         world.sometimes["drained bookie empty"] += 1

@@ -27,7 +27,7 @@ def begin(world: World, step: Step) -> None:
 
 
 def heal(world: World) -> None:
-    """Everything that can come back comes back: network calm, nobody paused or slow, all but lost disks running."""
+    """Bring back everything that can come back: network calm, no node paused or slow, all but lost disks running."""
     world.note("faults stop")
     world.is_healed = True
     world.twins.end_all()
@@ -80,7 +80,7 @@ def _wall(world: World, step: Step, chance: random.Random) -> bool:
 
 
 def _stranger(world: World, step: Step, chance: random.Random) -> bool:
-    """T10, P2.5: somebody says what no node says, and puts keys that are none of ours."""
+    """T10, P2.5: a stranger sends what no node sends, and puts keys that are none of ours."""
     stranger.call_on(world, f"stranger-{step.number}", chance)
     return True
 
@@ -91,7 +91,7 @@ def _metadata_full(world: World, step: Step, chance: random.Random) -> bool:
 
 
 def _metadata_crowd(world: World, step: Step, chance: random.Random) -> bool:
-    """L13: more is asked of the metadata at once than it takes in: it says BUSY, and is asked again."""
+    """L13: the metadata gets more requests at once than it takes: it answers BUSY, and the clients ask again."""
     return scarcity.crowd(world)
 
 

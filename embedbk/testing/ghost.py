@@ -34,7 +34,7 @@ Range = tuple[int, int]  # first..last, both included.
 
 @dataclass(slots=True, eq=False)
 class LedgerGhost:
-    """One ledger, whoever wrote, closed or read it."""
+    """One ledger, across all its writers, recoverers and readers."""
 
     ledger_id: int
     sent: list[bytes] = field(default_factory=list)  # SENT: by entry id, the entry as its writer made it.
@@ -43,8 +43,8 @@ class LedgerGhost:
     acked: int = NO_ENTRY  # ACKED: everything up to here was acknowledged to the application.
     acked_to: dict[str, int] = field(
         default_factory=dict
-    )  # The same by the process that was told, while it lives.
-    failed: int | None = None  # The application was told that entries from here on failed.
+    )  # The same by the process that received it, while it lives.
+    failed: int | None = None  # The application got an error for entries from here on.
     racked: int = NO_ENTRY  # RACKED: the highest entry that a recovery saw written back to an ack quorum.
     read: dict[int, bytes] = field(default_factory=dict)  # READ: payloads ever given to a reader.
     read_last: int = NO_ENTRY  # The highest of them that was given as confirmed.
@@ -101,7 +101,7 @@ class BookieGhost:
     )  # FACK: ledger -> the step of the first acknowledgement.
     negatives: dict[int, list[Range]] = field(
         default_factory=dict
-    )  # NEG: what recovery reads were told is absent.
+    )  # NEG: entries that recovery reads got as absent.
     gone: dict[int, range] = field(
         default_factory=dict
     )  # Token of a record -> ledgers that are gone, and fenced by it.
@@ -127,9 +127,7 @@ class BookieGhost:
     owed_limbo: list[int] | None = None
     # Above: after an unclean start, until it or a later one serves: ledgers that named it and were not closed at that
     # start.
-    other_owes: list[int] | None = (
-        None  # As `owed_limbo`: what whoever starts on the other copy of its disk owes.
-    )
+    other_owes: list[int] | None = None  # As `owed_limbo`: what a start on the other copy of its disk owes.
 
 
 @dataclass(slots=True, eq=False)
@@ -168,7 +166,7 @@ class RecoveryGhost(HandleGhost):
     copies: set[int] = field(
         default_factory=set
     )  # Entries of which a valid copy was shown. Asked, not walked.
-    end: int | None = None  # What it decided is the last entry.
+    end: int | None = None  # The last entry that it decided on.
     is_over: bool = False
 
 
@@ -188,9 +186,9 @@ class Ghost:
         self.paused: set[str] = set()
         self.clocks: dict[
             str, int
-        ] = {}  # What each node's own clock showed last; no other one shows the same.
+        ] = {}  # The last time of each node's own clock; no two clocks show the same.
         self.healed: dict[str, int] | None = None
-        # Above: what each of them showed when faults stopped, as far as it was heard since; None: they have not.
+        # The time of each when faults stopped, as far as a time of it came since; None: they have not stopped.
         self._masks: dict[Any, tuple[int, ...]] = {}
 
     def ledger(self, ledger_id: int) -> LedgerGhost:
@@ -206,13 +204,13 @@ class Ghost:
 
     def note_clock(self, node: str, shown_ns: int) -> None:
         if self.healed is not None and node not in self.healed:
-            # Heard for the first time since then: that is as long ago as the others say.
+            # Its first time since then: that is as long ago as by the others.
             since_ns = max((self.clocks[other] - at for other, at in self.healed.items()), default=0)
             self.healed[node] = shown_ns - since_ns
         self.clocks[node] = shown_ns
 
     def since_healed_ns(self, node: str) -> int:
-        """How long nothing has failed, by the clock of this node, which was heard."""
+        """How long nothing has failed, by the clock of this node, of which a time came."""
         return self.clocks[node] - self.healed[node] if self.healed is not None else 0
 
     def bit(self, member: Member) -> int:
@@ -251,7 +249,7 @@ class Ghost:
         bad = (self.lost | ledger.damaged.get(entry_id, 0)) & wanted
         return (ledger.stable.get(entry_id, 0) & wanted & ~bad).bit_count(), bad.bit_count()
 
-    # What the disks hold.
+    # The content of the disks.
 
     def take_durable(self, bookie: BookieGhost, token: int) -> None:
         queued, bit = bookie.queued, bookie.bit
@@ -272,8 +270,9 @@ class Ghost:
                         damaged[entry_id] &= ~bit
 
     def drop(self, bookie: BookieGhost, ledger: LedgerGhost) -> None:
-        """Its data of this ledger is given up, also what is on its way to the disk. What is on the disk goes from there
-        when the drop is carried out (`carry_out_drop`), or stays if it is taken back before (`take_back_drop`)."""
+        """The bookie gives up its data of this ledger, also entries on their way to the disk. Those on the disk are
+        removed when the drop is carried out (`carry_out_drop`), or stay if it is taken back before
+        (`take_back_drop`)."""
         given_up = [entry_id for entry_id, bits in ledger.stable.items() if bits & bookie.bit]
         bookie.given_up[ledger.ledger_id] = given_up
         for entry_id in given_up:
@@ -295,9 +294,9 @@ class Ghost:
             bookie.kept[token] = ledger_id, given_up
 
     def restart(self, node: str, incarnation: bytes, last_token: int) -> BookieGhost:
-        """Records up to last_token were read by the start, those above count as gone. What was durable before counts
-        on, whatever the start read: it may have been promised. What an unclean start owed and nobody was served behind
-        is owed by this one, which may be a clean one: limbo was durable by then, or comes now."""
+        """The start read records up to last_token; those above count as gone. Records that were durable before still
+        count, whatever the start read: they may have been promised. This start, even a clean one, owes what an unclean
+        start owed that served no client: limbo was durable by then, or comes now."""
         bookie = self.bookie(node, incarnation)
         self.take_durable(bookie, last_token)
         bookie.queued.clear()
@@ -313,7 +312,7 @@ class Ghost:
         return bookie
 
     def forget(self, bookie: BookieGhost) -> None:
-        """It started, and anything of what it held may be gone; what is there after all is told next."""
+        """It started, and anything that it held may be gone; what is there after all is reported next."""
         bookie.stable_fences.clear()
         bookie.owed_limbo = []
         for ledger in self.ledgers.values():
@@ -344,8 +343,8 @@ class Ghost:
         ledger.deleted = None  # It was brought back, if it was deleted.
         ledger.versions.append((revision, new))
         for bookie in self.bookies.values():
-            # Taken out of it while it starts, and without a trace: no listing tells, and what it is given from now on,
-            # if it gets a seat again, is behind all that may be lost (core/PROTOCOL.md, P7.4).
+            # Taken out of it while it starts, and without a trace: no listing shows it, and what it is given from now
+            # on, if it gets a seat again, is behind all that may be lost (core/PROTOCOL.md, P7.4).
             is_out = not is_named(new, bookie.member.bookie_id) and ledger.ledger_id not in bookie.traces
             for owed in (bookie.owed_limbo, bookie.other_owes):
                 if is_out and owed is not None and ledger.ledger_id in owed:

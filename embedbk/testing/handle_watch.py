@@ -47,7 +47,9 @@ from embedbk.testing.violation import Violation
 
 __all__ = ["HandleWatch"]
 
-_HEALED_GRACE_NS = 15_000_000_000  # What failed before the healing may still be told this long after it.
+_HEALED_GRACE_NS = (
+    15_000_000_000  # Failures from before the healing may still be reported this long after it.
+)
 
 
 class HandleWatch:
@@ -108,7 +110,7 @@ class HandleWatch:
             self.sometimes.note("taken back")
         writer.failed_seats = failed
 
-    # What goes past a core.
+    # Adds that C sends past a core.
 
     def on_add_sent(self, node: str, core: Any, frame: Frame, send: Send) -> None:
         writer = self._writer(node, core)
@@ -217,7 +219,7 @@ class HandleWatch:
             ),
             None,
         )
-        if before is not None and not writer.failed:  # What a failed handle has out is given up (P3.6).
+        if before is not None and not writer.failed:  # A failed handle gives up its outstanding adds (P3.6).
             sends = [e for e in effects if type(e) is Send and type(e.control) is AddRequest]
             adding.replacements_get_everything(self.ghost, writer, before, changed, sends)
         self.sometimes.note("ensemble changed")
@@ -247,7 +249,7 @@ class HandleWatch:
 
     def _on_add_failed(self, writer: WriterGhost, core: Any, event: Any, effect: AddFailed) -> None:
         """L3: a healthy core goes on. Once all is healed no writer runs out of bookies while E of them are up. How long
-        that is so is told by the writer's own clock: those of two nodes are seconds apart."""
+        that is so is measured by the writer's own clock: the clocks of two nodes are seconds apart."""
         writer.failed = True
         ledger, ghost = writer.ledger, self.ghost
         if ledger.failed is None:
@@ -369,7 +371,7 @@ class HandleWatch:
 
 
 def _no_duel(handle: RecoveryGhost) -> None:
-    """L4: duels end. When nothing fails any more every recovery comes to its end, whoever else recovers."""
+    """L4: duels end. When nothing fails any more every recovery comes to its end, whichever others recover too."""
     raise Violation("L4", f"the recovery of ledger {handle.ledger.ledger_id} by {handle.node} has not ended")
 
 
@@ -393,7 +395,7 @@ def _begin_round(handle: RecoveryGhost, core: Any) -> None:
 
 
 def _proposal(effect: Transact) -> LedgerMetadata | None:
-    """What a change of one ledger's key would publish."""
+    """The metadata that a change of one ledger's key would publish."""
     if (
         len(effect.then) != 1
         or not isinstance(effect.then[0], Put)

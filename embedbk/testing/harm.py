@@ -1,10 +1,10 @@
-"""What can become of a bookie's files behind its back: rot, misdirected, lost and stale sectors, files cut or gone.
+"""Harm to a bookie's files behind its back: rot, misdirected, lost and stale sectors, files cut or gone.
 
 Decides which bytes change (D4 to D7, D12 of TESTING.md, section 5), and what a plan must leave alone: the end of the
 journal.
-Nobody who reads one journal alone can tell a last group that was lost after its sync from one that a loss of power
-tore (JOURNAL.md section 4), so harm to it is outside the promised fault model. A group with another behind it is fair
-game: that other one proves that it was there.
+A reader of one journal alone cannot distinguish a last group that was lost after its sync from one that a loss of power
+tore (JOURNAL.md section 4), so harm to it is outside the promised fault model. A group with another behind it may be
+harmed: that other one proves that it was there.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ __all__ = ["HARMS", "harm", "lay_lie"]
 HARMS = ("rot", "misdirected", "lost-write", "stale", "file-harm")
 SECTOR_BYTES = 512
 BLOCK_BYTES = 4096
-JOURNAL, ENTRIES = "/journal/journal-", "/entries/"  # Of a bookie on one device; lies are told of these.
+# Files of a bookie on one device, about which its disk may lie.
+JOURNAL, ENTRIES = "/journal/journal-", "/entries/"
 _IN_JOURNAL, _IN_ENTRIES = re.compile(r"(.*/journal(-\d+)?)/journal-"), re.compile(r".*/entries(-\d+)?/")
 
 
@@ -99,7 +100,7 @@ def _span(path: str, files: Mapping[str, bytes]) -> int:
 
 
 def _groups(path: str, content: bytes) -> list[int]:
-    """Where the groups of this generation begin, as far as their headers tell (JOURNAL.md section 2)."""
+    """Where the groups of this generation begin, as far as their headers show (JOURNAL.md section 2)."""
     generation = int(path.rpartition("-")[2], 16).to_bytes(8, "little")
     return [
         at

@@ -35,7 +35,7 @@ AT_ONCE = 2  # Processes.
 HEALED_NS = (
     1_500 * SECOND
 )  # Grace, a round, and a mark that may be postponed for five minutes, again behind a leader.
-SETTLED_NS = 3 * SECOND  # For a client to hear of the cluster's level.
+SETTLED_NS = 3 * SECOND  # Time for a client to learn the cluster's level.
 GRACES_NS = (300 * MS, 2 * SECOND, 8 * SECOND)
 
 _MET = {
@@ -49,7 +49,7 @@ _MET = {
 
 
 class Healers:
-    """Of one world."""
+    """The healers of one world."""
 
     def __init__(self, world: World, for_ns: int) -> None:
         self._world = world
@@ -126,7 +126,7 @@ class Healers:
             raise Violation("L9", f"behind all faults {'; '.join(left[:3])}")
 
     def _left(self) -> list[str]:
-        """What is not as it should be."""
+        """Everything that is not as it should be, in words."""
         world = self._world
         registered: dict[str, Registration] = {}
         for key, value in world.committed(BOOKIES_PREFIX).items():
@@ -155,7 +155,7 @@ class Healers:
 
     def _lacking(self) -> list[str]:
         """Entries of CLOSED ledgers that a bookie of their write set, which is there and writable, does not hold:
-        read from its storage, one by one. What rotted is not there once its scrubber has found it."""
+        read from its storage, one by one. A rotten entry counts as missing once its scrubber has found it."""
         world = self._world
         given_up = world.committed(UNREPAIRABLE_PREFIX)
         lacking: list[str] = []
@@ -194,7 +194,7 @@ def _has(storage: DurableBookie, ledger_id: int, entry_id: int) -> bool:
 
 
 def _short(metadata: LedgerMetadata, there: set[Member]) -> list[str]:
-    """Fragments that nobody writes to with a seat of somebody who is not there."""
+    """Fragments that no writer writes to with a seat of a bookie that is not there."""
     immutable = len(metadata.fragments) if metadata.is_closed else len(metadata.fragments) - 1
     return [
         f"ledger {metadata.ledger_id} names {member} from entry {fragment.first_entry} on"

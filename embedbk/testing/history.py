@@ -1,13 +1,13 @@
-"""Whether what clients of the metadata were told fits one order of all that was done (I73, I74, I75).
+"""Whether the answers to clients of the metadata fit one order of all that was done (I73, I74, I75).
 
-Looks at a history alone: who asked what when, and what came of it. So it judges real clients of real processes as well
-as simulated ones. Every answer carries a revision, so the order need not be searched for: whatever changed something is
-at its revision, whatever was shown is behind it, over all keys at once. What is left to check is that each of them is
-true there, and that nobody who asked behind somebody's answer was shown less (real time).
+Looks at a history alone: requests, their times and their answers. So it judges real clients of real processes as well
+as simulated ones. Every answer carries a revision, so the order need not be searched for: a change is at its revision,
+a read is behind it, over all keys at once. What is left to check is that each of them is true there, and that a request
+sent after an answer was not shown less (real time).
 
-Of a request without an answer it is not known whether it was done. Its values tell, when somebody is shown one: so each
-value must be put by one request only. Where nobody was, it may have been done at any time since, and a comparison with
-its keys proves nothing.
+Of a request without an answer it is not known whether it was done. A read that returns one of its values proves it: so
+each value must be put by one request only. Without such a read it may have been done at any time since, and a
+comparison with its keys proves nothing.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Call(Struct):
 
 
 def check_history(calls: Iterable[Call]) -> int:
-    """How many calls were checked; those that were refused say nothing.
+    """How many calls were checked; those that were refused prove nothing.
 
     Raises:
         Violation: no order of these calls gives these answers; it names the promise and the call.
@@ -94,7 +94,7 @@ class _History:
         self._puts: dict[tuple[str, bytes], Call] = {}
         for call in self.calls:
             self._note(call)
-        # (answered, the highest revision that was told until then), rising.
+        # (answered, the highest revision in answers until then), rising.
         self._told: list[tuple[int, int]] = []
         highest = 0
         for call in sorted(self.calls, key=lambda call: call.answered_ns or 0):
@@ -119,12 +119,12 @@ class _History:
             raise Violation("I73", f"{_text(other)} and {_text(call)} were both done at revision {revision}")
 
     def floor(self, call: Call) -> int:
-        """The highest revision that anybody was told before this was asked."""
+        """The highest revision that any client received before this was asked."""
         place = bisect_left(self._told, (call.asked_ns, 0))
         return self._told[place - 1][1] if place else 0
 
     def find_unanswered(self) -> None:
-        """Whoever is shown a value says that it was put, and at which revision."""
+        """A read that returns a value proves that it was put, and at which revision."""
         done: dict[int, int] = {}
         for reader in self.calls:
             for record in _what_was_read(reader):
@@ -140,7 +140,7 @@ class _History:
                     raise Violation("I73", f"{_text(reader)} was shown {record}, and {_text(call)} put it")
 
     def check_time(self) -> None:
-        """I75: whoever asks behind an answer is shown no less; I73: whatever is done then, is done behind it."""
+        """I75: a request after an answer is shown no less; I73: a change after it is done behind it."""
         ids: dict[int, Call] = {}
         for call in self.calls:
             revision = _revision(call)
@@ -159,7 +159,7 @@ class _History:
                 raise Violation("I73", f"{_text(call)} was done at {revision}, told before it was asked")
 
     def check_order(self) -> None:
-        """Go through all revisions and compare what was shown with what stands there then."""
+        """Go through all revisions and compare each read with the keys at its revision."""
         shown = sorted(
             (call for call in self.calls if _revision(call) is not None and not self._is_write(call)),
             key=lambda call: _revision(call) or 0,
@@ -192,7 +192,7 @@ class _History:
 
 
 class _State:
-    """All keys as they are at a revision. What nobody heard of and nobody saw may have changed some of them."""
+    """All keys as they are at a revision. Unanswered requests that no read showed may have changed some of them."""
 
     def __init__(self) -> None:
         self._keys: dict[str, tuple[int, bytes]] = {}  # (revision, value)
@@ -263,7 +263,7 @@ class _State:
             raise Violation("I73", f"{_text(call)} {told} at {revision}, against what stood there")
 
     def _holds_all(self, when: Sequence[Compare], revision: int) -> bool | None:
-        """None: that cannot be told."""
+        """None: not known."""
         if any(revision > self._maybe_changed.get(compare.key, revision) for compare in when):
             return None
         return all(self._holds(compare) for compare in when)

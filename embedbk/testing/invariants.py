@@ -1,9 +1,9 @@
 """Every promise of a ledger, checked after each event while a world runs (I1 to I40, L1 to L4, L12 to L14).
 
-`Invariants` is an `Observer`: it keeps the ghost state, and asks of each event only the checks that it can break. Steps
-of bookies go to `bookie_watch`, those of creators and recoverers to `handle_watch`; readers, applications, disks and
-metadata are heard here. The checks stand by topic in `invariants_life`, `fencing`, `adding`, `recovery` and `reading`;
-each names its property.
+`Invariants` is an `Observer`: it keeps the ghost state, and runs for each event only the checks that it can break.
+Steps of bookies go to `bookie_watch`, those of creators and recoverers to `handle_watch`; events of readers,
+applications, disks and metadata are handled here. The checks stand by topic in `invariants_life`, `fencing`, `adding`,
+`recovery` and `reading`; each names its property.
 
     world -- event --> Invariants -- before the ghost knows --> checks --> ghost -- after --> checks
 """
@@ -117,7 +117,7 @@ class Invariants(Observer):
         self._handles.on_add_answered(client, core, send)
 
     def _not_in_a_circle(self, node: str, core: Any, event: Tick) -> None:
-        """L14: no progress-free cycle. A core is not woken again and again while its clock stands still."""
+        """L14: no progress-free cycle. A core is not woken repeatedly while its clock stands still."""
         self.ghost.note_clock(node, event.now_ns)
         when, count = self._ticks.get(core, (-1, 0))
         count = count + 1 if when == event.now_ns else 1
@@ -193,7 +193,7 @@ class Invariants(Observer):
         adding.never_both(ledger, ledger.acked)
         handle = self.ghost.writers.get(writing.core) if writing is not None else None
         if handle is not None:
-            handle.failed = True  # Also one that its application let go of: its core takes no step any more.
+            handle.failed = True  # Also one that its application released: its core takes no step any more.
         if first_entry <= ledger.acked:
             raise Violation(
                 "I39",
@@ -321,7 +321,7 @@ class Invariants(Observer):
         ghost = self.ghost
         ledger_id = ledger_of_key(key)
         if ledger_id is None:
-            self.sometimes.note("strange key met")  # A stranger's: nobody may do anything because of it.
+            self.sometimes.note("strange key met")  # A stranger's key: no node may act on it.
             return
         ledger = ghost.ledger(ledger_id)
         if new is None:

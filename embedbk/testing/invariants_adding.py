@@ -111,10 +111,11 @@ def change_is_proposed_at_the_lac(
     ghost: Ghost, writer: WriterGhost, core: Any, proposed: LedgerMetadata, *, is_sent_again: bool
 ) -> None:
     """I15: ensemble change start. The writer proposes a fragment that starts at LAC+1; one that it proposes again may
-    start lower, when what was acknowledged since has its quorum there too (P4.2).
+    start lower, when the entries acknowledged since have their quorum there too (P4.2).
 
-    I17: fragment shape. It chooses nobody anew who is not registered, or read-only. is_sent_again: the same change of
-    the same version whose outcome is unknown (P2.2): whom it names was chosen, and judged, when it was sent first.
+    I17: fragment shape. It does not newly choose a bookie that is not registered, or read-only. is_sent_again: the same
+    change of the same version whose outcome is unknown (P2.2): its bookies were chosen, and judged, when it was sent
+    first.
     """
     fragment, acked = proposed.fragments[-1], writer.ledger.acked
     is_short = any(
@@ -138,7 +139,8 @@ def change_is_proposed_at_the_lac(
 
 
 def replaced_is_forgotten(ghost: Ghost, writer: WriterGhost, changed: EnsembleChanged) -> None:
-    """I16: ensemble change forget. Confirmations of whoever lost its seat count no more, also when it comes back."""
+    """I16: ensemble change forget. Confirmations of a bookie that lost its seat count no more, also when it comes
+    back."""
     seated = 0
     for member in changed.ensemble:
         seated |= ghost.bit(member)
@@ -189,7 +191,7 @@ def sent_to_the_write_set(
 
 
 def never_both(ledger: LedgerGhost, lac: int) -> None:
-    """I39: an error is a maybe, but one answer is the answer: nothing is acknowledged that was told to have failed."""
+    """I39: an error is a maybe, but one answer is the answer: nothing is acknowledged that was reported as failed."""
     if ledger.failed is not None and lac >= ledger.failed:
         raise Violation(
             "I39", f"ledger {ledger.ledger_id}: entry {lac} was told to have failed, and is acknowledged"
@@ -197,6 +199,6 @@ def never_both(ledger: LedgerGhost, lac: int) -> None:
 
 
 def queues_stay_bounded(core: Any) -> None:
-    """L13: bounded memory. What is on its way stays under the handle's own bounds."""
+    """L13: bounded memory. Outstanding adds stay under the handle's own bounds."""
     if len(core.in_flight.pending) > core.options.inflight_frames_max:
         raise Violation("L13", f"ledger {core.ledger_id}: {len(core.in_flight.pending)} frames in flight")

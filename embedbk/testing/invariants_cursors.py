@@ -1,4 +1,5 @@
-"""Durable cursors as the metadata tells them: I101 (what a cursor holds is there) and I102 (who commits, and forward).
+"""Durable cursors, by the metadata: I101 (entries that a cursor holds are there) and I102 (who may commit, and only
+forward).
 
 Each check is about one change of one key; `Invariants` calls them.
 """

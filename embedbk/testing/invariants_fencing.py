@@ -1,4 +1,4 @@
-"""What a bookie stores, promises and answers: I7, I8, I11, I12, I19 to I22, I31 to I34, I40."""
+"""Checks of what a bookie stores, promises and answers: I7, I8, I11, I12, I19 to I22, I31 to I34, I40."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ __all__ = [
 def content_is_what_was_sent(bookie: BookieGhost, ledger: LedgerGhost, frame: Frame) -> tuple[int, ...]:
     """I7: content. Bytes taken for (ledger, entry) are those that its writer made, never another entry's.
 
-    I8: no divergence. Of a ledger that nobody wrote under our eyes the first copy seen is what all others must equal.
+    I8: no divergence. Where we did not see a ledger's writer, all other copies must equal the first one seen.
     """
     sent = ledger.sent
     known = len(sent)
@@ -143,7 +143,7 @@ def normal_add_stops_at_the_fence(bookie: BookieGhost, answer: AddAnswer, row: A
 def negative_is_final(
     bookie: BookieGhost, ledger: LedgerGhost, entries: tuple[int, ...], *, is_recovery: bool
 ) -> None:
-    """I22: negative is final. What a recovery read was told is absent is never taken by a normal add later."""
+    """I22: negative is final. An entry that a recovery read got as absent is never taken by a normal add later."""
     if is_recovery:
         return
     for first, last in bookie.negatives.get(ledger.ledger_id, ()):
@@ -174,8 +174,8 @@ def negative_is_honest(
     row: Any,
     found_absent: list[tuple[int, int]],
 ) -> None:
-    """I31: honest negative. Absent is said only of what was not stored here when it was looked for, and never out of
-    limbo; bad copies, I/O errors and overload are unknown."""
+    """I31: honest negative. Only an entry that was not stored here at the lookup is answered as absent, and never out
+    of limbo; bad copies, I/O errors and overload are unknown."""
     if answer.status == Status.NO_SUCH_LEDGER:
         ranges = [(request.first_entry, request.last_entry)]
     elif answer.status == Status.OK and answer.absent:
@@ -208,8 +208,8 @@ def _first_held(bookie: BookieGhost, ledger: LedgerGhost, ranges: list[tuple[int
 
 
 def limbo_comes_first(ghost: Ghost, bookie: BookieGhost, table: Any) -> None:
-    """I32: limbo. After an unclean start nobody is served before every ledger that was not closed and named the bookie
-    is durably fenced and in limbo; one that was closed meanwhile is fenced.
+    """I32: limbo. After an unclean start no client is served before every ledger that was not closed and named the
+    bookie is durably fenced and in limbo; one that was closed meanwhile is fenced.
 
     I19: fence is sticky. Fences that it may have forgotten are there again, also of ledgers that name others by now.
     """
@@ -227,7 +227,7 @@ def limbo_comes_first(ghost: Ghost, bookie: BookieGhost, table: Any) -> None:
     for ledger_id in list(bookie.fences):
         if ghost.ledger(ledger_id).deleted is None:
             fence_is_sticky(bookie, ledger_id, table.get(ledger_id))
-        else:  # No listing tells of it, and nothing depends on it.
+        else:  # No listing shows it, and nothing depends on it.
             del bookie.fences[ledger_id]
             bookie.negatives.pop(ledger_id, None)
 
@@ -279,7 +279,8 @@ def identity_is_checked(bookie: BookieGhost, request: Any, answer: Any) -> None:
 
 
 def entries_of(answer: AddAnswer, header: FrameHeader) -> Sequence[int]:
-    """What the answer to this frame covers; of a frame with gaps only its ends, as the answer names no others."""
+    """The entries that the answer to this frame covers; for a frame with gaps only its ends, as the answer names no
+    others."""
     first, last = answer.first_entry, answer.last_entry
     return range(first, last + 1) if header.entry_count == last - first + 1 else (first, last)
 

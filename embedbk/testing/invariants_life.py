@@ -1,6 +1,6 @@
-"""The life of a ledger as its metadata tells it: I1, I2, I3, I6, I15, I17, I18, I28, I34 to I37, I56.
+"""The life of a ledger, by its metadata: I1, I2, I3, I6, I15, I17, I18, I28, I34 to I37, I56.
 
-Each function checks one fact about one change; who calls it, and when, is `Invariants`' matter.
+Each function checks one fact about one change; `Invariants` decides when it is called.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ __all__ = [
 
 
 def types_are_right(ledger_id: int, new: bytes) -> LedgerMetadata:
-    """I1: types. What a node publishes is what every node reads: numbers where numbers are due and in their ranges, an
-    end exactly when the ledger is closed. The decoder checks all of it; returns its value."""
+    """I1: types. Every node can read what a node publishes: numbers where numbers are due and in their ranges, an end
+    exactly when the ledger is closed. The decoder checks all of it; returns its value."""
     try:
         return decode_ledger_metadata(new, ledger_id)
     except StorageError as unread:
@@ -48,7 +48,7 @@ def types_are_right(ledger_id: int, new: bytes) -> LedgerMetadata:
 
 
 def closed_once(ledger: LedgerGhost, new: LedgerMetadata) -> None:
-    """I2: one closer. What closed the ledger first is final: state, last entry and length never change."""
+    """I2: one closer. The first close of the ledger is final: state, last entry and length never change."""
     first = ledger.closed
     if first is None:
         return
@@ -95,14 +95,14 @@ def length_is_the_sum(ledger: LedgerGhost, new: LedgerMetadata) -> None:
 
 
 def named_while_it_may_be(ledger: LedgerGhost, new: LedgerMetadata, closed: Mapping[str, int]) -> None:
-    """P10.6: who is placed nowhere any more. Behind the change in which a bookie was drained, or listed as read-only,
+    """P10.6: placed nowhere any more. After the change in which a bookie was drained, or listed as read-only,
     and its placement raised (closed: bookie id -> the revision) no ledger newly names it, before it is listed as
     writable again. A ledger that is brought back names it again."""
     old = ledger.metadata
     if old is None and ledger.deleted is not None:
         return
     fresh = newly_seated(old.fragments if old is not None else (), new.fragments)
-    if old is not None:  # By repair, also in fragments that nobody writes to.
+    if old is not None:  # By repair, also in fragments that no writer writes to.
         known = {member for each in old.fragments for member in each.members}
         fresh |= {member for each in new.fragments for member in each.members} - known
     for member in fresh:
@@ -220,9 +220,9 @@ def listed_is_there(
 
 def drop_is_safe(ledger: LedgerGhost, bookie: BookieGhost) -> None:
     """I35: collection is safe. Data goes only when the key is absent and no tombstone keeps it, or the ledger is
-    CLOSED, names others, and nobody repaired it when the bookie asked: a repair that begins while the answer is on its
-    way has copied nothing yet, or the copy forbids the drop (I36 finds one that is gone). A deletion that comes while
-    it is on its way takes nothing away from that: what is brought back names whom it named."""
+    CLOSED, names others, and no repair was under way when the bookie asked: a repair that begins while the answer is on
+    its way has copied nothing yet, or the copy forbids the drop (I36 finds one that is gone). A deletion that comes
+    while it is on its way does not matter: a ledger brought back names the same bookies."""
     metadata, bookie_id = ledger.metadata, bookie.member.bookie_id
     if not any(bits & bookie.bit for bits in ledger.stable.values()) and (
         metadata is None or metadata.is_closed
@@ -246,8 +246,8 @@ def drop_is_safe(ledger: LedgerGhost, bookie: BookieGhost) -> None:
 
 
 def nothing_was_collected(bookie: BookieGhost, ledger: LedgerGhost, storage: DurableBookie) -> None:
-    """I35: collection is safe. What was on the bookie's disk, and was never dropped, is not absent at the end; what is
-    unreadable is not absent either."""
+    """I35: collection is safe. Entries that were on the bookie's disk, and were never dropped, are not absent at the
+    end; unreadable ones are not absent either."""
     bit = bookie.bit
     held = [entry_id for entry_id, bits in ledger.stable.items() if bits & bit]
     if not held:
@@ -265,7 +265,7 @@ def nothing_was_collected(bookie: BookieGhost, ledger: LedgerGhost, storage: Dur
 
 
 def _read_all(storage: DurableBookie, ledger_id: int, first: int, last: int) -> Iterator[EntriesFound]:
-    """What a bookie gives of a range, as far as it can be read from the front on."""
+    """The entries of a range that a bookie returns, as far as it can be read from the front on."""
     while first <= last:
         found = storage.read(ledger_id, first, last, FRAME_BYTES_MAX)
         yield found
@@ -275,8 +275,8 @@ def _read_all(storage: DurableBookie, ledger_id: int, first: int, last: int) -> 
 
 
 def copies_are_the_same(ledger: LedgerGhost, storages: Mapping[str, DurableBookie]) -> None:
-    """I56: same bytes. At the end, behind all flushes, compactions and restarts, every copy that a bookie gives of an
-    entry of a closed ledger is what its writer made; where nobody saw it made, all copies are equal."""
+    """I56: same bytes. At the end, after all flushes, compactions and restarts, every copy that a bookie returns of an
+    entry of a closed ledger is what its writer made; where we did not see it made, all copies are equal."""
     end = ledger.closed_last
     if end is None or end.last_entry is None:
         return
@@ -292,9 +292,10 @@ def copies_are_the_same(ledger: LedgerGhost, storages: Mapping[str, DurableBooki
 
 
 def repair_is_safe(ghost: Ghost, ledger: LedgerGhost, new: LedgerMetadata) -> None:
-    """I36: repair is safe. A fragment that nobody writes to may change seats only when the new holder has, on disk,
-    every entry that the seat owes; or said OK to it under this repair's mark, where I40 saw it on disk, and a fault
-    has destroyed it since: whoever publishes cannot know that. What it dropped itself, or lost before, is not there."""
+    """I36: repair is safe. A fragment without a writer may change seats only when the new holder has, on disk, every
+    entry that the seat owes; or answered OK to it under this repair's mark, where I40 saw it on disk, and a fault has
+    destroyed it since: the publisher cannot know that. Entries that it dropped itself, or lost before, are not
+    there."""
     old = ledger.metadata
     if old is None:
         return

@@ -1,8 +1,8 @@
-"""Logs as their lists tell them: I91 (how many are open), I92 (one order), I93 (dense places that never move), I103
-(a seal stays); and who takes them over: L4 (duels end).
+"""Logs, by their lists: I91 (how many are open), I92 (one order), I93 (dense places that never move), I103 (a seal
+stays); and takeovers: L4 (duels end).
 
-Each check is about one change of one list, or one acknowledgement; `Invariants` calls them. That a listed ledger is
-there (I90) is the ledgers' own matter (`invariants_life`).
+Each check is about one change of one list, or one acknowledgement; `Invariants` calls them. `invariants_life` checks
+that a listed ledger is there (I90).
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Logs:
         ] = {}  # Ledger -> the one that its owner had listed behind it, to roll over to.
         self._takeovers: dict[Any, str] = {}  # That have not ended: by whom.
         self._seals: dict[str, LogSeal] = {}
-        self._pins: dict[str, tuple[PinRecord, ...]] = {}  # Of each log, by the key of its list.
-        self._spliced: dict[str, dict[str, int]] = {}  # Of each log, by application: the newest number.
+        self._pins: dict[str, tuple[PinRecord, ...]] = {}  # The pins of each log, by the key of its list.
+        self._spliced: dict[str, dict[str, int]] = {}  # By log and application: the newest number.
         self._pages: dict[str, tuple[LogSegment, ...]] = {}  # That are there, by key.
 
     def take(self, key: str, new: LogList | None) -> tuple[LogSegment, ...]:
@@ -153,8 +153,8 @@ class Logs:
         return LogList(log_list.version, log_list.epoch, (*older, *log_list.segments), seal=log_list.seal)
 
     def on_acked(self, client: str, ledger_id: int) -> None:
-        """I92: the log's order is that of acknowledgement. What is appended behind a roll is acknowledged only when all
-        before it is (P8.2 ii)."""
+        """I92: the log's order is that of acknowledgement. An append after a roll is acknowledged only when all before
+        it are (P8.2 ii)."""
         behind = self._behind.get(ledger_id)
         if behind is not None and self._ghost.ledger(behind).acked_to.get(client, NO_ENTRY) != NO_ENTRY:
             raise Violation(
@@ -172,7 +172,8 @@ class Logs:
         self._takeovers = {core: who for core, who in self._takeovers.items() if who != node}
 
     def at_end(self) -> None:
-        """L4: duels end. When nothing fails any more every takeover has the log, or hears that another has it."""
+        """L4: duels end. When nothing fails any more every takeover gets the log, or the answer that another client has
+        it."""
         for core, node in self._takeovers.items():
             if node in self._ghost.up and node not in self._ghost.paused:
                 raise Violation("L4", f"the takeover of log {core.name!r} by {node} has not ended")
@@ -189,7 +190,7 @@ class Logs:
     def _nothing_moves(
         self, key: str, before: dict[int, LogSegment], segments: tuple[LogSegment, ...]
     ) -> None:
-        """I93: a place that was told stays, and an end is that of the closed ledger."""
+        """I93: a reported place stays, and an end is that of the closed ledger."""
         for segment in segments:
             old, metadata = before.get(segment.ledger_id), self._ghost.ledger(segment.ledger_id).metadata
             if old is not None and old.first_offset not in (None, segment.first_offset):

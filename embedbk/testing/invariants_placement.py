@@ -1,4 +1,4 @@
-"""What must hold of bookies that are taken out of service, by what the metadata says (P10.6, P11.3)."""
+"""Checks of bookies that are taken out of service, by the metadata (P10.6, P11.3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What readers are given and told: I5, I9, I10, I11, I12, I38, I100, L12."""
+"""Checks of what readers receive: I5, I9, I10, I11, I12, I38, I100, L12."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ PARKED_SENDS_MAX = 200  # Requests of one waiting reader in one virtual second.
 
 
 def read_is_clean(ledger: LedgerGhost, entry_id: int) -> None:
-    """I9: no dirty read. Who did not ask for unconfirmed entries gets none above what was acknowledged, or above the
-    end of the closed ledger."""
+    """I9: no dirty read. A reader that did not ask for unconfirmed entries gets none above what was acknowledged, or
+    above the end of the closed ledger."""
     if entry_id <= ledger.acked:
         return
     closed = ledger.closed
@@ -38,7 +38,7 @@ def read_is_clean(ledger: LedgerGhost, entry_id: int) -> None:
 
 
 def nothing_past_the_end(ledger: LedgerGhost, entry_id: int) -> None:
-    """I38: past the end. What is beyond a closed ledger's last entry is given to nobody, wherever it still lies."""
+    """I38: past the end. No reader gets entries beyond a closed ledger's last entry, wherever they still lie."""
     closed = ledger.closed
     if closed is not None and closed.last_entry is not None and entry_id > closed.last_entry:
         raise Violation(
@@ -48,7 +48,7 @@ def nothing_past_the_end(ledger: LedgerGhost, entry_id: int) -> None:
 
 
 def read_is_repeatable(ledger: LedgerGhost, entry_id: int, payload: bytes) -> None:
-    """I10: repeatable read. The same entry has the same bytes, whoever reads it, whenever.
+    """I10: repeatable read. The same entry has the same bytes, for every reader, at any time.
 
     I7: content. They are those that the application gave.
     """
@@ -62,7 +62,7 @@ def read_is_repeatable(ledger: LedgerGhost, entry_id: int, payload: bytes) -> No
 
 
 def nothing_is_unread_again(ledger: LedgerGhost, entry_id: int, error: Exception | None) -> None:
-    """I10: repeatable read. What was read as confirmed is never "no such entry", nor behind the end, later."""
+    """I10: repeatable read. An entry that was read as confirmed is never "no such entry", nor behind the end, later."""
     if error is not None and not isinstance(error, NoSuchEntry):
         return
     if ledger.deleted is None and entry_id <= ledger.read_last and entry_id in ledger.read:
@@ -86,7 +86,7 @@ def reader_lac_is_true(client: str, ledger: LedgerGhost, lac: int, *, is_closed:
 
 def reader_lac_rises(ghost: Ghost, client: str, ledger: LedgerGhost, lac: int, handle: Hashable) -> None:
     """I11: LAC monotone. A reader's handle never shows less than it showed before, be it a LAC or the end. (A fresh
-    handle may hear less than an older one of the same client.)"""
+    handle may receive less than an older one of the same client.)"""
     key = (client, ledger.ledger_id, handle)
     before = ghost.known_lac.get(key, NO_ENTRY)
     if lac < before:
@@ -97,7 +97,7 @@ def reader_lac_rises(ghost: Ghost, client: str, ledger: LedgerGhost, lac: int, h
 
 
 def own_appends_are_shown(client: str, ledger: LedgerGhost, lac: int) -> None:
-    """I100: own appends are shown. What a process was acknowledged, its readers may read from then on."""
+    """I100: own appends are shown. The readers of a process may read its acknowledged appends from then on."""
     told = ledger.acked_to.get(client, NO_ENTRY)
     if lac < told:
         raise Violation(
@@ -118,7 +118,7 @@ def acknowledged_is_readable(ledger: LedgerGhost) -> None:
 
 
 def parked_reader_is_quiet(ledger_id: int, sends: int) -> None:
-    """L12: a reader parked on a fenced, never closed ledger does not spin (#2052)."""
+    """L12: a reader that waits on a fenced, never closed ledger does not spin (#2052)."""
     if sends > PARKED_SENDS_MAX:
         raise Violation("L12", f"a waiting reader of ledger {ledger_id} sent {sends} requests in one second")
 

@@ -1,4 +1,4 @@
-"""What a recoverer may conclude from what it was answered: I2, I23 to I29."""
+"""What a recoverer may conclude from the answers it received: I2, I23 to I29."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def coverage_of_every_write_set(ghost: Ghost, recovery: RecoveryGhost) -> None:
 
 
 def floor_is_right(recovery: RecoveryGhost, first: int) -> None:
-    """I27: recovery floor. It starts behind the highest LAC heard, and never below the last fragment."""
+    """I27: recovery floor. It starts behind the highest LAC received, and never below the last fragment."""
     base = recovery.base
     assert base is not None
     wanted = max(recovery.lac, base.fragments[-1].first_entry - 1) + 1

@@ -1,6 +1,6 @@
 """What a healed world must still be able to do, and must have put away: L3, L12, L13, L15.
 
-Each is asked once faults have stopped. Safety is everybody's (invariants.py); here it is about going on.
+Each check runs once faults have stopped. Safety is checked in invariants.py; here it is progress.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ APPENDS = 8
 APPEND_NS = 30 * SECOND  # An add waits for its time limit, a replacement, and not for ever.
 REST_NS = 30 * SECOND
 SLOW_APPENDS = 128
-# What an ack quorum takes in a calm network, with a sync of its disks; and the wait at the bound besides.
+# The time of an ack quorum in a calm network, with a sync of its disks; and the wait at the bound besides.
 BELOW_BOUND_NS = 15 * MS
 AT_BOUND_NS = BELOW_BOUND_NS + 300 * MS
 SENDS_MAX = 400  # Requests for the LAC of one ledger by one client in one virtual second.
@@ -38,7 +38,7 @@ def keeps_acknowledging(
     yield from is_ready(world, client)
     node = world.nodes[client]
     healthy = {name for name in world.disks if name in world.nodes and name not in world.lost}
-    # The list of bookies forgets who died when their sessions end; nobody else is usable. Until then it also shows the
+    # The list of bookies drops dead ones when their sessions end; no other is usable. Until then it also shows the
     # process before of a bookie that serves only when it is in limbo (P7.4).
     known = yield Until(lambda: not _idle(world, healthy) and _listed(node) == healthy, APPEND_NS)
     if not known and (idle := _idle(world, healthy)):
@@ -118,7 +118,7 @@ def waits_for_no_slow_seat(world: World, client: str, quorum: Quorum) -> Steps:
 
 
 def _is_at_bound(world: World, writing: Writing) -> bool:
-    """One frame more may be. What is kept in C is not all told yet."""
+    """One frame more is allowed. Frames kept in C are not all reported yet."""
     in_flight, backlog = writing.core.in_flight, writing.core.in_flight.backlog
     kept = in_flight.behind_bytes if backlog is None else max(in_flight.behind_bytes, backlog.kept_bytes)
     return kept + KEPT_FRAME_BYTES >= in_flight.behind_max
@@ -179,7 +179,8 @@ def _held(world: World) -> list[str]:
 
 
 class QuietReaders(Observer):
-    """L12: who waits for a ledger that is fenced and not closed does not spin, also not with one poll after another."""
+    """L12: a reader that waits for a fenced ledger that is not closed does not spin, also not with one poll after
+    another."""
 
     def __init__(self) -> None:
         self._sent: dict[

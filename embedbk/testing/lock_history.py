@@ -1,7 +1,7 @@
-"""Whether what clients were told of locks fits one order of asking (P9.3): by their answers alone.
+"""Whether the answers to clients of locks fit one order of asking (P9.3): by the answers alone.
 
-Each answer says at which revision the client asked, under which epoch it holds (0: it waits), and as of which revision
-that is so. So it can be compared with every other answer about the same lock.
+Each answer has the revision at which the client asked, the epoch under which it holds (0: it waits), and the revision
+as of which that is true. So it can be compared with every other answer about the same lock.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ __all__ = ["check_locks"]
 
 
 def check_locks(calls: Iterable[Call]) -> int:
-    """How many holds came by handing over.
+    """Check the answers; return how many holds were handed over.
 
     Raises:
-        Violation: two clients were told the same hold or place; somebody held while another did, or was passed over by
-            one who asked later.
+        Violation: two clients got the same hold or place; a client held while another did, or one that asked later came
+            before it.
     """
     told: dict[str, list[tuple[str, Claimed]]] = defaultdict(list)
     released: dict[str, list[tuple[str, int, int]]] = defaultdict(list)
@@ -69,7 +69,7 @@ def _check_one(name: str, answers: list[tuple[str, Claimed]]) -> None:
 def _check_release(
     name: str, client: str, epoch: int, revision: int, answers: list[tuple[str, Claimed]]
 ) -> None:
-    """What was given away under an epoch was held until then."""
+    """A hold that was given away under an epoch was held until then."""
     for _, claim in answers:
         if epoch and epoch < claim.epoch < revision:
             raise Violation(

@@ -2,10 +2,10 @@
 
 Members of a world keep their records as Python values. Here they are written by the real journal onto a disk in memory,
 which is harmed, and opened as a starting process opens it; what that makes of them is the member's log from then on.
-Decides which bytes go bad, and what a start must not make of that. Which member, and when, is the plan's.
+Decides which bytes go bad, and what a start must not make of that. The plan decides which member, and when.
 
-Harm leaves the last two groups alone: nobody who reads one journal can tell a last group that was lost behind its sync
-from a torn one (JOURNAL.md, 4), and then the one before is the end.
+Harm leaves the last two groups alone: a reader of one journal cannot distinguish a last group that was lost after its
+sync from a torn one (JOURNAL.md, 4), and then the one before is the end.
 """
 
 from __future__ import annotations
@@ -30,15 +30,17 @@ __all__ = ["OpenedMember", "open_behind_a_flip", "open_behind_a_tear"]
 PLACE = "/log"
 BLOCK_BYTES = 4096
 FILE_BYTES = 288 * BLOCK_BYTES  # The largest record fits, and one fills it.
-FILLER_KIND = 9  # Of records before the log's first one, which are trimmed: tokens never begin again.
+FILLER_KIND = (
+    9  # The kind of records before the log's first one, which are trimmed: tokens never begin again.
+)
 FULL_BODY_BYTES = FILE_BYTES - 4184  # Behind it nothing fits into a file.
 GROUP_RECORDS_MAX = 4
-NOTE_GONE = 0.3  # Of the logs in which a bit flips.
+NOTE_GONE = 0.3  # In this share of the logs with a flipped bit the note is gone, too.
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedMember:
-    """What a start made of the bytes. refusal: why it did not start; then the rest is as it was."""
+    """The result of a start on these bytes. refusal: why it did not start; then the rest is as it was."""
 
     records: tuple[MemoryRecord, ...]
     snapshots: dict[str, bytes]
@@ -133,7 +135,7 @@ def open_behind_a_flip(
     """A bit of the log is another one, and the note of how far it was used may be gone with it. None: the log is too
     short to have a middle.
 
-    Raises Violation: nobody is told, or it is refused without a word of what helps.
+    Raises Violation: it is not reported, or it is refused without a hint what helps.
     """
     log = _Bytes(records, snapshots)
     log.write(chance)
@@ -141,7 +143,7 @@ def open_behind_a_flip(
     if not where:
         return None
     if chance.random() < NOTE_GONE:
-        notes.used = None  # How much it acknowledged is told by nothing then.
+        notes.used = None  # Then nothing shows how much it acknowledged.
     opened = log.start(notes, limits, chance.randbytes(START_ID_BYTES))
     if opened.refusal is None and not opened.is_in_doubt and not _are_all_there(records, opened):
         raise Violation(
@@ -162,7 +164,7 @@ def open_behind_a_tear(
     limits: Limits,
     chance: random.Random,
 ) -> OpenedMember:
-    """The power went while `pending` were written, which nobody was told of.
+    """The power went while `pending` were written, which were not acknowledged.
 
     Raises Violation: the log is refused, or lacks what was durable, or has what was never written; or it is doubted for
     that, or a doubt from before has ended by that.

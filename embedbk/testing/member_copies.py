@@ -1,9 +1,9 @@
-"""Two processes on copies of one metadata member's directory: of two the one that the quorum hears stays (P7.9).
+"""Two processes on copies of one metadata member's directory: the one that is linked to the quorum stays (P7.9).
 
-The copy runs beside its member, at a place and endpoint of its own. Decides nothing of when and whom: that is the
-plan's. Kept inside the promise (RAFT.md, 4): under a policy that bears no older image the copy reaches a member only
-while that one hears the first process, so that it must be refused there; else nobody could tell what the copy lacks.
-Where the policy bears one, it goes where it can, and may be counted in its member's place.
+The copy runs beside its member, at a place and endpoint of its own. The plan decides when, and for which member. Kept
+inside the promise (RAFT.md, 4): under a policy that does not tolerate an older image the copy reaches a member only
+while that one is linked to the first process, so that it must be refused there; else it would not be known what the
+copy lacks. Where the policy tolerates one, it goes where it can, and may be counted in its member's place.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ COPY_COUNTED = "copy of a metadata member counted"
 
 @dataclass(slots=True)
 class _Copy:
-    is_borne: bool  # By the policy: it may be heard.
-    nonce: bytes = b""  # Of its process.
+    is_borne: bool  # The policy tolerates it: it may be linked.
+    nonce: bytes = b""  # The nonce of its process.
     was_refused: bool = False
     was_counted: bool = False
 
 
 class MemberCopies:
-    """Of one world, by the member's name: one at a time. The directories are the members' (members.py)."""
+    """The copies of one world, by the member's name: one at a time. The directories belong to the members
+    (members.py)."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -75,10 +76,10 @@ class MemberCopies:
         for member in list(self._copies):
             self.end(member)
 
-    # What the world tells.
+    # Called by the world.
 
     def on_step(self, name: str, core: Member, effects: Sequence[Any]) -> None:
-        """Of any member of this world, or copy of one."""
+        """The step of any member of this world, or of a copy of one."""
         if bookie_of(name) != name:
             self._look_at_copy(bookie_of(name), effects)
             return
@@ -94,7 +95,7 @@ class MemberCopies:
                 self._world.sometimes[COPY_COUNTED] += not copy.was_counted
                 copy.was_counted = True
             else:
-                self.end(member)  # Where it came first by chance: the first process is heard there again.
+                self.end(member)  # Where it came first by chance: the first process is linked there again.
 
     def _look_at_copy(self, member: str, effects: Sequence[Any]) -> None:
         copy = self._copies.get(member)
@@ -115,10 +116,11 @@ class MemberCopies:
             copy.was_refused = True
             self._world.sometimes[COPY_REFUSED] += 1
 
-    # What may pass.
+    # Which messages may pass.
 
     def _rule(self, sender: str, receiver: str, body: bytes) -> Treatment | None:
-        """Nothing of a copy to who does not hear the first process, or has not looked at what lies before it."""
+        """No message of a copy passes to a member that is not linked to the first process, or has not processed what
+        came before."""
         copy = self._copies.get(bookie_of(sender)) if bookie_of(sender) != sender else None
         node = self._world.nodes.get(receiver)
         if copy is None or copy.is_borne or node is None or receiver not in self._world.members:

@@ -25,7 +25,7 @@ from embedbk.transports.sim import Treatment
 __all__ = ["BEGIN"]
 
 SIZES = {1: (3,), 3: (1, 5, 5), 5: (3,)}  # From so many voters to so many: by two, as is advised.
-BEHIND_ENTRIES = 3  # What is forgotten, at least.
+BEHIND_ENTRIES = 3  # Entries that are forgotten, at least.
 
 
 def _voters_change(world: World, step: Step, chance: random.Random) -> bool:
@@ -74,8 +74,8 @@ def _joint_wipe(world: World, step: Step, chance: random.Random) -> bool:
 
 
 def _joint_crash(world: World, step: Step, chance: random.Random) -> bool:
-    """P1: whoever applies the change first that makes both sets of voters count cuts a snapshot there, and it or the
-    leader is killed soon after."""
+    """P1: the first member to apply the change that makes both sets of voters count cuts a snapshot there, and it or
+    the leader is killed soon after."""
     members = world.members
 
     def look(name: str, core: Member) -> None:
@@ -165,7 +165,7 @@ def _slow_follower(world: World, step: Step, chance: random.Random) -> bool:
 
 
 def _progress_of(core: Member, name: str) -> Any:
-    """As this member has another one; None: it does not lead, or does not hear of it."""
+    """The progress of another member, as this one has it; None: it does not lead, or has none."""
     leading = core.log.raft._leading  # type: ignore[attr-defined]
     found = [each for member, each in leading.progress.items() if member.name == name] if leading else []
     return found[0] if found else None
@@ -200,7 +200,7 @@ def _follower_old_disk(world: World, step: Step, chance: random.Random) -> bool:
 
 
 def _member_duplication(world: World, step: Step, chance: random.Random) -> bool:
-    """N2: what members say to each other comes twice, the second time late now and then."""
+    """N2: messages between members come twice, the second time late now and then."""
     names = world.members.names
 
     def double(sender: str, receiver: str, body: bytes) -> Treatment | None:
@@ -235,12 +235,12 @@ def _copy(world: World, name: str, is_borne: bool) -> None:
 
 
 def _votes_among_several(world: World, name: str) -> bool:
-    """As far as its own log says: whoever is alone there hears nobody, and would go on alone."""
+    """By its own log: a member that is alone there is linked to no other, and would continue alone."""
     return len(world.nodes[name].log.raft.configuration.voters) > 1 and name in world.members.voters
 
 
 def _member_torn(world: World, step: Step, chance: random.Random) -> bool:
-    """D2: power goes while a member writes what nobody was told of."""
+    """D2: power goes while a member writes entries that were not acknowledged."""
     members, name = world.members, step.target
 
     def look(who: str, core: Member) -> None:
@@ -262,8 +262,8 @@ def _member_torn(world: World, step: Step, chance: random.Random) -> bool:
 
 
 def _member_flip(world: World, step: Step, chance: random.Random) -> bool:
-    """D4: a bit in the middle of its log is another one. Whoever refuses it leaves: its owner empties the directory,
-    and what starts there is somebody else, who may take its vote."""
+    """D4: a bit in the middle of its log flips. A member that refuses it leaves: its owner empties the directory, and a
+    new member starts there, which may take its vote."""
     members, name = world.members, step.target
     if not members.may_lose(name) or world.level_of(name) != LEVEL:
         return False
@@ -294,7 +294,7 @@ def _level_raise(world: World, step: Step, chance: random.Random) -> bool:
     return True
 
 
-# Of the member that leads, and of one or more of them.
+# Faults of the leader, and of any members.
 
 
 def _metadata_crash(world: World, step: Step, chance: random.Random) -> bool:
@@ -312,7 +312,7 @@ def _at_member(world: World, step: Step) -> Step:
 
 
 def _at_leader(world: World, step: Step) -> Step:
-    """Whoever leads now; the member of the plan when nobody does."""
+    """The step aimed at the present leader; at the member of the plan when there is none."""
     return dataclasses.replace(step, target=world.members.leader or step.target)
 
 
@@ -360,7 +360,7 @@ def _members_apart(world: World, step: Step, chance: random.Random) -> bool:
 
 
 def _member_wipe(world: World, step: Step, chance: random.Random) -> bool:
-    """D13: its directory is empty when it starts again, so it is nobody whom the others know (P10.3)."""
+    """D13: its directory is empty when it starts again, so it is a member that the others do not know (P10.3)."""
     if not world.members.may_lose(step.target):
         return False
     world.members.wipe(step.target)
@@ -369,7 +369,7 @@ def _member_wipe(world: World, step: Step, chance: random.Random) -> bool:
 
 
 def _member_old_disk(world: World, step: Step, chance: random.Random) -> bool:
-    """D13: an older image of its whole directory takes its place, which nothing in it tells."""
+    """D13: an older image of its whole directory takes its place, which nothing in it reveals."""
     name, members = step.target, world.members
     if name not in world.nodes or not members.may_forget(name):
         return False

@@ -1,10 +1,10 @@
-"""What the metadata members of a world are called."""
+"""The names of the metadata members of a world."""
 
 from __future__ import annotations
 
 __all__ = ["METADATA", "member_names"]
 
-METADATA = "metadata"  # Of a quorum of one.
+METADATA = "metadata"  # The only member of a quorum of one.
 
 
 def member_names(count: int) -> tuple[str, ...]:

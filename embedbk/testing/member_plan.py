@@ -1,7 +1,8 @@
-"""What befalls metadata members beside `plan.py`: changes of the voters, and faults while they are under way.
+"""Plans for metadata members beside `plan.py`: changes of the voters, and faults while they are under way.
 
-Of a chance of its own, so that plans without any of it stay what they were. A world in which voters change has room for
-five members, of which one, three or five are there at first; the others are made by its operators (operator.py).
+Drawn from a generator of its own, so that plans without any of it stay the same. A world in which voters change has
+room for five members, of which one, three or five are there at first; the others are made by its operators
+(operator.py).
 """
 
 from __future__ import annotations
@@ -25,7 +26,11 @@ MORE_MEMBER_KINDS = {
     "follower-old-disk": "D13", "level-raise": "L7", "member-copy": "D13", "member-torn": "D2", "member-flip": "D4",
 }  # fmt: skip
 _OF_CHANGES = ("joint-wipe", "joint-crash")
-_OF_DISKS = ("member-copy", "member-torn", "member-flip")  # Of a chance of their own: they came later.
+_OF_DISKS = (
+    "member-copy",
+    "member-torn",
+    "member-flip",
+)  # Drawn from a generator of their own: they came later.
 _REST = ("member-rejoin", "beside-pause", "slow-follower", "member-duplication", "member-slow-apply")
 
 
@@ -50,7 +55,8 @@ class More:
 
 
 def draw_more(seed: int, members: int, policy: Policy, duration_ns: int) -> More:
-    """For a world of several members. Under `rollback-1` the voters stay: three of them elect nobody after a loss."""
+    """For a world of several members. Under `rollback-1` the voters stay: three of them elect no leader after a
+    loss."""
     chance = random.Random(f"more of members {seed}")
     more, share = More(members), chance.choice([0.0, 0.0, 0.15, 0.4])
     may_change = policy is Policy.MAJORITY

@@ -1,7 +1,7 @@
 """The metadata members of a world: each with a directory of its own, and what they agree on (METADATA.md, P10.1).
 
-Decides nothing of when and whom: faults and checks address a member by its name. What is committed is told to observers
-once, by whichever member applies it first.
+Faults and checks address a member by its name. Observers receive each committed change once, from the member that
+applies it first.
 
     directory (journal, notes, snapshots) ──▶ start ──▶ process ──▶ applies ──▶ agreed history ──▶ `on_metadata`
 """
@@ -53,16 +53,16 @@ if TYPE_CHECKING:
 __all__ = ["CLUSTER_TOKEN", "HASTY_BASE", "Members"]
 
 CLUSTER_TOKEN = bytes(15) + b"\x01"
-FIRST_ENTRY = 1  # Of the log of several: who votes.
+FIRST_ENTRY = 1  # The first entry of the log of several: it has the voters.
 DIGEST_ENTRIES = 20  # Between two comparisons of the members' states.
-RETAINED_BYTES_MAX = (0, 16 << 10, 1 << 30)  # So whoever is behind is given a snapshot now and then.
+RETAINED_BYTES_MAX = (0, 16 << 10, 1 << 30)  # So a member that is behind gets a snapshot now and then.
 HASTY_BASE = BaseRules(500_000_000, stalls=10, syncs=5, round_trips=5, interval_ns=2_000_000_000)
-SNAPSHOT_DUE_BYTES = (2 << 10, 16 << 10)  # Of commands: a run passes a few snapshots.
+SNAPSHOT_DUE_BYTES = (2 << 10, 16 << 10)  # Bytes of commands: a run passes a few snapshots.
 
 
 @dataclass(slots=True)
 class _Directory:
-    """What of a member outlives its process."""
+    """The parts of a member that outlive its process."""
 
     incarnation: bytes
     chance: random.Random  # Of its snapshots.
@@ -74,7 +74,7 @@ class _Directory:
 
 
 class Members:
-    """Of one world. Who runs is in the world's nodes."""
+    """The members of one world. Those that run are in the world's nodes."""
 
     def __init__(
         self,
@@ -94,10 +94,12 @@ class Members:
         self.endpoints = [f"sim://{name}" for name in self.names]
         self.agreed = Agreed(world)
         self.watch = QuorumWatch(world) if count > 1 else None
-        self.wiped: dict[str, None] = {}  # Who lost their directory are other members, which nobody knows.
+        self.wiped: dict[
+            str, None
+        ] = {}  # Members that lost their directory are other ones, which are not known.
         self.harmed: dict[
             str, None
-        ] = {}  # Whose log was damaged: they may be in doubt for as long as one lasts.
+        ] = {}  # Members whose log was damaged: they may be in doubt for as long as the log lasts.
         self.copies = MemberCopies(world)
         self._places = frozenset(self.names)
         self._directories = {
@@ -117,8 +119,8 @@ class Members:
         self.slow_apply: dict[
             str, int
         ] = {}  # P5: how long a turn of this member takes that applied something.
-        self.operator: Operator | None = None  # Who changes the voters, once anybody does.
-        self.watchers: dict[Callable[[str, Member], None], None] = {}  # Of faults: told of every step.
+        self.operator: Operator | None = None  # The operator who changes the voters, once there is one.
+        self.watchers: dict[Callable[[str, Member], None], None] = {}  # Callbacks of faults for every step.
         self.on_joint: list[
             Callable[[str], None]
         ] = []  # Told who leads, once, when both sets of voters count.
@@ -150,7 +152,7 @@ class Members:
 
     @property
     def catalog(self) -> Catalog | None:
-        """Of the running member that has applied the most; None: none runs."""
+        """The running member that has applied the most; None: none runs."""
         catalogs = [self._world.nodes[name].core.catalog for name in self.running]
         return max(catalogs, key=lambda catalog: catalog.revision, default=None)
 
@@ -166,7 +168,7 @@ class Members:
 
     @property
     def leader(self) -> str | None:
-        """Who leads in the newest term in which anybody does."""
+        """The leader of the newest term that has one."""
         leading = [name for name in self.running if self._world.nodes[name].core.log.term]
         return max(leading, key=lambda name: self._world.nodes[name].core.log.term, default=None)
 
@@ -221,7 +223,8 @@ class Members:
                 self.start(name)
 
     def make(self, name: str) -> None:
-        """An empty directory that belongs to this cluster: who starts in it is nobody whom the others know yet."""
+        """An empty directory that belongs to this cluster: a member that starts in it is not known to the others
+        yet."""
         self._directories[name] = _Directory(
             self._new_incarnation("made", name), self._chance_of_snapshots(name)
         )
@@ -232,7 +235,7 @@ class Members:
         return chance.randbytes(INCARNATION_BYTES)
 
     def _start_nonce(self, name: str, directory: _Directory) -> bytes:
-        """Of each start its own, also where a member that was taken out gave its place to an empty directory."""
+        """Each start has its own, also where a member that was removed gave its place to an empty directory."""
         start = f"start {self._tag(name)} {directory.incarnation.hex()} {directory.starts}"
         return random.Random(start).randbytes(START_ID_BYTES)
 
@@ -278,7 +281,7 @@ class Members:
             world.note(f"{name} refuses to start: {refused}")
             return
         self._note_snapshots(directory, store)
-        journal.commit()  # Nobody may hear of an identity that a crash could take back.
+        journal.commit()  # No message may carry an identity that a crash could take back.
         node = MetadataNode(
             store,
             world.network.transport(
@@ -306,7 +309,7 @@ class Members:
         world.enter(name, "metadata", node, directory.incarnation)
 
     def _limits_of(self, name: str) -> Limits:
-        """Of the catalog, as the build of this member has them."""
+        """The limits of the catalog, as the build of this member has them."""
         return dataclasses.replace(self._world.metadata_limits, level_known=self._world.level_of(name))
 
     def _note_snapshots(self, directory: _Directory, store: MetadataStore) -> None:
@@ -364,7 +367,7 @@ class Members:
         self.start(name, may_have_lost=may_have_lost, gives_up=gives_up)
 
     def lay_copy(self, name: str, copy: str) -> None:
-        """What is on this member's disk now lies under the other name, too."""
+        """Copy this member's disk under the other name."""
         before = self._directories[name]
         laid = _Directory(before.incarnation, self._chance_of_snapshots(copy), starts=before.starts)
         laid.journal = MemoryJournal(before.journal.records)
@@ -387,8 +390,8 @@ class Members:
         )
 
     def flip(self, name: str, chance: random.Random) -> StorageError | None:
-        """D4: the member is killed, and a bit of its log is another one when it starts. What that start said if it
-        refused."""
+        """D4: the member is killed, and a bit of its log has flipped when it starts. Returns the error of that start if
+        it refused."""
         directory, met = self._directories[name], self._world.sometimes
         if name in self._world.nodes:
             self._world.crash(name)
@@ -419,7 +422,9 @@ class Members:
         before = self._directories[name]
         self.make(name)
         directory, kept = self._directories[name], copy.kept()
-        directory.starts = before.starts  # What a process draws follows from this, and no two draw the same.
+        directory.starts = (
+            before.starts
+        )  # A process draws its random numbers from this, and no two draw the same.
         identity = MemberIdentity(CLUSTER_TOKEN, directory.incarnation)
         files = SnapshotFiles(SNAPSHOT_DIRECTORY, io=directory.disk)
         write_state(kept, identity, files)
@@ -470,14 +475,14 @@ class Members:
         """Its directory is gone; what starts there next has another incarnation."""
         if name in self._world.nodes:
             self._world.crash(name)
-        self.copies.end(name)  # What it shares with that is gone.
+        self.copies.end(name)  # The part that it shared with that one is gone.
         self._world.note(f"{name} loses its directory")
         self.wiped[name] = None
         before = self._directories[name]
         incarnation = self._new_incarnation("wiped", name)
         self._directories[name] = _Directory(incarnation, before.chance, starts=before.starts)
 
-    # What they agree on.
+    # The agreed history.
 
     def on_step(self, name: str, core: Member, event: Any, effects: Sequence[Any]) -> None:
         if self.watch is not None:
@@ -497,7 +502,7 @@ class Members:
         self._world.tell("on_step", name, core, event, effects)
 
     def _be_slow(self, name: str, for_ns: int) -> None:
-        """Its next turn is late; what its disk has under way goes on."""
+        """Make its next turn late; its disk continues with its work."""
         world = self._world
         world.sometimes["metadata member applied slowly"] += 1
         world.slow_ns[name] = for_ns
@@ -545,7 +550,7 @@ def _harm_snapshot(directory: _Directory) -> None:
 
 
 class Agreed:
-    """The committed history: each change is told once, in order of revisions."""
+    """The committed history: each change is reported once, in order of revisions."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -558,11 +563,11 @@ class Agreed:
         return self._seen
 
     def begin_again(self, revision: int) -> None:
-        """From an older copy: what it holds was told, and what comes behind it is another history."""
+        """From an older copy: what it holds was reported, and what follows is another history."""
         self._seen = revision
 
     def look(self, catalog: Catalog) -> None:
-        """Tell what nobody has applied before. What a generation skipped was no change."""
+        """Report the changes that no member applied before. Revisions that a generation skipped were no changes."""
         world, values = self._world, self._values
         seen = max(self._seen, catalog.history.floor)
         self._seen = max(seen, catalog.revision)

@@ -8,13 +8,10 @@ from embedbk.testing.world import MS, SECOND, World
 
 __all__ = ["agree_at_last", "ends_every_change", "gets_a_leader", "has_leader", "keeps_a_leader"]
 
-ELECTED_BASES = (
-    20  # A leader's silence is noticed, votes are split now and then, whoever was away comes back.
-)
+ELECTED_BASES = 20  # A leader's silence is noticed, votes are split now and then, absent members come back.
 BEGUN_BASES = 60  # L5 is no promise of a network that loses: one world in 20,000 needed more than 20 of them.
-SETTLED_BASES = (
-    5  # Who lost its leader just before faults stopped may still ask for votes; links are dialled again.
-)
+# A member that lost its leader just before faults stopped may still ask for votes; links are dialled again.
+SETTLED_BASES = 5
 KEPT_NS = 3 * SECOND
 ABOUT_ELECTIONS_MS = 500  # A base: worlds with a longer one are about something else.
 CAUGHT_UP_NS = 60 * SECOND

@@ -52,7 +52,9 @@ def mender(world: World, client: str, chance: random.Random, quorum: Quorum) -> 
                 yield from _work_off(world, client, chance, taken)
         yield Sleep(chance.randint(0, 500) * MS)
     yield from _asked(world, client, TakeRepairs(0))
-    node.metadata.close(world.now_of(client))  # What it was handed unheard goes with its session.
+    node.metadata.close(
+        world.now_of(client)
+    )  # A mark that it was handed in a lost answer goes with its session.
     world.wake(client)
 
 
@@ -77,7 +79,7 @@ def _work_off(world: World, client: str, chance: random.Random, taken: RepairsTa
 
 
 class _Pretending(LedgerRepair):
-    """Who has these names counts as lost."""
+    """Bookies with these names count as lost."""
 
     def __init__(self, lost: frozenset[str], *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)

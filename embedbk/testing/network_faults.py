@@ -96,7 +96,7 @@ def one_way(world: World, step: Step, chance: random.Random) -> bool:
 
 
 def _silence(world: World, step: Step, chance: random.Random) -> bool:
-    """N8: nothing leaves or reaches it, and nobody is told."""
+    """N8: nothing leaves or reaches it, without any notice."""
     others = [name for name in (*world.members.names, *world.disks, *world.writings) if name != step.target]
     return between(world, step, *[(step.target, o) for o in others], *[(o, step.target) for o in others])
 

@@ -1,10 +1,10 @@
-"""What a world tells those who watch it: the hooks for ghost state, invariants, traces and users' own checks.
+"""The hooks by which a world notifies observers: for ghost state, invariants, traces and users' own checks.
 
 Decides nothing. Every hook has an empty body here, so that an observer overrides what it wants; the world skips hooks
-that nobody overrides, which keeps the others free. A hook that finds something wrong raises `Violation`.
+that are not overridden, so they cost nothing. A hook that finds something wrong raises `Violation`.
 
 Order within one turn: what became durable (`on_durable`, `on_metadata`), then steps (`on_step`: the core has taken the
-event, its effects are *not yet* carried out), then what applications are told (`on_acked` and the like).
+event, its effects are *not yet* carried out), then what applications receive (`on_acked` and the like).
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ __all__ = ["Observer", "Violation"]
 
 
 class Observer:
-    """Override what you want to hear. `node` is a name: "metadata" (of several "m1"..), "b1", or a client's."""
+    """Override the hooks that you want. `node` is a name: "metadata" (of several "m1"..), "b1", or a client's."""
 
     # Cores.
 
     def on_step(self, node: str, core: Any, event: Any, effects: Sequence[Any]) -> None:
-        """A core took an event. type(core) says which: core.bookie.Bookie, core.writer.Writer, core.recovery.Recovery,
+        """A core took an event. type(core) is one of: core.bookie.Bookie, core.writer.Writer, core.recovery.Recovery,
         core.reader.RangeRead, core.lac_reader.LacRead and LacWait, core.log.LogTakeover, core.creation.Creation,
         metadata.member.Member.
         Writers and the like are one object per handle: id by `core` itself (hashable by identity)."""
 
     def on_add_sent(self, client: str, core: Writer, frame: Frame, send: Send) -> None:
-        """This client sent a frame to a seat past its writer's core, which hears of it later: as if it had now."""
+        """This client sent a frame to a seat past its writer's core, which receives it later: as if it had now."""
 
     def on_add_answered(self, client: str, core: Writer, send: Send) -> None:
         """OK to exactly what was sent so, from whom it was sent to, is there."""
@@ -46,7 +46,7 @@ class Observer:
         self, node: str, role: str, incarnation: bytes, last_token: int, may_have_lost: bool
     ) -> None:
         """role: "metadata", "bookie" or "client". A bookie that replayed its disk: journal records up to last_token, as
-        the process before counted them, were read; those above are gone, but for what `on_found` tells next.
+        the process before counted them, were read; those above are gone, except what `on_found` reports next.
         may_have_lost: an unclean start, after which durable records may be gone too; the bookie must enter limbo before
         it serves (P7.4)."""
 
@@ -62,17 +62,17 @@ class Observer:
 
     def on_durable(self, node: str, token: int) -> None:
         """Every journal record of this bookie up to token (the tokens of StoreFrame and JournalAppend effects) is what
-        a power cut now would leave: it joins STABLE. Told before the core hears of it."""
+        a power cut now would leave: it joins STABLE. Called before the core receives it."""
 
     def on_disk_lost(self, node: str) -> None:
         """All that the bookie had stored is gone for good (LOSTDISK); it never comes back as this incarnation."""
 
     def on_disk_harmed(self, node: str) -> None:
         """Bytes that the bookie had stored are or will be wrong: any copy may be bad, and it may refuse to start.
-        What it held it held all the same: it must not say that anything of it is absent."""
+        It held these entries all the same: it must not answer that any of them is absent."""
 
     def on_disk_doubted(self, node: str) -> None:
-        """While it is down: what it held and promised may be gone, and its owner says so at the next start
+        """While it is down: what it held and promised may be gone, and its owner declares that at the next start
         (`on_started` with may_have_lost)."""
 
     def on_disk_copied(self, node: str) -> None:
@@ -80,32 +80,32 @@ class Observer:
 
     def on_places_changed(self, node: str) -> None:
         """Before `on_started`: the bookie is the process on the other copy of its disk from now on. What one of the two
-        lost or found out behind the copy says nothing of the other."""
+        lost or learnt after the copy was made tells nothing about the other."""
 
     def on_damaged(self, node: str, ledger_id: int, entry_id: int) -> None:
         """The bookie's stored bytes of this entry are unreadable from now on, until a valid copy replaces them."""
 
     def on_paused(self, node: str, is_paused: bool) -> None:
-        """The process stands still (SIGSTOP), or goes on."""
+        """The process stops (SIGSTOP), or continues."""
 
     # Metadata.
 
     def on_metadata(self, revision: int, key: str, old: bytes | None, new: bytes | None) -> None:
-        """A change became durable; nobody can have seen it before. In order of revisions; new None: deleted. Ledger
+        """A change became durable; no node can have seen it before. In order of revisions; new None: deleted. Ledger
         metadata stands under codec.ledger_metadata.ledger_key_path, logs under log_key_path."""
 
-    # What applications do and are told.
+    # What applications do and receive.
 
     def on_sent(self, client: str, writing: Writing, ledger_id: int, entry_id: int, payload: bytes) -> None:
         """An application gave an entry to append."""
 
     def on_acked(self, client: str, writing: Writing, ledger_id: int, lac: int) -> None:
-        """The creator's handle tells its application that everything up to lac is acknowledged; lac rose."""
+        """The creator's handle reports to its application that everything up to lac is acknowledged; lac rose."""
 
     def on_failed(
         self, client: str, writing: Writing, ledger_id: int, first_entry: int, error: Exception
     ) -> None:
-        """The handle tells that every entry from first_entry on ends with this error."""
+        """The handle reports that every entry from first_entry on ends with this error."""
 
     def on_read(
         self, client: str, ledger_id: int, entries: Sequence[tuple[int, bytes]], is_unconfirmed: bool
@@ -113,7 +113,7 @@ class Observer:
         """A reader was given (entry id, payload) pairs, in order."""
 
     def on_read_failed(self, client: str, ledger_id: int, entry_id: int, error: Exception) -> None:
-        """A reader was told that entry_id cannot be read, or is not there (NoSuchEntry)."""
+        """A reader got the error that entry_id cannot be read, or is not there (NoSuchEntry)."""
 
     def on_reader_lac(self, client: str, ledger_id: int, lac: int, is_closed: bool, handle: Hashable) -> None:
         """A reader's handle showed up to where may be read: a LAC, or the end of a closed ledger. handle: which of the

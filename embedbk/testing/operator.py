@@ -1,8 +1,8 @@
-"""Somebody who changes the voters of a world: makes members, has them join, and asks the leader (RAFT.md, 7).
+"""An operator who changes the voters of a world: makes members, has them join, and asks the leader (RAFT.md, 7).
 
 Does by hand what `embedbk metadata --join` and `embedbk quorum join | reconfigure` do, with the same parts: a member
-that is not in the configuration announces itself (host/announcing.py), and what shall be is asked of the leader until
-it is so (host/inquiring.py). Decides who shall vote; whether they may is the members' own to say.
+that is not in the configuration announces itself (host/announcing.py), and the leader is asked for the wanted voters
+until they are the voters (host/inquiring.py). Decides which members shall vote; the members decide whether they may.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ class Operator:
         self._world, self._members = world, world.members
         self.name = f"{OPERATOR}-{number}"
         self._chance = chance
-        self._counts: list[int] = []  # What is wanted, the next one first.
-        self._drops_leader = False  # Whoever leads is among those that leave, if any leave.
-        self._announcing: dict[str, bytes] = {}  # By member: the nonce of the process for which it is said.
+        self._counts: list[int] = []  # The numbers of voters wanted, the next one first.
+        self._drops_leader = False  # The leader is among those that leave, if any leave.
+        self._announcing: dict[str, bytes] = {}  # By member: the nonce of the process that announces.
         self._chosen: list[MemberName] = []
         self._refusals = 0
 
@@ -97,17 +97,17 @@ class Operator:
             self._end_announcing(name)
 
     def _be_done(self) -> None:
-        """Of those that were taken out some go, and some run on, and are told so."""
+        """Of the removed members some go, and some run on, and are informed."""
         del self._counts[0]
         self._chosen, self._drops_leader = [], self._chance.random() < 0.5
         for each in self._members.configuration.retired:
             if self._is_there(_name(each)) and self._chance.random() < 0.5:
                 self._members.remove(each.name)
 
-    # Who shall vote.
+    # Which members shall vote.
 
     def _wanted(self, told: QuorumTold) -> ChangeVoters | str | None:
-        """None: it is so. A word: it cannot be asked for yet."""
+        """None: it is done. A text: it cannot be asked for yet."""
         voters = [each for each in told.members if each.role == "voter"]
         if told.is_joint:
             return "a change is under way"
@@ -149,7 +149,7 @@ class Operator:
     # Letting in.
 
     def _let_in(self) -> None:
-        """Every process that is in no configuration says so to the leader."""
+        """Every process that is in no configuration announces itself to the leader."""
         for name in self._members.names:
             node = self._world.nodes.get(name)
             nonce = node.store.boot.nonce if node is not None and not node.is_known else b""
@@ -183,19 +183,19 @@ class Operator:
     # Asking.
 
     def _look(self) -> Generator[Sleep, Any, QuorumTold | None]:
-        """What the leader says of its quorum; None: nobody leads who answers."""
+        """The leader's answer about its quorum; None: no leader answers."""
         endpoints = [f"sim://{name}" for name in self._members.names if name in self._world.nodes]
         results = yield from self.ask(endpoints, QuorumStatus())
         leading = [each for each in results if isinstance(each, QuorumTold) and each.role == "leader"]
         return max(leading, key=lambda each: each.term, default=None)
 
     def _endpoint_of(self, told: QuorumTold) -> str:
-        """Where whoever told this listens. A member that is all of its quorum has a place of its own name."""
+        """Where the member that answered listens. A member that is all of its quorum has a place of its own name."""
         name = told.member.name
         return f"sim://{name if name in self._members else METADATA}"
 
     def ask(self, endpoints: Sequence[str], operation: Operation) -> Generator[Sleep, Any, list[Result]]:
-        """What comes within a while; as soon as all have answered, or failed."""
+        """The answers within a while; at once when all have answered, or failed."""
         world, results = self._world, list[Result]()
         if not endpoints:
             return results

@@ -1,8 +1,9 @@
 """What will happen in one run: a plan, drawn whole from the seed before anything runs.
 
 A plan is a list of numbered steps, so that a failing run shrinks by leaving steps out (`without`): each fault brings
-its own end, and nobody's chance depends on another step being there. Swarm testing (S5): every seed switches a random
-subset of the kinds of faults on, each at a rate of its own, since kinds that always act together hide each other.
+its own end, and no step's random numbers depend on another step being there. Swarm testing (S5): every seed switches a
+random subset of the kinds of faults on, each at a rate of its own, since kinds that always act together hide each
+other.
 
 The atlas (S4) keeps a plan inside the promised fault model, per write set of every ledger:
 
@@ -56,7 +57,7 @@ FAULT_KINDS = {
     "member-wipe": "D13", "member-old-disk": "D13",
     **MORE_MEMBER_KINDS,
 }  # fmt: skip
-# What applications may make use of; each seed switches some on.
+# Features that applications may use; each seed switches some on.
 _FIRST_FEATURES = (
     "deferred", "delayed", "digests", "passwords", "custom", "producers", "conditional", "batches", "unconfirmed",
     "deletion", "repair",
@@ -76,7 +77,7 @@ FEATURES = (
     "splices",
 )
 # Drawn by a chance of their own, so that a plain plan (is_plain) stays what it was before they came.
-LESS_KINDS = ("older-disk", "newest-gone")  # Nobody tells the bookie (P7.9).
+LESS_KINDS = ("older-disk", "newest-gone")  # The bookie is not informed (P7.9).
 LATER_KINDS = ("old-copy", *LESS_KINDS, *HARMS)
 _APART_KINDS = (
     "busy",
@@ -92,7 +93,7 @@ _APART_KINDS = (
     "clone",
     *LESS_KINDS,
 )
-# Of worlds with several metadata members.
+# For worlds with several metadata members.
 MEMBER_KINDS = (
     "leader-crash", "leader-pause", "leader-stall", "member-crash", "member-pause", "member-slow", "member-slow-disk",
     "members-apart", "member-one-way", "member-wipe", "member-old-disk",
@@ -118,7 +119,7 @@ class Step:
     target: str = ""  # A bookie, a client, a metadata member.
     other: str = ""
     for_ns: int = 0
-    seed: int = 0  # Of its own chance.
+    seed: int = 0  # The seed of its own random numbers.
 
     @property
     def is_fault(self) -> bool:
@@ -144,7 +145,7 @@ class Plan:
     duration_ns: int
     is_outside: bool = False
     on: tuple[str, ...] = field(default=())  # The kinds of faults that this seed switched on.
-    features: tuple[str, ...] = ()  # What its applications make use of (users.py).
+    features: tuple[str, ...] = ()  # The features that its applications use (users.py).
     has_courses: bool = False  # Clients seal, send and count in C where they can.
     devices: int = 1  # Journals and ledger directories of each bookie, where it is native.
     kept_frames: int = 0  # So many a handle keeps for seats that are behind; 0: as usual.
@@ -210,7 +211,7 @@ def make_plan(
         Step(number, step.at_ns, step.kind, step.target, step.other, step.for_ns, step.seed)
         for number, step in enumerate(sorted(steps, key=lambda step: step.at_ns))
     )
-    # Of a chance of its own, so that nothing else of a plan changed when it came.
+    # Drawn from a generator of its own, so that nothing else of a plan changed when it came.
     devices = random.Random(f"devices {seed}").choice([1, 1, 2, 3]) if native and not is_plain else 1
     has_courses = not is_plain and random.Random(f"past the core {seed}").random() < 0.5
     near = random.Random(f"near {seed}")
@@ -242,7 +243,7 @@ def make_plan(
         quorum_of.first_members,
         quorum_of.follows_measured,
         has_repairers,
-        # Not beside those, who hold marks and places for ever.
+        # Not beside those clients, which hold marks and places for ever.
         not (is_plain or has_repairers) and random.Random(f"healers of {seed}").random() < 0.3,
     )
 
@@ -259,8 +260,8 @@ class _QuorumPlan:
 
 
 def _members(seed: int, duration_ns: int, steps: list[Step], drift: dict[str, int]) -> _QuorumPlan:
-    """How many metadata members, and what befalls them. Of a chance of its own, so that worlds of one are what they
-    were. What other faults say of the metadata is said of one of its members, in `steps` and `drift`."""
+    """Draw how many metadata members there are, and their faults, from a generator of its own, so that worlds of one
+    stay the same. Other faults of the metadata strike one of its members, in `steps` and `drift`."""
     chance = random.Random(f"members {seed}")
     plan = _QuorumPlan(chance.choice([1] * 8 + [3] * 7 + [5]))
     if plan.members == 1:
@@ -351,7 +352,7 @@ _LETTERS = {"remover": "x", "mender": "y"}  # m1 is a metadata member.
 
 
 def _users(more: random.Random, duration_ns: int) -> tuple[tuple[str, ...], list[Step]]:
-    """What the applications of this seed make use of, and applications that do."""
+    """Draw the features that the applications of this seed use, and applications that use them."""
     share = more.choice([0.0, 0.0, 0.3, 0.8])  # They make a world twice as long: half of them do without.
     features = tuple(feature for feature in _FIRST_FEATURES if more.random() < share)
     if not features:
@@ -393,7 +394,7 @@ def _users(more: random.Random, duration_ns: int) -> tuple[tuple[str, ...], list
 def _steps_apart(
     kind: str, seed: int, duration_ns: int, bookies: list[str], victims: list[str]
 ) -> list[Step]:
-    """Of a chance of its own, so that nothing else of a plan changed when this kind came."""
+    """Drawn from a generator of its own, so that nothing else of a plan changed when this kind came."""
     chance = random.Random(f"{kind} {seed}")
     is_rare = kind in ("older-metadata", "clone", *LESS_KINDS)
     count = chance.choice([0, 0, 0, 0, 0, 1] if is_rare else [0, 0, 0, 1, 2, 6])
@@ -425,7 +426,7 @@ def _fault(
             if not victims:
                 return None
             if kind == "clone" and chance.random() < 0.7:
-                at_ns = duration_ns - MS  # Behind the others: nobody else stops or starts it meanwhile.
+                at_ns = duration_ns - MS  # After the others: no other step stops or starts it meanwhile.
             if kind in LATER_KINDS:
                 for_ns = min(for_ns, 300 * MS)  # Before everything heals.
             return Step(0, at_ns, kind, chance.choice(victims), for_ns=for_ns, seed=seed)

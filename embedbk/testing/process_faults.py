@@ -1,4 +1,4 @@
-"""Faults of processes: they crash, stop, stand still or are slow, and come back."""
+"""Faults of processes: they crash, stop, pause or are slow, and come back."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def restart(world: World, name: str) -> None:
 
 
 def come_back(world: World, name: str) -> None:
-    """A fault is over. Once all have stopped everybody is back, and whoever is down again has another reason."""
+    """A fault is over. Once all have stopped every node is back, and one that is down again has another reason."""
     if not world.is_healed:
         restart(world, name)
 
@@ -107,7 +107,7 @@ def pause(world: World, step: Step, chance: random.Random) -> bool:
 
 
 def _slow_seat(world: World, step: Step, chance: random.Random) -> bool:
-    """P4: a bookie that a writer has seated stands still for 0.2 to 3 s: what is kept for it comes to its bound."""
+    """P4: a bookie that a writer has seated pauses for 0.2 to 3 s: the adds kept for it reach their bound."""
     seated = [
         member.bookie_id
         for writings in world.writings.values()

@@ -1,7 +1,7 @@
-"""The plainest promises, kept beside every run: what was sent, acknowledged and read, by what applications were told.
+"""The plainest promises, checked beside every run: what was sent, acknowledged and read, as applications received it.
 
-Carries I2 I3 (as told to applications) I5 I7 I9 (of what readers get) I10 I37 I39. Deeper checks look inside the nodes:
-invariants.py.
+Carries I2 I3 (as reported to applications) I5 I7 I9 (of what readers get) I10 I37 I39. Deeper checks look inside the
+nodes: invariants.py.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ __all__ = ["Promises"]
 
 
 class Promises(Observer):
-    """What applications know, and whether it is one story."""
+    """The knowledge of applications, and whether it is consistent."""
 
     def __init__(self) -> None:
         self.sent: dict[int, dict[int, bytes]] = {}  # Ledger -> entry -> payload.
         self.acked: dict[int, int] = {}  # Ledger -> highest entry acknowledged to its application.
         self.deleted: set[str] = set()  # Keys that were removed, and are not back. Asked, not walked.
-        self.ends: dict[int, tuple[int, int]] = {}  # Ledger -> (last entry, length) of whoever closed it.
+        self.ends: dict[int, tuple[int, int]] = {}  # Ledger -> (last entry, length) as it was closed.
 
     def on_metadata(self, revision: int, key: str, old: bytes | None, new: bytes | None) -> None:
         if new is None:
@@ -77,6 +77,6 @@ class Promises(Observer):
         for entry_id, payload in entries:
             if held.get(entry_id) != payload:
                 raise Violation("I7", f"entry {entry_id} of ledger {ledger_id} has other bytes for {client}")
-            # Who reads beyond the LAC, and has not heard of the close, may be told what it leaves out (P6.3).
+            # A reader beyond the LAC that does not know of the close may get entries that the close leaves out (P6.3).
             if end is not None and entry_id > end[0] and not is_unconfirmed:
                 raise Violation("I38", f"entry {entry_id} of ledger {ledger_id} is beyond its end {end[0]}")

@@ -1,6 +1,6 @@
 """What several metadata members must keep, watched in whole clusters: I60, I61, I65, I66, I71, I74, I75 (RAFT.md, 1).
 
-Looked at after every step of every member, against what any of them ever said, applied and answered, which no member
+Checked after every step of every member, against all that any of them ever sent, applied and answered, which no member
 knows. Worlds of one member have none of this.
 """
 
@@ -44,7 +44,7 @@ MS = 1_000_000
 
 
 class QuorumWatch:
-    """Of one world."""
+    """The watch of one world."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -52,7 +52,7 @@ class QuorumWatch:
         self._starts: dict[str, int] = {}
         self.forgetful: set[str] = set()  # Members whose disk is an older image: they may vote twice.
         self._votes: dict[tuple[MemberId, int], tuple[str, bytes]] = {}  # By voter and term: name and nonce.
-        self._entries: list[Entry] = []  # What was applied, by index from 1.
+        self._entries: list[Entry] = []  # The applied entries, by index from 1.
         self._applied: dict[str, int] = {}  # By member, of its present process.
         self._commits: dict[str, int] = {}
         self._reads: dict[tuple[str, int, int, int], int] = {}  # Asked: what must be in the answer at least.
@@ -78,11 +78,11 @@ class QuorumWatch:
                 del asked[key]
 
     def look(self, name: str, core: Member, event: Any, effects: Sequence[Any]) -> None:
-        """After a step, whose changes the agreed history has not been told yet."""
+        """After a step, whose changes the agreed history has not received yet."""
         raft = core.log.raft  # type: ignore[attr-defined]
         if type(event) is RequestReceived:
             self._asked(name, event)
-        # A member that elects itself alone leads at once, and nobody hears of it before its vote is durable.
+        # A member that elects itself alone leads at once, and no message shows it before its vote is durable.
         if raft.role is Role.LEADER and raft.is_term_durable:
             self._leads(f"{name} (start {self._starts[name]})", raft.term)
         if raft.commit_index < self._commits[name]:
@@ -124,7 +124,7 @@ class QuorumWatch:
             met["metadata member with less than it said"] += 1
 
     def _look_at_stream(self, name: str, core: Member, effect: SendEvents) -> None:
-        """Whoever streams, leader or not, shows nothing but what it has applied."""
+        """A member that streams, leader or not, shows only changes that it has applied."""
         revision, applied = effect.events.revision, core.catalog.revision
         if revision > applied and not effect.events.is_compacted:
             raise Violation("I82", f"{name} streams up to {revision}, and has applied {applied}")

@@ -1,7 +1,8 @@
-"""Somebody who raises the cluster's level while nodes of an older build run (METADATA.md, 8; P10.8).
+"""An operator who raises the cluster's level while nodes of an older build run (METADATA.md, 8; P10.8).
 
-An older build is this one, told to know an older level: it says so, and meets what it does not know as an older one
-does. Decides who is older when, and who is upgraded: whoever a leader names as standing in the way, one by one.
+An older build is this one, configured to know an older level: it announces that, and treats newer formats as an older
+build does. Decides which nodes are older when, and which are upgraded: those that a leader names as blocking the raise,
+one by one.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Raiser(Operator):
         self.go_on()
 
     def go_on(self) -> None:
-        """With whoever runs which build now."""
+        """The operator of one world, which knows the build of each node."""
         self._world.spawn(self.name, self._raise())
 
     def _raise(self) -> Steps:
@@ -47,11 +48,11 @@ class Raiser(Operator):
                     f"knows level {LEVEL_FIRST}" in text for text in refused
                 )
                 if world.is_healed and any(f" {stranger.LABEL} (" in text for text in refused):
-                    return  # Its session lives for ten minutes, and says nothing.
+                    return  # Its session lives for ten minutes, and proves nothing.
                 if refused and not world.is_healed:
                     self._upgrade_one(refused[0])
             if world.is_healed and len(self._members.voters) < len(self._members.configuration.voters):
-                return  # A voter has lost its directory for good, and nobody takes its vote.
+                return  # A voter has lost its directory for good, and no member takes its vote.
             yield Sleep(self._chance.choice([30, 100, 400]) * MS)
         world.sometimes["level raised"] += 1
         names = [name for name in (*self._members.names, *world.disks) if name in world.nodes]
@@ -62,7 +63,7 @@ class Raiser(Operator):
             self._upgrade(name)
 
     def _upgrade_one(self, refused: str) -> None:
-        """Of the older ones one that was named, else any: a member that does not run is not named by its build."""
+        """One of the older nodes that was named, else any: a member that does not run is not named by its build."""
         older = [name for name, level in self._world.levels.items() if level < LEVEL]
         named = [name for name in older if f" {name} (" in refused]
         if older and (named or self._chance.random() < 0.3):
@@ -73,7 +74,7 @@ class Raiser(Operator):
             self._restart(name, LEVEL)
 
     def _restart(self, name: str, level: int) -> None:
-        """On the same disk, by another build; whoever is down starts with it when its time comes."""
+        """Restart it on the same disk, with another build; a node that is down starts with it when its time comes."""
         world = self._world
         if name in world.paused:
             return
@@ -95,7 +96,7 @@ class Raiser(Operator):
 
 
 def upgrade_all(world: World) -> None:
-    """Nobody runs an older build any more; whoever did is down."""
+    """No node runs an older build any more; those that did are down."""
     for name, level in world.levels.items():
         if level < LEVEL and name in world.nodes:
             world.crash(name)

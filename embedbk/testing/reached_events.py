@@ -71,7 +71,7 @@ class ReachedEvents(Observer):
 
     @staticmethod
     def _refused(core: Any) -> str:
-        """What the core, or the one inside it, asked for."""
+        """The requests of the core, or of the one inside it."""
         match core.sub if type(core) is LogTakeover and core.sub is not None else core:
             case Writer():
                 return "close" if core.state is WriterState.ENDED else "change"
@@ -118,7 +118,7 @@ class ReachedEvents(Observer):
                     self.note("not enough bookies")
 
     def _proposed(self, core: Writer, now_ns: int) -> None:
-        """Who failed lately, and comes last."""
+        """Bookies that failed lately, and come last."""
         seated = {each.number for each in core.in_flight.seatings}
         fresh = (
             [each for each in core.proposal.seatings if each.number not in seated] if core.proposal else []

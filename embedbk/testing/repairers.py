@@ -1,8 +1,8 @@
-"""Clients that mark ledgers for repair and work marks off, under all faults, and what they were told (P11.1).
+"""Clients that mark ledgers for repair and work marks off, under all faults, and the answers they received (P11.1).
 
-Nothing is copied: what is looked at is the queue in the metadata. The ledgers are none that anybody makes, so that
-their marks keep no bookie from anything. Each marking names a bookie of its own, so it changes its mark: what was
-marked and not seen by whoever ended that repair must be there still.
+Nothing is copied: only the queue in the metadata is checked. No client makes these ledgers, so that their marks keep no
+bookie from anything. Each marking names a bookie of its own, so it changes its mark: a mark that the client which ended
+the repair did not see must be there still.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ EMPTY_NS = (
 
 @dataclass(slots=True)
 class Asked:
-    """A request of one of them, and what came of it; None: nobody said."""
+    """A request of one of them, and its outcome; None: not known."""
 
     client: str
     operation: Repairing
@@ -54,7 +54,7 @@ def check_repairs(calls: list[Asked], *, is_empty: bool) -> int:
     """How many repairs were ended. is_empty: no mark is left.
 
     Raises:
-        Violation: two clients were told one hold, a mark was handed out that had been ended, or one that was ended had
+        Violation: two clients got one hold, a mark was handed out that had been ended, or one that was ended had
             changed since it was taken.
     """
     holders: dict[tuple[int, int], str] = {}
@@ -105,7 +105,7 @@ def check_repairs(calls: list[Asked], *, is_empty: bool) -> int:
 
 
 class Repairers:
-    """Of one world, for so long."""
+    """The repairers of one world, for so long."""
 
     def __init__(self, world: World, for_ns: int) -> None:
         self._world = world
@@ -127,8 +127,8 @@ class Repairers:
             self._world.crash(name)
 
     def check(self) -> None:
-        """What is marked is repaired in the end (L8): no mark, no hold and nobody who waits is left. I73, I74: what all
-        were told fits."""
+        """Everything marked is repaired in the end (L8): no mark, no hold and no waiting client is left. I73, I74: all
+        answers fit one order."""
         world, name = self._world, "repairer-last"
         world.start_client(name)
         self._until_ns = world.now_ns + EMPTY_NS
@@ -217,12 +217,12 @@ class Repairers:
                     name, FailRepairs(tuple((each, epoch) for each, _, _ in taken.marks), False)
                 )
         yield from self._asked(name, TakeRepairs(0))
-        # What it was handed meanwhile, and what it holds by an answer that was lost, goes with its session.
+        # Marks that it was handed meanwhile, or holds by a lost answer, go with its session.
         link.close(self._world.now_of(name))
         self._world.wake(name)
 
     def _left_but(self, name: str) -> list[str]:
-        """What is left but the place of this one, who waits."""
+        """Everything left but the place of this client, which waits."""
         session = self._world.nodes[name].metadata.session
         catalog = self._catalog()
         return [

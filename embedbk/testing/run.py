@@ -52,10 +52,10 @@ __all__ = ["Outcome", "observers", "replay_line", "run_plan", "shrink"]
 
 APPLICATIONS_NS = 400 * SECOND  # For every application to come to an end once faults have stopped (L2).
 REST_NS = 240 * SECOND  # For every ledger to be recovered and read (L1).
-TWINS_NS = 4 * SECOND  # For who stands still to be asked (P7.9), and to go on.
-SETTLE_NS = 120 * SECOND  # For adds to end that nobody waits for.
+TWINS_NS = 4 * SECOND  # Time for a paused process to be asked (P7.9), and to continue.
+SETTLE_NS = 120 * SECOND  # Time for adds to end that no application waits for.
 SHRINK_S = 20.0
-PAGE_LEDGERS = 4  # Of one page of a log's list: few, so that a short run has some.
+PAGE_LEDGERS = 4  # Ledgers in one page of a log's list: few, so that a short run has pages.
 BUSY_COLLECTION = CollectorOptions(interval_ns=SECOND, pace_ns=SECOND // 200, page_ledgers=3)
 
 # Given the counter of what was met: observers that watch from the first moment on.
@@ -64,7 +64,7 @@ MakeObservers = Callable[[Counter[str]], Sequence[Observer]]
 
 @dataclass
 class Outcome:
-    """What one run showed."""
+    """The result of one run."""
 
     plan: Plan
     violation: str = ""  # Empty: every promise was kept.
@@ -260,7 +260,7 @@ def _liveness(
         raise Violation("L1", f"after everything healed: {refusals[0]}")
     world.run_until(
         lambda: _are_settled(world, promises), SETTLE_NS
-    )  # Whether they were, the invariants say.
+    )  # The invariants check whether they were.
     nothing_is_held(world)
     if plan.members > 1:
         agree_at_last(world)
@@ -283,7 +283,7 @@ def _without_quorum(world: World, plan: Plan) -> None:
 
 
 def _aftermath(world: World, plan: Plan, promises: Promises, outcome: Outcome) -> None:
-    """D13: what an older copy of the metadata does to what was just read; until then nobody met one."""
+    """D13: an older copy of the metadata after everything was read; until then no node met one."""
     for name, node in world.nodes.items():
         if isinstance(node, BookieNode) and node.witnessing.is_doubted:
             raise Violation(

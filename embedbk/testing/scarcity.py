@@ -1,7 +1,7 @@
-"""Metadata that has no room: a catalog filled by somebody's key, and more requests at once than a member takes in.
+"""Metadata that has no room: a catalog filled by a client's key, and more requests at once than a member takes.
 
-Decides how much room is left and who asks. Whether a world has so little of it is its plan's (`World`): bounds of a
-catalog decide outcomes, so all starts of a member have the same. What was put is taken away again.
+Decides how much room is left and which nodes ask. The plan decides whether a world has so little of it (`World`):
+bounds of a catalog decide outcomes, so all starts of a member have the same. The key is deleted again.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def has_room(world: World) -> bool:
 
 
 def crowd(world: World) -> bool:
-    """Every node asks for more at once than its link may have waiting. False: nobody is put off in this world."""
+    """Every node asks for more at once than its link may have waiting. False: no node is put off in this world."""
     if world.requests_waiting_max != FEW_REQUESTS:
         return False
     asked = 0
@@ -98,7 +98,7 @@ def crowd(world: World) -> bool:
 
 
 def _links(world: World) -> list[tuple[str, MetadataLink]]:
-    """Of all nodes that run and have a session."""
+    """The metadata links of all nodes that run and have a session."""
     found: list[tuple[str, Any]] = [
         (name, getattr(node, "metadata", None)) for name, node in world.nodes.items()
     ]

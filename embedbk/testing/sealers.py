@@ -1,7 +1,7 @@
-"""Who seals the log that owners write, beside them (P8.9).
+"""Clients that seal the log that owners write, beside them (P8.9).
 
-Decides what must follow: nobody takes it over any more, and a reader at its end ends. That nothing is listed behind the
-seal, `invariants_logs` judges.
+Decides what must follow: no client takes it over any more, and a reader at its end ends. `invariants_logs` judges that
+nothing is listed behind the seal.
 """
 
 from __future__ import annotations

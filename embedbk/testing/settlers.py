@@ -1,7 +1,7 @@
-"""Who changes the settings of the log that owners write, beside them (P8.7), retention among them.
+"""Clients that change the settings of the log that owners write, beside them (P8.7), retention among them.
 
-Decides what is asked for. Owners follow it by their own loop; what retention may let go, `invariants_logs` and
-`invariants_cursors` judge by the metadata (I96, I101).
+Decides what is asked for. Owners follow it by their own loop; `invariants_logs` and `invariants_cursors` judge by the
+metadata what retention may truncate (I96, I101).
 """
 
 from __future__ import annotations

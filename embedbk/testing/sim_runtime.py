@@ -24,7 +24,7 @@ from embedbk.testing.world import SECOND, Sleep, Until, World
 
 __all__ = ["Narrow", "SimRuntime", "awaited"]
 
-EPOCH_MS = 1_767_225_600_000  # What wall clocks show at the beginning: 2026-01-01.
+EPOCH_MS = 1_767_225_600_000  # The time of wall clocks at the beginning: 2026-01-01.
 FOREVER_NS = 100_000 * SECOND  # A wait without a limit; the world looks for hangs itself (L2).
 
 
@@ -84,7 +84,7 @@ class SimRuntime(Runtime):
         super().start(operation)
 
     def behind(self, steps: Coroutine[Any, Any, None]) -> None:
-        """Beside what goes on now, never as a part of it."""
+        """Run it beside the present step, never as a part of it."""
 
         def begin() -> None:
             if self._world.nodes.get(self._client) is self.node:
@@ -112,7 +112,7 @@ class SimRuntime(Runtime):
 
 class _Gone(BaseException):
     """The process of a coroutine is gone. A GeneratorExit would not do: in CPython 3.11 it ends an asynchronous
-    generator before the one that it waits for, which is then "already running" for whoever ends that."""
+    generator before the one that it waits for, which is then "already running" for the code that ends that."""
 
 
 def awaited(runtime: Runtime, steps: Coroutine[Any, Any, Any]) -> Generator[Sleep | Until, Any, Any]:

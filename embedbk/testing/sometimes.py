@@ -204,7 +204,7 @@ SOMETIMES = {
     "writer fenced by reader of its own": "a creator learned from a bookie that it was fenced",
     "wrong incarnation": "a bookie answered WRONG_INCARNATION",
 }
-# What no plan does by chance, and why; directed scenarios reach it. A campaign is not blind without these.
+# Facts that no plan reaches by chance, and why; directed scenarios reach them. A campaign is not blind without these.
 DIRECTED: dict[str, str] = {
     "close refused for good": "a close takes no more room than the open ledger had, up to entry 127",
     "flush failed": "few flushes begin in the moment; tests/storage/test_random_orders.py goes through them",
@@ -225,5 +225,5 @@ class Sometimes:
         self.reached[name] += 1
 
     def missed(self) -> list[str]:
-        """What a campaign must have met, and has not."""
+        """The facts that a campaign must have met, and has not."""
         return [name for name in SOMETIMES if not self.reached[name] and name not in DIRECTED]

@@ -1,7 +1,7 @@
-"""Who stages ledgers for a log and splices them in, beside owners, takeovers, truncation and each other (P8.5).
+"""Clients that stage ledgers for a log and splice them in, beside owners, takeovers, truncation and each other (P8.5).
 
-Decides what must follow (I98): of one transaction, however many attempts there are at it, the entries of one stand in
-the log, all of them, once, one behind the other. What a list may do at all, `invariants_logs` judges.
+Decides what must follow (I98): of one transaction, however many attempts there are at it, the entries of one attempt
+stand in the log, all of them, once, one behind the other. `invariants_logs` judges which changes of a list are allowed.
 """
 
 from __future__ import annotations

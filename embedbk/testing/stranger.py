@@ -1,7 +1,7 @@
-"""Somebody who dials every node, says what no node says, and puts keys where others read (T10, P2.5).
+"""A stranger that dials every node, sends what no node sends, and puts keys where others read (T10, P2.5).
 
-Decides what is said: messages with something changed behind right sums, messages cut, noise; a Hello with another's
-name. Real sockets say more, below the messages; `tests/transports/test_zmq_before_hello.py` has that.
+Decides what is sent: messages with changes behind right sums, messages cut, noise; a Hello with another's name. Real
+sockets can send more, below the messages; `tests/transports/test_zmq_before_hello.py` has that.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from embedbk.testing.world import World
 
 __all__ = ["LABEL", "STRANGE_KEYS", "call_on", "nearly_a_message"]
 
-LABEL = "x"  # Of its sessions.
+LABEL = "x"  # The label of its sessions.
 _MS = 1_000_000
 _CALLS = 24  # Links one after the other: the first thing that is wrong ends each.
 
-# What stands beside the keys that nodes read, and is none of them.
+# Keys beside those that nodes read.
 STRANGE_KEYS = tuple(
     prefix + name
     for prefix in (LEDGERS_PREFIX, DELETED_PREFIX, BOOKIES_PREFIX)

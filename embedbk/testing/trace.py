@@ -20,7 +20,7 @@ from embedbk.testing.world import World
 
 __all__ = ["Trace", "describe"]
 
-EVENTS_MAX = 200_000  # A chart of more would be read by nobody.
+EVENTS_MAX = 200_000  # A longer chart is of no use.
 CHART_EVENTS_MAX = 1_500
 LANE = 150
 ROW = 16
@@ -108,7 +108,7 @@ def _control(control: Any) -> str:
 
 
 def _fields(value: Any) -> str:
-    """Fields that tell something, short."""
+    """The fields that matter, short."""
     told = []
     for name in getattr(value, "__struct_fields__", ()):
         field = getattr(value, name)

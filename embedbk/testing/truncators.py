@@ -1,7 +1,8 @@
-"""Who truncates logs, and who pins them, beside owners and readers (P8.3, P8.8); and what must be left of it at last.
+"""Clients that truncate logs, and that pin them, beside owners and readers (P8.3, P8.8); and what must be left at the
+end.
 
-Decides what is asked for. What may go and what not, `invariants_logs` judges by the list; whoever holds a pin reads
-what it holds, and must get it (I96).
+Decides what is asked for. `invariants_logs` judges by the list what may go; the holder of a pin reads what it holds,
+and must get it (I96).
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def truncates(
                 world.sometimes["log truncated"] += 1
             if done.pin:
                 world.sometimes["pin held a truncation"] += 1
-            # Beside another one it tells how far both came.
+            # Beside another truncation it reports how far both came.
             is_own = was_alone and world.truncations_begun == turn
             if is_own and done.asked is not None and done.reached > max(done.asked, done.began):
                 raise Violation(
@@ -76,7 +77,7 @@ def _asked(
 def pin_and_read(
     world: World, client: str, runtime: Runtime, reading: LogReading, chance: random.Random
 ) -> Steps:
-    """What a pin holds is there for as long as it stands: every entry from it on."""
+    """Every entry from a pin on is there for as long as the pin stands."""
     ttl_s = chance.choice([0.2, 1_000_000.0])
     at: Start = None
     if chance.random() < 0.5:
@@ -107,7 +108,7 @@ def pin_and_read(
 
 
 def room_is_given_back(world: World, client: str, log: str) -> Steps:
-    """L13: what truncation took off the list is deleted in the end, whoever began it and died."""
+    """L13: ledgers that truncation took off the list are deleted in the end, even if the client that began it died."""
     node = world.nodes[client]
     yield Until(lambda: node.is_ready, 20 * SECOND)
     runtime = SimRuntime(world, client, node)

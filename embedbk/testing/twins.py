@@ -1,11 +1,11 @@
 """Two processes that claim one identity: a bookie's directories copied, and both started (P7.9).
 
 A name of a world is the bookie that the cluster knows; its twin runs beside it, at another place and endpoint, and must
-serve nobody. Once the list of bookies names the twin's start, the two change places: from then on it is the bookie,
-started on what its disk has, and the process before is the twin. Decides nothing of when and whom: that is the plan's.
+serve no client. Once the list of bookies names the twin's start, the two change places: from then on it is the bookie,
+started on what its disk has, and the process before is the twin. The plan decides when, and for which bookie.
 
-Kept inside the promise: what a copy of the present start lacks is known to nobody (P7.9), so a twin that would have to
-be believed without that ends first.
+Kept inside the promise: what a copy of the present start lacks is not known (P7.9), so a twin that would have to be
+believed without that ends first.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Twins:
         twin = self._twins.get(bookie_of(name)) if name.endswith(_MARK) else None
         return None if twin is None else twin.disk
 
-    # What a fault or a test does.
+    # Called by faults and tests.
 
     def copy(self, bookie: str) -> None:
         """Copy the directories of a bookie as they are now; `start` runs a process on them."""
@@ -80,7 +80,7 @@ class Twins:
             self._world.run_bookie(name, self._twins[bookie].disk)
 
     def end(self, bookie: str) -> None:
-        """Whoever has the other place is killed, and its directories are gone."""
+        """Kill the process at the other place; its directories are gone."""
         twin = self._twins.get(bookie)
         if twin is None:
             return
@@ -100,10 +100,11 @@ class Twins:
         if node is not None and node.registering.is_foreign:
             self._world.sometimes["clone refused"] += 1
 
-    # What the world tells.
+    # Called by the world.
 
     def on_trouble(self, name: str) -> None:
-        """This process is about to stop or to stand still: who does not know what it has done cannot take its place."""
+        """This process is about to stop or to pause: a twin that does not know what it has done cannot take its
+        place."""
         twin = self._twins.get(name)
         if twin is None or twin.is_before or name not in self._world.nodes:
             return
@@ -112,8 +113,8 @@ class Twins:
             self.end(name)
 
     def on_resumed(self, name: str) -> None:
-        """This process goes on. Who has found it silent and did not take its place yet would take it from a living one,
-        without a second question."""
+        """This process continues. A twin that found it silent and did not take its place yet would take it from a
+        living one, without a second question."""
         twin, node = self._twins.get(name), self._world.nodes.get(twin_of(name))
         if twin is not None and not twin.is_before and node is not None and node.registering.has_found_nobody:
             self.end(name)
@@ -125,7 +126,7 @@ class Twins:
         if twin is None:
             return
         if value is None:
-            self.on_trouble(bookie)  # Nobody is asked before a place is taken that nobody has.
+            self.on_trouble(bookie)  # A place that no process has is taken without a question.
             return
         node = self._world.nodes.get(twin_of(bookie))
         registration = decode_registration(value, bookie)
@@ -133,10 +134,10 @@ class Twins:
             self._change_places(bookie, twin)
 
     def on_step(self, name: str, core: Any, event: Any, effects: Sequence[Any]) -> None:
-        """P7.9: a process that has not taken its place in the list of bookies serves nobody."""
+        """P7.9: a process that has not taken its place in the list of bookies serves no client."""
         twin = self._twins.get(bookie_of(name))
         if twin is None or twin.is_before:
-            return  # Of what it still says to who has a link to it, the invariants of clients judge.
+            return  # The invariants of clients judge what it still sends over its old links.
         twin.is_less |= type(event) is LossFound
         for effect in effects:
             is_answer = type(effect) is Reply and type(effect.control) is not ErrorAnswer

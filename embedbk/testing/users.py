@@ -1,4 +1,5 @@
-"""Applications that use what users use, the coroutines under `embedbk.Client`: ledgers with every term, logs, deletion.
+"""Applications that use the users' interface, the coroutines under `embedbk.Client`: ledgers with every term, logs,
+deletion.
 
 Which terms they use is the plan's (`features`): swarm testing for what is asked for, as for what fails. What they are
 told goes to the observers; what only they can judge, they judge: an append that was repeated has its old position, a
@@ -61,7 +62,7 @@ from embedbk.testing.world import KEY, Sleep, Steps, Until, World
 __all__ = ["APPLICATIONS", "LOG", "Keys", "keys_of", "sequence_of"]
 
 LOG = "audit"
-BRIEF_LOG = "brief"  # What removers write, read and delete.
+BRIEF_LOG = "brief"  # The ledgers that removers write, read and delete.
 PASSWORDS = (b"", b"sesame", b"open wide")
 REMOVED = "app"  # Custom metadata of ledgers that a remover may delete: no log lists them.
 GRACE_S = 1.0
@@ -71,7 +72,7 @@ Asking = Generator[Sleep | Until, Any, Any]
 
 
 class Keys:
-    """What opens a ledger of this world, whoever made it."""
+    """A function that opens a ledger of this world, by any maker."""
 
     def __init__(self, key: bytes, mac_key: bytes) -> None:
         self.key, self.mac_key = key, mac_key
@@ -95,7 +96,7 @@ def sequence_of(payload: bytes) -> tuple[bytes, int] | None:
 
 
 class _TellingPacker:
-    """A packer that tells the observers what it took."""
+    """A packer that reports to the observers what it took."""
 
     def __init__(self, packer: Packing, tell: Callable[[int, bytes], None], sometimes: Counter[str]) -> None:
         self._packer, self._on_taken, self._sometimes = packer, tell, sometimes
@@ -210,7 +211,7 @@ def _user(world: World, client: str, chance: random.Random, quorum: Quorum) -> S
 
 
 def _owner(world: World, client: str, chance: random.Random, quorum: Quorum) -> Steps:
-    """Appends under one producer id, across takeovers; what it was not told the fate of it appends again."""
+    """Appends under one producer id, across takeovers; it repeats appends whose outcome it did not receive."""
     yield from _ready(world, client)
     is_narrow = random.Random(f"room of {client} {world.seed}").random() < 0.5
     runtime = _runtime(world, client, Narrow() if is_narrow and "failures" in world.features else None)
@@ -254,7 +255,7 @@ def _owner(world: World, client: str, chance: random.Random, quorum: Quorum) -> 
 
 
 class _Watched(Owning):
-    """An owner of whose ledgers the observers hear what is sent."""
+    """An owner that reports to the observers what is sent to its ledgers."""
 
     def __init__(self, world: World, client: str, *terms: Any) -> None:
         super().__init__(*terms)
@@ -262,7 +263,7 @@ class _Watched(Owning):
         self.taken: dict[
             int, dict[int, bytes]
         ] = {}  # Ledger -> what its packer took, in the order of beginning.
-        self.serial = 0  # Of appends; what is appended says its own.
+        self.serial = 0  # Numbers the appends; each payload contains its own number.
 
     def begin(self, taken: TakenOver) -> Appending:
         appending = _watch(self._world, self._client, super().begin(taken))
@@ -271,7 +272,7 @@ class _Watched(Owning):
         return appending
 
     def is_run(self, told: Appended, run: list[bytes]) -> bool:
-        """Whether what one call appended stands where it was told, with nothing of others in between (P3.1)."""
+        """Whether the entries of one call stand where it returned, with no others in between (P3.1)."""
         parts = [(part.ledger_id, range(part.first_entry, part.last_entry + 1)) for part in told.parts]
         ledgers = list(self.taken)
         for (one, there), (other, here) in pairwise(parts):
@@ -289,7 +290,7 @@ class _Watched(Owning):
         return NO_ENTRY if last_entry is None else last_entry
 
     def look(self, name: str) -> None:
-        """Of this owner's closed ledgers: nothing stands in them twice, and all of it as it was appended (I92, I99)."""
+        """In this owner's closed ledgers nothing stands twice, and everything as it was appended (I92, I99)."""
         mark, serials = b"%s @" % name.encode(), []
         for ledger_id, taken in self.taken.items():
             for at in range(self._end_of(ledger_id) + 1):
@@ -371,7 +372,7 @@ def _append_unawaited(runtime: Runtime, line: Succession, owning: _Watched, clie
 
 
 def _recover_beside(world: World, client: str, runtime: Runtime, line: Succession, share: float) -> Steps:
-    """Somebody recovers the owner's ledger, and does not have the log; nobody asks whose process it is."""
+    """Another client recovers the owner's ledger, and does not own the log; any client may."""
     owning: Any = line.owning
     appending = line.appending
     yield Sleep(int(share * 20 * MS))
@@ -428,8 +429,9 @@ def _append_all(
     producer: int,
     password: Password,
 ) -> Steps:
-    """placed: sequence -> where it was told to stand, as far as it was told. producer 0: this ledger's own."""
-    looks = random.Random(appending.ledger_id)  # Of its own, so that what is appended does not depend on it.
+    """placed: sequence -> its position, as far as it was returned. producer 0: this ledger's own."""
+    # A generator of its own, so that what is appended does not depend on it.
+    looks = random.Random(appending.ledger_id)
     pause_ns, size = chance.choice([0, 1, 5, 30]) * MS, chance.choice([1, 1, 30, 300])
     is_producing = "producers" in world.features and chance.random() < 0.7
     sequence = min((s for s in range(len(placed) + 1) if s not in placed), default=0)
@@ -467,7 +469,7 @@ def _append_all(
 
 
 def _append_runs(world: World, client: str, runtime: Runtime, appending: Appending, number: int) -> Steps:
-    """Beside others that append to this handle: each run stands together, where its call says (P3.1)."""
+    """Append beside others that use this handle: each run stands together, where its call returned (P3.1)."""
     name = f"{client}.{appending.ledger_id}.{number}"
     chance = random.Random(f"runs {name} {world.seed}")
     sent: Any = appending.writing
@@ -487,7 +489,8 @@ def _append_runs(world: World, client: str, runtime: Runtime, appending: Appendi
 
 
 def _look_at_own(runtime: Runtime, appending: Appending, password: Password) -> Steps:
-    """Open what this client writes itself, as far as it may be read: `promises` says how far that must be (I100)."""
+    """Open a ledger that this client writes itself, and read as far as allowed: `promises` checks how far that must be
+    (I100)."""
     steps = LedgerReading.open(runtime, appending.ledger_id, password, recover=False)
     reading = yield from awaited(runtime, steps)
     try:
@@ -516,7 +519,7 @@ def _produce(
                 "idempotence", f"{client}: sequence {sequence} stands at {placed[sequence]} and at {at}"
             )
         if chance.random() < 0.8 or "truncates" in world.features:
-            return  # What was truncated is not known under its sequence any more.
+            return  # A truncated append is not known under its sequence any more.
         earlier = chance.choice(list(placed)[-20:])
         try:
             at = yield from awaited(
@@ -611,7 +614,7 @@ def _visit(
     ledger_id = metadata.ledger_id
     password: Any = _BY_VERIFIER.get(metadata.password_verifier)
     if password is None:
-        return  # Of a writer below the faces.
+        return  # The ledger of a writer below the faces.
     steps = LedgerReading.open(runtime, ledger_id, password, recover=chance.random() < 0.3)
     reading = yield from awaited(runtime, steps)
     try:
@@ -651,7 +654,7 @@ def _look_for_times(
     world.sometimes["time looked for in a log"] += 1
     for offset, told in known:
         if (told >= wanted) != (offset >= found):
-            # What was truncated meanwhile begins behind it, whatever its time.
+            # A log truncated meanwhile begins behind it, whatever its time.
             first = (yield from awaited(runtime, reading.listed())).first_offset
             if offset >= first:
                 raise Violation(
@@ -666,9 +669,9 @@ def _take(
     frames: AsyncGenerator[Located, None],
     is_unconfirmed: Callable[[], bool] = lambda: False,
 ) -> Steps:
-    """Everything that comes, told frame by frame.
+    """Yield everything that comes, reported frame by frame.
 
-    is_unconfirmed: asked with each, since a handle that reads beyond the LAC may hear meanwhile that its ledger was
+    is_unconfirmed: asked with each, since a handle that reads beyond the LAC may learn meanwhile that its ledger was
     closed, and then it ends there like any other (I38).
     """
     while True:

@@ -1,7 +1,7 @@
-"""What goes on while the metadata has no quorum, and comes back with it: P10.4, L8.
+"""What works while the metadata has no quorum, and what comes back with it: P10.4, L8.
 
-Losing the quorum stops creation, opening, closing and the publication of ensemble changes, and nothing else: what is
-open is appended to and read as before. How it is lost is drawn: members crash, stand still, or cannot be reached.
+Losing the quorum stops creation, opening, closing and the publication of ensemble changes, and nothing else: open
+ledgers are appended to and read as before. How it is lost is drawn: members crash, stand still, or cannot be reached.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from embedbk.testing.world import MS, SECOND, Sleep, Steps, Until, World
 __all__ = ["goes_on_without_quorum", "lose_quorum"]
 
 READY_NS = 30 * SECOND
-APPEND_NS = 300 * MS  # Of one entry, in a calm network, with all bookies there.
-SETTLED_NS = 100 * MS  # What was on its way when the quorum went is done or lost by then.
-BACK_NS = 60 * SECOND  # For a quorum that is there again to elect, and for whoever waited to be answered.
+APPEND_NS = 300 * MS  # The time of one entry, in a calm network, with all bookies there.
+SETTLED_NS = 100 * MS  # Requests on their way when the quorum went are done or lost by then.
+BACK_NS = 60 * SECOND  # Time for a new quorum to elect, and for waiting clients to be answered.
 
 
 def lose_quorum(world: World, chance: random.Random) -> Callable[[], None]:

@@ -1,6 +1,7 @@
 """What applications do in a run: writers that take logs over, recoverers, readers, tailing readers.
 
-Each is a generator in its client's process (world.Actor); what it was told goes to the observers. Nothing is judged.
+Each is a generator in its client's process (world.Actor); the answers it receives go to the observers. Nothing is
+judged.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def result_of(world: World, client: str, core: Machine, timeout_ns: int = 120 * 
 
 
 def metadata_of(world: World, client: str, ledger_id: int) -> Asking:
-    """(metadata, revision) by a linearizable read; None: there is no such ledger. TimeoutError: nobody could tell."""
+    """(metadata, revision) by a linearizable read; None: there is no such ledger. TimeoutError: no answer came."""
     results: list[Result] = []
     node = world.nodes[client]
     key = ledger_key_path(ledger_id)
@@ -102,7 +103,7 @@ def recover(world: World, client: str, ledger_id: int) -> Asking:
 def read_range(
     world: World, client: str, metadata: LedgerMetadata, first: int, last: int, seat: int = 0
 ) -> Asking:
-    """[(entry id, payload)] of first..last; told to the observers as it comes."""
+    """[(entry id, payload)] of first..last; reported to the observers as it comes."""
     if last < first:
         return []
     ledger_id = metadata.ledger_id

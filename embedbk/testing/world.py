@@ -1,8 +1,8 @@
 """A whole cluster in one process under one seed: production nodes on the simulated network, disks in memory.
 
-The world owns time. A turn moves it to the next thing that happens anywhere, steps the nodes that it concerns, and
-nobody else; disks sync when the world says so. It decides nothing of the protocol and judges nothing: it tells
-observers (observer.py) what happened, and they judge.
+The world owns time. A turn moves it to the next thing that happens anywhere, and steps only the nodes that it concerns;
+disks sync when the world decides. It decides nothing of the protocol and judges nothing: it notifies observers
+(observer.py), which judge.
 
     network ── something arrived ──▶ step its node ──▶ its disk has something ──▶ sync later
     timers ── deadline of a node, sync of a disk, an actor that sleeps, a fault of the plan
@@ -66,10 +66,10 @@ MS = 1_000_000
 SECOND = 1_000 * MS
 KEY = bytes(16)
 SESSION_MS = 2_000
-STEPS_MAX = 2_000_000  # Of one run: a protocol that spins is a failure, not a slow run (L14).
+STEPS_MAX = 2_000_000  # The bound of one run: a protocol that spins is a failure, not a slow run (L14).
 SAME_TIME_MAX = 100_000  # Timers at one moment: more are a wait that begins itself again (L14).
 KEPT_FRAME_BYTES = FRAME_PRICE + 200  # A usual one of these small worlds.
-WAITING_BYTES_MAX = 2 << 10  # Of a bookie that has no room: little, so that it soon says BUSY.
+WAITING_BYTES_MAX = 2 << 10  # The bound of a bookie that has no room: little, so that it soon answers BUSY.
 COMPACTION = CompactorOptions(
     look_ns=2 * SECOND,
     minor_ns=4 * SECOND,
@@ -79,7 +79,7 @@ COMPACTION = CompactorOptions(
     slice_bytes=64 << 10,
 )  # Often, and in several slices: a short run passes a few (native disks).
 SYNC_NS = (50_000, 2 * MS)
-# Of each bookie: a run sees a few passes over its small store (I55).
+# The scrubbing of each bookie: a run sees a few passes over its small store (I55).
 SCRUB_BYTES_PER_S, SCRUB_START_NS, SCRUB_PAUSE_NS = 1 << 20, SECOND, 3 * SECOND
 
 _HOOKS = [name for name in vars(Observer) if name.startswith(("on_", "at_"))]
@@ -87,14 +87,14 @@ _HOOKS = [name for name in vars(Observer) if name.startswith(("on_", "at_"))]
 
 @dataclass(frozen=True, slots=True)
 class Sleep:
-    """What an actor yields to go on later, by its client's own clock."""
+    """An actor yields this to continue later, by its client's own clock."""
 
     duration_ns: int
 
 
 @dataclass(frozen=True, slots=True)
 class Until:
-    """What an actor yields to go on when a fact about its client's node holds: it is sent True, or False when the
+    """An actor yields this to continue when a fact about its client's node holds: it is sent True, or False when the
     time was over first."""
 
     is_reached: Callable[[], bool]
@@ -180,7 +180,7 @@ class World:
         )
         self.disks: dict[str, BookieDisk] = {}
         self.twins = Twins(self)
-        self._endpoints: dict[str, str] = {}  # Of bookies that are not where their name says.
+        self._endpoints: dict[str, str] = {}  # Endpoints of bookies that are not at the place of their name.
         self.clocks = clocks or {}
         self.paused: set[str] = set()
         # Known by the build of a node, where that is not this one.
@@ -191,10 +191,10 @@ class World:
         self.lost: dict[
             str, None
         ] = {}  # Bookies whose disk is gone for good, or damaged so that they refuse it.
-        self.features: frozenset[str] = frozenset()  # What the applications of this world make use of.
-        self.page_ledgers = LOG_PAGE_LEDGERS  # Of the lists of logs.
-        self.is_healed = False  # Faults have stopped: one that goes on by itself ends.
-        self.wall_ms = 0  # What wall clocks show; only the time of creation of a ledger is read from them.
+        self.features: frozenset[str] = frozenset()  # The features that the applications of this world use.
+        self.page_ledgers = LOG_PAGE_LEDGERS  # Ledgers in a page of the lists of logs.
+        self.is_healed = False  # Faults have stopped: one that repeats itself ends.
+        self.wall_ms = 0  # The time of wall clocks; only the time of creation of a ledger is read from them.
         self.refused: dict[str, StorageError] = {}  # Bookies that would not start on their disks.
         self.steps = 0
         self.sometimes: Counter[str] = Counter()
@@ -202,9 +202,10 @@ class World:
         self.faults_done: Counter[str] = Counter()
         self.writings: dict[
             str, dict[Writing, int]
-        ] = {}  # By client: how far each was told; -2: failed, and told.
+        ] = {}  # By client: how far each was reported; -2: failed, and reported.
         self.actors: list[Actor] = []
-        self.on_note: Callable[[str], None] | None = None  # What a trace writes between the messages.
+        # Receives the lines that a trace writes between the messages.
+        self.on_note: Callable[[str], None] | None = None
         self.on_body: Callable[[int, str, str, bytes], None] | None = None
         self._hash = hashlib.blake2b(digest_size=16)
         self._timers: list[tuple[int, int, Callable[[], object]]] = []
@@ -213,7 +214,7 @@ class World:
         self._syncing: set[str] = set()
         self._deferred: dict[
             str, list[Callable[[], None]]
-        ] = {}  # What a paused client's actors would have done.
+        ] = {}  # Actions of a paused client's actors, put off.
         self._incarnations = self._starts = 0
         self.members = Members(self, members, policy, election_base_ms, first_members, base_rules)
         self.metadata_copy: MetadataCopy | None = None  # Taken on the way, for what comes behind the run.
@@ -237,7 +238,7 @@ class World:
             node.on_step = self._step_hook(name)
 
     def mute(self) -> None:
-        """Observers are told nothing more: what comes is no history that they could judge."""
+        """Notify observers of nothing more: what follows is no history that they could judge."""
         self._tell.clear()
         for name, node in self.nodes.items():
             node.on_step = self._step_hook(name)
@@ -268,7 +269,7 @@ class World:
         self.sometimes[what] += 1
 
     def trace_digest(self) -> str:
-        """Of everything delivered and noted so far: equal for equal runs, in any process (S1)."""
+        """The digest of everything delivered and noted so far: equal for equal runs, in any process (S1)."""
         return self._hash.copy().hexdigest()
 
     def _on_delivery(self, now_ns: int, sender: str, receiver: str, body: bytes) -> None:
@@ -281,7 +282,7 @@ class World:
     # Starting and stopping.
 
     def fresh(self) -> bytes:
-        """16 bytes that nobody else of this world has."""
+        """16 bytes that no other node of this world has."""
         self._incarnations += 1
         return self._incarnations.to_bytes(16, "big")
 
@@ -293,7 +294,7 @@ class World:
         return self.clocks.get(name, TRUE)
 
     def now_of(self, name: str) -> int:
-        """What the node's own clock shows."""
+        """The time of the node's own clock."""
         return self.clock(name).local(self.network.now_ns)
 
     def enter(self, name: str, role: str, node: Any, incarnation: bytes = b"") -> None:
@@ -312,7 +313,7 @@ class World:
         return self.levels.get(name, LEVEL)
 
     def start_bookie(self, name: str) -> bool:
-        """False: it refused to start on its disk, and says why in `refused`."""
+        """False: it refused to start on its disk; `refused` has the reason."""
         disk = self.disks.get(name)
         if disk is None:
             incarnation = self.fresh()
@@ -442,13 +443,13 @@ class World:
         self.note(f"{name} stops")
         node: BookieNode = self.nodes[name]
         node.leave(self.now_of(name))
-        token = node.storage.durable()  # What waits is synced at once.
+        token = node.storage.durable()  # Pending records are synced at once.
         self.tell("on_durable", name, token)
         self._near.on_durable(name, node, token)
 
         def look() -> None:
             if self.nodes.get(name) is not node or name in self.paused:
-                return  # It was killed meanwhile, or stands still.
+                return  # It was killed meanwhile, or is paused.
             if not node.has_left(self.now_of(name)):
                 self.wake(name)
                 self.after(MS, look)
@@ -481,20 +482,20 @@ class World:
         self.tell("on_disk_lost", name)
 
     def doubt(self, name: str, before: Any = None) -> None:
-        """While it is down: its owner says that something may be lost (P7.4), as when its disk is the older copy
-        `before` (D13), or to go on behind damage."""
+        """While it is down: its owner declares that something may be lost (P7.4), as when its disk is the older copy
+        `before` (D13), or to continue behind damage."""
         self.note(f"{name} may have lost something")
         self.disks[name].doubt(before)
         self.tell("on_disk_doubted", name)
 
     def restore(self, name: str, before: Any) -> None:
-        """While it is down: the older copy `before` takes the place of its disk, and nobody tells it (D13, P7.9)."""
+        """While it is down: the older copy `before` replaces its disk, undeclared (D13, P7.9)."""
         self.note(f"{name} has an older disk")
         self.disks[name].restore(before)
         self.tell("on_disk_doubted", name)
 
     def drop_newest(self, name: str) -> bool:
-        """While it is down: the newest file of its journal is gone, and nobody tells it (D12, P7.9)."""
+        """While it is down: the newest file of its journal is gone, undeclared (D12, P7.9)."""
         if not self.disks[name].drop_newest():
             return False
         self.note(f"{name} lost the newest file of its journal")
@@ -522,7 +523,7 @@ class World:
             self._plan_sync(name)
 
     def change_places(self, one: str, other: str) -> None:
-        """Of two processes each has the other's name from now on; what is planned for a name stays with it."""
+        """Swap the names of two processes from now on; what is planned for a name stays with it."""
         self._endpoints.setdefault(one, f"sim://{one}")
         self._endpoints.setdefault(other, f"sim://{other}")
         named: list[dict[str, Any]] = [self.nodes, self.clocks, self._endpoints]
@@ -674,7 +675,7 @@ class World:
         )
 
     def hurry_syncs(self) -> None:
-        """What a slow disk has under way takes no longer than on any other from now on."""
+        """Syncs that a slow disk has under way take no longer than on any other from now on."""
         names = sorted(self._syncing)
         self._syncing.clear()
         for name in names:
@@ -682,10 +683,10 @@ class World:
 
     def _sync(self, name: str, node: Any) -> None:
         if self.nodes.get(name) is not node:
-            return  # Of a process that has crashed since.
+            return  # The process has crashed since.
         self._syncing.discard(name)
         if name in self.paused:
-            return  # Planned again when it goes on.
+            return  # Planned again when it continues.
         if name in self.members:
             self.members.sync(name)
         else:
@@ -717,7 +718,7 @@ class World:
                 self.writings[name][writing] = writing.lac
                 self.tell("on_acked", name, writing, writing.core.ledger_id, writing.lac)
             if writing.is_handed_over:
-                self.writings[name][writing] = -2  # What is not acknowledged there did not fail.
+                self.writings[name][writing] = -2  # Entries that are not acknowledged there did not fail.
             elif writing.error is not None and told != -2:
                 self.writings[name][writing] = -2
                 ledger_id = writing.core.ledger_id
@@ -762,7 +763,7 @@ class World:
         if not actor.is_over and actor.turn == turn and actor.waits is not None:
             self._go_on(actor, turn, actor.waits.is_reached())
 
-    # What applications do.
+    # Operations of applications.
 
     def run(self, client: str, operation: Operation) -> None:
         """Start an operation in a client, now."""
@@ -790,7 +791,7 @@ class World:
         return LogTakeover(log, client.encode(), new, KEY, node.bookies, chance)
 
     def delete_left(self, client: str, log: str, taken: TakenOver) -> None:
-        """What a takeover does behind itself with ledgers that left the list (P8.3)."""
+        """Delete ledgers that left the list, as after a takeover (P8.3)."""
         listed = frozenset(segment.ledger_id for segment in taken.log_list.segments)
         self.start(client, Leaving(log, taken.list_revision, listed, KEY))
         self.start(client, Dropping(log, self.wall_ms, 1_000))

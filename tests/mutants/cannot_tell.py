@@ -54,7 +54,7 @@ MUTANTS = (
             (
                 "embedbk/host/registering.py",
                 (
-                    "            self._wait(now_ns, str(unread))  # Cannot be told: neither "
+                    "            self._wait(now_ns, str(unread))  # Not known: neither "
                     "its own, nor another's.\n"
                     "            return\n"
                     "        if cookie is not None and"
