@@ -64,7 +64,7 @@ async def _open(
     devices: Devices,
     create: bool,
 ) -> Client:
-    # Starting reads disks and replays journals: on a thread, so that the loop goes on.
+    # Starting reads disks and replays journals: on a thread, so that the loop continues.
     opened = await asyncio.to_thread(client.start, target, bookies, listen, settings, devices, create=create)
     try:
         await run_async(opened.ready())

@@ -11,7 +11,7 @@ __all__ = ["Closing", "Opening"]
 
 
 class Closing(ABC):
-    """What leaves its block by `_leave`."""
+    """A handle that is closed at the end of its block by `_leave`."""
 
     __slots__ = ()
 

@@ -22,7 +22,7 @@ __all__ = ["LedgerWriter", "LogWriter"]
 
 
 class _Writer(Closing):
-    """What both writers share."""
+    """The methods of both writers."""
 
     __slots__ = ("__weakref__", "_appending")
 

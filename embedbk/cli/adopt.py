@@ -1,6 +1,7 @@
 """`embedbk ledger adopt`: a ledger that a lost future made is put back into the metadata (P7.7, P10.5).
 
-Decides what an operator sees before it is done, what has to be typed for it, and what is said of what nobody can know.
+Decides what an operator sees before it is done, what has to be typed for it, and what is printed of facts that are not
+known.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ def _run(reach: Callable[[], Client], options: argparse.Namespace) -> Said:
 
 
 def unknown_of(plan: AdoptionPlan, quorum: Quorum | None) -> list[str]:
-    """What no bookie can tell of the ledger, in sentences."""
+    """What is not known of the ledger, in sentences."""
     record, found = plan.record, plan.metadata.quorum
     told = [
         "where it ended, if it was closed behind the copy: entries that nobody was told of may be kept behind that",

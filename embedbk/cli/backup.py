@@ -1,7 +1,7 @@
 """`embedbk quorum snapshot | verify | restore | recover | nuke`: a cluster's metadata kept elsewhere, and brought back.
 
-Decides what is asked before something irrevocable is done, what an operator has to type, and what a person is told.
-What of a file or a directory is believed, and what is written, is `storage/kept_metadata.py`'s.
+Decides what is asked before something irrevocable is done, what an operator has to type, and what is printed.
+`storage/kept_metadata.py` decides what of a file or a directory is accepted, and what is written.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from embedbk.storage.snapshot_format import SNAPSHOT_DIRECTORY
 
 __all__ = ["add_commands", "nuke", "recover", "restore", "take_snapshot", "verify"]
 
-# What a member writes beside its journal and its snapshots, and the note by which it is known.
+# The files that a member writes beside its journal and its snapshots, and the note by which it is known.
 _FILES = ("LOCK", "USED", "ENDPOINTS", "ENDPOINTS.part", LOSS_FILE)
 _NOTE = (f"{MEMBER_FILE}.new", MEMBER_FILE)
 
@@ -53,7 +53,7 @@ _NOTE = (f"{MEMBER_FILE}.new", MEMBER_FILE)
 
 
 def take_snapshot(quorum: Quorum, file: Path) -> Said:
-    """Of a cluster that runs. The file appears when it is whole, durable, and was read back."""
+    """Write a snapshot of a running cluster. The file appears when it is whole, durable, and was read back."""
     part = file.with_name(file.name + ".part")
     if file.exists():
         raise UsageError(f"{file} is there: nothing is written over it", hint="name another file")
@@ -212,7 +212,7 @@ def _has_bookies(catalog: Catalog) -> bool:
 
 
 def _endpoints(kept: KeptMetadata, ask: str) -> list[str]:
-    """Where bookies and members were, as the state has it, and whoever else is named."""
+    """Where bookies and members were, by the state, and the others that are named."""
     found = [
         each for member in kept.configuration.members for each in kept.configuration.endpoints_of(member)
     ]
@@ -225,8 +225,8 @@ def _endpoints(kept: KeptMetadata, ask: str) -> list[str]:
 
 
 def _noted(directory: Path) -> dict[str, MetTold]:
-    """What bookies have noted in directories beside the new one, as those of an embedded cluster stand: nobody answers
-    for them while it is closed."""
+    """What bookies have noted in directories beside the new one, as in an embedded cluster: no process answers for them
+    while it is closed."""
     found: dict[str, MetTold] = {}
     for path in sorted(directory.glob(f"*/{MET_FILE}")):
         met = read_met(path.parent)
@@ -282,7 +282,7 @@ def _token_of(directory: Path) -> str:
 
 
 def _of_a_member(directory: Path) -> list[Path]:
-    """What members write. The note goes last, so that a command which was cut short can be said again."""
+    """The files of a member, in the order of removal. The note goes last, so that a command which was cut short can be repeated."""
     names = [path.name for path in sorted(directory.iterdir())]
     there = [each for each in names if each.startswith("journal-") or each in (SNAPSHOT_DIRECTORY, *_FILES)]
     return [directory / each for each in (*there, *(each for each in _NOTE if each in names))]

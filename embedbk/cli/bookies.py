@@ -1,6 +1,6 @@
 """`embedbk bookie VERB --at CLUSTER` and `embedbk cluster can-stop NODE...`: bookies, and taking them out of service.
 
-Decides what is shown, how a drain's progress is told, and the exit status: 0 for yes, done and empty.
+Decides what is shown, how a drain's progress is printed, and the exit status: 0 for yes, done and empty.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What `embedbk quorum status` says of what members measured, and of what would be (RAFT.md, 8).
+"""What `embedbk quorum status` prints of the measurements of members, and of forecasts (RAFT.md, 8).
 
-Decides the words and the arguments of `--what-if`. The formulas are calibration.py's.
+Decides the words and the arguments of `--what-if`. The formulas stand in `metadata/calibration.py`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = [
 WHAT_IF_HELP = (
     "what followed from ledgers=5M (or bytes=1G of state) and rate=2k operations/s, of record=250 bytes"
 )
-RECORD_BYTES = 250  # Of a usual ledger, and of an operation on one.
+RECORD_BYTES = 250  # Bytes of a usual ledger, and of an operation on one.
 LATEST_S = 253_402_300_799  # The last second that has a date.
 MEMORY_BYTES = 180  # That a record takes beside its own bytes.
 _UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
@@ -91,7 +91,7 @@ def base_of(argument: str) -> int:
 
 
 def wanted_base(leader: QuorumTold, base_ms: int) -> ChangeBase | None:
-    """What is to be asked of this leader; None: it is so.
+    """The change to ask of this leader; None: it is done already.
 
     Raises:
         UsageError: its build changes none.
@@ -174,7 +174,7 @@ def calibration_as_text(
 
 
 def _history(base: BaseTold | None) -> str:
-    """Since when it is so, by whom and why; and what it would be, where something keeps it."""
+    """Since when it has this value, set by whom and why; and the other value, where something prevents it."""
     if base is None:
         return ""
     said = f", by {base.by} since {_when(base)} ({base.why})" if base.by else ", never changed"

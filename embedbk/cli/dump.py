@@ -76,9 +76,9 @@ def _restore(reach: Callable[[], Client], options: argparse.Namespace) -> Said:
 
 
 def _facts(kept: KeptLedger) -> dict[str, Any]:
-    """What is in the file. All but `value` is for people, and to see that it is whole."""
+    """The content of the file. All but `value` is for people, and to check that it is whole."""
     metadata: LedgerMetadata | None = None
-    with contextlib.suppress(StorageError):  # It is kept as it stands; whoever restores it is told.
+    with contextlib.suppress(StorageError):  # It is kept as it stands; a restore reports it.
         metadata = decode_ledger_metadata(kept.value, kept.ledger_id)
     return {
         "cluster_token": kept.cluster_token.hex(),

@@ -1,7 +1,7 @@
 """`embedbk ledger VERB [ID] --at CLUSTER`: what people do with one ledger at a terminal.
 
-Decides what is shown of ledgers, and what has to be said before one goes. For metadata that was brought
-back `lost` and `forget` are lost_ledgers.py's, `adopt` is adopt.py's.
+Decides what is shown of ledgers, and what has to be typed before one is deleted. For metadata that was brought back
+`lost` and `forget` stand in lost_ledgers.py, `adopt` in adopt.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`embedbk log VERB [NAME] --at CLUSTER`: what people do with a log at a terminal.
 
-Decides what is shown of logs, and what has to be said before something is fenced or goes. The cluster may be one that
-runs, or a directory: one that a process has open is reached through that process.
+Decides what is shown of logs, and what has to be typed before something is fenced or deleted. The cluster may be one
+that runs, or a directory: one that a process has open is reached through that process.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def _lines() -> Iterator[bytes]:
 
 
 def _refuse_beside_a_writer(log: Log) -> None:
-    """A ledger that is open says that somebody writes, or ended without closing it: nobody can tell which."""
+    """An open ledger means that a client writes, or ended without closing it: which of both is not known."""
     try:
         segments = log.segments()
     except NoSuchLedger:

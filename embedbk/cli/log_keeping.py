@@ -1,6 +1,7 @@
-"""`embedbk log create | settings | truncate | roll | seal | cursors | pins`: what is kept with a log, and let go of it.
+"""`embedbk log create | settings | truncate | roll | seal | cursors | pins`: what is kept with a log, and removed from
+it.
 
-Decides what is shown, and what has to be said before something is fenced, or goes for good.
+Decides what is shown, and what has to be typed before something is fenced, or deleted for good.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ def _add_settings(made: argparse.ArgumentParser) -> None:
 
 
 def _wanted(options: argparse.Namespace, before: LogSettings) -> dict[str, Any]:
-    """What the options say of settings; of bounds and properties beside those that are there."""
+    """The settings of the options; bounds and properties are added to those that are there."""
     wanted: dict[str, Any] = {name: value for name in _PLAIN if (value := getattr(options, name)) is not None}
     bounds = {name: value for name in _ROLL if (value := getattr(options, f"roll_{name}")) is not None}
     if bounds:
@@ -231,7 +232,7 @@ class _Keeping:
                 log.cursor(options.cursor, not options.no_hold).set(place)
             found = [each for each in log.cursors() if options.cursor in (None, each.name)]
             if options.cursor is not None and not found:
-                log.cursor(options.cursor).get()  # Which says that there is none.
+                log.cursor(options.cursor).get()  # It raises where there is none.
         data = {"log": options.name, "cursors": [each._asdict() for each in found]}
         return Said(data, "\n".join(map(_line, found)) if found else "no cursor")
 

@@ -47,7 +47,7 @@ _RANGE = re.compile(r"([0-9]{1,19})(?:-([0-9]{1,19}))?", re.ASCII)
 class _Seen(NamedTuple):
     told: Told
     holders: dict[int, list[str]]  # By ledger: the bookies that hold it.
-    missed: dict[str, str]  # Bookies that did not say what they hold, and why.
+    missed: dict[str, str]  # Bookies that did not report what they hold, and why.
     stale: dict[
         int, str
     ]  # Ledgers that were not closed in the copy: their state there, or that it cannot be read.
@@ -156,7 +156,7 @@ def _look(quorum: Quorum) -> _Seen:
 
 
 def _not_closed(quorum: Quorum, ranges: Sequence[tuple[int, int]]) -> dict[int, str]:
-    """Of these ids, the ledgers whose keys say that they are not closed, or say nothing that can be read."""
+    """Of these ids, the ledgers that are not closed by their keys, or whose keys cannot be read."""
     found: dict[int, str] = {}
     for first, end in ranges:
         after = ledger_key_path(first - 1) if first else ""

@@ -32,7 +32,7 @@ __all__ = ["EPILOG", "add_arguments", "run_member"]
 logger = logging.getLogger(__name__)
 
 
-_FILE_BYTES_MIN = 4 << 20  # What a transaction of the largest size needs.
+_FILE_BYTES_MIN = 4 << 20  # A transaction of the largest size needs so much.
 
 EPILOG = """\
 Three members find each other by any address of one that runs:
@@ -146,7 +146,8 @@ def _new_identity(
     seeds: Sequence[str],
     transport_of: Callable[[str, Identity], Transport],
 ) -> tuple[MemberIdentity | None, Sequence[str]]:
-    """Whose an empty directory will be, and where it listens from then on; None for one that is a member's already."""
+    """To which cluster an empty directory will belong, and where it listens from then on; None for one that belongs to
+    a member already."""
     if options.new and seeds:
         raise UsageError(
             "--new and --join: a member begins a cluster or joins one",
@@ -187,8 +188,8 @@ def _adopt(
     seeds: Sequence[str],
     transport_of: Callable[[str, Identity], Transport],
 ) -> tuple[bytes, bool, Sequence[str]]:
-    """The token that a majority of a cluster's voters tell, or, True, of the cluster that it is to begin as the founder
-    of a formation; and what it was bound to meanwhile."""
+    """The token that a majority of a cluster's voters report, or, True, of the cluster that it is to begin as the
+    founder of a formation; and the endpoints it was bound to meanwhile."""
     adoption, reminders = Adoption(seeds), Reminders(logger)
     identity = Identity("client", name, os.urandom(INCARNATION_BYTES), b"")
     listener = Identity("metadata", name, os.urandom(INCARNATION_BYTES), b"")

@@ -1,6 +1,6 @@
 """How a record of a metadata member's log is shown (`embedbk journal cat`).
 
-Decides nothing: whatever it is, it is told, and what cannot be read is told as that.
+Decides nothing: every record is printed, and one that cannot be read is printed as such.
 """
 
 from __future__ import annotations

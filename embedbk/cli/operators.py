@@ -1,8 +1,8 @@
 """What the commands about a cluster have in common: which cluster, how long, what an error and an answer look like.
 
-Decides the arguments that each of them takes, how a cluster is reached, and the exit status: 1 for what is refused or
-not so, 130 for a command that was interrupted, 141 for one whose reader is gone, as of other programs that signals end.
-What a command does is its own file's.
+Decides the arguments that each of them takes, how a cluster is reached, and the exit status: 1 for refused or no, 130
+for a command that was interrupted, 141 for one whose reader is gone, as of other programs that signals end. Each
+command has its own file.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ INTERRUPTED, READER_IS_GONE = 130, 141
 
 
 class Said(NamedTuple):
-    """What a command tells: for programs, and for people; and its exit status. None: it has told all itself."""
+    """The result of a command: for programs, and for people; and its exit status. None: it has printed all itself."""
 
     data: dict[str, Any] | None
     text: str = ""
     code: int = 0
 
 
-Reach = Callable[[argparse.Namespace], Any]  # Of the cluster that --at names: its members, or a client of it.
+# Arguments for the cluster that --at names: its members, or a client of it.
+Reach = Callable[[argparse.Namespace], Any]
 Run = Callable[[Callable[[], Any], argparse.Namespace], Said]  # It reaches the cluster when it asks for it.
 
 
@@ -127,11 +128,11 @@ def _given(at: str | None) -> str:
 
 
 def _knocked(path: Path) -> str:
-    """The address of the embedded cluster that a process has open there; empty: none says so."""
+    """The address of the embedded cluster that a process has open there; empty: no process answers."""
     try:
         return knock(path, KNOCK_S)
     except StorageError:
-        return ""  # Whoever opens the directory is told if another has it.
+        return ""  # Opening the directory fails if another process has it.
 
 
 def endpoints_at(at: str | None) -> list[str]:

@@ -1,8 +1,8 @@
 """The peer commands: `embedbk bookie` and `embedbk metadata` (member.py), one node in a process of its own.
 
 Decides how a node is put together from a directory and endpoints, with the core dependencies only. When it serves, one
-JSON line on the ready pipe says what was bound; when it cannot, the same line says why, and stderr in one sentence.
-A bookie serves when the metadata member has it registered.
+JSON line on the ready pipe has the bound endpoints; when it cannot, the same line has the error, and stderr one
+sentence. A bookie serves when the metadata member has it registered.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = ["FROM_PARENT", "run_peer"]
 
 logger = logging.getLogger(__name__)
 
-FROM_PARENT = "-"  # As --metadata: the starter says it later, on the parent's pipe.
+FROM_PARENT = "-"  # As --metadata: the starter sends it later, on the parent's pipe.
 
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _PATIENCE_NS = 2_000_000_000  # For a Hello, where another address is known.
@@ -397,7 +397,7 @@ def _begin(options: argparse.Namespace, who: str, places: list[_Place]) -> None:
 def _learn_cluster(
     options: argparse.Namespace, serving: Serving, endpoints: Sequence[str], noted: NotedMembers
 ) -> bytes:
-    """The cluster's token, as a metadata member says it in its Hello: what the directory must belong to (P7.2)."""
+    """The token of the cluster to which the directory must belong, from a metadata member's Hello (P7.2)."""
     identity = Identity("client", options.id, os.urandom(INCARNATION_BYTES), b"")
     asking = _Asking(_transport(options, endpoints[0], identity), endpoints, noted)
     serving.run_until(asking, lambda: asking.cluster_token != b"")
@@ -405,10 +405,10 @@ def _learn_cluster(
 
 
 class _Asking:
-    """A node that dials the metadata members in turn until one says Hello that belongs to a cluster."""
+    """A node that dials the metadata members in turn until one that belongs to a cluster sends Hello."""
 
     def __init__(self, transport: Transport, endpoints: Sequence[str], noted: NotedMembers) -> None:
-        """endpoints: as they were given: they say which cluster it is. noted: of one cluster only."""
+        """endpoints: as they were given: they define which cluster it is. noted: those of one cluster only."""
         self.cluster_token = b""
         self._transport = transport
         self._given, self._noted = endpoints, noted
@@ -462,6 +462,6 @@ class _Asking:
 
 
 def _settle_memory() -> None:
-    """What the start has made stays for good: the collector need not walk it again and again."""
+    """The objects of the start live for ever: the collector need not walk them repeatedly."""
     gc.collect()
     gc.freeze()

@@ -1,7 +1,7 @@
 """`embedbk quorum`: how the metadata members of a cluster stand, and what an operator may have them do (RAFT.md, 7).
 
-Decides which members are asked and what a person is told. Every change is asked of the leader, with the configuration
-that was seen, and waited for: when the command has ended, it is so. What is refused is said with what is allowed.
+Decides which members are asked and what is printed. Every change is asked of the leader, with the configuration that
+was seen, and waited for: when the command has ended, the change is done. A refusal is printed with what is allowed.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ def _reconfigure(quorum: Quorum, options: argparse.Namespace) -> Seen:
 def _learners(
     leader: QuorumTold, wanted: str | None, voters: Sequence[MemberName]
 ) -> list[MemberName] | None:
-    """Who goes on learning, looked up before anything is changed; None: nobody said."""
+    """The members that stay learners, looked up before anything is changed; None: not known."""
     if wanted is None:
         return None
     learning = {each.member.name: each.member for each in leader.members if each.role == "learner"}
@@ -253,7 +253,7 @@ def _raise(quorum: Quorum, options: argparse.Namespace) -> Seen:
 
 
 def _find(leader: QuorumTold, name: str) -> MemberName:
-    """The member of this name; of two (one was wiped and came back) the one that is heard."""
+    """The member of this name; of two (one was wiped and came back) the one that answers."""
     found = [each for each in leader.members if each.member.name == name.strip()]
     if not found:
         names = ", ".join(dict.fromkeys(each.member.name for each in leader.members))
@@ -268,7 +268,7 @@ def _find(leader: QuorumTold, name: str) -> MemberName:
 
 
 def _tolerance(best: QuorumTold, told: Container[MemberName]) -> str:
-    """What may fail, in words."""
+    """How many members may fail, in words."""
     if best.is_joint:
         return "a change of the voters is under way: quorums of both sets are needed"
     voters = sum(each.role == "voter" for each in best.members)
@@ -377,14 +377,14 @@ def _growth_of(best: QuorumTold) -> Growth:
 def _room_of(best: QuorumTold) -> list[str]:
     """How full the catalog is; where it is nearly full, of what, and what makes room (P10.7)."""
     if not best.held_max:
-        return []  # Of a build that does not tell.
+        return []  # A build that does not report it.
     return [room_for_records(best.held_bytes, best.held_max, best.weights)]
 
 
 def _level_of(best: QuorumTold) -> list[str]:
     """Which level is in force, what it could be raised to, and who stands in the way (P10.8)."""
     if not best.level:
-        return []  # Of a build that knows none.
+        return []  # A build that knows none.
     line = f"level {best.level}"
     if best.level >= best.level_known:
         return [line]

@@ -1,4 +1,4 @@
-"""What a peer process lives for: it serves until SIGTERM or until its parent is gone, and tells its starter the truth.
+"""A peer process serves until SIGTERM or until its parent is gone, and reports its start to its starter.
 
 Decides when the process is ready and when it ends. Everything runs on the one host thread: `Serving` is a node of the
 loop that looks at the others after each of their turns, so nothing is polled.
@@ -22,11 +22,11 @@ from embedbk.host.loop import Loop, Node
 
 __all__ = ["Serving", "Stopped"]
 
-_LINE_BYTES_MAX = 4096  # Of the one line that a starter may send down the parent's pipe.
+_LINE_BYTES_MAX = 4096  # Bytes of the one line that a starter may send down the parent's pipe.
 
 
 class Stopped(Exception):
-    """The process was told to stop, or its parent is gone, before it served."""
+    """The process got SIGTERM, or its parent is gone, before it served."""
 
 
 class Serving:
@@ -160,7 +160,7 @@ class Serving:
 
 
 def _read(fd: int) -> bytes | None:
-    """What is there, nothing at the end; None when there is nothing yet."""
+    """The bytes that are there, empty at the end of file; None when there is nothing yet."""
     try:
         return os.read(fd, _LINE_BYTES_MAX)
     except BlockingIOError:

@@ -21,7 +21,7 @@ from embedbk.testing.trace import Trace
 __all__ = ["run_sim"]
 
 SEEDS = 500
-EXPLAINED_MAX = 3  # Violations that are made smaller at once; of the others their seeds are told.
+EXPLAINED_MAX = 3  # So many violations are shrunk at once; of the others the seeds are printed.
 BLIND_SEEDS = 2_000  # A campaign of so many seeds must have met all of SOMETIMES.
 
 
@@ -29,7 +29,9 @@ def run_sim(arguments: Sequence[str]) -> int:
     """Run the command; its exit code."""
     options = _parser().parse_args(arguments)
     before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)  # What nodes say under faults is expected; a trace shows it in order.
+    logging.disable(
+        logging.CRITICAL
+    )  # Log lines of nodes under faults are expected; a trace shows them in order.
     try:
         return _run(options)
     finally:

@@ -54,8 +54,8 @@ from embedbk.storage.read_only_marker import end_read_only, keep_read_only
 __all__ = ["run_storage"]
 
 _CLEAN, _DAMAGED, _USAGE = 0, 1, 2
-_TELL_S = 1.0  # A check that takes longer says where it is.
-_SHOWN_BYTES = 24  # Of a payload, in the text for people.
+_TELL_S = 1.0  # A check that takes longer prints its progress.
+_SHOWN_BYTES = 24  # Bytes of a payload in the text for people.
 _FLAGS = ((1, "fenced"), (2, "in limbo"), (4, "dropped"))
 
 
@@ -221,7 +221,7 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _check_cookies(reports: list[DirectoryReport]) -> None:
-    """What the metadata knows of each bookie, where both are here (P7.2, P7.9)."""
+    """The metadata's record of each bookie, where both are here (P7.2, P7.9)."""
     for facts in [each.facts for each in reports if isinstance(each.facts, MetadataFacts)]:
         for report in reports:
             if report.place.kind != "bookie" or not report.incarnation:
@@ -248,7 +248,7 @@ def _check_cookies(reports: list[DirectoryReport]) -> None:
 
 
 def _note_missing(reports: list[DirectoryReport]) -> None:
-    """Bookies that the metadata knows and nobody sees here: elsewhere, or gone (P7.2)."""
+    """Bookies that the metadata knows and that are not here: elsewhere, or gone (P7.2)."""
     here = {report.node_id for report in reports if report.place.kind == "bookie"}
     for report in reports if here else ():
         if isinstance(report.facts, MetadataFacts):

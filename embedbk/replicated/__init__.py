@@ -1,9 +1,9 @@
 """An application's state, the same on several nodes: kept by a log of its commands and by snapshots.
 
 with embedbk.open("embedbk://10.0.0.1:4001") as bk, ReplicatedDict(bk, "settings") as settings:
-    with settings.lead():           # one at a time; whoever led before can change nothing any more
+    with settings.lead():           # one at a time; the leader before can change nothing any more
         settings["colour"] = "blue"
-    settings.follow()               # anybody, as fresh as `settings.freshness` says
+    settings.follow()               # in every process; `settings.freshness` tells how fresh it is
 """
 
 from embedbk.replicated.dictionary import ReplicatedDict

@@ -1,4 +1,4 @@
-"""A dictionary that is the same on several nodes: in how few lines that is said."""
+"""A dictionary that is the same on several nodes; also an example of a small machine."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ class _Machine(StateMachine):
 
 
 class ReplicatedDict(Replica[_Machine], MutableMapping[str, Any]):
-    """Keys are text, values what MessagePack holds. Anybody reads, as fresh as `freshness` says; who leads changes."""
+    """Keys are text, values what MessagePack holds. Every copy can be read, as fresh as `freshness` tells; only the
+    leader changes it."""
 
     def __init__(self, bk: Client, name: str, *, password: bytes = b"") -> None:
         super().__init__(bk, name, _Machine(), password=password)

@@ -1,4 +1,4 @@
-"""What an application brings: a state that follows from its commands alone."""
+"""The interface of an application: a state that follows from its commands alone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class StateMachine(ABC):
         """Carry out the command at this offset, which is `self.offset` or above (what lies between is no command);
         `self.offset` is one more then. The result goes to whoever submitted it.
 
-        What it raises ends this copy: a command that can fail says so by its result, alike everywhere.
+        An exception ends this copy: a command that can fail reports that by its result, the same everywhere.
         """
 
     @abstractmethod

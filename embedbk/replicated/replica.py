@@ -1,9 +1,10 @@
 """One copy of an application's state: it follows a log of commands, or leads it.
 
-Every copy applies the commands of the log in their order. The leader is whoever has the log's writer, one at a time by
-its epoch (P8.1): a command is durable on its ack quorum before it is applied anywhere, so whatever a leader has done is
-in the log, and the next leader has read the log to its end before it applies one of its own. A leader that does not
-hear what became of a command leads no more: the log alone knows, and whoever leads next reads it there.
+Every copy applies the commands of the log in their order. The leader is the copy that has the log's writer, one at a
+time by its epoch (P8.1): a command is durable on its ack quorum before it is applied anywhere, so everything that a
+leader has done is in the log, and the next leader has read the log to its end before it applies a command of its own. A
+leader that does not learn the outcome of a command leads no more: only the log has it, and the next leader reads it
+there.
 
 A checkpoint is a snapshot, then a truncation before it, as one call: the log of commands never begins behind the newest
 snapshot that is whole. A copy for which the log begins too late begins with that.
@@ -28,7 +29,7 @@ from embedbk.replicated.snapshots import StateSnapshots
 
 __all__ = ["Freshness", "Leader", "Replica"]
 
-_BARRIER = b""  # No command: it only shows that whoever appended it led until then.
+_BARRIER = b""  # No command: it only proves that its appender led until then.
 _TRIES = 8  # Snapshots that are replaced while one of them is read.
 
 
@@ -36,8 +37,8 @@ M = TypeVar("M", bound=StateMachine)
 
 
 class Freshness(NamedTuple):
-    """How fresh what is read here is: it has every command before offset, which age_s ago were all that readers are
-    told of. That there are no others only a leader knows: `Leader.confirm`. age_s: infinite before the first look."""
+    """How fresh this copy is: it has every command before offset, which age_s ago were all that readers could know.
+    Only a leader knows that there are no others: `Leader.confirm`. age_s: infinite before the first look."""
 
     offset: int
     age_s: float
@@ -79,7 +80,7 @@ class Replica(Generic[M]):
         Raises:
             Truncated: the log begins behind what is applied here, and no snapshot reaches so far.
             EntryUnreadable, NotEnoughBookies, MetadataUnavailable: as `Log.read`; call it again.
-            UsageError: the machine failed before, so that nobody knows what its state is.
+            UsageError: the machine failed before, so that its state is not known.
         """
         check_seconds(wait_s, "wait_s")
         self._check()
@@ -91,8 +92,8 @@ class Replica(Generic[M]):
 
     @contextmanager
     def lead(self, timeout_s: float | None = None) -> Iterator[Leader]:
-        """Lead while the block runs, once nobody else does: its state has everything that any leader before was told
-        was done. Leaving it hands over to whoever waits.
+        """Lead while the block runs, once no other copy does: its state has everything that was acknowledged to any
+        leader before. Leaving the block hands over to the next copy that waits.
 
         Raises:
             OperationTimeout: another leads, for timeout_s. UsageError: this copy leads already, or its machine failed.
@@ -156,7 +157,7 @@ class Replica(Generic[M]):
                         self._apply(bytes(entry), entry.offset)
                 break
             except NoSuchLedger:
-                break  # Nobody ever led.
+                break  # No copy ever led.
             except Truncated as gone:
                 if not self._load():
                     raise gone
@@ -183,7 +184,7 @@ class Replica(Generic[M]):
         return self._carry_out(offset, lambda place: self.machine.apply(command, place))
 
     def _carry_out(self, offset: int, act: Callable[[int], object]) -> object:
-        """An error ends this copy: the command counts, and nobody knows what of it is in this state."""
+        """An error ends this copy: the command counts, and it is not known what of it is in this state."""
         try:
             result = act(offset)
             ensure(self.machine.offset == offset + 1, "a machine counts the command that it applied")
@@ -206,7 +207,7 @@ class Leader:
         return self._writer.epoch
 
     def check(self) -> None:
-        """Raises what ended it; that it says nothing proves nothing (P9.1): `confirm` does."""
+        """Raises the error that ended it; no error proves nothing (P9.1): `confirm` does."""
         if self.ended is not None:
             raise self.ended
         self._replica._check()
@@ -236,8 +237,8 @@ class Leader:
         return self._replica._carry_out(offset, carry_out)
 
     def confirm(self, timeout_s: float | None = None) -> None:
-        """Until it is certain that nobody else led before this was called: the state here has everything that was
-        acknowledged until then, so what is read behind it is linearizable. Costs one append.
+        """Wait until it is certain that no other copy led before this call: the state here has everything that was
+        acknowledged until then, so reads after it are linearizable. Costs one append.
 
         Raises what `submit` raises.
         """

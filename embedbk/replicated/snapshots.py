@@ -1,10 +1,9 @@
 """Snapshots of a state, in a log of their own: how one is written whole, found again, and checked.
 
-Each is a first entry that says of which offset it is, its parts, and a last one, the last of its ledger, that says
-where the first stands, with count and digest of the parts. One without its last entry was cut short, and counts for
-nothing.
-Decides which one counts, and which may go: the one of the highest offset counts, whoever wrote it, for a state at any
-offset is a right one. Leaves to `replica` when one is made, and what goes from the log of commands behind it.
+Each is a first entry with its offset, its parts, and a last entry, the last of its ledger, with the place of the first,
+and with count and digest of the parts. One without its last entry was cut short, and counts for nothing. Decides which
+one counts, and which may go: the one of the highest offset counts, whichever copy wrote it, because a state at any
+offset is correct. Leaves to `replica` when one is made, and the truncation of the log of commands behind it.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ VERSION = 1
 _CONTROL, _PART = (
     b"c",
     b"p",
-)  # The first byte of an entry: what a state holds is never taken for what says where it is.
+)  # The first byte of an entry: parts of a state are never taken for the entry with their place.
 _encode = msgspec.msgpack.Encoder().encode
 _decoder: msgspec.msgpack.Decoder[_Begin | _End] = msgspec.msgpack.Decoder(_Begin | _End)
 
@@ -55,7 +54,7 @@ class SavedState(NamedTuple):
 
 
 class StateSnapshots:
-    """Of one state."""
+    """The snapshots of one state."""
 
     def __init__(self, bk: Client, name: str, password: bytes) -> None:
         self._log: Log = bk.log(name + SUFFIX, password=password)
@@ -88,13 +87,14 @@ class StateSnapshots:
             )
 
     def write(self, offset: int, parts: Iterable[bytes]) -> SavedState:
-        """Durable when this returns; those before it are let go. Where one of this offset or a higher one is there,
-        that one stays, and nothing is written: of two that save at once the later state counts, not the later hand.
+        """Write a snapshot, durably, and delete those before it. Where one of this offset or a higher one is there,
+        that one stays, and nothing is written: of two concurrent saves the later state counts, not the later writer.
 
-        Raises LedgerFenced: another saves just now; and what writing to a log raises. Nothing that counted is gone.
+        Raises LedgerFenced: another copy saves just now; and what writing to a log raises. No snapshot that counted is
+            gone.
         """
         with self._log.writer() as writer:
-            there = self.newest()  # Behind taking the log over, so that nobody adds one meanwhile.
+            there = self.newest()  # After taking the log over, so that no other copy adds one meanwhile.
             if there is None or there.offset < offset:
                 ticket = writer.append_nowait(_CONTROL + _encode(_Begin(VERSION, offset)))
                 ticket.result()

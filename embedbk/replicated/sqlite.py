@@ -108,7 +108,7 @@ class _Machine(StateMachine):
 
     def load(self, parts: Iterator[bytes], offset: int) -> None:
         data = bytearray(b"".join(parts))
-        data[18:20] = b"\1\1"  # Of a file without a WAL, as one in memory has none.
+        data[18:20] = b"\1\1"  # For a database without a WAL, as one in memory.
         with sqlite3.connect(":memory:") as saved:
             saved.deserialize(data)
             saved.backup(self.file)  # In one transaction.
@@ -122,7 +122,7 @@ class ReplicatedSqlite(Replica[_Machine]):
         self.path = os.fspath(path)
 
     def read(self, sql: str, values: Sequence[Any] | dict[str, Any] = ()) -> Rows:
-        """What a SELECT gives here, as fresh as `freshness` says."""
+        """The rows of a SELECT on this copy, as fresh as `freshness` tells."""
         self.machine.file.execute("PRAGMA query_only=1")
         try:
             return self.machine.file.execute(sql, values).fetchall()

@@ -33,7 +33,7 @@ def client_of(cluster: str) -> Client:
 
 @atexit.register
 def close_clients() -> None:
-    """Close all of this process; who reads on opens them anew."""
+    """Close all clients of this process; a later read opens them anew."""
     with _lock:
         for (pid, _), client in _clients.items():
             if pid == os.getpid():

@@ -1,4 +1,4 @@
-"""What a user may say to `format("embedbk")` when reading: each option is checked before any cluster is asked."""
+"""The options of `format("embedbk")` for reading: each is checked before any cluster is asked."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WHICH = ("log", "logs", "logPrefix")
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What is read, and how; plain data, for it travels to the executors."""
+    """What to read, and how; plain data, as it is sent to the executors."""
 
     place: ReadPlace
     names: tuple[str, ...]  # Empty: those that begin with `prefix`.

@@ -1,4 +1,4 @@
-"""What one task reads, of batches and of micro-batches alike."""
+"""The partition that one task reads, for batches and for micro-batches."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ __all__ = ["RangePartition", "logs_of", "read_partition", "split"]
 
 @dataclass(frozen=True)
 class RangePartition(InputPartition):
-    """What one task reads. The pin that keeps it from being truncated: its name, where it stands, when it was made."""
+    """The entries that one task reads, and the pin that keeps them from being truncated: its name, its place, when it
+    was made."""
 
     range: LedgerRange
     pin_name: str = ""

@@ -1,4 +1,4 @@
-"""What the data source asks of embedbk: how far a log goes, which ranges make up a stretch of it, and their entries.
+"""The reads of the data source: how far a log goes, which ranges make up a part of it, and their entries.
 
 Planning runs on the driver; `read` runs in the executors, each with its own client, straight from the bookies. Nothing
 here needs Spark.
@@ -38,7 +38,7 @@ __all__ = [
 logger = logging.getLogger("embedbk.spark")
 
 EARLIEST, LATEST = "earliest", "latest"
-BYTES_ASSUMED = 1024  # Of an entry of a ledger whose length nobody told.
+BYTES_ASSUMED = 1024  # Assumed bytes of an entry in a ledger of unknown length.
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class LedgerRange:
     ledger_id: int
     first_entry: int
     last_entry: int
-    first_offset: int  # Of the ledger's entry 0.
+    first_offset: int  # The offset of the ledger's entry 0.
 
     @property
     def entry_count(self) -> int:
@@ -96,9 +96,9 @@ def names(place: ReadPlace, pattern: str) -> list[str]:
 def stretch(
     place: ReadPlace, name: str, start: Starting, end: Starting
 ) -> tuple[LogPoint, LogPoint, list[Segment]]:
-    """Where reading begins and ends that takes what is there now, and the ledgers from its start on.
+    """Where a read of all that is there now begins and ends, and the ledgers from its start on.
 
-    What is confirmed never changes, so whoever reads that later, and again, reads the same.
+    Confirmed entries never change, so a later or repeated read gets the same.
 
     Raises:
         UsageError: the places are behind what may be read now, or the end is before the start.
@@ -191,7 +191,7 @@ def _stands_at(log: Log, point: LogPoint) -> bool:
             raise
         return True
     for each in segments:
-        if each.last_entry >= 0:  # Its LAC may be heard lower than it was; where it stands does not change.
+        if each.last_entry >= 0:  # Its LAC may be reported lower than before; its place does not change.
             return _behind(each, point.offset - 1 - each.first_offset) == point
     return False
 
@@ -256,7 +256,7 @@ def read(place: ReadPlace, part: LedgerRange) -> Iterator[Batch]:
     for batch in place.log(part.log).read_batches(start, end):
         seen = batch.ids[-1]
         yield batch
-    # A LAC may be heard lower than it was at planning, where the bookie that knew it is gone: no rows may be lost.
+    # A LAC may be reported lower than at planning, where the bookie that knew it is gone: no rows may be lost.
     if seen != part.last_entry:
         raise EntryUnreadable(
             f"log {part.log!r}, ledger {part.ledger_id}: of the entries {part.first_entry}..{part.last_entry}, which "

@@ -24,7 +24,7 @@ _TYPES: dict[str, tuple[DataType, pa.DataType]] = {
     "slot": (
         IntegerType(),
         pa.int32(),
-    ),  # Of a record in its atomic batch; an entry that is none is one record.
+    ),  # The number of a record in its atomic batch; any other entry is one record.
     "offset": (LongType(), pa.int64()),
     "value": (BinaryType(), pa.binary()),
 }

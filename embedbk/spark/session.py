@@ -59,7 +59,7 @@ def session(
 
 
 def _prepare_environment(may_install_java: bool) -> None:
-    """What the JVM and its Python workers take from the environment when they start."""
+    """Set the environment that the JVM and its Python workers read when they start."""
     java_home = find_java(may_install=may_install_java)
     if java_home is None:
         raise UsageError(

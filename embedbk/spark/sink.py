@@ -32,10 +32,10 @@ _JOB_BYTES = 16
 
 @dataclass
 class OutputMessage(WriterCommitMessage):
-    """What the driver is told of one task."""
+    """The message of one task to the driver."""
 
     output: Output
-    query: str = ""  # Of a stream: whose micro-batch it is.
+    query: str = ""  # For a stream: the query of the micro-batch.
 
 
 def batch_writer(options: dict[str, str], schema: StructType, *, overwrite: bool) -> EmbedbkWriter:

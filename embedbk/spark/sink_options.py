@@ -1,4 +1,4 @@
-"""What a user may say to `format("embedbk")` when writing: each option is checked before any cluster is asked."""
+"""The options of `format("embedbk")` for writing: each is checked before any cluster is asked."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OF_BOTH = (
     "commitSeconds",
 )
 OF_BATCH = ("txnVersion",)
-OF_SPARK = "checkpointlocation"  # Of a stream; Spark shows it to the sink as well, which has no use for it.
+OF_SPARK = "checkpointlocation"  # For a stream; Spark passes it to the sink as well, which does not need it.
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class SinkOptions:
     cluster: str
     log: str
     password: bytes
-    order_by: str  # The column that says the order; empty: partition order.
+    order_by: str  # The column that gives the order; empty: partition order.
     application: str  # Empty: of a stream its query id, of a batch one of its own.
     number: int
     inline_bytes_max: int

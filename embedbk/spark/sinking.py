@@ -1,7 +1,7 @@
-"""What a sink does in a task and on the driver, of batches and of micro-batches alike; needs no Spark.
+"""The work of a sink in a task and on the driver, for batches and for micro-batches; needs no Spark.
 
-Decides what is staged and what travels in a message, in which order it stands in the log, and that a transaction which
-came to pass is not written again. That it comes to pass once, the splice decides (P8.5).
+Decides which rows are staged and which are sent in a message, their order in the log, and that a transaction which was
+done is not written again. The splice decides that it is done once (P8.5).
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ VALUE = "value"
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What one task made, in the order in which it stands in the log: nothing, a staged ledger, or rows that are few
-    enough to travel. first, last: of the ordering column."""
+    """The rows of one task, in their order in the log: none, a staged ledger, or rows few enough to be sent. first,
+    last: of the ordering column."""
 
     rows: int = 0
     ledger_id: int | None = None
@@ -80,10 +80,10 @@ def commit(
     outputs: Sequence[Output],
     job_of: Callable[[int], bytes] | None = None,
 ) -> SpliceOutcome | None:
-    """On the driver: all that the tasks made becomes part of the log, once. None: they made nothing.
+    """On the driver: put all rows of the tasks into the log, once. None: there were none.
 
     job_of: which job a query has at each of its numbers, so that a transaction of another query is never taken for a
-    replay of its own; None: whoever runs a number again means the same.
+    replay of its own; None: the same number always means the same transaction.
     """
     made = [output for output in outputs if output.rows]
     if not made:

@@ -37,7 +37,7 @@ class EmbedbkSource(DataSource):
         return "embedbk"
 
     def schema(self) -> StructType:
-        """Spark asks before it says whether a batch or a stream is meant: the reader looks at all other options."""
+        """Spark asks before it is known whether a batch or a stream is meant: the reader checks all other options."""
         columns, is_text = columns_of(self.options)
         return rows.spark_schema(columns, is_text=is_text)
 
@@ -70,7 +70,7 @@ class EmbedbkReader(DataSourceReader):
             if not self.bounds.has_log(name):
                 continue
             start, end, segments = reading.stretch(options.place, name, options.start, options.end)
-            # Of everybody who reads from there: it ends when the last of them ends, and many reads are one pin.
+            # The pin of all reads from there: it ends when the last of them ends, and many reads share one pin.
             pin_name = f"spark-batch-{start.offset}-{options.pin_s:.0f}"
             if start.offset < end.offset:
                 reading.pin(options.place, name, pin_name, start, options.pin_s)
@@ -88,7 +88,7 @@ class EmbedbkReader(DataSourceReader):
 
 
 class PruningReader(EmbedbkReader):
-    """As `EmbedbkReader`, and Spark tells it what the query filters by. A class of its own: Spark plans with one that
+    """As `EmbedbkReader`, and Spark passes it the filters of the query. A class of its own: Spark plans with one that
     has `pushFilters` only where its setting for that is on (`embedbk.spark.session` turns it on)."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802

@@ -1,8 +1,8 @@
 """`spark.readStream.format("embedbk")`: micro-batches of logs, each between two points that never change.
 
 An offset of the checkpoint is, for each log, how many entries are behind it, and where the last of them stands; so a
-log that was deleted and begun anew is told from the one that was read. Between calls nothing is kept that a restart
-would need: Spark makes the reader again and goes on from its checkpoint.
+log that was deleted and begun anew is distinguished from the one that was read. Between calls nothing is kept that a
+restart would need: Spark makes the reader again and continues from its checkpoint.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = ["EmbedbkStreamReader"]
 
 logger = logging.getLogger("embedbk.spark")
 
-VERSION = 1  # Of an offset in the checkpoint.
+VERSION = 1  # The version of an offset in the checkpoint.
 
 Points = dict[str, LogPoint]
 
@@ -48,11 +48,11 @@ class EmbedbkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.options = options
         self._pin_name = f"spark-stream-{uuid.uuid4().hex}"
         self._pinned_s: dict[str, float] = {}
-        self._target: Points | None = None  # Of a query that takes what is available now.
+        self._target: Points | None = None  # The end of a query that reads what is available now.
         self._checked: dict[str, LogPoint] = {}
         self._reached: Points = {}
 
-    # What Spark asks on the driver.
+    # Called by Spark on the driver.
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         points = {}
@@ -78,8 +78,8 @@ class EmbedbkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = {name: reading.end_of(self.options.place, name)[0] for name in logs_of(self.options)}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """As far as the next micro-batch goes. An error here would end the query: what may pass is told on the log, and
-        nothing is new meanwhile."""
+        """The end of the next micro-batch. An error here would end the query: a passing one is logged, and nothing is
+        new meanwhile."""
         points = _decode(start)
         try:
             return _encode({**points, **self._latest(points, limit)})
@@ -117,7 +117,7 @@ class EmbedbkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             with contextlib.suppress(EmbedbkError):
                 self.options.place.log(name).unpin(self._pin_name)
 
-    # What it asks of a task.
+    # Called by Spark in a task.
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, RangePartition):  # None: there is nothing to read.
@@ -126,7 +126,7 @@ class EmbedbkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # Inside.
 
     def _standing(self, name: str, point: LogPoint | None) -> LogPoint:
-        """Where reading goes on behind a point of the checkpoint: there, as a rule."""
+        """Where reading continues behind a point of the checkpoint: usually there."""
         if point is None:
             return reading.begin(self.options.place, name)  # A log that has come since.
         if self._checked.get(name) == point:
@@ -155,7 +155,7 @@ class EmbedbkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if share > 0:
                 shares = [None if most is None else max(1, int(most * share)) for most in (rows, byte_count)]
                 end = reading.admitted(segments, began[name], end, *shares)
-                # What was admitted begins the next batch: no need to look it up again.
+                # The admitted end begins the next batch: no need to look it up again.
                 self._checked[name] = end
                 taken[name] = end
         return taken

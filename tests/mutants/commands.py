@@ -39,8 +39,8 @@ MUTANTS = (
         (
             (
                 "embedbk/cli/operators.py",
-                '        return ""  # Whoever opens',
-                "        raise  # Whoever opens",
+                '        return ""  # Opening',
+                "        raise  # Opening",
             ),
         ),
         (_TESTS + "a_killed_process_leaves_no_door",),
