@@ -21,38 +21,28 @@ FACES = {
 }
 # Each stands for two things or more still. A name leaves this list; none is added.
 LEFT = {
-    "Asked",
     "Chance",
     "Client",
     "CloseRequested",
     "Cut",
     "Entry",
-    "Followed",
     "Journal",
     "JournalFailed",
     "LeaderChanged",
-    "LedgerRow",
-    "LedgerTable",
     "LinkLost",
     "Member",
     "Message",
     "Node",
-    "Outcome",
-    "Part",
     "Patience",
-    "Peers",
     "Quorum",
     "ReadReady",
     "Received",
     "Reply",
     "RequestReceived",
-    "Said",
     "Send",
     "Session",
     "Starts",
     "Tick",
-    "Verdict",
-    "Waiting",
 }
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from embedbk.cli.log import password_of
 from embedbk.cli.lost_ledgers import parse_ids
-from embedbk.cli.operators import Commands, Said, client_of
+from embedbk.cli.operators import CommandResult, Commands, client_of
 from embedbk.client.adopting import adopt, cluster_token
 from embedbk.client.client import Client
 from embedbk.client.password import Password
@@ -58,7 +58,7 @@ def add_adopt(commands: Commands) -> None:
     made.add_argument("--password-file", metavar="FILE", help="holds their password")
 
 
-def _run(reach: Callable[[], Client], options: argparse.Namespace) -> Said:
+def _run(reach: Callable[[], Client], options: argparse.Namespace) -> CommandResult:
     ids = _ids_of(options.ids)
     quorum, password = _quorum_of(options.quorum), Password(password_of(options))
     is_dry = options.dry_run or options.token is None
@@ -96,7 +96,7 @@ def _run(reach: Callable[[], Client], options: argparse.Namespace) -> Said:
         "would_be": _data(plans, quorum) if is_dry else {},
         "refused": {str(each): why.args[0] for each, why in refused.items()},
     }
-    return Said(data, "\n".join(lines), 1 if refused else 0)
+    return CommandResult(data, "\n".join(lines), 1 if refused else 0)
 
 
 def unknown_of(plan: AdoptionPlan, quorum: Quorum | None) -> list[str]:

@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from embedbk.cli.operators import Said
+from embedbk.cli.operators import CommandResult
 from embedbk.client.address import endpoints_of, is_address
 from embedbk.codec.ledger_metadata import LEDGERS_PREFIX
 from embedbk.codec.lineages import lineage_text
@@ -52,7 +52,7 @@ _NOTE = (f"{MEMBER_FILE}.new", MEMBER_FILE)
 # --- Keeping ----------------------------------------------------------------------------------------------
 
 
-def take_snapshot(quorum: Quorum, file: Path) -> Said:
+def take_snapshot(quorum: Quorum, file: Path) -> CommandResult:
     """Write a snapshot of a running cluster. The file appears when it is whole, durable, and was read back."""
     part = file.with_name(file.name + ".part")
     if file.exists():
@@ -71,12 +71,14 @@ def take_snapshot(quorum: Quorum, file: Path) -> Said:
         with contextlib.suppress(OSError):
             part.unlink()
     data = {"file": str(file), "bytes": file.stat().st_size, **_facts(kept)}
-    return Said(data, f"{file}: {data['bytes']} bytes\n{_described(kept)}")
+    return CommandResult(data, f"{file}: {data['bytes']} bytes\n{_described(kept)}")
 
 
-def verify(file: Path) -> Said:
+def verify(file: Path) -> CommandResult:
     kept = read_snapshot(file)
-    return Said({"file": str(file), "is_whole": True, **_facts(kept)}, f"{file} is whole\n{_described(kept)}")
+    return CommandResult(
+        {"file": str(file), "is_whole": True, **_facts(kept)}, f"{file} is whole\n{_described(kept)}"
+    )
 
 
 def _facts(kept: KeptMetadata) -> dict[str, Any]:
@@ -120,15 +122,15 @@ def _records(catalog: Catalog, prefix: str) -> Iterator[Record]:
 # --- Bringing back ----------------------------------------------------------------------------------------
 
 
-def restore(file: Path, options: argparse.Namespace) -> Said:
+def restore(file: Path, options: argparse.Namespace) -> CommandResult:
     return _bring_back([read_snapshot(file)], options)
 
 
-def recover(survivors: Sequence[Path], options: argparse.Namespace) -> Said:
+def recover(survivors: Sequence[Path], options: argparse.Namespace) -> CommandResult:
     return _bring_back([read_survivor(each) for each in survivors], options)
 
 
-def _bring_back(found: Sequence[KeptMetadata], options: argparse.Namespace) -> Said:
+def _bring_back(found: Sequence[KeptMetadata], options: argparse.Namespace) -> CommandResult:
     kept = freshest(found)
     name = check_member_name(options.name)
     token = kept.cluster_token.hex()
@@ -196,7 +198,7 @@ def _bring_back(found: Sequence[KeptMetadata], options: argparse.Namespace) -> S
             "raise the level when it runs (embedbk quorum raise), then start it once more with --may-have-lost "
             f"--gives-up {','.join(data['gives_up'])}"
         )
-    return Said(data, "\n".join(lines))
+    return CommandResult(data, "\n".join(lines))
 
 
 def _refuse_a_living_one(leads: Sequence[str], token: str) -> None:
@@ -243,7 +245,7 @@ def _missed(missed: dict[str, str]) -> str:
 # --- Ending -----------------------------------------------------------------------------------------------
 
 
-def nuke(directories: Sequence[Path], token: str | None) -> Said:
+def nuke(directories: Sequence[Path], token: str | None) -> CommandResult:
     """Remove the metadata of stopped members. Without any copy of it a cluster's ledgers cannot be found again."""
     with ExitStack() as held:
         for directory in directories:
@@ -266,7 +268,7 @@ def nuke(directories: Sequence[Path], token: str | None) -> Said:
                 raise StorageError(
                     f"{path} cannot be removed: {refused.strerror}", hint="say the command again"
                 ) from refused
-    return Said(
+    return CommandResult(
         {"removed": [str(path) for path in removed]}, "\n".join(f"removed {path}" for path in removed)
     )
 
@@ -282,7 +284,8 @@ def _token_of(directory: Path) -> str:
 
 
 def _of_a_member(directory: Path) -> list[Path]:
-    """The files of a member, in the order of removal. The note goes last, so that a command which was cut short can be repeated."""
+    """The files of a member, in the order of removal. The note goes last, so that a command which was cut short can be
+    repeated."""
     names = [path.name for path in sorted(directory.iterdir())]
     there = [each for each in names if each.startswith("journal-") or each in (SNAPSHOT_DIRECTORY, *_FILES)]
     return [directory / each for each in (*there, *(each for each in _NOTE if each in names))]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from embedbk.cli.operators import Commands, Said, client_of
+from embedbk.cli.operators import CommandResult, Commands, client_of
 from embedbk.client.bookie_states import BookieState
 from embedbk.client.client import Client
 from embedbk.client.draining import BookieReport
@@ -77,7 +77,7 @@ def run_cluster(arguments: Sequence[str]) -> int:
 
 
 def _add(
-    commands: Commands, name: str, run: Callable[[Reach, argparse.Namespace], Said], text: str
+    commands: Commands, name: str, run: Callable[[Reach, argparse.Namespace], CommandResult], text: str
 ) -> argparse.ArgumentParser:
     return commands.add(name, run, text, reach=client_of)
 
@@ -87,23 +87,25 @@ def _of_one(made: argparse.ArgumentParser) -> argparse.ArgumentParser:
     return made
 
 
-def _list(reach: Reach, options: argparse.Namespace) -> Said:
+def _list(reach: Reach, options: argparse.Namespace) -> CommandResult:
     with reach() as client:
         states = client.bookies()
-    return Said({"bookies": [each._asdict() for each in states]}, "\n".join(map(_state, states)) or "none")
+    return CommandResult(
+        {"bookies": [each._asdict() for each in states]}, "\n".join(map(_state, states)) or "none"
+    )
 
 
-def _show(reach: Reach, options: argparse.Namespace) -> Said:
+def _show(reach: Reach, options: argparse.Namespace) -> CommandResult:
     with reach() as client:
         report = client.bookie(options.id)
-    return Said(_data(report), _text(report))
+    return CommandResult(_data(report), _text(report))
 
 
-def _drain(reach: Reach, options: argparse.Namespace) -> Said:
+def _drain(reach: Reach, options: argparse.Namespace) -> CommandResult:
     with reach() as client:
         if options.cancel:
             client.cancel_drain(options.id, options.why)
-            return Said(
+            return CommandResult(
                 {"bookie": options.id, "draining": False}, f"bookie {options.id} takes new ledgers again"
             )
         report = client.drain_bookie(options.id, options.why)
@@ -114,31 +116,31 @@ def _drain(reach: Reach, options: argparse.Namespace) -> Said:
                 print(f"{told} ledgers left", file=sys.stderr)
             time.sleep(LOOK_S)
             report = client.bookie(options.id)
-    return Said(_data(report), _text(report), 0 if report.is_empty or not options.wait_s else 1)
+    return CommandResult(_data(report), _text(report), 0 if report.is_empty or not options.wait_s else 1)
 
 
-def _decommission(reach: Reach, options: argparse.Namespace) -> Said:
+def _decommission(reach: Reach, options: argparse.Namespace) -> CommandResult:
     _confirm(options, f"the cluster forgets bookie {options.id} for good")
     with reach() as client:
         client.decommission_bookie(options.id, options.why)
     text = f"bookie {options.id} is decommissioned; its directories may be removed"
-    return Said({"bookie": options.id, "decommissioned": True}, text)
+    return CommandResult({"bookie": options.id, "decommissioned": True}, text)
 
 
-def _replace(reach: Reach, options: argparse.Namespace) -> Said:
+def _replace(reach: Reach, options: argparse.Namespace) -> CommandResult:
     _confirm(options, f"the old directories of bookie {options.id} never come back")
     with reach() as client:
         gone = client.replace_bookie(options.id, options.why, accepts_loss=options.accept_loss)
     text = f"bookie {options.id} may be started in empty directories; {gone} is refused from now on"
-    return Said({"bookie": options.id, "retired": gone}, text)
+    return CommandResult({"bookie": options.id, "retired": gone}, text)
 
 
-def _gone(reach: Reach, options: argparse.Namespace) -> Said:
+def _gone(reach: Reach, options: argparse.Namespace) -> CommandResult:
     _confirm(options, f"incarnation {options.incarnation} of bookie {options.id} never comes back")
     with reach() as client:
         client.give_up_bookie(options.id, options.incarnation, options.why, accepts_loss=options.accept_loss)
     text = f"incarnation {options.incarnation} of bookie {options.id} is refused from now on"
-    return Said({"bookie": options.id, "retired": options.incarnation}, text)
+    return CommandResult({"bookie": options.id, "retired": options.incarnation}, text)
 
 
 def _confirm(options: argparse.Namespace, what: str) -> None:
@@ -150,11 +152,11 @@ def _confirm(options: argparse.Namespace, what: str) -> None:
         raise UsageError("that is not its id; nothing was changed", hint="or say --yes")
 
 
-def _can_stop(reach: Reach, options: argparse.Namespace) -> Said:
+def _can_stop(reach: Reach, options: argparse.Namespace) -> CommandResult:
     nodes = list(dict.fromkeys(options.nodes))
     with reach() as client:
         verdict = client.can_i_lose(nodes) if options.for_good else client.can_i_stop(*nodes)
-    return Said(verdict._asdict(), str(verdict), 0 if verdict.is_safe else 1)
+    return CommandResult(verdict._asdict(), str(verdict), 0 if verdict.is_safe else 1)
 
 
 def _data(report: BookieReport) -> dict[str, Any]:

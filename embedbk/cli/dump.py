@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from embedbk.cli.operators import Commands, Said, client_of
+from embedbk.cli.operators import CommandResult, Commands, client_of
 from embedbk.client.adopting import cluster_token
 from embedbk.client.client import Client
 from embedbk.client.restoring import KeptLedger, keep, put_back
@@ -44,16 +44,16 @@ def add_dump(commands: Commands) -> None:
     )
 
 
-def _dump(reach: Callable[[], Client], options: argparse.Namespace) -> Said:
+def _dump(reach: Callable[[], Client], options: argparse.Namespace) -> CommandResult:
     with reach() as client:
         kept = keep(client, options.ledger_id)
     facts = _facts(kept)
     text = json.dumps({"format": FORMAT, "version": VERSION, **facts}, indent=2) + "\n"
     _write(Path(options.file), text.encode())
-    return Said({"file": options.file, **facts}, f"{_named(kept)} is in {options.file}")
+    return CommandResult({"file": options.file, **facts}, f"{_named(kept)} is in {options.file}")
 
 
-def _restore(reach: Callable[[], Client], options: argparse.Namespace) -> Said:
+def _restore(reach: Callable[[], Client], options: argparse.Namespace) -> CommandResult:
     token, ledger_id, value = _read(Path(options.file))
     with reach() as client:
         own = cluster_token(client).hex()
@@ -72,7 +72,7 @@ def _restore(reach: Callable[[], Client], options: argparse.Namespace) -> Said:
             f"this would be put into the metadata: {ends}",
             hint=f"say that it is meant: --token {own}; nothing was changed",
         )
-    return Said({"restored": ledger_id, "last_entry": metadata.last_entry}, f"restored: {ends}")
+    return CommandResult({"restored": ledger_id, "last_entry": metadata.last_entry}, f"restored: {ends}")
 
 
 def _facts(kept: KeptLedger) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from embedbk.cli.dump import add_dump
 from embedbk.cli.entries_out import add_format, write_entry
 from embedbk.cli.log import password_of
 from embedbk.cli.lost_ledgers import add_lost_ledgers
-from embedbk.cli.operators import Commands, Said, client_of
+from embedbk.cli.operators import CommandResult, Commands, client_of
 from embedbk.client.batches import Located, entries_of
 from embedbk.client.client import Client
 from embedbk.client.copy_reading import read_copy
@@ -62,7 +62,7 @@ def run_ledger(arguments: Sequence[str]) -> int:
 
 
 def _add(
-    commands: Commands, name: str, run: Callable[[Reach, argparse.Namespace], Said], text: str
+    commands: Commands, name: str, run: Callable[[Reach, argparse.Namespace], CommandResult], text: str
 ) -> argparse.ArgumentParser:
     made = commands.add(name, run, text, reach=client_of)
     made.add_argument("ledger_id", type=int, metavar="ID", help="of the ledger")
@@ -70,13 +70,13 @@ def _add(
     return made
 
 
-def _list(reach: Reach, options: argparse.Namespace) -> Said:
+def _list(reach: Reach, options: argparse.Namespace) -> CommandResult:
     with reach() as client:
         ids = client.ledgers()
-    return Said({"ledgers": ids}, "\n".join(map(str, ids)) if ids else "no ledger")
+    return CommandResult({"ledgers": ids}, "\n".join(map(str, ids)) if ids else "no ledger")
 
 
-def _show(reach: Reach, options: argparse.Namespace) -> Said:
+def _show(reach: Reach, options: argparse.Namespace) -> CommandResult:
     with (
         reach() as client,
         client.open_ledger(options.ledger_id, password=password_of(options)) as ledger,
@@ -84,7 +84,7 @@ def _show(reach: Reach, options: argparse.Namespace) -> Said:
         return _shown(ledger.metadata)
 
 
-def _shown(metadata: LedgerMetadata) -> Said:
+def _shown(metadata: LedgerMetadata) -> CommandResult:
     quorum = metadata.quorum
     fragments = [
         {"first_entry": each.first_entry, "ensemble": [bookie_id for bookie_id, _ in each.ensemble]}
@@ -111,10 +111,10 @@ def _shown(metadata: LedgerMetadata) -> Said:
         f"  from entry {each.first_entry} on: {', '.join(bookie_id for bookie_id, _ in each.ensemble)}"
         for each in metadata.fragments
     ]
-    return Said(data, "\n".join(lines))
+    return CommandResult(data, "\n".join(lines))
 
 
-def _read(reach: Reach, options: argparse.Namespace) -> Said:
+def _read(reach: Reach, options: argparse.Namespace) -> CommandResult:
     with (
         reach() as client,
         client.open_ledger(options.ledger_id, password=password_of(options)) as ledger,
@@ -127,10 +127,10 @@ def _read(reach: Reach, options: argparse.Namespace) -> Said:
         if options.first <= last:
             for entry in ledger.read(options.first, last):
                 write_entry(entry, options)
-    return Said(None)
+    return CommandResult(None)
 
 
-def _read_copy(client: Client, options: argparse.Namespace, last: int) -> Said:
+def _read_copy(client: Client, options: argparse.Namespace, last: int) -> CommandResult:
     """Entries on standard output, and what is not there beside them. 1: something is not."""
     password, first, gaps = Password(password_of(options)), options.first, 0
     for part in read_copy(client, options.ledger_id, options.bookie, password, first, last):
@@ -143,7 +143,7 @@ def _read_copy(client: Client, options: argparse.Namespace, last: int) -> Said:
                 gaps += 1
                 _write_gap(options, word, begin, end)
         first = part.next_entry
-    return Said(None, "", 1 if gaps else 0)
+    return CommandResult(None, "", 1 if gaps else 0)
 
 
 def _write_gap(options: argparse.Namespace, word: str, first: int, last: int) -> None:
@@ -155,7 +155,7 @@ def _write_gap(options: argparse.Namespace, word: str, first: int, last: int) ->
     print(f"embedbk: {options.bookie} {verb} entries {first} to {last}", file=sys.stderr)
 
 
-def _recover(reach: Reach, options: argparse.Namespace) -> Said:
+def _recover(reach: Reach, options: argparse.Namespace) -> CommandResult:
     with (
         reach() as client,
         client.open_ledger(options.ledger_id, recover=True, password=password_of(options)) as ledger,
@@ -163,7 +163,7 @@ def _recover(reach: Reach, options: argparse.Namespace) -> Said:
         return _shown(ledger.metadata)
 
 
-def _delete(reach: Reach, options: argparse.Namespace) -> Said:
+def _delete(reach: Reach, options: argparse.Namespace) -> CommandResult:
     with reach() as client:
         if not options.yes:
             raise UsageError(
@@ -171,24 +171,24 @@ def _delete(reach: Reach, options: argparse.Namespace) -> Said:
                 hint="say that it is meant: --yes",
             )
         client.delete_ledger(options.ledger_id, password=password_of(options), force=options.force)
-    return Said({"deleted": options.ledger_id}, f"ledger {options.ledger_id} is deleted")
+    return CommandResult({"deleted": options.ledger_id}, f"ledger {options.ledger_id} is deleted")
 
 
-def _undelete(reach: Reach, options: argparse.Namespace) -> Said:
+def _undelete(reach: Reach, options: argparse.Namespace) -> CommandResult:
     with reach() as client:
         client.undelete_ledger(options.ledger_id, password=password_of(options))
-    return Said({"undeleted": options.ledger_id}, f"ledger {options.ledger_id} is back")
+    return CommandResult({"undeleted": options.ledger_id}, f"ledger {options.ledger_id} is back")
 
 
-def _deleted(reach: Reach, options: argparse.Namespace) -> Said:
+def _deleted(reach: Reach, options: argparse.Namespace) -> CommandResult:
     with reach() as client:
         found = client.deleted_ledgers()
     data = {"deleted": [each.ledger_id for each in found]}
-    return Said(data, "\n".join(str(each.ledger_id) for each in found) if found else "none")
+    return CommandResult(data, "\n".join(str(each.ledger_id) for each in found) if found else "none")
 
 
-def _explain(reach: Reach, options: argparse.Namespace) -> Said:
+def _explain(reach: Reach, options: argparse.Namespace) -> CommandResult:
     with reach() as client:
         told = client.explain(options.ledger_id)
     data = {"ledger_id": told.ledger_id, "state": told.state, "rules": told.rules, "missing": told.missing}
-    return Said({**data, "next_step": told.next_step}, str(told))
+    return CommandResult({**data, "next_step": told.next_step}, str(told))

@@ -13,7 +13,7 @@ from typing import Any
 
 from embedbk.cli.entries_out import add_format, add_places, parse_place, write_entry
 from embedbk.cli.log_keeping import add_keeping
-from embedbk.cli.operators import Commands, Said, client_of
+from embedbk.cli.operators import CommandResult, Commands, client_of
 from embedbk.client.client import Client
 from embedbk.client.log import Log, LogWriter
 from embedbk.client.log_checking import check_log
@@ -60,7 +60,7 @@ def run_log(arguments: Sequence[str]) -> int:
 
 
 def _add(
-    commands: Commands, name: str, run: Callable[[Reach, argparse.Namespace], Said], text: str
+    commands: Commands, name: str, run: Callable[[Reach, argparse.Namespace], CommandResult], text: str
 ) -> argparse.ArgumentParser:
     made = commands.add(name, run, text, reach=client_of)
     made.add_argument("name", help="of the log")
@@ -83,13 +83,13 @@ def _log(client: Client, options: argparse.Namespace) -> Log:
     return client.log(options.name, password=password_of(options))
 
 
-def _list(reach: Reach, options: argparse.Namespace) -> Said:
+def _list(reach: Reach, options: argparse.Namespace) -> CommandResult:
     with reach() as client:
         names = client.logs(options.prefix)
-    return Said({"logs": names}, "\n".join(names) if names else "no log")
+    return CommandResult({"logs": names}, "\n".join(names) if names else "no log")
 
 
-def _check(reach: Reach, options: argparse.Namespace) -> Said:
+def _check(reach: Reach, options: argparse.Namespace) -> CommandResult:
     """1: something does not fit."""
     with reach() as client:
         names = options.names or client.logs()
@@ -104,10 +104,10 @@ def _check(reach: Reach, options: argparse.Namespace) -> Said:
         for each in findings:
             where = "its list" if each.ledger_id is None else f"ledger {each.ledger_id}"
             lines.append(f"  {where}: {each.text}")
-    return Said({"logs": data}, "\n".join(lines) or "no log", 1 if any(found.values()) else 0)
+    return CommandResult({"logs": data}, "\n".join(lines) or "no log", 1 if any(found.values()) else 0)
 
 
-def _show(reach: Reach, options: argparse.Namespace) -> Said:
+def _show(reach: Reach, options: argparse.Namespace) -> CommandResult:
     with reach() as client:
         log = _log(client, options)
         segments, seal = log.segments(), log.sealed()
@@ -138,10 +138,10 @@ def _show(reach: Reach, options: argparse.Namespace) -> Said:
     ]
     if seal is not None:
         lines.append(f"  sealed for ever by {seal.by}: {seal.reason}")
-    return Said(data, "\n".join(lines))
+    return CommandResult(data, "\n".join(lines))
 
 
-def _append(reach: Reach, options: argparse.Namespace) -> Said:
+def _append(reach: Reach, options: argparse.Namespace) -> CommandResult:
     if options.entries and options.whole:
         raise UsageError("--whole is for standard input; nothing was appended")
     with reach() as client:
@@ -157,7 +157,7 @@ def _append(reach: Reach, options: argparse.Namespace) -> Said:
         ) from refused
     data = {"log": options.name, "appended": count, "first_offset": first, "end": first + count}
     where = f", offsets {first} to {first + count - 1}" if count else ""
-    return Said(data, f"{count} entries appended{where}")
+    return CommandResult(data, f"{count} entries appended{where}")
 
 
 def _appended(writer: LogWriter, entries: Iterable[bytes]) -> tuple[int, UsageError | None]:
@@ -201,24 +201,24 @@ def _refuse_beside_a_writer(log: Log) -> None:
         )
 
 
-def _read(reach: Reach, options: argparse.Namespace) -> Said:
+def _read(reach: Reach, options: argparse.Namespace) -> CommandResult:
     first, end = parse_place(options.from_place), parse_place(options.to_place)
     with reach() as client:
         for entry in _log(client, options).read(first, end):
             write_entry(entry, options)
-    return Said(None)
+    return CommandResult(None)
 
 
-def _tail(reach: Reach, options: argparse.Namespace) -> Said:
+def _tail(reach: Reach, options: argparse.Namespace) -> CommandResult:
     first = parse_place(options.from_place)
     with reach() as client:
         for entry in _log(client, options).tail(first, idle_s=options.idle_s):
             write_entry(entry, options)
             sys.stdout.buffer.flush()
-    return Said(None)
+    return CommandResult(None)
 
 
-def _delete(reach: Reach, options: argparse.Namespace) -> Said:
+def _delete(reach: Reach, options: argparse.Namespace) -> CommandResult:
     with reach() as client:
         if not options.yes:
             count = len(_log(client, options).segments())
@@ -227,4 +227,4 @@ def _delete(reach: Reach, options: argparse.Namespace) -> Said:
                 hint="say that it is meant: --yes",
             )
         client.delete_log(options.name, password=password_of(options), force=options.force)
-    return Said({"deleted": options.name}, f"log {options.name} is deleted")
+    return CommandResult({"deleted": options.name}, f"log {options.name} is deleted")

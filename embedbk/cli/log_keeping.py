@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from embedbk.cli.entries_out import parse_place
-from embedbk.cli.operators import Commands, Said, client_of
+from embedbk.cli.operators import CommandResult, Commands, client_of
 from embedbk.client.client import Client
 from embedbk.client.cursors import CursorState
 from embedbk.client.log import Log
@@ -129,7 +129,7 @@ def _wanted(options: argparse.Namespace, before: LogSettings) -> dict[str, Any]:
     return wanted
 
 
-def _told(name: str, settings: LogSettings) -> Said:
+def _told(name: str, settings: LogSettings) -> CommandResult:
     roll = None if settings.roll is None else {bound: getattr(settings.roll, bound) for bound in _ROLL}
     properties = {key: value.decode(errors="replace") for key, value in settings.properties.items()}
     plain = {key: getattr(settings, key) for key in _PLAIN}
@@ -139,7 +139,7 @@ def _told(name: str, settings: LogSettings) -> Said:
     bounds = ", ".join(f"{key} {value}" for key, value in (roll or {}).items() if value is not None)
     lines.append(f"  roll: {'as usual' if roll is None else bounds or 'never'}")
     lines += [f"  {key}={value}" for key, value in properties.items()]
-    return Said(data, "\n".join(lines))
+    return CommandResult(data, "\n".join(lines))
 
 
 class _Keeping:
@@ -149,19 +149,19 @@ class _Keeping:
         self._log_of = log_of
         self._refuse_beside_a_writer = refuse_beside_a_writer
 
-    def create(self, reach: Reach, options: argparse.Namespace) -> Said:
+    def create(self, reach: Reach, options: argparse.Namespace) -> CommandResult:
         wanted = _wanted(options, LogSettings())
         with reach() as client:
             return _told(options.name, client.create_log(options.name, **wanted).settings())
 
-    def settings(self, reach: Reach, options: argparse.Namespace) -> Said:
+    def settings(self, reach: Reach, options: argparse.Namespace) -> CommandResult:
         with reach() as client:
             log = self._log_of(client, options)
             now = log.settings()
             wanted = _wanted(options, now)
             return _told(options.name, log.change(revision=now.revision, **wanted) if wanted else now)
 
-    def truncate(self, reach: Reach, options: argparse.Namespace) -> Said:
+    def truncate(self, reach: Reach, options: argparse.Namespace) -> CommandResult:
         before = parse_place(options.before)
         with reach() as client:
             try:
@@ -180,9 +180,9 @@ class _Keeping:
             lines = [f"log {options.name} still begins at offset {done.reached}: no ledger could go"]
         lines += [f"  {done.why}"]
         lines += [f"  cursor {name} holds nothing any more" for name in done.passed]
-        return Said(data, "\n".join(lines), code)
+        return CommandResult(data, "\n".join(lines), code)
 
-    def roll(self, reach: Reach, options: argparse.Namespace) -> Said:
+    def roll(self, reach: Reach, options: argparse.Namespace) -> CommandResult:
         with reach() as client:
             log = self._log_of(client, options)
             before = log.segments()
@@ -199,9 +199,9 @@ class _Keeping:
             if was_open
             else "all its ledgers were closed"
         )
-        return Said(data, f"log {options.name} ends at offset {end}: {text}")
+        return CommandResult(data, f"log {options.name} ends at offset {end}: {text}")
 
-    def seal(self, reach: Reach, options: argparse.Namespace) -> Said:
+    def seal(self, reach: Reach, options: argparse.Namespace) -> CommandResult:
         with reach() as client:
             log = self._log_of(client, options)
             if not options.yes:
@@ -211,11 +211,11 @@ class _Keeping:
                     hint="say that it is meant: --yes",
                 )
             done = log.seal(options.reason)
-        return Said(
+        return CommandResult(
             {"log": options.name, **done._asdict()}, f"log {options.name} is sealed for ever: {done.reason}"
         )
 
-    def cursors(self, reach: Reach, options: argparse.Namespace) -> Said:
+    def cursors(self, reach: Reach, options: argparse.Namespace) -> CommandResult:
         place = parse_place(options.place)
         if options.cursor is None and (options.delete or options.place is not None):
             raise UsageError("--set and --delete are of one cursor: name it; nothing was changed")
@@ -227,16 +227,16 @@ class _Keeping:
                 was_there = log.cursor(options.cursor).delete()
                 data = {"log": options.name, "cursor": options.cursor, "deleted": was_there}
                 text = "is deleted" if was_there else "was not there"
-                return Said(data, f"cursor {options.cursor} {text}", 0 if was_there else 1)
+                return CommandResult(data, f"cursor {options.cursor} {text}", 0 if was_there else 1)
             if options.place is not None:
                 log.cursor(options.cursor, not options.no_hold).set(place)
             found = [each for each in log.cursors() if options.cursor in (None, each.name)]
             if options.cursor is not None and not found:
                 log.cursor(options.cursor).get()  # It raises where there is none.
         data = {"log": options.name, "cursors": [each._asdict() for each in found]}
-        return Said(data, "\n".join(map(_line, found)) if found else "no cursor")
+        return CommandResult(data, "\n".join(map(_line, found)) if found else "no cursor")
 
-    def pins(self, reach: Reach, options: argparse.Namespace) -> Said:
+    def pins(self, reach: Reach, options: argparse.Namespace) -> CommandResult:
         place = parse_place(options.place)
         if options.pin is None and (options.remove or options.place is not None):
             raise UsageError("--from and --remove are of one pin: name it; nothing was changed")
@@ -248,12 +248,12 @@ class _Keeping:
                 was_there = log.unpin(options.pin)
                 text = "is taken away" if was_there else "was not there"
                 data = {"log": options.name, "pin": options.pin, "removed": was_there}
-                return Said(data, f"pin {options.pin} {text}", 0 if was_there else 1)
+                return CommandResult(data, f"pin {options.pin} {text}", 0 if was_there else 1)
             if options.place is not None:
                 log.pin(options.pin, place, ttl_s=options.ttl_s)
             found = [each for each in log.pins() if options.pin in (None, each.name)]
         lines = [f"{each.name}: offset {each.offset}, until {each.until_ms} ms since 1970" for each in found]
-        return Said(
+        return CommandResult(
             {"log": options.name, "pins": [each._asdict() for each in found]}, "\n".join(lines) or "no pin"
         )
 

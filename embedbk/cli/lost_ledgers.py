@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from embedbk.cli.operators import Commands, Said
+from embedbk.cli.operators import CommandResult, Commands
 from embedbk.codec.id_ranges import is_within
 from embedbk.codec.ledger_metadata import (
     LEDGERS_PREFIX,
@@ -69,7 +69,7 @@ def add_lost_ledgers(commands: Commands) -> None:
     )
 
 
-def lost(quorum: Quorum) -> Said:
+def lost(quorum: Quorum) -> CommandResult:
     """Every ledger of a spared id that some bookie holds and metadata does not know, and every one that a copy of the
     metadata knows and that was not closed there."""
     seen = _look(quorum)
@@ -90,10 +90,10 @@ def lost(quorum: Quorum) -> Said:
     if stale := [f"{first} to {end - 1}" for first, end in seen.told.stale]:
         lines.append(f"ids whose keys are those of a copy, and may have changed since: {', '.join(stale)}")
     lines += [f"ledger {each}, {state} in the copy: adopt it" for each, state in seen.stale.items()]
-    return Said(data, "\n".join(lines))
+    return CommandResult(data, "\n".join(lines))
 
 
-def forget(quorum: Quorum, ids: str, token: str | None) -> Said:
+def forget(quorum: Quorum, ids: str, token: str | None) -> CommandResult:
     """Let what bookies hold under these ids go. Without the cluster's token it is only said what would go."""
     ranges, seen = parse_ids(ids), _look(quorum)
     own = seen.told.cluster_token.hex()
@@ -114,7 +114,7 @@ def forget(quorum: Quorum, ids: str, token: str | None) -> Said:
     for begin in range(0, len(ranges), ID_RANGES_MAX):
         quorum.tell(ForgetIds(tuple(ranges[begin : begin + ID_RANGES_MAX])), Acknowledged)
     data = {"forgotten": ranges, "ledgers": gone, "believed": believed, "not_heard": seen.missed}
-    return Said(data, f"forgotten: {what}; each bookie drops them at its next collection")
+    return CommandResult(data, f"forgotten: {what}; each bookie drops them at its next collection")
 
 
 def parse_ids(text: str) -> list[tuple[int, int]]:

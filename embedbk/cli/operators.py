@@ -23,14 +23,14 @@ from embedbk.config import Settings
 from embedbk.errors import EmbedbkError, StorageError, UsageError
 from embedbk.quorum import Quorum, listened_at
 
-__all__ = ["Commands", "Reach", "Run", "Said", "client_of", "endpoints_at", "quorum_of"]
+__all__ = ["Commands", "Reach", "Run", "CommandResult", "client_of", "endpoints_at", "quorum_of"]
 
 AT_VARIABLE = "EMBEDBK_CLUSTER"
 KNOCK_S = 10.0  # For the process that has a directory; its loop may be busy.
 INTERRUPTED, READER_IS_GONE = 130, 141
 
 
-class Said(NamedTuple):
+class CommandResult(NamedTuple):
     """The result of a command: for programs, and for people; and its exit status. None: it has printed all itself."""
 
     data: dict[str, Any] | None
@@ -40,7 +40,9 @@ class Said(NamedTuple):
 
 # Arguments for the cluster that --at names: its members, or a client of it.
 Reach = Callable[[argparse.Namespace], Any]
-Run = Callable[[Callable[[], Any], argparse.Namespace], Said]  # It reaches the cluster when it asks for it.
+Run = Callable[
+    [Callable[[], Any], argparse.Namespace], CommandResult
+]  # It reaches the cluster when it asks for it.
 
 
 def quorum_of(options: argparse.Namespace) -> Quorum:
@@ -99,7 +101,7 @@ class Commands:
     def run(self, arguments: Sequence[str]) -> int:
         options = self._parser.parse_args(arguments)
         try:
-            said: Said = options.run(lambda: options.reach(options), options)
+            said: CommandResult = options.run(lambda: options.reach(options), options)
             if said.data is not None:
                 print(json.dumps(said.data, indent=2) if options.json else said.text)
             sys.stdout.flush()

@@ -20,7 +20,7 @@ from embedbk.cli.calibrating import (
     wanted_base,
     what_if_of,
 )
-from embedbk.cli.operators import Commands, Said, endpoints_at
+from embedbk.cli.operators import CommandResult, Commands, endpoints_at
 from embedbk.client.knocking import is_of_a_door
 from embedbk.codec.lineages import lineage_text
 from embedbk.codec.metadata_messages import (
@@ -102,14 +102,16 @@ def run_quorum(arguments: Sequence[str]) -> int:
     return commands.run(arguments)
 
 
-def _said_of(seen: Seen, what_if: WhatIf | None = None) -> Said:
-    return Said(_as_json(seen, what_if), _as_text(seen, what_if), 0 if seen.leader is not None else 1)
+def _said_of(seen: Seen, what_if: WhatIf | None = None) -> CommandResult:
+    return CommandResult(
+        _as_json(seen, what_if), _as_text(seen, what_if), 0 if seen.leader is not None else 1
+    )
 
 
 # --- Commands ---------------------------------------------------------------------------------------------
 
 
-def _status(quorum: Callable[[], Quorum], what_if: WhatIf | None) -> Said:
+def _status(quorum: Callable[[], Quorum], what_if: WhatIf | None) -> CommandResult:
     return _said_of(quorum().look(), what_if)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from embedbk.cli.operators import Commands, Said, client_of
+from embedbk.cli.operators import CommandResult, Commands, client_of
 from embedbk.client.client import Client
 from embedbk.repair.health import Health, LedgerHealth
 
@@ -49,46 +49,46 @@ def run_repair(arguments: Sequence[str]) -> int:
 
 
 def _add(
-    commands: Commands, name: str, run: Callable[[Reach, argparse.Namespace], Said], text: str
+    commands: Commands, name: str, run: Callable[[Reach, argparse.Namespace], CommandResult], text: str
 ) -> argparse.ArgumentParser:
     return commands.add(name, run, text, reach=client_of)
 
 
-def _health(reach: Reach, options: argparse.Namespace) -> Said:
+def _health(reach: Reach, options: argparse.Namespace) -> CommandResult:
     with reach() as client:
         health = client.health()
     lines = [str(health), *_lines(health.ledgers)]
     if health.auditor:
         lines.append(f"auditor: {health.auditor}; last round over all ledgers: {_when(health.audited_ms)}")
     code = 0 if health.is_good or getattr(options, "is_status", False) else 1
-    return Said(_data(health), "\n".join(lines), code)
+    return CommandResult(_data(health), "\n".join(lines), code)
 
 
-def _marks(reach: Reach, options: argparse.Namespace) -> Said:
+def _marks(reach: Reach, options: argparse.Namespace) -> CommandResult:
     with reach() as client:
         health = client.health()
     data = {"ledgers": _data(health)["ledgers"]}
-    return Said(data, "\n".join(_lines(health.ledgers)) or "none")
+    return CommandResult(data, "\n".join(_lines(health.ledgers)) or "none")
 
 
-def _stop(reach: Reach, options: argparse.Namespace) -> Said:
+def _stop(reach: Reach, options: argparse.Namespace) -> CommandResult:
     with reach() as client:
         client.stop_repair(options.why)
-    return Said(
+    return CommandResult(
         {"stopped": True}, "repair is stopped, in the whole cluster; embedbk repair start lets it go on"
     )
 
 
-def _start(reach: Reach, options: argparse.Namespace) -> Said:
+def _start(reach: Reach, options: argparse.Namespace) -> CommandResult:
     with reach() as client:
         client.start_repair()
-    return Said({"stopped": False}, "repair goes on")
+    return CommandResult({"stopped": False}, "repair goes on")
 
 
-def _trigger(reach: Reach, options: argparse.Namespace) -> Said:
+def _trigger(reach: Reach, options: argparse.Namespace) -> CommandResult:
     with reach() as client:
         client.trigger_audit()
-    return Said({"triggered": True}, "the auditor looks at all ledgers now")
+    return CommandResult({"triggered": True}, "the auditor looks at all ledgers now")
 
 
 def _data(health: Health) -> dict[str, Any]:

@@ -20,8 +20,8 @@ from embedbk.client.reading import Frames
 from embedbk.client.runtime import Runtime
 from embedbk.client.tickets import PLAIN, AppendTerms, Fate, Ticket
 from embedbk.client.waiting import (
+    FutureResult,
     Moved,
-    Outcome,
     Passed,
     refuse_in_event_loop,
     run_async,
@@ -687,7 +687,7 @@ class Appending:
             self.runtime.call(lambda: self.runtime.node.close_writing(self.runtime.now_ns(), self.writing))
         limit = self.runtime.settings.operation_timeout_s
         try:
-            last: int = await Outcome(self.writing.closed, limit, f"closing {self.what}")
+            last: int = await FutureResult(self.writing.closed, limit, f"closing {self.what}")
         except OperationTimeout:
             raise
         except EmbedbkError:

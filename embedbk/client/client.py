@@ -27,7 +27,7 @@ from embedbk.client.reading import LedgerReading
 from embedbk.client.repair_state import health_of, switch_repair
 from embedbk.client.runtime import refuse_pickling
 from embedbk.client.stopping import may_stop
-from embedbk.client.waiting import Outcome, run_blocking
+from embedbk.client.waiting import FutureResult, run_blocking
 from embedbk.codec.ledger_metadata import LedgerMetadata
 from embedbk.config import Placement, Roll, Settings, settings_of
 from embedbk.errors import EmbedbkError, UsageError
@@ -258,7 +258,7 @@ class Client:
                 done.set_exception(refused)
 
         runtime.call(begin)
-        endpoints = await Outcome(done, runtime.settings.operation_timeout_s, f"listening at {endpoint}")
+        endpoints = await FutureResult(done, runtime.settings.operation_timeout_s, f"listening at {endpoint}")
         self._opened.url = url_of(endpoints)
         return self._opened.url
 

@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator
 from embedbk.client.batches import Entry, Located
 from embedbk.client.cursors import Cursoring, CursorState, check_level
 from embedbk.client.locking import Locking
-from embedbk.client.runtime import Followed
+from embedbk.client.runtime import FollowedKey
 from embedbk.client.waiting import Roused, RousingSignal
 from embedbk.codec.log_cursors import cursor_lease_name, decode_cursor
 from embedbk.config import check_seconds
@@ -56,7 +56,7 @@ class Consuming:
         self._signal = RousingSignal()
         self._lease: _Lease | None = None
         self._epoch = 0  # The lease's epoch, also once the lease is over.
-        self._followed: Followed | None = None
+        self._followed: FollowedKey | None = None
         self._revision = 0  # The cursor's revision as it is known here.
         self._committed = self._consumed = self._wanted = (
             0  # Offsets; what is asked for next comes behind what is given.

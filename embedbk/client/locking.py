@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from embedbk.client.ledger import iterate
-from embedbk.client.runtime import Followed, Runtime, refuse_pickling
+from embedbk.client.runtime import FollowedKey, Runtime, refuse_pickling
 from embedbk.client.waiting import Moved, run_blocking
 from embedbk.codec.metadata_messages import (
     Acquire,
@@ -261,7 +261,7 @@ class Locking:
         record = found.record
         return None if record is None else Holder(record.revision, record.value or b"")
 
-    async def follow(self) -> Followed:
+    async def follow(self) -> FollowedKey:
         return await self.runtime.follow(lock_path(self.name))
 
     async def holders(self) -> AsyncGenerator[Holder | None, None]:

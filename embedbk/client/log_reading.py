@@ -19,7 +19,7 @@ from embedbk.client.batches import Located, Segment
 from embedbk.client.log_pages import ListWalk, PageGone, Place
 from embedbk.client.password import Password
 from embedbk.client.reading import Frames, LedgerReading
-from embedbk.client.runtime import Followed, Runtime
+from embedbk.client.runtime import FollowedKey, Runtime
 from embedbk.codec.attributes import last_time_in
 from embedbk.codec.ledger_metadata import Begun, LogList, LogSegment, decode_log_list, log_key_path
 from embedbk.codec.packer_twin import TIME_EVERY
@@ -291,13 +291,13 @@ class LogReading:
         finally:
             followed.end()
 
-    def _shown(self, followed: Followed) -> LogList | None:
+    def _shown(self, followed: FollowedKey) -> LogList | None:
         """The list as its watch shows it; None: there is none."""
         assert followed.state is not None
         value = followed.state[0]
         return None if value is None else decode_log_list(value, self.name)
 
-    async def _begin(self, followed: Followed, start: Start, *, is_latest: bool) -> _Standing:
+    async def _begin(self, followed: FollowedKey, start: Start, *, is_latest: bool) -> _Standing:
         """Where a tail begins in a list that is there, as its watch shows it."""
         while True:
             shown, revision = self._shown(followed), followed.revision
@@ -314,7 +314,7 @@ class LogReading:
                 place = Place(shown.segments, len(shown.segments) - 1)
             return _Standing(place, place.segment, first)
 
-    async def _moves_on(self, followed: Followed, revision: int) -> None:
+    async def _moves_on(self, followed: FollowedKey, revision: int) -> None:
         """A page is gone that the list named at this revision: until its watch shows what came after."""
         limit_s = self.runtime.settings.operation_timeout_s
         is_newer = await followed.beyond(revision, limit_s)
@@ -379,7 +379,7 @@ class LogReading:
         return await ledger.wait_beyond(entry_id, pull.idle_s)
 
     async def _next_listed(
-        self, followed: Followed, after: _Standing | None, idle_s: float | None
+        self, followed: FollowedKey, after: _Standing | None, idle_s: float | None
     ) -> Place | None:
         """The ledger that follows `after` (None: the first), as soon as the list names it; None after idle_s."""
         while True:

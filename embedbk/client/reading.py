@@ -13,7 +13,7 @@ from contextlib import aclosing
 
 from embedbk.client.batches import Located
 from embedbk.client.password import Password
-from embedbk.client.runtime import Followed, Runtime
+from embedbk.client.runtime import FollowedKey, Runtime
 from embedbk.client.waiting import Moved
 from embedbk.codec.frame import Frame, merge
 from embedbk.codec.ledger_metadata import (
@@ -55,7 +55,7 @@ class LedgerReading:
         self.is_over = False
         self._metadata = metadata
         self._revision = revision
-        self._followed: Followed | None = None
+        self._followed: FollowedKey | None = None
         self._came_along: Frame | None = None  # Entries that came with the last LAC.
         # Where in a write set asking begins: readers spread over the copies.
         self._turn = runtime.chance.getrandbits(16)

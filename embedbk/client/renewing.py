@@ -24,7 +24,7 @@ from embedbk.client.keeping import keep
 from embedbk.client.owning import Joined, Owned, Owning
 from embedbk.client.replacing import Replacing, Unreplaced
 from embedbk.client.roll_bounds import RollBounds
-from embedbk.client.runtime import Followed
+from embedbk.client.runtime import FollowedKey
 from embedbk.client.tickets import AppendTerms
 from embedbk.client.waiting import Moved
 from embedbk.codec.digest import DigestType
@@ -582,7 +582,7 @@ class Succession:
         finally:
             followed.end()
 
-    def _is_lost(self, followed: Followed) -> bool:
+    def _is_lost(self, followed: FollowedKey) -> bool:
         """Whether the log was lost, by its ledger or the epoch. While we take the log over from ourselves, the newest
         epoch may be ours."""
         if self.owning.is_lost:

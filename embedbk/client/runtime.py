@@ -18,7 +18,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from embedbk.client.waiting import Moved, Outcome, Settled
+from embedbk.client.waiting import FutureResult, Moved, Settled
 from embedbk.codec.metadata_messages import (
     Compare,
     Delete,
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from embedbk.client.behind import Behind
     from embedbk.client.keeping import Keeper
 
-__all__ = ["Followed", "Runtime", "refuse_pickling"]
+__all__ = ["FollowedKey", "Runtime", "refuse_pickling"]
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ _BEHIND = threading.Lock()  # Guards whether a client's thread for background wo
 _SLOW_S = 5.0  # A question that takes longer logs what it waits for.
 
 
-class Followed:
+class FollowedKey:
     """One key of the metadata quorum as its watch shows it; `state` changes on the host's thread, which notifies
     `signal`."""
 
@@ -134,7 +134,7 @@ class Runtime:
         self.leaving = [node.metadata]  # Sessions to end at close, in this order.
         self.after_close: list[Callable[[], None]] = []
         self.is_ended = False  # The host thread is gone, in whichever way.
-        self.followed: set[Followed] = set()
+        self.followed: set[FollowedKey] = set()
         self.holds: dict[str, Any] = {}  # Locks that it holds or waits for, by name.
         self._asked: set[Future[Result]] = set()
         self._behind: Behind | None = None  # Made once background work begins.
@@ -254,7 +254,7 @@ class Runtime:
                 logger.warning(
                     "%s: not done within %g s%s; up to %g s are allowed", what, _SLOW_S, why, limit
                 )
-            return await Outcome(operation.future, limit - waited_s, what, before_s=waited_s)
+            return await FutureResult(operation.future, limit - waited_s, what, before_s=waited_s)
         except OperationTimeout:
             self.forget(operation)
             raise
@@ -322,7 +322,7 @@ class Runtime:
         self._asked.add(future)
         try:
             self.call(begin)
-            result = await Outcome(future, self.settings.operation_timeout_s, what)
+            result = await FutureResult(future, self.settings.operation_timeout_s, what)
         except OperationTimeout as late:
             self.call_if_open(lambda: self.node.metadata.cancel(self.now_ns(), tokens[0]))
             raise MetadataUnavailable(f"{what}: {self._no_answer()}") from late
@@ -365,9 +365,9 @@ class Runtime:
             raise _wrong_answer(what, result)
         return result.is_done
 
-    async def follow(self, key: str, signal: Signal | None = None) -> Followed:
+    async def follow(self, key: str, signal: Signal | None = None) -> FollowedKey:
         """Watch one key, from its present state on. signal: to share with a wait for something else."""
-        followed = Followed(self, key, signal)
+        followed = FollowedKey(self, key, signal)
         self.followed.add(followed)
         self.call(followed.begin)
         shown = Moved(

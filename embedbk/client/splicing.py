@@ -19,7 +19,7 @@ from embedbk.client.log_reading import LogReading
 from embedbk.client.log_settings import WriterArguments, writer_terms
 from embedbk.client.password import Password
 from embedbk.client.reading import LedgerReading
-from embedbk.client.runtime import Followed, Runtime
+from embedbk.client.runtime import FollowedKey, Runtime
 from embedbk.codec.ledger_metadata import METADATA_VERSION, Begun, log_owner_path
 from embedbk.codec.log_splices import (
     APPLICATION_MAX,
@@ -350,7 +350,7 @@ async def _outcome(reading: LogReading, wanted: Splice) -> SpliceOutcome:
     return _shown(done, is_replay=(done.number, done.job) != (wanted.number, wanted.job))
 
 
-async def _moved(followed: Followed, reading: LogReading, until_s: float) -> None:
+async def _moved(followed: FollowedKey, reading: LogReading, until_s: float) -> None:
     runtime = reading.runtime
     left_s = until_s - runtime.clock_s()
     revision = followed.revision

@@ -22,7 +22,7 @@ from embedbk.host.signal import Signal, Watermark
 
 __all__ = [
     "Moved",
-    "Outcome",
+    "FutureResult",
     "Passed",
     "Resumed",
     "Roused",
@@ -135,7 +135,7 @@ class Settled(Wait[bool]):
         return True
 
 
-class Outcome(Wait[T]):
+class FutureResult(Wait[T]):
     """The result of a future that the host's thread settles; raises its error.
 
     Raises:

@@ -10,9 +10,9 @@ journal), the rows' place in memory (ledger table), the search by which limbo en
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 from msgspec.structs import replace
 
@@ -68,6 +68,7 @@ from embedbk.core.bookie_words import (
     WritableSet,
 )
 from embedbk.core.drops import Drops
+from embedbk.core.ledger_table import AnyLedgerRow, AnyLedgerTable
 from embedbk.core.limbo import gone_of
 from embedbk.core.limbo_search import LimboSearch
 from embedbk.core.machine import Effect, Handlers, Machine, earliest
@@ -76,41 +77,13 @@ from embedbk.core.vocabulary import Tick
 from embedbk.errors import PeerError, StorageError, ensure
 from embedbk.ids import NO_ENTRY
 
-__all__ = ["Bookie", "LedgerRow", "LedgerTable"]
+__all__ = ["Bookie"]
 
 _MS = 1_000_000
 _NO_KEY = bytes(16)
 _UNSETTLED = (
     "this bookie does not know yet whether its directories are the newest, and nothing of this ledger"
 )
-
-
-class LedgerRow(Protocol):
-    """The state of one ledger on a bookie; lives in the ledger table."""
-
-    ledger_id: int
-    is_fenced: int
-    in_limbo: int
-    is_dropped: int
-    last_entry: int  # Highest entry accepted, NO_ENTRY when none.
-    lac: int  # With lac_length a pair; never falls.
-    lac_length: int
-    last_token: int  # Journal record queued last for this ledger; 0 when none.
-    is_awaited: int  # Somebody may wait for a newer LAC: the add path leaves it to this core to raise it.
-
-
-class LedgerTable(Protocol):
-    """The one ledger table of a bookie: in C, with a plain Python twin (`ledger_table`)."""
-
-    def get(self, ledger_id: int) -> LedgerRow | None: ...
-    def create(self, ledger_id: int, *, from_reserve: bool = False) -> LedgerRow: ...
-    def key(self, row: LedgerRow) -> bytes | None: ...
-    def set_key(self, row: LedgerRow, key: bytes) -> None: ...
-    def mark_dirty(self, row: LedgerRow) -> None: ...
-    def ids(self) -> Sequence[int]: ...
-    def limbo(self) -> list[int]: ...
-    def drop_range(self, first: int, last: int) -> None: ...
-    def ranges(self) -> list[tuple[int, int]]: ...
 
 
 @dataclass(slots=True)
@@ -135,7 +108,7 @@ class Bookie(Machine):
     def __init__(
         self,
         incarnation: bytes,
-        table: LedgerTable,
+        table: AnyLedgerTable,
         next_token: int,
         *,
         may_have_lost: bool = False,
@@ -290,7 +263,7 @@ class Bookie(Machine):
 
     def _row_with_key(
         self, ledger_id: int, key: bytes | None, *, from_reserve: bool
-    ) -> tuple[LedgerRow, list[Effect]]:
+    ) -> tuple[AnyLedgerRow, list[Effect]]:
         """The ledger's row, its key bound; the birth is queued before anything of it can be acknowledged (P3.2). key
         None: no key is bound, and the ledger is born without one, as by a fence."""
         known = self.table.get(ledger_id)
@@ -302,16 +275,16 @@ class Bookie(Machine):
         self.table.set_key(row, key)
         return row, [self._append(row, RecordKind.BIRTH, key)]
 
-    def _store(self, row: LedgerRow, frame: Frame) -> StoreFrame:
+    def _store(self, row: AnyLedgerRow, frame: Frame) -> StoreFrame:
         row.last_entry = max(row.last_entry, frame.last_entry)
         row.last_token = self._take_token(row)
         return StoreFrame(row.last_token, frame)
 
-    def _append(self, row: LedgerRow, kind: RecordKind, body: bytes) -> JournalAppend:
+    def _append(self, row: AnyLedgerRow, kind: RecordKind, body: bytes) -> JournalAppend:
         row.last_token = self._take_token(row)
         return JournalAppend(row.last_token, kind, row.ledger_id, body)
 
-    def _take_token(self, row: LedgerRow) -> int:
+    def _take_token(self, row: AnyLedgerRow) -> int:
         self.table.mark_dirty(row)
         token = self.next_token
         self.next_token += 1
@@ -440,14 +413,14 @@ class Bookie(Machine):
             return []
         return [self._answer_poll(poll, row)]
 
-    def _answer_poll(self, poll: Poll, row: LedgerRow | None) -> Effect:
+    def _answer_poll(self, poll: Poll, row: AnyLedgerRow | None) -> Effect:
         """The LAC as it is now; where entries up to it are wanted along, they are looked up first."""
         if row is not None and _knows_all(row) and poll.bytes_max > 0 and row.lac > poll.after_lac:
             look = _Look(poll.link, poll.request_id, poll, row.ledger_id, 0)
             return self._look(look, poll.after_lac + 1, row.lac, poll.bytes_max)
         return Reply(poll.link, poll.request_id, self._lac_answer(poll.ledger_id, row))
 
-    def _lac_answer(self, ledger_id: int, row: LedgerRow | None) -> LacAnswer:
+    def _lac_answer(self, ledger_id: int, row: AnyLedgerRow | None) -> LacAnswer:
         if row is None:
             return LacAnswer(Status.NO_SUCH_LEDGER, ledger_id)
         if not _knows_all(row):
@@ -488,14 +461,14 @@ class Bookie(Machine):
             self._reply_when(row.last_token, reply, effects, event.now_ns)
         return effects
 
-    def _learn_lac(self, row: LedgerRow, lac: int, length: int) -> list[Effect]:
+    def _learn_lac(self, row: AnyLedgerRow, lac: int, length: int) -> list[Effect]:
         """Take a newer LAC and answer the polls that wait for it. It never falls (I11)."""
         if lac <= row.lac:
             return []
         row.lac, row.lac_length = lac, length
         return self._wake_parked(row)
 
-    def _wake_parked(self, row: LedgerRow) -> list[Effect]:
+    def _wake_parked(self, row: AnyLedgerRow) -> list[Effect]:
         polls = self.parked.wake(row.ledger_id, row.lac, is_fenced=bool(row.is_fenced))
         row.is_awaited = int(self.parked.is_awaited(row.ledger_id))
         return [self._answer_poll(poll, row) for poll in polls]
@@ -625,7 +598,7 @@ class Bookie(Machine):
         self.drops.queue(row.last_token, row.ledger_id)
         return effects + self._wake_parked(row)
 
-    def _hold_again(self, row: LedgerRow) -> JournalAppend:
+    def _hold_again(self, row: AnyLedgerRow) -> JournalAppend:
         """Recovery brings entries of a dropped ledger: it is in limbo, until its share is found whole (P7.3, P7.4)."""
         row.is_dropped = 0
         self.limbo.enter(row.ledger_id)
@@ -657,7 +630,7 @@ class Bookie(Machine):
         assert isinstance(look.request, AddRequest)  # Holdings are counted, not read.
         return self._finish_repeated_add(look, look.request, row, event)
 
-    def _finish_read(self, look: _Look, row: LedgerRow, event: EntriesRead) -> list[Effect]:
+    def _finish_read(self, look: _Look, row: AnyLedgerRow, event: EntriesRead) -> list[Effect]:
         # In limbo, or after its data was dropped, what is missing is unknown, never absent (P7.1, P7.3, P7.4).
         absent, lac, length = (
             (event.absent, row.lac, row.lac_length) if _knows_all(row) else ([], NO_ENTRY, 0)
@@ -671,7 +644,7 @@ class Bookie(Machine):
         return effects
 
     def _finish_repeated_add(
-        self, look: _Look, request: AddRequest, row: LedgerRow, event: EntriesRead
+        self, look: _Look, request: AddRequest, row: AnyLedgerRow, event: EntriesRead
     ) -> list[Effect]:
         """Compare with what is held: equal is acknowledged once durable, another payload is refused, what is absent
         or fails its own digest is stored (P3.4b, P3.4c)."""
@@ -806,7 +779,7 @@ class Bookie(Machine):
     }
 
 
-def _knows_all(row: LedgerRow) -> bool:
+def _knows_all(row: AnyLedgerRow) -> bool:
     """False: entries and LAC of the ledger may have been lost here, so that nothing is absent for certain (P7.4)."""
     return not row.in_limbo and not row.is_dropped
 
@@ -817,7 +790,7 @@ def _is_copy(request: AddRequest) -> bool:
     return request.is_copy and request.recovery
 
 
-def _refusal(row: LedgerRow) -> Status | None:
+def _refusal(row: AnyLedgerRow) -> Status | None:
     """Why no normal add of this ledger is taken, be the entry held already or not (P3.4a).
 
     Limbo comes first: it is fenced as well, but for the writer it is an ordinary failure of one bookie (P7.4).

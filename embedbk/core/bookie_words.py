@@ -26,7 +26,7 @@ __all__ = [
     "LimboListed",
     "LinkLost",
     "LossFound",
-    "Part",
+    "SharePart",
     "ReadEntries",
     "Reply",
     "RequestReceived",
@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 
-class Part(NamedTuple):
+class SharePart(NamedTuple):
     """Entries first..last with id % modulus in residues (bit r for residue r)."""
 
     first_entry: int
@@ -120,7 +120,7 @@ class ShareTold(Struct):
 
     now_ns: int
     ledger_id: int
-    parts: list[Part]
+    parts: list[SharePart]
 
 
 class CollectionBegun(Struct):

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from embedbk.codec.ledger_metadata import LedgerMetadata
 from embedbk.codec.metadata_messages import Told
-from embedbk.core.bookie_words import Part
+from embedbk.core.bookie_words import SharePart
 from embedbk.core.quorum import write_set_mask
 from embedbk.ids import Member
 
@@ -42,7 +42,7 @@ def is_named(metadata: LedgerMetadata, bookie_id: str) -> bool:
     return any(bookie_id == seat[0] for fragment in metadata.fragments for seat in fragment.ensemble)
 
 
-def share_of(metadata: LedgerMetadata, member: Member) -> list[Part]:
+def share_of(metadata: LedgerMetadata, member: Member) -> list[SharePart]:
     """The entries of a closed ledger that stand in a write set with a seat of this bookie."""
     assert metadata.last_entry is not None
     quorum, parts = metadata.quorum, []
@@ -57,5 +57,5 @@ def share_of(metadata: LedgerMetadata, member: Member) -> list[Part]:
             for residue in range(quorum.ensemble_size)
             if write_set_mask(residue, quorum) >> seat & 1
         )
-        parts.append(Part(fragment.first_entry, last, quorum.ensemble_size, residues))
+        parts.append(SharePart(fragment.first_entry, last, quorum.ensemble_size, residues))
     return parts

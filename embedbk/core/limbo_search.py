@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from embedbk.codec.frame import Frame, split
-from embedbk.core.bookie_words import Part
+from embedbk.core.bookie_words import SharePart
 
 __all__ = ["LimboSearch"]
 
@@ -29,7 +29,7 @@ class LimboSearch:
         """ledger_ids: in limbo, ascending, without dropped ones, which stay in limbo for ever (P7.3)."""
         self.ledgers: dict[int, None] = dict.fromkeys(ledger_ids)
         self.shares: dict[
-            int, list[Part]
+            int, list[SharePart]
         ] = {}  # By ledger, what is still to be found; the first is searched.
         self.due_ns: int | None = None  # When the next lookup is due.
 
@@ -39,7 +39,7 @@ class LimboSearch:
         return next(iter(self.shares), None)
 
     @property
-    def part(self) -> Part | None:
+    def part(self) -> SharePart | None:
         """The part to look up next for the current ledger; None: its share was found whole."""
         assert self.current is not None
         return next(iter(self.shares[self.current]), None)
@@ -50,7 +50,7 @@ class LimboSearch:
     def leave(self, ledger_id: int) -> None:
         self.ledgers.pop(ledger_id, None)
 
-    def add(self, ledger_id: int, parts: Iterable[Part]) -> bool:
+    def add(self, ledger_id: int, parts: Iterable[SharePart]) -> bool:
         """Search for this share, behind those that were added before. True: it is the only one, so search at once."""
         if ledger_id not in self.ledgers or ledger_id in self.shares:
             return False
@@ -81,7 +81,7 @@ class LimboSearch:
         self.due_ns = now_ns + _PAUSE_NS if self.shares else None
 
 
-def _first_of(part: Part) -> int | None:
+def _first_of(part: SharePart) -> int | None:
     """The first entry id of a part, None when it has none."""
     for entry_id in range(part.first_entry, min(part.last_entry, part.first_entry + part.modulus - 1) + 1):
         if part.residues >> entry_id % part.modulus & 1:

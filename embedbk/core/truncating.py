@@ -60,7 +60,7 @@ from embedbk.core.metadata_words import (
     TransactUnknown,
 )
 from embedbk.core.retrying import Retrying
-from embedbk.core.truncation import Held, HoldingCursor, Terms, Verdict, judge, live_pins, without
+from embedbk.core.truncation import Held, HoldingCursor, Terms, TruncationVerdict, judge, live_pins, without
 from embedbk.core.vocabulary import Ended, Started
 from embedbk.errors import MetadataUnavailable, NoSuchLedger, StorageError, WrongPassword
 
@@ -245,7 +245,7 @@ class LogTruncating(Dropping):
         self.asked: set[str] = set()  # Cursors whose place is still to be read.
         self.missed_at: int | None = None  # A cursor that these name was not there.
         self.front: tuple[LogSegment, ...] = ()
-        self.verdict = Verdict(0, None)
+        self.verdict = TruncationVerdict(0, None)
         self.pending: Round | None = None  # The result of our last change of the list, if that takes effect.
 
     def _dropped(self) -> list[Effect]:

@@ -19,7 +19,7 @@ from embedbk.codec.log_cursors import CursorHold
 from embedbk.codec.log_pins import PinRecord
 from embedbk.core.log_paging import end_of, last_position
 
-__all__ = ["Held", "HoldingCursor", "Terms", "Verdict", "judge", "live_pins", "without"]
+__all__ = ["Held", "HoldingCursor", "Terms", "TruncationVerdict", "judge", "live_pins", "without"]
 
 
 class Held(enum.Enum):
@@ -52,7 +52,7 @@ class HoldingCursor(NamedTuple):
     bytes_behind: int | None  # Its hold ends when more payload bytes are behind it.
 
 
-class Verdict(NamedTuple):
+class TruncationVerdict(NamedTuple):
     going: int  # So many of the oldest ledgers go.
     held: Held | None  # None: all that were looked at go, and more may.
     by: str = ""  # The name of the pin or cursor that held.
@@ -72,7 +72,7 @@ def judge(
     holders: Sequence[HoldingCursor] = (),
     *,
     has_more: bool,
-) -> Verdict:
+) -> TruncationVerdict:
     """Whether each of the first `count` ledgers of the log may go.
 
     window: these, and the ones behind them; has_more: others follow the window. bytes_behind: payload bytes of the
@@ -84,30 +84,30 @@ def judge(
     for index in range(count):
         segment = window[index]
         if terms.before is not None and (segment.first_offset or 0) >= terms.before:
-            return Verdict(index, Held.REACHED, "", tuple(ended.items()))
+            return TruncationVerdict(index, Held.REACHED, "", tuple(ended.items()))
         if index + 1 == len(window) and not has_more:
-            return Verdict(index, Held.LAST, "", tuple(ended.items()))
+            return TruncationVerdict(index, Held.LAST, "", tuple(ended.items()))
         if segment.last_entry is None:
-            return Verdict(index, Held.OPEN, "", tuple(ended.items()))
+            return TruncationVerdict(index, Held.OPEN, "", tuple(ended.items()))
         end = end_of(segment)
         bytes_behind -= segment.length or 0
         if not _is_wanted(terms, end, _ended_ms(window, index), bytes_behind, segment):
-            return Verdict(index, Held.REACHED, "", tuple(ended.items()))
+            return TruncationVerdict(index, Held.REACHED, "", tuple(ended.items()))
         if lowest is not None and end > lowest.offset:
-            return Verdict(index, Held.PIN, lowest.name, tuple(ended.items()))
+            return TruncationVerdict(index, Held.PIN, lowest.name, tuple(ended.items()))
         passed: dict[str, CursorHold] = {}
         for holder in in_order:
             if holder.offset >= end:
                 break
             why = _why_ended(holder, bytes_behind, is_forced=terms.is_forced)
             if why is None and holder.name not in ended:
-                return Verdict(index, Held.CURSOR, holder.name, tuple(ended.items()))
+                return TruncationVerdict(index, Held.CURSOR, holder.name, tuple(ended.items()))
             if why is not None:
                 passed[holder.name] = why
         ended = {**passed, **ended}
     if not window:
-        return Verdict(0, Held.LAST)  # The log has no ledger yet.
-    return Verdict(count, None, "", tuple(ended.items()))
+        return TruncationVerdict(0, Held.LAST)  # The log has no ledger yet.
+    return TruncationVerdict(count, None, "", tuple(ended.items()))
 
 
 def _why_ended(holder: HoldingCursor, bytes_behind: int, *, is_forced: bool) -> CursorHold | None:

@@ -73,7 +73,7 @@ from embedbk.host.rival import Rival
 from embedbk.host.scrub_pace import ScrubPace
 from embedbk.host.spacing import Spacing
 from embedbk.host.unread import Unread
-from embedbk.host.waiting import WAITING_BYTES_MAX, Waiting
+from embedbk.host.waiting import WAITING_BYTES_MAX, WaitingRequests
 from embedbk.host.witnessing import Witnessing
 from embedbk.metadata.client import Client
 from embedbk.ports import (
@@ -195,7 +195,7 @@ class BookieNode:
         self._links: dict[
             int, int
         ] = {}  # Links of clients, with how many of their requests are not answered yet.
-        self.waiting = Waiting(self.has_room, waiting_bytes_max)
+        self.waiting = WaitingRequests(self.has_room, waiting_bytes_max)
         self._events: deque[Event] = deque()
         self._is_stepping = False
         # By link, lookups for its requests, each in its turn: as many as its client takes the answers of, so that no

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from embedbk.host.fetching import Fetching
 from embedbk.host.handing_out import HandingOut
-from embedbk.host.peers import Peers
+from embedbk.host.peers import PeerLinks
 from embedbk.member_ports import SnapshotStore
 from embedbk.metadata.quorum import Configuration
 from embedbk.metadata.raft_messages import MemberMessage, SnapshotPiece, SnapshotPull
@@ -31,13 +31,13 @@ FromMembers = Received | PeerLost | SnapshotFetched | SnapshotGivenUp
 
 
 class MemberLinks:
-    """The links of one member. Its identity on the transport is `own` (Peers). snapshots None: it keeps and fetches
+    """The links of one member. Its identity on the transport is `own` (PeerLinks). snapshots None: it keeps and fetches
     none."""
 
     def __init__(
         self, transport: Transport, own: Boot, cluster_token: bytes, snapshots: SnapshotStore | None
     ) -> None:
-        self.peers = Peers(transport, own, cluster_token)
+        self.peers = PeerLinks(transport, own, cluster_token)
         self.fetching: Fetching | None = None
         if snapshots is not None:
             self.fetching = Fetching(transport, own, cluster_token, snapshots, self.peers.way_to)

@@ -24,7 +24,7 @@ from embedbk.metadata.raft_messages import MemberMessage, checked, encode_member
 from embedbk.metadata.raft_vocabulary import Boot, Message, PeerLost, Received
 from embedbk.ports import Identity, LinkDown, LinkUp, Transport
 
-__all__ = ["LINKS_PER_PEER_MAX", "REDIAL_NS_MAX", "REDIAL_NS_MIN", "STRANGERS_MAX", "PeerLink", "Peers"]
+__all__ = ["LINKS_PER_PEER_MAX", "REDIAL_NS_MAX", "REDIAL_NS_MIN", "STRANGERS_MAX", "PeerLink", "PeerLinks"]
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ class _Process:
         return best
 
 
-class Peers:
+class PeerLinks:
     """The links of one member. All calls from the host's thread.
 
     A host passes every LinkUp and LinkDown of its transport, and every MemberMessage; those that concern no member are

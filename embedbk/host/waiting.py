@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterator
 from embedbk.codec.messages import is_lac_for_good, is_normal_add
 from embedbk.ports import Received
 
-__all__ = ["WAITING_BYTES_MAX", "Waiting"]
+__all__ = ["WAITING_BYTES_MAX", "WaitingRequests"]
 
 WAITING_BYTES_MAX = 64 << 20  # The bound for normal adds, and the same for all others.
 REQUEST_OVERHEAD_BYTES = 256  # Bytes that one request costs here beside its body.
 
 
-class Waiting:
+class WaitingRequests:
     """has_room(is_urgent): whether a request can be carried out without waiting for a flush or a commit."""
 
     def __init__(self, has_room: Callable[[bool], bool], bytes_max: int = WAITING_BYTES_MAX) -> None:

@@ -31,7 +31,7 @@ from embedbk.metadata.repairing import RETURNED, SETTLED
 from embedbk.testing.violation import Violation
 from embedbk.testing.world import MS, SECOND, Sleep, Steps, Until, World
 
-__all__ = ["Asked", "Repairers", "check_repairs"]
+__all__ = ["RepairCall", "Repairers", "check_repairs"]
 
 AUDITOR, WORKERS = "auditor-1", ("repairer-1", "repairer-2", "repairer-3")
 FIRST_LEDGER, LEDGERS = 1 << 40, 6  # None that anybody makes.
@@ -42,7 +42,7 @@ EMPTY_NS = (
 
 
 @dataclass(slots=True)
-class Asked:
+class RepairCall:
     """A request of one of them, and its outcome; None: not known."""
 
     client: str
@@ -50,7 +50,7 @@ class Asked:
     result: Result | None = None
 
 
-def check_repairs(calls: list[Asked], *, is_empty: bool) -> int:
+def check_repairs(calls: list[RepairCall], *, is_empty: bool) -> int:
     """How many repairs were ended. is_empty: no mark is left.
 
     Raises:
@@ -110,7 +110,7 @@ class Repairers:
     def __init__(self, world: World, for_ns: int) -> None:
         self._world = world
         self._until_ns = world.now_ns + for_ns
-        self._calls: list[Asked] = []
+        self._calls: list[RepairCall] = []
         self._count = 0
         chance = random.Random(f"repairers {world.seed}")
         world.start_client(AUDITOR)
@@ -161,8 +161,8 @@ class Repairers:
 
     # --- The applications -----------------------------------------------------------------------------------
 
-    def _ask(self, name: str, operation: Repairing) -> Asked:
-        world, call = self._world, Asked(name, operation)
+    def _ask(self, name: str, operation: Repairing) -> RepairCall:
+        world, call = self._world, RepairCall(name, operation)
         self._calls.append(call)
         answers: list[Result] = []
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from embedbk.client.runtime import Runtime
-from embedbk.client.waiting import Moved, Outcome, Passed, Settled, Wait
+from embedbk.client.waiting import FutureResult, Moved, Passed, Settled, Wait
 from embedbk.config import Settings
 from embedbk.errors import OperationTimeout
 from embedbk.host.client_node import ClientNode
@@ -145,7 +145,7 @@ def _outcome(wait: Wait[Any]) -> Generator[Sleep | Until, Any, Any]:
         return (yield _until(lambda: watermark.mark >= entry_id, wait.timeout_s))
     if isinstance(wait, Settled):
         return (yield _until(wait.future.done, wait.timeout_s))
-    assert isinstance(wait, Outcome), wait
+    assert isinstance(wait, FutureResult), wait
     is_done = yield _until(wait.future.done, wait.timeout_s)
     if not is_done:
         raise OperationTimeout(f"{wait.what}: not done within {wait.timeout_s:g} s; it may still happen")

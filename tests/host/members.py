@@ -1,4 +1,4 @@
-"""Members of a quorum that speak over a transport: `Peers` and the core on a disk that is always in time.
+"""Members of a quorum that speak over a transport: `PeerLinks` and the core on a disk that is always in time.
 
 What a whole member is beside that (store, commands, clients) is not here: only who hears whom.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from embedbk.codec.messages import decode_message
 from embedbk.errors import PeerError
-from embedbk.host.peers import Peers
+from embedbk.host.peers import PeerLinks
 from embedbk.metadata.quorum import Configuration, MemberId
 from embedbk.metadata.raft import Raft
 from embedbk.metadata.raft_log import RaftLog
@@ -69,7 +69,7 @@ class Host:
         log = RaftLog(configuration, entries=disk.entries)
         chance = random.Random(f"{boot.member.name} {seed}")
         self.raft = Raft(boot, log, term=disk.term, vote=disk.vote, now_ns=now_ns, chance=chance)
-        self.peers = Peers(transport, boot, token)
+        self.peers = PeerLinks(transport, boot, token)
         self.boot = boot
         self.transport = transport
         self.disk = disk

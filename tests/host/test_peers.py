@@ -37,7 +37,7 @@ def commit(world: Members, body: bytes = b"x", within_ms: int = 4 * BASE_MS) -> 
 
 
 def dialler(world: Members, name: str, **changes: object) -> SimTransport:
-    """Somebody who speaks the bytes and is no `Peers`."""
+    """Somebody who speaks the bytes and is no `PeerLinks`."""
     who = Identity("metadata", name, member_of(name).incarnation, TOKEN, b"stranger")
     return world.network.transport(replace(who, **changes), place=f"at-{name}-{world.chance.getrandbits(30)}")
 

@@ -20,7 +20,7 @@ from embedbk.codec.messages import (
 from embedbk.codec.metadata_messages import Told
 from embedbk.config import Quorum
 from embedbk.core.bookie import Bookie
-from embedbk.core.bookie_words import JournalDurable, LimboListed, Part
+from embedbk.core.bookie_words import JournalDurable, LimboListed, SharePart
 from embedbk.core.ledger_table import LedgerTable
 from embedbk.core.limbo import share_of
 from embedbk.errors import InvariantError, LedgerFenced, NotEnoughBookies
@@ -577,7 +577,7 @@ def test_the_share_of_a_striped_bookie_is_its_own_entries_only() -> None:
     world.close(writer)
     world.settle()
     closed, _ = world.catalog.metadata(1)
-    assert share_of(closed, b1(world).member) == [Part(0, 5, 3, 0b101)]
+    assert share_of(closed, b1(world).member) == [SharePart(0, 5, 3, 0b101)]
     row = b1(world).storage.table.get(1)
     assert row is not None
     row.in_limbo = row.is_fenced = 1

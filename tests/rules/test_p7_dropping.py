@@ -35,8 +35,8 @@ from embedbk.core.bookie_words import (
     DropAllowed,
     DropEntries,
     EntriesRead,
-    Part,
     RequestReceived,
+    SharePart,
     ShareTold,
 )
 from embedbk.core.collector import Collector, CollectorOptions
@@ -608,7 +608,7 @@ def test_a_share_that_is_looked_for_does_not_end_the_limbo_of_a_dropped_ledger()
     row.in_limbo = 1
     b1(world).core.limbo.ledgers[1] = None
     b1(world).holds_reads = True
-    tell(world, ShareTold(world.now_ns, 1, [Part(0, 2, 1, 1)]))
+    tell(world, ShareTold(world.now_ns, 1, [SharePart(0, 2, 1, 1)]))
     drop(world)
     assert b1(world).finish_reads()
     tell(world, Tick(world.now_ns + 10**9))

@@ -21,7 +21,7 @@ from embedbk.codec.metadata_messages import Delete, Put
 from embedbk.core.cursor_commit import CommitDone, CursorCommit
 from embedbk.core.metadata_words import Transact
 from embedbk.core.truncating import LogTruncating, Round
-from embedbk.core.truncation import Held, HoldingCursor, Terms, Verdict, judge
+from embedbk.core.truncation import Held, HoldingCursor, Terms, TruncationVerdict, judge
 from embedbk.errors import CursorLost, MetadataUnavailable, NoSuchCursor, StorageError
 from tests.rules.test_p8_logs import LOG, listed
 from tests.rules.test_p8_pages import run
@@ -253,19 +253,21 @@ def test_which_ledgers_a_cursor_holds() -> None:
     """A ledger goes when each of its entries is before the cursor; bytes behind are of the ledgers that follow."""
     window = segments(6)
 
-    def judged(holders: list[HoldingCursor], before: int = 8, count: int = 5, total: int = 60) -> Verdict:
+    def judged(
+        holders: list[HoldingCursor], before: int = 8, count: int = 5, total: int = 60
+    ) -> TruncationVerdict:
         return judge(window, count, Terms(before), (), total, holders, has_more=True)
 
-    assert judged([HoldingCursor("c", 4, False, None)]) == Verdict(2, Held.CURSOR, "c")
-    assert judged([HoldingCursor("c", 5, False, None)]) == Verdict(2, Held.CURSOR, "c")
-    assert judged([HoldingCursor("c", 6, False, None), HoldingCursor("a", 7, False, None)]) == Verdict(
-        3, Held.CURSOR, "c"
-    )
-    assert judged([HoldingCursor("c", 99, False, None)]) == Verdict(4, Held.REACHED)
+    assert judged([HoldingCursor("c", 4, False, None)]) == TruncationVerdict(2, Held.CURSOR, "c")
+    assert judged([HoldingCursor("c", 5, False, None)]) == TruncationVerdict(2, Held.CURSOR, "c")
+    assert judged(
+        [HoldingCursor("c", 6, False, None), HoldingCursor("a", 7, False, None)]
+    ) == TruncationVerdict(3, Held.CURSOR, "c")
+    assert judged([HoldingCursor("c", 99, False, None)]) == TruncationVerdict(4, Held.REACHED)
     by_bytes = judged([HoldingCursor("c", 2, False, 39)])
-    assert by_bytes == Verdict(4, Held.REACHED, "", (("c", CursorHold.ENDED_BY_BYTES),))
-    assert judged([HoldingCursor("c", 2, False, 40)]) == Verdict(1, Held.CURSOR, "c")
+    assert by_bytes == TruncationVerdict(4, Held.REACHED, "", (("c", CursorHold.ENDED_BY_BYTES),))
+    assert judged([HoldingCursor("c", 2, False, 40)]) == TruncationVerdict(1, Held.CURSOR, "c")
     both = judged([HoldingCursor("c", 2, True, None), HoldingCursor("d", 4, False, None)])
-    assert both == Verdict(2, Held.CURSOR, "d", (("c", CursorHold.ENDED_BY_TIME),))
+    assert both == TruncationVerdict(2, Held.CURSOR, "d", (("c", CursorHold.ENDED_BY_TIME),))
     untold = judge(segments(6, None), 5, Terms(8), (), 0, [HoldingCursor("c", 0, False, 1)], has_more=True)
-    assert untold == Verdict(0, Held.CURSOR, "c"), "bytes that nobody told end no hold"
+    assert untold == TruncationVerdict(0, Held.CURSOR, "c"), "bytes that nobody told end no hold"

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from embedbk.codec.metadata_messages import Put, Txn
 from embedbk.errors import StorageError
-from embedbk.host.peers import Peers
+from embedbk.host.peers import PeerLinks
 from embedbk.metadata.quorum import Policy
 from embedbk.storage import log_use
 from embedbk.testing import member_bytes
@@ -53,13 +53,13 @@ def test_a_copy_of_a_directory_is_refused_while_its_member_is_heard() -> None:
 
 def test_a_copy_that_is_let_in_beside_its_member_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """P7.9: the check of every seed sees it at the first who links it."""
-    refuse = Peers._why_not
+    refuse = PeerLinks._why_not
 
-    def lets_in(self: Peers, *args: object) -> str:
+    def lets_in(self: PeerLinks, *args: object) -> str:
         reason = refuse(self, *args)  # type: ignore[arg-type]
         return "" if "P7.9" in reason else reason
 
-    monkeypatch.setattr(Peers, "_why_not", lets_in)
+    monkeypatch.setattr(PeerLinks, "_why_not", lets_in)
     quorum, _ = with_a_copy()
     with pytest.raises(Violation, match=r"P7\.9"):
         quorum.world.run_for(20 * SECOND)
