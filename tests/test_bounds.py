@@ -82,7 +82,7 @@ def test_every_bound_stands_on_the_page_with_its_value() -> None:
 def test_each_is_reached_by_a_test(row: list[str]) -> None:
     path, _, name = row[-1].partition("::")
     assert re.search(rf"^ *(?:async )?def {name}\(", (TESTS / path).read_text(), re.MULTILINE), row[-1]
-    assert all(row[2:4]), "who reaches it and what they are told, or what it holds"
+    assert all(row[2:4]), "what reaches it and what it answers, or what it holds"
 
 
 # Those that no other test reaches.

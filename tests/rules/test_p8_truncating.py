@@ -27,7 +27,7 @@ from embedbk.codec.tombstone import decode_tombstone, tombstone_path
 from embedbk.core.log_listing import TakenOver
 from embedbk.core.metadata_words import Transact
 from embedbk.core.truncating import Dropping, LogTruncating, Round
-from embedbk.core.truncation import Held, Terms, Verdict, judge, without
+from embedbk.core.truncation import Held, Terms, TruncationVerdict, judge, without
 from embedbk.errors import MetadataUnavailable, StorageError
 from tests.rules.test_p8_logs import LOG, listed
 from tests.rules.test_p8_pages import closed, roll, run, takeover, whole
@@ -266,8 +266,12 @@ def test_a_ledger_that_was_listed_ahead_does_not_say_when_the_one_before_it_ende
 
     assert [by(ms) for ms in (10, 20, 29, 30, 39, 40, 1000)] == [0, 0, 0, 1, 1, 2, 2]
     taken = segments((10, Begun.TAKEOVER), (20, Begun.TAKEOVER), (0, Begun.UNKNOWN))
-    assert judge(taken, 3, Terms(begun_before_ms=20), (), 30, has_more=False) == Verdict(1, Held.REACHED)
-    assert judge(taken, 3, Terms(begun_before_ms=99), (), 30, has_more=False) == Verdict(1, Held.REACHED)
+    assert judge(taken, 3, Terms(begun_before_ms=20), (), 30, has_more=False) == TruncationVerdict(
+        1, Held.REACHED
+    )
+    assert judge(taken, 3, Terms(begun_before_ms=99), (), 30, has_more=False) == TruncationVerdict(
+        1, Held.REACHED
+    )
 
 
 def test_so_many_bytes_stay() -> None:
@@ -275,7 +279,9 @@ def test_so_many_bytes_stay() -> None:
     window = segments((1, 1), (1, 1), (1, 1), (1, 1))
     for keep, going in ((0, 3), (1, 2), (10, 2), (11, 1), (20, 1), (21, 0), (99, 0)):
         assert judge(window, 4, Terms(keep_bytes=keep), (), 30, has_more=False).going == going
-    assert judge(closed(3), 3, Terms(keep_bytes=0), (), 0, has_more=True) == Verdict(0, Held.REACHED)
+    assert judge(closed(3), 3, Terms(keep_bytes=0), (), 0, has_more=True) == TruncationVerdict(
+        0, Held.REACHED
+    )
 
 
 def test_the_lowest_pin_holds_whatever_is_asked() -> None:
@@ -285,9 +291,9 @@ def test_the_lowest_pin_holds_whatever_is_asked() -> None:
         pins = (PinRecord("high", 9, 1, 1), PinRecord("low", offset, 1, 1))
         verdict = judge(window, 4, Terms(before=99), pins, 30, has_more=False)
         assert verdict.going == going
-        assert verdict == Verdict(going, Held.PIN, "low") or going == 3
-    assert judge(window, 4, Terms(before=99), (), 30, has_more=False) == Verdict(3, Held.LAST)
-    assert judge(window[:3], 3, Terms(before=99), (), 30, has_more=True) == Verdict(3, None)
+        assert verdict == TruncationVerdict(going, Held.PIN, "low") or going == 3
+    assert judge(window, 4, Terms(before=99), (), 30, has_more=False) == TruncationVerdict(3, Held.LAST)
+    assert judge(window[:3], 3, Terms(before=99), (), 30, has_more=True) == TruncationVerdict(3, None)
 
 
 def test_a_log_that_had_no_page_keeps_where_it_stands() -> None:
