@@ -47,9 +47,8 @@ def test_a_note_of_the_scrubber_that_cannot_be_written_is_told_once(
     storage = BookieStorage(tmp_path / "b1", "b1", b"T" * 16, threaded=False, journal_file_bytes=2 << 20)
     storage.put_frame(make_frame(1, range(20), size=100))
     commit(storage)
-    storage._freeze()
-    storage._flush()
-    storage._wait_flush()
+    storage.flushes.begin()
+    storage.flushes.wait()
     blocker = tmp_path / "b1" / "SCRUB.tmp"
     blocker.mkdir()
     for _ in range(5):
@@ -75,11 +74,11 @@ def test_a_flush_that_finds_no_room_is_told_once_whatever_its_file_is_called(
     commit(bookie)
     disk.fail("allocate", error=errno.ENOSPC, stays=True)
     for _ in range(9):
-        bookie._unflushed_bytes = max(bookie.flush_bytes, bookie._retry_bytes)
+        bookie.flushes.unflushed_bytes = bookie.flushes.due_bytes
         assert bookie.begin_flush_if_due()
         assert not bookie.finish_flush()
     disk.fail("allocate", nth=0)
-    bookie._unflushed_bytes = bookie._retry_bytes
+    bookie.flushes.unflushed_bytes = bookie.flushes.due_bytes
     assert bookie.begin_flush_if_due()
     assert bookie.finish_flush()
     told = [record.getMessage() for record in caplog.records if " flush " in record.getMessage()]

@@ -1,22 +1,19 @@
 """A bookie's durable side on a disk: identity, journal, ledger table and entry store as one (P7.2, P7.3, P7.5, P7.6).
 
-Decides when a flush begins, what its log mark is and when the journal may be trimmed. Leaves to others: what a record
-means (codec/journal_records.py, replay.py), whether a request is taken (core/bookie.py), all bytes (C).
+Decides in which order these are opened and closed, when a caller waits for room, and when the commit threads are woken.
+Leaves to others: when the write cache is flushed and the journal trimmed (flushing.py), what a record means
+(codec/journal_records.py, replay.py), whether a request is taken (core/bookie.py), all bytes (C).
 
     put_frame ─▶ write cache ──(borrowed)──▶ journal ─▶ durable()
                      │ freeze: states of changed ledgers, mark = what is durable now
                      ▼
                  entry log synced, renamed, directory synced ─▶ finish_flush ─▶ journal.trim(mark)
-
-A frozen half is given free only when the journal is past everything that was put into it, because the journal's
-queue borrows those bytes.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import select
 import socket
 import time
 from collections.abc import Sequence
@@ -28,13 +25,14 @@ from embedbk.config import FRAME_BYTES_MAX, JOURNAL_FILE_BYTES_MIN
 from embedbk.core.ledger_table import LEDGERS_MAX
 from embedbk.core.upkeep_words import LogFacts
 from embedbk.core.witness import Met
-from embedbk.errors import StorageError, UsageError, ensure
+from embedbk.errors import StorageError, UsageError
 from embedbk.ids import START_ID_BYTES
 from embedbk.ports import Buffer, DeviceFull, EntriesFound, EntriesHeld, ScrubDamage, ScrubPiece
 from embedbk.repeating import Repeating
 from embedbk.storage.add_path import NativeAddPath
 from embedbk.storage.directories import free_bytes_at
 from embedbk.storage.entry_store import HALF_BYTES_MAX, NativeEntryStore
+from embedbk.storage.flushing import FlushCycle, FlushState, stored_marks
 from embedbk.storage.holding import without_damaged
 from embedbk.storage.identity import HeldIdentity, open_identity
 from embedbk.storage.journal import FILE_BYTES, SLOT_COUNT
@@ -58,7 +56,6 @@ KICK_BYTES = 256 << 10  # A turn that queues more does not wait for its end to w
 # A flush lets the journals go first until this part of flush_bytes was put since the freeze: then it still ends, beside
 # busy ones, about when the next is due.
 FLUSH_YIELD_SHARE = 2
-FLUSH_RETRY_SHARE = 16  # A failed flush is tried again when this part of flush_bytes more was journaled.
 RESERVE_BYTES = FRAME_BYTES_MAX  # Beyond cache_bytes_max, for what recovery brings while a flush runs (P7.8).
 REPLAY_ROOM_BYTES = RESERVE_BYTES + FRAME_BYTES_MAX  # So that a put that was let in always fits.
 RECORDS_PER_REQUEST_MAX = (
@@ -116,11 +113,10 @@ class BookieStorage:
         self.bookie_id = bookie_id
         self.incarnation = incarnation
         self.cluster_token = cluster_token
-        self.flush_bytes = flush_bytes
         self.cache_bytes_max = cache_bytes_max
         self.threaded = threaded
         self.may_have_lost = may_have_lost
-        # Of each journal, in its own tokens: the last record that this start read, or that was in entry logs. Behind
+        # For each journal, in its own tokens: the last record that this start read, or that was in entry logs. Behind
         # damage a journal goes on further above it (JOURNAL.md section 6).
         self.replayed: tuple[int, ...] = ()
         self._loss_path: Path | None = None
@@ -133,21 +129,8 @@ class BookieStorage:
         self._store: NativeEntryStore | None = None
         self._scrubber: LogScrubber | None = None
         self.add_path: NativeAddPath | None = None
-        self._taken_bytes = 0  # Of the add path, as far as they are counted in what follows.
-        self._failure: str | None = None
-        self._durable = 0  # As far as the caller knows.
-        self._unflushed_bytes = 0  # Journaled since the last freeze.
-        self._flushing = (0, 0.0)  # Bytes of records that were frozen last, and when: for people.
         self._unkicked_bytes = 0  # Queued since the commit thread was last woken.
-        self._retry_bytes = 0  # While a flush has failed: _unflushed_bytes at which to try again.
-        self._frozen_token: int | None = None  # Last token queued before the freeze, while a half is frozen.
-        self._is_flushed = False  # The frozen half is in an entry log.
-        self._flush_failure = ""
-        self.failed_flush_count = 0  # Since it was opened; each is done again.
-        self._failed_flushes = Repeating(logger, logging.ERROR)
         self._unmeasured = Repeating(logger)
-        self._is_full = False  # The last flush found no room.
-        self._wants_flush = False  # Entry logs wait for the next flush, to go.
         if cache_bytes_max < 2 * FRAME_BYTES_MAX or not 0 < flush_bytes <= cache_bytes_max:
             raise UsageError(
                 f"flush_bytes={flush_bytes}, cache_bytes_max={cache_bytes_max}: allowed is "
@@ -198,7 +181,7 @@ class BookieStorage:
                 half_bytes_kept=flush_bytes,
             )
             terms = JournalTerms(layout.journals, journal_file_bytes, threaded, io, self.incarnation)
-            self._load(terms, notes_used)
+            start = self._load(terms, flush_bytes, notes_used)
             if threaded:
                 word = self._store.yield_word(flush_bytes // FLUSH_YIELD_SHARE)
                 self._open_journals().show_busy(word)
@@ -209,6 +192,18 @@ class BookieStorage:
                 self.incarnation,
                 cache_bytes_max=cache_bytes_max,
                 kick_bytes=KICK_BYTES,
+            )
+            self.flushes = FlushCycle(
+                bookie_id,
+                self.table,
+                self._store,
+                self._open_journals(),
+                self.add_path,
+                flush_bytes=flush_bytes,
+                cache_bytes_max=cache_bytes_max,
+                threaded=threaded,
+                measure_room=self._measure_room,
+                start=start,
             )
             self._scrubber = LogScrubber(
                 layout.entries,
@@ -238,24 +233,24 @@ class BookieStorage:
         self._make_journal_room()
         token = self._open_journals().append(kind, ledger_id, body)
         self._unkicked_bytes += len(body) + RECORD_OVERHEAD_BYTES
-        self._unflushed_bytes += len(body) + RECORD_OVERHEAD_BYTES
+        self.flushes.unflushed_bytes += len(body) + RECORD_OVERHEAD_BYTES
         return token
 
     def put_frame(self, frame: Frame) -> int:
         """As the port says. Waits for the running flush when the write cache is full, for a commit when the
-        journal's queue is: back pressure on whoever sends.
+        journal's queue is: back pressure on the sender.
 
         Raises:
             StorageError: the journal or the flush has failed, for good.
         """
         store = self._open_store()
         self._make_journal_room()
-        reserve = RESERVE_BYTES if self._frozen_token is not None else 0
+        reserve = RESERVE_BYTES if self.flushes.is_frozen else 0
         if store.active_bytes() + len(frame.body) > self.cache_bytes_max + reserve:
-            self._make_cache_room()
+            self.flushes.make_room()
         view = store.put(frame)
         token = self._open_journals().append(RecordKind.FRAME, frame.ledger_id, view, borrowed=True)
-        self._unflushed_bytes += len(view) + RECORD_OVERHEAD_BYTES
+        self.flushes.unflushed_bytes += len(view) + RECORD_OVERHEAD_BYTES
         self._unkicked_bytes += len(view) + RECORD_OVERHEAD_BYTES
         if self._unkicked_bytes >= KICK_BYTES:
             self.kick()
@@ -290,11 +285,11 @@ class BookieStorage:
             self._open_journals().kick()
 
     def durable(self) -> int:
-        self._durable = self._open_journals().durable()
-        return self._durable
+        return self._open_journals().durable()
 
     def durable_tokens(self) -> tuple[int, ...]:
-        return tuple(self._open_journals().own_tokens(self._durable))
+        journals = self._open_journals()
+        return tuple(journals.own_tokens(journals.known_durable))
 
     def sync(self) -> None:
         journals = self._open_journals()
@@ -302,15 +297,8 @@ class BookieStorage:
             journals.wait(journals.next_token() - 1)
             self.durable()
 
-    def _count_taken(self) -> None:
-        """What the add path queued since the last look counts like what came through `put_frame`."""
-        if self.add_path is not None:
-            taken_bytes = self.add_path.taken_bytes()
-            self._unflushed_bytes += taken_bytes - self._taken_bytes
-            self._taken_bytes = taken_bytes
-
     def failed(self) -> str | None:
-        return self._failure or self._open_journals().failed()
+        return self.flushes.failure or self._open_journals().failed()
 
     def filenos(self) -> list[int]:
         scrubber = self._open_scrubber()
@@ -336,74 +324,28 @@ class BookieStorage:
         return self._open_store().cached_bytes()
 
     def begin_flush_if_due(self) -> bool:
-        if self._failure is not None:
-            return False
-        self._count_taken()
-        if self._frozen_token is None:
-            if self._unflushed_bytes < self.flush_bytes and not self._wants_flush:
-                return False
-            self._freeze()
-        elif not self._retry_bytes or self._unflushed_bytes < self._retry_bytes:
-            return False
-        self._flush()
-        return True
+        return self.flushes.begin_if_due()
 
     def quiet_bytes(self) -> int:
-        if self._is_flushed or self._failure is not None:
-            return 0  # The frozen half becomes free when the journal is past it.
-        self._count_taken()
-        if self._frozen_token is not None and not self._retry_bytes:
-            return self.cache_bytes_max  # The flush says by itself when it is ready.
-        if self._frozen_token is None and self._wants_flush:
-            return 0
-        return max(0, (self._retry_bytes or self.flush_bytes) - self._unflushed_bytes)
+        return self.flushes.quiet_bytes()
 
     def finish_flush(self) -> bool:
-        if self._frozen_token is None:
-            return False
-        store, journals = self._open_store(), self._open_journals()
-        is_done = False
-        if not self._is_flushed and not self._retry_bytes:
-            try:
-                is_done = self._is_flushed = store.finish_flush()
-            except StorageError as failed:
-                # Nothing is lost: write cache and journal hold it all. Other directories take it at once; where there
-                # is none, another file is tried later.
-                self.failed_flush_count += 1
-                kind = "no room" if isinstance(failed, DeviceFull) else "failed"
-                self._failed_flushes.met(f"bookie {self.bookie_id}: a flush failed: {failed}", kind)
-                if self._flush_elsewhere():
-                    return False
-                self._see_failed_flush(failed)
-        if is_done:
-            self._failed_flushes.ended(f"bookie {self.bookie_id}: a flush is done")
-            frozen_bytes, began_s = self._flushing
-            took_s = time.monotonic() - began_s
-            logger.info(
-                "bookie %s flushed %d bytes of records (%.3f s)", self.bookie_id, frozen_bytes, took_s
-            )
-            self._is_full = False
-            journals.trim(self._stored_marks())
-            store.remove_left()
-        if self._is_flushed and self._durable >= self._frozen_token:
-            store.release()
-            self._frozen_token = None
-            self._is_flushed = False
-        return is_done
+        return self.flushes.finish()
 
     def has_room(self, *, is_urgent: bool = False) -> bool:
-        if self._failure is not None or (self._retry_bytes and not self._is_full):
-            return True  # Nothing that runs would make room: who asks hears why.
-        if self._frozen_token is not None:
+        flushes, journals = self.flushes, self._open_journals()
+        if flushes.failure is not None or (flushes.state is FlushState.FAILED and not flushes.is_full):
+            return True  # Nothing that runs would make room: the put fails, and says why.
+        if flushes.is_frozen:
             reserve = RESERVE_BYTES if is_urgent else 0
             if self._open_store().active_bytes() + FRAME_BYTES_MAX > self.cache_bytes_max + reserve:
                 return False
         kept = RECORDS_PER_REQUEST_MAX if is_urgent else lib.EBK_ADD_SLOTS_KEPT
-        return self._open_journals().next_token() - 1 - self._durable < SLOT_COUNT - kept
+        return journals.next_token() - 1 - journals.known_durable < SLOT_COUNT - kept
 
     def is_full(self) -> bool:
         """The last flush found no room, or the journal's next file does not; what is left of its file is a reserve."""
-        return self._is_full or self._open_journals().is_next_refused()
+        return self.flushes.is_full or self._open_journals().is_next_refused()
 
     def read_only_reason(self) -> str | None:
         return None if self._root is None else read_only_reason(self._root)
@@ -411,9 +353,8 @@ class BookieStorage:
     def retry_flush(self) -> None:
         journals = self._open_journals()
         if journals.is_next_refused():
-            journals.trim(self._stored_marks())  # They prepare their next files anew.
-        if self._is_full and self._frozen_token is not None and self._retry_bytes and self._failure is None:
-            self._flush()
+            journals.trim(stored_marks(self._open_store(), journals))  # They prepare their next files anew.
+        self.flushes.retry()
 
     def log_facts(self) -> list[LogFacts]:
         return self._open_store().log_facts()
@@ -430,7 +371,7 @@ class BookieStorage:
         return journals if ledgers is None else min(ledgers, journals)
 
     def _ledgers_free(self) -> int | None:
-        """Room on the roomiest of the ledger directories that take entries; None when nobody can tell."""
+        """Room on the roomiest of the ledger directories that take entries; None: it cannot be measured."""
         self._measure_room()
         return self._open_store().directories.free_bytes()
 
@@ -462,9 +403,7 @@ class BookieStorage:
             except StorageError:
                 store.abandon_copy()
                 raise
-            self._wants_flush = (
-                True  # Its states are what the sources wait for, and their room may be needed.
-            )
+            self.flushes.want()
         return ended
 
     def begin_scrub(self, bytes_max: int) -> bool:
@@ -482,7 +421,7 @@ class BookieStorage:
             return
         try:
             if self.failed() is None:
-                self._flush_all()
+                self.flushes.finish_all()
         except StorageError as failed:
             logger.warning(
                 "bookie %s stops without a flush; its journal holds the rest: %s", self.bookie_id, failed
@@ -501,8 +440,8 @@ class BookieStorage:
         return self._open_store().reports()
 
     def own_tokens(self, token: int) -> list[int]:
-        """Of each journal, in its own tokens: its last record among those up to `token`, which is durable or was queued
-        by this process."""
+        """For each journal, in its own tokens: its last record among those up to `token`, which is durable or was
+        queued by this process."""
         return self._open_journals().own_tokens(token)
 
     def log_mark(self) -> int:
@@ -511,7 +450,7 @@ class BookieStorage:
 
     # --- Start -------------------------------------------------------------------------------------------
 
-    def _load(self, terms: JournalTerms, notes_used: bool) -> None:
+    def _load(self, terms: JournalTerms, flush_bytes: int, notes_used: bool) -> Start:
         """Footers first, then what the journals have above their marks (P7.3, P7.5)."""
         store = self._open_store()
         began_s, mark = time.monotonic(), store.log_mark()
@@ -520,7 +459,7 @@ class BookieStorage:
             self.table,
             store,
             terms,
-            flush_bytes=self.flush_bytes,
+            flush_bytes=flush_bytes,
             cache_bytes_max=self.cache_bytes_max,
             free_bytes=self._ledgers_free,
             may_have_lost=self.may_have_lost,
@@ -537,128 +476,23 @@ class BookieStorage:
             sum(start.replayed) - mark,
             time.monotonic() - began_s,
         )
-        self._unflushed_bytes = start.unflushed_bytes
-        self._durable = journals.durable()
-        if start.no_room is not None:
-            self._frozen_token = self._durable  # No journal borrows what was replayed.
-            self._see_failed_flush(start.no_room)
+        durable = journals.durable()
         if start.has_flushed:
-            journals.trim(self._stored_marks())
+            journals.trim(stored_marks(store, journals))
         store.drop_dead(self.table)
-        self.table.retire(self._durable)
+        self.table.retire(durable)
+        return start
 
-    # --- Flush -------------------------------------------------------------------------------------------
-
-    def _freeze(self) -> None:
-        """What was queued so far goes into the next entry log; the mark is what is durable of it.
-
-        Everything up to the mark was queued before, so it is in the frozen half or in a state taken here. What
-        is queued above the mark is in the entry log too: replaying it once more changes nothing (I44).
-        """
-        self._count_taken()
-        try:
-            self.table.retire(self._durable)
-            marks = self._open_journals().marks()
-            taken = self._open_store().freeze(
-                self.table.take_dirty(), sum(marks), marks if len(marks) > 1 else ()
-            )
-        except StorageError as failed:
-            # The states left the table and are in no entry log: no flush may trim the journal from now on (P7.3).
-            self._failure = self._failure or f"the write cache cannot be flushed: {failed}"
-            raise
-        ensure(taken, "one frozen half at a time")
-        self._wants_flush = False
-        self._frozen_token = self._open_journals().next_token() - 1
-        self._flushing = (self._unflushed_bytes, time.monotonic())
-        self._unflushed_bytes = 0
-
-    def _stored_marks(self) -> list[int]:
-        """Of each journal: everything up to there is in entry logs, in every directory (P7.5, I45)."""
-        store = self._open_store()
-        marks = store.journal_marks()
-        if marks:
-            return marks
-        return [store.log_mark()] + [0] * (len(self._open_journals().parts) - 1)
-
-    def _flush(self) -> None:
-        self._retry_bytes = 0
-        self._measure_room()
-        self._open_store().flush(threaded=self.threaded)
-
-    def _see_failed_flush(self, failed: StorageError) -> None:
-        """The frozen half waits: for more to be journaled, or for room."""
-        self._retry_bytes = self._unflushed_bytes + self.flush_bytes // FLUSH_RETRY_SHARE + 1
-        self._flush_failure = str(failed)
-        self._is_full = isinstance(failed, DeviceFull)
-
-    def _flush_elsewhere(self) -> bool:
-        """Begin a flush that failed once more, if there are directories in which it has not."""
-        if not self._open_store().directories.has_others():
-            return False
-        try:
-            self._flush()
-        except StorageError as failed:
-            self._failed_flushes.met(f"bookie {self.bookie_id}: a flush cannot begin: {failed}")
-            return False
-        return True
-
-    def _wait_flush(self) -> None:
-        """Block until the frozen half is in an entry log and free; tries a failed flush once more.
-
-        Raises:
-            StorageError: it failed, or the journal did.
-        """
-        store, journals = self._open_store(), self._open_journals()
-        if self._retry_bytes:
-            self._flush()
-        while self._frozen_token is not None:
-            if not self._is_flushed and self.threaded:
-                select.select([store.fileno()], [], [])
-            elif self._is_flushed:
-                journals.wait(self._frozen_token)
-                self.durable()
-            self.finish_flush()
-            if self._retry_bytes:
-                raise StorageError(
-                    f"bookie {self.bookie_id}: entry logs cannot be written: {self._flush_failure}",
-                    hint="make room on the device or replace it; nothing is lost, the journal is kept",
-                )
-
-    def _flush_all(self) -> None:
-        """Everything queued is durable and in entry logs when this returns."""
-        journal = self._open_journals()
-        if journal.next_token() > 1:
-            journal.wait(journal.next_token() - 1)
-        self.durable()
-        if self._frozen_token is not None:
-            self._wait_flush()
-        self._count_taken()
-        if self._unflushed_bytes:
-            self._freeze()
-            self._flush()
-            self._wait_flush()
-
-    def _make_cache_room(self) -> None:
-        """Freeze the full half, once the other one is free."""
-        try:
-            if self._frozen_token is not None:
-                self._wait_flush()
-            self._freeze()
-            self._flush()
-        except StorageError as failed:
-            self._failure = self._failure or f"the write cache is full and cannot be flushed: {failed}"
-            raise
+    # --- Parts -------------------------------------------------------------------------------------------
 
     def _make_journal_room(self) -> None:
         """Wait for a commit when the journal's queue is full."""
         journal = self._open_journals()
         last_token = journal.next_token() - 1
-        if last_token - self._durable < SLOT_COUNT:
+        if last_token - journal.known_durable < SLOT_COUNT:
             return
         journal.wait(last_token - SLOT_COUNT // 2)
-        self.durable()
-
-    # --- Parts -------------------------------------------------------------------------------------------
+        journal.durable()
 
     def _open_journals(self) -> Journals:
         if self._journals is None:
@@ -676,8 +510,9 @@ class BookieStorage:
         return self._scrubber
 
     def _release(self) -> None:
-        """Let everything go, the journals first: they borrow from the store, and tell in its word."""
-        self.add_path = None
+        """Let everything go, the journals first: they borrow from the store, and write to its yield word."""
+        if self.add_path is not None:
+            self.add_path = self.flushes.add_path = None
         scrubber, self._scrubber = self._scrubber, None
         journals, self._journals = self._journals, None
         store, self._store = self._store, None

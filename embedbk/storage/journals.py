@@ -33,6 +33,7 @@ class Journals:
         if made == ffi.NULL:
             raise StorageError("no memory for the journals", definite=True)
         self._journals: Any = ffi.gc(made, lib.ebk_journals_free)
+        self.known_durable = 0  # What `durable` returned last.
 
     def next_token(self) -> int:
         """The token that the next record gets, whatever its ledger."""
@@ -57,8 +58,8 @@ class Journals:
         lib.ebk_journals_kick(self.handle())
 
     def show_busy(self, word: Any) -> None:
-        """Tell in this word of an entry store while there are groups to write (native/base/yield.h). Before the first
-        record."""
+        """Set this word of an entry store while there are groups to write (native/base/yield.h). Call it before the
+        first record."""
         for number, part in enumerate(self.parts):
             part.show_busy(word, number)
 
@@ -68,18 +69,18 @@ class Journals:
 
     def durable(self) -> int:
         """Every record up to this token is on its device. Never falls. Clears the descriptors' readiness."""
-        token = cast(int, lib.ebk_journals_reap(self.handle()))
+        self.known_durable = cast(int, lib.ebk_journals_reap(self.handle()))
         for part in self.parts:
             part.let_go()
-        return token
+        return self.known_durable
 
     def marks(self) -> list[int]:
-        """How far each journal is with what `durable` has last told, in its own tokens; they add up to that (I45)."""
+        """How far each journal is with what `durable` returned last, in its own tokens; they add up to that (I45)."""
         return [int(lib.ebk_journals_mark(self.handle(), number)) for number in range(len(self.parts))]
 
     def own_tokens(self, token: int) -> list[int]:
-        """Of each journal: the last of its own tokens among the records up to `token`, which was given out and is not
-        below what `durable` has last told."""
+        """For each journal: the last of its own tokens among the records up to `token`, which was given out and is not
+        below what `durable` returned last."""
         return [int(lib.ebk_journals_own(self.handle(), number, token)) for number in range(len(self.parts))]
 
     def notes_used(self) -> bool:
@@ -87,7 +88,7 @@ class Journals:
         return all(part.used().is_kept for part in self.parts)
 
     def trim(self, marks: Sequence[int]) -> None:
-        """What is up to these marks, one per journal, is in entry logs and index, synced (P7.5)."""
+        """Everything up to these marks, one per journal, is in entry logs and index, synced (P7.5)."""
         for part, mark in zip(self.parts, marks, strict=True):
             part.trim(mark)
 

@@ -460,13 +460,13 @@ class NativeDisk:
         # Allocating an entry log, or the journal's next file, fails.
         self._disk.fail("allocate", error=errno.EIO)
         if self.storage is not None:
-            self.storage.flush_bytes = OFTEN_FLUSH_BYTES  # So that one comes, and more behind it.
+            self.storage.flushes.flush_bytes = OFTEN_FLUSH_BYTES  # So that one comes, and more behind it.
 
     def is_short(self) -> bool:
         return self.storage is not None and self.storage.is_full()
 
     def failed_flushes(self) -> int:
-        return 0 if self.storage is None else self.storage.failed_flush_count
+        return 0 if self.storage is None else self.storage.flushes.failed_count
 
     def calm(self) -> None:
         for call in ("read", "write", "allocate"):

@@ -162,9 +162,8 @@ def test_several_journals_are_checked_by_their_own_marks(
         storage._open_journals().wait(token)
         storage.durable()
         if first == 0:
-            storage._freeze()
-            storage._flush()
-            storage._wait_flush()
+            storage.flushes.begin()
+            storage.flushes.wait()
     storage._release()
     for path in (tmp_path / "b1", *places):
         code, lines, error = run(capsys, "storage", "check", path)

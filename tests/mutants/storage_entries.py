@@ -36,9 +36,9 @@ MUTANTS = (
         "a half of the write cache takes puts again as soon as it is flushed, while its records are still to be written",
         (
             (
-                "embedbk/storage/bookie_storage.py",
-                "        if self._is_flushed and self._durable >= self._frozen_token:\n",
-                "        if self._is_flushed:\n",
+                "embedbk/storage/flushing.py",
+                "        if self.state is FlushState.LOGGED and self.journals.known_durable >= self._frozen_token:\n",
+                "        if self.state is FlushState.LOGGED:\n",
             ),
         ),
         (_STORAGE + "a_frozen_half_is_kept_while_the_journal_borrows_it",),

@@ -53,9 +53,8 @@ def places(kind: str, devices: int) -> list[str]:
 def flush(storage: BookieStorage) -> None:
     """One entry log of what was put since the last one."""
     commit(storage)
-    storage._freeze()
-    storage._flush()
-    storage._wait_flush()
+    storage.flushes.begin()
+    storage.flushes.wait()
 
 
 def commit(storage: BookieStorage) -> None:

@@ -56,7 +56,7 @@ def commit(bookie: BookieStorage) -> int:
 
 
 def flush(bookie: BookieStorage) -> None:
-    bookie._unflushed_bytes = max(bookie._unflushed_bytes, bookie.flush_bytes)
+    bookie.flushes.unflushed_bytes = max(bookie.flushes.unflushed_bytes, bookie.flushes.flush_bytes)
     assert bookie.begin_flush_if_due()
     assert bookie.finish_flush()
 

@@ -78,7 +78,7 @@ class Pair:
 
     def flush(self) -> None:
         """The bound is counted in other bytes on both sides: what matters is that both flush at one moment."""
-        self.real._unflushed_bytes = max(self.real._unflushed_bytes, FLUSH_BYTES)
+        self.real.flushes.unflushed_bytes = max(self.real.flushes.unflushed_bytes, FLUSH_BYTES)
         self.twin._unflushed_bytes = max(self.twin._unflushed_bytes, FLUSH_BYTES)
         assert self.real.begin_flush_if_due() == self.twin.begin_flush_if_due()
         self.real.finish_flush()

@@ -263,7 +263,7 @@ def test_a_flush_that_is_done_again_behind_a_copy_names_the_sources_still(call: 
     bookie = fill(disk)
     put(bookie, 7, range(3))
     commit(bookie)
-    bookie._unflushed_bytes = bookie.flush_bytes
+    bookie.flushes.unflushed_bytes = bookie.flushes.flush_bytes
     disk.fail(call)
     assert bookie.begin_flush_if_due()
     assert not bookie.finish_flush()
@@ -272,7 +272,7 @@ def test_a_flush_that_is_done_again_behind_a_copy_names_the_sources_still(call: 
     bookie.copy_slice(1 << 20)
     ended = bookie.poll_copy()
     assert ended is not None and ended[1]
-    bookie._unflushed_bytes += bookie.flush_bytes
+    bookie.flushes.unflushed_bytes += bookie.flushes.flush_bytes
     assert bookie.begin_flush_if_due()
     assert bookie.finish_flush()
     assert {f"/b1/entries/{log_id:08x}.elog" for log_id in sources} <= set(logs_on(disk))
@@ -307,7 +307,7 @@ def test_sources_stay_until_a_flush_behind_the_copy_has_ended() -> None:
     bookie.begin_copy([1])
     put(bookie, 4, range(100, 110))
     commit(bookie)
-    bookie._unflushed_bytes = bookie.flush_bytes
+    bookie.flushes.unflushed_bytes = bookie.flushes.flush_bytes
     assert bookie.begin_flush_if_due()
     bookie.copy_slice(1 << 20)
     assert bookie.poll_copy()

@@ -49,7 +49,7 @@ def test_nothing_of_a_dropped_ledger_is_found_wherever_it_stood(where: str) -> N
     if where == "entry log":
         flush(bookie)
     elif where == "frozen":
-        bookie._unflushed_bytes = bookie.flush_bytes
+        bookie.flushes.unflushed_bytes = bookie.flushes.flush_bytes
         assert bookie.begin_flush_if_due()
     drop(bookie, 5)
     for _ in range(3):
@@ -71,7 +71,7 @@ def test_a_flush_that_races_with_a_drop_brings_nothing_back() -> None:
     put(bookie, 5, range(20))
     put(bookie, 6, range(20))
     commit(bookie)
-    bookie._unflushed_bytes = bookie.flush_bytes
+    bookie.flushes.unflushed_bytes = bookie.flushes.flush_bytes
     assert bookie.begin_flush_if_due()  # The entry log is written, and not taken in.
     drop(bookie, 5)
     put(bookie, 6, range(20, 30))
@@ -97,7 +97,7 @@ def test_replay_of_a_dropped_ledgers_entries_takes_no_memory() -> None:
     bookie.table.mark_dirty(row)
     bookie.append(RecordKind.DROP, 5, b"")
     # The freeze takes the dropped state while nothing is durable yet: the mark stays below everything.
-    bookie._unflushed_bytes = bookie.flush_bytes
+    bookie.flushes.unflushed_bytes = bookie.flushes.flush_bytes
     assert bookie.begin_flush_if_due()
     commit(bookie)
     bookie.finish_flush()
@@ -150,7 +150,7 @@ def test_a_drop_that_is_taken_back_before_it_is_carried_out_takes_nothing(flushe
     bookie.table.mark_dirty(row)
     row.last_token = bookie.append(RecordKind.DROP, 5, b"")
     if flushed_behind == "the drop":
-        bookie._unflushed_bytes = bookie.flush_bytes
+        bookie.flushes.unflushed_bytes = bookie.flushes.flush_bytes
         assert (
             bookie.begin_flush_if_due()
         )  # Takes the ledger's dropped state, and the mark stays below the drop.

@@ -16,6 +16,7 @@ import pytest
 from embedbk.codec.journal_records import RecordKind
 from embedbk.errors import EmbedbkError
 from embedbk.storage.bookie_storage import BookieStorage
+from embedbk.storage.flushing import stored_marks
 from embedbk.storage.memory_disk import MemoryDisk
 from tests.storage.small_bookie import open_disk
 from tests.storage.stored_entries import ids_in, make_frame, payload, payloads_in
@@ -136,7 +137,7 @@ def test_the_workload_meets_what_it_should(shape: Shape) -> None:
         assert sum(name.startswith(f"{directory}/") for name in disk.files()) > 2
     for directory in shape.get("journal_directories", ["/b1/journal"]):
         assert sum(name.startswith(f"{directory}/journal-") for name in disk.files()) > 1
-    assert all(mark > 10 for mark in bookie._stored_marks())
+    assert all(mark > 10 for mark in stored_marks(bookie._open_store(), bookie._open_journals()))
     assert bookie.log_mark() > 20
     bookie.close()
 

@@ -14,6 +14,7 @@ import pytest
 from embedbk.codec.journal_records import RecordKind
 from embedbk.errors import EmbedbkError, StorageError, UsageError
 from embedbk.storage.bookie_storage import BookieStorage
+from embedbk.storage.flushing import stored_marks
 from embedbk.storage.journal import SLOT_COUNT, Journal
 from embedbk.storage.journals import JOURNALS_MAX, Journals
 from embedbk.storage.memory_disk import MemoryDisk
@@ -185,7 +186,7 @@ def test_each_journal_has_its_own_mark() -> None:
     commit(storage)
     files = [sum(path.startswith(f"{place}/journal-") for path in disk.files()) for place in PLACES]
     flush(storage)
-    assert storage._stored_marks() == [500, 1]
+    assert stored_marks(storage._open_store(), storage._open_journals()) == [500, 1]
     assert storage.log_mark() == 501
     trimmed = [part.facts().trimmed_count for part in storage._open_journals().parts]
     assert files[0] > 3
@@ -198,7 +199,7 @@ def test_each_journal_has_its_own_mark() -> None:
     assert held(storage, SECOND) == list(range(8))
     assert held(storage, FIRST) == list(range(2000))
     flush(storage)
-    assert storage._stored_marks() == [500, 2]
+    assert stored_marks(storage._open_store(), storage._open_journals()) == [500, 2]
     storage._release()
 
 
@@ -209,13 +210,12 @@ def test_a_journal_is_not_trimmed_by_the_mark_of_another() -> None:
     for first in range(0, 2000, 4):
         put(storage, FIRST, first)
     commit(storage)
-    storage._freeze()
-    storage._flush()
+    storage.flushes.begin()
     for first in range(0, 1200, 4):
         put(storage, SECOND, first)
         commit(storage)
     assert storage.finish_flush()
-    assert storage._stored_marks() == [500, 0]
+    assert stored_marks(storage._open_store(), storage._open_journals()) == [500, 0]
     for first in range(1200, 2400, 4):  # What was trimmed is used again meanwhile.
         put(storage, SECOND, first)
         commit(storage)
@@ -237,10 +237,9 @@ def test_a_mark_is_no_further_than_every_journal_up_to_it() -> None:
     assert storage.durable() == 0
     flush_begun = storage._open_journals().marks()
     assert flush_begun == [0, 0]
-    storage._freeze()
-    storage._flush()
+    storage.flushes.begin()
     assert storage.finish_flush()
-    assert storage._stored_marks() == [0, 0]
+    assert stored_marks(storage._open_store(), storage._open_journals()) == [0, 0]
     disk.crash()
     with contextlib.suppress(EmbedbkError):
         storage._release()

@@ -90,9 +90,9 @@ def test_power_lost_at_any_call_of_a_flush_moves_the_mark_only_when_every_direct
     disk, storage = after_a_flush()
     before = storage.log_mark()
     put(storage, 4)
-    storage._freeze()
+    storage.flushes._freeze()
     calls = disk.calls()
-    storage._flush()
+    storage.flushes._flush()
     count = disk.calls() - calls
     after = storage.next_token() - 1
     storage._release()
@@ -101,9 +101,9 @@ def test_power_lost_at_any_call_of_a_flush_moves_the_mark_only_when_every_direct
         for seed in range(6):
             disk, storage = after_a_flush()
             put(storage, 4)
-            storage._freeze()
+            storage.flushes._freeze()
             disk.halt(call)
-            storage._flush()
+            storage.flushes._flush()
             with contextlib.suppress(EmbedbkError):
                 storage.finish_flush()
             disk.crash(seed)
@@ -132,8 +132,8 @@ def test_whichever_logs_of_a_flush_are_durable_the_mark_is_that_of_all_of_them(l
     disk, storage = after_a_flush()
     before = storage.log_mark()
     put(storage, 4)
-    storage._freeze()
-    storage._flush()  # Ended, and never told to the journal.
+    storage.flushes._freeze()
+    storage.flushes._flush()  # Ended, and never told to the journal.
     storage._release()
     for number in lost:
         disk.drop(f"{PLACES[number]}/{3 + number:08x}.elog")
@@ -207,8 +207,8 @@ def test_only_when_no_directory_is_left_the_bookie_is_full() -> None:
     storage = start(disk)
     put(storage, 0)
     disk.break_device("/b1/entries", errno.ENOSPC)  # Both: the name of the one begins that of the other.
-    storage._freeze()
-    storage._flush()
+    storage.flushes._freeze()
+    storage.flushes._flush()
     assert not storage.finish_flush()
     assert storage.is_full()
     assert logs_in(disk, PLACES[0], stable=False) == logs_in(disk, PLACES[1], stable=False) == []
@@ -312,8 +312,8 @@ def test_half_a_flush_takes_no_log_away() -> None:
     storage.copy_slice(8 << 20)
     assert storage.poll_copy() is not None
     put(storage, 1600, [1, 2])
-    storage._freeze()
-    storage._flush()  # Logs 4 and 5, told to nobody: their roll is without log 1.
+    storage.flushes._freeze()
+    storage.flushes._flush()  # Logs 4 and 5, told to nobody: their roll is without log 1.
     storage._release()
     disk.drop(f"{PLACES[1]}/00000005.elog")
     storage = start(disk)
@@ -347,9 +347,9 @@ def test_the_second_reader_agrees_at_every_crash() -> None:
     for call in range(1, 40):
         disk, storage = after_a_flush()
         put(storage, 4)
-        storage._freeze()
+        storage.flushes._freeze()
         disk.halt(call)
-        storage._flush()
+        storage.flushes._flush()
         disk.crash(call)
         storage._release()
         files = disk.files()

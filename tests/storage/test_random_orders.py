@@ -17,6 +17,7 @@ from embedbk.errors import StorageError
 from embedbk.storage.checking import check_bookie
 from embedbk.storage.entry_log_reader import Whose
 from embedbk.storage.findings import Findings
+from embedbk.storage.flushing import FlushState
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.raw_files import PictureDirectory
 from tests.storage.small_bookie import INCARNATION, TOKEN
@@ -87,8 +88,8 @@ class World:
     def flush(self) -> None:
         """Due or due again; in a third of the cases something refuses."""
         bookie = self.bookie
-        self.has_failed = bool(bookie._retry_bytes)
-        bookie._unflushed_bytes = max(bookie._unflushed_bytes, bookie.flush_bytes, bookie._retry_bytes)
+        self.has_failed = bookie.flushes.state is FlushState.FAILED
+        bookie.flushes.unflushed_bytes = max(bookie.flushes.unflushed_bytes, bookie.flushes.due_bytes)
         if self.chance.random() < 0.35:
             self.disk.fail(self.chance.choice(FLUSH_CALLS), nth=self.chance.choice((1, 1, 2)))
         if bookie.begin_flush_if_due():
@@ -101,7 +102,7 @@ class World:
 
     def finish(self) -> None:
         self.bookie.finish_flush()
-        self.met["a flush failed"] += bool(self.bookie._retry_bytes)
+        self.met["a flush failed"] += self.bookie.flushes.state is FlushState.FAILED
 
     def copy(self) -> None:
         bookie = self.bookie
