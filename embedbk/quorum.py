@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from embedbk.codec.metadata_messages import (
-    Acknowledged,
+from embedbk.codec.metadata_messages import Acknowledged, NotLeader, Operation, Refusal, Result
+from embedbk.codec.quorum_messages import (
     AskMet,
     BeginFormation,
     ChangeVoters,
@@ -22,14 +22,10 @@ from embedbk.codec.metadata_messages import (
     FormationPromised,
     MemberName,
     MetTold,
-    NotLeader,
-    Operation,
     PrepareFormation,
     QuorumStatus,
     QuorumTold,
     ReadSnapshot,
-    Refusal,
-    Result,
     SnapshotBytes,
     SnapshotCut,
 )

@@ -18,6 +18,7 @@ import embedbk.codec
 from embedbk.codec import messages
 from embedbk.codec.attributes import SEQUENCE_MAX, Producer, encode_attributes
 from embedbk.codec.entry import ENTRY_LENGTH_MAX, encode_entry, read_entry
+from embedbk.codec.field_types import ENDPOINTS_MAX as MEMBERS_ENDPOINTS_MAX
 from embedbk.codec.frame import encode_frame_header, frame_of
 from embedbk.codec.messages import (
     FRAMES_PER_MESSAGE_MAX,
@@ -28,17 +29,8 @@ from embedbk.codec.messages import (
     encode_message,
     split_bundle,
 )
-from embedbk.codec.metadata_messages import (
-    ENDPOINTS_MAX as MEMBERS_ENDPOINTS_MAX,
-)
-from embedbk.codec.metadata_messages import (
-    MEMBERS_MAX,
-    ChangeVoters,
-    MemberName,
-    MetadataReply,
-    MetadataRequest,
-    NotLeader,
-)
+from embedbk.codec.metadata_messages import MetadataReply, MetadataRequest, NotLeader
+from embedbk.codec.quorum_messages import MEMBERS_MAX, ChangeVoters, MemberName
 from embedbk.codec.registration import (
     ENDPOINTS_MAX,
     REGISTRATION_VERSION,

@@ -19,7 +19,8 @@ from embedbk.cli.operators import CommandResult
 from embedbk.client.address import endpoints_of, is_address
 from embedbk.codec.ledger_metadata import LEDGERS_PREFIX
 from embedbk.codec.lineages import lineage_text
-from embedbk.codec.metadata_messages import GENERATION_BITS, MetTold, Record
+from embedbk.codec.metadata_messages import GENERATION_BITS, Record
+from embedbk.codec.quorum_messages import MetTold
 from embedbk.codec.registration import BOOKIES_PREFIX, COOKIES_PREFIX, decode_registration
 from embedbk.errors import StorageError, UsageError
 from embedbk.ids import check_member_name

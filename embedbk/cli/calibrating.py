@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from embedbk.codec.metadata_messages import BaseTold, ChangeBase, QuorumTold
+from embedbk.codec.quorum_messages import BaseTold, ChangeBase, QuorumTold
 from embedbk.errors import UsageError
 from embedbk.metadata.basing import why_no_base
 from embedbk.metadata.calibration import Advice, Measured, advise

@@ -20,18 +20,8 @@ from embedbk.codec.ledger_metadata import (
     ledger_key_path,
     ledger_of_key,
 )
-from embedbk.codec.metadata_messages import (
-    ID_RANGES_MAX,
-    Acknowledged,
-    AskHeld,
-    ForgetIds,
-    HeldTold,
-    List,
-    Listed,
-    Record,
-    Tell,
-    Told,
-)
+from embedbk.codec.metadata_messages import Acknowledged, List, Listed, Record, Tell, Told
+from embedbk.codec.quorum_messages import ID_RANGES_MAX, AskHeld, ForgetIds, HeldTold
 from embedbk.codec.registration import BOOKIES_PREFIX, decode_registration
 from embedbk.errors import StorageError, UsageError
 from embedbk.ids import LEDGER_ID_MAX

@@ -15,7 +15,8 @@ from contextlib import ExitStack
 from embedbk.cli.serving import Serving
 from embedbk.client.beginning import holds_log
 from embedbk.codec.lineages import parse_lineages
-from embedbk.codec.metadata_messages import QuorumStatus, QuorumTold, Result
+from embedbk.codec.metadata_messages import Result
+from embedbk.codec.quorum_messages import QuorumStatus, QuorumTold
 from embedbk.errors import UsageError
 from embedbk.host.blank_member import BlankMember
 from embedbk.host.inquiring import Inquiry

@@ -23,12 +23,12 @@ from embedbk.cli.calibrating import (
 from embedbk.cli.operators import CommandResult, Commands, endpoints_at
 from embedbk.client.knocking import is_of_a_door
 from embedbk.codec.lineages import lineage_text
-from embedbk.codec.metadata_messages import (
+from embedbk.codec.metadata_messages import Operation
+from embedbk.codec.quorum_messages import (
     ChangeLearners,
     ChangeVoters,
     MemberName,
     MemberTold,
-    Operation,
     QuorumTold,
     RaiseLevel,
     TransferLeadership,

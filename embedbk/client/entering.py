@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from embedbk.codec.metadata_messages import JoinAsLearner, MemberName
+from embedbk.codec.quorum_messages import JoinAsLearner, MemberName
 from embedbk.errors import StorageError
 from embedbk.host.announcing import Announcing
 from embedbk.host.metadata_node import MetadataNode

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from embedbk.client.draining import registered_now
 from embedbk.client.runtime import Runtime
 from embedbk.codec.ledger_metadata import LEDGERS_PREFIX
-from embedbk.codec.metadata_messages import QuorumStatus, QuorumTold
+from embedbk.codec.quorum_messages import QuorumStatus, QuorumTold
 from embedbk.codec.registration import COOKIES_PREFIX
 from embedbk.errors import MetadataUnavailable, PeerError, UsageError
 from embedbk.ids import Member

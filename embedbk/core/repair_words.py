@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from embedbk.codec.metadata_messages import Acquire, Release, Repairing, Result
+from embedbk.codec.metadata_messages import Acquire, Release, Result
+from embedbk.codec.repair_messages import Repairing
 from embedbk.core.vocabulary import Tag
 
 __all__ = ["AskQuorum", "BeginRepair", "QuorumAnswered", "RepairOutcome", "RepairOver"]

@@ -12,14 +12,8 @@ import logging
 from collections.abc import Callable, Sequence
 
 from embedbk.codec.messages import decode_message, encode_message
-from embedbk.codec.metadata_messages import (
-    Acknowledged,
-    JoinAsLearner,
-    MetadataReply,
-    MetadataRequest,
-    NotLeader,
-    Refusal,
-)
+from embedbk.codec.metadata_messages import Acknowledged, MetadataReply, MetadataRequest, NotLeader, Refusal
+from embedbk.codec.quorum_messages import JoinAsLearner
 from embedbk.errors import EmbedbkError, PeerError, UsageError
 from embedbk.host.reminders import Reminders
 from embedbk.metadata.governing import RETIRED, TAKEN

@@ -11,18 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from embedbk.codec.metadata_messages import (
-    SNAPSHOT_BYTES_MAX,
-    Backup,
-    CutSnapshot,
-    MetadataReply,
-    MetadataRequest,
-    NotLeader,
-    Refusal,
-    Result,
-    SnapshotBytes,
-    SnapshotCut,
-)
+from embedbk.codec.metadata_messages import MetadataReply, MetadataRequest, NotLeader, Refusal, Result
+from embedbk.codec.quorum_messages import SNAPSHOT_BYTES_MAX, Backup, CutSnapshot, SnapshotBytes, SnapshotCut
 from embedbk.errors import UsageError
 from embedbk.member_ports import SnapshotStore
 from embedbk.metadata.governing import REFUSED

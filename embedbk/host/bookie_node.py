@@ -31,16 +31,8 @@ from embedbk.codec.messages import (
     is_final,
     split_bundle,
 )
-from embedbk.codec.metadata_messages import (
-    HELD_IDS_MAX,
-    AskHeld,
-    AskMet,
-    HeldTold,
-    MetadataReply,
-    MetadataRequest,
-    MetTold,
-    Operation,
-)
+from embedbk.codec.metadata_messages import MetadataReply, MetadataRequest, Operation
+from embedbk.codec.quorum_messages import HELD_IDS_MAX, AskHeld, AskMet, HeldTold, MetTold
 from embedbk.config import READ_ROOM_BYTES
 from embedbk.core.bookie import Bookie
 from embedbk.core.bookie_words import (

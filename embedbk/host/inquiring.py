@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from embedbk.codec.messages import decode_message, encode_message
-from embedbk.codec.metadata_messages import AskHeld, AskMet, MetadataReply, MetadataRequest, Operation, Result
+from embedbk.codec.metadata_messages import MetadataReply, MetadataRequest, Operation, Result
+from embedbk.codec.quorum_messages import AskHeld, AskMet
 from embedbk.errors import PeerError, UsageError
 from embedbk.ports import LinkDown, LinkUp, Received, Transport
 

@@ -12,6 +12,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from embedbk.codec.gathering import encode_requests
 from embedbk.codec.messages import Message, encode_message
 from embedbk.codec.metadata_messages import (
     MetadataReplies,
@@ -22,7 +23,6 @@ from embedbk.codec.metadata_messages import (
     Refusal,
     Result,
     WatchEvents,
-    encode_requests,
 )
 from embedbk.errors import UsageError
 from embedbk.host.reminders import Reminders

@@ -14,10 +14,9 @@ import logging
 import random
 from collections.abc import Callable, Sequence
 
+from embedbk.codec.gathering import encode_replies
 from embedbk.codec.messages import decode_message, encode_message
 from embedbk.codec.metadata_messages import (
-    Backup,
-    Governance,
     KeepAlive,
     MetadataReply,
     MetadataRequest,
@@ -25,8 +24,8 @@ from embedbk.codec.metadata_messages import (
     OpenSession,
     Unwatch,
     Watch,
-    encode_replies,
 )
+from embedbk.codec.quorum_messages import Backup, Governance
 from embedbk.errors import EmbedbkError, PeerError, StorageError
 from embedbk.host.backing_up import BackingUp
 from embedbk.host.filling import Filling

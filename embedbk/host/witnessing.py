@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from embedbk.codec.metadata_messages import MetTold, Refusal, Result, Tell, Told
+from embedbk.codec.metadata_messages import Refusal, Result, Tell, Told
+from embedbk.codec.quorum_messages import MetTold
 from embedbk.core.machine import Event
 from embedbk.core.metadata_words import MetadataFailed
 from embedbk.core.upkeep_words import AskMetadata, KeepMet, MetadataTold, MetKept

@@ -42,7 +42,6 @@ from embedbk.codec.metadata_messages import (
     Refusal,
     Reign,
     Release,
-    Repairing,
     Result,
     Tell,
     Told,
@@ -51,6 +50,7 @@ from embedbk.codec.metadata_messages import (
     Value,
 )
 from embedbk.codec.repair_mark import REPAIR_PREFIX, repair_mark_path
+from embedbk.codec.repair_messages import Repairing
 from embedbk.codec.tombstone import tombstone_path
 from embedbk.codec.unpacking import unpack
 from embedbk.errors import StorageError

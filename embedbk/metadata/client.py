@@ -36,11 +36,9 @@ from embedbk.codec.metadata_messages import (
     NotLeader,
     OpenSession,
     Operation,
-    QuorumStatus,
     Record,
     Refusal,
     Release,
-    Repairing,
     Result,
     SessionOpened,
     Tell,
@@ -49,6 +47,8 @@ from embedbk.codec.metadata_messages import (
     Watch,
     WatchEvents,
 )
+from embedbk.codec.quorum_messages import QuorumStatus
+from embedbk.codec.repair_messages import Repairing
 from embedbk.metadata.catalog import DEFAULT_LIMITS, check_operation
 from embedbk.metadata.follower_link import FollowerLink
 from embedbk.metadata.following import RETRY_NS_MIN, Followed

@@ -14,15 +14,11 @@ from embedbk.codec.metadata_messages import (
     AdoptLedger,
     AllocIds,
     CloseSession,
-    EndRepairs,
-    FailRepairs,
     Lineage,
-    MarkRepairs,
     Release,
-    Repairing,
-    TakeRepairs,
     Txn,
 )
+from embedbk.codec.repair_messages import EndRepairs, FailRepairs, MarkRepairs, Repairing, TakeRepairs
 from embedbk.codec.unpacking import unpack
 from embedbk.errors import StorageError
 from embedbk.metadata.levels import LEVEL_OF_ADOPTION, LEVEL_OF_LINEAGES, LEVEL_OF_REPAIRS

@@ -11,19 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from embedbk.codec.metadata_messages import (
-    Acknowledged,
+from embedbk.codec.metadata_messages import Acknowledged, NotLeader, Operation, Refusal, Result
+from embedbk.codec.quorum_messages import (
     BeginFormation,
     FormationPromised,
     MemberName,
     MemberTold,
-    NotLeader,
-    Operation,
     PrepareFormation,
     QuorumStatus,
     QuorumTold,
-    Refusal,
-    Result,
 )
 from embedbk.ids import INCARNATION_BYTES
 from embedbk.metadata.governing import IS_FORMING, REFUSED

@@ -14,8 +14,15 @@ import msgspec
 
 from embedbk.codec.metadata_messages import (
     GENERATION_BITS,
-    IN_THE_WAY_MAX,
     Acknowledged,
+    MetadataReply,
+    MetadataRequest,
+    NotLeader,
+    Refusal,
+    Result,
+)
+from embedbk.codec.quorum_messages import (
+    IN_THE_WAY_MAX,
     AskMet,
     BaseTold,
     ChangeBase,
@@ -27,15 +34,10 @@ from embedbk.codec.metadata_messages import (
     JoinAsLearner,
     MemberName,
     MemberTold,
-    MetadataReply,
-    MetadataRequest,
     MetTold,
-    NotLeader,
     QuorumStatus,
     QuorumTold,
     RaiseLevel,
-    Refusal,
-    Result,
     TransferLeadership,
 )
 from embedbk.errors import UsageError

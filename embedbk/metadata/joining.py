@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from embedbk.codec.metadata_messages import MemberName, QuorumTold
+from embedbk.codec.quorum_messages import MemberName, QuorumTold
 
 __all__ = ["Adoption"]
 

@@ -7,30 +7,32 @@ from dataclasses import dataclass
 
 from embedbk.codec.metadata_messages import (
     ANY,
-    REPAIRS_MAX,
     Acquire,
     AllocIds,
-    EndRepairs,
-    FailRepairs,
     Get,
     List,
-    MarkRepairs,
     OpenSession,
     Operation,
     Put,
     Record,
     Refusal,
     Release,
-    Repairing,
-    RepairsEnded,
-    RepairsMarked,
-    RepairsTaken,
     Result,
-    TakeRepairs,
     Txn,
     Watch,
 )
 from embedbk.codec.repair_mark import MISSING_BYTES_MAX, MISSING_MAX, is_missing_set
+from embedbk.codec.repair_messages import (
+    REPAIRS_MAX,
+    EndRepairs,
+    FailRepairs,
+    MarkRepairs,
+    Repairing,
+    RepairsEnded,
+    RepairsMarked,
+    RepairsTaken,
+    TakeRepairs,
+)
 from embedbk.config import METADATA_VALUE_BYTES_MAX
 from embedbk.ids import LEDGER_ID_MAX, is_text
 from embedbk.metadata.claims import is_of_locks, waiting_path

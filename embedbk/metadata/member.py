@@ -27,27 +27,23 @@ from embedbk.codec.metadata_messages import (
     Acquire,
     AllocIds,
     CloseSession,
-    EndRepairs,
-    FailRepairs,
     Get,
     KeepAlive,
     Lineage,
     List,
-    MarkRepairs,
     MetadataReply,
     MetadataRequest,
     OpenSession,
     Refusal,
     Release,
-    Repairing,
     Result,
     SessionOpened,
-    TakeRepairs,
     Tell,
     Txn,
     Unwatch,
     Watch,
 )
+from embedbk.codec.repair_messages import EndRepairs, FailRepairs, MarkRepairs, Repairing, TakeRepairs
 from embedbk.errors import StorageError
 from embedbk.metadata import raft_vocabulary
 from embedbk.metadata.catalog import Catalog, Session, check_operation

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 
 from embedbk.codec.lineages import LINEAGES_NAMED_MAX
-from embedbk.codec.metadata_messages import GENERATION_BITS, Lineage, MetTold
+from embedbk.codec.metadata_messages import GENERATION_BITS, Lineage
+from embedbk.codec.quorum_messages import MetTold
 from embedbk.errors import UsageError
 from embedbk.metadata.catalog import Catalog
 from embedbk.metadata.quorum import Configuration, MemberId

@@ -21,21 +21,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from embedbk.codec.ledger_metadata import ledger_of_key
-from embedbk.codec.metadata_messages import (
-    Delete,
-    EndRepairs,
-    FailRepairs,
-    MarkRepairs,
-    Put,
-    Record,
-    Refusal,
-    Repairing,
-    RepairsEnded,
-    RepairsMarked,
-    RepairsTaken,
-    Result,
-    TakeRepairs,
-)
+from embedbk.codec.metadata_messages import Delete, Put, Record, Refusal, Result
 from embedbk.codec.repair_mark import (
     MARK_VERSION,
     MISSING_BYTES_MAX,
@@ -44,6 +30,16 @@ from embedbk.codec.repair_mark import (
     encode_repair_mark,
     is_missing_set,
     repair_mark_path,
+)
+from embedbk.codec.repair_messages import (
+    EndRepairs,
+    FailRepairs,
+    MarkRepairs,
+    Repairing,
+    RepairsEnded,
+    RepairsMarked,
+    RepairsTaken,
+    TakeRepairs,
 )
 from embedbk.errors import StorageError
 from embedbk.ids import LEDGER_ID_MAX

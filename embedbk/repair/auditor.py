@@ -38,18 +38,9 @@ from embedbk.codec.ledger_metadata import (
     ledger_key_path,
     ledger_of_key,
 )
-from embedbk.codec.metadata_messages import (
-    ABSENT,
-    REPAIRS_MAX,
-    Acquire,
-    Claimed,
-    Compare,
-    Delete,
-    MarkRepairs,
-    Put,
-    RepairsMarked,
-)
+from embedbk.codec.metadata_messages import ABSENT, Acquire, Claimed, Compare, Delete, Put
 from embedbk.codec.repair_mark import REPAIR_PREFIX, decode_repair_mark, is_missing_set
+from embedbk.codec.repair_messages import REPAIRS_MAX, MarkRepairs, RepairsMarked
 from embedbk.codec.repair_state import (
     AUDIT_KEY,
     AUDITOR_LOCK,

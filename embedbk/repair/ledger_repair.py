@@ -29,7 +29,7 @@ from embedbk.codec.ledger_metadata import (
     encode_ledger_metadata,
     ledger_key_path,
 )
-from embedbk.codec.metadata_messages import ABSENT, Compare, EndRepairs, FailRepairs, Put, Refusal
+from embedbk.codec.metadata_messages import ABSENT, Compare, Put, Refusal
 from embedbk.codec.registration import placement_path
 from embedbk.codec.repair_mark import (
     WHY_CHARS_MAX,
@@ -41,6 +41,7 @@ from embedbk.codec.repair_mark import (
     repair_mark_path,
     with_progress,
 )
+from embedbk.codec.repair_messages import EndRepairs, FailRepairs
 from embedbk.codec.repair_state import Unrepairable, encode_unrepairable, unrepairable_path
 from embedbk.config import ANYWHERE, Placement
 from embedbk.core.client_words import Answered, BookieInfo, BookiesChanged, SendFailed

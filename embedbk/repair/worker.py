@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from embedbk.codec.metadata_messages import FailRepairs, RepairsTaken, TakeRepairs
+from embedbk.codec.repair_messages import FailRepairs, RepairsTaken, TakeRepairs
 from embedbk.codec.repair_state import CONTROL_KEY, decode_repair_control
 from embedbk.core.client_words import BookieInfo, BookiesChanged
 from embedbk.core.machine import Effect, Handlers, Machine

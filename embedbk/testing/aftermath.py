@@ -20,16 +20,8 @@ from embedbk.codec.ledger_metadata import (
     ledger_key_path,
     ledger_of_key,
 )
-from embedbk.codec.metadata_messages import (
-    GENERATION_BITS,
-    Acknowledged,
-    AllocIds,
-    ForgetIds,
-    Lineage,
-    Put,
-    Result,
-    Txn,
-)
+from embedbk.codec.metadata_messages import GENERATION_BITS, Acknowledged, AllocIds, Lineage, Put, Result, Txn
+from embedbk.codec.quorum_messages import ForgetIds
 from embedbk.config import Quorum
 from embedbk.core.collector import CollectorOptions
 from embedbk.core.creation import Creation

@@ -11,13 +11,8 @@ from collections.abc import Generator
 from typing import Any, ClassVar
 
 from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, LedgerMetadata, decode_ledger_metadata
-from embedbk.codec.metadata_messages import (
-    MarkRepairs,
-    Repairing,
-    RepairsTaken,
-    Result,
-    TakeRepairs,
-)
+from embedbk.codec.metadata_messages import Result
+from embedbk.codec.repair_messages import MarkRepairs, Repairing, RepairsTaken, TakeRepairs
 from embedbk.config import Quorum
 from embedbk.core.client_words import BookiesChanged
 from embedbk.core.machine import Effect, Handlers

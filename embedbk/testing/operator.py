@@ -11,16 +11,8 @@ import random
 from collections.abc import Generator, Sequence
 from typing import Any, Protocol
 
-from embedbk.codec.metadata_messages import (
-    ChangeVoters,
-    JoinAsLearner,
-    MemberName,
-    Operation,
-    QuorumStatus,
-    QuorumTold,
-    Refusal,
-    Result,
-)
+from embedbk.codec.metadata_messages import Operation, Refusal, Result
+from embedbk.codec.quorum_messages import ChangeVoters, JoinAsLearner, MemberName, QuorumStatus, QuorumTold
 from embedbk.host.announcing import Announcing
 from embedbk.host.inquiring import Inquiry
 from embedbk.host.metadata_node import MetadataNode

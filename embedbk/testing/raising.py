@@ -7,7 +7,8 @@ one by one.
 
 from __future__ import annotations
 
-from embedbk.codec.metadata_messages import RaiseLevel, Refusal
+from embedbk.codec.metadata_messages import Refusal
+from embedbk.codec.quorum_messages import RaiseLevel
 from embedbk.metadata.levels import LEVEL, LEVEL_FIRST
 from embedbk.testing import stranger
 from embedbk.testing.operator import Operator

@@ -12,19 +12,18 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
-from embedbk.codec.metadata_messages import (
+from embedbk.codec.metadata_messages import Refusal, Result
+from embedbk.codec.repair_mark import repair_mark_path
+from embedbk.codec.repair_messages import (
     EndRepairs,
     FailRepairs,
     MarkRepairs,
-    Refusal,
     Repairing,
     RepairsEnded,
     RepairsMarked,
     RepairsTaken,
-    Result,
     TakeRepairs,
 )
-from embedbk.codec.repair_mark import repair_mark_path
 from embedbk.metadata.catalog import Catalog
 from embedbk.metadata.claims import REPAIRERS_PREFIX, REPAIRING_PREFIX
 from embedbk.metadata.repairing import RETURNED, SETTLED

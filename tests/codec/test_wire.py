@@ -14,6 +14,7 @@ from embedbk.codec import (
     attributes,
     entry,
     frame,
+    gathering,
     journal_records,
     kernels,
     ledger_metadata,
@@ -24,7 +25,9 @@ from embedbk.codec import (
     log_splices,
     messages,
     metadata_messages,
+    quorum_messages,
     registration,
+    repair_messages,
     twins,
 )
 from embedbk.config import ENTRY_BYTES_MAX, FRAME_BYTES_MAX, MESSAGE_BYTES_MAX, STORED_BYTES_MAX
@@ -139,9 +142,10 @@ def test_values_and_operations_are_those_of_the_page() -> None:
         )
         assert fields(cell) == getattr(home, name).__struct_fields__, name
     for name, cell in rows("parts"):
-        assert fields(cell) == getattr(metadata_messages, name).__struct_fields__, name
+        home = next(each for each in (metadata_messages, quorum_messages) if hasattr(each, name))
+        assert fields(cell) == getattr(home, name).__struct_fields__, name
     assert {int(tag): (name, fields(cell)) for tag, name, cell in rows("operations")} == tagged(
-        vars(metadata_messages).values()
+        (*vars(metadata_messages).values(), *vars(quorum_messages).values(), *vars(repair_messages).values())
     )
     assert {int(tag): (name, fields(cell)) for tag, name, cell in rows("member bodies")} == tagged(
         vars(raft_vocabulary).values()
@@ -194,7 +198,7 @@ def test_where_the_leader_is_comes_back_as_said_and_more_than_any_cluster_has_is
 @pytest.mark.parametrize(
     "count", [1, 2, metadata_messages.GATHERED_MAX, metadata_messages.GATHERED_MAX + 1, 1000]
 )
-@pytest.mark.parametrize("size", [0, 250, metadata_messages.GATHERED_BYTES_MAX])
+@pytest.mark.parametrize("size", [0, 250, gathering.GATHERED_BYTES_MAX])
 def test_what_is_gathered_goes_in_order_and_within_its_bounds(count: int, size: int) -> None:
     """WIRE section 5: as many messages as needed, none beyond its bounds, and together all of it in order; keys of
     letters that take four bytes weigh what they take."""
@@ -213,21 +217,19 @@ def test_what_is_gathered_goes_in_order_and_within_its_bounds(count: int, size: 
         for at in range(count)
     ]
     asked: list[metadata_messages.MetadataRequest] = []
-    for whole in metadata_messages.encode_requests(requests, 7):
+    for whole in gathering.encode_requests(requests, 7):
         control = messages.decode_message(b"".join(whole)).control
         one = isinstance(control, metadata_messages.MetadataRequest)
         part = [control] if one else control.requests  # type: ignore[union-attr, attr-defined]
-        assert len(part) == 1 or sum(map(len, whole)) <= metadata_messages.GATHERED_BYTES_MAX + 1000
+        assert len(part) == 1 or sum(map(len, whole)) <= gathering.GATHERED_BYTES_MAX + 1000
         assert one == (len(part) == 1), "one alone is readable by whoever knows no others"
         asked += part
     assert asked == requests
     told: list[metadata_messages.MetadataReply] = []
-    for whole in metadata_messages.encode_replies(replies):
+    for whole in gathering.encode_replies(replies):
         control = messages.decode_message(b"".join(whole)).control
         assert isinstance(control, metadata_messages.MetadataReplies)
-        assert (
-            len(control.replies) == 1 or sum(map(len, whole)) <= metadata_messages.GATHERED_BYTES_MAX + 1000
-        )
+        assert len(control.replies) == 1 or sum(map(len, whole)) <= gathering.GATHERED_BYTES_MAX + 1000
         told += control.replies
     assert told == replies
 

@@ -7,22 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from embedbk.codec.metadata_messages import (
+from embedbk.codec.metadata_messages import MetadataReply, MetadataRequest, OpenSession, Put, Refusal, Txn
+from embedbk.codec.quorum_messages import (
     SNAPSHOT_BYTES_MAX,
     AskHeld,
     AskMet,
     CutSnapshot,
     HeldTold,
-    MetadataReply,
-    MetadataRequest,
     MetTold,
-    OpenSession,
-    Put,
     ReadSnapshot,
-    Refusal,
     SnapshotBytes,
     SnapshotCut,
-    Txn,
 )
 from embedbk.host import backing_up, bookie_node
 from embedbk.metadata.governing import REFUSED

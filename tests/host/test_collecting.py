@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from embedbk.codec.messages import FenceRequest
-from embedbk.codec.metadata_messages import Acknowledged, ForgetIds, MetadataReply, MetadataRequest, Put, Txn
+from embedbk.codec.metadata_messages import Acknowledged, MetadataReply, MetadataRequest, Put, Txn
+from embedbk.codec.quorum_messages import ForgetIds
 from embedbk.core.metadata_words import MetadataFailed
 from embedbk.core.space import OLDER_METADATA
 from embedbk.core.witness import Met

@@ -14,7 +14,6 @@ from embedbk.codec.entry import encode_entry
 from embedbk.codec.frame import encode_frame_header, frame_of
 from embedbk.codec.messages import MESSAGE_HEADER_BYTES, ErrorAnswer, decode_message, encode_message
 from embedbk.codec.metadata_messages import (
-    CutSnapshot,
     Get,
     MetadataReply,
     MetadataRequest,
@@ -22,10 +21,10 @@ from embedbk.codec.metadata_messages import (
     OpenSession,
     Put,
     SessionOpened,
-    SnapshotCut,
     Txn,
     TxnDone,
 )
+from embedbk.codec.quorum_messages import CutSnapshot, SnapshotCut
 from embedbk.host.metadata_node import MetadataNode
 from embedbk.metadata.command_log import FIRST_TERM
 from embedbk.metadata.quorum import Configuration, MemberId

@@ -14,13 +14,10 @@ from embedbk.codec.metadata_messages import (
     CloseSession,
     Compare,
     Delete,
-    EndRepairs,
-    FailRepairs,
     Get,
     KeepAlive,
     List,
     Listed,
-    MarkRepairs,
     MetadataReply,
     MetadataRequest,
     OpenSession,
@@ -28,15 +25,20 @@ from embedbk.codec.metadata_messages import (
     Record,
     Refusal,
     Release,
-    RepairsMarked,
-    RepairsTaken,
     SessionOpened,
-    TakeRepairs,
     Txn,
     TxnDone,
     Value,
     Watch,
     WatchEvents,
+)
+from embedbk.codec.repair_messages import (
+    EndRepairs,
+    FailRepairs,
+    MarkRepairs,
+    RepairsMarked,
+    RepairsTaken,
+    TakeRepairs,
 )
 from embedbk.metadata import client as client_module
 from embedbk.metadata.catalog import Limits

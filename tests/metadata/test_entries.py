@@ -9,17 +9,8 @@ from typing import Any
 
 import pytest
 
-from embedbk.codec.metadata_messages import (
-    Acquire,
-    EndRepairs,
-    FailRepairs,
-    MarkRepairs,
-    Refusal,
-    Release,
-    RepairsTaken,
-    Result,
-    TakeRepairs,
-)
+from embedbk.codec.metadata_messages import Acquire, Refusal, Release, Result
+from embedbk.codec.repair_messages import EndRepairs, FailRepairs, MarkRepairs, RepairsTaken, TakeRepairs
 from embedbk.metadata import commands
 from embedbk.metadata.commands import Run, decode_command
 from embedbk.testing import Cluster

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from embedbk.codec.metadata_messages import (
-    Acknowledged,
+from embedbk.codec.metadata_messages import Acknowledged, KeepAlive, NotLeader, Refusal
+from embedbk.codec.quorum_messages import (
     BeginFormation,
     FormationPromised,
-    KeepAlive,
     MemberName,
     MemberTold,
-    NotLeader,
     PrepareFormation,
     QuorumStatus,
     QuorumTold,
-    Refusal,
 )
 from embedbk.metadata.forming import PROMISE_NS, PROMISED_MAX, Forming
 from embedbk.metadata.joining import Adoption

@@ -7,21 +7,23 @@ from typing import get_args
 import pytest
 
 from embedbk.codec.metadata_messages import (
-    IN_THE_WAY_MAX,
     Acknowledged,
     Acquire,
-    ChangeVoters,
     Claimed,
-    Governance,
-    JoinAsLearner,
     KeepAlive,
     MetadataReply,
     MetadataRequest,
     OpenSession,
-    QuorumTold,
-    RaiseLevel,
     Refusal,
     SessionOpened,
+)
+from embedbk.codec.quorum_messages import (
+    IN_THE_WAY_MAX,
+    ChangeVoters,
+    Governance,
+    JoinAsLearner,
+    QuorumTold,
+    RaiseLevel,
 )
 from embedbk.errors import StorageError
 from embedbk.metadata import commands

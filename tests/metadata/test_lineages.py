@@ -13,12 +13,12 @@ from embedbk.codec.metadata_messages import (
     GENERATION_BITS,
     Acknowledged,
     AllocIds,
-    ForgetIds,
     Lineage,
     MetadataRequest,
     Refusal,
     Tell,
 )
+from embedbk.codec.quorum_messages import ForgetIds
 from embedbk.core.witness import Met, doubt_of
 from embedbk.errors import StorageError, UsageError
 from embedbk.metadata import catalog as catalog_module

@@ -6,22 +6,14 @@ import msgspec
 import pytest
 
 from embedbk.codec.metadata_messages import (
-    REPAIRS_MAX,
     Acknowledged,
     AllocIds,
     CloseSession,
     Compare,
     Delete,
-    EndRepairs,
-    FailRepairs,
-    MarkRepairs,
     Put,
     Refusal,
-    RepairsEnded,
-    RepairsMarked,
-    RepairsTaken,
     Result,
-    TakeRepairs,
     Txn,
     TxnDone,
 )
@@ -30,6 +22,16 @@ from embedbk.codec.repair_mark import (
     RepairMark,
     decode_repair_mark,
     repair_mark_path,
+)
+from embedbk.codec.repair_messages import (
+    REPAIRS_MAX,
+    EndRepairs,
+    FailRepairs,
+    MarkRepairs,
+    RepairsEnded,
+    RepairsMarked,
+    RepairsTaken,
+    TakeRepairs,
 )
 from embedbk.errors import StorageError
 from embedbk.metadata.catalog import Catalog, Limits

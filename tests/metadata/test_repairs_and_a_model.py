@@ -8,16 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from embedbk.codec.metadata_messages import (
-    REPAIRS_MAX,
-    Delete,
-    MarkRepairs,
-    Put,
-    Record,
-    RepairsMarked,
-    RepairsTaken,
-    Txn,
-)
+from embedbk.codec.metadata_messages import Delete, Put, Record, Txn
 from embedbk.codec.repair_mark import (
     MARK_VERSION,
     RepairMark,
@@ -25,6 +16,7 @@ from embedbk.codec.repair_mark import (
     encode_repair_mark,
     repair_mark_path,
 )
+from embedbk.codec.repair_messages import REPAIRS_MAX, MarkRepairs, RepairsMarked, RepairsTaken
 from embedbk.metadata import repair_index
 from embedbk.metadata.catalog import Catalog
 from embedbk.metadata.commands import ExpireSession, ResumeRepairs

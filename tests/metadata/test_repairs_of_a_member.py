@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from embedbk.codec.metadata_messages import (
+from embedbk.codec.metadata_messages import OpenSession, SessionOpened
+from embedbk.codec.repair_messages import (
     EndRepairs,
     FailRepairs,
     MarkRepairs,
-    OpenSession,
     RepairsEnded,
     RepairsMarked,
     RepairsTaken,
-    SessionOpened,
     TakeRepairs,
 )
 from embedbk.metadata.catalog import Catalog

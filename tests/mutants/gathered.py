@@ -11,7 +11,7 @@ __all__ = ["MUTANTS"]
 _LINK = "embedbk/host/metadata_link.py"
 _NODE = "embedbk/host/metadata_node.py"
 _LOG = "embedbk/metadata/raft_log.py"
-_CODEC = "embedbk/codec/metadata_messages.py"
+_CODEC = "embedbk/codec/gathering.py"
 
 _HERE = "tests/host/test_metadata_link.py::test_"
 

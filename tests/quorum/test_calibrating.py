@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from embedbk.cli.calibrating import base_of, calibration_as_json, calibration_as_text, wanted_base, what_if_of
-from embedbk.codec.metadata_messages import BaseTold, ChangeBase, MemberName, QuorumTold
+from embedbk.codec.quorum_messages import BaseTold, ChangeBase, MemberName, QuorumTold
 from embedbk.errors import UsageError
 from embedbk.metadata.calibration import Measured
 from tests.quorum.test_room import OLDER

@@ -6,19 +6,15 @@ import os
 
 import pytest
 
-from embedbk.codec.metadata_messages import (
-    Acknowledged,
+from embedbk.codec.metadata_messages import Acknowledged, MetadataRequest, NotLeader, Refusal, Result
+from embedbk.codec.quorum_messages import (
     ChangeLearners,
     ChangeVoters,
     Governance,
     JoinAsLearner,
     MemberName,
-    MetadataRequest,
-    NotLeader,
     QuorumStatus,
     QuorumTold,
-    Refusal,
-    Result,
     TransferLeadership,
 )
 from embedbk.metadata.governing import REFUSED, RETIRED, TAKEN, WAITING_MAX, Governing

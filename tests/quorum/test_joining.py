@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from embedbk.codec.metadata_messages import MemberName, MemberTold, QuorumTold
+from embedbk.codec.quorum_messages import MemberName, MemberTold, QuorumTold
 from embedbk.metadata.joining import Adoption
 
 T, U = b"t" * 16, b"u" * 16

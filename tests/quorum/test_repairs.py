@@ -7,20 +7,14 @@ from collections.abc import Generator
 
 import pytest
 
-from embedbk.codec.metadata_messages import (
-    Compare,
+from embedbk.codec.metadata_messages import Compare, Operation, Put, Refusal, Result, Txn, TxnDone
+from embedbk.codec.repair_messages import (
     EndRepairs,
     FailRepairs,
     MarkRepairs,
-    Operation,
-    Put,
-    Refusal,
     RepairsEnded,
     RepairsTaken,
-    Result,
     TakeRepairs,
-    Txn,
-    TxnDone,
 )
 from embedbk.metadata.claims import REPAIRERS_PREFIX, REPAIRING_PREFIX, place_path, repairing_path
 from embedbk.metadata.levels import LEVEL

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from embedbk.codec.metadata_messages import Acknowledged, ChangeVoters, Result
+from embedbk.codec.metadata_messages import Acknowledged, Result
+from embedbk.codec.quorum_messages import ChangeVoters
 from embedbk.metadata.quorum import MemberId
 from embedbk.metadata.replacing import REST_NS, replaced, why_not_replaced
 from tests.quorum.test_governing import Office, name_of, refused

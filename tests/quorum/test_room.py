@@ -9,7 +9,8 @@ import pytest
 
 from embedbk.cli.quorum import _room_of
 from embedbk.codec.messages import decode_message, encode_message
-from embedbk.codec.metadata_messages import KINDS_MAX, MemberName, MetadataReply, Put, QuorumTold, Txn
+from embedbk.codec.metadata_messages import MetadataReply, Put, Txn
+from embedbk.codec.quorum_messages import KINDS_MAX, MemberName, QuorumTold
 from embedbk.errors import PeerError
 from embedbk.metadata.catalog import Catalog
 from embedbk.metadata.commands import Run, StartSession

@@ -11,15 +11,13 @@ from embedbk.codec.metadata_messages import (
     Put,
     Record,
     Refusal,
-    RepairsEnded,
-    RepairsMarked,
-    RepairsTaken,
     Result,
     Txn,
     TxnDone,
     Value,
 )
 from embedbk.codec.repair_mark import REPAIR_PREFIX
+from embedbk.codec.repair_messages import RepairsEnded, RepairsMarked, RepairsTaken
 from embedbk.metadata.catalog import Catalog
 from embedbk.metadata.claims import REPAIRERS_PREFIX, REPAIRING_PREFIX, repairing_path
 from embedbk.metadata.commands import decode_command

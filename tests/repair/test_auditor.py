@@ -13,8 +13,9 @@ from embedbk.codec.ledger_metadata import (
     ledger_key_path,
 )
 from embedbk.codec.messages import HoldingsAnswer, HoldingsRequest, Status
-from embedbk.codec.metadata_messages import Acquire, Claimed, MarkRepairs, Refusal, RepairsMarked
+from embedbk.codec.metadata_messages import Acquire, Claimed, Refusal
 from embedbk.codec.repair_mark import RepairMark, encode_repair_mark, repair_mark_path
+from embedbk.codec.repair_messages import MarkRepairs, RepairsMarked
 from embedbk.codec.repair_state import (
     AuditNote,
     RepairControl,

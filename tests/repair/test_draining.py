@@ -10,7 +10,7 @@ from embedbk.client import draining
 from embedbk.client.draining import BookieReport
 from embedbk.client.waiting import run_blocking
 from embedbk.codec.ledger_metadata import ledger_key_path
-from embedbk.codec.metadata_messages import MarkRepairs, Put
+from embedbk.codec.metadata_messages import Put
 from embedbk.codec.registration import (
     RETIRED_MAX,
     Cookie,
@@ -20,6 +20,7 @@ from embedbk.codec.registration import (
     encode_placement,
     placement_path,
 )
+from embedbk.codec.repair_messages import MarkRepairs
 from embedbk.core.metadata_words import Transact
 from embedbk.errors import NoSuchLedger, NotEnoughBookies, StorageError, UsageError
 from embedbk.host.repairing import RepairOptions

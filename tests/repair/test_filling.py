@@ -8,7 +8,7 @@ import pytest
 
 from embedbk.codec.frame import frame_of
 from embedbk.codec.messages import AddRequest, HoldingsRequest
-from embedbk.codec.metadata_messages import MarkRepairs
+from embedbk.codec.repair_messages import MarkRepairs
 from embedbk.codec.repair_state import decode_unrepairable, unrepairable_path
 from embedbk.core.client_words import Send
 from tests.repair.healed import OPTIONS, Healed, healed

@@ -6,8 +6,9 @@ import pytest
 
 from embedbk.codec.ledger_metadata import ledger_key_path
 from embedbk.codec.messages import AddRequest, HoldingsRequest, ReadRequest
-from embedbk.codec.metadata_messages import Delete, MarkRepairs, Put, Txn
+from embedbk.codec.metadata_messages import Delete, Put, Txn
 from embedbk.codec.repair_mark import decode_repair_mark, progress_of, repair_mark_path
+from embedbk.codec.repair_messages import MarkRepairs
 from embedbk.codec.repair_state import (
     CONTROL_KEY,
     RepairControl,

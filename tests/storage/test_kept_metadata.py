@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from embedbk.codec.metadata_messages import GENERATION_BITS, Lineage, MetTold
+from embedbk.codec.metadata_messages import GENERATION_BITS, Lineage
+from embedbk.codec.quorum_messages import MetTold
 from embedbk.errors import EmbedbkError, StorageError, UsageError
 from embedbk.host.metadata_node import MetadataNode
 from embedbk.metadata.catalog import Catalog

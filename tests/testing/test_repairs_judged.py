@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from embedbk.codec.metadata_messages import (
+from embedbk.codec.metadata_messages import Refusal
+from embedbk.codec.repair_messages import (
     EndRepairs,
     MarkRepairs,
-    Refusal,
     RepairsEnded,
     RepairsMarked,
     RepairsTaken,
