@@ -1,16 +1,15 @@
-"""The core of a metadata client: one session, its requests, its watches, over one link at a time (P10.1, I74). Watches
-that may lag are streamed over a second one (`follower_link`).
+"""The core of a metadata client: one session and its requests, over one link at a time (P10.1, I74).
 
-Decides what is sent and sent again, when the session is kept alive and when it counts as lost, what a watch shows, and
-when a member is left for another (which one: `seeking`). The host dials, brings messages, and carries `Send` out in
-order.
+Decides what is sent and sent again, when the session is kept alive and when it counts as lost, and when a member is
+left for another (which one: `seeking`). What is asked for watches, and what they show, is in `watching`. The host
+dials, brings messages, and carries `Send` out in order.
 
 A request keeps its sequence for the life of the session, so after a reconnect, or when no answer came for long, it
-is simply sent again, later each time: the quorum gives a repeated one its first answer, whoever leads by then. Over
-another link all that is under way goes first, in the order in which it was first sent. What the quorum has no room for
-now (BUSY) has no answer yet and is sent again too. Only when the session is lost can the outcome of a sent transaction
-be unknown, and then it may even still come to pass (P2.2). Everything else is moved to the next session. Links deliver
-in order or end, but nothing here counts on it: messages may be lost, doubled or late.
+is simply sent again, later each time: the quorum gives a repeated one its first answer, whichever member leads by then.
+Over another link all requests under way go first, in the order in which they were first sent. A request for which the
+quorum has no room now (BUSY) has no answer yet and is sent again too. Only when the session is lost can the outcome of
+a sent transaction be unknown, and then it may even still be run (P2.2). All other requests move to the next session.
+Links deliver in order or end, but nothing here relies on it: messages may be lost, doubled or late.
 """
 
 from __future__ import annotations
@@ -30,7 +29,6 @@ from embedbk.codec.metadata_messages import (
     Get,
     KeepAlive,
     List,
-    Listed,
     MetadataReply,
     MetadataRequest,
     NotLeader,
@@ -49,9 +47,7 @@ from embedbk.codec.metadata_messages import (
 )
 from embedbk.codec.quorum_messages import QuorumStatus
 from embedbk.codec.repair_messages import Repairing
-from embedbk.metadata.catalog import DEFAULT_LIMITS, check_operation
-from embedbk.metadata.follower_link import FollowerLink
-from embedbk.metadata.following import RETRY_NS_MIN, Followed
+from embedbk.metadata.catalog import check_operation
 from embedbk.metadata.levels import LACKING, LEVEL, LEVEL_FIRST
 from embedbk.metadata.pacing import IN_FLIGHT_MAX, Pace
 from embedbk.metadata.seeking import Seeker
@@ -73,12 +69,11 @@ from embedbk.metadata.vocabulary import (
     Tick,
     Token,
     WatchCancelled,
-    WatchChanged,
-    WatchPutOff,
     WatchRequested,
 )
+from embedbk.metadata.watching import StreamRequest, WatchEffect, Watching
 
-__all__ = ["IN_FLIGHT_MAX", "UNKNOWN", "WATCHES_MAX", "Client", "ClientEffect", "ClientEvent", "is_unknown"]
+__all__ = ["IN_FLIGHT_MAX", "UNKNOWN", "Client", "ClientEffect", "ClientEvent", "is_unknown"]
 
 UNKNOWN = "UNKNOWN"  # Refusal.code given by this core only, never by the quorum: may have been run, and may still be.
 REQUESTS_MAX = 4096  # Requests of the host that are not completed; more are refused.
@@ -94,18 +89,14 @@ OPEN_REFUSED_NS = 1_000_000_000
 DIAL_NS = (
     1_000_000_000  # Until a member that was dialled, or asked for a session, is left for another; it grows.
 )
-SILENT_NS = 1_000_000_000  # Likewise one that owes a renewal (or a sixth of the ttl).
+SILENT_NS = 1_000_000_000  # The same for a member that owes a renewal (or a sixth of the ttl).
 _NEVER_NS = 1 << 62
-WATCHES_MAX = 4096  # As many as the quorum has for one link.
 
 ClientEvent = (
     Connected | Disconnected | MessageReceived | Tick | Requested | Cancelled | WatchRequested | WatchCancelled
     | CloseRequested
 )  # fmt: skip
-ClientEffect = (
-    Send | Completed | WatchChanged | WatchPutOff | SessionReady | SessionLost | SessionRefused | Closed | Dial
-    | HangUp
-)  # fmt: skip
+ClientEffect = WatchEffect | SessionReady | SessionLost | SessionRefused | Closed
 
 
 def is_unknown(result: Result) -> bool:
@@ -115,12 +106,11 @@ def is_unknown(result: Result) -> bool:
 
 @dataclass(slots=True)
 class _Pending:
-    """A request of the host, or of a watch (then `watch` is set)."""
+    """A request of the host, or of a watch (then `stream` is set)."""
 
     token: Token
     operation: Operation
-    watch: Followed | None = None
-    list_count: int = 0  # Of the watch's lists, the one that this asks a page of.
+    stream: StreamRequest | None = None
     sequence: int = 0  # 0: not sent under the present session.
     sent_ns: int = 0  # First, under the present session.
     times: int = 0  # Sent again so often since the last answer.
@@ -134,7 +124,7 @@ class _Pending:
 
     @property
     def is_of_stream(self) -> bool:
-        """Of one link only: never sent again over another."""
+        """It belongs to one link: never sent again over another."""
         return isinstance(self.operation, Watch | Unwatch)
 
 
@@ -156,13 +146,13 @@ class Client:
         """cluster_token: of the cluster that must answer; empty takes the first that does. level: the newest that this
         build knows (P10.8)."""
         self.level = level
-        self.cluster_level = LEVEL_FIRST  # At least, as far as it was told: a level never falls (P10.8).
+        self.cluster_level = LEVEL_FIRST  # The highest that a member sent: a level never falls (P10.8).
         self.ttl_ms = ttl_ms
         self.label = label
         self.cluster_token = cluster_token
         self._seeker = Seeker(())
         self._is_leaving = False  # A link was hung up, and has not ended yet.
-        self._owed_ns: int | None = None  # Since when the peer owes a word, and how long it has.
+        self._owed_ns: int | None = None  # Since when the peer owes an answer, and how long it may take.
         self._patience_ns: int | None = None
         self.put_off = ""  # Why requests were not run lately; empty since one was answered.
         self._is_connected = False
@@ -175,16 +165,12 @@ class Client:
         self._resend_ns: int | None = None  # When to look for requests that got no answer.
         self._keep_alives: dict[int, int] = {}  # Sequence -> when it was sent.
         self._queue: deque[_Pending] = deque()  # Not sent under the present session.
-        self._in_flight: dict[int, _Pending] = {}  # By sequence, rising.
+        self._in_flight: dict[int, _Pending] = {}  # Requests by sequence, rising.
         self._again: deque[_Pending] = (
             deque()
         )  # Of these, those not sent over the present link yet, in order.
         self._outstanding: dict[Token, _Pending] = {}
-        self._watches: dict[Token, Followed] = {}
-        self._streams: dict[int, Followed] = {}  # By watch id, on the present links.
-        self._follower = FollowerLink()
-        self._uses_follower = False  # Streams that may lag are its.
-        self._watch_count = 0
+        self._watching = Watching()
         self._closing_sequence: int | None = None
         self._ended: Refusal | None = None
 
@@ -192,10 +178,12 @@ class Client:
         effects: list[ClientEffect] = []
         self._check_lease(event.now_ns, effects)
         if isinstance(event, Connected | Disconnected | MessageReceived) and event.is_for_streams:
-            self._on_follower(event, effects)
+            self._watching.on_follower(event, effects)
         else:
             self._HANDLERS[type(event)](self, event, effects)
-        self._place_streams(event.now_ns, effects)
+        has_ended = self._ended is not None
+        self._watching.place_streams(event.now_ns, self._seeker, self.session, effects, has_ended=has_ended)
+        self._take_stream_requests()
         self._pump(event.now_ns, effects)
         self._seek(event.now_ns, effects)
         return effects
@@ -206,12 +194,14 @@ class Client:
 
     @property
     def members(self) -> tuple[str, ...]:
-        """Where all members are, as the last leader said; empty as long as none did."""
+        """The addresses of all members, as the last leader sent them; empty before."""
         return self._seeker.learnt
 
     @property
     def deadline_ns(self) -> int | None:
-        deadlines = [watch.retry_ns for watch in self._watches.values() if watch.retry_ns is not None]
+        deadlines = []
+        if (watching_ns := self._watching.deadline_ns) is not None:
+            deadlines.append(watching_ns)
         if self._session is not None:
             deadlines.append(self._session.lease_until_ns)
             if self._is_connected:
@@ -220,8 +210,6 @@ class Client:
                     deadlines.append(self._resend_ns)
         elif self._open_retry_ns is not None:
             deadlines.append(self._open_retry_ns)
-        if (follower_ns := self._follower.deadline_ns) is not None:
-            deadlines.append(follower_ns)
         if self._ended is None and not self._is_leaving:
             if self._seeker.dial_at_ns is not None:
                 deadlines.append(self._seeker.dial_at_ns)
@@ -236,7 +224,7 @@ class Client:
 
     def watched(self, token: Token) -> dict[str, Record]:
         """The keys of a watch as last known, by key; not to be changed."""
-        return self._watches[token].known
+        return self._watching.known(token)
 
     def copy(self) -> Self:
         return copy.deepcopy(self)
@@ -261,7 +249,7 @@ class Client:
         for pending in self._again:
             pending.due_ns = _NEVER_NS  # Sent again by turns, as the window allows.
         self._resend_ns = None
-        self._stream_all(event.now_ns, effects)
+        self._watching.stream_all(event.now_ns, effects)
 
     def _on_disconnected(self, event: Disconnected, effects: list[ClientEffect]) -> None:
         self._forget_link()
@@ -271,7 +259,7 @@ class Client:
             self._end(Refusal(UNKNOWN, "the client was closed"), "closed; its session will expire", effects)
 
     def _forget_link(self) -> None:
-        """What belongs to a link dies with it: streams, keep-alives, and attempts to open a session."""
+        """The link is lost, and with it its streams, keep-alives, and attempts to open a session."""
         self._is_connected = False
         self._owed_ns = None
         self._opening.clear()
@@ -282,11 +270,7 @@ class Client:
     def _forget_streams(self) -> None:
         """Those of the session's link."""
         self._keep_alives.clear()
-        for watch in self._watches.values():
-            if not watch.is_lagging:
-                self._streams.pop(watch.watch_id, None)
-                watch.watch_id = 0
-                watch.is_asking = False
+        self._watching.lose_streams()
         self._queue = deque(waiting for waiting in self._queue if not waiting.is_of_stream)
         for sequence in [at for at, pending in self._in_flight.items() if pending.is_of_stream]:
             del self._in_flight[sequence]
@@ -314,7 +298,7 @@ class Client:
         ttl_ns = opened.ttl_ms * 1_000_000
         lease_until_ns = sent_ns + ttl_ns * 15 // 16
         if now_ns >= lease_until_ns:
-            return  # Over before it is heard of. The answer to a later asking is on its way, or asked for soon.
+            return  # It ended before its answer arrived; a later request's answer follows.
         self._open_retry_ns = (
             None  # What was asked meanwhile stays in _opening: its answers renew the session.
         )
@@ -323,7 +307,7 @@ class Client:
         )
         self._session.keep_alive_ns = sent_ns + self._renew_after_ns(self._session, now_ns)
         effects.append(SessionReady(opened.session, opened.cluster_token))
-        self._stream_all(now_ns, effects)
+        self._watching.stream_all(now_ns, effects)
 
     def _keep_alive(self, session: _Session, now_ns: int, effects: list[ClientEffect]) -> None:
         session.keep_alive_ns = now_ns + self._renew_after_ns(session, now_ns)
@@ -350,7 +334,7 @@ class Client:
 
     def _check_lease(self, now_ns: int, effects: list[ClientEffect]) -> None:
         """A sixteenth before its ttl, counted from when the last answered keep-alive was SENT, the session is lost:
-        the quorum waits a sixteenth longer from when it heard it, so ours is always over first."""
+        the quorum waits a sixteenth longer from when it received it, so ours is always over first."""
         if self._session is not None and now_ns >= self._session.lease_until_ns:
             self._lose_session("it was not renewed in time", effects)
 
@@ -382,10 +366,7 @@ class Client:
             self._keep_alive(session, event.now_ns, effects)
         if session is not None and self._is_connected:
             self._resend(session, event.now_ns, RESENT_AT_ONCE, effects)
-        for watch in self._watches.values():
-            if watch.retry_ns is not None and event.now_ns >= watch.retry_ns:
-                watch.retry_ns = None
-                self._list_again(watch)
+        self._watching.tick(event.now_ns)
 
     def _resend(self, session: _Session, now_ns: int, most: int, effects: list[ClientEffect]) -> None:
         """Send again what got no answer for long: the message or its answer may be lost, and a repeat does no harm.
@@ -406,7 +387,7 @@ class Client:
         if sent and self._owed_ns is None:
             self._keep_alive(
                 session, now_ns, effects
-            )  # Whoever lives answers this at once, whatever its disk does.
+            )  # A member that is alive answers this at once, however slow its disk is.
 
     # --- Requests ----------------------------------------------------------------------------------------
 
@@ -444,6 +425,17 @@ class Client:
         code = "UNAVAILABLE" if pending.is_repeatable else UNKNOWN
         text = "cancelled while it was under way" + f": {pending.put_off}" * bool(pending.put_off)
         self._complete(pending, Refusal(code, text), effects)
+
+    def _take_stream_requests(self) -> None:
+        for stream in self._watching.requests:
+            self._queue.append(_Pending(None, stream.operation, stream))
+        self._watching.requests.clear()
+
+    def _on_watch_requested(self, event: WatchRequested, effects: list[ClientEffect]) -> None:
+        self._watching.watch(event, self._ended, effects)
+
+    def _on_watch_cancelled(self, event: WatchCancelled, effects: list[ClientEffect]) -> None:
+        self._watching.cancel(event, effects)
 
     def _pump(self, now_ns: int, effects: list[ClientEffect]) -> None:
         """Send what waits, as far as the window allows; without a session, see that one is opened."""
@@ -488,7 +480,7 @@ class Client:
         )
 
     def _complete(self, pending: _Pending, result: Result, effects: list[ClientEffect]) -> None:
-        if pending.watch is None and self._outstanding.get(pending.token) is pending:
+        if pending.stream is None and self._outstanding.get(pending.token) is pending:
             del self._outstanding[pending.token]
             effects.append(Completed(pending.token, result))
 
@@ -499,7 +491,7 @@ class Client:
             return
         self._owed_ns = None
         if isinstance(event.message, WatchEvents):
-            self._on_watch_events(event.message, event.now_ns, effects)
+            self._watching.take_events(event.message, event.now_ns, effects)
         elif isinstance(event.message.result, NotLeader):
             self._on_not_leader(event.message.result, effects)
         else:
@@ -518,7 +510,7 @@ class Client:
             return
         session = self._session
         if session is None or reply.session != session.session:
-            return  # Of a session before; its requests were settled when it was lost.
+            return  # For an earlier session; its requests were settled when it was lost.
         is_gone = isinstance(reply.result, Refusal) and reply.result.code == "SESSION_GONE"
         if reply.sequence == self._closing_sequence:
             self._session = None
@@ -533,7 +525,7 @@ class Client:
             if isinstance(reply.result, Acknowledged):
                 self._seeker.learn(reply.result.members)
                 self.cluster_level = max(self.cluster_level, reply.result.level)
-                self._follower.heard_leader(now_ns, reply.result.revision, effects)
+                self._watching.note_leader_revision(now_ns, reply.result.revision, effects)
             self._renewed(session, sent_ns, now_ns)
         elif (pending := self._in_flight.get(reply.sequence)) is not None:
             if isinstance(reply.result, Refusal) and reply.result.code == BUSY:
@@ -542,8 +534,8 @@ class Client:
             self.put_off = ""
             self._pace.answered(pending.sent_ns, now_ns, len(self._in_flight))
             del self._in_flight[reply.sequence]
-            if pending.watch is not None:
-                self._on_watch_reply(pending, pending.watch, reply.result, now_ns, effects)
+            if pending.stream is not None:
+                self._watching.take_answer(pending.stream, reply.result, now_ns, effects)
             else:
                 self._complete(pending, reply.result, effects)
 
@@ -580,12 +572,12 @@ class Client:
     # --- Which member ------------------------------------------------------------------------------------
 
     def _owe(self, now_ns: int, first_ns: int) -> None:
-        """The peer owes a word from now on, unless it does already."""
+        """The peer owes an answer from now on, unless it already did."""
         if self._owed_ns is None:
             self._owed_ns, self._patience_ns = now_ns, self._seeker.patience_ns(now_ns, first_ns)
 
     def _seek(self, now_ns: int, effects: list[ClientEffect]) -> None:
-        """Dial whom it is time to dial; leave whoever was silent for too long."""
+        """Dial the member whose turn it is; leave a member that was silent for too long."""
         if self._ended is not None or self._is_leaving:
             return
         endpoint = self._seeker.dial(now_ns)
@@ -604,150 +596,6 @@ class Client:
         self._is_leaving = True
         effects.append(HangUp(reason))
 
-    # --- Watches -----------------------------------------------------------------------------------------
-
-    def _on_watch_requested(self, event: WatchRequested, effects: list[ClientEffect]) -> None:
-        refusal = self._ended or check_operation(Watch(0, event.prefix, 0))
-        if refusal is None and len(self._watches) >= WATCHES_MAX:
-            text = f"{len(self._watches)} keys and prefixes are followed, allowed are {WATCHES_MAX}"
-            refusal = Refusal("UNAVAILABLE", f"{text}: end some, or use another client")
-        if refusal is not None:
-            effects.append(Completed(event.token, refusal))
-            return
-        assert event.token not in self._watches, f"watch {event.token!r} exists"
-        watch = Followed(event.token, event.prefix, event.may_lag)
-        self._watches[event.token] = watch
-        self._list_again(watch)
-
-    def _on_watch_cancelled(self, event: WatchCancelled, effects: list[ClientEffect]) -> None:
-        watch = self._watches.pop(event.token, None)
-        if watch is not None:
-            self._end_stream(watch, effects)
-
-    def _end_stream(self, watch: Followed, effects: list[ClientEffect]) -> None:
-        if not watch.watch_id:
-            return
-        del self._streams[watch.watch_id]
-        if watch.is_lagging:
-            self._follower.unfollow(watch.watch_id, effects)
-        else:
-            self._queue.append(_Pending(None, Unwatch(watch.watch_id), watch))
-        watch.watch_id, watch.is_asking, watch.is_lagging = 0, False, False
-
-    def _stream_all(self, now_ns: int, effects: list[ClientEffect]) -> None:
-        for watch in self._watches.values():
-            if not watch.is_lagging:
-                self._follow(watch, now_ns, effects)
-
-    def _place_streams(self, now_ns: int, effects: list[ClientEffect]) -> None:
-        """Those that may lag are a follower's while there is one, else the leader's, from where they stand."""
-        if not self._watches and not self._uses_follower and self._follower.is_idle:
-            return  # Nobody wants one.
-        seeker, lagging = self._seeker, [watch for watch in self._watches.values() if watch.may_lag]
-        is_wanted = bool(seeker.given and lagging) and self._ended is None
-        members = seeker.learnt if is_wanted else ()
-        self._follower.seek(now_ns, members, seeker.at, self.session, effects)
-        if self._uses_follower == self._follower.is_up:
-            return
-        self._uses_follower = self._follower.is_up
-        for watch in lagging:
-            self._end_stream(watch, effects)
-            if self._session is not None or self._uses_follower:
-                self._follow(watch, now_ns, effects)
-
-    def _on_follower(
-        self, event: Connected | Disconnected | MessageReceived, effects: list[ClientEffect]
-    ) -> None:
-        if isinstance(event, Connected):
-            self._follower.connected(event.now_ns, effects)
-        elif isinstance(event, Disconnected):
-            self._follower.disconnected(event.now_ns)
-        elif isinstance(event.message, WatchEvents):
-            watch = self._streams.get(event.message.watch_id)
-            if watch is not None and watch.is_lagging:
-                self._on_watch_events(event.message, event.now_ns, effects)
-        else:
-            self._follower.take(event.message, event.now_ns, effects)
-
-    def _follow(self, watch: Followed, now_ns: int, effects: list[ClientEffect]) -> None:
-        """Ask for a stream from where the watch stands, when it has none and a first page is there."""
-        if not watch.is_begun or watch.retry_ns is not None or watch.is_asking:
-            return
-        if not watch.watch_id:
-            self._watch_count += 1
-            watch.watch_id = self._watch_count
-            self._streams[watch.watch_id] = watch
-        watch.is_asking = True
-        watch.is_lagging = watch.may_lag and self._uses_follower
-        if watch.is_lagging:
-            self._follower.follow(watch, now_ns, effects)
-        else:
-            self._queue.append(_Pending(None, Watch(watch.watch_id, watch.prefix, watch.revision), watch))
-
-    def _list_again(self, watch: Followed) -> None:
-        watch.begin_list()
-        self._ask_page(watch, "")
-
-    def _ask_page(self, watch: Followed, after: str) -> None:
-        operation = List(watch.prefix, after, DEFAULT_LIMITS.list_records_max)
-        self._queue.append(_Pending(None, operation, watch, watch.list_count))
-
-    def _on_watch_reply(
-        self,
-        pending: _Pending,
-        watch: Followed,
-        result: Result,
-        now_ns: int,
-        effects: list[ClientEffect],
-    ) -> None:
-        if self._watches.get(watch.token) is not watch:
-            return  # Cancelled.
-        if isinstance(pending.operation, Watch):
-            if pending.operation.watch_id != watch.watch_id:
-                return  # Of a stream that ended.
-            watch.is_asking = False
-            if isinstance(result, Refusal):
-                del self._streams[watch.watch_id]
-                watch.put_off(now_ns)
-                effects.append(WatchPutOff(watch.token, result.text))
-            else:
-                watch.retry_wait_ns = RETRY_NS_MIN
-        elif isinstance(pending.operation, List) and pending.list_count == watch.list_count:
-            if isinstance(result, Listed):
-                self._on_page(watch, result, now_ns, effects)
-            else:
-                watch.listing = None
-                watch.retry_ns = now_ns + watch.retry_wait_ns
-
-    def _on_page(self, watch: Followed, page: Listed, now_ns: int, effects: list[ClientEffect]) -> None:
-        watch.take_page(page)
-        if page.has_more:
-            self._ask_page(watch, page.records[-1].key)
-        else:
-            self._show(watch, effects)
-        self._follow(watch, now_ns, effects)
-
-    def _on_watch_events(self, events: WatchEvents, now_ns: int, effects: list[ClientEffect]) -> None:
-        watch = self._streams.get(events.watch_id)
-        if watch is None:
-            return  # Of a stream that ended.
-        if events.is_compacted:
-            del self._streams[events.watch_id]
-            watch.watch_id, watch.is_asking, watch.is_lagging = 0, False, False
-            self._list_again(watch)
-        elif events.after_revision > watch.revision:
-            self._follow(
-                watch, now_ns, effects
-            )  # A message before this one is missing: ask from what is known.
-        else:
-            watch.take_events(events)
-            self._show(watch, effects)
-
-    def _show(self, watch: Followed, effects: list[ClientEffect]) -> None:
-        change = watch.show()
-        if change is not None:
-            effects.append(change)
-
     # --- End ---------------------------------------------------------------------------------------------
 
     def _on_close(self, event: CloseRequested, effects: list[ClientEffect]) -> None:
@@ -756,9 +604,8 @@ class Client:
         for pending in list(self._queue):
             self._complete(pending, Refusal("UNAVAILABLE", "the client was closed"), effects)
         self._queue.clear()
-        self._watches.clear()
         self._forget_streams()
-        self._streams.clear()
+        self._watching.cancel_all()
         if self._session is None or not self._is_connected:
             self._end(Refusal(UNKNOWN, "the client was closed"), "closed without a session", effects)
             return
@@ -775,8 +622,7 @@ class Client:
         self._in_flight.clear()
         self._again.clear()
         self._queue.clear()
-        self._watches.clear()
-        self._streams.clear()
+        self._watching.cancel_all()
         self._session = None
         self._opening.clear()
         self._open_retry_ns = None

@@ -362,7 +362,7 @@ def test_no_event_overtakes_an_answer(place: Place) -> None:
 
 def test_a_watch_that_is_refused_tells_who_asked(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """WATCHES_MAX: nobody was told, and whoever waited for the first sight of a key waited for nothing."""
-    monkeypatch.setattr("embedbk.metadata.client.WATCHES_MAX", 1)
+    monkeypatch.setattr("embedbk.metadata.watching.WATCHES_MAX", 1)
     made = linked(place)
     told: list[str] = []
     made.link.watch(place.now_ns, "/a", lambda *_: None, told.append)

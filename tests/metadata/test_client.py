@@ -55,6 +55,7 @@ from embedbk.metadata.vocabulary import (
     Send,
     WatchRequested,
 )
+from embedbk.metadata.watching import WATCHES_MAX
 from tests.metadata.world import MS, SECOND, Peer, World
 
 CREATE = Txn([Compare("/a", ABSENT)], [Put("/a", b"1")])
@@ -809,7 +810,7 @@ def test_a_page_of_a_list_before_is_nobodys() -> None:
     world.deliver_request(other)
     world.deliver_answer(other)  # The first page; the second is asked for, and the stream.
     stale = next(request for request in other.to_member if isinstance(request.operation, List))
-    watch_id = next(iter(other.client._streams))
+    watch_id = next(iter(other.client._watching._streams))
     session = other.sessions[0]
     world.step(other, MessageReceived(world.now_ns, WatchEvents(session, watch_id, 9, [], True, 4)))
     rest = Listed([], False, 4)
@@ -822,9 +823,9 @@ def test_watches_of_a_client_are_bounded_and_its_host_is_told() -> None:
     """WATCHES_MAX: beyond it a client listed and watched every 200 ms for ever, and nobody was told."""
     world = World()
     peer = world.peer("a")
-    for n in range(client_module.WATCHES_MAX + 1):
+    for n in range(WATCHES_MAX + 1):
         world.watch(peer, f"/w/{n}")
-    refused = peer.results[f"/w/{client_module.WATCHES_MAX}"]
+    refused = peer.results[f"/w/{WATCHES_MAX}"]
     assert isinstance(refused, Refusal)
     assert "4096 keys and prefixes are followed, allowed are 4096: end some" in refused.text
     world.settle()

@@ -11,7 +11,7 @@ __all__ = ["MUTANTS"]
 _WATCHES = "embedbk/metadata/watches.py"
 _MEMBER = "embedbk/metadata/member.py"
 _LINK = "embedbk/metadata/follower_link.py"
-_CLIENT = "embedbk/metadata/client.py"
+_WATCHING = "embedbk/metadata/watching.py"
 
 _HERE = "tests/metadata/test_follower_streams.py::test_"
 _STORIES = "tests/sim/test_watchers.py::test_a_watch_that_may_lag_goes_on_at_the_leader_when_its_follower_shows_nothing"
@@ -49,7 +49,7 @@ MUTANTS = (
         "streams-of-a-left-follower-stay-there",
         "I82",
         "a watch whose member was left is streamed by nobody",
-        ((_CLIENT, "            if self._session is not None or self._uses_follower:\n", "            if self._uses_follower:\n"),),
+        ((_WATCHING, "            if session or self._uses_follower:\n", "            if self._uses_follower:\n"),),
         (_STORIES,),
     ),
 )  # fmt: skip

@@ -15,6 +15,7 @@ _STATE = "embedbk/metadata/raft_state.py"
 _AGREED = "embedbk/metadata/agreed_log.py"
 _LIFETIMES = "embedbk/metadata/lifetimes.py"
 _CLIENT = "embedbk/metadata/client.py"
+_WATCHING = "embedbk/metadata/watching.py"
 _HISTORY = "embedbk/metadata/history.py"
 _CUTTING = "embedbk/metadata/cutting.py"
 
@@ -202,9 +203,9 @@ MUTANTS = (
         "a watch that missed too much goes on from now",
         (
             (
-                "embedbk/metadata/client.py",
+                _WATCHING,
                 "            self._list_again(watch)\n        elif events.after_revision > watch.revision:\n",
-                "            watch.revision = events.revision\n            self._follow(watch)\n"
+                "            watch.revision = events.revision\n            self._follow(watch, now_ns, effects)\n"
                 "        elif events.after_revision > watch.revision:\n",
             ),
         ),
@@ -637,9 +638,9 @@ MUTANTS = (
         "an answer that comes late ends a list that began anew, with what the first one had left",
         (
             (
-                _CLIENT,
-                "isinstance(pending.operation, List) and pending.list_count == watch.list_count:\n",
-                "isinstance(pending.operation, List) and watch.listing is not None:\n",
+                _WATCHING,
+                "isinstance(operation, List) and request.list_count == watch.list_count:\n",
+                "isinstance(operation, List) and watch.listing is not None:\n",
             ),
         ),
         (_WATCHES + "a_page_of_a_list_before_is_nobodys",),
@@ -650,7 +651,7 @@ MUTANTS = (
         "a watch asks for its stream when its list is whole: a long one is forgotten by then",
         (
             (
-                _CLIENT,
+                _WATCHING,
                 "            self._show(watch, effects)\n        self._follow(watch, now_ns, effects)\n",
                 "            self._show(watch, effects)\n            self._follow(watch, now_ns, effects)\n",
             ),

@@ -47,7 +47,7 @@ MUTANTS = (
                 "        self._again = deque(self._in_flight.values())\n        for pending in self._again:\n            pending.due_ns = _NEVER_NS",
                 "        for pending in self._in_flight.values():\n            pending.due_ns = event.now_ns + 1_000_000_000",
             ),
-            (_CLIENT, "        self._resend_ns = None\n        self._stream_all(event.now_ns, effects)\n", "        self._resend_ns = event.now_ns\n        self._stream_all(event.now_ns, effects)\n"),
+            (_CLIENT, "        self._resend_ns = None\n        self._watching.stream_all(event.now_ns, effects)\n", "        self._resend_ns = event.now_ns\n        self._watching.stream_all(event.now_ns, effects)\n"),
         ),
         (_HERE + "the_session_and_all_that_is_under_way_live_through_a_change_of_leaders",),
     ),

@@ -58,7 +58,7 @@ class Eye:
 
     def changed(self, records: list[Record], revision: int, is_first: bool) -> None:
         assert revision >= self.revision, "I82: back in time"
-        watch = self.link.client._watches[self.token]
+        watch = self.link.client._watching._watches[self.token]
         lists = watch.list_count
         for record in records:
             assert record.revision > self.newest.get(record.key, 0), (
@@ -155,11 +155,11 @@ def test_a_watch_that_may_lag_goes_on_at_the_leader_when_its_follower_shows_noth
     the leader streams, from where the watch stands"."""
     story = Story(1, 20_000, may_lag=True)
     world, members = story.world, story.world.members
-    client, watch = story.eye.link.client, story.eye.link.client._watches[story.eye.token]
+    client, watch = story.eye.link.client, story.eye.link.client._watching._watches[story.eye.token]
     assert world.run_until(lambda: watch.is_lagging, 30 * SECOND)
     story.write(5)
     assert world.run_until(lambda: story.eye.revision >= story.told.changes[-1][0], 2 * SECOND)
-    follower = next(name for name in members.names if name in client._follower.at)
+    follower = next(name for name in members.names if name in client._watching._follower.at)
     others = [name for name in members.names if name != follower]
     assert members.leader in others
     if trouble == "crash":
