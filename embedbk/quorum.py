@@ -1,7 +1,7 @@
 """Ask the metadata members of a cluster how they stand, and have them change: from outside, without a session.
 
-For operators' commands and for who starts members. Decides which members are asked, who of them leads, and when a
-change is asked for again. What a person is told of it is `cli/quorum.py`'s.
+For operators' commands and for processes that start members. Decides which members are asked, which of them leads, and
+when a change is asked for again. `cli/quorum.py` shows it to people.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ SECOND = 1_000_000_000
 
 
 class Seen(NamedTuple):
-    """What the members said. leader: of the highest term that says of itself that it leads; None: nobody does."""
+    """The members' answers. leader: the member of the highest term that reports itself as leader; None: none does."""
 
     told: dict[MemberName, QuorumTold]
     leader: QuorumTold | None
@@ -66,7 +66,7 @@ class Seen(NamedTuple):
 
     @property
     def best(self) -> QuorumTold:
-        """The leader, or whoever has the newest configuration."""
+        """The leader, or the member with the newest configuration."""
         return self.leader or max(
             self.told.values(), key=lambda each: (each.configuration, each.commit_index)
         )
@@ -119,7 +119,7 @@ class Quorum:
         return Seen(told, max(leading, key=lambda each: each.term, default=None), missed)
 
     def look_for_leader(self) -> tuple[Seen, QuorumTold]:
-        """Raises OperationTimeout: nobody led in time."""
+        """Raises OperationTimeout: no member led in time."""
         while True:
             seen = self.look()
             if seen.leader is not None:
@@ -131,18 +131,18 @@ class Quorum:
             time.sleep(REST_S)
 
     def change(self, wanted: Callable[[QuorumTold], Operation | None], what: str) -> Seen:
-        """Ask the leader for what `wanted` makes of its status, again while it says that it cannot be now; until
-        `wanted` says None: it is so.
+        """Send the leader the request that `wanted` makes of its status, again while the leader refuses it for now,
+        until `wanted` returns None: the state is reached.
 
         Raises:
-            UsageError: it is refused for good.
-            OperationTimeout: it was not so in time; the message says why.
+            UsageError: the request is refused for good.
+            OperationTimeout: the state was not reached in time; the message says why.
         """
         trouble = ""
         while True:
             try:
                 seen, leader = self.look_for_leader()
-            except EmbedbkError:  # The last look had no time: what was refused before it says more.
+            except EmbedbkError:  # The last look ran out of time; an earlier refusal is more useful.
                 if not trouble or clock_ns() < self._until_ns:
                     raise
                 raise self._too_late(what, trouble) from None
@@ -180,7 +180,7 @@ class Quorum:
         missed: dict[str, str] = {}
         busy: dict[
             str, str
-        ] = {}  # Who has promised another formation: that one may have failed, and its promises end.
+        ] = {}  # Members that promised another formation; it may have failed, and promises end.
         refused: list[str] = []
 
         def heard(endpoint: str, result: Result) -> None:
@@ -214,7 +214,7 @@ class Quorum:
         result = self.ask([prepare.founder], BeginFormation(prepare.nonce))
         if (
             isinstance(result, Refusal) and result.code != IS_MEMBER
-        ):  # As a member: it began, and that answer was lost.
+        ):  # It answers as a member: it began, and that answer was lost.
             raise UsageError(f"no cluster is formed, nothing was begun: {result.text}", hint="try again")
         while True:
             with contextlib.suppress(MetadataUnavailable):
@@ -233,7 +233,7 @@ class Quorum:
 
         Raises:
             UsageError: it is refused; the message says why.
-            OperationTimeout: nobody led, or it did not come in time; what was written is a part.
+            OperationTimeout: no member led, or the file was not complete in time; what was written is a part of it.
         """
         leader = self.look_for_leader()[1]
         own = next(each for each in leader.members if each.member == leader.member)
@@ -261,7 +261,7 @@ class Quorum:
         )
 
     def hear_met(self) -> tuple[dict[str, MetTold], dict[str, str]]:
-        """Which metadata each of these bookies and members knows, and why the others did not say, by endpoint. All are
+        """Which metadata each of these bookies and members knows, and why others did not answer, by endpoint. All are
         asked until each has answered, or time is over."""
         met: dict[str, MetTold] = {}
         missed: dict[str, str] = {}
@@ -357,7 +357,7 @@ def takes_place(leader: QuorumTold, name: str, *, accepts_risk: bool = False) ->
 
 
 def also_lost(seen: Seen, name: str) -> str:
-    """Who else holds no data, or may have lost some, of those that answered; empty: nobody."""
+    """The other members that hold no data, or may have lost some, of those that answered; empty: none."""
     blank = [told.member.name for told in seen.told.values() if told.role == "blank"]
     doubting = [told.member.name for told in seen.told.values() if told.has_doubt]
     texts = [f"{each} holds no data" for each in blank if each != name]

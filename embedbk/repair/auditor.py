@@ -1,22 +1,23 @@
 """The auditor: finds ledgers with copies on bookies that are gone, or that lack some, and marks them (P11.1, P11.4).
 
-One of all candidates by election; two at once do no harm, since marking again changes nothing. Decides who counts as
+One candidate is elected; two at once do no harm, since marking again changes nothing. Decides which bookies count as
 gone, when all ledgers are looked at, and what is judged again.
 
 - A bookie is **away** when a ledger names it in an incarnation that is not registered. It is **gone** when it was away
-  for as long as the grace, as seen by this auditor; whoever comes back before is not (AR02). What else is gone does not
-  make the grace shorter: several bookies are restarted at once as often as one.
-- **Who leaves** is there, and listed as drained (P11.3): what nobody writes to is marked at once, and while a round
-  finds something that still names it, the next one comes soon, since writers move off it meanwhile.
-- **A round** looks at all ledgers, page by page, so many per second. It begins when somebody is gone of whom no round
-  has heard, when an operator asks for one, when the bookies changed and something waits to be judged again, and every
-  so often. How far it came is noted in the metadata, where the next auditor goes on.
-- **Bookies that are there** are asked, of each CLOSED ledger that a round looks at, whether they hold all that they owe
-  (`holdings`), so many questions per second. Who lacks something is marked as if it were gone; who does not say is
-  asked again soon. So is everybody of a ledger that was closed lately: whoever was slow, or away, when it was closed
-  lacks its last entries. For that the newest ledgers are listed, and those that were open are read again, a few at each
-  look (`young_ledgers`).
-- What nobody could repair is marked again when its circumstances are others (AR10), and never otherwise.
+  for as long as the grace, as seen by this auditor; a bookie that comes back before is not (AR02). Other bookies that
+  are gone do not make the grace shorter: several bookies are restarted at once as often as one.
+- A bookie that **leaves** is registered, and listed as drained (P11.3). Its closed ledgers and older fragments are
+  marked at once. While a round finds something that still names it, the next round comes soon, since writers move off
+  it meanwhile.
+- **A round** looks at all ledgers, page by page, so many per second. It begins when a bookie is gone that no round has
+  counted as gone yet, when an operator asks for one, when the bookies changed and something waits to be judged again,
+  and every so often. The metadata notes how far it came, and the next auditor goes on from there.
+- **Registered bookies** are asked, of each CLOSED ledger that a round looks at, whether they hold all that they owe
+  (`holdings`), so many questions per second. A bookie that lacks something is marked as if it were gone; one that does
+  not answer is asked again soon. All bookies of a ledger that was closed lately are asked again, too: one that was
+  slow, or away, when it was closed lacks its last entries. For that the auditor lists the newest ledgers and reads
+  those that were open again, a few at each look (`young_ledgers`).
+- A ledger that could not be repaired is marked again when its circumstances changed (AR10), and never otherwise.
 
     CANDIDATE ──holds the lock──▶ AUDITING: looks at lock and switch ──a round is due──▶ unrepairables ─▶ pages ─▶
         holdings ─▶ marks                              └── else: young ledgers ─▶ holdings ─▶ marks
@@ -108,7 +109,7 @@ class AuditorOptions:
 
 
 def _nameable(missing: Iterable[str]) -> tuple[str, ...]:
-    """As many of these bookies as one mark names: the rest is found when these are repaired."""
+    """As many of these bookies as one mark can name; the rest is found when these are repaired."""
     named = tuple(sorted(missing))
     while named and not is_missing_set(named):
         named = named[:-1]
@@ -125,8 +126,8 @@ class Auditor(Machine):
         options: AuditorOptions = AuditorOptions(),
         wall_offset_ms: int = 0,
     ) -> None:
-        """name: of this candidate, which no other has; people see it. wall_offset_ms: what clocks on walls show when
-        now_ns is 0; only people read what is made of it."""
+        """name: of this candidate alone; it is shown to people. wall_offset_ms: the wall clock's time when now_ns is 0,
+        for times that are shown to people."""
         self.name = name
         self.wall_offset_ms = wall_offset_ms
         self.bookies = bookies
@@ -134,7 +135,7 @@ class Auditor(Machine):
         self.questions = 0
         self.asked: Tag = None
         self.due_ns: int | None = None
-        self.epoch = 0  # Of its hold; 0: it is a candidate.
+        self.epoch = 0  # Of its hold on the lock; 0: it is a candidate.
         self.waits_since = 0
         self.control: RepairControl | None = None  # None: it was not read, or cannot be.
         self.note = AuditNote()
@@ -142,7 +143,7 @@ class Auditor(Machine):
         self.heard: set[Member] = set()  # Gone when the newest round began.
         self.leaving: frozenset[Member] = frozenset()  # Drained when it began.
         self.seen: tuple[BookieInfo, ...] = ()  # The bookies when the newest round began.
-        self.triggers = 0  # As of the newest round.
+        self.triggers = 0  # The operators' count of triggers when the newest round began.
         self.round_due_ns: int | None = None
         # Of the round that is under way.
         self.is_round = self.is_whole = self.is_asked_for = False
@@ -150,22 +151,22 @@ class Auditor(Machine):
         self.gone: frozenset[Member] = frozenset()
         self.known: dict[int, frozenset[str]] = {}  # Ledger -> what its mark names.
         self.unrepairable: dict[int, Unrepairable] = {}
-        self.met: set[int] = set()  # Of these, those whose ledger is there.
+        self.met: set[int] = set()  # Unrepairable ledgers that still exist.
         self.to_mark: dict[int, tuple[str, ...]] = {}
         self.cleared: list[int] = []  # Marked again; their records go behind that.
         self.page_end = ""  # The last key of the page; empty: the listing is over.
         self.is_last_page = False
         self.looked_at = self.marked = self.unread = 0
-        # What bookies are asked of.
+        # The questions to bookies.
         self.to_check: dict[int, LedgerMetadata] = {}
         self.check: HoldingCheck | None = None
         self.lacking = (
             0  # Ledgers that a bookie that is there lacks something of, as far as this auditor has seen.
         )
-        self.spent_ns = 0  # What the last check costs of the pace.
+        self.spent_ns = 0  # How long the next page is put off because of the last check.
         self.young = YoungLedgers(options.settle_ns)
-        self.reading: list[int] = []  # Of those, the ones that are read now.
-        self.unmoved = 0  # Ledgers that name who leaves.
+        self.reading: list[int] = []  # Young ledgers that are read now.
+        self.unmoved = 0  # Ledgers that name a bookie that leaves.
 
     @property
     def deadline_ns(self) -> int | None:
@@ -221,7 +222,7 @@ class Auditor(Machine):
         )
 
     def _begin_audit(self, now_ns: int) -> list[Effect]:
-        """Elected: what is away now may have been away for long, which nobody here can know."""
+        """This candidate was elected. It cannot know how long bookies have been away: their grace begins now."""
         self.control, self.round_due_ns = None, None
         self.away_since, self.heard = {}, set()
         self._note_away(now_ns)
@@ -273,13 +274,13 @@ class Auditor(Machine):
             self.triggers = control.triggers
         return self._look_for_round(event.now_ns, control)
 
-    # Who is gone.
+    # Bookies that are gone.
 
     def _there(self) -> frozenset[Member]:
         return frozenset(info.member for info in self.bookies)
 
     def _note_away(self, now_ns: int) -> None:
-        """Who is there is not away; away since now is who was there in the list before."""
+        """A registered bookie is not away. One that was registered in the list before is away since now."""
         there = self._there()
         for member in there:
             self.away_since.pop(member, None)
@@ -334,7 +335,7 @@ class Auditor(Machine):
         return [self._list("unrepairable", UNREPAIRABLE_PREFIX, UNREPAIRABLE_PREFIX)]
 
     def _wait(self, now_ns: int) -> list[Effect]:
-        """Until the next look, or until somebody who is away is gone."""
+        """Wait until the next look, or until a bookie that is away counts as gone."""
         grace_ns = self.options.grace_ns
         expiring = [since + grace_ns for since in self.away_since.values() if since + grace_ns > now_ns]
         next_ns = min([now_ns + self.options.look_ns, *expiring])
@@ -373,7 +374,7 @@ class Auditor(Machine):
                     self.young.meet(ledger_id, event.now_ns, is_closed=is_closed)
         return self._check(event.now_ns)
 
-    # What bookies that are there hold.
+    # Copies on registered bookies.
 
     def _check(self, now_ns: int) -> list[Effect]:
         self.spent_ns = 0
@@ -433,7 +434,7 @@ class Auditor(Machine):
         return self._next_page()
 
     def _note_record(self, kind: str, ledger_id: int, value: bytes) -> None:
-        """What cannot be read stays as it is (P2.5)."""
+        """Ledgers that cannot be read stay as they are (P2.5)."""
         try:
             if kind == "unrepairable":
                 self.unrepairable[ledger_id] = decode_unrepairable(value)
@@ -511,7 +512,8 @@ class Auditor(Machine):
         return self._mark(event.now_ns)
 
     def _clear(self, now_ns: int) -> list[Effect]:
-        """What is marked again is repairable, as far as is known. Behind the mark: copies are kept by one or other."""
+        """Delete the records of unrepairable ledgers that were marked again. The mark comes first: one of both keys
+        must keep the copies on bookies at every moment."""
         if not self.cleared:
             return self._end_page(now_ns)
         ledger_ids, self.cleared = self.cleared, []
@@ -549,8 +551,8 @@ class Auditor(Machine):
         if not is_done:
             self.heard, self.round_due_ns = set(), now_ns + self.options.retry_ns
             return self._pause(now_ns, self.options.look_ns)
-        # Of one that began where another auditor stopped the rest follows at once. One in five of the time, at most, is
-        # spent on looking for what has moved.
+        # A round that began where another auditor stopped is followed at once by a whole one. Rounds that wait for
+        # writers to move take at most a fifth of the time.
         took_ns = (self._wall_ms(now_ns) - self.began_ms) * 1_000_000
         pause_ns = max(self.options.retry_ns, 4 * took_ns) if self.unmoved else self.options.round_ns
         self.round_due_ns = now_ns + (min(pause_ns, self.options.round_ns) if self.is_whole else 0)
@@ -577,7 +579,7 @@ class Auditor(Machine):
         return self._pause(event.now_ns, self.options.look_ns)
 
     def _on_failed(self, event: MetadataFailed | TransactUnknown | TransactRefused) -> list[Effect]:
-        """No answer: what was heard counts for nothing, and is asked for again."""
+        """The metadata gave no answer: this step is given up and begins again later."""
         if event.tag != self.asked:
             return []
         if self.is_round:

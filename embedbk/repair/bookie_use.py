@@ -1,8 +1,8 @@
 """What ledgers have on one bookie, and what it waits for before it can be taken out of service (P11.3).
 
-Decides which ledgers name a bookie, in any incarnation, deleted ones that can be brought back among them; which of
-their fragments somebody copies away, and who moves off the rest; which have copies that nobody else could take. "Cannot
-tell" is no "no": a ledger whose metadata cannot be read may name anybody.
+Decides which ledgers name a bookie, in any incarnation, also deleted ones that can still be brought back; which of
+their fragments repair copies away, and which are left to their writers; which have copies that no other bookie could
+take. "Cannot tell" is no "no": a ledger whose metadata cannot be read may name any bookie.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def leaving_now(bookies: Iterable[BookieInfo]) -> frozenset[Member]:
 
 
 def moving(metadata: LedgerMetadata, leaving: Collection[Member]) -> set[str]:
-    """Who of those that leave is named by a fragment that nobody writes to."""
+    """The leaving bookies that are named by a fragment which is not written to any more."""
     if not leaving:
         return set()
     immutable = metadata.fragments if metadata.is_closed else metadata.fragments[:-1]
@@ -77,7 +77,7 @@ def moving(metadata: LedgerMetadata, leaving: Collection[Member]) -> set[str]:
 
 
 def ledgers_on(bookie_id: str, keys: ClusterKeys, there: Collection[Member]) -> list[LedgerOnBookie]:
-    """there: who is registered."""
+    """there: the registered bookies."""
     found: list[LedgerOnBookie] = []
     for key, value in keys.ledgers.items():
         ledger_id = ledger_of_key(key, LEDGERS_PREFIX)
@@ -166,13 +166,14 @@ def _why_not(value: bytes) -> str:
 
 
 def without_taker(bookie_id: str, ledgers: Mapping[str, bytes], takers: Collection[str]) -> list[int]:
-    """Ledgers with a fragment on this bookie whose seat nobody of these can take, as they sit in it already."""
+    """Ledgers with a fragment on this bookie whose seat none of `takers` can take, since each has a seat in it
+    already."""
     found: list[int] = []
     for key, value in ledgers.items():
         try:
             metadata = decode_ledger_metadata(value, ledger_of_key(key, LEDGERS_PREFIX))
         except StorageError:
-            continue  # Nobody moves it, whoever could.
+            continue  # It cannot be read, so it is not moved at all.
         for each in metadata.fragments:
             names = [name for name, _ in each.ensemble]
             if bookie_id in names and all(name in names for name in takers):

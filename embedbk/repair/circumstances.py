@@ -1,4 +1,5 @@
-"""By what a repair was judged impossible: it is judged again when that is another, and not before (P11.1, AR10)."""
+"""The circumstances under which a repair was judged impossible. It is judged again when they change, and not before
+(P11.1, AR10)."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ _DIGEST_BYTES = 16
 
 
 def circumstances(metadata_value: bytes, bookies: Iterable[BookieInfo]) -> bytes:
-    """Of a ledger's metadata, and of the bookies that are there and whether they take copies. Equal for equal ones, in
-    any process."""
+    """A digest of a ledger's metadata, of the registered bookies and of whether they take copies. Equal circumstances
+    give equal digests, in any process."""
     hasher = hashlib.blake2b(metadata_value, digest_size=_DIGEST_BYTES)
     for info in sorted(bookies):
         hasher.update(f"{info.member.bookie_id} {info.is_writable} ".encode() + info.member.incarnation)

@@ -1,12 +1,13 @@
-"""Copying what lost seats owe of one fragment to those who get the seats (P11.2).
+"""Copying the entries that lost seats owe of one fragment to the bookies that get the seats (P11.2).
 
-Decides: which entries a seat owes, of whom they are read, what a good copy is, when all of them are durable. Every
-entry of the fragment is owed by the seats of its write set, up to the next fragment's start - 1 or the ledger's last
-entry, whatever any LAC says. An entry of which nobody who is there gives a good copy stops the fragment, and is named;
-a bookie that does not answer stops nothing for good: it cannot be told, and another try may go well.
+Decides which entries a seat owes, from which bookies they are read, what a good copy is, and when all of them are
+durable. The seats of an entry's write set owe it: every entry up to the next fragment's start - 1 or the ledger's last
+entry, whatever any LAC is. If every bookie of the write set answers and none has a good copy of an entry, the fragment
+stops there and the entry is named. A bookie that does not answer makes the result "cannot tell": another try may
+succeed.
 
-Frames travel as they were stored, up to 1 MiB, and are checked here behind the source and by the target before it
-stores: an entry is read once and sent to all who owe it.
+Frames travel as they were stored, up to 1 MiB. This machine checks them when a source sent them, and the target before
+it stores them. An entry is read once and sent to all targets that owe it.
 
     part of each residue:   read `next` on from one source ──▶ a frame without gaps ──▶ recovery adds to each target
                                   ▲    the next source, where `next` is missing or bad there            │
@@ -34,7 +35,7 @@ from embedbk.repair.holdings import owed_up_to
 __all__ = ["USUAL_COPYING", "CopyOptions", "CopyResult", "FragmentCopy"]
 
 _MS = 1_000_000
-_NO_KEY = bytes(LEDGER_KEY_BYTES)  # Nobody who repairs knows a ledger's key (AddRequest.is_copy).
+_NO_KEY = bytes(LEDGER_KEY_BYTES)  # A worker knows no ledger's key (AddRequest.is_copy).
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class CopyOptions:
     write_timeout_ns: int = 10_000 * _MS  # An unanswered copy makes its target one that failed.
     busy_ns: int = 100 * _MS  # Behind a BUSY the same copy is sent again.
     window_bytes: int = 8 << 20  # Read and not durable at every target yet; reading pauses above it.
-    frame_bytes: int = FRAME_BYTES_MAX  # Of one read.
+    frame_bytes: int = FRAME_BYTES_MAX  # The most that one read returns.
 
 
 USUAL_COPYING = CopyOptions()
@@ -68,12 +69,12 @@ class _Part:
     targets: tuple[Member, ...]
     asked: tuple[int, int, int] | None = None  # (seat, number of the question, when) of the read that is out.
     absent: dict[int, str] = field(default_factory=dict)  # Seat -> why it gave no good copy of `next`.
-    silent: dict[int, str] = field(default_factory=dict)  # Seat -> why nobody knows whether it has one.
+    silent: dict[int, str] = field(default_factory=dict)  # Seat -> why it is unknown whether it has one.
 
 
 @dataclass(slots=True)
 class _Copy:
-    """A frame on its way to those who are to hold it."""
+    """A frame on its way to its targets."""
 
     frame: Frame
     owed: dict[Member, int]  # Target -> when it was sent last.
@@ -81,8 +82,8 @@ class _Copy:
 
 
 class FragmentCopy:
-    """holders: who gets which seat. away: seats whose bookies cannot be read from. Its result is None until it is
-    over."""
+    """holders: which bookie gets which seat. away: seats whose bookies cannot be read from. The result is None until
+    the copying is over."""
 
     def __init__(
         self,
@@ -180,7 +181,7 @@ class FragmentCopy:
         return [Send(member, request, ("read", number))]
 
     def _stop(self, part: _Part) -> None:
-        """Nobody gave the entry. Where somebody did not answer it cannot be told."""
+        """No bookie sent the entry. If one of them did not answer, the result is "cannot tell"."""
         told = {**part.absent, **part.silent}
         why = ", ".join(f"{self.fragment.members[seat].bookie_id}: {told[seat]}" for seat in sorted(told))
         kind = "cannot tell" if part.silent else "no good copy"
@@ -249,7 +250,7 @@ class FragmentCopy:
             if not size:
                 return None
             good = frame_of(frame.body[:size], self.metadata.ledger_id)
-        if self.metadata.digest != DigestType.HMAC:  # Whose key only those have who have the password.
+        if self.metadata.digest != DigestType.HMAC:  # An HMAC's key follows from the password.
             check_tags(good, self.metadata.digest, b"")
         return good
 
@@ -302,7 +303,7 @@ class FragmentCopy:
         self.result = self.result or CopyResult("target failed", f"{target.bookie_id}: {why}", target=target)
         return []
 
-    # What fails, and time.
+    # Failures and time limits.
 
     def on_send_failed(self, event: SendFailed) -> list[Effect]:
         if event.tag[0] == "copy":

@@ -1,10 +1,10 @@
 """How healthy a cluster is: which ledgers lack copies, how many entries, since when, what is done about it.
 
-Decides when all is good: every fragment of every ledger names bookies that are there, in the incarnation that has its
-copies; nothing is marked, and nothing was given up; and each of those bookies has counted every entry that it owes of
-CLOSED ledgers (P11.4). "Cannot tell" is none of that: a ledger whose metadata cannot be read counts as one that lacks
-copies, and where a bookie did not say what it holds, nothing is called good. A ledger that is not closed is its
-writer's: nobody else knows yet which entries it has.
+Decides when all is good: every fragment of every ledger names registered bookies, in the incarnation that has its
+copies; no ledger is marked, and none was given up; and each of those bookies has counted every entry that it owes of
+CLOSED ledgers (P11.4). "Cannot tell" is never good: a ledger whose metadata cannot be read counts as one that lacks
+copies, and if a bookie did not report what it holds, the cluster is not called good. A ledger that is not closed is
+left to its writer, which alone knows its entries.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ __all__ = ["Health", "LedgerHealth", "judge", "with_holdings"]
 class LedgerHealth(NamedTuple):
     """A ledger that lacks copies, or is marked, or cannot be read.
 
-    missing: (first entry of the fragment, bookie) of each seat whose bookie is not there. since_ms: when it was marked
-    first, by the clock of whoever did; 0: it is not. doing: "copying", "waiting", "postponed", "not marked yet",
-    "given up", "its writer's", "cannot tell" or "unreadable". why: of the last failure, if any. entries: so many, or
-    more, lack a copy on a bookie that is there. lacking: (bookie, how many) of those. untold: bookies of which nobody
-    knows what they hold.
+    missing: (first entry of the fragment, bookie) of each seat whose bookie is not registered. since_ms: when it was
+    marked first, by the marker's clock; 0: it is not marked. doing: "copying", "waiting", "postponed", "not marked
+    yet", "given up", "its writer's", "cannot tell" or "unreadable". why: of the last failure, if any. entries: at least
+    so many lack a copy on a registered bookie. lacking: (bookie, how many) of those. untold: bookies that did not
+    report what they hold.
     """
 
     ledger_id: int
@@ -44,12 +44,13 @@ class LedgerHealth(NamedTuple):
 
 
 class Health(NamedTuple):
-    """is_seated: each seat of every ledger has its bookie, which is there. away: those that ledgers name and that are
-    not. ledgers: those that lack something, at most as many as were asked for; lacking says how many there are.
-    is_stopped: repair is switched off. auditor: who that is; empty: nobody. audited_ms: when the last whole round of
-    the auditor ended; 0: never. is_good: all is as it should be. counted: CLOSED ledgers of which every bookie has all
-    that it owes. untold: those of which somebody did not say. entries: so many, or more, lack a copy on a bookie that
-    is there; copies: how many lack. why_uncounted: why nobody was asked; empty: they were."""
+    """is_seated: each seat of every ledger has its bookie, which is registered. away: bookies that ledgers name and
+    that are not registered. ledgers: those that lack something, at most as many as were asked for; lacking: how many
+    there are. is_stopped: repair is switched off. auditor: its name; empty: there is none. audited_ms: when the
+    auditor's last whole round ended; 0: never. is_good: all is as it should be. counted: CLOSED ledgers of which every
+    bookie has all that it owes. untold: ledgers of which a bookie did not report what it holds. entries: at least so
+    many lack a copy on a registered bookie; copies: how many copies are missing. why_uncounted: why no bookie was
+    asked; empty: they were."""
 
     is_seated: bool
     ledger_count: int
@@ -97,8 +98,8 @@ def judge(
     most: int,
     leaving: Collection[str] = (),
 ) -> Health:
-    """Of all keys with their values. held: keys of holds on repairs. leaving: ids of bookies that are there and
-    drained: what is marked for them alone lacks nothing."""
+    """Judge all keys with their values. held: keys of holds on repairs. leaving: ids of registered bookies that are
+    drained: a ledger that is marked for them alone lacks nothing."""
     present, holds, leaving = frozenset(there), frozenset(held), frozenset(leaving)
     bad: list[LedgerHealth] = []
     away: set[str] = set()
@@ -183,7 +184,7 @@ def with_holdings(
     held: Iterable[str],
     most: int,
 ) -> Health:
-    """With what bookies said of these CLOSED ledgers. marks and held: as they stand."""
+    """The same health, with the bookies' answers about these CLOSED ledgers. marks and held: as they are now."""
     holds = frozenset(held)
     known = {each.ledger_id: each for each in health.ledgers}
     found: list[LedgerHealth] = []
@@ -216,7 +217,7 @@ def with_holdings(
 def _since(
     ledger_id: int, marks: Mapping[str, bytes], holds: frozenset[str], silent: Mapping[str, str]
 ) -> LedgerHealth:
-    """Of a ledger whose seats all have their bookies."""
+    """The state of a ledger whose seats all have their bookies."""
     if silent:
         why = ", ".join(f"{bookie_id}: {silent[bookie_id]}" for bookie_id in sorted(silent))
         return LedgerHealth(ledger_id, (), 0, "cannot tell", why)

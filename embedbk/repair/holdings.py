@@ -1,8 +1,8 @@
-"""Whether bookies hold every entry that they should: how many each seat owes, and what its bookie says (P11.4).
+"""Whether bookies hold every entry that they should: how many each seat owes, and how many its bookie counts (P11.4).
 
-Decides who is asked what, so many questions at a time, and what an answer means. A seat owes the entries of its
-write sets (P3); its bookie is asked how many of those it holds durably, by its index alone. As many as are owed: all of
-them are there. Fewer: it lacks some, and names the first. No answer, or one that cannot tell, says nothing.
+Decides which bookie is asked what, so many questions at a time, and what an answer means. A seat owes the entries of
+its write sets (P3). Its bookie counts, by its index alone, how many of those it holds durably. If it counts as many as
+it owes, it has all of them; if fewer, it lacks some, and names the first. No answer, or "cannot tell", proves nothing.
 
     CLOSED ledgers ──▶ parts: (bookie, range, residues, how many) ──▶ at_once questions ──▶ what lacks, what is not told
 """
@@ -51,14 +51,14 @@ class Owed(NamedTuple):
 
 @dataclass(slots=True)
 class Shortage:
-    """What a bookie lacks of one ledger: at least so many copies, the first of them in these ranges."""
+    """The copies of one ledger that a bookie lacks: at least so many, the first of them in these ranges."""
 
     copies: int = 0
     parts: list[tuple[Owed, list[tuple[int, int]]]] = field(default_factory=list)
 
 
 class Checked(NamedTuple):
-    """short: ledger -> bookie -> what it lacks. untold: ledger -> bookie -> why nobody knows. asked: questions."""
+    """short: ledger -> bookie -> what it lacks. untold: ledger -> bookie -> why that is unknown. asked: questions."""
 
     short: dict[int, dict[str, Shortage]]
     untold: dict[int, dict[str, str]]
@@ -68,16 +68,18 @@ class Checked(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class CheckOptions:
     at_once: int = 64  # Questions on their way.
-    timeout_ns: int = 5 * _SECOND  # Who left one unanswered for so long is asked nothing more.
+    timeout_ns: int = 5 * _SECOND  # A bookie that leaves a question unanswered for so long gets no other.
     ids_max: int = HOLDINGS_IDS_MAX  # That one question spans.
-    is_brief: bool = True  # Of a ledger of which a bookie lacks something no more is asked of that bookie.
+    is_brief: bool = (
+        True  # A bookie that lacks something of a ledger gets no more questions about that ledger.
+    )
 
 
 USUAL_CHECK = CheckOptions()
 
 
 def owed_up_to(metadata: LedgerMetadata, number: int) -> int:
-    """The last entry of a fragment that nobody writes to any more; below its first one: it is empty."""
+    """The last entry of a fragment that is not written to any more; below its first one: it is empty."""
     if number + 1 < len(metadata.fragments):
         end = metadata.fragments[number + 1].first_entry - 1
         return end if metadata.last_entry is None else min(end, metadata.last_entry)
@@ -103,13 +105,14 @@ def _cut(first: int, last: int, modulus: int, residues: int, ids_max: int) -> It
 
 
 def owed_by_seat(metadata: LedgerMetadata, number: int, seat: int, ids_max: int) -> Iterator[Owed]:
-    """What the seat owes of a fragment that nobody writes to, in parts of at most so many ids."""
+    """The entries that the seat owes of a fragment which is not written to, in parts of at most so many ids."""
     first, last = metadata.fragments[number].first_entry, owed_up_to(metadata, number)
     return _cut(first, last, *_seat_residues(metadata.quorum, seat), ids_max)
 
 
 def owed_parts(metadata: LedgerMetadata, member: Member, ids_max: int) -> Iterator[Owed]:
-    """What this bookie owes of a CLOSED ledger: fragments behind each other of which it owes alike are one."""
+    """The entries that this bookie owes of a CLOSED ledger; adjacent fragments of which it owes the same share are
+    one."""
     runs: list[tuple[int, int, int, int]] = []
     for number, fragment in enumerate(metadata.fragments):
         if member not in fragment.members:
@@ -124,10 +127,10 @@ def owed_parts(metadata: LedgerMetadata, member: Member, ids_max: int) -> Iterat
 
 
 def held_by(answer: object, ledger_id: int, owed: Owed) -> tuple[int, list[tuple[int, int]]]:
-    """How many of these are held, and what of them is not: ranges inside of what was asked.
+    """How many of these entries the bookie holds, and ranges of the question with entries that it does not hold.
 
     Raises:
-        PeerError: the answer does not tell; its text says why.
+        PeerError: the answer does not fit the question; the text says why.
     """
     if not isinstance(answer, HoldingsAnswer) or answer.ledger_id != ledger_id:
         raise PeerError(getattr(answer, "text", "it answered something else"))
@@ -144,8 +147,8 @@ def held_by(answer: object, ledger_id: int, owed: Owed) -> tuple[int, list[tuple
 
 
 def entries_short(shortages: Iterable[Shortage], ensemble_size: int) -> int:
-    """How many entries of one ledger lack a copy: each once, whoever lacks it. At least so many, where a bookie lacks
-    more than it named."""
+    """How many entries of one ledger lack a copy, each counted once. At least so many, where a bookie lacks more than
+    it named."""
     shortages = list(shortages)
     count = 0
     for residue in range(ensemble_size):
@@ -170,7 +173,7 @@ class _Question(NamedTuple):
 
 
 class HoldingCheck(Machine):
-    """Asks bookies what they hold of these CLOSED ledgers; who is not there does not say. Ends with `Checked`."""
+    """Asks registered bookies what they hold of these CLOSED ledgers; for others it is unknown. Ends with `Checked`."""
 
     def __init__(
         self,
@@ -179,11 +182,13 @@ class HoldingCheck(Machine):
         options: CheckOptions = USUAL_CHECK,
     ) -> None:
         self.options = options
-        self.asked: dict[int, tuple[_Question, int]] = {}  # By the number of the question, with when.
+        self.asked: dict[
+            int, tuple[_Question, int]
+        ] = {}  # By number of the question; with the time it was sent.
         self.numbers = 0
         self.short: dict[int, dict[str, Shortage]] = {}
         self.untold: dict[int, dict[str, str]] = {}
-        self.silent: dict[Member, str] = {}  # Asked nothing more, and why.
+        self.silent: dict[Member, str] = {}  # Bookies that get no more questions -> why.
         self._there = there
         self._questions = _questions(ledgers, options.ids_max)
         self.is_over = False
@@ -244,7 +249,7 @@ class HoldingCheck(Machine):
         found = self.asked.pop(event.tag[1], None)
         if found is None:
             return []
-        if event.reason == BELOW_LEVEL:  # Nobody there is asked.
+        if event.reason == BELOW_LEVEL:  # The cluster's level does not allow the question.
             self._questions = iter(())
         self.silent[event.member] = event.reason
         self._note_untold(found[0], event.reason)

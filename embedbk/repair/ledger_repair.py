@@ -1,10 +1,10 @@
 """One worker's repair of one marked ledger, under its hold (P11.2).
 
-Decides: which seats are lost, who gets them, when a copied fragment is published, and what becomes of the mark. What
-is lost is what the mark names and nobody has registered now. Whoever the mark names and is there keeps its seats: of a
-CLOSED ledger it is asked whether it holds all that they owe, and gets what it lacks (P11.4); a mark of one that has
-everything ends without a copy (AR11). Who is registered as drained gives its seats away, too, and is read from (P11.3).
-Of a ledger that is not CLOSED the last fragment is its writer's.
+Decides which seats are lost, which bookies get them, when a copied fragment is published, and what becomes of the mark.
+A seat is lost if the mark names its bookie and that bookie is not registered now. A bookie that the mark names and that
+is registered keeps its seats: of a CLOSED ledger it is asked whether it holds all that they owe, and gets what it lacks
+(P11.4). If it lacks nothing, the mark ends without a copy (AR11). A bookie that is drained gives its seats away, too,
+and is read from (P11.3). The last fragment of a ledger that is not CLOSED is left to its writer.
 
     mark and ledger read ─▶ a fragment with lost seats ─▶ targets, written into the mark ─▶ copying (fragment_copy)
           ▲                         │ none left: seats whose bookies are there (seat_fill), one by one; then      │
@@ -12,9 +12,9 @@ Of a ledger that is not CLOSED the last fragment is its writer's.
           └── refused: read anew ── published, by one compare-and-set, when every copy is durable (I36) ◀────────┘
 
 The target stands in the mark before the first copy, and the mark keeps its ledger on every bookie (P7.7): else the
-target's collector drops what no fragment names yet. Every transaction compares the hold, so who lost it changes
-nothing (P9.1); the one that publishes also the mark, as nobody kept the copies while that was gone, and the placement
-of whoever is newly named (P10.6). The last entry is never touched.
+target's collector drops what no fragment names yet. Every transaction compares the hold, so a worker that lost it
+changes nothing (P9.1). The one that publishes also compares the mark, since bookies did not keep the copies while it
+was gone, and the placements of the bookies that are newly named (P10.6). The last entry is never changed.
 """
 
 from __future__ import annotations
@@ -73,11 +73,11 @@ __all__ = ["LedgerRepair", "lost_seats"]
 _MS = 1_000_000
 _RETRY_NS = 200 * _MS  # Behind a question that the metadata did not answer, or a change that was refused.
 _LET_GO_NS = 1_000 * _MS
-_TROUBLES_MAX = 25  # Of those in one repair; then it is postponed.
+_TROUBLES_MAX = 25  # Troubles in one repair; then it is postponed.
 
 
 def lost_seats(fragment: Fragment, missing: frozenset[str], staying: frozenset[Member]) -> list[int]:
-    """Seats of bookies that the mark names and of which nobody is there, to stay, in the incarnation that has the
+    """Seats whose bookies the mark names and which are not registered, to stay, in the incarnation that has the
     copies."""
     return [
         seat
@@ -121,7 +121,7 @@ class LedgerRepair(Machine):
         self.mark: RepairMark | None = None
         self.mark_revision = mark_revision
         self.metadata: LedgerMetadata | None = None
-        self.value = b""  # As the metadata is kept, and its revision.
+        self.value = b""  # The ledger's metadata as it is stored; `revision` is that of the key.
         self.revision = 0
         self.questions = 0
         self.asked: Any = (
@@ -129,14 +129,14 @@ class LedgerRepair(Machine):
         )
         self.retry_at: int | None = None
         self.troubles = 0
-        self.number = 0  # Of the fragment at work.
+        self.number = 0  # The fragment that is repaired now.
         self.holders: dict[int, Member] = {}
-        self.chosen: dict[Member, int | None] = {}  # Who was chosen -> its placement then.
+        self.chosen: dict[Member, int | None] = {}  # Chosen target -> revision of its placement then.
         self.copying: FragmentCopy | SeatFill | None = None
         # Asked in this repair, and whole, or beyond help: (first entry, last entry, seat, bookie).
         self.looked_into: set[tuple[int, int, int, Member]] = set()
         self.filling: tuple[int, int, int, Member] | None = None
-        self.numbers = 0  # Of the last question of a copying.
+        self.numbers = 0  # The number of the last question of a copying.
         # Copied, durable and not published yet: (first entry, last entry, seat, target).
         self.copied: set[tuple[int, int, int, Member]] = set()
         self.proposed = b""
@@ -146,7 +146,7 @@ class LedgerRepair(Machine):
         self.refused: set[Member] = set()  # Targets that failed in this repair.
         self.stopped: list[_Stopped] = []
         self.copies = self.copied_bytes = self.filled = 0
-        self.ending: EndRepairs | FailRepairs | None = None  # What becomes of the mark, once that is decided.
+        self.ending: EndRepairs | FailRepairs | None = None  # How the mark ends, once that is decided.
         self.outcome = RepairOutcome(ledger_id, "lost")
         self.is_over = False
 
@@ -156,7 +156,7 @@ class LedgerRepair(Machine):
             return None
         return earliest(self.retry_at, self.copying.deadline_ns if self.copying is not None else None)
 
-    # What stands there.
+    # Reading mark and ledger.
 
     def _ask(self, kind: str, *more: str) -> Any:
         self.questions += 1
@@ -178,7 +178,7 @@ class LedgerRepair(Machine):
         return []
 
     def _on_failed(self, event: MetadataFailed | TransactUnknown | TransactRefused) -> list[Effect]:
-        """A change whose outcome nobody knows is looked for in what stands there (P2.2)."""
+        """A change whose outcome is unknown is looked for in the metadata as it is now (P2.2)."""
         if self.is_over or event.tag != self.asked:
             return []
         if event.tag[0] == "why":
@@ -194,7 +194,7 @@ class LedgerRepair(Machine):
             return []
         if event.tag[0] == "hold":
             if event.value is None or event.revision != self.epoch:
-                return self._end()  # Another repairs it, or nobody: nothing is to be given back.
+                return self._end()  # Another worker repairs it, or none does: there is no hold to give back.
             return self._read("mark", repair_mark_path(self.ledger_id))
         if event.tag[0] == "mark":
             return self._on_mark(event)
@@ -225,7 +225,7 @@ class LedgerRepair(Machine):
         self.value, self.revision, self.proposed = event.value, event.revision, b""
         return self._next_fragment(event.now_ns)
 
-    # Which fragment, and who gets its seats.
+    # Which fragment, and which bookies get its seats.
 
     @property
     def _there(self) -> frozenset[Member]:
@@ -250,7 +250,7 @@ class LedgerRepair(Machine):
             if not lost or fragment.first_entry in given_up:
                 continue
             if number == len(metadata.fragments) - 1 and not metadata.is_closed:
-                # For who is drained the auditor looks again soon.
+                # For drained bookies the auditor looks again soon.
                 is_deferred |= any(fragment.members[seat] not in there for seat in lost)
                 continue
             self.number = number
@@ -268,7 +268,7 @@ class LedgerRepair(Machine):
             return self._postpone("its last fragment is its writer's", kind="deferred")
         if metadata.is_closed and (fill := self._next_fill(metadata, missing, there)) is not None:
             if fill.member not in self._writable:
-                # What it has left is for fences (P7.8).
+                # The room that it has left is for fences (P7.8).
                 return self._postpone(f"{fill.member.bookie_id} may lack entries, and is read-only")
             self.copying = fill
             return self._look_at_copies(now_ns, fill.begin(now_ns))
@@ -293,7 +293,7 @@ class LedgerRepair(Machine):
         return None
 
     def _choose(self, metadata: LedgerMetadata, fragment: Fragment, lost: list[int]) -> dict[int, Member]:
-        """Who gets the lost seats: those that the mark names before all others, as they may have copies."""
+        """Choose the bookies that get the lost seats. Targets that the mark names come first: they may have copies."""
         assert self.mark is not None
         usable = [
             info
@@ -312,7 +312,7 @@ class LedgerRepair(Machine):
         last = others if named else []
         placement = self.placement
         if placement == ANYWHERE and any(info.location for info in self.bookies):
-            placement = Placement("rack")  # Whoever made the ledger may have asked for it; it costs nothing.
+            placement = Placement("rack")  # The ledger's creator may have asked for it; it costs nothing.
         filled = fill_seats(seats, usable, taken, metadata.quorum, placement, self.chance, last)
         placements = {info.member: info.placement for info in usable}
         holders = {seat: member for seat in lost if (member := filled[seat]) is not None}
@@ -410,7 +410,7 @@ class LedgerRepair(Machine):
         new = Fragment(old.first_entry, old.length_before, ensemble)
         fragments = (*metadata.fragments[: self.number], new, *metadata.fragments[self.number + 1 :])
         self.proposed = encode_ledger_metadata(metadata.with_changes(fragments=fragments))
-        # As it was when it was chosen: what is listed by now may be the placement that was raised behind that.
+        # The placement at the time of the choice: the one that is listed by now may have been raised since.
         noted = {member.bookie_id: self.chosen[member] for member in self.holders.values()}
         self.compared = {
             bookie_id: number for bookie_id, number in sorted(noted.items()) if number is not None
@@ -444,7 +444,7 @@ class LedgerRepair(Machine):
         return self._begin_anew(event.now_ns)
 
     def _ask_placements(self, now_ns: int) -> list[Effect]:
-        """That was refused: perhaps whoever was chosen is not to be named any more (P10.6)."""
+        """The transaction was refused, perhaps because a chosen bookie may not be named any more (P10.6)."""
         self.unread = set(self.compared)
         if not self.unread:
             return self._begin_anew(now_ns)
@@ -512,8 +512,8 @@ class LedgerRepair(Machine):
         return [AskQuorum(self._ask("end"), ending)]
 
     def _on_quorum(self, event: QuorumAnswered) -> list[Effect]:
-        """Ended, or not held any more. What was refused for now is asked for again, or the ledger stayed locked for as
-        long as this session lives; with a session that is lost the hold goes."""
+        """The mark ended, or is not held any more. A request that was refused for now is repeated: otherwise the ledger
+        would stay locked for as long as this session lives. A session that is lost loses its holds."""
         if self.is_over or event.tag != self.asked:
             return []
         if isinstance(event.result, Refusal) and not is_unknown(event.result):

@@ -1,9 +1,9 @@
 """Filling up a seat whose bookie is there and lacks entries: only what it lacks, to that same bookie (P11.4).
 
-Decides what the bookie lacks: it says so itself, by its index, part by part; and when it lacks nothing any more: it was
-asked once more behind the copies, and counts all that the seat owes. How entries are copied is `fragment_copy`'s. No
-fragment changes: the bookie is named, so its collector leaves the ledger alone (P7.7). Of entries of
-which nobody has a good copy the first is named, and the others are copied all the same.
+Decides what the bookie lacks, by the bookie's own answers from its index, part by part; and when it lacks nothing any
+more: it is asked once more after the copies, and counts all that the seat owes. `fragment_copy` copies the entries. No
+fragment changes: the bookie is named, so its collector leaves the ledger alone (P7.7). If some entries have no good
+copy, the first of them is named, and the others are copied all the same.
 
     next part ──asked──▶ all there ──▶ next part ... none left: done
                   ▲  └──▶ ranges that lack ──▶ copied, one by one ─┐
@@ -27,9 +27,9 @@ LOST_MAX = 50  # Entries without a good copy that one fill passes by; with more,
 
 
 class SeatFill:
-    """Of one seat of one fragment of a CLOSED ledger. away: seats whose bookies are not there. Its result is None until
-    it is over: "done" (also where the cluster's level is too low to ask), "no good copy", "target failed" or "cannot
-    tell"."""
+    """Fills one seat of one fragment of a CLOSED ledger. away: seats whose bookies are not registered. The result is
+    None until it is over, then "done" (also where the cluster's level is too low to ask), "no good copy", "target
+    failed" or "cannot tell"."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class SeatFill:
         self._away = away | {seat}
         self._parts = owed_by_seat(metadata, number, seat, ids_max)
         self._part: Owed | None = None
-        self._held = -1  # Of this part, before the copies that were made; -1: none were.
+        self._held = -1  # Entries of this part that it held before copies were made; -1: none were made.
         self._lacking: list[tuple[int, int]] = []
         self._range = (0, -1)  # That is being copied.
         self._lost: CopyResult | None = None  # The first entry without a good copy.
@@ -157,7 +157,7 @@ class SeatFill:
         if event.reason == BELOW_LEVEL:
             self.result = CopyResult(
                 "done"
-            )  # As before there was this question: it is there, so nothing is lost.
+            )  # As at levels without this question: the bookie is registered, so nothing is lost.
             return []
         return self._end("cannot tell", event.reason)
 

@@ -1,10 +1,10 @@
-"""Whether nodes may stop, or be lost for good, of what the metadata says (P11.3).
+"""Whether nodes may stop, or be lost for good, by what the metadata shows (P11.3).
 
-Decides which ledgers would be below their ack quorum: of some write set of a fragment fewer than Qa bookies would be
-there, so adds wait. And of which an acknowledged entry may be on those alone that stop: one is on any Qa of its write
-set, so where Qa of one are away it may be read by nobody, and a recovery may not end; or it is lost with their disks.
-Who is away counts as stopped already. What cannot be read keeps nobody's promise. Whether each bookie has every entry
-that it should have is not asked here.
+Decides which ledgers would be below their ack quorum: some write set of a fragment would have fewer than Qa bookies
+left, so adds wait. It also decides which ledgers may have an acknowledged entry on the stopping nodes alone. An entry
+is on any Qa of its write set; if Qa of these are away, perhaps no bookie can serve it and a recovery cannot end, or it
+is lost with their disks. A bookie that is away counts as stopped already. A ledger that cannot be read counts as
+unsafe. Whether each bookie has every entry that it should have is not asked here.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NAMED_MAX = 8  # Ledgers in one reason.
 
 
 class StopVerdict(NamedTuple):
-    """is_safe: nothing speaks against it. reasons: what does, for people. ledgers: ids of those that would be below
+    """is_safe: there is no reason against it. reasons: sentences for people. ledgers: ids of those that would be below
     their ack quorum, or whose entries may be on these nodes alone; at most 1,000."""
 
     nodes: tuple[str, ...]
@@ -48,7 +48,7 @@ class StopVerdict(NamedTuple):
 def ledgers_without(
     ledgers: Mapping[str, bytes], there: Collection[Member], stopping: Collection[str], *, is_for_good: bool
 ) -> tuple[list[int], list[str]]:
-    """Ledgers for which these bookies are needed, and why not. there: who is registered. stopping: bookie ids."""
+    """Ledgers that need these bookies, and why. there: the registered bookies. stopping: bookie ids."""
     short: list[int] = []
     alone: list[int] = []
     unread: list[int] = []
@@ -79,7 +79,7 @@ def ledgers_without(
 
 
 def _fewest(metadata: LedgerMetadata, there: Collection[Member], stopping: Collection[str]) -> int:
-    """Of all write sets of fragments that name who stops, the fewest bookies that would be there."""
+    """The fewest bookies that would be left of any write set, over all fragments that name a stopping bookie."""
     fewest = metadata.quorum.write_quorum
     for each in metadata.fragments:
         members = each.members

@@ -1,8 +1,8 @@
 """A worker: takes marks, has their ledgers repaired, so many at a time, and waits for more (P11.1, P11.2).
 
-Decides when marks are asked for and how many. It takes none while repair is switched off, or while the metadata cannot
-say whether it is. Who finds nothing waits in the queue of the metadata and looks every `look_ns` whether it was handed
-something, by one read. What one repair does is `ledger_repair`'s; what becomes of a mark that failed the metadata's.
+Decides when marks are asked for and how many. A worker takes none while repair is switched off, or while it cannot read
+whether it is. If no mark is free it waits in the metadata's queue, and looks every `look_ns`, by one read, whether it
+was handed one. `ledger_repair` does one repair; the metadata decides what becomes of a mark whose repair failed.
 
     ASKING ──taken──▶ as many repairs as marks ──one ends──▶ ASKING
        └──nothing──▶ WAITING: the place in the queue ──gone──▶ what was handed? ──▶ ...
@@ -36,7 +36,7 @@ class WorkerOptions:
 
 
 def is_switched_off(value: bytes | None) -> bool:
-    """What the switch says; one that cannot be read says off, since somebody set it (P2.5)."""
+    """The state of the switch; one that cannot be read counts as off, since an operator set it (P2.5)."""
     try:
         return value is not None and decode_repair_control(value).is_stopped
     except StorageError:
@@ -111,7 +111,7 @@ class RepairWorker(Machine):
             return []
         kind, result = event.tag[0], event.result
         if not isinstance(result, RepairsTaken):
-            # Of a session that was lost nothing is left; anything else may have been done, and shows at the next look.
+            # A lost session leaves nothing behind; every other request may have been done, which the next look shows.
             self.waits_since = 0
             return self._pause(event.now_ns, self.options.retry_ns)
         if kind == "leave":  # It may have been handed something until then.

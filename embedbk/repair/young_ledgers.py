@@ -1,8 +1,8 @@
-"""Ledgers that are asked about soon, and not only by the next round over all: those that were open lately (P11.4).
+"""Ledgers that were open lately: their bookies are asked soon, and not only by the next round over all (P11.4).
 
-Decides which of them are looked at now. A ledger that is closed may lack copies that nobody sends any more; so one
-that is seen as open is read again until it is closed, and its bookies are asked a while behind that. It is asked about
-once more where one of them did not say. A few at a time: what finds no room waits for the next round over all ledgers.
+Decides which of them are looked at now. A ledger that is closed may lack copies that its writer does not send any more.
+So one that is seen as open is read again until it is closed, and its bookies are asked a while after that. If one of
+them does not answer, it is asked once more. A few at a time: a ledger that finds no room waits for the next round.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class YoungLedgers:
         return len(self._closed_ns)
 
     def pass_by(self, ledger_id: int) -> None:
-        """It was met, and somebody else asks about it."""
+        """The ledger was met, and the round itself asks about it."""
         self.newest = max(self.newest, ledger_id)
 
     def meet(self, ledger_id: int, now_ns: int, *, is_closed: bool) -> None:
@@ -51,7 +51,7 @@ class YoungLedgers:
         return found
 
     def see(self, ledger_id: int, metadata: LedgerMetadata | None, now_ns: int) -> bool:
-        """As it is now; None: gone, or nobody can read it. Whether its bookies are to be asked."""
+        """metadata: as it is now; None: it is gone or cannot be read. Returns whether its bookies are to be asked."""
         closed_ns = self._closed_ns.pop(ledger_id, None)
         if metadata is None or closed_ns is None:
             return False
