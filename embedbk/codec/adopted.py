@@ -1,7 +1,7 @@
-"""What stands beside a ledger that was taken back into the metadata from what its bookies hold (P10.5): who did it,
-when, and what could not be known.
+"""The record beside a ledger that was taken back into the metadata from the copies on its bookies (P10.5): which
+operator did it, when, and what could not be known.
 
-No reader of the ledger needs it. It stays when the ledger is deleted: entries that were given up are so for ever.
+No reader of the ledger needs it. It stays when the ledger is deleted: entries that were given up stay given up.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ __all__ = [
 
 ADOPTED_VERSION = 1
 ADOPTED_PREFIX = "/adopted/"
-LOST_RANGES_MAX = 1024  # More of them are not given up by one word.
+LOST_RANGES_MAX = 1024  # One adoption gives up no more than these.
 _BY_CHARS = 200
 
-# What may stand in these fields, which every client may write; msgspec refuses the rest while it decodes.
+# Bounds of these fields, which every client may write; msgspec refuses the rest while it decodes.
 _Number = Annotated[int, msgspec.Meta(ge=0, le=LEDGER_ID_MAX)]
 _LastEntry = Annotated[int, msgspec.Meta(ge=NO_ENTRY, le=LEDGER_ID_MAX // 2)]
 _BookieId = Annotated[str, msgspec.Meta(pattern=NAME_PATTERN)]
@@ -40,15 +40,15 @@ _By = Annotated[str, msgspec.Meta(max_length=_BY_CHARS)]
 class AdoptedLedger(msgspec.Struct, frozen=True, array_like=True):
     version: int
     ledger_id: _Number
-    adopted_ms: _Number  # By the clock of who adopted it.
+    adopted_ms: _Number  # By the adopting operator's clock.
     by: _By  # For people.
-    lac: _LastEntry  # The highest that any bookie told: everything up to there was acknowledged.
-    # Bookies that were not waited for, by an operator's word: what they alone have counts as not there.
+    lac: _LastEntry  # The highest that any bookie returned: everything up to there was acknowledged.
+    # Bookies that an operator decided not to wait for: entries that they alone have count as lost.
     gone: tuple[tuple[_BookieId, _Incarnation], ...]
-    # Entries first..last that were acknowledged and that nobody has.
+    # Entries first..last that were acknowledged and that no bookie has.
     lost: Annotated[tuple[tuple[_Number, _Number], ...], msgspec.Meta(max_length=LOST_RANGES_MAX)]
     copied: _Number  # Copies that were made for it.
-    heard: tuple[_BookieId, ...]  # All who said what they have.
+    heard: tuple[_BookieId, ...]  # All bookies that reported what they have.
 
 
 _decoder = msgspec.msgpack.Decoder(AdoptedLedger)

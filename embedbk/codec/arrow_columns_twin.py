@@ -1,7 +1,7 @@
-"""Columns of the Arrow C data interface once more in plain Python: what the C code must give, refusals included.
+"""Columns of the Arrow C data interface once more in plain Python: what the C code must return, refusals included.
 
 For tests and for reading by hand (native/wire/arrow_column.h is what ships). The interface's structs and capsules are
-read with ctypes; nothing of pyarrow is needed. What pointers point to is the producer's word, as in C.
+read with ctypes; nothing of pyarrow is needed. As in C, the producer's pointers are trusted.
 """
 
 from __future__ import annotations

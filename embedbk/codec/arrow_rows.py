@@ -1,4 +1,4 @@
-"""What Arrow data is to a packer: rows of bytes, column behind column; and why a column is refused.
+"""Arrow data as a packer sees it: rows of bytes, one column after another; and the reasons to refuse a column.
 
 The contract of `arrow_columns`, which takes them out of Arrow's arrays in C, and of `arrow_columns_twin`, which does it
 in plain Python.
@@ -40,7 +40,7 @@ class ValueColumn(Protocol):
     def __getitem__(self, row: int, /) -> bytes: ...
 
 
-# As the C functions answer: a column, or (fault, row, what is there instead).
+# What the C functions return: a column, or (fault, row, the value found instead).
 Found = ValueColumn | tuple[int, int, str]
 
 

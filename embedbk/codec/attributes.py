@@ -1,4 +1,4 @@
-"""What an entry may carry between header and payload (WIRE.md section 1): parts, its producer, its time.
+"""The attributes that an entry may carry between header and payload (WIRE.md section 1): parts, its producer, its time.
 
 Attributes stand in the order of their kinds, each once; an unknown kind refuses the entry. The scan of a frame checks
 them, so what is read here is sound.
@@ -52,7 +52,7 @@ class AttributeKind(enum.IntEnum):
 
 
 class Producer(NamedTuple):
-    """Who appended an entry, and as the how-manieth: what makes an append idempotent."""
+    """The producer of an entry, and the entry's number among those of the producer: these make an append idempotent."""
 
     producer_id: int
     sequence: int
@@ -84,7 +84,7 @@ def producers_in(frame: Frame) -> Iterator[tuple[int, Producer]]:
 
 
 def producer_of(attributes: Buffer) -> Producer | None:
-    """Who produced a checked entry with these attributes; None when it does not say."""
+    """The producer in the attributes of a checked entry; None: there is none."""
     value = value_of(attributes, AttributeKind.PRODUCER)
     return None if value is None else Producer(*_PRODUCER.unpack(value))
 

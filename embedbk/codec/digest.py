@@ -1,9 +1,9 @@
 """The second digest of an entry, its tag: made by clients (P3.1; WIRE.md section 1).
 
-CRC32C is always there and everybody checks it. A ledger may ask for a tag beside it: XXH3, against damage that a
-CRC of 32 bits can miss, which the scan of a frame checks too, so that no bookie stores a wrong one; or HMAC under a
-key from the password, which no bookie knows, against entries that its writer did not make. The tag is the last
-attribute but for the time, and covers the entry without itself and its CRC32C. A copy without a right one is a failed
+Every entry has a CRC32C, which bookies and readers check. A ledger may ask for a tag beside it: XXH3, against damage
+that a CRC of 32 bits can miss, which the scan of a frame checks too, so that no bookie stores a wrong one; or HMAC
+under a key from the password, which no bookie knows, against entries that its writer did not make. The tag is the last
+attribute but for the time, and covers the entry without itself and its CRC32C. A copy without a right tag is a failed
 copy.
 """
 
@@ -28,7 +28,7 @@ _CRC_BYTES = 4
 
 
 class DigestType(enum.IntEnum):
-    """What the entries of a ledger are checked by. Numbers are on disk: never re-used."""
+    """How the entries of a ledger are checked. Numbers are on disk: never re-used."""
 
     CRC32C = 0
     XXH3 = 1  # And XXH3 of 64 bits.
@@ -42,13 +42,13 @@ _OF_KIND = {kind: digest for digest, (kind, _) in _KIND_AND_SIZE.items()}
 
 
 def tag_bytes(digest: int) -> int:
-    """What the tag makes each entry longer."""
+    """How many bytes the tag adds to each entry."""
     found = _KIND_AND_SIZE.get(DigestType(digest))
     return _ATTRIBUTE.size + found[1] if found is not None else 0
 
 
 def digest_of_entry(entry: memoryview) -> DigestType:
-    """What the ledger of an entry that was scanned is checked by: its tag, the last attribute, says so."""
+    """The digest of the ledger of a scanned entry, by the entry's tag, which is its last attribute."""
     at, end, kind = ENTRY_HEADER.size, ENTRY_HEADER.size + ENTRY_HEADER.unpack_from(entry)[2], 0
     while at < end:
         kind, _, size = _ATTRIBUTE.unpack_from(entry, at)
@@ -68,7 +68,8 @@ def encode_tagged(
     attributes: bytes = b"",
     behind: bytes = b"",
 ) -> bytes:
-    """As `encode_entry`, with the tag of this digest behind the attributes; behind: those that come behind it."""
+    """As `encode_entry`, with the tag of this digest after the attributes; behind: attributes that come after the
+    tag."""
     kind, size = _KIND_AND_SIZE[DigestType(digest)]
     untagged = attributes + _ATTRIBUTE.pack(kind, 0, size) + bytes(size) + behind
     entry = encode_entry(ledger_id, entry_id, length, payload, lac, lac_length, untagged)

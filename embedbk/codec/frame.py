@@ -1,8 +1,8 @@
 """A frame: a run of entries of one ledger that travels and is journaled as one piece (WIRE.md section 2; P3.1, P3.7).
 
-A frame only carries; every rule holds entry by entry. Its header has its own CRC32C and is not kept: what is stored
-is the body, the entries verbatim. Unstriped, one frame serves every member; striped, `cut` takes each member's
-entries out of it, whose ids then ascend with gaps.
+A frame only carries; every rule holds entry by entry. Its header has its own CRC32C and is not stored; the body, the
+entries verbatim, is. Unstriped, one frame serves every member; striped, `cut` takes each member's entries out of it,
+whose ids then ascend with gaps.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ assert _HEADER.size + _CRC.size == FRAME_HEADER_BYTES
 class Frame:
     """Entries first..last of one ledger, verbatim in body. Not changed after it is made.
 
-    body is borrowed from whoever made the frame (packer block, received message, read block) and keeps it alive.
+    body is borrowed from where the frame was made (packer block, received message, read block) and keeps that alive.
     """
 
     ledger_id: int
@@ -71,7 +71,7 @@ class Frame:
 
 @dataclass(slots=True)
 class FrameHeader:
-    """What a frame's header says beside the entries; checked by its own CRC32C, not kept."""
+    """The fields of a frame's header; checked by its own CRC32C, not stored."""
 
     ledger_id: int
     first_entry: int

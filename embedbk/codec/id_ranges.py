@@ -12,7 +12,7 @@ def is_within(ranges: Iterable[tuple[int, int]], ledger_id: int) -> bool:
 
 
 def without(ranges: Iterable[tuple[int, int]], gone: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """What is left of the ranges, in their order."""
+    """The parts of the ranges that are left, in their order."""
     left = list(ranges)
     for first, end in gone:
         if first >= end:

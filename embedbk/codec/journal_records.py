@@ -1,4 +1,4 @@
-"""What the records of a bookie's journal mean, and the bodies of those that are not frames (P7.3, P7.5).
+"""The kinds of records in a bookie's journal, and the bodies of those that are not frames (P7.3, P7.5).
 
 The journal itself carries kind, ledger id and body and looks inside none of them; their order is the order in which
 the bookie decided. Replay takes them into ledger table and entry store again (storage/bookie_storage.py).

@@ -52,9 +52,9 @@ METADATA_VERSION = 1
 LEDGERS_PREFIX = "/ledgers/"
 SEAL_REASON_MAX = 200  # Characters.
 
-# What may stand in these fields, which every client may write; msgspec refuses the rest while it decodes.
+# Bounds of these fields, which every client may write; msgspec refuses the rest while it decodes.
 _LedgerId = Annotated[int, msgspec.Meta(ge=0, le=LEDGER_ID_MAX)]
-# Half of what an entry id may be, as of a LAC: who asks behind it still asks for possible ids.
+# Half of the range of entry ids, as of a LAC: a request for ids behind it still has possible ids.
 _EntryId = Annotated[int, msgspec.Meta(ge=0, le=LEDGER_ID_MAX // 2)]
 _LastEntry = Annotated[int, msgspec.Meta(ge=NO_ENTRY, le=LEDGER_ID_MAX // 2)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=LEDGER_ID_MAX)]
@@ -71,7 +71,7 @@ class LedgerState(enum.IntEnum):
 
 
 class Durability(enum.IntEnum):
-    """What an append of the ledger waits for (P3.2). Numbers are on disk: never re-used."""
+    """What an append to the ledger waits for (P3.2). Numbers are on disk: never re-used."""
 
     SYNCED = 0  # On the disks of Qa bookies.
     DEFERRED = 1  # In the memory of Qa bookies; the LAC follows when they have synced it.
@@ -109,7 +109,8 @@ _quorum_of = lru_cache(maxsize=256)(Quorum)
 
 # gc=False: no cycle can lead through it, and of very many open ledgers each has one for the garbage collector to walk.
 class LedgerMetadata(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """All the cluster knows of a ledger (P2.1). Replaced whole, by compare-and-set on its revision (P2.2)."""
+    """Everything that the cluster knows of a ledger (P2.1). Replaced whole, by compare-and-set on its revision
+    (P2.2)."""
 
     version: int
     ledger_id: _LedgerId
@@ -168,7 +169,7 @@ class LogSegment(msgspec.Struct, frozen=True, array_like=True):
     # recorded as closed: its owner prepared it, or writes to it already (P8.2).
     first_offset: _Count | None
     last_entry: _LastEntry | None
-    created_ms: _Count = 0  # Since 1970; 0: not told.
+    created_ms: _Count = 0  # Since 1970; 0: unknown.
     begun: int = Begun.UNKNOWN
     length: _Count | None = (
         None  # Payload bytes; None until the list records the end, or as no build said it.
@@ -176,14 +177,14 @@ class LogSegment(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LogPages(msgspec.Struct, frozen=True, array_like=True):
-    """What a list says of the older ledgers of its log, which stand under keys of their own (`log_pages`): pages
-    `first` to `end` - 1, of which the first `skipped` ledgers of the oldest were truncated (P8.3, P8.6)."""
+    """Where the older ledgers of a log are listed, under keys of their own (`log_pages`): pages `first` to `end` - 1.
+    The first `skipped` ledgers of the oldest page were truncated (P8.3, P8.6)."""
 
     series: _LedgerId  # Names the keys: of the first ledger that was ever put there, so no two logs have the same.
     first: _Count
     end: _Count
     skipped: _Count
-    first_offset: _Count  # Of the oldest ledger of the log: what stood before was truncated.
+    first_offset: _Count  # Offset of the oldest ledger of the log: everything before it was truncated.
     ledgers: _Count  # In these pages, without those that are skipped.
     length: _Count  # Their payload bytes, as far as they were recorded.
     last: tuple[_LedgerId, _EntryId] | None = None  # The last entry in front of the list's own ledgers.
@@ -232,7 +233,7 @@ class LedgersLeft(msgspec.Struct, frozen=True, array_like=True):
 
     version: int
     ledger_ids: tuple[_LedgerId, ...]
-    pages: tuple[LogPages, ...] = ()  # Of the lists of deleted logs: what these name is to be deleted too.
+    pages: tuple[LogPages, ...] = ()  # Lists of deleted logs; their ledgers are to be deleted, too.
 
 
 def ledger_key_path(ledger_id: int) -> str:
@@ -278,9 +279,9 @@ def encode_ledger_metadata(metadata: LedgerMetadata) -> bytes:
 
 
 def encode_log_list(value: LogList, *, is_whole: bool = True) -> bytes:
-    """is_whole: with all that LEVEL_OF_LOGS allows; else as the builds before it wrote a list (P10.8). What only
-    LEVEL_OF_PAGES and later levels allow is written where it stands in the value: a list that has pages keeps them,
-    also from a client that has not heard of the level yet."""
+    """is_whole: with all fields that LEVEL_OF_LOGS allows; else as earlier builds wrote a list (P10.8). Fields that
+    only LEVEL_OF_PAGES and later levels allow are written if the value has them: a list that has pages keeps them, also
+    when a client writes it that does not know of the raised level yet."""
     if value.pages is not None:
         whole = (value.version, value.epoch, value.segments, _pages_written(value.pages))
         return msgspec.msgpack.encode(whole if value.seal is None else (*whole, value.seal))
@@ -312,8 +313,8 @@ def encode_ledgers_left(value: LedgersLeft) -> bytes:
 def decode_ledger_metadata(data: bytes, ledger_id: int | None = None) -> LedgerMetadata:
     """The metadata of a ledger: of this one, where one is given.
 
-    Raises StorageError for bytes that are none of a version this code knows, and for what no ledger can have: whoever
-    goes on with the value relies on all that is checked here.
+    Raises StorageError for bytes that are no metadata of a version this code knows, and for values that no ledger can
+    have: every user of the result relies on all that is checked here.
     """
     name = "a ledger" if ledger_id is None else f"ledger {ledger_id}"
     metadata = unpack(
@@ -331,8 +332,8 @@ def decode_ledger_metadata(data: bytes, ledger_id: int | None = None) -> LedgerM
 
 
 def decode_changed_metadata(data: bytes, known: LedgerMetadata) -> LedgerMetadata:
-    """As `decode_ledger_metadata`, of a ledger whose metadata is known as it stood before: also what never changes is
-    as it was, its state does not go back, and the end of a closed one stays (P2.3)."""
+    """As `decode_ledger_metadata`, of a ledger whose earlier metadata is known: fields that never change are as they
+    were, the state does not go back, and the end of a closed ledger stays (P2.3)."""
     metadata = decode_ledger_metadata(data, known.ledger_id)
     before, after = _lasting(known), _lasting(metadata)
     if before != after:
@@ -353,7 +354,7 @@ def _lasting(metadata: LedgerMetadata) -> tuple[Any, ...]:
 
 
 def _why_impossible(metadata: LedgerMetadata, ledger_id: int | None) -> str:
-    """What of it no ledger can have; nothing: it is sound."""
+    """The fault of these values, which no ledger can have; empty: they are sound."""
     if ledger_id not in (None, metadata.ledger_id):
         return f"its metadata stands in the place of that of ledger {ledger_id}"
     if metadata.durability not in tuple(Durability):
@@ -404,7 +405,7 @@ def decode_log_list(data: bytes, name: str = "") -> LogList:
 
 
 def _why_no_pages(value: LogList) -> str:
-    """What its pages cannot be; nothing: they are sound."""
+    """The fault of its pages; empty: they are sound."""
     pages = value.pages
     if pages is None:
         return ""

@@ -1,8 +1,8 @@
 """Lineages as people read and write them: `NAME:GENERATION`, as in `9f2c4a1be07d5533:3` (P10.5).
 
-A bookie names the lineage that it met in its log; an operator who gives that up writes it down again. The first lineage
-of a cluster has no name, and every other descends from it; `first:3` says that somebody met it in generation 3, which
-happened at levels that know no lineages.
+A bookie names the lineage that it met in its log lines; an operator who gives that up types it in again. The first
+lineage of a cluster has no name, and every other descends from it; `first:3` means that a bookie met it in generation
+3, which happened at levels that know no lineages.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from embedbk.errors import UsageError
 __all__ = ["LINEAGES_NAMED_MAX", "LINEAGE_BYTES", "lineage_text", "parse_lineages"]
 
 LINEAGE_BYTES = 8  # Random: few are ever begun, and people write them down.
-LINEAGES_NAMED_MAX = 64  # In one word of an operator.
+LINEAGES_NAMED_MAX = 64  # In one argument of a command.
 _GENERATION_MAX = (1 << (63 - GENERATION_BITS)) - 1
 _FIRST = "first"
 _ONE = re.compile(rf"({_FIRST}|[0-9a-f]{{{2 * LINEAGE_BYTES}}}):([0-9]{{1,5}})", re.ASCII)

@@ -1,7 +1,7 @@
-"""Durable cursors of a log (P8.8), as values of the metadata quorum: which there are, and where each stands.
+"""Durable cursors of a log (P8.8), as values of the metadata quorum: the list of cursors, and the position of each.
 
-Which there are, and which of them hold the log against truncation, stands in one value of the log, so that whoever
-truncates compares them by comparing that. Where each stands is a key of its own: to go on changes nothing else.
+One value of the log lists the cursors and which of them hold the log against truncation, so that a truncation compares
+all of them by comparing that value. The position of each is under a key of its own: an advance changes nothing else.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = [
     "log_cursors_path",
 ]
 
-CURSORS_MAX = 100  # Of one log: one transaction can compare or delete all of them.
+CURSORS_MAX = 100  # Cursors of one log: one transaction can compare or delete all of them.
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=LEDGER_ID_MAX)]
 _Name = Annotated[str, msgspec.Meta(pattern=NAME_PATTERN)]
@@ -42,9 +42,9 @@ class CursorHold(enum.IntEnum):
 
     NONE = 0
     HOLDS = 1
-    ENDED_BY_TIME = 2  # It did, and was not moved for as long as it was told.
-    ENDED_BY_BYTES = 3  # It did, and had more bytes behind it than it was told.
-    ENDED_BY_FORCE = 4  # It did, and somebody truncated past it all the same.
+    ENDED_BY_TIME = 2  # It held the log, and was not moved for the given time.
+    ENDED_BY_BYTES = 3  # It held the log, and lagged by more than the given bytes.
+    ENDED_BY_FORCE = 4  # It held the log, and a forced truncation passed it.
 
 
 class NamedCursor(msgspec.Struct, frozen=True, array_like=True):
@@ -52,7 +52,7 @@ class NamedCursor(msgspec.Struct, frozen=True, array_like=True):
 
     name: _Name
     hold: int
-    # The hold ends when nobody has moved it for so long, or more payload bytes are behind it. None: it does not.
+    # The hold ends when the cursor was not moved for so long, or lags by more payload bytes. None: it does not end.
     idle_ms: _Count | None = None
     bytes_behind: _Count | None = None
 
@@ -67,7 +67,7 @@ class CursorRecord(msgspec.Struct, frozen=True, array_like=True):
 
     version: int
     offset: _Count
-    epoch: _Count  # Of the consumer that committed it; 0: it was set by hand.
+    epoch: _Count  # Epoch of the consumer that committed it; 0: it was set by hand.
     moved_ms: _Count  # Since 1970.
 
 
@@ -76,12 +76,12 @@ def log_cursors_path(name: str) -> str:
 
 
 def cursor_path(log: str, name: str) -> str:
-    """Apart from what stands under /logs, so that whoever lists the logs meets none."""
+    """Not under /logs, so that a listing of the logs meets no cursors."""
     return f"/log-cursors/{log}/{name}"
 
 
 def cursor_lease_name(log: str, name: str) -> str:
-    """Of the lock that its one consumer holds. A name has no ':', so it is no lock of an application."""
+    """The lock that its one consumer holds. A name has no ':', so no application has a lock of this name."""
     return f"cursor:{log}:{name}"
 
 
@@ -90,7 +90,7 @@ def encode_log_cursors(value: LogCursors) -> bytes:
 
 
 def decode_log_cursors(data: bytes, name: str = "") -> LogCursors:
-    """Raises StorageError for bytes that are no cursors of a version this code knows, and where one stands twice."""
+    """Raises StorageError for bytes that are no cursors of a version this code knows, or that name one twice."""
     what = f"log {name!r}" if name else "a log"
     value = unpack(_named_decoder, data, StorageError, f"{what}: these {len(data)} bytes name no cursors")
     _check_version(value.version, f"{what}: what names its cursors")

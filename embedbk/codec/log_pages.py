@@ -37,8 +37,8 @@ def encode_log_page(page: LogPage) -> bytes:
 
 
 def decode_log_page(data: bytes, name: str, number: int) -> LogPage:
-    """Raises StorageError for bytes that are no page of a version this code knows, and for ledgers that do not follow
-    each other without a gap, or of which one is named twice: whoever looks for a place or a ledger relies on that."""
+    """Raises StorageError for bytes that are no page of a version this code knows, and for ledgers with a gap between
+    them, or of which one is named twice: every search for a position or a ledger relies on this."""
     what = f"page {number} of the list of log {name!r}"
     page = unpack(_decoder, data, StorageError, f"{what}: these {len(data)} bytes are none")
     if page.version != METADATA_VERSION:

@@ -1,6 +1,6 @@
-"""What holds a log against truncation: its pins, under one key of the log (P8.8), as a value of the metadata quorum.
+"""The pins that hold a log against truncation, under one key of the log (P8.8), as a value of the metadata quorum.
 
-All of a log stand in one value, so that whoever truncates compares them by comparing that.
+One value has all pins of a log, so that a truncation compares all of them by comparing that value.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from embedbk.ids import LEDGER_ID_MAX, NAME_PATTERN
 
 __all__ = ["PINS_MAX", "LogPins", "PinRecord", "decode_log_pins", "encode_log_pins", "log_pins_path"]
 
-PINS_MAX = 1_000  # Of one log; one value of the metadata holds them.
+PINS_MAX = 1_000  # Pins of one log; one value of the metadata holds them.
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=LEDGER_ID_MAX)]
 _Name = Annotated[str, msgspec.Meta(pattern=NAME_PATTERN)]
@@ -27,8 +27,8 @@ class PinRecord(msgspec.Struct, frozen=True, array_like=True):
 
     name: _Name
     offset: _Count
-    epoch: _Count  # Of this hold: higher than that of any pin of the log before.
-    until_ms: _Count  # Since 1970; from then on whoever truncates takes it away, by name.
+    epoch: _Count  # Of this pin: higher than that of every earlier pin of the log.
+    until_ms: _Count  # Since 1970; from then on a truncation deletes the pin, by name.
 
 
 class LogPins(msgspec.Struct, frozen=True, array_like=True):

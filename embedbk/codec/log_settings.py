@@ -35,7 +35,7 @@ class RollRecord(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SettingsRecord(msgspec.Struct, frozen=True, array_like=True):
-    """Of all of a log's writers. E, Qw and Qa are there together or not at all."""
+    """Settings of all writers of a log. E, Qw and Qa are set together or not at all."""
 
     version: int
     ensemble_size: _Count | None = None
@@ -44,7 +44,8 @@ class SettingsRecord(msgspec.Struct, frozen=True, array_like=True):
     durability: int | None = None
     digest: int | None = None
     roll: RollRecord | None = None
-    # What is older, and beyond so many payload bytes, its owner truncates: both must allow it (P8.8). nil: no bound.
+    # The owner truncates entries that are older and beyond so many payload bytes: both must allow it (P8.8). nil: no
+    # bound.
     retention_ms: _Count | None = None
     retention_bytes: Annotated[int, msgspec.Meta(ge=0, le=LEDGER_ID_MAX)] | None = None
     properties: dict[str, bytes] = {}

@@ -42,8 +42,8 @@ __all__ = [
 
 APPLICATION_MAX = 200  # Characters.
 _JOB_BYTES = 64
-APPLICATIONS_MAX = 400  # Of one log, that are known with their newest version.
-ONCE_KEPT = 100  # Beside them: of transactions that nobody runs again, the newest.
+APPLICATIONS_MAX = 400  # Applications of one log whose newest version is known.
+ONCE_KEPT = 100  # Beside them, the newest of the transactions that will not be run again.
 
 _LedgerId = Annotated[int, msgspec.Meta(ge=0, le=LEDGER_ID_MAX)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=LEDGER_ID_MAX)]
@@ -57,9 +57,9 @@ class StagedRecord(msgspec.Struct, frozen=True, array_like=True):
     version: int
     ledger_id: _LedgerId
     application: _Application
-    number: _Count  # Of the transaction; those of one application rise.
-    job: _Job  # Who made it: one attempt at the transaction.
-    expires_ms: _Count  # By clocks on walls; behind it whoever sweeps gives it up.
+    number: _Count  # Of the transaction; the versions of one application rise.
+    job: _Job  # One attempt at the transaction, which made this ledger.
+    expires_ms: _Count  # By the wall clock; after it the sweeper gives the ledger up.
 
 
 class SplicedRecord(msgspec.Struct, frozen=True, array_like=True):
@@ -72,11 +72,13 @@ class SplicedRecord(msgspec.Struct, frozen=True, array_like=True):
     end: _Count  # The offset behind its last entry.
     ledgers: _Count
     spliced_ms: _Count
-    is_once: bool = False  # No other transaction of this application comes; kept only to tell its outcome.
+    is_once: bool = (
+        False  # The application runs no other transaction; this one is kept only to report its outcome.
+    )
 
 
 class LogSplices(msgspec.Struct, frozen=True, array_like=True):
-    """What was spliced into a log, in the order of it."""
+    """The transactions that were spliced into a log, in its order."""
 
     version: int
     spliced: tuple[SplicedRecord, ...]
@@ -86,7 +88,7 @@ class LogSplices(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SpliceRequest(msgspec.Struct, frozen=True, array_like=True):
-    """What whoever staged it asks the log's owner to splice. Whoever takes it away decides that it is done, or not."""
+    """A request to the log's owner to splice staged ledgers. The client that deletes it decides whether it is done."""
 
     version: int
     application: _Application
@@ -94,7 +96,7 @@ class SpliceRequest(msgspec.Struct, frozen=True, array_like=True):
     job: _Job
     ledger_ids: Annotated[tuple[_LedgerId, ...], msgspec.Meta(min_length=1, max_length=1000)]
     is_once: bool
-    spliced_ms: _Count  # When it comes to the log, by the clock of who asks.
+    spliced_ms: _Count  # When it comes to the log, by the asking client's clock.
     answer: str | None = None  # The owner's: why it is not spliced; "": it owns the log no more.
 
 
@@ -115,7 +117,8 @@ def splice_requests_prefix(living: str) -> str:
 
 
 def splice_request_path(living: str, name: str) -> str:
-    """Of a log that this client owns: the request goes with its asker's session, or by who answers it."""
+    """A request about a log that this client owns: it is deleted with the asker's session, or by the client that
+    answers."""
     return f"{splice_requests_prefix(living)}{name}"
 
 
@@ -125,7 +128,7 @@ def living_path(living: str) -> str:
 
 
 def owner_of(owner: bytes) -> str | None:
-    """Which client has put this owner of a log, by the name that `living_path` has; None: one that tells none."""
+    """The client that put this owner of a log, by its name in `living_path`; None: the owner's value names none."""
     found = _LIVING.search(owner)
     return found[1].decode() if found else None
 

@@ -98,7 +98,7 @@ class Status(enum.IntEnum):
     BAD_FRAME = 6  # A digest or number in the frame is wrong; nothing of it was stored.
     READ_ONLY = 7  # No normal adds here now; fences and recovery adds pass (P7.8).
     NO_SUCH_LEDGER = 8  # An explicit negative: this bookie never stored anything of the ledger (P7.1).
-    UNKNOWN = 9  # Could not tell: I/O error, unreadable entry. Never a negative (P7.1).
+    UNKNOWN = 9  # The bookie cannot tell: I/O error, unreadable entry. Never a negative (P7.1).
     RECEIVED = (
         10  # Answer to a deferred add: held in memory. Another answer follows when it is durable (P3.2).
     )
@@ -107,12 +107,12 @@ class Status(enum.IntEnum):
     )
 
 
-# What a peer may send in these fields; msgspec refuses the rest while it decodes.
+# Bounds of what a peer may send in these fields; msgspec refuses the rest while it decodes.
 _Incarnation = Annotated[bytes, msgspec.Meta(min_length=INCARNATION_BYTES, max_length=INCARNATION_BYTES)]
 _Key = Annotated[bytes, msgspec.Meta(min_length=LEDGER_KEY_BYTES, max_length=LEDGER_KEY_BYTES)]
 _LedgerId = Annotated[int, msgspec.Meta(ge=0, le=LEDGER_ID_MAX)]
 _EntryId = Annotated[int, msgspec.Meta(ge=0, le=LEDGER_ID_MAX)]
-# Half of what an entry id may be: who asks for a range behind a LAC that a liar told still asks for possible ids.
+# Half of the range of entry ids: a range behind a LAC that a lying peer sent still has possible ids.
 _Lac = Annotated[int, msgspec.Meta(ge=NO_ENTRY, le=LEDGER_ID_MAX // 2)]
 _Modulus = Annotated[int, msgspec.Meta(ge=1, le=ENSEMBLE_SIZE_MAX)]
 _Residues = Annotated[int, msgspec.Meta(ge=0)]
@@ -127,7 +127,7 @@ class AddRequest(msgspec.Struct, frozen=True, array_like=True):
     nonce: _Nonce  # The handle's; an answer counts only for the handle that asked (P3.8).
     seating: _Count  # Rises whenever a seat's holder changes (P1, seat generation).
     recovery: bool  # Passes fences and limbo (P5.2d).
-    deferred: bool = False  # Say at once, by RECEIVED, that it is held; say OK when it is durable (P3.2).
+    deferred: bool = False  # Answer RECEIVED at once when it is in memory, and OK when it is durable (P3.2).
     # Of a recovery add: a copy that repair makes, by whom no key of a ledger is known. None is compared, none is bound
     # (P11.2). Only from LEVEL_OF_COPIES on: a bookie of the build before would bind the zeros in its frame's header.
     is_copy: bool = False
@@ -190,7 +190,7 @@ _STATUSES = frozenset(status.value for status in Status)
 
 
 class FenceRequest(msgspec.Struct, frozen=True, array_like=True):
-    """Fence the ledger and tell its LAC (P5.2b)."""
+    """Fence the ledger and return its LAC (P5.2b)."""
 
     incarnation: _Incarnation
     ledger_id: _LedgerId
@@ -257,8 +257,8 @@ class LacAnswer(msgspec.Struct, frozen=True, array_like=True):
 class ExplicitLacRequest(msgspec.Struct, frozen=True, array_like=True):
     """The writer's LAC, sent when it idles so that readers see the last entries (P6.2).
 
-    A hint is kept in memory only and answered at once: it wakes who waits now. The one that is durable follows.
-    wants_answer: whether readers wait is asked with it; else nothing comes back, whatever becomes of it.
+    A hint is kept in memory only and answered at once: it wakes the readers that wait now. The durable LAC follows.
+    wants_answer: the bookie answers whether readers wait; else it answers nothing, also if the hint fails.
     """
 
     incarnation: _Incarnation
@@ -350,7 +350,7 @@ def is_final(answer: Control) -> bool:
 
 
 def is_answered(request: Control) -> bool:
-    """Every request is, but for LACs that are told to whom it concerns (P6.2)."""
+    """Every request is answered, except LAC hints that want no answer (P6.2)."""
     if isinstance(request, ExplicitLacRequest):
         return request.wants_answer
     return not isinstance(request, ExplicitLacs)
@@ -414,7 +414,7 @@ def pack_explicit_lacs(requests: Sequence[ExplicitLacRequest]) -> ExplicitLacs:
 
 
 def encode_control(control: Control) -> bytes:
-    """The control part of a message, for who writes the rest in C (native/road/link_adds.h)."""
+    """The control part of a message; C writes the rest (native/road/link_adds.h)."""
     return _encode(control)
 
 
@@ -456,10 +456,10 @@ def encode_bundle(messages: Sequence[Sequence[bytes | memoryview]]) -> list[byte
 
 
 def split_bundle(body: memoryview) -> list[memoryview]:
-    """The messages that travel in one body: itself unless it is a bundle. What stands in them is not looked at.
+    """The messages that travel in one body: the body itself unless it is a bundle. Their contents are not checked here.
 
     Raises:
-        PeerError: it says that it is a bundle, and is none.
+        PeerError: it is marked as a bundle, and is none.
     """
     if len(body) < MESSAGE_HEADER_BYTES or body[_KIND_AT] != _BUNDLE_KIND:
         return [body]

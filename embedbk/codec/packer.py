@@ -1,8 +1,8 @@
 """The packer: the open frame of one writing handle, where user threads append and the host thread seals (P3.1, P3.7).
 
 It makes each entry once, in C, in the memory from which the entry is sent and journaled: header, payload, CRC32C. It
-gives ids densely and says when it is full or stopped; when a frame is sealed, and what the LAC is, the writer core
-decides. Memory only.
+gives ids densely and reports when it is full or stopped. The writer core decides when a frame is sealed, and what the
+LAC is. Memory only.
 
 The contract is `packer_twin.Packing`; `TwinPacker` there is the plain form, and both pass the same tests.
 """
@@ -67,7 +67,7 @@ class Packer(_Native):  # type: ignore[misc]
 
     @property
     def handle(self) -> Any:
-        """The struct of native/wire/packer.h, for who seals in C."""
+        """The struct of native/wire/packer.h, for C code that seals."""
         return ffi.cast("struct ebk_packer *", self._address)
 
     def append_buffer(self, data: Buffer, sizes: Buffer) -> tuple[int, int, bool]:
@@ -118,7 +118,7 @@ class Packer(_Native):  # type: ignore[misc]
 
 
 class ToldPacker(Packer):
-    """The same in a world whose time is not the wall's: each call that appends tells it what time it is."""
+    """The same in a simulated world, whose time is not the wall clock's: each call that appends passes the time."""
 
     __slots__ = ("_now_ms",)
 

@@ -53,17 +53,17 @@ _MADE_ANEW = (AttributeKind.XXH3, AttributeKind.HMAC, AttributeKind.TIME)
 
 
 class Packing(Protocol):
-    """What a writing handle and its host need of a packer. Any thread may call anything.
+    """The packer as a writing handle and its host use it. Any thread may call anything.
 
     append(data) copies one payload and returns (entry id, should_wake), or (PACKER_FULL or PACKER_STOPPED,
-    should_wake). should_wake: the host has something to look at that it had not before, a first entry or a first
-    full frame; only then it needs a nudge. Raises UsageError for a payload over ENTRY_BYTES_MAX or no bytes.
+    should_wake). should_wake: there is a first entry or a first full frame, so the host must be woken; only then.
+    Raises UsageError for a payload over ENTRY_BYTES_MAX or no bytes.
 
     append_many(payloads) appends as many as fit, one behind the other, and returns (first id, taken, should_wake);
     fewer taken than given: the packer is full, or is_stopped. A payload that is refused means none was appended.
     append_many(payloads, caller), caller a number above 0: when only some were taken, every other append finds the
     packer full until the same caller has appended the rest, so that the ids of all it appends are dense. A caller that
-    does not go on says so by give_up_rest(caller), which does nothing for anybody else.
+    does not go on calls give_up_rest(caller), which does nothing for other callers.
 
     append_rows(columns, begin, caller): as append_many with a caller, of the rows of a tuple of columns, one column
     behind the other, from the row `begin` of all of them on (codec.arrow_columns).
@@ -72,8 +72,8 @@ class Packing(Protocol):
     the limit; unless expected is below 0, only as entry `expected`, or PACKER_CONFLICT.
 
     begin_times(floor_ms, now_ms): entries have times from now on (P8.11): ms since 1970, none below floor_ms, nor below
-    that of the entry before. now_ms: what tells the time, asked at each call that appends; None: the packer reads the
-    clock on the wall itself. An entry carries its time where `carries_time` says so; that counts for bytes_max, and not
+    that of the entry before. now_ms: returns the time, and is called by each call that appends; None: the packer reads
+    the wall clock itself. An entry carries its time if `carries_time` is true; that counts for bytes_max, and not
     for the limit of a payload. time_ms: that of the last entry, or floor_ms; -1 before either.
 
     set_lac(lac, lac_length): what entries carry that are appended from now on; it never falls.
@@ -112,11 +112,11 @@ class Packing(Protocol):
 
     @property
     def held_by(self) -> int:
-        """Whose rest is waited for (append_many); 0: nobody's."""
+        """The caller whose rest is waited for (append_many); 0: none."""
         ...
 
     def hold_for(self, caller: int) -> None:
-        """Wait for this caller's rest from now on; 0: for nobody's."""
+        """Wait for this caller's rest from now on; 0: for none."""
         ...
 
     def seal(self) -> Frame | None:
@@ -158,8 +158,8 @@ class Packing(Protocol):
 
 
 def carries_time(entry_id: int, size: int, *, is_as_before: bool) -> bool:
-    """Whether an entry with a payload of so many bytes carries its time: where that is not the time of the entry before
-    it, and so often besides that whoever looks for the time of an entry reads no more than a few before it."""
+    """Whether an entry with a payload of so many bytes carries its time: if that differs from the time of the entry
+    before it, and now and then in any case, so that a search for the time of an entry reads only a few before it."""
     return not is_as_before or entry_id % TIME_EVERY == 0 or size >= TIME_PAYLOAD_BYTES
 
 
@@ -187,7 +187,7 @@ def refuse_payload(data: object) -> NoReturn:
 
 
 class _Body(bytearray):
-    """The bytes of a sealed frame, which tells when the last reference to it is gone."""
+    """The bytes of a sealed frame. It notifies the packer when the last reference to it is gone."""
 
     on_release: Callable[[int], None]
 
@@ -228,12 +228,12 @@ class TwinPacker:
         self._digest, self._mac_key, self._tag_bytes = digest, mac_key, tag_bytes(digest)
         self._lac, self._lac_length = NO_ENTRY, 0
         self.time_ms = self._written_ms = NO_ENTRY
-        self._now_ms: Callable[[], int] | None = None  # Of whom entries have times.
+        self._now_ms: Callable[[], int] | None = None  # The clock, if entries have times.
         self._block_bytes = block_bytes
         self._bytes_max = bytes_max
         self._lock = nullcontext() if lock is None else lock
         self._capacity = self._used = 0  # The open block's; capacity 0: there is none.
-        self._held_by = 0  # Who was given fewer than all.
+        self._held_by = 0  # The caller of which only a part was taken.
         self._open: _OpenFrame | None = None
         self._full: list[_OpenFrame] = []
 
@@ -454,7 +454,7 @@ def _rows_from(columns: tuple[ValueColumn, ...], begin: int) -> Iterator[bytes]:
 
 
 def release_body(frame: Frame) -> None:
-    """Let go of a frame's bytes, unless somebody holds an export of them: then its last one does it."""
+    """Let go of a frame's bytes, unless an export of them is still held: then releasing the last export does it."""
     try:
         frame.body.release()
     except BufferError:
@@ -462,7 +462,7 @@ def release_body(frame: Frame) -> None:
 
 
 def refuse_sizes(data: Buffer, sizes: Buffer) -> NoReturn:
-    """Raise for an append_buffer whose sizes and bytes do not belong together."""
+    """Raise for an append_buffer whose sizes do not add up to its bytes."""
     raise UsageError(
         f"{memoryview(data).nbytes} bytes with {memoryview(sizes).nbytes // 4} sizes: the sizes are uint32, sum up to "
         f"the bytes, and none is above {ENTRY_BYTES_MAX}"

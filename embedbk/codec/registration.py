@@ -1,6 +1,7 @@
-"""What the cluster knows of a bookie: under its ephemeral key where it is (RP47: an id is not an address), in its
-cookie which directories and which start of them the id is bound to (P7.2, P7.9), under its placement whether something
-may be placed there, who takes it out of service, and which of its directories belong to nobody any more (P10.6)."""
+"""The three keys of a bookie in the metadata. Its ephemeral registration has its address (RP47: an id is not an
+address). Its cookie has the directories, and their newest start, that the id is bound to (P7.2, P7.9). Its placement
+says whether something may be placed there, which operator takes it out of service, and which of its directories are
+retired (P10.6)."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ ENDPOINTS_MAX = JOURNALS_MAX = 16
 TEXT_CHARS_MAX = 512  # In an endpoint, and in a location.
 RETIRED_MAX = 16  # Directories of one id that were taken out of service; the newest are kept.
 
-# What may stand in these fields, which every client may write; msgspec refuses the rest while it decodes.
+# Bounds of these fields, which every client may write; msgspec refuses the rest while it decodes.
 _Id = Annotated[str, msgspec.Meta(pattern=NAME_PATTERN)]
 _Incarnation = Annotated[bytes, msgspec.Meta(min_length=INCARNATION_BYTES, max_length=INCARNATION_BYTES)]
 _Text = Annotated[str, msgspec.Meta(max_length=TEXT_CHARS_MAX)]
@@ -64,12 +65,12 @@ class Registration(msgspec.Struct, frozen=True, array_like=True):
     endpoints: _Endpoints
     is_writable: bool
     free_bytes: _Count
-    location: _Text = ""  # "zone/rack" (RP38, RP40); nothing where nobody said it.
+    location: _Text = ""  # "zone/rack" (RP38, RP40); empty: it was not given.
     start: _Start = b""  # Random number of this start: endpoints may be the same after a kill (P7.9).
     why: _Text = ""  # It is read-only, in a few words for people; empty while it is writable.
     # Revision of its placement as of this registration (P10.6); None: an older build, or no room for that key.
     placement: _Count | None = None
-    is_leaving: bool = False  # It is drained: who has a seat there moves off it (P11.3).
+    is_leaving: bool = False  # It is drained: writers and repairs move its seats elsewhere (P11.3).
 
 
 _decoder = msgspec.msgpack.Decoder(Registration)
@@ -80,7 +81,7 @@ def registration_path(bookie_id: str) -> str:
 
 
 def placement_path(bookie_id: str) -> str:
-    """A key whose revision every transaction compares that newly names the bookie (P10.6). Its value is a
+    """Every transaction that newly names the bookie compares the revision of this key (P10.6). Its value is a
     `PlacementNote`, or empty."""
     return PLACEMENTS_PREFIX + bookie_id
 
@@ -103,7 +104,7 @@ def decode_registration(data: bytes, bookie_id: str | None = None) -> Registrati
 
 
 def check_place(endpoints: Sequence[str], location: str) -> None:
-    """What a bookie says of itself, before it starts: everybody who reads its registration would refuse it.
+    """Check what a bookie is about to register, before it starts: every reader of a bad registration would refuse it.
 
     Raises UsageError for more or longer texts than a registration may have.
     """
@@ -121,9 +122,9 @@ class Cookie(msgspec.Struct, frozen=True, array_like=True):
 
     version: int
     incarnation: _Incarnation
-    starts: _Count = 0  # Of these directories, up to that one; 0: of a build that did not count.
+    starts: _Count = 0  # Starts of these directories, up to this one; 0: its build did not count them.
     start: _Start = b""  # Its random number.
-    tokens: _Tokens = ()  # Of each journal: the newest token that was durable when this was told.
+    tokens: _Tokens = ()  # Of each journal: the newest token that was durable when this was written.
     place: _Text = ""  # Where it ran, for people.
 
 
@@ -137,7 +138,7 @@ def encode_cookie(value: Cookie) -> bytes:
 def decode_cookie(data: bytes) -> Cookie:
     """Raises StorageError for bytes that are no cookie of a version this code knows."""
     if len(data) == INCARNATION_BYTES:
-        return Cookie(1, data)  # Of a build that knew nothing else; a newer one is longer.
+        return Cookie(1, data)  # An old build wrote only the incarnation; a newer cookie is longer.
     value = unpack(_cookie_decoder, data, StorageError, f"these {len(data)} bytes are no bookie's cookie")
     if value.version != COOKIE_VERSION:
         raise StorageError(f"cookie has version {value.version}; this embedbk knows {COOKIE_VERSION}")
@@ -150,8 +151,8 @@ def cookie_path(bookie_id: str) -> str:
 
 
 class RetiredDirectories(msgspec.Struct, frozen=True, array_like=True):
-    """Directories that were taken out of service: whoever starts on them is refused (P11.3). was_empty: no ledger named
-    them any more; else they were given up, and their copies counted as lost."""
+    """Directories that were taken out of service: a bookie that starts on them is refused (P11.3). was_empty: no ledger
+    named them any more; else they were given up, and their copies counted as lost."""
 
     incarnation: _Incarnation
     retired_ms: _Count
@@ -161,8 +162,8 @@ class RetiredDirectories(msgspec.Struct, frozen=True, array_like=True):
 
 
 class PlacementNote(msgspec.Struct, frozen=True, array_like=True):
-    """What operators decided of a bookie. is_draining: nothing is placed there, and what is there moves off. why, by,
-    changed_ms: of the last decision, for people."""
+    """Operators' decisions about a bookie. is_draining: nothing is placed there, and its copies move elsewhere. why,
+    by, changed_ms: of the last decision, for people."""
 
     version: int = PLACEMENT_VERSION
     is_draining: bool = False
@@ -180,8 +181,8 @@ def encode_placement(value: PlacementNote) -> bytes:
 
 
 def decode_placement(data: bytes) -> PlacementNote:
-    """Empty, as it is made: nothing was decided. Raises StorageError for bytes that are none of a version that this
-    code knows."""
+    """An empty value, as the key is created, is no decision. Raises StorageError for bytes that are no note of a
+    version that this code knows."""
     if not data:
         return PlacementNote()
     value = unpack(

@@ -34,9 +34,11 @@ __all__ = [
 MARK_VERSION = 1
 REPAIR_PREFIX = "/ur/"
 MISSING_MAX = 64  # Bookies that one mark names.
-MISSING_BYTES_MAX = 1024  # Of their ids together: answers that name them are kept (METADATA.md, 1).
+MISSING_BYTES_MAX = (
+    1024  # Bytes of their ids together: the catalog keeps answers that name them (METADATA.md, 1).
+)
 TARGETS_MAX = 64  # Bookies that get copies under one mark; the newest are kept.
-WHY_CHARS_MAX = 400  # Of the reason for a failure.
+WHY_CHARS_MAX = 400  # Characters of the reason for a failure.
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=LEDGER_ID_MAX)]  # msgspec refuses the rest while it decodes.
 _BookieId = Annotated[str, msgspec.Meta(pattern=NAME_PATTERN)]
@@ -45,8 +47,8 @@ _Targets = Annotated[tuple[tuple[_BookieId, _Incarnation], ...], msgspec.Meta(ma
 
 
 class RepairMark(msgspec.Struct, frozen=True, array_like=True):
-    """missing: bookies whose copies are missing, sorted, each once. created_ms: by the clock of who marked it first;
-    for people. tries: repairs of it that failed. is_postponed: since the last of them nobody may take it."""
+    """missing: bookies whose copies are missing, sorted, each once. created_ms: by the first marker's clock; for
+    people. tries: repairs of it that failed. is_postponed: no worker may take it for a while after the last of them."""
 
     version: int
     missing: tuple[str, ...]
@@ -59,8 +61,8 @@ class RepairMark(msgspec.Struct, frozen=True, array_like=True):
 
 
 class MarkProgress(msgspec.Struct, frozen=True):
-    """What workers write into a mark. targets: (bookie, incarnation) of those that get copies, or got some that no
-    fragment names yet, the newest last; written before the first copy. why: what the last try failed by, for people."""
+    """The part of a mark that workers write. targets: (bookie, incarnation) of those that get copies, or got some that
+    no fragment names yet, the newest last; written before the first copy. why: why the last try failed, for people."""
 
     targets: tuple[tuple[str, bytes], ...] = ()
     why: str = ""
@@ -106,7 +108,7 @@ def decode_repair_mark(value: bytes) -> RepairMark:
 
 
 def progress_of(mark: RepairMark) -> MarkProgress:
-    """What cannot be read of it is as if nothing had been written yet: a target is chosen anew then."""
+    """A part that cannot be read counts as not written yet: the worker chooses a target anew then."""
     targets: tuple[tuple[str, bytes], ...] = ()
     why = ""
     with contextlib.suppress(StorageError, IndexError):

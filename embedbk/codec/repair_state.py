@@ -1,8 +1,8 @@
-"""What the cluster keeps of its repair beside the marks: the switch, the auditor's place, and what nobody can repair.
+"""The keys of repair beside the marks: the switch, the auditor's progress, and the ledgers that cannot be repaired.
 
-One key each for the first two, and one for each ledger of which a fragment cannot be repaired as things stand. While
-that is there no bookie drops a copy of that ledger, as while it is marked (P7.7): a copy that a stopped repair made may
-be the last good one.
+There is one key each for the first two, and one for each ledger of which a fragment cannot be repaired now. While that
+key exists no bookie drops a copy of the ledger, as while it is marked (P7.7): a copy that a stopped repair made may be
+the last good one.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _Text = Annotated[str, msgspec.Meta(max_length=WHY_CHARS_MAX)]
 
 
 class RepairControl(msgspec.Struct, frozen=True, array_like=True):
-    """What an operator wants. triggers: how often a round over all ledgers was asked for. changed_ms, by, why: of the
+    """The operators' switch. triggers: how often a round over all ledgers was asked for. changed_ms, by, why: of the
     last change, for people."""
 
     version: int = _STATE_VERSION

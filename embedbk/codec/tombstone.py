@@ -1,6 +1,6 @@
-"""What stands in the place of a deleted ledger while it can be brought back (CL31, CL32).
+"""The tombstone: it replaces a deleted ledger's key while the ledger can be brought back (CL31, CL32).
 
-A ledger is gone for everybody when its key is; its bytes may go only when its tombstone is gone, too.
+Clients cannot find a ledger once its key is gone; bookies may delete its bytes only once its tombstone is gone, too.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _Count = Annotated[int, msgspec.Meta(ge=0, le=LEDGER_ID_MAX)]  # msgspec refuses
 class Tombstone(msgspec.Struct, frozen=True, array_like=True):
     version: int
     ledger_id: _Count
-    deleted_ms: _Count  # By the clock of who deleted it, as the next.
+    deleted_ms: _Count  # By the deleting client's clock, as the next.
     until_ms: _Count  # From then on the tombstone may be taken away, and with it the ledger for ever.
     metadata: bytes  # The ledger's, as it stood.
 

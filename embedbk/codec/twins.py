@@ -51,15 +51,15 @@ _ATTRIBUTE = struct.Struct("<BBH")  # kind, 0, size of the value behind it
 _PARTS = 1
 _XXH3 = 3
 _TIME = 5
-_SIZES = {2: 16, 3: 8, 4: 32, _TIME: 8}  # Of the values of the other kinds: producer, XXH3, HMAC, time.
+_SIZES = {2: 16, 3: 8, 4: 32, _TIME: 8}  # Sizes of the values of the other kinds: producer, XXH3, HMAC, time.
 _LENGTH_MAX = 2**63 - 1  # A length is an int64 in everything that is built on it (Arrow, index).
-_BODY_BYTES_MAX = 2**32 - 1  # What the offsets of `offsets` can name.
-_VALUES_BYTES_MAX = 2**31 - 1  # What the offsets of an Arrow binary array can name.
+_BODY_BYTES_MAX = 2**32 - 1  # The most that the offsets of `offsets` can name.
+_VALUES_BYTES_MAX = 2**31 - 1  # The most that the offsets of an Arrow binary array can name.
 _crc = crcmod.predefined.mkPredefinedCrcFun("crc-32c")
 
 
 class Fault(enum.IntEnum):
-    """What is wrong with a body; the numbers are those of native/wire/frame.h."""
+    """Faults of a body; the numbers are those of native/wire/frame.h."""
 
     EMPTY = 1
     CUT_SHORT = 2
