@@ -1,7 +1,8 @@
-"""What fails again and again, told once and then rarely, with how often it was met.
+"""Failures that repeat: logged once and then rarely, with their number.
 
-Decides which times of one failure are told: the first, then each time that its number has grown tenfold, and its end.
-Another key (the text itself, where none is given) is another failure. Counted, not timed: the same in virtual time.
+Decides which occurrences of one failure are logged: the first, then each time that their number has grown tenfold, and
+its end. Another key (the text itself, if none is given) is another failure. Counted, not timed: so virtual time gives
+the same.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Repeating:
             self._logger.log(self._level, "%s%s", text, again)
 
     def ended(self, text: str) -> None:
-        """What failed works again: told if it had failed."""
+        """The operation works again: logged if it had failed."""
         if self._count:
             self._logger.info("%s, after it was met %d times", text, self._count)
         self._key, self._count, self._next = "", 0, 1

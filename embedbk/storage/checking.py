@@ -64,7 +64,7 @@ def _silent(_what: str, _bytes: int) -> None: ...
 
 @dataclass(slots=True)
 class BookieFacts:
-    """What was read, for the report."""
+    """Counts of what was read, for the report."""
 
     entry_logs: int = 0
     entries: int = 0  # In entry logs, replaced ones too.
@@ -108,7 +108,9 @@ def check_bookie(
         if entries:
             check.read_entry_logs(entries)
         check.read_journals(journals, has_entry_logs=bool(entries))
-    except OSError as refused:  # Of a directory; what one file refuses is told where it is met.
+    except (
+        OSError
+    ) as refused:  # A directory cannot be read; a file that cannot be read is reported where it is met.
         findings.damage(str(refused.filename or "directory"), f"it cannot be read: {refused.strerror}")
         return check.facts
     if entries and any(journals) and None not in journals:
@@ -128,7 +130,7 @@ class _BookieCheck:
         self._highest: dict[int, int] = {}  # Ledger -> highest entry found.
         self._runs: dict[int, list[tuple[IndexRun, str]]] = {}  # Ledger -> runs of the logs read so far.
         self._homes: dict[str, RawDirectory] = {}  # The directory of each entry log, by name.
-        self._marks: list[int] = []  # What the log mark is in the tokens of several journals.
+        self._marks: list[int] = []  # The log mark in the tokens of several journals.
 
     # Entry logs.
 
@@ -216,7 +218,7 @@ class _BookieCheck:
             self.findings.damage(path, str(impossible), offset=4096)
 
     def _check_padding(self, file: RawFile, descriptor: Descriptor) -> None:
-        """What lies between the sections was written as zeros; no sum covers it, and nobody reads it."""
+        """The bytes between the sections were written as zeros; no sum covers them, and no reader reads them."""
         end = descriptor.second_states_offset + descriptor.states_size
         between = (descriptor.entries_end, descriptor.index_offset)
         for begin, stop in ((128, 4096), between, (end, descriptor.file_size - 128)):
@@ -260,7 +262,7 @@ class _BookieCheck:
         for entry_id, at, why in bad:
             self.findings.damage(file.path, why, offset=at, ledger_id=ledger_id, first_entry=entry_id)
 
-    # What stands in which log.
+    # Which log holds which entries.
 
     def _note_entry(self, ledger_id: int, entry_id: int) -> None:
         self._highest[ledger_id] = max(self._highest.get(ledger_id, -1), entry_id)
@@ -335,7 +337,7 @@ class _BookieCheck:
     def _take_frame(self, frame: Frame) -> None:
         self._note_entry(frame.ledger_id, frame.last_entry)
 
-    # What crosses.
+    # Checks between journals, states and entry logs.
 
     def cross(self, path: str) -> None:
         """Entries without a ledger state, and ledgers whose last entry is nowhere. Only when all could be read."""
@@ -343,7 +345,7 @@ class _BookieCheck:
             return
         dropped = (
             self.table.ranges()
-        )  # What stands of these goes with the next compaction of their logs (P7.3).
+        )  # The next compaction of their logs removes what is left of these (P7.3).
         for ledger_id in sorted(self._highest.keys() - set(self.table)):
             if _is_in(dropped, ledger_id):
                 continue
@@ -441,7 +443,8 @@ def check_metadata(
 
 
 def _check_snapshots(directory: RawDirectory, findings: Findings, progress: Progress) -> set[str]:
-    """Every chunk of every snapshot; the names of those that are damaged. What the log says of them comes later."""
+    """Check every chunk of every snapshot; returns the names of those that are damaged. They are compared with the log
+    later."""
     try:
         names = directory.names()
     except FileNotFoundError:
@@ -479,7 +482,7 @@ def _cookies(directory: RawDirectory, catalog: Catalog, findings: Findings) -> d
 
 
 def _noted_use(directory: RawDirectory) -> Used | None:
-    """What the note beside the log says; None: there is none. Raises StorageError, OSError."""
+    """The note beside the log; None: there is none. Raises StorageError, OSError."""
     if MEMBER_FILE not in directory.names():
         return None
     with directory.open(MEMBER_FILE) as file:

@@ -1,9 +1,8 @@
 """The ledger directories of one bookie: which of them take new entry logs (P7.8, I53, scenario 44).
 
-Decides, from what flushes met and how much room there is, where the next flush writes. What was met and what was
-measured is told. Leaves to others: which ledger goes into which directory (native/store/store_flush.c), what a flush
-that failed means for the journal (bookie_storage.py). Reading does not ask here: the index knows where each entry log
-is.
+Decides, from the failures that flushes met and from the free room, where the next flush writes; its callers report
+both. Leaves to others: which ledger goes into which directory (native/store/store_flush.c), and what a failed flush
+means for the journal (flushing.py). Reads do not use it: the index has the directory of each entry log.
 
     takes part ── no room ──▶ rests for FULL_RESTS flushes ──▶ takes part
                ── any other failure ──▶ put aside until the bookie starts again
@@ -37,7 +36,7 @@ class Directory:
     path: str
     rests: int = 0  # Flushes that still go past it, because it was full.
     failure: str = ""  # Why it is put aside.
-    free_bytes: int | None = None  # As last measured; None: nobody can tell.
+    free_bytes: int | None = None  # As last measured; None: it cannot be measured.
 
     @property
     def is_low(self) -> bool:
@@ -97,10 +96,10 @@ class Directories:
 
 
 def free_bytes_at(path: str | os.PathLike[str]) -> int:
-    """Room on the device of a path, for who is not root.
+    """Room on the device of a path, as far as a user other than root may use it.
 
     Raises:
-        OSError: nobody can tell.
+        OSError: the file system cannot be asked.
     """
     room = os.statvfs(path)
     return room.f_bavail * room.f_frsize

@@ -1,7 +1,7 @@
-"""Which directories on a disk are a bookie's, a metadata member's or a whole cluster's, and whose they say they are.
+"""Which directories on a disk belong to a bookie, a metadata member or a whole cluster, and which identities they have.
 
-Decides what a path given by a person means, holds it against a start meanwhile, and checks the identity files of the
-set (P7.2) without believing any of them. Nothing is written. Leaves what the files hold to checking.py.
+Decides what a path given by a person means, keeps a node from starting on it meanwhile, and checks the identity files
+of the set (P7.2) without trusting any of them. Nothing is written. checking.py checks the contents of the files.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class NodeDirectory:
 
 @dataclass(slots=True)
 class DirectoryReport:
-    """What a check of one place has read and found."""
+    """What a check of one directory has read and found."""
 
     place: NodeDirectory
     findings: Findings
@@ -265,7 +265,7 @@ def hold_place(place: NodeDirectory, stack: ExitStack) -> None:
 
 
 def _read_identity(directory: Path, findings: Findings) -> IdentityBody | None:
-    """The newest whole copy in a directory's IDENTITY; None when there is none, with the reason told."""
+    """The newest whole copy in a directory's IDENTITY; None when there is none, and the reason is reported."""
     path = directory / IDENTITY_FILE
     try:
         content = path.read_bytes()
@@ -359,7 +359,7 @@ def _check_times(place: NodeDirectory, bodies: dict[str, IdentityBody], findings
         try:
             is_noted = read_used(DiskDirectory(place.parts[purpose])) is not None
         except OSError:
-            continue  # Told where the journal is read.
+            continue  # Reported where the journal is read.
         if not is_noted:
             findings.damage(
                 str(place.parts[purpose] / USED_FILE),
@@ -371,7 +371,7 @@ def _check_times(place: NodeDirectory, bodies: dict[str, IdentityBody], findings
 
 
 def check_place(place: NodeDirectory, *, progress: Progress | None = None) -> DirectoryReport:
-    """Check one bookie or member whole. Whoever calls holds it, or knows that it is in use."""
+    """Check one bookie or member whole. The caller holds it, or knows that it is in use."""
     findings = Findings()
     report = DirectoryReport(place, findings)
     options = {} if progress is None else {"progress": progress}

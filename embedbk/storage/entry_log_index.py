@@ -1,7 +1,7 @@
-"""What an index section of an entry log says, from STORAGE.md section 3 alone: runs, and where each entry stands.
+"""Reading an index section of an entry log, from STORAGE.md section 3 alone: runs, and where each entry stands.
 
-Decides what of an index can be believed: all of a copy whose sum is right, or, of two damaged copies, each run that is
-whole in one of them. Where no run says what stands between two others is a hole: entry_log_scan.py.
+Decides which parts of an index can be believed: all of a copy whose sum is right, or, of two damaged copies, each run
+that is whole in one of them. A range between two runs that no run covers is a hole: entry_log_scan.py.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RUN_ENTRIES_MAX = 1024
 MODULUS_MAX = 64
 ENTRY_SIZE_MAX = ENTRY_OVERHEAD_BYTES + STORED_BYTES_MAX
 CODED_BYTES_MAX = RUN_ENTRIES_MAX * 15
-CRC_BYTES = 4  # Of a run, behind its coded numbers, where the index stands twice.
+CRC_BYTES = 4  # The sum of a run, behind its coded numbers, where there are two copies of the index.
 
 # ledger_id, first, last, residues, offset, bytes, count, coded_size, modulus, sizes_equal, reserved
 RUN = struct.Struct("<QqqQQIIIBBH")

@@ -1,7 +1,7 @@
 """Where the parts of an entry log stand, from STORAGE.md section 1 alone.
 
-Decides whether 128 bytes are a descriptor that can be believed, and what it says. Which of the two descriptors of a log
-serves, and what stands in its sections, is for entry_log_reader.py and entry_log_index.py.
+Decides whether 128 bytes are a descriptor that can be believed, and returns its fields. entry_log_reader.py decides
+which of a log's two descriptors serves; entry_log_index.py reads the sections.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ VERSION = 3  # The index stands twice, and each run has its sum.
 PARTS_MAX = 16
 JOURNALS_MAX = 16
 SECTION_BYTES_MAX = 1 << 48
-IDENTITY_BYTES = 48  # Of the descriptor: what the sums of the sections are seeded with.
+IDENTITY_BYTES = 48  # Of the descriptor: these bytes seed the sums of the sections.
 
 # magic, version, log_id, previous_id, cluster_token, incarnation, mark, states_size, entries_size, entry_count,
 # index_size, file_size, run_count, ledger_count, states_crc, index_crc, roll_count, part, part_count, journal_count,
@@ -70,7 +70,7 @@ class Descriptor:
 
     @property
     def index_offset(self) -> int:
-        """Of the index behind the entries; where there are two, in a block of its own."""
+        """Bytes of the index behind the entries; where there are two copies, in a block of its own."""
         return -(-self.entries_end // BLOCK_BYTES) * BLOCK_BYTES if self.has_two_indexes else self.entries_end
 
     @property
@@ -81,7 +81,7 @@ class Descriptor:
         return crc32c(section, crc32c(self.raw[:IDENTITY_BYTES]))
 
     def run_crc(self, at: int, run: bytes) -> int:
-        """Of a run's head and coded numbers, which begin at `at` of their section."""
+        """The sum over a run's head and coded numbers, which begin at `at` of their section."""
         return crc32c(run, crc32c(at.to_bytes(8, "little"), crc32c(self.raw[:IDENTITY_BYTES])))
 
     def is_possible(self) -> bool:

@@ -1,7 +1,7 @@
 """A second reader of entry logs, in plain Python and from STORAGE.md alone (I31, I41, I46, ST13).
 
-Decides what one entry log holds and what in it is damage, as native/store/store_load.c does, but tells all that it
-finds and reads every entry; what the logs of a bookie say together is in entry_logs.py. For the verifier and the `cat`
+Decides what one entry log holds and what in it is damage, as native/store/store_load.c does, but reports everything
+that it finds and reads every entry. entry_logs.py judges the logs of a bookie together. For the verifier and the `cat`
 commands; the fuzzers compare it with the C reader.
 """
 
@@ -40,7 +40,7 @@ __all__ = [
     "why_no_entry",
 ]
 
-READ_BYTES_MAX = 4 << 20  # Of one read, unless a single entry is larger.
+READ_BYTES_MAX = 4 << 20  # Bytes of one read, unless a single entry is larger.
 
 ROLL_ITEM = struct.Struct("<QQ40x")
 
@@ -62,7 +62,7 @@ def parse_log_name(name: str) -> tuple[int, bool] | None:
 
 @dataclass(frozen=True, slots=True)
 class Whose:
-    """Whose entry logs are expected; what is empty is not compared."""
+    """The identity that entry logs must have; empty fields are not compared."""
 
     cluster_token: bytes = b""
     incarnation: bytes = b""
@@ -70,7 +70,7 @@ class Whose:
 
 @dataclass(frozen=True, slots=True)
 class LogSummary:
-    """What one log says of itself and of the others."""
+    """What one log holds, and what its descriptor says about other logs."""
 
     descriptor: Descriptor
     marks: list[int]
@@ -84,14 +84,12 @@ class EntryLog:
     name: str
     descriptor: Descriptor
     states: bytes
-    marks: list[int]  # Of journals, in their own tokens; empty where there is one.
-    roll: list[
-        tuple[int, int]
-    ]  # Ranges of the ids of logs that were there and stay; empty: it does not tell.
+    marks: list[int]  # Of several journals, in their own tokens; empty if there is one journal.
+    roll: list[tuple[int, int]]  # Ranges of the ids of logs that were there and stay; empty: not listed.
     runs: list[IndexRun] = field(default_factory=list)
     is_index_whole: bool = True  # Else runs are what is left of it, and between them entries were scanned.
     scanned: list[Located] = field(default_factory=list)
-    dark: list[Hole] = field(default_factory=list)  # What else may have stood in these is not known.
+    dark: list[Hole] = field(default_factory=list)  # In these, more entries may have stood than are known.
 
     def summary(self) -> LogSummary:
         return LogSummary(self.descriptor, self.marks, self.roll)
@@ -168,7 +166,7 @@ def _take_index(file: RawFile, log: EntryLog, findings: Findings) -> None:
 
 
 def _scan_holes(file: RawFile, log: EntryLog, findings: Findings) -> None:
-    """What stands between the runs; unless that is all that is missing, it is dark."""
+    """The entries found between the runs; a hole is dark unless they are all that is missing."""
     descriptor = log.descriptor
     is_filled = True
     hole = Hole(descriptor.entries_offset, descriptor.entries_end)

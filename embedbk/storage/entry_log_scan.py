@@ -1,7 +1,7 @@
-"""Entries of an entry log of which no index says where they are, found by what each says of itself (ST13).
+"""Entries of an entry log that no index locates, found by their own headers (ST13).
 
-Decides what of a hole between two runs can be believed: the valid entries at its front, and those that fill its end.
-Nothing less: a payload may hold sound entries itself, of other ledgers, and those are not this bookie's.
+Decides which entries in a hole between two runs can be believed: the valid entries at its front, and those that fill
+its end. No others: a payload may itself contain valid entries, of other ledgers, and those are not this bookie's.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def read_with_zeros(file: RawFile, offset: int, size: int) -> bytes:
 
 
 def scan_hole(file: RawFile, hole: Hole, findings: Findings) -> tuple[list[Located], bool]:
-    """What was found in it, and whether that fills it in order: then nothing else stood there, if the number of all
+    """The entries found in the hole, and whether they fill it in order: then it held nothing else, if the number of all
     entries is right."""
     size = hole.end - hole.begin
     have = max(0, min(size, file.size() - hole.begin))

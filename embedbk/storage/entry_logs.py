@@ -1,4 +1,4 @@
-"""What the entry logs of a bookie say together: which of them count, the log mark, and the verdict on every id.
+"""The entry logs of a bookie judged together: which of them count, the log mark, and the verdict on every id.
 
 Decides as native/store/store_roll.c and native/store/store_read.c do, in plain Python and from STORAGE.md alone: held,
 absent or unreadable (P7.1, I31, I45). One log by itself is read by entry_log_reader.py.
@@ -32,7 +32,7 @@ class LogVerdict(enum.Enum):
 
 
 def check_chain(logs: Sequence[LogSummary]) -> tuple[list[tuple[int, str]], set[int]]:
-    """What a start says of the logs that are there together, ascending (STORAGE.md section 2).
+    """How a start judges the logs that are there together, ascending (STORAGE.md section 2).
 
     Returns (log id, why the start is refused) pairs, and the ids of logs that were compacted or written once more: a
     start does not read those, and deletes them.
@@ -47,7 +47,7 @@ def check_chain(logs: Sequence[LogSummary]) -> tuple[list[tuple[int, str]], set[
         (0, []),
     )
     if any(not first <= last < newest for first, last in ranges):
-        return [(newest, "its roll is impossible")], set()  # What is beside it cannot be judged.
+        return [(newest, "its roll is impossible")], set()  # Its neighbours cannot be judged.
     roll = set_of(ranges)
     refused = [
         (missing, f"it is missing; {log_name(newest)} says that it must be there")
@@ -99,9 +99,9 @@ def set_of(ranges: list[tuple[int, int]]) -> set[int]:
 
 
 class EntryLogs:
-    """The entry logs of a bookie's directories together, newest last; what the store in C must say of every id.
+    """The entry logs of a bookie's directories together, newest last: the answers that the store in C must give.
 
-    Keeps a place per entry: for stores of tests, and for looking at one ledger, not for checking a large bookie.
+    Keeps a location per entry: for stores of tests, and for looking at one ledger, not for checking a large bookie.
     """
 
     def __init__(self, directories: Sequence[RawDirectory], whose: Whose, findings: Findings) -> None:

@@ -120,7 +120,7 @@ class NativeEntryStore:
         return int(lib.ebk_store_mark(self._store))
 
     def journal_marks(self) -> list[int]:
-        """What the log mark is in the own tokens of several journals; empty where one serves."""
+        """The log mark in the own tokens of several journals; empty if there is one journal."""
         marks = ffi.new("uint64_t[]", lib.EBK_MARKS_MAX)
         return [int(mark) for mark in marks[0 : lib.ebk_store_journal_marks(self._store, marks)]]
 
@@ -219,8 +219,8 @@ class NativeEntryStore:
         return self._store
 
     def lend_to(self, journals: Journals) -> None:
-        """They write from views of `put`: they are closed before what these stand in is given back, whoever lets both
-        go, and in whatever order."""
+        """Keep these journals until the store's memory is given back: they write from views of `put`, so they must be
+        closed first, in whatever order their owner lets both go."""
         self._borrower = journals
 
     def close(self) -> None:
@@ -301,7 +301,7 @@ class NativeEntryStore:
         return True
 
     def release(self) -> None:
-        """The frozen half is in an entry log, and nobody borrows a view on it any more."""
+        """Free the frozen half: it is in an entry log, and no view on it is borrowed any more."""
         lib.ebk_store_release(self._store)
 
     def fileno(self) -> int:
@@ -376,7 +376,7 @@ class NativeEntryStore:
         return int(lib.ebk_store_leaving(self._store))
 
     def remove_left(self) -> int:
-        """Delete the files that a finished flush told of; how many."""
+        """Delete the files that a finished flush has made useless; returns how many."""
         return int(lib.ebk_store_remove_left(self._store))
 
     def _where(self) -> str:

@@ -29,7 +29,8 @@ __all__ = ["FetchedFile", "newest_fetched", "remove_fetched"]
 
 
 def newest_fetched(files: SnapshotFiles) -> int | None:
-    """The index of what an earlier start fetched, whole or in part; None: there is nothing, or it cannot be told."""
+    """The index of the snapshot that an earlier start fetched, whole or in part; None: there is none, or it cannot be
+    read."""
     with contextlib.suppress(OSError):
         stems = [name.removesuffix(FETCHED_SUFFIX) for name in files.names() if name.endswith(FETCHED_SUFFIX)]
         places = [place for place in map(parse_snapshot_name, stems) if place is not None]
@@ -38,7 +39,7 @@ def newest_fetched(files: SnapshotFiles) -> int | None:
 
 
 def remove_fetched(files: SnapshotFiles, keep: str = "") -> None:
-    """What was fetched, whole or in part, and is not this one."""
+    """Remove a file that was fetched, whole or in part, of another snapshot than this one."""
     with contextlib.suppress(OSError):
         for name in files.names():
             stem = name.removesuffix(FETCHED_SUFFIX)
@@ -64,7 +65,7 @@ class FetchedFile(FileInPieces):
         self._begin("embedbk fetched")
 
     def _look(self) -> None:
-        """Without its header nobody can tell what it is a part of."""
+        """Without its header it is unknown which snapshot the file is a part of."""
         if self.name not in self._files.names():
             return
         file = self._files.open_to_write(self.name)

@@ -1,8 +1,8 @@
-"""A file that somebody hands over piece by piece, and a thread writes (METADATA.md, 2).
+"""A file that its owner hands over piece by piece, and a thread writes (METADATA.md, 2).
 
-Decides that no more than a few pieces wait, that what is written is synced on the way, and that the first call that the
-disk refuses ends it: no sync is tried again (P7.6). What the file holds, and when it counts, its two kinds say: a
-snapshot of this member (snapshot_writer.py), one of another (fetched_file.py).
+Bounds the pieces that wait, syncs the file now and then while it is written, and gives up at the first call that the
+disk refuses: no sync is tried again (P7.6). Its two kinds decide what the file holds and when it counts: a snapshot of
+this member (snapshot_writer.py), one of another (fetched_file.py).
 """
 
 from __future__ import annotations

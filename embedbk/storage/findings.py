@@ -1,7 +1,7 @@
-"""What a reader that trusts nothing has found: damage and notes, each with its place.
+"""The findings of a reader that trusts nothing: damage and notes, each with its place.
 
-Damage is what was written and is not there any more as it was: a bookie that reads it refuses, or answers unreadable.
-A note is worth knowing and harms nothing.
+Damage: bytes are not as they were written, so a bookie that reads them refuses to start, or answers unreadable. A note
+is worth knowing and harms nothing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""How many entries of a range a bookie holds: what its index says, without what its scrubber found damaged (P11.4).
+"""How many entries of a range a bookie holds: those in its index that its scrubber did not find damaged (P11.4).
 
-Decides which entries count. The index knows without reading which ids are there; bytes that rotted behind it are known
-once the scrubber has passed. Its findings stay when a good copy was stored again, since the file with the bad one
-stays: so the few entries that they name are read once more, each time.
+Decides which entries count. The index has the ids without reading entries; rotten bytes are known once the scrubber has
+read them. Its findings remain when a good copy was stored again, since the file with the bad copy remains; so the few
+entries that they name are read once more, each time.
 """
 
 from __future__ import annotations

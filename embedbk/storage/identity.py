@@ -1,18 +1,18 @@
-"""Whose directories these are: the identity file in each, from its first start (P7.2; STORAGE.md section 6).
+"""Which node directories belong to: the identity file in each, from its first start (P7.2; STORAGE.md section 6).
 
 A bookie must never serve from directories that are not all the ones its identity names: wiped, swapped, added, lost
-or another's. `open_identity` looks at all of them, mints an identity where all are empty, and refuses everything
+or another node's. `open_identity` reads all of them, mints an identity where all are empty, and refuses everything
 else with what was found, what was expected and what to do. Nothing is ever removed here.
 
-Minting is done in two rounds, so that a crash between directories is told from a wiped disk: first every directory
-gets its file as PREPARED, then every one as COMPLETE. No COMPLETE file: the bookie never served, mint again. One
-COMPLETE file: all others were PREPARED before it, so one that has none was wiped.
+Minting takes two rounds, so that a crash between directories differs from a wiped disk: first every directory gets its
+file as PREPARED, then every one as COMPLETE. No COMPLETE file: the bookie never served, so it mints again. One COMPLETE
+file: all others were PREPARED before it, so a directory without a file was wiped.
 
-Starts are counted in every directory, in two rounds likewise: begun in all of them, then served. One whose count of
-begun starts is below another's of served ones is older than that (P7.9).
+Starts are counted in every directory, in two rounds likewise: begun in all of them, then served. A directory that
+counts fewer begun starts than another counts served ones is an older copy (P7.9).
 
-A ledger directory may join later, when the owner says so; none ever leaves. It is PREPARED with the whole set in its
-file before any other directory names it, and the widest set that a COMPLETE file names is the one that counts.
+A ledger directory may join later, if the owner asks for it; none ever leaves. It is PREPARED with the whole set in its
+file before any other directory names it, and the widest set that a COMPLETE file names counts.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = ["IDENTITY_FILE", "OWNER_FILE", "HeldIdentity", "hold_directory", "num
 IDENTITY_FILE = "IDENTITY"
 OWNER_FILE = "OWNER"  # Locked while the directories are in use; holds the holder's pid.
 IDENTITY_MAGIC = b"EBKI"
-IDENTITY_VERSION = 2  # Of one whose starts are counted; else 1, which is read as one that never started.
+IDENTITY_VERSION = 2  # If its starts are counted; else 1, which is read as one that never started.
 IDENTITY_VERSIONS = (1, 2)
 SLOT_BYTES = 4096  # Two of them: a copy is never written over the newest one.
 SLOT_COUNT = 2
@@ -71,7 +71,7 @@ class IdentityBody(msgspec.Struct, frozen=True, array_like=True):
     node_id: str
     cluster_token: bytes
     incarnation: bytes
-    purpose: str  # What the directory is for in which this file stands.
+    purpose: str  # The purpose of the directory that has this file.
     directories: list[DirectoryMark]
     starts: int = 0  # Begun.
     served: int = 0  # The newest start for which this was written everywhere, so that it may have served.
@@ -85,7 +85,7 @@ class IdentityBody(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(slots=True)
 class _Found:
-    """What one directory holds."""
+    """The state of one directory."""
 
     purpose: str
     path: Path
@@ -179,7 +179,7 @@ def open_identity(
         StorageError: a directory of the set is wiped, missing, swapped or damaged.
     """
     check_bookie_id(node_id)
-    # Whole: they are kept, and read again by who works elsewhere.
+    # Absolute: the process may change its working directory.
     paths = {purpose: Path(os.path.abspath(path)) for purpose, path in directories.items()}
     if len({path.resolve() for path in paths.values()}) != len(paths):
         raise UsageError(f"directories {_listed(paths)}: each purpose needs one of its own")
@@ -189,7 +189,7 @@ def open_identity(
         _hold(found, locks)
         found = [
             _look(purpose, path) for purpose, path in paths.items()
-        ]  # As they are now that nobody changes them.
+        ]  # Read again, now that no other process changes them.
         if any(each.state == IdentityState.COMPLETE for each in found):
             body = _check(found, role, node_id, cluster_token, expands, locks)
         else:
@@ -313,7 +313,7 @@ def hold_directory(path: Path) -> int:
             f"directory {path} is in use by process {holder}",
             hint="stop that process first; one bookie or member at a time uses a directory",
         ) from taken
-    with contextlib.suppress(OSError):  # For people only: a full device keeps nobody from starting (I53).
+    with contextlib.suppress(OSError):  # For people only: a full device keeps no node from starting (I53).
         os.ftruncate(lock, 0)
         os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
     return lock
@@ -339,7 +339,7 @@ def _check(
             hint="check the metadata members' address, or give the directories of this cluster",
         )
     if expands:
-        for each in found:  # Before a new directory is told of the set: none of the old ones is lost.
+        for each in found:  # Before the set is written to a new directory: none of the old ones is lost.
             mark = next((mark for mark in body.directories if mark.purpose == each.purpose), None)
             if mark is not None:
                 _check_one(each, body, mark, node_id)
@@ -373,12 +373,12 @@ def _body_for(each: _Found, body: IdentityBody) -> IdentityBody:
 
 
 def _expand(found: list[_Found], body: IdentityBody, purpose: str, locks: list[int]) -> IdentityBody:
-    """The identity with the empty directories that stand behind those of this purpose. Each new one knows the whole set
+    """The identity with the empty directories that follow those of this purpose. Each new directory gets the whole set
     before any of the others does, so that it is never taken for a wiped one."""
     have = {mark.purpose for mark in body.directories}
     fresh = [each for each in found if each.purpose not in have]
     if not fresh or have - {each.purpose for each in found}:
-        return body  # Nothing new, or something is missing: the rest of the check says so.
+        return body  # Nothing new, or something is missing: later checks report it.
     for each in fresh:
         is_begun = (
             each.state == IdentityState.PREPARED
@@ -485,7 +485,9 @@ def _write(each: _Found, state: IdentityState, body: IdentityBody) -> None:
         try:
             wrote = os.pwrite(file, slot.ljust(SLOT_BYTES, b"\0"), sequence % SLOT_COUNT * SLOT_BYTES)
             if wrote != SLOT_BYTES:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # The next write would have said so.
+                raise OSError(
+                    errno.ENOSPC, os.strerror(errno.ENOSPC)
+                )  # The next write would have failed with it.
             os.fsync(file)
         finally:
             os.close(file)

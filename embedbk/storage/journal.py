@@ -80,7 +80,7 @@ _SYNC_METHODS = {
 
 @dataclass(frozen=True, slots=True)
 class JournalFacts:
-    """What `embedbk.doctor()` and the metrics show of one journal."""
+    """Figures of one journal, for `embedbk.doctor()` and the metrics."""
 
     direct: bool  # Past the page cache; False: buffered writes and fdatasync.
     sync_method: str  # For people: what a commit is on this file system.
@@ -100,17 +100,18 @@ class JournalFacts:
 
 @dataclass(frozen=True, slots=True)
 class JournalUsed:
-    """What was noted of the file that was written last, and what the start found (JOURNAL.md section 9)."""
+    """The note of the file that was written last, and what the start found (JOURNAL.md section 9)."""
 
     is_kept: bool  # It can be noted: the device had room for the file of the notes.
     is_noted: bool
     is_there: bool  # That file is there, or was set aside behind damage.
     generation: int
-    first_token: int  # Of its first group: every record below was durable before it.
+    first_token: int  # The first token of its first group: every record below was durable before it.
     opened_token: int  # The last record that was there at open.
 
     def lack(self, after: int) -> str:
-        """What is missing of the journal in words; empty when nothing noted is. after: up to there it is not needed."""
+        """What is missing of the journal, in words; empty: nothing that was noted is. after: up to there it is not
+        needed."""
         if not self.is_noted:
             return ""
         if not self.is_there:
@@ -128,10 +129,10 @@ class Journal:
         io: a `MemoryDisk` to live on instead of the real disk.
         file_bytes: size of files made from now on, a multiple of 4096 of at least 64 KiB.
         first_file_bytes: begin with this size and double it from file to file up to file_bytes; 0: all of one size.
-        threaded: commit in a native thread; else whoever holds the journal calls `step`.
+        threaded: commit in a native thread; else the journal's owner calls `step`.
         file_count_max: bound on files that are not trimmed yet.
         sync_apart: with direct I/O, a sync behind each write rather than O_DSYNC (`probe.choose_sync`).
-        identity: 16 bytes that tell a new journal from every other; random unless a simulation gives them.
+        identity: 16 bytes that no other journal has; random unless a simulation gives them.
 
     Raises:
         StorageError: the directory or a file cannot be used: says which, where, why, and what to do.
@@ -222,8 +223,8 @@ class Journal:
         lib.ebk_journal_kick(self.handle())
 
     def show_busy(self, word: Any, number: int) -> None:
-        """Tell in this word of an entry store while there are groups to write (native/base/yield.h). Before the first
-        record."""
+        """Set this word of an entry store while there are groups to write (native/base/yield.h). Call it before the
+        first record."""
         lib.ebk_journal_show_busy(self.handle(), word, number)
 
     def step(self) -> int:

@@ -1,7 +1,7 @@
 """A second reader of a journal's files, in plain Python and from JOURNAL.md alone (I41, I42, I43).
 
 Decides which records a journal holds, where it ends and what in it is damage, as native/journal/journal_replay.c does,
-but tells all that it finds instead of stopping at the first. For the verifier and `embedbk journal cat`; the fuzzers
+but reports all that it finds instead of stopping at the first. For the verifier and `embedbk journal cat`; the fuzzers
 compare it with the C reader.
 """
 
@@ -40,7 +40,7 @@ RECORD_BYTES_MAX = 1179648
 GROUP_BYTES_MAX = RECORD_BYTES_MAX + 2 * BLOCK_BYTES  # In whole blocks.
 FILE_MAGIC, GROUP_MAGIC = b"EBKJ", b"EBKG"
 VERSION = 1
-VERSION_START = 2  # Of a file with which the journal begins, behind damage.
+VERSION_START = 2  # The version of a file with which the journal begins, behind damage.
 
 # crc, magic, version, reserved_a, block_bytes, identity, generation, file_bytes, start_token, start_sequence
 FILE_HEADER = struct.Struct("<I4sHHI16sQQQQ")
@@ -53,7 +53,7 @@ RECORD_HEADER = struct.Struct("<IIHHIQ")
 _NAME = re.compile(r"journal-([0-9a-f]{16})")
 _RAW_NAME = re.compile(r"next-[0-9a-f]{16}")
 _ASIDE_NAME = re.compile(r"damaged-[0-9a-f]{16}")
-# What else belongs into the directory, a metadata member's included.
+# Other files that belong into the directory, also of a metadata member.
 _OTHERS = {
     "LOCK",
     "IDENTITY",
@@ -85,7 +85,7 @@ class JournalRecord:
     token: int
     kind: int
     ledger_id: int
-    offset: int  # Of its header in the file.
+    offset: int  # The position of its header in the file.
     body: memoryview
 
 
@@ -115,14 +115,14 @@ class JournalFile:
 
 @dataclass(slots=True)
 class JournalPicture:
-    """What a look at the headers and the tail of a journal has found."""
+    """The headers and the tail of a journal, as they were read."""
 
-    files: list[JournalFile]  # Whose headers are sound, by generation.
+    files: list[JournalFile]  # Files with sound headers, by generation.
     last_index: int = 0  # In files: the newest that has groups.
     last_token: int = 0  # 0: none.
     last_sequence: int = 0
     first_token: int = 0
-    is_sound: bool = True  # False: something above was told as damage, and the bookie would not start.
+    is_sound: bool = True  # False: damage was reported, and the bookie would not start.
 
 
 def file_name(generation: int) -> str:
@@ -230,9 +230,9 @@ def find_group(file: RawFile, header: FileHeader, begin: int) -> int | None:
 
 
 def look_at_journal(directory: RawDirectory, findings: Findings) -> JournalPicture:
-    """Names, headers, the first group of every file and the tail of the newest: what an open looks at.
+    """Names, headers, the first group of every file and the tail of the newest: all that an open reads.
 
-    Raises OSError when the directory itself cannot be read; what is wrong with a file is told to findings.
+    Raises OSError when the directory itself cannot be read; the faults of files are added to findings.
     """
     picture = JournalPicture([])
     damages = findings.damage_count
@@ -391,7 +391,7 @@ def _find_tail(directory: RawDirectory, picture: JournalPicture, findings: Findi
 
 
 def _before_start(header: FileHeader) -> Group:
-    """What the first group of a start file follows: no group, but its header says which numbers come next."""
+    """The predecessor of the first group of a start file: no group, but its header has the numbers that come next."""
     return Group(0, BLOCK_BYTES, header.start_sequence - 1, header.start_token, 0, 0, [])
 
 
@@ -422,7 +422,7 @@ def walk_records(
 ) -> Iterator[JournalRecord]:
     """The records above `after` as a replay reads them, in order.
 
-    What stands in its way is told as damage, and the walk ends there: what is behind a hole is never served (I42).
+    Whatever stops it is reported as damage, and the walk ends there: records behind a hole are never served (I42).
     """
     files = picture.files[: picture.last_index + 1] if picture.last_token else []
     if after > picture.last_token:

@@ -1,10 +1,10 @@
 """A cluster's metadata apart from the member that had it: out of a snapshot's file or a survivor's directory, into a
 new directory (METADATA.md, 10; P10.5).
 
-Decides what of a file or a directory is believed, which of several survivors has most, whether what a quorum committed
-may be missing, and what a new member begins with: all of the state, nothing of who the old members were, and its
-owner's word that something may be lost, so that its first start begins a lineage. What is read is not changed; a new
-directory appears whole or not at all.
+Decides which parts of a file or a directory are believed, which of several survivors has most, whether entries that a
+quorum committed may be missing, and what a new member begins with: all of the state, none of the old configuration, and
+the owner's note that something may be lost, so that its first start begins a lineage. Directories that are read stay
+unchanged; a new directory appears whole or not at all.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ PART_SUFFIX = ".part"
 
 @dataclass(frozen=True, slots=True)
 class KeptMetadata:
-    """What somebody kept. index, term: of the last entry that the catalog has. member: whose directory it is; None: it
-    is a snapshot's file. missing: why it may have less than that member had."""
+    """Metadata from a file or a directory. index, term: of the last entry that the catalog has. member: the owner of
+    the directory; None: it is a snapshot's file. missing: why it may have less than that member had."""
 
     where: str
     cluster_token: bytes
@@ -181,7 +181,7 @@ def begin_anew(
     is_whole: bool = False,
     draw: Callable[[int], bytes] = os.urandom,
 ) -> MemberIdentity:
-    """A directory in which the state goes on with one voter, another member than all before, who may never come back.
+    """A directory in which the state continues with one voter, a new member; the old ones may never come back.
     Its first start begins a lineage that goes on from the state's and from those that are given up. is_whole: it is
     certain that the state lacks nothing that was committed.
 

@@ -1,8 +1,8 @@
 """Where the parts of one bookie stand: its own directory, its journals, its ledger directories (P7.2).
 
 Decides what the paths that an owner gives mean, and keeps two notes: of a loss, and of parts that are all elsewhere.
-Leaves to others: whose directories these are (identity.py), and what a person's path means who looks at a stopped
-bookie (directory_discovery.py).
+Leaves to others: which node the directories belong to (identity.py), and what a path means to a person who looks at a
+stopped bookie (directory_discovery.py).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from embedbk.storage.journals import JOURNALS_MAX
 
 __all__ = ["LOSS_FILE", "PARTS_FILE", "WHOLE", "Layout", "note_loss", "read_parts"]
 
-LOSS_FILE = "MAY_HAVE_LOST"  # There from the start that was told of a loss until limbo is durable.
+LOSS_FILE = "MAY_HAVE_LOST"  # It exists from the start that was told of a loss until limbo is durable.
 WHOLE = "whole"  # In a member's: the state goes on from all that was committed, and only its lineage is new.
 
 PARTS_FILE = "PARTS"  # Where the parts are of a bookie that has none in its own directory; for tools only.
@@ -85,11 +85,11 @@ class Layout:
         return path
 
     def note_parts(self) -> None:
-        """Where the bookie's own directory has none of its parts, a note there says where they are, for tools that are
-        given it. Not synced, and written by each start for which it is not right.
+        """If the bookie's own directory has none of its parts, leave a note there of where they are, for tools that get
+        this directory. It is not synced, and each start that finds it wrong writes it anew.
 
         Raises:
-            OSError: it cannot be written; nothing but tools asks for it.
+            OSError: it cannot be written; only tools need it.
         """
         parts = {purpose: str(path) for purpose, path in self.by_purpose().items()}
         if any(Path(path).parent == Path(self.root) for path in parts.values()):
@@ -105,8 +105,8 @@ class Layout:
 
 
 def read_parts(directory: Path) -> dict[str, Path]:
-    """By purpose, what the note in a bookie's own directory says; empty without one, or where it came with a copy of
-    another directory: then the parts are the other one's."""
+    """The note in a bookie's own directory, by purpose; empty: there is none, or it came with a copy of another
+    directory, so that the parts belong to the other one."""
     try:
         said = json.loads((directory / PARTS_FILE).read_text())
         if os.path.realpath(said["directory"]) != os.path.realpath(directory):

@@ -51,7 +51,7 @@ class NativeLedgerTable:
         return cast(AnyLedgerRow, self._row[0])
 
     def key(self, row: Any) -> bytes | None:
-        """The ledger key (P3.5); None while no client with a key has been heard."""
+        """The ledger key (P3.5); None until the first request of a client with a key."""
         return bytes(ffi.buffer(row.key)) if row.has_key else None
 
     def set_key(self, row: Any, key: bytes) -> None:

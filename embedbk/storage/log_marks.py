@@ -1,9 +1,9 @@
 """How far a metadata member's log may be trimmed behind an index, though later records take entries back.
 
-Decides nothing of when that is done (snapshots.py). A mark (index, token) says: no record up to this token holds an
-entry behind this index that still stands, and the next record goes on from this index or before. Between two marks that
-need not be: a record may go on from an entry that was taken back later. There are few of them, however long the log:
-files go as wholes anyway.
+snapshots.py decides when that is done. A mark (index, token) means: no record up to this token holds an entry behind
+this index that is still valid, and the next record continues from this index or before. Between two marks this need not
+hold: a record may continue from an entry that was taken back later. There are few marks, however long the log is, since
+files are removed as wholes anyway.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""What one of several metadata members goes on with when its log is damaged in its middle (METADATA.md, 2; I42, I81).
+"""How one of several metadata members continues when its log is damaged in its middle (METADATA.md, 2; I42, I81).
 
-Decides what of the whole records still means something, what the member may have acknowledged beyond that, and in
-which order the damaged log gives way to one that begins anew. The only member of a cluster is refused as before:
-nobody else has what it lost. What reads a damaged journal is salvage.py; what doubt is, RAFT.md, 4.
+Decides which of the whole records are still valid, what the member may have acknowledged beyond them, and in which
+order a new log replaces the damaged one. The only member of a cluster is refused as before: no other member has what it
+lost. salvage.py reads the damaged journal; doubt is explained in RAFT.md, 4.
 
-A step says behind which entry it stands, and not of which term that was. So a step behind a hole is taken only where
-it begins behind a snapshot: anywhere else a missing record may have put other entries in the place of those before it.
-What cannot be taken still tells term, vote and how far the log went.
+A step names the entry before its first, but not that entry's term. So a step behind a hole is taken only if it begins
+behind a snapshot: anywhere else a missing record may have replaced the entries before it. Steps that cannot be taken
+still show term, vote and how far the log went.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ Record = tuple[int, int, int, bytes]  # token, kind, number, body
 
 
 class _Kept(msgspec.Struct, frozen=True, array_like=True):
-    """What stands in the file until it stands in the journal. first_token: that the first of them gets there."""
+    """The records that are in the file until they are in the journal. first_token: the token of the first of them
+    there."""
 
     version: int
     first_token: int
@@ -79,7 +80,7 @@ def salvage_log(
     """Let a journal begin anew behind its damage, with what is whole. `finish_salvage` writes that into it.
 
     Raises:
-        DamagedJournal: of the only member, or of one of which nobody can tell how much it acknowledged.
+        DamagedJournal: of the only member, or of one for which it is unknown how much it acknowledged.
         StorageError: what can be read is no log of one member, or it cannot be written.
     """
     try:
@@ -124,7 +125,7 @@ def finish_salvage(directory: str, journal: Journal, io: MemoryDisk | None) -> b
         journal.wait(journal.next_token() - 1)
     try:
         files.remove(SALVAGED_FILE)
-        files.sync()  # What comes back later must not be written behind what stands there by then.
+        files.sync()  # Otherwise an old file could come back after new ones were written.
     except OSError as refused:
         raise StorageError(
             f"{os.path.join(directory, SALVAGED_FILE)} cannot be removed: {refused}",
@@ -152,7 +153,7 @@ class _Run:
 
 
 class _Whole:
-    """What the whole records mean."""
+    """The meaning of the whole records."""
 
     def __init__(self, records: Iterable[Record], snapshots: RawDirectory, limits: Limits) -> None:
         self.identity: MemberIdentity | None = None
@@ -160,7 +161,7 @@ class _Whole:
         self.vote: Boot | None = None
         self.highest = 0  # Index of the last entry as the newest record has it.
         self.start_count = 0
-        self._doubted = Doubt(0, 0)  # What an earlier salvage left.
+        self._doubted = Doubt(0, 0)  # The doubt that an earlier salvage left.
         self._identities: dict[bytes, None] = {}
         self._base_body = b""
         records = list(records)
@@ -192,7 +193,7 @@ class _Whole:
         return newest.voters == (self.identity.member,) and not newest.is_joint
 
     def kept(self, used: Used) -> list[tuple[int, int, bytes]]:
-        """The records of a log that says this. used: what was noted of the damaged one."""
+        """The records of a log with this state. used: the note of the damaged log."""
         known = self._doubted
         index = max(self.highest, self.last_index, used.last_index, known.acknowledged_index)
         doubt = Doubt(max(self.term, used.term, known.term), index)
@@ -237,7 +238,7 @@ class _Whole:
                 self._settle(run, entries)
                 self._take_salvaged(Salvaged.decode(token, body), run, entries)
             elif kind != KIND_IDENTITY:
-                run.last = None  # Of a build whose members had nobody to ask.
+                run.last = None  # Its build had clusters of one member only.
         self._settle(run, entries)
 
     def _take_salvaged(self, before: Salvaged, run: _Run, entries: list[Entry]) -> None:
@@ -256,7 +257,7 @@ class _Whole:
             self.term, self.vote = step.term, step.vote
         self.highest = last
         if run.last is None and step.keep_index > base:
-            return  # Behind entries that nobody can name.
+            return  # It is behind entries that are unknown.
         if run.last is not None and step.keep_index > run.last and step.keep_index > base:
             raise StorageError(
                 f"metadata log: a step follows entry {step.keep_index}, and the log ends with {run.last}"

@@ -1,8 +1,8 @@
 """How far a metadata member's log was used: what a start must find again, and what is noted while it runs
 (P9.2, P10.3).
 
-Decides whether a log has less than was noted beside it, and when the next note is due: behind the durability of what it
-tells, and before anybody hears of that. What a note is, and how it lies on disk: member_notes.py.
+Decides whether a log has less than was noted beside it, and when the next note is due: after the noted records are
+durable, and before anything about them is sent. member_notes.py has the format of a note.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ NOTE_SYNCED_BYTES = (
 
 @dataclass(frozen=True, slots=True)
 class UseVerdict:
-    """What a start is told. used: the note; None where there is none yet, or none that counts by its owner's word."""
+    """What a start knows. used: the note; None: there is none yet, or its owner declared that it does not count."""
 
     used: Used | None
     begins_generation: bool = (
-        False  # By its owner's word: above all that a lost part may have given out (P9.2).
+        False  # Its owner asks for it: above everything that a lost part may have given out (P9.2).
     )
     doubt: Doubt | None = None
 
@@ -44,14 +44,14 @@ class UseVerdict:
 def check_used(
     notes: MemberNotes | None, found: LogFound, last_token: int, *, may_have_lost: bool
 ) -> UseVerdict:
-    """Whether the log may be gone on with.
+    """Whether the member may continue with this log.
 
-    One of several members that has less than it was used for goes on in doubt: it votes for nobody until it has what it
-    may have acknowledged. The only one has nobody to ask.
+    One of several members that has less than it was used for continues in doubt: it does not vote until it has what it
+    may have acknowledged. The only member of a cluster cannot get it from others.
 
     Raises:
-        StorageError: the log has less than it was used for, or another's note beside it, and its owner has not said
-            that it may; or it is one of several, and how much it may have acknowledged cannot be told.
+        StorageError: the log has less than it was used for, or another log's note beside it, and its owner has not
+            declared a loss; or it is one of several, and how much it may have acknowledged is unknown.
     """
     is_several = found.identity is not None and not found.is_alone
     if is_several and may_have_lost:
@@ -134,7 +134,7 @@ def _doubt_behind_damage(
 
 
 def missing_in(used: Used | None, found: LogFound, last_token: int) -> str:
-    """What of its use is not in the log any more; empty: nothing that the note knows."""
+    """What the log lacks of its noted use; empty: nothing."""
     if used is None:
         older_count, _ = found.older_starts(0)
         return what_is_missing(None, last_token, max(found.start_count, older_count), None)
@@ -150,7 +150,7 @@ def is_of(used: Used | None, identity: MemberIdentity) -> bool:
 
 
 class LogUse:
-    """Writes the notes of one process. word: the file by which its owner may have said that something may be lost."""
+    """Writes the notes of one process. word: the file by which its owner may have declared a loss."""
 
     def __init__(
         self,
@@ -197,8 +197,8 @@ class LogUse:
         self._doubt = None
 
     def note(self, token: int, term: int, last_index: int) -> None:
-        """The log is durable up to token, where it is of this term and ends so. With the first note of a start its
-        owner's word was heeded."""
+        """The log is durable up to token; there it has this term and this end. The first note of a start also ends the
+        owner's declaration of a loss."""
         if token <= self._noted_token:
             return
         is_first = not self.is_start_noted
@@ -227,7 +227,7 @@ class LogUse:
         )
 
     def _write(self, used: Used, *, is_synced: bool) -> None:
-        """A note that cannot be written changes nothing: less is known to whoever starts next."""
+        """A note that cannot be written changes nothing, but the next start knows less."""
         try:
             self._notes.write(used, is_synced=is_synced)
         except StorageError as refused:

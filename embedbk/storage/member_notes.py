@@ -1,10 +1,10 @@
-"""What a metadata member's log was used for, in a small file beside it (P2.1, P9.2, P10.3).
+"""The note of how far a metadata member's log was used, in a small file beside it (P2.1, P9.2, P10.3).
 
 Decides how the note lies on disk and what a log must still have of it. Leaves to others: when it is written
-(log_use.py: what is noted is durable in the log, and nobody has heard of it yet), and what a person says.
+(log_use.py: what is noted is durable in the log, and was not sent to anybody yet), and how an owner declares a loss.
 
 A log that was cut back, or lost its newest files, looks like one that never went further. A member that started on it
-would give out ids and epochs twice, and nobody else can tell: so it refuses.
+would give out ids and epochs twice, which no other node can detect: so it refuses.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MAGIC = b"EBKM"
 
 
 class Used(Struct, frozen=True, array_like=True):
-    """Whose log it is, its newest start, and its last record, all durable."""
+    """The owner of the log, its newest start, and its last record, all durable."""
 
     cluster_token: bytes
     incarnation: bytes
@@ -46,7 +46,7 @@ class MemberNotes(Protocol):
     """Where the note is kept."""
 
     def read(self) -> Used | None:
-        """The newest; None: there is none. Raises StorageError: it cannot be told."""
+        """The newest note; None: there is none. Raises StorageError: it cannot be read."""
         ...
 
     def write(self, used: Used, *, is_synced: bool) -> None:
@@ -96,8 +96,8 @@ class MemoryNotes:
 
 
 def what_is_missing(used: Used | None, last_token: int, start_count: int, nonce: bytes | None) -> str:
-    """What of a log's use is not in it any more; empty: nothing that the note knows. nonce: of the start number
-    used.start_count in the log, None where it remembers none."""
+    """What a log lacks of its noted use; empty: nothing. nonce: of the start number used.start_count in the log, None:
+    the log does not have that start."""
     if used is None:
         return (
             f"its file {MEMBER_FILE} is missing, and it was started {start_count} times"

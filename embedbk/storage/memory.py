@@ -43,7 +43,7 @@ class StoredRecord:
 
 @dataclass(frozen=True, slots=True)
 class MemoryEntryLog:
-    """What one flush made durable: entries, ledger states, and the journal token below which all is in entry logs."""
+    """The result of one flush: entries, ledger states, and the journal token below which all is in entry logs."""
 
     entries: tuple[tuple[int, int, bytes], ...]  # (ledger_id, entry_id, entry), ascending.
     states: bytes
@@ -52,16 +52,16 @@ class MemoryEntryLog:
 
 @dataclass(frozen=True, slots=True)
 class Survivors:
-    """What is on the device of one incarnation; a new `MemoryBookieStorage` starts from it."""
+    """The content of the device of one incarnation; a new `MemoryBookieStorage` starts from it."""
 
     incarnation: bytes
     entry_logs: tuple[MemoryEntryLog, ...] = ()
-    records: tuple[StoredRecord, ...] = ()  # Of the journal, above the last mark.
+    records: tuple[StoredRecord, ...] = ()  # Records of the journal above the last mark.
     may_have_lost: bool = False  # Something that was durable is not among these (P7.4).
     bad_tokens: tuple[int, ...] = ()  # Journal records whose bytes are not what was written.
     met: Met | None = None  # The newest metadata that was met; a killed process has written it.
     starts: StartCount = NEVER_STARTED  # As its identity has them (P7.9).
-    is_newest_gone: bool = False  # The journal file that was used last, which the journal's note tells.
+    is_newest_gone: bool = False  # The number of the journal file that was used last, by the journal's note.
 
 
 @dataclass(slots=True)
@@ -69,7 +69,7 @@ class MemoryEntryStore:
     """Entries by (ledger, entry) with the verdicts of the C store (port `EntryStore`)."""
 
     entries: dict[int, dict[int, bytes]] = field(default_factory=dict)
-    ids: dict[int, list[int]] = field(default_factory=dict)  # Of each ledger, ascending.
+    ids: dict[int, list[int]] = field(default_factory=dict)  # By ledger, ascending.
     unreadable: set[tuple[int, int]] = field(default_factory=set)  # Asked by key only, never walked.
 
     def put(self, frame: Frame) -> memoryview:
@@ -139,7 +139,7 @@ class MemoryEntryStore:
 
 
 class MemoryBookieStorage:
-    """The port `DurableBookie` on a device that exists in memory and syncs when it is told."""
+    """The port `DurableBookie` on a device that exists in memory and syncs when `commit` is called."""
 
     def __init__(
         self,
@@ -150,8 +150,8 @@ class MemoryBookieStorage:
         may_have_lost: bool = False,
         start_id: bytes | None = None,
     ) -> None:
-        """may_have_lost: its owner says that something may be gone, and to go on behind a damaged journal. start_id: of
-        a simulation, in which every run is the same."""
+        """may_have_lost: its owner declares that something may be gone, and a damaged journal is continued behind the
+        damage. start_id: of a simulation, in which every run is the same."""
         self.incarnation = survivors.incarnation
         self.place = "memory"
         self.starts = Starts(survivors.starts, lambda count: None, start_id)
@@ -206,7 +206,7 @@ class MemoryBookieStorage:
         if survivors.is_newest_gone:
             self.note_less("its newest journal file is gone")
         if bad:
-            self._flush_now()  # What can be read is in an entry log, and the journal begins behind the damage.
+            self._flush_now()  # All readable records go into an entry log; the journal begins behind the damage.
 
     # --- the port ---------------------------------------------------------------------------------------
 
@@ -306,7 +306,9 @@ class MemoryBookieStorage:
         """The stored entries in (ledger, entry) order, those of the entry logs only."""
         if self._scrubbed is not None or not self.entry_logs:
             return False
-        held = self.store.entries  # What was dropped since stays in its entry log, and is not read any more.
+        held = (
+            self.store.entries
+        )  # Entries that were dropped since stay in their entry log, and are not read any more.
         stored = sorted(
             {
                 (ledger, entry)
@@ -381,7 +383,7 @@ class MemoryBookieStorage:
         return self._durable
 
     def crash(self) -> Survivors:
-        """What a power cut now leaves: entry logs that were finished, and journal records that were synced."""
+        """The content after a power cut now: entry logs that were finished, and journal records that were synced."""
         return Survivors(
             self.incarnation,
             tuple(self.entry_logs),
@@ -392,9 +394,9 @@ class MemoryBookieStorage:
         )
 
     def lose(self, records: int | None = None, *, entry_logs: int = 0) -> Survivors:
-        """What is left after a crash that also took the newest journal records (None: all of them) and entry logs.
+        """The content after a crash that also took the newest journal records (None: all of them) and entry logs.
 
-        The node that starts from it knows that something may be lost, and not what.
+        The node that starts from it is told that something may be lost, but not what.
         """
         kept_logs = self.entry_logs[: len(self.entry_logs) - entry_logs]
         kept = [] if records is None or entry_logs else self.records[: max(0, len(self.records) - records)]
@@ -409,8 +411,8 @@ class MemoryBookieStorage:
 
     @staticmethod
     def damage(survivors: Survivors, token: int) -> Survivors:
-        """What is left when the bytes of one durable journal record are bad: a start refuses unless it is told to go
-        on. The last record cannot be told from a torn one (JOURNAL.md, section 4): it is gone without a word."""
+        """The content when the bytes of one durable journal record are bad: a start refuses unless `may_have_lost` is
+        given. The last record cannot be told from a torn one (JOURNAL.md, section 4): it is lost without a report."""
         if survivors.records and survivors.records[-1].token == token:
             return replace(survivors, records=survivors.records[:-1])
         return replace(survivors, bad_tokens=(*survivors.bad_tokens, token))

@@ -98,7 +98,7 @@ class MemoryDisk:
         lib.ebk_memory_disk_lie(self._disk, _CALLS[call], _LIES[kind], part.encode(), nth, where, spares_last)
 
     def lies(self) -> int:
-        """How many lies were told so far."""
+        """How many lies there were so far."""
         return int(lib.ebk_memory_disk_lies(self._disk))
 
     def keep_history(self) -> None:

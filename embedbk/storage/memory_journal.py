@@ -74,7 +74,7 @@ class MemoryJournal:
         return self._next_token - 1
 
     def kick(self) -> None:
-        """Nobody has to be told: `commit` is."""
+        """Nothing to do: `commit` is called by hand."""
 
     def durable(self) -> int:
         return self._durable

@@ -23,7 +23,7 @@ _decoder = msgspec.msgpack.Decoder(Met)
 
 
 def read_met(directory: Path) -> Met | None:
-    """The newest that was kept; None: none was met. Raises StorageError: it cannot be told."""
+    """The newest that was kept; None: none was met. Raises StorageError: the note cannot be read."""
     path = directory / MET_FILE
     try:
         found = [_decoder.decode(body) for body in NoteFile(path, _MAGIC).read()]

@@ -37,7 +37,7 @@ def code_name(code: int) -> str:
 
 
 def code_text(code: int) -> str:
-    """What the list says of a code, one clause."""
+    """The text of an error code, one clause."""
     return cast(bytes, ffi.string(lib.ebk_error_text(code))).decode()
 
 
@@ -59,7 +59,7 @@ def error_class(code: int) -> type[Exception]:
 
 
 def raise_code(code: int, what: str, *, hint: str = "") -> NoReturn:
-    """Raise the exception that the list names for `code`; `what` says on which file or handle, and what was found."""
+    """Raise the exception of `code`. what: the file or handle, and what was found."""
     kind = error_class(code)
     if not issubclass(kind, errors.EmbedbkError):
         raise errors.InvariantError(f"{what} [{code_name(code)}: {code_text(code)}]")
@@ -85,7 +85,7 @@ def self_test() -> None:
 
 
 def check(code: int, what: str, *, hint: str = "") -> int:
-    """Return `code` when it is no error, else raise what the list says of it, about `what`."""
+    """Return `code` if it is no error, else raise its exception about `what`."""
     if code < 0:
         raise_code(code, f"{what}: {code_text(code)}", hint=hint)
     return code

@@ -25,7 +25,7 @@ _KEPT, _HINT = 0, 1
 
 
 class NoteFile:
-    """magic: four bytes, of whose notes these are."""
+    """magic: four bytes that name the kind of note."""
 
     def __init__(self, path: Path, magic: bytes) -> None:
         self.path = path

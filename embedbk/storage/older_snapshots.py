@@ -31,7 +31,7 @@ class OlderSnapshots:
         if number == 0:
             self._index, self._chunks = index, []
         elif index != self._index or number != len(self._chunks):
-            return False  # The rest of one whose beginning was trimmed, or that a crash cut off before.
+            return False  # The end of a snapshot whose beginning was trimmed, or that a crash cut off.
         self._chunks.append(bytes(body[CHUNK.size :]))
         if number + 1 < count:
             return False

@@ -17,15 +17,15 @@ from embedbk.errors import UsageError
 
 __all__ = ["DiskDirectory", "PictureDirectory", "RawDirectory", "RawFile", "ensure_answer"]
 
-# Refusals that say nothing of what stands in a file.
+# Refusals that prove nothing about a file's content.
 _NO_ANSWER = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 def ensure_answer(path: str, refused: OSError) -> None:
-    """Let only those refusals pass that tell something of the file.
+    """Let only those refusals pass that are about the file itself.
 
     Raises:
-        UsageError: this process may not read it, or has no descriptor left: nobody can tell whether it is whole.
+        UsageError: this process may not read it, or has no descriptor left: it is unknown whether the file is whole.
     """
     if refused.errno in _NO_ANSWER:
         raise UsageError(

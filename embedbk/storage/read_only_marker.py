@@ -18,10 +18,10 @@ _REASON_BYTES_MAX = 1000
 
 
 def read_only_reason(directory: Path) -> str | None:
-    """Why an operator wants no normal adds here, perhaps without words; None: nobody said so.
+    """The operator's reason to take no normal adds here, perhaps an empty one; None: there is no marker.
 
     Raises:
-        StorageError: whether somebody did cannot be told.
+        StorageError: it is unknown whether there is a marker.
     """
     path = directory / READ_ONLY_FILE
     try:
@@ -49,7 +49,7 @@ def keep_read_only(directory: Path, reason: str) -> None:
 
 
 def end_read_only(directory: Path) -> bool:
-    """Whether there was such a word; it is gone for good when this returns. Raises StorageError."""
+    """Remove the marker, durably. Returns whether there was one. Raises StorageError."""
     path = directory / READ_ONLY_FILE
     try:
         path.unlink()

@@ -59,7 +59,7 @@ def replay_record(
             raise StorageError(
                 f"journal record {token} holds no frame of ledger {ledger_id}: {broken}"
             ) from broken
-        # What was put before the drop takes no memory now; what came back since stands behind HELD_AGAIN.
+        # Frees the entries that were put before the drop; entries that came back since follow a HELD_AGAIN record.
         if not row.is_dropped:
             row.last_entry = max(row.last_entry, frame.last_entry)
             _raise_lac(row, *lac_of(frame))

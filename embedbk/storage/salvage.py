@@ -1,7 +1,7 @@
-"""What is left of a damaged journal, and a start behind the damage (P7.4, I42; JOURNAL.md section 6).
+"""The readable rest of a damaged journal, and a new journal behind the damage (P7.4, I42; JOURNAL.md section 6).
 
-Decides nothing: it tells what can be read and whether something is missing. Whether a bookie may go on with that is
-decided by its owner (`bookie_storage.py`), who makes what was read durable before `finish`.
+Decides nothing: it reports what can be read and whether something is missing. The storage (`starting.py`) decides
+whether a bookie may continue with that, and makes what was read durable before `finish`.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ RECORDS_MAX = 256  # Fetched from C in one call.
 
 @dataclass(frozen=True, slots=True)
 class SalvageFacts:
-    """What a whole reading of a damaged journal found."""
+    """The result of reading a damaged journal whole."""
 
-    may_have_lost: bool  # A record above the log mark is missing, or nobody can tell that none is.
+    may_have_lost: bool  # A record above the log mark is missing, or may be.
     missing_count: int  # Those that are known to have been there.
     start_token: int  # Token of the first record behind the damage: above every token that was ever seen.
     damage: str  # Where it begins; empty if there is none.
@@ -78,7 +78,7 @@ class JournalSalvage:
             ]
 
     def facts(self) -> SalvageFacts:
-        """What the reading found; after `records` was read to its end."""
+        """The result; after `records` was read to its end."""
         facts = ffi.new("struct ebk_salvage_facts *")
         lib.ebk_salvage_tell(self._salvage, facts)
         has_damage = facts.first.code != lib.EBK_OK

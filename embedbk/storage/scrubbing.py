@@ -77,7 +77,7 @@ class LogScrubber:
     """Reads the entry logs of a bookie in order of their ids, over and over. All calls from one thread.
 
     Args:
-        directories: where they are; a log is told with the number of its own.
+        directories: where they are; a log is reported with the number of its directory.
         state_path: where it notes how far it is; None keeps that in memory only.
     """
 
@@ -98,7 +98,7 @@ class LogScrubber:
         self._unsaved_bytes = 0
         self._unwritten = Repeating(logger)
         self._running: Any = None  # The handle that reads a piece.
-        self._path = ""  # Of the log that it reads.
+        self._path = ""  # The path of the log that it reads.
         self._piece: Any = ffi.new("struct ebk_scrub_piece *")
         table = lib.ebk_io_disk() if io is None else io.io
         self._scrubs: list[Any] = []
@@ -142,7 +142,7 @@ class LogScrubber:
             damages = tuple(self._damage(each) for each in piece.damages[0 : _kept(piece.damage_count)])
             known = state.damages.pop(state.log_id, [])
             if not state.offset:
-                known = []  # Of the reading before this one.
+                known = []  # Damage that the reading before this one found.
             if known or damages:
                 state.damages[state.log_id] = [*known, *damages][:DAMAGES_MAX]
         state.pass_bytes += bytes_read
@@ -160,7 +160,7 @@ class LogScrubber:
         return ScrubPiece(bytes_read, damages, is_pass_end)
 
     def damages(self) -> list[ScrubDamage]:
-        """What the last reading of each log has found, in order of the logs."""
+        """The findings of the last reading of each log, in order of the logs."""
         return [damage for log_id in sorted(self.state.damages) for damage in self.state.damages[log_id]]
 
     def filenos(self) -> list[int]:

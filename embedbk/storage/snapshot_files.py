@@ -1,7 +1,7 @@
 """The directory of a metadata member's snapshots: names, bytes, renames, on a disk or on one in memory.
 
-Decides nothing but how a call of the table of calls (native/io/io.h) is asked from Python, and that its refusal is an
-OSError with the path in it. What may be written, renamed or removed is others' (snapshot_writer.py, snapshots.py).
+Decides only how Python calls the table of calls (native/io/io.h), and that a refusal is an OSError with the path in it.
+snapshot_writer.py and snapshots.py decide what is written, renamed or removed.
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ class SnapshotFiles:
 
     @contextmanager
     def open(self, name: str) -> Iterator[SnapshotFile]:
-        """To be read. OSError when it cannot be; UsageError when that says nothing of the file."""
+        """Open it for reading. OSError: it cannot be read; UsageError: this process cannot, which proves nothing about
+        it."""
         try:
             file = self._open(name, lib.EBK_OPEN_READ)
         except OSError as refused:

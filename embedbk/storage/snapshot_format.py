@@ -1,7 +1,7 @@
 """How a snapshot of the metadata lies in a file of its own (METADATA.md, 2).
 
 Decides the bytes and when they are believed: header, chunks with a sum each, an index of them and a closing record.
-A reader trusts nothing of it; others compare what it says with what the log says of it (snapshots.py).
+A reader trusts no byte unchecked; snapshots.py compares the file with what the log says of it.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def parse_snapshot_name(name: str) -> tuple[int, int] | None:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotHeader:
-    """What a snapshot stands for. config: of the quorum, opaque here; empty in a quorum of one."""
+    """The state that a snapshot has. config: of the quorum, opaque here; empty in a quorum of one."""
 
     cluster_token: bytes
     incarnation: bytes  # That of the member that cut it.
@@ -145,7 +145,7 @@ def _header_bytes(config_bytes: int) -> int:
 
 
 def read_pieces(file: RawFile, header: SnapshotHeader) -> Iterator[bytes]:
-    """Its pieces in order. The last step checks what no single chunk tells: digest, index, end of the file.
+    """Its pieces in order. The last step checks what no single chunk shows: digest, index, end of the file.
 
     Raises:
         StorageError: it is not whole, or not what was written.

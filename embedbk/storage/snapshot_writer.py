@@ -40,8 +40,8 @@ class SnapshotWriter(FileInPieces):
         self._begin("embedbk snapshot")
 
     def stop(self) -> None:
-        """Nobody wants it any more: when this returns, nothing of it is written further, and what was is removed if it
-        can be."""
+        """The snapshot is given up: when this returns, nothing more of it is written, and the file is removed if it can
+        be."""
         self._end_thread()
         if self.written is None:
             self._drop()
@@ -73,7 +73,7 @@ class SnapshotWriter(FileInPieces):
         self.written = header
 
     def _drop(self) -> None:
-        """What stays of it is removed by the next start."""
+        """Remove the file; if that fails, the next start removes it."""
         if self._file is not None:
             self._file.close()
             with contextlib.suppress(OSError):

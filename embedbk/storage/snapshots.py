@@ -59,17 +59,17 @@ KIND_NAMED = 4  # The record's ledger_id is the index that the snapshot stands f
 # version, term, size of the file, digest, origin
 NAMED = struct.Struct(f"<BQQ{DIGEST_BYTES}sB")
 NAMED_VERSION = 2
-OLDER_NAMED_BYTES = NAMED.size - 1  # Of version 1, without an origin.
+OLDER_NAMED_BYTES = NAMED.size - 1  # The size of version 1, without an origin.
 KEPT_SNAPSHOTS = 2
-FIRST_MEMBER = "m1"  # Of a cluster, also where it had no name yet.
+FIRST_MEMBER = "m1"  # The first member of a cluster, also while it had no name yet.
 
 
 class Origin(IntEnum):
     """Where a snapshot came from, and what becomes of the entries in the log before the record that names it."""
 
     CUT_HERE = 0  # They stand.
-    FETCHED_BESIDE = 1  # Of another member; the entries behind its index stand, as they agree with it.
-    FETCHED_INSTEAD = 2  # Of another member; none stands: the log begins behind it.
+    FETCHED_BESIDE = 1  # From another member; the entries behind its index stay, as they agree with it.
+    FETCHED_INSTEAD = 2  # From another member; no entry stays: the log begins behind it.
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class Named:
 
 @dataclass(slots=True)
 class Found:
-    """What a start found of the snapshots that the log names. kept: those that count, the oldest first."""
+    """The snapshots named by the log, as a start found them. kept: those that count, the oldest first."""
 
     catalog: Catalog | None
     kept: list[Named]
@@ -272,7 +272,7 @@ class Snapshots:
         self._writer = SnapshotWriter(self._files, header, self.wake)
 
     def wake(self) -> None:
-        """From any thread: whoever waits for `filenos` looks."""
+        """From any thread: wakes the thread that waits for `filenos`."""
         if self._event >= 0:
             os.eventfd_write(self._event, 1)
             # Behind the writing: whoever sees it finds something to read, and then looks at the work. Who does not
@@ -289,12 +289,12 @@ class Snapshots:
         self._go_on()
 
     def failure(self) -> str:
-        """Why what is under way cannot be written; empty: nothing says so. `abandon` it then."""
+        """Why the snapshot under way cannot be written; empty: no failure is known. After a failure call `abandon`."""
         failed = self._writer.failure if self._writer is not None else None
         return str(failed) if failed is not None else ""
 
     def abandon(self) -> None:
-        """What is under way is given up; nothing of it counts."""
+        """Give up the snapshot under way; nothing of it counts."""
         if self._writer is not None and self._named is None:
             self._writer.stop()
             self._writer = None
@@ -320,7 +320,8 @@ class Snapshots:
         return counts
 
     def take_saved(self) -> tuple[int, int] | None:
-        """Of what counts since this was asked last: its index, and that of the first entry which the log keeps."""
+        """A snapshot that came to count since the last call: its index, and that of the first entry which the log
+        keeps."""
         saved, self._saved = self._saved, None
         return saved
 
@@ -366,7 +367,7 @@ class Snapshots:
     # --- Of another member ---------------------------------------------------------------------------------
 
     def look_at_fetched(self, index: int, term: int) -> SnapshotHeader:
-        """What was fetched under the name of this snapshot.
+        """The file that was fetched under the name of this snapshot.
 
         Raises:
             StorageError: nothing was, or another one, or one of another cluster.
@@ -386,8 +387,9 @@ class Snapshots:
         return header
 
     def put(self, index: int, term: int, *, keeps_entries: bool) -> Named:
-        """A fetched snapshot takes the place of everything up to its index; `step` tells when it counts. What is cut
-        here of an older state is given up. Raises StorageError: `look_at_fetched`, or of the disk or the journal."""
+        """A fetched snapshot replaces everything up to its index; `step` returns when it counts. A snapshot of an older
+        state that is being cut is given up. Raises StorageError: as `look_at_fetched`, or the disk or journal
+        failed."""
         header, name = self.look_at_fetched(index, term), snapshot_name(index, term)
         self.abandon()
         try:
@@ -445,7 +447,7 @@ class Snapshots:
         remove_fetched(self._files)
 
     def read_kept(self, index: int, term: int, offset: int, size: int) -> bytes:
-        """Of the file of one that is kept; fewer bytes at its end. OSError or UsageError: it cannot be read now."""
+        """Bytes of a kept snapshot's file; fewer at its end. OSError or UsageError: it cannot be read now."""
         named = next((each for each in self.kept if (each.index, each.term) == (index, term)), None)
         if named is None:
             raise UsageError(f"snapshot {snapshot_name(index, term)} is not kept")
@@ -455,7 +457,7 @@ class Snapshots:
     # --- Start and end -------------------------------------------------------------------------------------
 
     def tidy(self, refused: Sequence[tuple[Named, str]], last_index: int) -> None:
-        """At a start that goes on: what is damaged is set aside, what is left over removed, what is strange told."""
+        """At a start that continues: damaged files are set aside, left-over files removed, unknown files reported."""
         bad = {named.name for named, _ in refused}
         for name in self._names():
             parsed = parse_snapshot_name(name)
@@ -467,8 +469,8 @@ class Snapshots:
                 self._look_at_unnamed(name, last_index)
 
     def _look_at_unnamed(self, name: str, last_index: int) -> None:
-        """One that does not count. All that it stands for is in the log or in one that counts, if it is this member's
-        and not beyond the log's end; of any other only a person can tell what it is."""
+        """Remove or report a snapshot that does not count. If it is this member's and not beyond the log's end, all of
+        its state is also in the log or in a snapshot that counts; any other one is left to a person."""
         try:
             with self._files.open(name) as file:
                 header = read_header(file)
@@ -476,7 +478,7 @@ class Snapshots:
             logger.warning("%s is not named by the log and left alone: %s", self._files.place(name), unread)
             return
         if header.cluster_token == self._whose[0] and header.incarnation != self._whose[1]:
-            self._remove(name)  # Fetched, and a crash came before it counted: whoever cut it has it.
+            self._remove(name)  # Fetched, and a crash came before it counted: the member that cut it has it.
         elif (header.cluster_token, header.incarnation) != self._whose:
             logger.warning(
                 "%s is not named by the log and left alone: it is of the member %s of the cluster %s",
@@ -485,7 +487,7 @@ class Snapshots:
                 header.cluster_token.hex(),
             )
         elif header.index > last_index:
-            self._set_aside(name)  # Of what was lost here.
+            self._set_aside(name)  # It has state that was lost here.
         else:
             self._remove(name)
 
@@ -511,7 +513,7 @@ class Snapshots:
             logger.warning("metadata snapshots: %s: %s", what, refused)
 
     def close(self) -> None:
-        """What is under way is given up; the next start removes what is left of it."""
+        """Give up the snapshot under way; the next start removes what is left of it."""
         if self._writer is not None:
             self._writer.stop()
             self._writer = None

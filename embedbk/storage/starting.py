@@ -68,10 +68,10 @@ class Start:
     Args:
         flush_bytes: of records taken in, after which the write cache goes into entry logs.
         cache_bytes_max: of entries in each half of the write cache, beside a largest frame.
-        free_bytes: room on the device of the entry logs; None: nobody can tell.
-        may_have_lost: the owner's word that something may be gone: damaged journals are gone on behind in any case.
+        free_bytes: room on the device of the entry logs; None: it cannot be measured.
+        may_have_lost: the owner declares that something may be gone: a damaged journal is continued behind its damage.
         notes_used: these journals have noted what they used before, so that a note that is gone is a loss (P7.9).
-        on_less: told once a journal has less than was used; what it makes of it is durable when it returns.
+        on_less: called once a journal has less than was used; its consequences are durable when it returns.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Start:
         self.has_flushed = False
         self.no_room: DeviceFull | None = None  # Why the frozen half is still to be flushed.
         self._flush_at = flush_bytes
-        self._flushed = self._stored_marks()  # Of each journal: up to there entry logs have it.
+        self._flushed = self._stored_marks()  # For each journal: entry logs have everything up to there.
         self._marks = list(self._flushed)  # Up to there it is taken in.
         self.replayed = list(self._flushed)  # As the marks, but never past a record that was not read.
         self._frozen: list[int] = []  # As they were at the last freeze.
@@ -167,7 +167,8 @@ class Start:
         return journal
 
     def _lack_of(self, number: int, journal: Journal) -> str:
-        """What is missing of what the journal noted that it used (P7.9); who has to know does when this returns."""
+        """Report records that the journal noted as used and that are missing (P7.9); the report is durable when it
+        returns."""
         used = journal.used()
         lack = used.lack(self._marks[number])
         if self.notes_used and not used.is_noted:
@@ -270,10 +271,10 @@ class Start:
         return free is not None and free < 2 * self.unflushed_bytes
 
     def _flush(self) -> None:
-        """What was taken in so far is in entry logs, under the marks of the last records, when this returns.
+        """Flush: everything that was taken in so far is in entry logs, under the marks of the last records.
 
         Raises:
-            DeviceFull: the half that is frozen, or was, waits for room; what is in the other one is as it was.
+            DeviceFull: the half that is frozen, or was, waits for room; the other half is as it was.
         """
         if self.no_room is not None:
             self._write_frozen()
@@ -298,7 +299,7 @@ class Start:
 
 
 def _identity_of(identity: bytes, number: int) -> bytes:
-    """Of journal `number` of a simulated disk: a group of one is none of another."""
+    """The identity of journal `number` of a simulated disk: a group of one journal is never valid in another."""
     return (int.from_bytes(identity, "little") ^ number).to_bytes(len(identity), "little")
 
 

@@ -1,7 +1,8 @@
-"""Which start of its directories a process is: a count and a random number, by which copies are told apart (P7.9).
+"""The number of a start of its directories: a count and a random number, which tell copies apart (P7.9).
 
-Decides what a start knows of the ones before it. Leaves to others: where the count is kept (identity.py), and what is
-made of one that is lower than the cluster's, or of somebody else's number under a count (host/registering.py).
+Decides what a start knows of the ones before it. Leaves to others: where the count is kept (identity.py), and what
+follows from a count that is lower than the cluster's, or from another random number under one count
+(host/registering.py).
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ STARTS_KEPT = 64
 
 @dataclass(frozen=True, slots=True)
 class StartCount:
-    """What is kept. recent: numbers of the starts up to `count`, the newest last; of older ones nothing is known."""
+    """The count that is kept. recent: numbers of the starts up to `count`, the newest last; older ones are
+    forgotten."""
 
     count: int = 0
     recent: tuple[bytes, ...] = ()

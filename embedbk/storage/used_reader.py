@@ -1,6 +1,6 @@
-"""What a journal noted of the file that it wrote last, read in Python from the page alone (JOURNAL.md section 9, P7.9).
+"""A journal's note of the file that it wrote last, read in Python from the page alone (JOURNAL.md section 9, P7.9).
 
-Decides nothing of what a start makes of it: it tells a check of a stopped bookie whether the journal has less.
+It does not decide what a start does with it: it reports to a check of a stopped bookie whether the journal has less.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class UsedNote:
 
 
 def read_used(directory: RawDirectory, findings: Findings | None = None) -> UsedNote | None:
-    """The newest note; None where there is none that is whole. OSError when it cannot be read. findings: told of those
-    that are not whole."""
+    """The newest note; None: no note is whole. OSError: it cannot be read. findings: receives those that are not
+    whole."""
     if USED_FILE not in directory.names():
         return None
     newest: UsedNote | None = None
@@ -53,14 +53,14 @@ def read_used(directory: RawDirectory, findings: Findings | None = None) -> Used
 
 
 def compare_used(directory: RawDirectory, picture: JournalPicture, mark: int, findings: Findings) -> None:
-    """Tell what is missing of a journal whose headers were looked at. mark: up to there entry logs have it."""
+    """Report what is missing of a journal whose headers were read. mark: entry logs have everything up to there."""
     try:
         used = read_used(directory, findings)
     except OSError as refused:
         findings.damage(f"{directory.path}/{USED_FILE}", f"it cannot be read: {refused.strerror}")
         return
     if used is None:
-        return  # Of a build that noted nothing; where its identity says otherwise, that is looked for there.
+        return  # Its build noted nothing; the identity's own check finds the contrary.
     begins = picture.files[0].header if picture.files else None
     is_behind = begins is not None and begins.start_token != 0 and begins.generation > used.generation
     if not is_behind and all(file.header.generation != used.generation for file in picture.files):
