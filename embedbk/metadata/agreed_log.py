@@ -1,4 +1,4 @@
-"""The log that several members agree on, as one of them proposes to it and hears of it (RAFT.md; METADATA.md, 1).
+"""The log that several members agree on, as one of them proposes to it and is notified by it (RAFT.md; METADATA.md, 1).
 
 Decides nothing about agreement: that is the Raft's. What is proposed in one turn of the host is gathered and goes in
 together (`TurnEnded`), so that one record, one sync and one message to each other member stand for all of it; reads of
@@ -25,7 +25,7 @@ _PROPOSAL = -1  # The token of what is proposed here; those of others are not ne
 
 
 class AgreedLog:
-    """Around a Raft that nobody else steps."""
+    """Around a Raft that only this object steps."""
 
     def __init__(self, raft: Raft) -> None:
         self.raft = raft  # To look at.
@@ -52,7 +52,7 @@ class AgreedLog:
 
     @property
     def grace_ns(self) -> int:
-        """Who led before may have renewed a session for so long after its last word (nobody did, where one is all)."""
+        """For so long after its last renewal, an earlier leader may have extended a session (0 with one member)."""
         return 0 if self.raft.is_alone else self.raft.configuration.election_base_ms * 1_000_000
 
     @property
@@ -72,8 +72,8 @@ class AgreedLog:
         return tuple(each for voter in configuration.voters for each in configuration.endpoints_of(voter))
 
     def may_renew(self, now_ns: int) -> bool:
-        """Nobody else was elected half an election base ago: then whoever is, gives what is renewed now its time. Of a
-        longer base that may still be taken back, half of the one before."""
+        """True if no other member was elected up to half an election base ago: a later leader then gives a session that
+        is renewed now its full time. While a longer base may still be taken back, half of the base before counts."""
         return self.raft.is_confirmed(now_ns - self.raft.leased_ns)
 
     def why_full(self, size: int) -> str:

@@ -1,11 +1,11 @@
 """When the election base of a quorum changes, and to what (RAFT.md, 8). Pure.
 
-Decides what is enough to know, how far one change goes, and how long it stays alone. Members change together, by an
-entry of the log (`membership`); what suits is calibration.py's, what is measured `host/measuring.py`'s.
+Decides which measurements suffice, how far one change goes, and how long the next one waits. Members change together,
+by an entry of the log (`membership`). calibration.py computes the suitable base; `host/measuring.py` measures.
 
 A base that is too short costs elections, one that is too long costs time without a leader, once, when a leader dies.
-So it is raised at once to what suits, and lowered by a quarter at most. Below what a cluster begins with only an
-operator's word leads: there a quiet machine gains little, and the first busy minute costs an election.
+So it is raised at once to the suitable one, and lowered by a quarter at most. Only an operator sets it below the one
+that a cluster begins with: there a quiet machine gains little, and the first busy minute costs an election.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from embedbk.metadata.raft_vocabulary import Timing
 
 __all__ = ["BASE_RULES", "BaseRules", "next_base", "suits", "why_no_base", "why_unknown"]
 
-RAISED_FROM = 6, 5  # Of the base: what suits less than this much more is no reason for a change.
-LOWERED_TO = 3, 4  # Of the base, at most at once; and from where on it is lowered at all.
+RAISED_FROM = 6, 5  # A suitable base that is longer by less than this share is no reason for a change.
+LOWERED_TO = 3, 4  # The share by which one change lowers it at most, and at least.
 
 
 class BaseRules(Struct, frozen=True):
@@ -32,7 +32,7 @@ class BaseRules(Struct, frozen=True):
     )
     stalls: int = 1000  # So the share of one in 1,000 is of something.
     syncs: int = 100
-    round_trips: int = 100  # Of whoever led, in the whole quorum.
+    round_trips: int = 100  # Of the leaders in the whole quorum.
     interval_ns: int = 3_600_000_000_000
 
 
@@ -42,7 +42,7 @@ BASE_RULES = BaseRules()
 def why_unknown(
     configuration: Configuration, timings: Mapping[MemberId, Timing | None], rules: BaseRules
 ) -> str:
-    """What is not known well enough yet; empty: everything. timings: of voters that are heard."""
+    """Which measurements do not suffice yet; empty: all do. timings: of voters from which the leader receives."""
     for voter in configuration.voters:
         timing = timings.get(voter)
         if timing is None:
@@ -64,13 +64,13 @@ def why_unknown(
 
 
 def suits(timings: Mapping[MemberId, Timing]) -> tuple[int, str]:
-    """What they, at least one, ask for, in ms, and why; never less than what a cluster begins with."""
+    """The base that suits these members, at least one, in ms, and why; never less than a cluster begins with."""
     found_ms, why = base_that_suits({member.name: _measured(timing) for member, timing in timings.items()})
     return (found_ms, why) if found_ms > BASE_MS_FIRST else (BASE_MS_FIRST, "nothing measured needs more")
 
 
 def next_base(base_ms: int, timings: Mapping[MemberId, Timing]) -> tuple[int, str] | None:
-    """What the base becomes, and why; None: it stays."""
+    """The next base, and why; None: it stays."""
     suits_ms, why = suits(timings)
     if suits_ms * RAISED_FROM[1] >= base_ms * RAISED_FROM[0] or base_ms < suits_ms == BASE_MS_MAX:
         return suits_ms, why
@@ -81,7 +81,7 @@ def next_base(base_ms: int, timings: Mapping[MemberId, Timing]) -> tuple[int, st
 
 
 def why_no_base(base_ms: int) -> str:
-    """What is wrong with a base that an operator asks for; empty: nothing."""
+    """Why an operator may not set this base; empty: it is allowed."""
     if BASE_MS_MIN <= base_ms <= BASE_MS_MAX:
         return ""
     return f"an election base of {base_ms} ms: allowed are {BASE_MS_MIN} to {BASE_MS_MAX}"

@@ -1,12 +1,12 @@
-"""What a quorum's limits should be by what was measured of it (RAFT.md, 8). Pure.
+"""Limits of a quorum from its measurements (RAFT.md, 8). Pure.
 
 Decides how costs and rates are estimated, and what follows from them: how long a state of some size takes to get to a
-member, how much of the log is worth keeping for whoever is behind, which election base suits. Every number comes with
-what it was made of. Leaves to others: what is measured (`host/measuring.py`), what is done with it.
+member, how much of the log is worth keeping for members that lag, which election base suits. Every number comes with
+its terms. Leaves to others: the measurements (`host/measuring.py`), and the use of the results.
 
     cost     of a MiB: c by + (x - c) / 8, d by + (|x - c| - d) / 4 per sample, estimate c + 4 d (as TCP's timer)
     time     of a state of S MiB: S x fetch + S x load, since loading begins behind the last piece
-    log      worth keeping: 2 x rate x time, so that who was put to a snapshot finds what came meanwhile
+    log      worth keeping: 2 x rate x time, so that a member behind a snapshot finds the entries since
     base     max(10 x stall, 20 x (round trip + sync), 150 ms), of the slowest member
 """
 
@@ -30,20 +30,20 @@ __all__ = [
 ]
 
 MIB = 1 << 20
-SAMPLE_BYTES_MIN = 64 << 10  # What fewer bytes take says nothing of a MiB.
+SAMPLE_BYTES_MIN = 64 << 10  # A transfer of fewer bytes shows nothing about a MiB.
 BASE_MS_MIN, BASE_MS_MAX = 150, 10_000
 BASE_STEP_MS = 50
 STALLS_PER_BASE, TRIPS_PER_BASE = 10, 20
 RETAINED_BYTES_LEAST = 16 << 20
-FETCH_NS, LOAD_NS = 50_000_000, 20_000_000  # Of a MiB, before anything was measured.
-SAMPLES_KEPT = 1 << 14  # Of which a share is told; then all counts are halved, so that what is old fades.
+FETCH_NS, LOAD_NS = 50_000_000, 20_000_000  # For a MiB, before anything was measured.
+SAMPLES_KEPT = 1 << 14  # Samples; then all counts are halved, so that old ones fade.
 
 # Upper edges of what is counted: eight for each doubling, from 1 on; so a share is told to about 9 %.
 _EDGES = [round(2 ** (place / 8), 3) for place in range(8 * 45)]
 
 
 class Cost:
-    """Of a MiB of one stage, in ns."""
+    """The cost of a MiB in one stage, in ns."""
 
     def __init__(self, prior_ns: int) -> None:
         self.cost_ns = float(prior_ns)
@@ -91,7 +91,7 @@ class Often:
 
 
 class Measured(NamedTuple):
-    """Of one member, since its process began. Without samples the costs are those that are assumed."""
+    """Measurements of one member since its process began. Without samples the costs are assumed ones."""
 
     stall_ns: int = 0  # Of its loop, behind what was due: 999 of 1,000 were at most this.
     stalls: int = 0  # So many turns were looked at.
@@ -111,7 +111,7 @@ class Measured(NamedTuple):
 
     @property
     def catch_up_ns(self) -> float:
-        """Of a MiB, from being put to a snapshot to standing at it."""
+        """The cost of a MiB, from the decision for a snapshot until it is loaded."""
         return self.fetch_ns + 4 * self.fetch_deviation_ns + self.load_ns + 4 * self.load_deviation_ns
 
     def told(self) -> tuple[tuple[str, int], ...]:
@@ -119,12 +119,12 @@ class Measured(NamedTuple):
 
     @classmethod
     def of(cls, pairs: Sequence[tuple[str, int]]) -> Measured:
-        """As `told` says them; what another build measures more is passed over."""
+        """The inverse of `told`; measurements that only another build knows are ignored."""
         return cls(**{name: value for name, value in pairs if name in cls._fields})
 
 
 class Advice(NamedTuple):
-    """What follows, and of what. binds: which of the terms, floor or cap the number is."""
+    """A result and its terms. binds: which of the terms, floor or cap gives the number."""
 
     base_ms: int
     base_terms: dict[str, int]  # In ms, rounded up.
@@ -149,8 +149,8 @@ def advise(
     state_bytes: int | None = None,
     log_bytes_per_s: int | None = None,
 ) -> Advice:
-    """By what the members measured. kept_bytes_max: of memory, for the log that a snapshot stands for. state_bytes,
-    log_bytes_per_s: what if the state and the rate were these; else they are the largest that were measured."""
+    """The limits that follow from the members' measurements. kept_bytes_max: memory for log entries that a snapshot
+    replaces. state_bytes, log_bytes_per_s: compute for this state and rate; else for the largest that were measured."""
     each = list(members) or [Measured()]
     terms = _base_terms(each)
     binds, base = _largest(terms)
@@ -175,7 +175,8 @@ def advise(
 
 
 def base_that_suits(members: Mapping[str, Measured]) -> tuple[int, str]:
-    """An election base by what these members, at least one, measured, in ms; and whose numbers it is made of."""
+    """An election base from the measurements of these members, at least one, in ms; and the members that determine
+    it."""
     each = list(members.values())
     binds, base = _largest(_base_terms(each))
     base = min(base, BASE_MS_MAX)

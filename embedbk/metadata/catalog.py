@@ -1,7 +1,7 @@
 """The metadata state machine: keys, sessions, ids; what each command does to them (P2.2, P9.2, P10.1).
 
 Decides the outcome of every command, deterministically: same commands at the same places of the log, same catalog, byte
-for byte. Leaves to others when a command counts (command_log.py: when it is committed) and who hears of it (member.py).
+for byte. Leaves to others when a command counts (command_log.py: when it is committed) and who is notified (member.py).
 
 Revisions rise by one per change and never reset, so a comparison with one has no ABA (P2.2). Their high 16 bits are
 the generation: a revision *is* an epoch, the fencing token of whatever the change stands for (P9.2).
@@ -122,14 +122,16 @@ SNAPSHOT_VERSION = 1
 SEQUENCE_JUMP_MAX = (
     1 << 32
 )  # Between two logged operations of a session: a wild one must not use its sequences up.
-SESSION_BYTES = 512  # What a session costs in memory beside its label and its share; measured.
+SESSION_BYTES = 512  # Memory that a session takes beside its label and its share; measured.
 GENERATIONS_MAX = 1 << 15  # A revision stays a whole number of 63 bits.
 RESTORED_IDS_GAP = 1 << 32  # Ids skipped by a new generation: more than the lost future can have handed out.
-# Of the ids given out last, those of which nothing is known may be of ledgers that the lost future made.
+# Among so many of the newest ids, those without a key may belong to ledgers that the lost future made.
 IN_CREATION_IDS = 4096
-LINEAGES_MAX = 4096  # Of one cluster: each is a recovery by an operator's word, or one that was given up.
+LINEAGES_MAX = 4096  # Of one cluster: each is a recovery by an operator, or one that was given up.
 _OF_REPAIRS = (REPAIR_PREFIX, REPAIRING_PREFIX, REPAIRERS_PREFIX)
-STARTS_KEPT_MAX = 1 << 16  # Links of the chain; who remembers an older one cannot be told whether it is one.
+STARTS_KEPT_MAX = (
+    1 << 16
+)  # Links of the chain; for older ones the catalog cannot tell whether they are in it.
 
 
 @dataclass(slots=True)
@@ -141,7 +143,7 @@ class Session:
     kept: dict[int, Result] = field(default_factory=dict)  # Answers that the client may still ask for again.
     keys: dict[str, None] = field(default_factory=dict)  # Ephemeral keys.
     secret: bytes = (
-        b""  # Told to its client alone: whoever asks in its name shows it. Empty: of an older log.
+        b""  # Sent to its client alone, which sends it with every request. Empty: of an older log.
     )
     ephemeral_bytes: int = 0  # Of the records under `keys`.
 
@@ -161,18 +163,22 @@ class Catalog:
         self.starts: list[Reign] = []
         self.lineages: list[Lineage] = []  # From which it descends, the newest last; the first has no name.
         self.spared: list[tuple[int, int]] = []  # Ranges of ids of which a lost future may have made ledgers.
-        self.stale: list[tuple[int, int]] = []  # And of those whose keys it may have changed (stale_keys.py).
+        self.stale: list[
+            tuple[int, int]
+        ] = []  # Ids whose keys a lost future may have changed (stale_keys.py).
         self.bytes = 0  # Of all records.
         self.weights = Weights()  # The same by kind.
-        self.shared_bytes = 0  # Of these, ephemeral records within the shares of their sessions.
-        self.sessions_bytes = 0  # Of all sessions, with their shares and the answers that are kept for them.
-        self._records_sum = 0  # Of the digests of all records; taken modulo by digest_of.
+        self.shared_bytes = 0  # Bytes of ephemeral records within the shares of their sessions.
+        self.sessions_bytes = (
+            0  # Memory of all sessions, with their shares and the answers that are kept for them.
+        )
+        self._records_sum = 0  # The sum of the digests of all records; digest_of takes it modulo.
         self._records = (
             PackedRecords()
         )  # In the order of their keys by code point, which is also UTF-8 order.
-        self.repairs = RepairIndex()  # Of some of them.
+        self.repairs = RepairIndex()  # An index of the marks, holds and waiters among them.
         self.history = History(0, limits.history_bytes_max, limits.history_changes_max)
-        self._cut: Cut | None = None  # Told of every change before it is made.
+        self._cut: Cut | None = None  # It is notified before every change.
 
     # --- Reading -----------------------------------------------------------------------------------------
 
@@ -237,8 +243,8 @@ class Catalog:
         return _APPLY[type(command)](self, command, index, term)
 
     def number_of(self, command: StartSession, index: int) -> int:
-        """Of the session that this command opens. No other command of this generation stands at its index, so no other
-        session has the number, ever; those of an older log were drawn."""
+        """The number of the session that this command opens. No other command of this generation has its index, so no
+        other session ever has the number; sessions of an older log had random numbers."""
         return command.session or (self.revision >> GENERATION_BITS << GENERATION_BITS) | index
 
     def _start_session(self, command: StartSession, index: int, term: int) -> Result:
@@ -281,11 +287,12 @@ class Catalog:
         return Acknowledged(self.revision)
 
     def _check_digest(self, command: CheckDigest, index: int, term: int) -> Result:
-        """What it says is compared by the member (divergence.py); it is no change of the state."""
+        """The member compares the digest (divergence.py); the state does not change."""
         return Acknowledged(self.revision)
 
     def _raise_to(self, command: RaiseTo, index: int, term: int) -> Result:
-        """Whether all know it was asked before it was proposed (member.py); who does not know it must not go on."""
+        """The leader checked that all know the level before it proposed this (member.py). A build that does not know it
+        must stop."""
         if command.level > self.limits.level_known:
             raise StorageError(too_new(command.level, self.limits.level_known))
         self.level = max(self.level, command.level)
@@ -411,7 +418,7 @@ class Catalog:
         return result
 
     def _forget_kept(self, session: Session, done_below: int) -> None:
-        """The client has every answer below this sequence, which is higher than what it said before."""
+        """Forget kept answers: the client has every answer below this sequence, which is higher than the one before."""
         kept = session.kept
         if done_below - session.done_below <= len(kept):
             gone = [kept.pop(sequence, None) for sequence in range(session.done_below, done_below)]
@@ -432,8 +439,8 @@ class Catalog:
         )
 
     def _check_keys(self, operation: Operation) -> Refusal | None:
-        """Of who repairs what: only what is about that changes it. Below its level they are keys like others, as builds
-        from before have it."""
+        """Whether the key is about repairs, which only operations about repairs change. Below their level these keys
+        are like others, as earlier builds treat them."""
         if not isinstance(operation, Txn) or self.level < LEVEL_OF_REPAIRS:
             return None
         taken = [change.key for change in operation.then if is_of_repairs(change.key)]
@@ -450,7 +457,7 @@ class Catalog:
         return Allocated(first, operation.count)
 
     def _acquire(self, session: Session, asked: Acquire) -> Result:
-        """P9.3: at once where nobody holds it, else behind all who wait."""
+        """P9.3: at once if no session holds the lock, else behind all that wait."""
         known = self._claim_of(session, asked.name)
         if known is not None:
             return Claimed(known.revision if lock_of(known.key) else 0, known.created, self.revision)
@@ -467,7 +474,8 @@ class Catalog:
         return Claimed(revision if is_free else 0, revision, revision)
 
     def _repair(self, session: Session, asked: Repairing) -> Result:
-        """P11: what the operation changes, and what comes free by it for those who wait, at one revision."""
+        """P11: the changes of the operation, and of handing the marks that it frees to waiting sessions, at one
+        revision."""
         view = View(
             self._records.get,
             self.repairs,
@@ -493,7 +501,7 @@ class Catalog:
         return Acknowledged(self.revision)
 
     def _hand_repairs(self, revision: int, changed: dict[str, Record]) -> None:
-        """What may be repaired since this command is that of whoever asked first of those who wait for it."""
+        """Marks that this command made free go to the sessions that wait for them, in the order in which they asked."""
         for key, ledger_ids in self.repairs.hand_out(self._room_for_keys).items():
             place = self._records.get(key)
             assert place is not None
@@ -515,7 +523,7 @@ class Catalog:
         return TxnDone(True, revision)
 
     def _room_for_keys(self, session: int) -> int:
-        """How many holds this session may have in the place of its place among those who wait."""
+        """How many holds this session may get instead of its key as a waiter."""
         return max(self.limits.ephemeral_keys_max - len(self.sessions[session].keys), 0) + 1
 
     def _claim_of(self, session: Session, name: str) -> Record | None:
@@ -529,7 +537,7 @@ class Catalog:
         return sum(record.key.startswith(prefix) for record in islice(self._records.begin(prefix), most))
 
     def _hand_over(self, name: str, revision: int, changed: dict[str, Record]) -> None:
-        """Nobody holds it any more: in this very command whoever asked first of those who wait holds it."""
+        """The lock is free: in this same command the first of the waiting sessions gets it."""
         prefix = waiting_prefix(name)
         first = next(self._records.begin(prefix), None)
         if first is None or not first.key.startswith(prefix):
@@ -548,8 +556,8 @@ class Catalog:
         return refusal or self._change(session, txn, rules)
 
     def _adopt(self, session: Session, asked: AdoptLedger, rules: int) -> Result:
-        """P10.5: what the ledger's id is for is known again, in the command that puts its key. A stale key stays so:
-        copies that a lost future made are kept until an operator says that nothing of it is wanted."""
+        """P10.5: the same command that puts the ledger's key ends the sparing of its id. A stale key stays stale:
+        copies that a lost future made are kept until an operator decides that they are not wanted."""
         ledger_id = asked.ledger_id
         if is_within(self.stale, ledger_id) and self._records.get(ledger_key_path(ledger_id)) is not None:
             return self._change(session, asked, rules)
@@ -579,7 +587,7 @@ class Catalog:
     def _carry_out(
         self, changes: Sequence[Put | Delete], revision: int, session: Session | None
     ) -> dict[str, Record]:
-        """session: of who asked; None: of nobody, then no key is ephemeral. Returns what changed, by key."""
+        """session: of the client; None: there is none, and no key is ephemeral. Returns the changed records, by key."""
         return {
             change.key: self._put(change, revision, session)
             if isinstance(change, Put)
@@ -589,8 +597,8 @@ class Catalog:
         }
 
     def _put_alone(self, put: Put, before: Record | None) -> Result:
-        """As `_check_room` and `_put` have it, for what most transactions are: one record that is no session's comes,
-        or takes the place of one that is none either. So each thing is looked up and weighed once."""
+        """As `_check_room` and `_put`, for the most common transaction: it adds one record without a session, or
+        replaces one without a session. So each record is looked up and weighed once."""
         size = put_bytes(put)
         growth = size - record_bytes(before) if before is not None else size
         held, allowed = self.bytes - self.shared_bytes, self.limits.catalog_bytes_max
@@ -619,9 +627,9 @@ class Catalog:
         return compare.revision in (ANY, record.revision)
 
     def _check_room(self, session: Session, txn: Txn, *, makes_way: bool) -> Refusal | None:
-        """Whether what a transaction adds has room. A session's first ephemeral records (`session_share_bytes`) need
-        none, so that who has a session can register; keys that are there may grow into a reserve of their own, and
-        makes_way: so may a transaction that deletes as many keys as it makes (P10.7)."""
+        """Whether the records that a transaction adds have room. A session's first ephemeral records
+        (`session_share_bytes`) need none, so that every client with a session can register. Existing keys may grow into
+        a reserve, and with makes_way so may a transaction that deletes as many keys as it makes (P10.7)."""
         growth = made = 0
         ephemeral = {session.session: session.ephemeral_bytes}  # By session, in bytes after the transaction.
         count = len(session.keys)
@@ -688,7 +696,7 @@ class Catalog:
         return record
 
     def _delete(self, key: str, revision: int) -> Record:
-        """Delete a key that exists; returns the event that says so."""
+        """Delete a key that exists; returns the record for watchers."""
         before = self._forget(key)
         assert before is not None
         self._records.remove(key)
@@ -696,7 +704,7 @@ class Catalog:
         return Record(key, None, before.created, revision)
 
     def _note_repair(self, key: str, record: Record | None) -> None:
-        """Whatever is marked, held or waited for is found again by the index, whoever changed it."""
+        """Keep the index of marks, holds and waiters up to date, whichever command changed the key."""
         if not key.startswith(_OF_REPAIRS):
             return  # Nearly every key.
         if key.startswith(REPAIRERS_PREFIX):
@@ -757,7 +765,7 @@ class Catalog:
 
     @property
     def fast_digest(self) -> bytes:
-        """Of all records and counters, at no cost: two catalogs that differ in them differ in this (I72)."""
+        """A digest of all records and counters, at no cost: catalogs that differ in them differ in this (I72)."""
         counters = self.revision, self.next_id, self.sessions_started, self.start_count, len(self.sessions)
         ranges = self.lineages, self.spared, self.stale
         return digest_of(self._records_sum, *counters, level=self.level, recovered=ranges)
@@ -793,7 +801,7 @@ class Catalog:
         return self._cut
 
     def end_cut(self) -> None:
-        """The last piece was taken, or nobody wants the others."""
+        """The last piece was taken, or the others are not needed."""
         self._cut = None
 
     def snapshot(self) -> bytes:
@@ -815,7 +823,7 @@ class Catalog:
 
     @classmethod
     def restore(cls, data: bytes | memoryview, limits: Limits = DEFAULT_LIMITS) -> Self:
-        """Of a snapshot of version 1. Raises StorageError for other bytes."""
+        """The catalog in a snapshot of version 1. Raises StorageError for other bytes."""
         found = unpack(
             _snapshot_decoder, data, StorageError, f"these {len(data)} bytes are no metadata snapshot"
         )
@@ -831,7 +839,7 @@ class Catalog:
         catalog.repairs.loaded()
         return catalog
 
-    # Of a snapshot, into an empty catalog, in this order.
+    # Loading a snapshot into an empty catalog, in this order.
 
     def take_counters(self, revision: int, next_id: int, sessions_started: int, start_count: int) -> None:
         self.revision, self.next_id = revision, next_id

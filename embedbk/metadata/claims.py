@@ -1,8 +1,8 @@
-"""Where locks, and those who wait for them, stand in the catalog (P9.3; METADATA.md, 7); likewise who repairs what
-(METADATA.md, 11). Pure.
+"""The keys of locks, and of the sessions that wait for them, in the catalog (P9.3; METADATA.md, 7); likewise the keys
+of repairs under way (METADATA.md, 11). Pure.
 
-All are ephemeral keys of their sessions, so what holds for keys holds for them: they end with the session, stand in
-lists, watches, snapshots and digests, and are counted. Only the operations that are about them, and the end of a
+All are ephemeral keys of their sessions, so the rules for keys hold for them: they end with the session, appear in
+lists, watches, snapshots and digests, and are counted. Only the operations about locks and repairs, and the end of a
 session, change them.
 """
 
@@ -26,7 +26,7 @@ REPAIRING_PREFIX, REPAIRERS_PREFIX = "/repairing/", "/repairers/"
 
 
 def lock_path(name: str) -> str:
-    """The key of who holds it. Its revision is the epoch, `created` the revision at which the holder asked."""
+    """The key of a lock's holder. Its revision is the epoch, `created` the revision at which the holder asked."""
     return _LOCKS + name
 
 
@@ -36,7 +36,7 @@ def waiting_prefix(name: str) -> str:
 
 
 def place_path(prefix: str, asked: int) -> str:
-    """Of one who asked at this revision, among those who wait under this prefix."""
+    """The key of a session that asked at this revision, among those that wait under this prefix."""
     return f"{prefix}{asked:020d}"
 
 
@@ -54,10 +54,10 @@ def is_of_locks(key: str) -> bool:
 
 
 def repairing_path(ledger_id: int) -> str:
-    """The key of who repairs this ledger. Revision and `created` are as those of a lock."""
+    """The key of the session that repairs this ledger. Revision and `created` are as those of a lock."""
     return f"{REPAIRING_PREFIX}{ledger_id:016x}"
 
 
 def is_of_repairs(key: str) -> bool:
-    """Of who repairs what, and of who waits for that."""
+    """Whether this is a key of a repair under way, or of a session that waits for one."""
     return key.startswith((REPAIRING_PREFIX, REPAIRERS_PREFIX))

@@ -1,7 +1,8 @@
-"""The log that a member's commands stand in, as the member sees it (METADATA.md, 6; P10.1).
+"""The log of a member's commands, as the member sees it (METADATA.md, 6; P10.1).
 
-`CommandLog` is all that a member knows of a quorum: it proposes, and hears what is committed. What it proposed may be
-lost, and another leader's entries put in its place. `agreed_log.py` is that of a Raft, of one voter or several.
+`CommandLog` is all that a member knows of a quorum: it proposes, and is notified of what is committed. Its proposals
+may be lost, and replaced by another leader's entries. `agreed_log.py` implements it with a Raft, of one voter or
+several.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ __all__ = [
     "ReadReady",
 ]
 
-FIRST_TERM = 1  # Of every entry of a log from before there were terms.
+FIRST_TERM = 1  # The term of every entry of a log from before there were terms.
 
 
 class Committed(Struct, frozen=True):
@@ -35,15 +36,15 @@ class Committed(Struct, frozen=True):
 
 
 class ReadReady(Struct, frozen=True):
-    """The read that was asked for under this token may be answered by whoever has applied everything up to index."""
+    """The read that was asked for under this token may be answered once everything up to index is applied."""
 
     token: int
     index: int
 
 
 class LeaderChanged(Struct, frozen=True):
-    """What was proposed here and is not committed may still be, or never; reads that were asked for are not answered.
-    `term` says whether proposals are taken now."""
+    """Proposals that are not committed may be committed later, or never; reads that were asked for get no answer.
+    `term` shows whether proposals are taken now."""
 
 
 LogNews = Committed | ReadReady | LeaderChanged
@@ -59,7 +60,8 @@ class CommandLog(Protocol):
 
     @property
     def committed_index(self) -> int:
-        """Every entry up to here is committed; those that a member has not heard of are in the next `Committed`."""
+        """Every entry up to here is committed; those that the member has not received yet are in the next
+        `Committed`."""
 
     @property
     def deadline_ns(self) -> int | None:
@@ -75,7 +77,7 @@ class CommandLog(Protocol):
 
     @property
     def not_leader(self) -> NotLeader:
-        """What is told to whoever asks while `term` is 0."""
+        """The answer to every request while `term` is 0."""
 
     def may_renew(self, now_ns: int) -> bool:
         """Whether this member leads now for certain, so that a session may be promised its time."""
@@ -85,11 +87,11 @@ class CommandLog(Protocol):
 
     @property
     def members(self) -> tuple[str, ...]:
-        """Where clients reach all voters; empty where nobody told."""
+        """Where clients reach all voters; empty: unknown."""
 
     def propose(self, body: bytes, said: str, effects: list[Any]) -> int:
-        """Log a command; the index at which it stands if it is committed in this term. said: what it means, for
-        people, where that is worth a line."""
+        """Log a command; returns its index, if it is committed in this term. said: its meaning for people, if it is
+        worth a line in their logs."""
 
     def read_index(self, token: int, effects: list[Any]) -> int | None:
         """Up to where must be applied what answers a read that came now: everything that was committed when it came.

@@ -1,4 +1,4 @@
-"""What the metadata log holds: one command per record, in the order in which they are applied (METADATA.md, 2).
+"""The commands of the metadata log: one per record, in the order in which they are applied (METADATA.md, 2).
 
 A command is a version byte and a tagged MessagePack array; fields are only ever appended, tags never re-used.
 Everything that decides its outcome is inside it, chance included, or is its place in the log (index and term), so that
@@ -54,7 +54,9 @@ RULES = (
 RULES_KEEP_REFUSALS = (
     2  # Refusals are kept like every answer; ephemeral keys have shares; a swap of them counts once.
 )
-RULES_MAKE_WAY = 3  # Whoever deletes as many keys as it makes may use the reserve: so tombstones have room.
+RULES_MAKE_WAY = (
+    3  # A transaction that deletes as many keys as it makes may use the reserve: so tombstones have room.
+)
 
 
 class StartSession(msgspec.Struct, frozen=True, array_like=True, tag=1):
@@ -63,13 +65,13 @@ class StartSession(msgspec.Struct, frozen=True, array_like=True, tag=1):
     session: int  # 0. In version 1: its number, drawn before it was logged.
     ttl_ms: int
     label: str
-    secret: bytes = b""  # Drawn with the number; its client alone is told.
-    level: int = 1  # The newest that its client knows; of older builds and their logs, 1.
+    secret: bytes = b""  # Random; sent to its client alone.
+    level: int = 1  # The newest that its client knows; 1 in older builds and their logs.
 
 
 class ExpireSession(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """End a session that was not heard of; its ephemeral keys go in one revision. Void in another term than its
-    proposer's: by then another leader may have heard the session."""
+    """End a session that was silent for too long; its ephemeral keys go in one revision. Void in another term than its
+    proposer's: by then another leader may have renewed the session."""
 
     session: int
     term: int = 0  # 0: of version 1, from before there were terms.
@@ -90,15 +92,15 @@ class Run(msgspec.Struct, frozen=True, array_like=True, tag=3):
 
 
 class BeginGeneration(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    """An operator restored an old state: jump over every revision and id that the lost future may have given out. Of
-    clusters whose level knows no lineages."""
+    """An operator restored an old state: jump over every revision and id that the lost future may have given out. Used
+    by clusters whose level knows no lineages."""
 
 
 class BeginLineage(msgspec.Struct, frozen=True, array_like=True, tag=6):
-    """The same, above the generations of all that is given up, and as a lineage: random bytes by which everybody tells
-    it from every other recovery of this cluster (P10.5). gives_up: lineages that somebody met and that this state does
-    not descend from; their futures are lost by an operator's word, and whoever met one follows this one. is_whole: it
-    is certain that this state lacks nothing, so that no key is stale by it."""
+    """The same, above the generations of all lineages that are given up, and as a lineage: random bytes that
+    distinguish it from every other recovery of this cluster (P10.5). gives_up: lineages that nodes met and that this
+    state does not descend from. An operator declared their futures lost, and nodes that met one follow this one.
+    is_whole: it is certain that this state lacks nothing, so that it makes no key stale."""
 
     name: bytes
     gives_up: tuple[Lineage, ...] = ()
@@ -106,14 +108,14 @@ class BeginLineage(msgspec.Struct, frozen=True, array_like=True, tag=6):
 
 
 class StartMember(msgspec.Struct, frozen=True, array_like=True, tag=5):
-    """A member starts: one more link in the chain by which everybody knows this metadata again (P10.5)."""
+    """A member starts: one more link in the chain by which nodes recognise this metadata (P10.5)."""
 
     nonce: bytes
 
 
 class StopSparing(msgspec.Struct, frozen=True, array_like=True, tag=7):
-    """Of these ids, ranges (first, end), nothing is spared any more: that they are absent proves that their ledgers are
-    gone, as of every other id (P7.7). Changes nothing of what is not spared."""
+    """These ids, ranges (first, end), are not spared any more: that they are absent proves that their ledgers are gone,
+    as for every other id (P7.7). Ids that are not spared do not change."""
 
     ranges: tuple[tuple[int, int], ...]
 
@@ -134,7 +136,7 @@ class CheckDigest(msgspec.Struct, frozen=True, array_like=True, tag=25):
 
 class ResumeRepairs(msgspec.Struct, frozen=True, array_like=True, tag=30):
     """These marks, (ledger id, revision of the mark), were postponed for long enough, by the time of the leader that
-    proposed it: whoever waits may repair them again. Changes nothing of a mark that is another by now."""
+    proposed this: workers may take them again. A mark that has changed since is left alone."""
 
     marks: tuple[tuple[int, int], ...]
 

@@ -1,9 +1,10 @@
 """A snapshot of the catalog, cut in slices while commands go on (METADATA.md, 2).
 
 Decides what a snapshot holds, in which pieces, and how it stays the state of one moment: the walk goes through the
-sessions and then through the keys in order, and whatever a command changes before the walk has come there is parked
-first, as it was. So a write costs one more look-up, and what is parked is bounded by what is written meanwhile. Leaves
-to others: when a cut begins, when the next slice is taken (host/snapshotting.py), and where the pieces go.
+sessions and then through the keys in order, and a record that a command changes before the walk has reached it is set
+aside first, as it was. So a write costs one more look-up, and the records set aside are bounded by what is written
+meanwhile. Leaves to others: when a cut begins, when the next slice is taken (host/snapshotting.py), and where the
+pieces go.
 
 A slice is counted in keys and bytes, never by a clock: the same commands between the same slices give the same pieces.
 """
@@ -45,7 +46,7 @@ __all__ = [
 PIECE_VERSION = 2  # A snapshot of version 1 is one array (catalog.py).
 PIECE_BYTES_MAX = 1 << 20
 SLICE_RECORDS = 1000  # Encoded in one slice: about a millisecond.
-SLICE_BYTES = 256 << 10  # Of records or sessions in one slice; the last one may go beyond.
+SLICE_BYTES = 256 << 10  # Bytes of records or sessions in one slice; the last one may exceed it.
 SLICE_KEYS = (
     16_384  # Looked at in one slice: more than the commands of one turn can put in front of the walk.
 )
@@ -83,7 +84,7 @@ class Level(msgspec.Struct, frozen=True, array_like=True, tag=14):
 
 
 class Lineages(msgspec.Struct, frozen=True, array_like=True, tag=15):
-    """Right behind the level, all at once, where there are any; with the ids whose keys are stale by the last one."""
+    """Right behind the level, all at once, if there are any; with the ids whose keys the last one made stale."""
 
     lineages: list[Lineage]
     stale: list[tuple[int, int]] = []
@@ -112,7 +113,7 @@ decode_piece: msgspec.msgpack.Decoder[Piece] = msgspec.msgpack.Decoder(Piece)
 
 
 class Session(Protocol):
-    """What of the catalog's sessions is in a snapshot; their keys follow from the records."""
+    """A session in a snapshot; its keys follow from the records."""
 
     session: int
     ttl_ms: int
@@ -133,8 +134,8 @@ def image_of(session: Session) -> SessionImage:
 class Cut:
     """The state at the moment when this was made, piece by piece.
 
-    Whoever changes the catalog says so before: `keep_record`, `keep_session`. head, starts and spared are copies;
-    sessions and records are the catalog's own.
+    The catalog calls `keep_record` or `keep_session` before each change. head, starts and spared are copies; sessions
+    and records are the catalog's own.
     """
 
     def __init__(
@@ -252,7 +253,10 @@ class Cut:
         for key in reached:
             self._parked_keys.remove(key)
         if not self._left:
-            self._parked, self._parked_keys = {}, SortedKeys()  # What came since, behind the last of them.
+            self._parked, self._parked_keys = (
+                {},
+                SortedKeys(),
+            )  # Sessions that came since, behind the last of them.
         return Records(taken)
 
     def _ahead(self) -> Iterator[tuple[str, Record | None]]:

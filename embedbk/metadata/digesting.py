@@ -46,9 +46,9 @@ def digest_of(
     level: int,
     recovered: tuple[Sequence[Lineage], Sequence[tuple[int, int]], Sequence[tuple[int, int]]] = ((), (), ()),
 ) -> bytes:
-    """Of a whole catalog: the sum of its records' digests, its five counters, its level, and from the level of lineages
-    on its lineages and the ids that are spared, and from that of stale keys on those. What a level brings is left out
-    below it, as older builds do."""
+    """The digest of a whole catalog: the sum of its records' digests, its five counters, its level, and from the level
+    of lineages on its lineages and the ids that are spared, and from that of stale keys on those. Fields of a level are
+    left out below it, as older builds do."""
     counted = _COUNTERS.pack(*counters) + (_LEVEL.pack(level) if level > LEVEL_FIRST else b"")
     records = (records_sum % _SUMS).to_bytes(DIGEST_BYTES, "little")
     met = recovered if level >= LEVEL_OF_STALE_KEYS else recovered[:2]

@@ -17,13 +17,13 @@ DIGEST_NS = 60_000_000_000  # And so long, where anything was applied meanwhile.
 
 
 class Divergence:
-    """Of one member."""
+    """The comparisons of one member."""
 
     def __init__(self, entries: int = DIGEST_ENTRIES) -> None:
         self._entries = entries
         self._applied = 0  # Entries since the last comparison.
         self._since_ns = 0
-        self._noted = CheckDigest(0, b"")  # What this member's state was at the last comparison.
+        self._noted = CheckDigest(0, b"")  # This member's digest at the last comparison.
         self._is_asked = False  # Proposed and not applied.
 
     def begin_to_lead(self, now_ns: int) -> None:

@@ -1,7 +1,8 @@
-"""Who may lead: asking without consequences first, then a vote that is durable before it is told (RAFT.md, section 4).
+"""Elections: first a question without consequences, then a vote that is durable before it is sent (RAFT.md, section 4).
 
 A vote belongs to one process (member, incarnation, boot nonce): its next process has not been voted for, so a leader
-that lost its log cannot gather its old votes again (C3). A member that hears a leader helps nobody to take its place.
+that lost its log cannot gather its old votes again (C3). A member that receives heartbeats of a leader votes for no
+other.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ class Ballot:
 
 
 def begin(state: RaftState) -> Ballot | None:
-    """No leader was heard for a while. None: this member does not stand; it asks all the same, as that is how it hears
-    that it was taken out: nobody sends anything to who stands in no configuration."""
+    """No leader sent anything for a while. None: this member is no candidate. It asks all the same, because the answers
+    tell it if it was taken out: members send nothing to a node outside of the configuration."""
     state.delay_election()
     state.become_follower(None)
     if not state.is_retired:
@@ -38,8 +39,8 @@ def begin(state: RaftState) -> Ballot | None:
 
 
 def elect(state: RaftState, *, is_transfer: bool = False) -> Ballot:
-    """For a new term. Its own vote counts at once: nobody is asked before it is durable, and alone it commits nothing
-    before that."""
+    """Stand for a new term. The member's own vote counts at once: the others are asked only when it is durable, and
+    alone it commits nothing before that."""
     state.adopt_term(state.term + 1)
     state.role = Role.CANDIDATE
     state.give_vote(state.boot)

@@ -1,9 +1,9 @@
 """The link over which a client has watches streamed by a member that need not lead (METADATA.md, 6; I82). Pure.
 
 Decides which member is dialled for that, what it is asked, and when it is left. A member streams what it has applied,
-so it may lag; a client knows how far the leader is, by each renewal, and leaves a member that has not applied that much
-a second later, or is silent for as long. What a watch knows and shows is `following`'s; where its list comes from, and
-who streams it meanwhile, the client's.
+so it may lag. Each renewal shows the client how far the leader is; it leaves a member that has not applied as much a
+second later, or is silent for as long. `following` keeps what a watch knows and shows; `watching` decides where its
+list comes from, and which member streams it meanwhile.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from embedbk.metadata.vocabulary import Dial, HangUp, Send
 
 __all__ = ["AGAIN_NS_MAX", "AGAIN_NS_MIN", "ASKED_MAX", "LAG_NS", "FollowerLink"]
 
-LAG_NS = 1_000_000_000  # From the dial to the first answer; from the leader's word to having applied as much.
+LAG_NS = 1_000_000_000  # From the dial to the first answer; from the leader's revision to having applied it.
 LOOKS = 5  # So often it is asked in that time.
 AGAIN_NS_MIN = 1_000_000_000  # Until another is dialled; doubles where it was left sooner than the most.
 AGAIN_NS_MAX = 60_000_000_000
@@ -36,17 +36,17 @@ ASKED_MAX = 64  # Streams that are asked for and not acknowledged; others wait.
 
 
 class Effects(Protocol):
-    """What of a list of the client's effects is used here."""
+    """The part of a list of the client's effects that is used here."""
 
     def append(self, effect: Dial | HangUp | Send, /) -> None: ...
 
 
 class FollowerLink:
-    """Of one client: at most one link, beside that of its session."""
+    """At most one link of one client, beside that of its session."""
 
     def __init__(self) -> None:
         self.at = ""  # The address that was dialled, until its link has ended.
-        self.is_up = False  # It streams what it is asked for.
+        self.is_up = False  # It takes requests for streams.
         self._is_leaving = False
         self._is_wanted = False
         self._dial_at_ns = 0
@@ -55,15 +55,15 @@ class FollowerLink:
         self._since_ns = 0  # When it was dialled.
         self._leader_revision = 0  # As the leader said last.
         self._due_ns: int | None = None  # When it is left, unless it has applied that by then.
-        self._look_ns: int | None = None  # When it is asked again how far it is.
-        self._count = 0  # Of requests on this link.
+        self._look_ns: int | None = None  # When to ask it next how far it is.
+        self._count = 0  # The number of requests on this link.
         self._looks: dict[int, None] = {}  # Sequences of those that ask how far it is.
         self._asked: dict[int, tuple[Followed, int, int]] = {}  # By sequence: with the stream's id, and when.
         self._unasked: deque[tuple[Followed, int]] = deque()
 
     @property
     def is_idle(self) -> bool:
-        """It is not there, and nobody wants it."""
+        """There is no link, and none is needed."""
         return not self.at and not self._is_wanted and not self._is_leaving
 
     @property
@@ -82,8 +82,8 @@ class FollowerLink:
         number: int,
         effects: Effects,
     ) -> None:
-        """Dial, ask and leave as it is time. members: where all are, none: nobody wants a stream that may lag. leader:
-        where the client's own link is. number: of its session, 0: it has none and dials nobody new."""
+        """Dial, ask and leave when it is time. members: addresses of all; empty: no stream may lag. leader: the address
+        of the client's own link. number: of its session; 0: it has none, and dials no other member."""
         others = [each for each in members if each != leader]
         self._is_wanted = bool(others) and number > 0
         if self._is_leaving:
@@ -112,7 +112,7 @@ class FollowerLink:
         self.at, self._is_leaving = "", False
 
     def heard_leader(self, now_ns: int, revision: int, effects: Effects) -> None:
-        """The leader is so far: this member has to say soon that it has applied as much."""
+        """The leader is at this revision: this member must soon answer that it has applied it."""
         self._leader_revision = max(self._leader_revision, revision)
         if self.is_up:
             if self._due_ns is None:
@@ -147,7 +147,7 @@ class FollowerLink:
             self._take_look(reply.sequence, result.revision, now_ns, effects)
 
     def _take_look(self, sequence: int, revision: int, now_ns: int, effects: Effects) -> None:
-        """It says how far it is."""
+        """It answers how far it is."""
         for before in [each for each in self._looks if each <= sequence]:
             del self._looks[before]
         if revision < self._leader_revision:

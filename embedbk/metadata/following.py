@@ -1,4 +1,4 @@
-"""What one watch of a client knows and shows: a list in pages, and the stream of changes since its first page (I82).
+"""The state of one watch of a client: a list in pages, and the stream of changes since its first page (I82).
 
 The stream begins with the first page, not behind the last: so however long the list takes, the quorum needs to
 remember no more than one round trip of changes for it. Pages are of different revisions; nothing is shown before the
@@ -20,7 +20,7 @@ RETRY_NS_MAX = 30_000_000_000
 
 @dataclass(slots=True)
 class Followed:
-    """A prefix that is followed. What is asked of the quorum for it, and when, is the client's."""
+    """A prefix that is followed. `watching` decides what is asked of the quorum for it, and when."""
 
     token: Token
     prefix: str
@@ -28,14 +28,14 @@ class Followed:
     is_lagging: bool = False  # Its stream is asked for over the link for these.
     known: dict[str, Record] = field(default_factory=dict)  # The keys as of `revision`, or later for some.
     revision: int = 0  # The stream was taken up to here.
-    whole_at: int = 0  # Of the last page: nothing is shown before the stream is there.
+    whole_at: int = 0  # Revision of the last page: nothing is shown before the stream has reached it.
     unshown: list[Record] = field(default_factory=list)
     is_shown: bool = False
     listing: dict[str, Record] | None = None  # While listing: what the pages gave so far.
     changed: dict[str, Record] = field(default_factory=dict)  # While listing: the last change of each key.
     is_begun: bool = False  # The first page is there: the stream can begin.
-    list_count: int = 0  # Lists so far: a page of an earlier one is nobody's.
-    watch_id: int = 0  # Of the stream on the present link, 0: none.
+    list_count: int = 0  # Lists so far: a page of an earlier list is ignored.
+    watch_id: int = 0  # The id of the stream on the present link; 0: there is none.
     is_asking: bool = False  # A Watch for the stream is queued or under way.
     retry_ns: int | None = None
     retry_wait_ns: int = RETRY_NS_MIN
@@ -85,7 +85,7 @@ class Followed:
                 continue
             known = self.known.get(record.key)
             if record.revision <= max(self.revision, known.revision if known else 0):
-                continue  # Told before, or a later page showed it already.
+                continue  # Received before, or a later page had it already.
             if record.value is not None:
                 self.known[record.key] = record
             elif self.known.pop(record.key, None) is None:
@@ -94,7 +94,7 @@ class Followed:
         self.revision = max(self.revision, events.revision)
 
     def show(self) -> WatchChanged | None:
-        """What to tell the host, once the keys are those of one revision."""
+        """The change to report to the host, once the keys are those of one revision."""
         if self.listing is not None or self.revision < self.whole_at or (self.is_shown and not self.unshown):
             return None
         records = self.unshown if self.is_shown else [self.known[key] for key in sorted(self.known)]
@@ -104,8 +104,9 @@ class Followed:
         return change
 
     def _difference(self, before: dict[str, Record]) -> list[Record]:
-        """What changed from one list to the next, so that deletes are seen also when their events are gone. Nobody
-        knows when those were: later than what was told of the key, and before all that the stream will tell."""
+        """The changes from one list to the next, so that deletes are seen also when their events are gone. Their
+        revisions are unknown: later than the last change reported of the key, and before all that the stream will
+        send."""
         changed = [record for key, record in self.known.items() if before.get(key) != record]
         deleted = [
             Record(key, None, record.created, max(self.revision, record.revision + 1))

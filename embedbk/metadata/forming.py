@@ -1,10 +1,10 @@
-"""What a blank member answers: that it holds nothing, and whether it takes part in a formation (P10.3). Pure.
+"""The answers of a blank member: that it holds nothing, and whether it takes part in a formation (P10.3). Pure.
 
-Several members that are all blank may begin a cluster together (RAFT.md, 11): who forms it asks every one of them, and
-only when all have promised is one of them, the founder, told to begin; the others find its cluster as any blank member
-does. A promise is for one formation at a time, so that of two that overlap at most one has all. It is kept in memory
-alone: whoever breaks it by a restart is still blank, and a founder begins at most one cluster. The formation's nonce
-becomes the token of that cluster, by which those who promised know it from one that stands where they were sent.
+Several members that are all blank may begin a cluster together (RAFT.md, 11). The process that forms it asks every one
+of them, and only when all have promised it requests one of them, the founder, to begin; the others find its cluster as
+any blank member does. A promise is for one formation at a time, so that of two that overlap at most one has all. It is
+kept in memory alone: a member that breaks it by a restart is still blank, and a founder begins at most one cluster. The
+formation's nonce becomes the token of that cluster, by which the members that promised recognise it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PROMISED_MAX = 16  # Formations that are remembered, the newest: one of them may
 
 
 class Forming:
-    """Of one blank member."""
+    """The answers of one blank member."""
 
     def __init__(self, name: str, endpoints: Sequence[str]) -> None:
         """endpoints: where it is reached."""
@@ -63,7 +63,7 @@ class Forming:
                 return self._begin(now_ns, nonce)
             case QuorumStatus():
                 return self._told()
-        return NotLeader("")  # Whoever looks for a leader goes on to the next address.
+        return NotLeader("")  # A client that looks for a leader tries the next address.
 
     def _promise(self, now_ns: int, asked: PrepareFormation) -> Result:
         held = self._promised if now_ns < self._until_ns else None

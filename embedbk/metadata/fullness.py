@@ -1,7 +1,7 @@
-"""Which bounds of a member are nearly reached, of what, and what makes room (P10.7). Pure.
+"""Which bounds of a member are nearly reached, and what makes room (P10.7). Pure.
 
-At a bound what is new is refused; long before it somebody must hear of it. Decides from when on it is worth a word, and
-the words. Leaves to others: whom to tell (`host/filling.py`, `cli/quorum.py`).
+At a bound new records are refused; operators must be warned long before. Decides from when on to warn, and the words.
+Leaves to others whom to warn (`host/filling.py`, `cli/quorum.py`).
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from embedbk.metadata.catalog import Catalog
 
 __all__ = ["CALM_PERCENT", "WARN_PERCENT", "Fullness", "fullness", "room_for_records"]
 
-WARN_PERCENT = 80  # Of a bound: from here on it is said.
+WARN_PERCENT = 80  # Share of a bound from which on there is a warning.
 CALM_PERCENT = 70  # And from here down, that it is over.
 
 
 class Fullness(NamedTuple):
-    """Of one bound. text: for people, as it is when it is nearly reached."""
+    """How far one bound is reached. text: the warning for people."""
 
     bound: str
     held: int
@@ -31,7 +31,7 @@ class Fullness(NamedTuple):
 
 
 def fullness(catalog: Catalog, watches: int, watches_max: int) -> list[Fullness]:
-    """Of each bound of a catalog and its member that people can do something about."""
+    """For each bound of a catalog and its member that people can do something about."""
     limits = catalog.limits
     held = catalog.bytes - catalog.shared_bytes
     sessions = len(catalog.sessions)
@@ -60,7 +60,7 @@ def fullness(catalog: Catalog, watches: int, watches_max: int) -> list[Fullness]
 
 
 def room_for_records(held: int, most: int, weights: Sequence[tuple[str, int]]) -> str:
-    """What holds most, where the catalog is nearly full, and what makes room."""
+    """If the catalog is nearly full: the kinds with most bytes, and what makes room."""
     percent = _percent(held, most)
     line = f"records: {held} of {most} bytes, {percent} %"
     if percent < WARN_PERCENT:

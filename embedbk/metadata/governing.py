@@ -1,8 +1,8 @@
-"""What a member makes of those who ask about its quorum, or ask for a change of it (RAFT.md, 7; P10.3). Pure.
+"""Requests about a member's quorum, and for changes of it (RAFT.md, 7; P10.3). Pure.
 
-Decides who may receive the log under which name, and which request becomes which event of the Raft. Whether a change
-may begin is the Raft's (`membership`). Nothing of this is logged as a command and nothing needs a session: a request
-says what shall be, so whoever repeats it changes nothing.
+Decides which process may receive the log under which name, and which request becomes which event of the Raft. The Raft
+decides whether a change may begin (`membership`). These requests are not logged as commands and need no session: each
+names the state that is wanted, so a repeated one changes nothing.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ __all__ = ["IS_FORMING", "IS_MEMBER", "REFUSED", "RETIRED", "TAKEN", "Governing"
 
 REFUSED = "REFUSED"  # Refusal.code: not now; the text says why, and it may be asked again.
 RETIRED = "RETIRED"  # Never: that member was taken out.
-TAKEN = "TAKEN"  # Not under this name, or not by this process: another one is heard.
-IS_FORMING = "IS_FORMING"  # Not now: who is asked has promised another formation, for a while.
-IS_MEMBER = "IS_MEMBER"  # Who is asked to form a cluster has one.
+TAKEN = "TAKEN"  # Not under this name, or not by this process: another process of the name is active.
+IS_FORMING = "IS_FORMING"  # Not now: this member has promised another formation, for a while.
+IS_MEMBER = "IS_MEMBER"  # This member belongs to a cluster already.
 WAITING_MAX = 64  # Requests whose change is under way.
 
 
 class Governing:
-    """Of one member."""
+    """The requests about its quorum that one member gets."""
 
     def __init__(
         self,
@@ -101,8 +101,8 @@ class Governing:
     def ask(
         self, now_ns: int, link: int, request: MetadataRequest, raft: Raft, not_leader: NotLeader
     ) -> tuple[Event | RaiseRequested | ForgetRequested | None, Reply | None]:
-        """What a request becomes: an event for the core, or an answer, or both. Without an answer the event's
-        `ChangeEnded` is to be heard here."""
+        """Turn a request into an event for the core, or an answer, or both. Without an answer, pass the event's
+        `ChangeEnded` to this object."""
         operation = request.operation
         assert isinstance(operation, Governance)
         if isinstance(operation, QuorumStatus):
@@ -146,14 +146,14 @@ class Governing:
         return MetTold(role, name, self._token, catalog.lineage, catalog.revision, catalog.next_id)
 
     def hear(self, ended: ChangeEnded) -> Reply | None:
-        """A change is committed, or refused; None: nobody waits for it."""
+        """The answer to a change that is committed, or refused; None: no request waits for it."""
         waiting = self._waiting.pop(ended.token, None)
         if waiting is None:
             return None
         return _reply(*waiting, Refusal(REFUSED, ended.refusal) if ended.refusal else Acknowledged(0))
 
     def lose(self, not_leader: NotLeader) -> list[Reply]:
-        """This member leads no more: whether what was asked for comes, another one knows."""
+        """This member leads no more: only another leader knows whether the requested change is done."""
         waiting, self._waiting = self._waiting, {}
         return [_reply(*each, not_leader) for each in waiting.values()]
 
@@ -215,8 +215,8 @@ class Governing:
         return [*members, *self._lacking(level)]
 
     def begin_level(self, now_ns: int, raft: Raft) -> RaiseRequested | None:
-        """A cluster in which no ledger was made yet has no build before that could come back: it begins with the newest
-        level, as soon as nobody stands in the way; else an operator raises it."""
+        """A cluster in which no ledger was made yet needs no way back to an earlier build: it begins with the newest
+        level, as soon as all nodes know it; else an operator raises it."""
         catalog = self._catalog()
         known = catalog.limits.level_known
         if catalog.next_id > 1 or catalog.level >= known or raft.role is not Role.LEADER:
@@ -227,7 +227,7 @@ class Governing:
         return RaiseRequested(now_ns, known)
 
     def _why_not_raised(self, level: int, raft: Raft) -> Result | None:
-        """What is answered at once; None: it may be proposed, as far as members know."""
+        """The answer, if it is known at once; None: it may be proposed, as far as members know the level."""
         catalog = self._catalog()
         known = catalog.limits.level_known
         if not LEVEL_FIRST <= level <= known:
@@ -246,7 +246,7 @@ class Governing:
         return None
 
     def _why_not_forgotten(self, ranges: Sequence[tuple[int, int]]) -> Result | None:
-        """What is answered at once; None: it may be proposed."""
+        """The answer, if it is known at once; None: it may be proposed."""
         catalog = self._catalog()
         if catalog.level < LEVEL_OF_LINEAGES:
             text = (
@@ -264,7 +264,7 @@ class Governing:
         return None if spared else Acknowledged(catalog.revision)
 
     def _levelled(self, status: QuorumTold, raft: Raft) -> QuorumTold:
-        """With the cluster's level, and who keeps a leader from raising it (P10.8)."""
+        """The status with the cluster's level, and the nodes that keep a leader from raising it (P10.8)."""
         catalog = self._catalog()
         known, in_the_way = catalog.limits.level_known, list[str]()
         if catalog.level < known and raft.role is Role.LEADER:
@@ -325,7 +325,7 @@ class Governing:
         return None
 
     def _own_address(self, raft: Raft) -> Addresses:
-        """The leader's, where it is not known yet: who began alone told nobody."""
+        """Note the leader's own address if it is unknown: a member that began alone has none in the configuration."""
         known = raft.configuration.endpoints_of(raft.member)
         return ((raft.member, self._endpoints),) if self._endpoints and known != self._endpoints else ()
 

@@ -1,7 +1,7 @@
-"""Whether more members or bookies are there than a cluster makes use of, and the words that offer it. Pure.
+"""Whether a cluster has more members or bookies than it uses, and the words that offer them. Pure.
 
-A cluster that grew and whose settings stayed keeps fewer copies than it could, and nobody looks: so whoever asks how it
-stands is told. Leaves to others: whom to tell, and when (`cli/quorum.py`, `client/embedded.py`).
+A cluster that grew and whose settings stayed keeps fewer copies than it could, and its operator may not notice: so the
+status reports it. Leaves to others whom to report it to, and when (`cli/quorum.py`, `client/embedded.py`).
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from embedbk.metadata.catalog import Catalog
 
 __all__ = ["NEWEST_LEDGERS", "Growth", "growth_of", "offers"]
 
-NEWEST_LEDGERS = 200  # Looked at: who asks how a cluster stands must not hold up who works with it.
+NEWEST_LEDGERS = 200  # A question about a cluster's status must not slow down its other clients.
 BOOKIES_COUNTED = 1000
 
 
 class Growth(NamedTuple):
-    """bookies: registered. fewer: of the newest ledgers, those that are open and keep fewer copies than one that is
-    made now without a word of how many."""
+    """bookies: registered. fewer: of the newest ledgers, those that are open and keep fewer copies than a new one with
+    default settings would."""
 
     bookies: int = 0
     fewer: int = 0
@@ -47,13 +47,13 @@ def growth_of(catalog: Catalog) -> Growth:
         try:
             metadata = decode_ledger_metadata(record.value or b"", ledger_id)
         except StorageError:
-            continue  # Of a later build: whoever reads it says so.
+            continue  # Of a later build: its readers report it.
         fewer += metadata.state == LedgerState.OPEN and metadata.quorum.write_quorum < copies
     return Growth(bookies, fewer)
 
 
 def offers(learners: Sequence[str], growth: Growth) -> list[str]:
-    """What could be made use of, each with what does it; empty: nothing. learners: those that have no vote."""
+    """What the cluster could use, each with the command for it; empty: nothing. learners: members without a vote."""
     said = []
     if learners:
         names, verb = ", ".join(learners), "learns and has" if len(learners) == 1 else "learn and have"

@@ -1,8 +1,8 @@
 """The newest changes by revision, for watches that resume (METADATA.md, 1; I82). Not part of the state.
 
-Bounded in changes and in bytes as memory has them. When it is full, the oldest changes of the *folder* go that holds
-most (`/ledgers/`, `/logs/`, ...), so that whoever writes much elsewhere takes nothing from a watch of a quiet folder:
-each folder knows from which revision on it is whole. What is not yet shown to watchers never goes (`hold`).
+Bounded in changes and in bytes of memory. When it is full, the oldest changes of the *folder* with most bytes are
+removed (`/ledgers/`, `/logs/`, ...), so that many writes elsewhere take nothing from a watch of a quiet folder: each
+folder knows from which revision on it is whole. Changes that were not sent to watchers yet are never removed (`hold`).
 """
 
 from __future__ import annotations
@@ -18,9 +18,7 @@ from embedbk.metadata.sorted_keys import SortedKeys
 
 __all__ = ["CHANGE_BYTES", "FOLDERS_MAX", "History", "Part"]
 
-CHANGE_BYTES = (
-    640  # What a change costs in memory beside its key and value: measured, with its places in the indexes.
-)
+CHANGE_BYTES = 640  # Memory of a change beside its key and value: measured, with its places in the indexes.
 FOLDERS_MAX = 256  # Keys name their own folders: beyond this, what is known of the emptiest is given up.
 LOOKED_UP_MAX = (
     256  # A watch of more changed keys than this is given them by going through the changes instead.
@@ -40,7 +38,7 @@ class _Folder:
 
 @dataclass(slots=True)
 class Part:
-    """Changes under a prefix, all of those up to `revision`; cost says how many changes were looked at for it."""
+    """Changes under a prefix, all of those up to `revision`. cost: how many changes were looked at for it."""
 
     revision: int
     records: list[Record]

@@ -1,8 +1,9 @@
-"""Requests that come while nobody leads, kept for the moment in which somebody does (METADATA.md, 6). Pure.
+"""Requests that come while there is no leader, kept until there is one (METADATA.md, 6). Pure.
 
-A client that is told that nobody leads sleeps before it asks again, and sleeps on when somebody does. So a member that
-lost its leader just now keeps what it is asked for a while: it runs it if it is elected itself, and names whoever is as
-soon as it hears of that. Decides how much is kept, and how long; whether a leader is to be expected is the Raft's.
+A client that gets the answer that no member leads sleeps before it asks again, also when one leads meanwhile. So a
+member that lost its leader just now keeps requests for a while: it runs them if it is elected itself, and answers with
+the new leader's name as soon as it knows it. Decides how much is kept, and how long; the Raft decides whether a leader
+is to be expected.
 """
 
 from __future__ import annotations
@@ -12,19 +13,15 @@ from embedbk.metadata.vocabulary import RequestReceived
 
 __all__ = ["HELD_BYTES_MAX", "HELD_MAX", "HELD_OF_LINK_MAX", "HOLD_NS", "Holding"]
 
-HOLD_NS = (
-    500_000_000  # From a link's first request on. Its client leaves whoever says nothing for twice as long.
-)
+HOLD_NS = 500_000_000  # From a link's first request on. Its client leaves a member that is silent for twice as long.
 HELD_MAX = 4096  # Requests.
-HELD_OF_LINK_MAX = 256  # What a session may have under way, and its renewal.
-HELD_BYTES_MAX = 16 << 20  # Of values.
-LINKS_AT_ONCE = (
-    64  # Of those that are let go in one turn: a thousand clients come to the next leader one by one.
-)
+HELD_OF_LINK_MAX = 256  # The requests that a session may have under way, and its renewal.
+HELD_BYTES_MAX = 16 << 20  # Bytes of values.
+LINKS_AT_ONCE = 64  # Links answered in one turn: a thousand clients must not reach the next leader at once.
 
 
 class Holding:
-    """Of one member."""
+    """The kept requests of one member."""
 
     def __init__(self) -> None:
         self._links: dict[int, list[RequestReceived]] = {}  # In the order in which they came.
@@ -34,7 +31,7 @@ class Holding:
         return self._count
 
     def __contains__(self, link: int) -> bool:
-        """What comes over this link waits behind what is kept of it."""
+        """Whether a new request on this link must wait behind kept ones."""
         return link in self._links
 
     def put(self, event: RequestReceived) -> bool:
@@ -48,20 +45,20 @@ class Holding:
         return True
 
     def end_link(self, link: int) -> list[RequestReceived]:
-        """What is kept of this link, which is kept no more."""
+        """Take the kept requests of this link."""
         events = self._links.pop(link, [])
         self._count -= len(events)
         self._bytes -= sum(map(_bytes, events))
         return events
 
     def due_ns(self) -> int | None:
-        """When the next link is to be answered at the latest, whoever leads."""
+        """When the next link is to be answered at the latest, with or without a leader."""
         first = next(iter(self._links.values()), None)
         return first[0].now_ns + HOLD_NS if first is not None else None
 
     def take(self, now_ns: int, *, is_over: bool) -> list[list[RequestReceived]]:
-        """The requests of some links, which are kept no more: of those whose time is over; is_over: of any, since
-        nobody waits for a leader now."""
+        """Take the requests of some links: of those whose time is over; with is_over of any, since no leader is
+        expected now."""
         due = [
             link for link, events in self._links.items() if is_over or now_ns >= events[0].now_ns + HOLD_NS
         ]

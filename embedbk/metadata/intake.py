@@ -1,8 +1,8 @@
-"""Which of the requests that came is run next, and which is put off (METADATA.md, 5). Pure.
+"""Which of the received requests is run next, and which is put off (METADATA.md, 5). Pure.
 
-A member reads everything at once and runs what it read in turns of the links, so that keep-alives never wait behind
-what is slow and nobody waits for another link's crowd. What it cannot do in time is put off at once (BUSY), with the
-place said that is full; what is asked again while it still waits, waits once.
+A member reads everything at once and runs requests in turns of the links, so that keep-alives never wait behind slow
+requests and no client waits for another link's crowd. A request that it cannot run in time is put off at once (BUSY);
+the answer names the bound that is full. A request that is repeated while it still waits, waits once.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Intake:
         """Take a request in; or why it is put off."""
         request = event.request
         key = (event.link, request.session, request.sequence)
-        if request.session and key in self._waiting:  # Without a session, sequences are nobody's.
+        if request.session and key in self._waiting:  # Without a session, sequences identify nothing.
             return None
         of_link = len(self._links.get(event.link, ()))
         allowed = REQUESTS_WAITING_MAX if self._waiting_max is None else self._waiting_max
@@ -57,7 +57,7 @@ class Intake:
         self._add(event)
 
     def take(self, now_ns: int) -> RequestReceived | LinkLost | None:
-        """What is done next; None: nothing waits."""
+        """The next request to run; None: none waits."""
         if not self._links:
             return None
         link = next(iter(self._links))

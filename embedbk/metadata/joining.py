@@ -1,7 +1,7 @@
-"""Which cluster a blank member may belong to: the token that a majority of a cluster's voters tell (P10.3). Pure.
+"""Which cluster a blank member may join: the token that a majority of a cluster's voters answer with (P10.3). Pure.
 
-One that was wiped, or is new, knows nothing, and must not believe the first that answers: a machine that was taken out
-long ago would lure it into a cluster that is no more. It asks its seeds, then all members that they name, and takes
+A member that was wiped, or is new, knows nothing, and must not believe the first answer: a machine that was taken out
+long ago would lure it into a cluster that is gone. It asks its seeds, then all members that they name, and takes
 a token when a majority of the voters of the newest configuration that voters themselves report have answered with it.
 """
 
@@ -17,7 +17,7 @@ SEEDS_MAX = 64
 
 
 class Adoption:
-    """What was heard of whom. The last answer of each member counts."""
+    """The answers received so far. The last answer of each member counts."""
 
     def __init__(self, seeds: Sequence[str]) -> None:
         self.seeds = tuple(dict.fromkeys(seeds))
@@ -27,8 +27,8 @@ class Adoption:
         """An answer to `QuorumStatus`, from there.
 
         promised: the formations that this member promised to take part in, each of which becomes a cluster's token. It
-        asks whoever such a formation names, too, and of those no other cluster counts: who named them only meant to
-        form one, and where they are a cluster may stand already.
+        also asks the members that such a formation names, but counts no other cluster of theirs: at these addresses
+        another cluster may exist already.
         """
         if not told.cluster_token or (endpoint not in self.endpoints and told.cluster_token not in promised):
             return
@@ -42,7 +42,7 @@ class Adoption:
 
     @property
     def endpoints(self) -> tuple[str, ...]:
-        """Whom to ask: the seeds, and every member that anybody named."""
+        """The addresses to ask: the seeds, and every member that was named in an answer."""
         named = [
             endpoint
             for told in self._told.values()
@@ -53,7 +53,7 @@ class Adoption:
 
     @property
     def token(self) -> bytes:
-        """Of the cluster that it may belong to; empty: not known yet."""
+        """The token of the cluster that it may join; empty: not known yet."""
         newest = self._newest()
         if newest is None or self.conflict or newest.is_joint:
             return b""

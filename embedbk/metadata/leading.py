@@ -1,4 +1,4 @@
-"""What a leader has beside what every member has: the others' progress, reads, a change, a transfer (RAFT.md, 4 to 7).
+"""The state that only a leader has: the others' progress, reads, a change, a transfer (RAFT.md, 4 to 7).
 
 It lives as long as the leadership does. `settle` brings everything on that an event may have made possible: commit,
 reads, the next step of a change, entries to send. So no event needs to know what waits for it.
@@ -62,7 +62,7 @@ class Leading:
 
     @property
     def deadline_ns(self) -> int | None:
-        """None: it has nobody to speak to."""
+        """None: there are no other members."""
         if not self._state.others:
             return None
         return min(self._heartbeat_due_ns, self._quorum_check_ns)
@@ -74,7 +74,7 @@ class Leading:
 
     @property
     def has_committed(self) -> bool:
-        """An entry of its own term: then it knows all that is committed."""
+        """An entry of its own term is committed: then it knows all that is committed."""
         return self._state.commit_index >= self.first_index
 
     @property
@@ -97,7 +97,8 @@ class Leading:
         state.do(Proposed(event.token, first, state.term))
 
     def why_full(self, size: int, gathered: int = 0) -> tuple[str, MemberId]:
-        """Why nothing of that size is taken now, behind what is gathered; and who might; an empty text: it is."""
+        """Why no command of that size is taken now, beside those that are gathered; empty: it is. Also the member that
+        may take it."""
         if self.transfer_to is not None:
             return f"leadership goes to {self.transfer_to.name}", self.transfer_to
         before = self._uncommitted_bytes + gathered
@@ -145,7 +146,7 @@ class Leading:
         self._transfer_end_ns = state.now_ns + state.base_ns
 
     def most_current(self, configuration: Configuration) -> MemberId | None:
-        """Of the other voters that are heard, the one that has most."""
+        """Of the other voters that answer, the one with the longest log."""
         state = self._state
         others = [
             (self._progress_of(member).match_index, member)
@@ -170,7 +171,7 @@ class Leading:
     # --- The election base -------------------------------------------------------------------------------
 
     def timings(self) -> dict[MemberId, Timing | None]:
-        """Of each voter: what its process measured, if it is heard."""
+        """Of each voter that answers: its process's measurements."""
         state = self._state
         found: dict[MemberId, Timing | None] = {}
         for voter in state.configuration.voters:
@@ -223,7 +224,7 @@ class Leading:
             if self.change.is_done:
                 self.change = None
         if not state.configuration.is_voter(state.member) and self.has_committed_configuration:
-            self._begin_round()  # A last word of what is committed.
+            self._begin_round()  # A last message with the commit index.
             state.become_follower(None)
             return
         if self.reads.is_due and self.has_committed:
@@ -240,7 +241,8 @@ class Leading:
         self._send_timeout()
 
     def _advance_commit(self) -> None:
-        """By counting only to an entry of the own term: an earlier one on a quorum may still be replaced (I70)."""
+        """Copies are counted only of entries of the own term: an earlier one on a quorum may still be replaced
+        (I70)."""
         state = self._state
         if state.commit_index >= state.log.last_index:
             return  # Nothing is there that could be committed: so it is in most steps.
@@ -263,8 +265,8 @@ class Leading:
 
     @property
     def _pace_ns(self) -> int:
-        """The base by which the others wait for a heartbeat: as long as one that is heard has not the newest
-        configuration, what that one has may ask for more of them."""
+        """The base by which the others wait for a heartbeat: while a member that answers lacks the newest
+        configuration, its older one may need more heartbeats."""
         state = self._state
         newest = state.log.configuration_index
         if all(self._progress_of(each).match_index >= newest for each in state.others if self.is_heard(each)):
@@ -284,12 +286,12 @@ class Leading:
 
     @property
     def settled_index(self) -> int:
-        """What was committed at most two bases ago: whoever has that keeps up, though commands go on meanwhile. All
-        that is committed, where nobody looked for so long: who is alone has no rounds."""
+        """An index that was committed at most two bases ago: a member that has it keeps up, though commands go on. The
+        commit index, if no round noted one for so long: a single member has no rounds."""
         return self._state.commit_index if self._is_mark_old else self._settled_index
 
     def _check_quorum(self) -> None:
-        """A leader that no commit quorum hears stops leading: its clients find another."""
+        """A leader that no commit quorum answers stops leading: its clients find another."""
         heard = {voter for voter in self._state.configuration.members if self.is_heard(voter)}
         if not self._state.configuration.has_commit_quorum(heard):
             self._state.become_follower(None)
@@ -328,7 +330,7 @@ class Leading:
         return progress
 
     def end(self) -> None:
-        """Leadership is over: a change that was under way goes on under whoever leads next, or never began."""
+        """Leadership is over: the next leader continues a change that was under way, or it never began."""
         if self.change is not None and self.change.token is not None:
             self._state.do(
                 ChangeEnded(self.change.token, "leadership was lost; the change may still come about")

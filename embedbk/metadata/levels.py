@@ -1,10 +1,11 @@
 """Which formats and commands may be used: a level of the whole cluster, raised by one command when all know it (P10.8).
 
-Decides what belongs to which level, whom a level leaves out, and who stands in the way of raising it. A build knows all
-levels up to `LEVEL`. A cluster from before there were levels has level 1; until it is raised the build before can come
-back. A new one begins with the newest level that all its members know (`governing.py`). It is never lowered.
+Decides what belongs to which level, which nodes a level excludes, and which nodes keep it from being raised. A build
+knows all levels up to `LEVEL`. A cluster from before there were levels has level 1; until it is raised the earlier
+build can come back. A new one begins with the newest level that all its members know (`governing.py`). It is never
+lowered.
 
-Members say what they know in Hello, bookies and clients when they open a session and with each renewal.
+Members send the level that they know in Hello, bookies and clients when they open a session and with each renewal.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ __all__ = [
     "too_new",
 ]
 
-LEVEL_FIRST = 1  # From before there were levels; and of whoever says none.
+LEVEL_FIRST = 1  # From before there were levels; and for a node that sends none.
 # What each level brings stands in METADATA.md, section 8.
 LEVEL_OF_LINEAGES = 3
 LEVEL_OF_LOGS = 4
@@ -68,7 +69,7 @@ def too_new(level: int, known: int) -> str:
 
 
 def left_out(who: str, known: int, level: int) -> Refusal:
-    """To whoever knows less than what is in force."""
+    """The refusal for a client that knows less than the cluster's level."""
     return Refusal(
         LACKING,
         f"{who} knows levels {LEVEL_FIRST} to {known}, and the cluster's level is {level}: start a build that knows "
@@ -90,7 +91,7 @@ def lacking_members(
     level: int,
 ) -> list[str]:
     """Members that keep the level from being raised: voters, of both sets, that do not know it or are silent, and
-    learners that are there and do not know it. known: what each that is linked said."""
+    learners that are linked and do not know it. known: the level that each linked member sent."""
     there = set(heard)
     lacking: list[str] = []
     for member in configuration.members:
@@ -105,8 +106,8 @@ def lacking_members(
 
 
 class Heard:
-    """What the clients of a leader, bookies among them, said that they know. Kept in memory alone: a build that knows
-    nothing of it would lose it from the state, so a new leader waits until it has heard each."""
+    """The levels that a leader's clients, bookies among them, sent. Kept in memory alone: an older build would lose
+    them from the state. So a new leader waits until each client has sent its level."""
 
     def __init__(self) -> None:
         self._levels: dict[int, int] = {}
@@ -121,7 +122,7 @@ class Heard:
         self._levels.clear()
 
     def lacking(self, labels: Iterable[tuple[int, str]], level: int) -> list[str]:
-        """Of these sessions, those whose client does not know the level, or was not heard yet."""
+        """Of these sessions, those whose client does not know the level, or has not sent its own yet."""
         lacking: list[str] = []
         for session, label in labels:
             said = self._levels.get(session, 0)

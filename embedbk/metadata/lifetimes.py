@@ -1,6 +1,7 @@
 """When a session was silent for too long, by counted time (METADATA.md, 1; P9.1). Pure.
 
-Time in which nobody could be answered counts against nobody: a start, a sleep of this process, a log that stands still.
+Time in which no client could be answered does not count: a start, a sleep of this process, a log that makes no
+progress.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ __all__ = ["AWAY_NS", "LOOKED_AT_MAX", "Lifetimes"]
 AWAY_NS = (
     1_000_000_000  # A Tick so late, or a command so long not committed: the member was away, not its clients.
 )
-LOOKED_AT_MAX = 1000  # In one step: sessions whose time may be over; most of them were heard.
+LOOKED_AT_MAX = 1000  # Sessions checked in one step, whose time may be over; most were renewed meanwhile.
 
 
 class Lifetimes:
-    """Of all sessions of a catalog, as one member that leads hears them."""
+    """The times of all sessions of a catalog, as one leading member receives their requests."""
 
     def __init__(self, sessions: Mapping[int, Session], now_ns: int) -> None:
-        """sessions: of the catalog, as they come and go. Each that is there gets a fresh ttl: its member cannot know
-        how long nobody was there to hear it."""
+        """sessions: of the catalog, as they come and go. Each existing one gets a fresh ttl: this member cannot know
+        for how long there was no leader."""
         self._sessions = sessions
         self._uncounted_ns = 0
         self._last_ns = now_ns
@@ -33,7 +34,7 @@ class Lifetimes:
         self.grant_all(now_ns)
 
     def grant_all(self, now_ns: int, grace_ns: int = 0) -> None:
-        """grace_ns: for so long another may still have heard them."""
+        """grace_ns: for so long another leader may have renewed them."""
         self._expiries.clear()
         for session in self._sessions:
             self.grant(session, now_ns, grace_ns)
@@ -80,7 +81,7 @@ class Lifetimes:
     # --- Counted time --------------------------------------------------------------------------------------
 
     def notice_absence(self, now_ns: int) -> None:
-        """A step that comes long after one was due: this process was stopped, and heard nobody since the last one."""
+        """A step comes long after one was due: this process was stopped, and received nothing since the last one."""
         if now_ns - self._last_ns > AWAY_NS:
             due_ns = self.due_ns
             if due_ns is not None and now_ns - max(due_ns, self._last_ns) > AWAY_NS:
@@ -100,8 +101,8 @@ class Lifetimes:
             self._stood_since_ns = now_ns
 
     def _stood_ns(self, now_ns: int) -> int:
-        """For how long nothing could be committed; 0 when that is not long. Who wanted a session meanwhile, or came
-        back to one, has no answer yet, so this time counts against nobody."""
+        """For how long nothing could be committed; 0 if that is not long. A client that opened a session meanwhile, or
+        came back to one, has no answer yet, so this time counts against no session."""
         if self._stood_since_ns is None or now_ns - self._stood_since_ns <= AWAY_NS:
             return 0
         return now_ns - self._stood_since_ns

@@ -1,4 +1,4 @@
-"""What an operation may be, whatever the state, and what things weigh (METADATA.md, 3)."""
+"""Bounds of an operation that do not depend on the state, and the weights of records (METADATA.md, 3)."""
 
 from __future__ import annotations
 
@@ -50,11 +50,9 @@ __all__ = [
     "text_bytes",
 ]
 
-KEPT_BYTES = (
-    256  # What an answer costs that is kept for it; measured, the longest text of a refusal included.
-)
+KEPT_BYTES = 256  # Memory of an answer that is kept; measured, the longest text of a refusal included.
 KEPT_ITEM_BYTES = 160  # And for each ledger that it names; measured.
-RECORD_OVERHEAD_BYTES = 64  # What a key costs beside its own bytes and its value's, for the bounds below.
+RECORD_OVERHEAD_BYTES = 64  # Bytes of a key beside its own and its value's, for the bounds below.
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +75,9 @@ class Limits:
     sessions_max: int = 10_000
     sessions_bytes_max: int = (
         256 << 20
-    )  # Of all sessions, with their shares and the answers that are kept for them.
+    )  # Bytes of all sessions, with their shares and the answers that are kept for them.
     session_share_bytes: int = 4096  # Ephemeral records of each session that need no room in the catalog.
-    catalog_bytes_max: int = 1 << 30  # Of all records beyond those shares.
+    catalog_bytes_max: int = 1 << 30  # Bytes of all records beyond those shares.
     catalog_reserve_bytes: int = (
         64 << 20
     )  # Beyond it, for what grows keys that are there: ledgers must close.
@@ -93,7 +91,7 @@ DEFAULT_LIMITS = Limits()
 
 
 def check_operation(operation: Operation, limits: Limits = DEFAULT_LIMITS) -> Refusal | None:
-    """What is wrong with an operation whatever the state, before it is logged; None: nothing."""
+    """Why an operation is refused in any state, before it is logged; None: it is not."""
     if isinstance(operation, Txn):  # Most of them are.
         reason = _check_txn(operation, limits)
         return Refusal("BAD_REQUEST", reason) if reason else None
@@ -123,7 +121,7 @@ def check_operation(operation: Operation, limits: Limits = DEFAULT_LIMITS) -> Re
 
 
 def _texts(operation: Operation) -> list[str]:
-    """What of it is text, but the keys of a transaction (`_is_path`)."""
+    """The texts of an operation, except the keys of a transaction (`_is_path`)."""
     match operation:
         case OpenSession(_, label):
             return [label]
@@ -153,7 +151,7 @@ def _check_lock(operation: Acquire | Release, limits: Limits) -> str:
 
 
 def _check_repairs(operation: Repairing) -> str:
-    """What a request about repairs may name; a ledger once, since all of it happens at one revision."""
+    """Bounds of a request about repairs. It names a ledger once, since all of it happens at one revision."""
     if isinstance(operation, TakeRepairs):
         if not 0 <= operation.count <= REPAIRS_MAX or operation.asked < 0:
             return f"{operation.count} ledgers to repair asked for, allowed are up to {REPAIRS_MAX}"
@@ -189,7 +187,7 @@ def _too_many_bookies(named: tuple[str, ...]) -> str:
 
 
 def kept_bytes(result: Result) -> int:
-    """What an answer weighs that is kept for its client."""
+    """The bytes of an answer that is kept for its client."""
     match result:
         case RepairsTaken(_, _, _, marks, missing):
             named = sum(text_bytes(each) + KEPT_ITEM_BYTES for group in missing for each in group)
@@ -252,5 +250,5 @@ def record_bytes(record: Record) -> int:
 
 
 def event_bytes(records: Iterable[Record]) -> int:
-    """What changed records weigh in the history and in messages to watchers."""
+    """The bytes of changed records in the history and in messages to watchers."""
     return sum(record_bytes(record) for record in records)

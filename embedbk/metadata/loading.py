@@ -1,7 +1,7 @@
 """A catalog from the pieces of a snapshot, one piece at a time (METADATA.md, 2).
 
 Decides whether the pieces are a snapshot: their order, their counts, and that keys ascend. Leaves to others where they
-come from and when the next one is taken: a start runs through, whoever has links to serve takes a piece now and then.
+come from and when the next one is taken: a start takes all at once, a member with links takes one now and then.
 """
 
 from __future__ import annotations

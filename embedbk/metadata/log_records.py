@@ -35,11 +35,11 @@ __all__ = [
 ]
 
 LOG_RECORD_VERSION = 1
-NUMBER_MAX = 2**63 - 1  # Of an index or a term.
+NUMBER_MAX = 2**63 - 1  # The largest index or term.
 NONCE_BYTES_MAX = 64
 ELECTION_BASE_MS_MAX = 600_000
 PROCESSES_KEPT = 64  # That were found sound lately: each message names two.
-SAID_CHARS_MAX = 400  # Of what a configuration says to people.
+SAID_CHARS_MAX = 400  # Characters of a configuration's texts for people.
 
 
 class _Record(msgspec.Struct, frozen=True, array_like=True):
@@ -88,7 +88,7 @@ def encode_persist(record: Persist) -> bytes:
 
 
 def decode_persist(body: bytes | memoryview) -> Persist:
-    """As it was written, with sequence 0.
+    """The record as it was written, with sequence 0.
 
     Raises:
         StorageError: these are no record of a version this code knows, or one that no member writes: its entries do not

@@ -1,15 +1,15 @@
 """The core of a metadata member: requests in, commands to the log, answers out (METADATA.md, P10).
 
-Decides what is proposed, who is told what, when a session has expired, and what watchers are sent. What a command does
-is the catalog's; when it counts is the log's (`command_log`): a command is applied when it is committed, never before,
-so that who is deposed has nothing to take back, and what the catalog shows may be told. A request that changes
-something is decided when it is applied; what is said earlier is a courtesy. One that reads waits until everything is
-applied that was committed when it came, and what its session asked before it. Only a keep-alive shows nothing and is
-answered at once: sessions live through a disk that stands still.
+Decides what is proposed, which answers are sent, when a session has expired, and what watchers receive. The catalog
+decides what a command does, and the log (`command_log`) when it counts: a command is applied when it is committed,
+never before, so that a deposed leader has nothing to take back, and everything in the catalog may be sent. A request
+that changes something is decided when it is applied; an earlier refusal is a courtesy. A request that reads waits until
+everything is applied that was committed when it came, and the earlier requests of its session. Only a keep-alive shows
+nothing and is answered at once: sessions live through a disk that stands still.
 
-Whoever begins to lead says so in the log first, and shows nothing and renews nobody before that is applied: then it has
-applied all that leaders before it have promised. Who leads no more ends the links of its clients. Streams without a
-session may lag: every member gives them, of what it has applied.
+A new leader first logs that it leads. Before that entry is applied it answers no read and renews no session: afterwards
+it has applied everything that earlier leaders promised. A leader that is deposed ends the links of its clients. Streams
+without a session may lag: every member sends them, from what it has applied.
 """
 
 from __future__ import annotations
@@ -94,10 +94,10 @@ SESSION_TTL_MS_MIN = 200
 SESSION_TTL_MS_MAX = 600_000
 NONCE_BYTES = 16  # Random, of one start.
 REPLIES_WAITING_MAX = 8192  # Requests that wait for the log; more are put off (BUSY), not queued.
-WAITING_BYTES_MAX = 64 << 20  # Of commands that are not applied yet, and of lists that wait for them.
+WAITING_BYTES_MAX = 64 << 20  # Bytes of commands that are not applied yet, and of lists that wait for them.
 WAITING_SHARE = 4  # A link may have as many waiting as this part of what is free of half of them,
 WAITING_LEAST = 4  # and so many in any case: the other half is enough for that on every link.
-LISTED_RECORD_BYTES = 1024  # What each record is counted as that a list which waits may give.
+LISTED_RECORD_BYTES = 1024  # Counted for each record that a waiting list may return.
 SESSIONS_PER_LINK_MAX = 128  # Opened over one link and still living. A client has one.
 WATCHES_MAX = 65_536
 WATCHES_PER_LINK_MAX = 4096  # And no more than a quarter of those that are free.
@@ -105,13 +105,17 @@ FOLLOWING_LINKS_MAX = (
     256  # With streams that may lag; the others are for sessions, if this member leads next.
 )
 APPLIED_PER_STEP = 512  # Commands; the rest follow in the next step, however many one sync has committed.
-EXPIRIES_PER_TICK_MAX = 100  # Likewise, so that mass expiry starves nobody.
-EXPIRED_KEYS_PER_TICK = 512  # Likewise; the keys of one session go together, however many.
+EXPIRIES_PER_TICK_MAX = 100  # Sessions, so that mass expiry starves no client.
+EXPIRED_KEYS_PER_TICK = 512  # Their keys; those of one session go together, however many.
 
 EXPIRY_BYTES = 64  # That the end of a session takes in the log, at most.
 RESUMED_BYTES = 16 + 20 * RESUMED_MAX  # That marks which go on take in the log, at most.
 
-_OF_STREAMS = (Watch, Unwatch, KeepAlive)  # Of those that may lag, where they come without a session.
+_OF_STREAMS = (
+    Watch,
+    Unwatch,
+    KeepAlive,
+)  # Operations on streams that may lag, if they come without a session.
 # Operations that are run as commands.
 _CHANGES = (Txn, AllocIds, CloseSession, Acquire, Release, *get_args(Repairing))
 
@@ -144,12 +148,12 @@ class _Asked:
     request: MetadataRequest
     key: tuple[int, int]  # (session, sequence); (0, a number of its own) without a session.
     bytes: int = 0
-    is_gone: bool = False  # Its link is; nobody is to be told.
+    is_gone: bool = False  # Its link is lost: no answer is sent.
 
 
 @dataclass(slots=True)
 class _Proposed:
-    """A command that is not applied yet, and who is told what comes of it."""
+    """A command that is not applied yet, and the requests that its outcome answers."""
 
     index: int
     term: int
@@ -189,26 +193,28 @@ class Member:
         self._led_term = log.term  # In which this member leads; 0: it does not.
         self._is_log_full = False  # So that no session can be ended now.
         self._started_index = 0  # Nothing is shown before this is applied.
-        self._begins_generation = False  # By its owner's word, when it leads.
-        self._gives_up: tuple[Lineage, ...] = ()  # By the same word.
-        self._is_whole = False  # Likewise: nothing is lost by it.
-        self._level_behind_log = catalog.level  # Of the cluster, when it started.
+        self._begins_generation = False  # Its owner asked for it; done when it leads.
+        self._gives_up: tuple[Lineage, ...] = ()  # Its owner named these, too.
+        self._is_whole = False  # Its owner declared that nothing was lost.
+        self._level_behind_log = catalog.level  # The cluster's level when it started.
         self._generation_at = (0, 0)  # (index, term) of the entry by which it does.
         self._committed: deque[Entry] = deque()  # To be applied.
         self._proposed: deque[_Proposed] = deque()
-        self._runs: dict[tuple[int, int], _Proposed] = {}  # Of these, those of sessions' operations, by key.
+        self._runs: dict[tuple[int, int], _Proposed] = {}  # Proposed operations of sessions, by key.
         self._last_of: dict[int, int] = {}  # Session -> index of its last command that is not applied.
         self._expiring: set[int] = set()  # Sessions that end by a command which is not applied.
-        self._reads: dict[int, list[_Asked]] = {}  # By the index behind which they are answered.
-        self._unready: dict[int, _Asked] = {}  # Reads of which the log has not said that index, by token.
+        self._reads: dict[
+            int, list[_Asked]
+        ] = {}  # By the index that must be applied before they are answered.
+        self._unready: dict[int, _Asked] = {}  # Reads whose index the log has not returned yet, by token.
         self._read_count = 0
         self._waiting_of: dict[int, dict[tuple[int, int], _Asked]] = {}  # By link, then key.
         self._waiting = 0
         self._waiting_bytes = 0
         self._unnumbered = 0  # Requests without a session so far: each of them is another.
         self._openings: dict[int, _Opening] = {}  # By link.
-        self._opened_on: dict[int, dict[int, None]] = {}  # By link, the sessions that were.
-        self._opening_on: dict[int, int] = {}  # By link, how many more will be.
+        self._opened_on: dict[int, dict[int, None]] = {}  # By link: sessions opened on it.
+        self._opening_on: dict[int, int] = {}  # By link: how many are being opened.
         self._levels = Heard()
         self._lifetimes = Lifetimes(catalog.sessions, now_ns)
         self._watches = Watches(catalog.revision)
@@ -243,7 +249,7 @@ class Member:
 
     @property
     def _digest_due_ns(self) -> int | None:
-        """Who is all has nobody to compare with."""
+        """A single member has none: there is no other to compare with."""
         return self._divergence.due_ns if self.log.grace_ns else None
 
     @property
@@ -257,12 +263,12 @@ class Member:
 
     @property
     def promised_index(self) -> int:
-        """Up to here anybody may have been promised something: by this leader, or by those before it."""
+        """Up to here this leader, or earlier ones, may have sent answers."""
         return max(self._applied_index, self._started_index)
 
     @property
     def is_caught_up(self) -> bool:
-        """Everything that it was told is committed is applied."""
+        """Everything that was reported as committed is applied."""
         return not self._committed
 
     def copy(self) -> Self:
@@ -307,7 +313,7 @@ class Member:
         self._levels.forget_all()
 
     def _begin_generation(self, effects: list[MemberEffect]) -> None:
-        """As a lineage, where the cluster's level knows lineages."""
+        """Begin a generation; as a lineage, if the cluster's level has lineages."""
         level = max(self.catalog.level, self._level_behind_log)
         begin: BeginGeneration | BeginLineage = BeginGeneration()
         if level >= LEVEL_OF_LINEAGES:
@@ -361,7 +367,8 @@ class Member:
     def _on_stream_request(
         self, link: int, request: MetadataRequest, operation: Watch | Unwatch | KeepAlive
     ) -> list[MemberEffect]:
-        """Of a stream that may lag. What is told is applied, so nobody has to be asked whether this member leads."""
+        """A request for a stream that may lag. It shows what is applied, so this member need not be sure that it
+        leads."""
         refusal = check_operation(operation, self.catalog.limits)
         result: Result = refusal or Acknowledged(self.catalog.revision)
         effects: list[MemberEffect] = []
@@ -380,12 +387,12 @@ class Member:
         return [*effects, Reply(link, MetadataReply(0, request.sequence, result))]
 
     def _feed(self) -> list[SendEvents]:
-        """Who leads, and has applied all that leaders before it have promised, knows every revision that there is."""
+        """A leader that has applied all that earlier leaders promised knows every revision that exists."""
         self._watches.may_be_behind = not self._knows_all
         return self._watches.feed(self.catalog.history, self.catalog.revision)
 
     def _on_raise(self, event: RaiseRequested) -> list[MemberEffect]:
-        """Whoever does not know the level stands in the way: then nothing is proposed."""
+        """Nothing is proposed while a node does not know the level."""
         request, effects = event.request, list[MemberEffect]()
         if request is None:
             command = RaiseTo(event.level)
@@ -418,7 +425,7 @@ class Member:
         return effects
 
     def _propose_for(self, asked: _Asked, command: Command, said: str, effects: list[MemberEffect]) -> None:
-        """Whoever asked is told what comes of it, or to ask again later."""
+        """Propose a command whose outcome answers the request; or answer that it is put off."""
         body = encode_command(command)
         if not self._put_off(asked, effects, body):
             self._propose(body, command, effects, said).asked.append(asked)
@@ -426,8 +433,8 @@ class Member:
 
     def lacking(self, level: int) -> list[str]:
         """Clients, bookies among them, that keep the level from being raised, as far as this leader knows. A session
-        whose opening is under way counts: it stands in the log before. A leader that has not applied yet what stood in
-        the log when it began to lead does not know its clients."""
+        whose opening is under way counts: it is earlier in the log. A leader that has not yet applied the entries from
+        before it began to lead does not know its clients."""
         if not self._knows_all:
             return ["clients of the leader before (not heard yet)"]
         proposed = [each.command for each in self._proposed]
@@ -438,8 +445,8 @@ class Member:
         return self._levels.lacking((*labels, *openings), level)
 
     def _own_session(self, link: int, request: MetadataRequest) -> Session | None:
-        """The request's session, if who asks is its client: it was opened over this very link, or its secret is shown.
-        Records name their session to everybody, so the number proves nothing."""
+        """The request's session, if the request comes from its client: the session was opened over this very link, or
+        the request has its secret. Every client can read session numbers in records, so the number proves nothing."""
         session = self.catalog.sessions.get(request.session)
         if session is None:
             return None
@@ -487,8 +494,8 @@ class Member:
         return max(self._started_index, self._last_of.get(number, 0))
 
     def _put_off(self, asked: _Asked, effects: list[MemberEffect], body: bytes = b"") -> bool:
-        """Told at once: it shows nothing of the catalog, and what has no place must not wait as well. body: of the
-        command that is to be proposed for it."""
+        """Answer BUSY, at once, if there is no room for the request; returns whether it did. The answer shows nothing
+        of the catalog, so it need not wait. body: of the command that is to be proposed for the request."""
         full = self._what_is_full(len(self._waiting_of.get(asked.link, ())))
         if body and not full:
             full = self.log.why_full(len(body))
@@ -526,19 +533,20 @@ class Member:
                 del self._waiting_of[asked.link]
 
     def _may_renew(self, session: int, now_ns: int) -> bool:
-        """Its end is not proposed, by nobody who led before either, and nobody else leads."""
+        """Whether no leader, this or an earlier one, has proposed the session's end, and no other member leads."""
         is_known = self._applied_index >= self._started_index and session not in self._expiring
         return is_known and self.log.may_renew(now_ns)
 
     def _renew(self, event: RequestReceived) -> list[MemberEffect]:
-        """A live session lives on (METADATA.md: keep-alives are not logged). Nothing that could be taken back is told,
-        so this answer waits for no disk: a client that is heard does not lose its session to a slow sync."""
+        """A live session is renewed (METADATA.md: keep-alives are not logged). The answer has nothing that could be
+        taken back, so it waits for no disk: a client whose keep-alives arrive does not lose its session to a slow
+        sync."""
         request = event.request
         alive = Acknowledged(self.catalog.revision, self.log.members, self.catalog.level)
         answer = MetadataReply(request.session, request.sequence, alive)
         return [*self._watches.marks(event.link), Reply(event.link, answer)]
 
-    # --- What is asked of the catalog as it is now -------------------------------------------------------
+    # --- Requests that the present catalog answers -------------------------------------------------------
 
     def _serve(
         self, asked: _Asked, now_ns: int, effects: list[MemberEffect], answers: list[MemberEffect]
@@ -608,8 +616,8 @@ class Member:
         effects: list[MemberEffect],
         answers: list[MemberEffect],
     ) -> None:
-        """A session, or the one that was opened on this link under the same attempt: a client asks again while the
-        answer is late, and each of its requests would leave a session behind that nobody knows."""
+        """Open a session, or answer with the one that was opened on this link under the same attempt: a client asks
+        again while the answer is late, and otherwise each of its requests would leave an unused session behind."""
         link = asked.link
         if operation.level < self.catalog.level:
             self._answer(asked, left_out(operation.label, operation.level, self.catalog.level), answers)
@@ -716,7 +724,7 @@ class Member:
             self._serve_waiting(asked, now_ns, effects, answers)
 
     def _lose_what_was_proposed(self) -> None:
-        """Whether it comes or not, another leader may answer it: here nobody is told anything. Clients ask again."""
+        """Forget proposals: another leader may commit and answer them, so no answer is sent here. Clients ask again."""
         for waiting in (
             self._proposed,
             self._runs,
@@ -735,7 +743,7 @@ class Member:
     def _apply_committed(
         self, now_ns: int, effects: list[MemberEffect], answers: list[MemberEffect]
     ) -> list[MemberEffect]:
-        """Apply what is committed, some of it when it is much, and tell who asked for it."""
+        """Apply committed entries, a bounded number of them, and answer the requests for them."""
         for _ in range(min(len(self._committed), APPLIED_PER_STEP)):
             entry = self._committed.popleft()
             self._apply(entry, now_ns, effects, answers)
@@ -746,10 +754,10 @@ class Member:
                     self._serve_waiting(asked, now_ns, effects, answers)
         if self._led_term:
             self._postponing.note(self.catalog.repairs, self.catalog.revision, now_ns)
-        # Events before answers: who is told that its change is done has already seen it in its own watch.
+        # Events before answers: a client whose change is answered has already seen it in its own watch.
         effects += self._feed()
         if self.catalog.history.hold != self.catalog.revision:
-            self.catalog.history.hold = self.catalog.revision  # What is not shown yet never goes.
+            self.catalog.history.hold = self.catalog.revision  # Changes that were not sent yet are kept.
             self.catalog.history.trim()
         return effects + answers
 
@@ -770,7 +778,9 @@ class Member:
         try:
             command = proposed.command if proposed is not None else decode_command(entry.body)
             result = self.catalog.apply(command, entry.index, entry.term)
-        except StorageError as unknown:  # Of a later build: whoever skipped it would have another state.
+        except (
+            StorageError
+        ) as unknown:  # Of a later build: a member that skipped it would have another state.
             self._halted = True
             effects.append(Halted(f"entry {entry.index} of the log: {unknown}"))
             return
@@ -788,7 +798,7 @@ class Member:
                 self._is_resuming = False
             case BeginGeneration() | BeginLineage() if (entry.index, entry.term) == self._generation_at:
                 self._begins_generation = False
-                if isinstance(result, Refusal):  # Whoever gave the word for it is told so here.
+                if isinstance(result, Refusal):  # The owner who asked for it is informed by the halt.
                     self._halted = True
                     effects.append(Halted(result.text))
         if proposed is not None:
@@ -798,7 +808,7 @@ class Member:
                     self._answer(asked, result, answers)
 
     def _take_proposed(self, entry: Entry) -> _Proposed | None:
-        """What was proposed here and is committed by this entry."""
+        """The proposal of this member that this entry commits."""
         if not self._proposed or self._proposed[0].index != entry.index:
             return None
         if self._proposed[0].term != entry.term:
@@ -819,7 +829,7 @@ class Member:
     def _note_opened(
         self, command: StartSession, index: int, result: Result, proposed: _Proposed | None, now_ns: int
     ) -> Result:
-        """What its client is told; and which link it was opened on."""
+        """Note the link that the session was opened on; returns the answer for its client."""
         session = None
         if not isinstance(result, Refusal):
             session = self.catalog.sessions[self.catalog.number_of(command, index)]
@@ -851,7 +861,7 @@ class Member:
         self._note_end(number)
 
     def _note_end(self, number: int) -> None:
-        """What ends with a session, if it has ended."""
+        """Forget what belongs to a session, if it has ended."""
         if number not in self.catalog.sessions:
             self._lifetimes.forget(number)
             self._levels.forget(number)
@@ -924,7 +934,7 @@ class Member:
         return []
 
     def _on_replaced(self, event: CatalogReplaced) -> list[MemberEffect]:
-        """It does not lead: nobody waits, and whoever watches may lag."""
+        """It does not lead: no request waits, and all watchers may lag."""
         self.catalog = event.catalog
         self._committed.clear()
         self._divergence.forget()

@@ -36,7 +36,7 @@ ENDPOINT_CHARS_MAX = 255
 
 
 class Peers(Protocol):
-    """What a leader knows of the others."""
+    """The leader's view of the others."""
 
     @property
     def has_committed(self) -> bool: ...
@@ -47,7 +47,7 @@ class Peers(Protocol):
 
     @property
     def settled_index(self) -> int:
-        """What was committed a moment ago: whoever has that keeps up."""
+        """An index that was committed a moment ago: a member that has it keeps up."""
         ...
 
 
@@ -138,7 +138,7 @@ def begin_base(state: RaftState, token: Token | None, base_ms: int, base_change:
 
 
 def begin_wanted_base(state: RaftState, peers: Peers, event: BaseRequested) -> Change | None:
-    """By an operator's word; 0 leaves what holds, and lets what is measured decide from now on."""
+    """An operator sets the base; 0 keeps the present one, and lets measurements decide from now on."""
     configuration = state.configuration
     reason = _why_not_now(state, peers, event.expected_index)
     if not reason and event.base_ms:
@@ -180,7 +180,7 @@ def _why_not_these(configuration: Configuration, members: Sequence[MemberId]) ->
 
 
 def _why_not_there(configuration: Configuration, addresses: Addresses) -> str:
-    """What is wrong with addresses that were given for this configuration."""
+    """Why these addresses cannot be those of this configuration; empty: they can."""
     for member, endpoints in addresses:
         if member not in configuration.members:
             return f"an address of {member.name}, which is neither voter nor learner"
@@ -194,7 +194,7 @@ def _why_not_there(configuration: Configuration, addresses: Addresses) -> str:
 
 
 def _kept(configuration: Configuration, told: Addresses) -> Addresses:
-    """What is known of this configuration's members, in their order: whoever left it leaves its address, too."""
+    """The known addresses of this configuration's members, in their order; those of members that left are forgotten."""
     known = {**dict(configuration.addresses), **dict(told)}
     return tuple((member, known[member]) for member in configuration.members if member in known)
 

@@ -1,6 +1,6 @@
 """How much one client has under way with the quorum, and when it asks again (METADATA.md, 5). Pure.
 
-Links lose nothing without ending, so a late answer means that somebody is slow, and asking again makes that worse. So
+Links lose nothing without ending, so a late answer means that a node is slow, and asking again makes that worse. So
 a client asks again later each time, and no earlier than twice its usual wait; and it has no more under way than is
 answered without a queue: the window grows while answers come about as fast as the fastest did, and is halved, once
 per wait, when they come later than that by SLOW_NS or are put off (BUSY).
@@ -21,7 +21,7 @@ PUT_OFF_NS_MAX = 5_000_000_000
 
 
 class Pace:
-    """Of one client. All times are of the host's clock."""
+    """The pace of one client. All times are of the host's clock."""
 
     def __init__(self) -> None:
         self.window = WINDOW_START
@@ -29,7 +29,7 @@ class Pace:
         self._is_starting = True
         self._answers = 0  # Since the window grew last.
         self._shrunk_until_ns = 0
-        self._fastest_ns: list[int] = []  # Of the present and of the last period.
+        self._fastest_ns: list[int] = []  # The fastest answers of the present and of the last period.
         self._period_until_ns = 0
 
     def answered(self, sent_ns: int, now_ns: int, under_way: int) -> None:
@@ -45,7 +45,7 @@ class Pace:
                 self.window, self._answers = self.window + 1, 0
 
     def put_off(self, sequence: int, times: int, now_ns: int) -> int:
-        """The quorum has no room; when to send this request again, which it was told so many times."""
+        """The quorum has no room; when to send this request again, after so many refusals."""
         self._shrink(now_ns)
         wait_ns = min(PUT_OFF_NS_MIN << min(times, 16), PUT_OFF_NS_MAX)
         return now_ns + wait_ns + wait_ns * (sequence * 7919 % 64) // 128  # Not all of them in one moment.

@@ -28,8 +28,8 @@ class PackedRecords:
     """A mapping of keys to records that have a value. Not to be changed while one of its iterators is used."""
 
     def __init__(self) -> None:
-        self._keys: list[list[str]] = []  # By leaf; none is empty.
-        self._packed: list[list[bytes]] = []  # Likewise, in the same places.
+        self._keys: list[list[str]] = []  # The keys of each leaf; none is empty.
+        self._packed: list[list[bytes]] = []  # The records of each leaf, in the same positions.
         self._lasts: list[str] = []
         self._count = 0
 

@@ -1,4 +1,4 @@
-"""How long a transfer may stand still before it is asked again: by what it measured, never by a constant for the whole.
+"""How long a transfer may stand still before it is asked for again: by measurements, never by a constant for the whole.
 
 As TCP's retransmission timer: cost per MiB and its deviation, estimated from each piece; the limit is for one piece, so
 a large state has all the time that it needs, and a peer that hangs is noticed (METADATA.md, 2; RAFT.md, section 8).
@@ -18,7 +18,7 @@ GOOD_PIECES = 16  # Then the margin is halved.
 
 
 class Patience(Cost):
-    """Of one stage of one transfer."""
+    """The patience of one stage of one transfer."""
 
     def __init__(self) -> None:
         super().__init__(FETCH_NS)

@@ -1,8 +1,8 @@
 """When a mark that could not be repaired may be taken again, by the time of one process that leads (METADATA.md, 11).
 
-Pure. Time enters the log by a command of the leader, so no clock of anybody else's is believed, and no date: what is
-measured is how long ago this process applied the failure, to a tenth of a second. Whoever begins to lead cannot tell
-how long marks have waited, and begins anew with what is there; so a change of the leader costs one wait more at most.
+Pure. Time enters the log by a command of the leader, so no other node's clock is believed, and no date: the leader
+measures how long ago its process applied the failure, to a tenth of a second. A new leader cannot know how long marks
+have waited, and begins their waits anew; so a change of the leader costs one more wait at most.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SAMPLE_NS = 100_000_000
 
 
 class Postponing:
-    """As one member that leads sees the marks of its catalog."""
+    """The waits of marks in the catalog of one leading member."""
 
     def __init__(self) -> None:
         # (revision, when this process had applied all up to it), rising. Behind the last one nothing was postponed.

@@ -27,12 +27,12 @@ __all__ = [
 ]
 
 VOTERS_MAX = 7
-BASE_MS_FIRST = 500  # Of a new cluster.
+BASE_MS_FIRST = 500  # The base of a new cluster.
 
 
 class MemberId(Struct, frozen=True, order=True, array_like=True):
     """A voter or learner: its name, and 16 random bytes that were minted together with its empty log. A member that
-    lost the log is somebody else, though the name is the same (P10.3)."""
+    lost the log is another member, though the name is the same (P10.3)."""
 
     name: str
     incarnation: bytes
@@ -55,7 +55,7 @@ class Sizes(Struct, frozen=True):
 
     @property
     def confirm(self) -> int:
-        """Voters that must say that they know of no newer leader: then nobody can have elected one (C4)."""
+        """How many voters must answer that they know no newer leader: then none can have been elected (C4)."""
         return self.voters - self.elect + 1 + self.forgetful
 
 
@@ -101,14 +101,14 @@ def why_unsafe(sizes: Sizes) -> str:
 class BaseChange(Struct, frozen=True, array_like=True):
     """How the election base came to be what it is."""
 
-    is_fixed: bool  # By an operator: no leader proposes another until an operator lets it.
-    unix_ms: int  # Of the leader's clock. It is shown, and nothing rests on it.
+    is_fixed: bool  # An operator set it: no leader proposes another until an operator allows it.
+    unix_ms: int  # By the leader's clock. For people only; no decision depends on it.
     by: str  # The leader that proposed it, or an operator.
     why: str
 
 
 class Configuration(Struct, frozen=True, array_like=True):
-    """Who votes, who only receives, and how large quorums are. Between two sets of voters both count (joint): an entry
+    """The voters, the learners, and how large quorums are. Between two sets of voters both count (joint): an entry
     is committed and a leader elected by quorums of `voters` and of `outgoing`."""
 
     voters: tuple[MemberId, ...]
@@ -118,7 +118,7 @@ class Configuration(Struct, frozen=True, array_like=True):
     outgoing_policy: Policy = Policy.MAJORITY
     election_base_ms: int = BASE_MS_FIRST
     retired: tuple[MemberId, ...] = ()  # Were in, and never come back: their promises may be forgotten.
-    addresses: tuple[tuple[MemberId, tuple[str, ...]], ...] = ()  # Of those of whom any is known.
+    addresses: tuple[tuple[MemberId, tuple[str, ...]], ...] = ()  # Addresses of members that have any.
     base_change: BaseChange | None = None  # The newest; None: the base is that of the beginning.
 
     @property
@@ -131,7 +131,7 @@ class Configuration(Struct, frozen=True, array_like=True):
         return tuple(dict.fromkeys((*self.voters, *self.outgoing, *self.learners)))
 
     def endpoints_of(self, member: MemberId) -> tuple[str, ...]:
-        """Where it listens; empty: nobody said."""
+        """The addresses where it listens; empty: unknown."""
         return dict(self.addresses).get(member, ())
 
     def is_voter(self, member: MemberId) -> bool:

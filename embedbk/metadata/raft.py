@@ -1,7 +1,7 @@
 """The core of one metadata member among several: messages, proposals, durability in; records, messages out (RAFT.md).
 
-`step` takes one event, whole, and gives what is to be done, in this order. Decides who a message is from and whose
-turn it is; what is done with it stands in the rooms beside: `election`, `replication`, `membership`, `reads`.
+`step` takes one event, whole, and returns what is to be done, in this order. Decides which process a message is from
+and which part handles it: `election`, `replication`, `membership` or `reads`.
 """
 
 from __future__ import annotations
@@ -140,11 +140,11 @@ class Raft:
 
     @property
     def hears_leader(self) -> bool:
-        """It leads, or heard a leader within one election base."""
+        """It leads, or received from a leader within one election base."""
         return self._state.hears_leader
 
     def awaits_leader(self, now_ns: int) -> bool:
-        """It hears none, and expects one soon: whoever asks now may be answered then."""
+        """There is no leader, and one is expected soon: requests may wait for it."""
         return self._state.awaits_leader(now_ns)
 
     @property
@@ -153,17 +153,17 @@ class Raft:
 
     @property
     def is_term_durable(self) -> bool:
-        """Whether anybody else can have heard of this term from this member."""
+        """Whether this member can have sent this term to another."""
         return self._state.is_term_durable
 
     @property
     def is_alone(self) -> bool:
-        """It leads, and no other vote counts: nobody else can have been elected."""
+        """It leads, and no other vote counts: no other member can have been elected."""
         return self._leading is not None and self._leading.is_alone
 
     @property
     def has_committed(self) -> bool:
-        """It leads and has committed an entry of its own term: it knows all that is committed."""
+        """It leads and has committed an entry of its own term, so it has every committed entry."""
         return self._leading is not None and self._leading.has_committed
 
     @property
@@ -176,8 +176,8 @@ class Raft:
         return self._leading.why_base_stays() if self._leading is not None else ""
 
     def suited_base(self) -> tuple[int, str] | None:
-        """What the voters that are heard have measured asks for, and why, whether it is known well enough or not.
-        None: this member does not lead, or nothing was told yet."""
+        """The base that the measurements of voters suggest, and why, whether they suffice or not. None: this member
+        does not lead, or has received no measurements yet."""
         if self._leading is None:
             return None
         told = {voter: timing for voter, timing in self._leading.timings().items() if timing is not None}
@@ -188,13 +188,13 @@ class Raft:
         return self._leading.why_full(size, gathered)[0] if self._leading is not None else ""
 
     def is_confirmed(self, since_ns: int) -> bool:
-        """It leads, and led at a moment not before since_ns for certain: nobody else was elected before that."""
+        """It leads, and certainly led at a moment not before since_ns: no other member was elected before that."""
         leading = self._leading
         return leading is not None and (leading.is_alone or leading.confirmed_ns >= since_ns)
 
     def knows(self, member: MemberId) -> tuple[bool, bytes, int]:
-        """Whether this leader heard a member within an election base, the nonce of that process, and up to where its
-        log is durable. Who does not lead knows nothing of others."""
+        """Whether this leader received from a member within an election base, the nonce of that process, and up to
+        where its log is durable. A member that does not lead knows nothing of others."""
         if self._leading is None:
             return False, b"", 0
         nonce = self._state.boot.nonce if member == self.member else self._heard.get(member, (b"", 0))[0]
@@ -261,7 +261,7 @@ class Raft:
     def _on_received(self, event: Received) -> None:
         message, state = event.message, self._state
         if message.receiver != state.member or message.sender.member == state.member:
-            return  # For whoever was here before, or from a copy of this very disk.
+            return  # For an earlier process, or from a copy of this very disk.
         if message.sender.member in state.configuration.retired:
             self._tell_retired(message)
             return
@@ -275,13 +275,13 @@ class Raft:
         self._BODIES[type(message.body)](self, message)
 
     def _tell_retired(self, message: Message) -> None:
-        """A member that was taken out while it was away asks for votes for ever, unless it hears so."""
+        """A member that was taken out while it was away asks for votes for ever, unless it is told so."""
         state = self._state
         if isinstance(message.body, PreVote) and state.commit_index >= state.log.configuration_index:
             state.send(message.sender.member, Retired(state.log.configuration_index))
 
     def _is_current(self, sender: Boot) -> bool:
-        """Of two processes of one member the one that is heard stays; another is heard once it is silent (P7.9)."""
+        """Of two processes of one member the active one stays; another is accepted once that one is silent (P7.9)."""
         state = self._state
         nonce, heard_ns = self._heard.get(sender.member, (sender.nonce, 0))
         if nonce != sender.nonce:
@@ -292,14 +292,14 @@ class Raft:
         return True
 
     def _forget(self, member: MemberId) -> None:
-        """What a process said counts no more when another of its member is there."""
+        """Messages of a process count no more once another process of its member is accepted."""
         if self._leading is not None and member in self._leading.progress:
             self._leading.progress[member].forget()
         if self._ballot is not None:
             self._ballot.granted.pop(member, None)
 
     def _follow_term(self, message: Message) -> bool:
-        """A newer term is taken, but for questions about one, and for candidates while a leader is heard."""
+        """A newer term is adopted, except from pre-vote requests, and from candidates while a leader is active."""
         state, body = self._state, message.body
         if isinstance(body, PreVote | Retired) or (isinstance(body, PreVoteReply) and body.is_granted):
             return True
@@ -310,7 +310,7 @@ class Raft:
         return True
 
     def _answer_older(self, message: Message) -> None:
-        """The leader of an older term must hear that the term is over; an answer carries this member's term."""
+        """The leader of an older term must learn that the term is over; an answer carries this member's term."""
         if isinstance(message.body, Heartbeat | Append | SnapshotOffer):
             self._state.send(message.sender.member, HeartbeatReply(0, 0, False))
 

@@ -1,6 +1,6 @@
 """The log of one member in memory: entries behind the snapshot, and which configuration holds (RAFT.md, section 3).
 
-Decides where two logs agree and which of two is newer. What is durable is told to it; it writes nothing.
+Decides where two logs agree and which of two is newer. It writes nothing; its owner reports what is durable.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from embedbk.metadata.raft_vocabulary import Entry
 
 __all__ = ["RETAINED_BYTES_MAX", "RaftLog"]
 
-# Of entries that the newest snapshot stands for: for who is a little behind; whoever needs more is given the snapshot.
+# Of entries that the newest snapshot replaces, for members that lag a little; others get the snapshot.
 RETAINED_BYTES_MAX = 64 << 20
-_OBJECTS_BYTES = 96  # Of memory that an entry takes beside what it weighs in a message.
+_OBJECTS_BYTES = 96  # Memory of an entry beside its bytes in a message.
 
 
 class RaftLog:
@@ -68,7 +68,7 @@ class RaftLog:
 
     @property
     def shortest_base_ms(self) -> int:
-        """Of the configurations that are here: the one of the newest snapshot, and all behind it."""
+        """The configurations in memory: the one of the newest snapshot, and all behind it."""
         return min(held.election_base_ms for _, held in self._configurations)
 
     def term_at(self, index: int) -> int | None:
@@ -99,7 +99,7 @@ class RaftLog:
         return tuple(self._entries[begin:end])
 
     def bytes_between(self, first: int, last: int) -> int:
-        """What entries first..last weigh (`entry_bytes`), without a look at each."""
+        """The bytes of entries first..last (`entry_bytes`), without a look at each."""
         begin, end = first - self.first_index, last + 1 - self.first_index
         return self._ends[end] - self._ends[begin] - _OBJECTS_BYTES * (end - begin)
 
@@ -166,7 +166,7 @@ class RaftLog:
 
     @property
     def memory_bytes(self) -> int:
-        """Of all entries here, about."""
+        """The bytes of all entries in memory, about."""
         return self._ends[-1] - self._ends[0]
 
     def _first_retained(self, snapshot_index: int) -> int:
@@ -177,7 +177,7 @@ class RaftLog:
         return self.first_index + bisect_left(self._ends, self._ends[held] - self._retained_bytes, 0, held)
 
     def place_of_agreement(self, index: int, term: int) -> tuple[int, int]:
-        """The last place at or before index whose term is at most term: (index, term). Behind it the logs differ."""
+        """The last entry at or before index whose term is at most term: (index, term). Behind it the logs differ."""
         index = min(index, self.last_index)
         while index >= self.first_index:
             own = self._entries[index - self.first_index].term

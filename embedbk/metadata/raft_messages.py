@@ -1,8 +1,8 @@
-"""The bytes of what members of a quorum send each other (WIRE.md, 5; RAFT.md).
+"""The bytes of messages between members of a quorum (WIRE.md, 5; RAFT.md).
 
-Decides what is believed of a message before a core sees it: it has the form of one, and numbers that some member
-could have sent. Whether its sender is who it says, and whether it is meant for this member, is for `host/peers.py`;
-whether it is of this term, for `raft.py`.
+Decides which messages are accepted before a core sees them: they have the right form, and numbers that a member could
+have sent. `host/peers.py` checks that the sender is the one it claims to be, and that the message is meant for this
+member; `raft.py` checks the term.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ __all__ = [
     "encode_member_message",
 ]
 
-PIECE_BYTES_MAX = 1 << 20  # Of a snapshot, in one message.
+PIECE_BYTES_MAX = 1 << 20  # Bytes of a snapshot in one message.
 
 
 _Number = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX)]  # msgspec refuses the rest while it decodes.
 
 
 class MemberMessage(msgspec.Struct, frozen=True, array_like=True):
-    """A `Message` on the wire: whose process says it, in which term, and to whom."""
+    """A `Message` on the wire: the sending process, its term, and the receiver."""
 
     term: int
     sender: Boot
@@ -58,8 +58,8 @@ class MemberMessage(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SnapshotPull(msgspec.Struct, frozen=True, array_like=True):
-    """Give me the bytes of this snapshot's file from offset on, of which I have all before. bytes_max 0: it is needed
-    no more, and nothing is answered; where the link ends with the pull, nobody says so."""
+    """Send the bytes of this snapshot's file from offset on; the sender has everything before. bytes_max 0: it is
+    needed no more, and there is no answer; if the link ends with the pull, this is not sent."""
 
     sender: Boot
     receiver: MemberId
@@ -78,7 +78,7 @@ class PullStatus(enum.IntEnum):
 
 
 class SnapshotPiece(msgspec.Struct, frozen=True, array_like=True):
-    """The answer. What it is a piece of says how the source's log names the file: its size and its digest."""
+    """The answer, with the size and the digest that the source's log has for the file."""
 
     sender: Boot
     receiver: MemberId
@@ -139,7 +139,7 @@ def _numbers_of(kind: type[msgspec.Struct]) -> tuple[str, ...]:
 
 
 def _why_impossible(term: int, body: Body) -> str:
-    """No member is in a term before what its log or its word is of."""
+    """No member is in a term before that of its log or of its vote."""
     match body:
         case PreVote(next_term, last_index, last_term):
             if next_term != term + 1:

@@ -1,8 +1,9 @@
-"""What every part of a Raft core works on: term, vote, log, role, and what leaves when (RAFT.md, section 4).
+"""The state that every part of a Raft core works on: term, vote, log, role, and when messages leave (RAFT.md, section
+4).
 
-One rule stands here for all of them: nothing that a member says rests on something that its disk may still forget. A
-message waits for the record that its term stands in, and one that promises more waits for all that was written before
-it. What a step changed becomes one record at its end.
+One rule is kept here for all of them: no message depends on something that the sender's disk may still forget. A
+message waits for the record that has its term, and one that promises more waits for all records written before it. The
+changes of a step become one record at its end.
 """
 
 from __future__ import annotations
@@ -72,10 +73,10 @@ class RaftState:
         self.log = log
         self.term = max(
             term, log.last_term
-        )  # A log may be newer than the last note of a term: whoever wrote it led.
+        )  # A log may be newer than the last record of a term: a leader of that term wrote it.
         self.vote = vote if self.term == term else None
         self.role = Role.FOLLOWER
-        self.leader: Boot | None = None  # Of this term.
+        self.leader: Boot | None = None  # The leader of this term.
         self.doubt = doubt
         self.now_ns = now_ns
         self.commit_index = log.snapshot_index
@@ -85,17 +86,19 @@ class RaftState:
         self.is_retired = False
         self.is_installed = True  # False: the state machine is being put to a snapshot, and applies nothing.
         self.heard_leader_ns: int | None = None
-        self.led_ns = now_ns  # When this process last led or heard a leader, or began.
+        self.led_ns = now_ns  # When this process last led or received from a leader, or began.
         self.election_due_ns = now_ns
         self._chance = chance
         self._sequence = 0
         self._durable_sequence = 0
         self._term_sequence = 0  # The record in which term and vote stand as they are now.
         self._changed = self.term != term
-        self._kept_index = log.last_index  # Of what was written: the rest was cut or is new.
+        self._kept_index = (
+            log.last_index
+        )  # Up to here records are written as they are; later ones were cut or are new.
         self._written: deque[tuple[int, int]] = deque()  # (sequence, last index) of records not yet durable.
         self.replaced_ns: int | None = None  # When a voter was replaced last, as this process saw it.
-        self.timing: Timing | None = None  # What this process has measured so far.
+        self.timing: Timing | None = None  # The measurements of this process so far.
         # Since when the base is what it is, as this process saw it; None: it was never changed.
         self.base_since_ns = now_ns if log.configuration.base_change is not None else None
         self._seen = log.configuration
@@ -121,7 +124,7 @@ class RaftState:
         return self._others
 
     def note_configuration(self) -> None:
-        """Of a step's end."""
+        """The record at the end of a step."""
         configuration = self.log.configuration
         if configuration is not self._seen:
             if replaced(self._seen.voters, configuration.voters):
@@ -139,14 +142,14 @@ class RaftState:
 
     @property
     def agreed_base_ns(self) -> int:
-        """By which a leader trusts that it still leads: of a longer base than the one before only when it is committed,
-        since whoever leads next may lack it, and gives every session one base more by what it has."""
+        """The base by which a leader trusts that it still leads. A base longer than the one before counts only when it
+        is committed: the next leader may lack it, and would extend every session by the shorter one."""
         committed_ms = self.log.configuration_at(self.commit_index).election_base_ms
         return min(committed_ms, self.configuration.election_base_ms) * 1_000_000
 
     @property
     def shortest_base_ns(self) -> int:
-        """What a member may go by that has not the newest configuration yet: of those that are here, and the first."""
+        """The shortest base that a member may use which lacks the newest configurations: of those in memory."""
         return min(self.log.shortest_base_ms, BASE_MS_FIRST) * 1_000_000
 
     @property
@@ -155,7 +158,7 @@ class RaftState:
 
     @property
     def hears_leader(self) -> bool:
-        """A leader was heard within one election base: whoever wants to take its place has no reason."""
+        """A leader was active within one election base: a candidate has no reason to replace it."""
         return self.is_leader or (
             self.leader is not None
             and self.heard_leader_ns is not None
@@ -163,7 +166,8 @@ class RaftState:
         )
 
     def awaits_leader(self, now_ns: int) -> bool:
-        """None is heard, and for so short a time that one is likely to be elected soon, if that can be at all."""
+        """No leader is active, for so short a time that one is likely to be elected soon, if that is possible at
+        all."""
         return not self.hears_leader and now_ns - self.led_ns < AWAITED_BASES * self.base_ns
 
     @property
@@ -184,7 +188,7 @@ class RaftState:
     # --- Terms and roles ---------------------------------------------------------------------------------
 
     def adopt_term(self, term: int) -> None:
-        """A newer term: its vote is free, and nobody is known to lead it."""
+        """A newer term: its vote is free, and its leader is unknown."""
         ensure(term > self.term, f"term {term} does not follow {self.term}")
         self.term, self.vote = term, None
         self._changed = True
@@ -252,7 +256,7 @@ class RaftState:
         ensure(index > self.commit_index, f"snapshot {index} is older than what is committed here (I80)")
         keeps = self.log.restart_from(index, term, configuration)
         if not keeps:
-            self._written.clear()  # What is on its way to the disk is forgotten there, too.
+            self._written.clear()  # Records on their way to the disk are forgotten, too.
         self._kept_index = max(self._kept_index, index) if keeps else index
         self._changed = True  # A record of this step: when it is durable, so is that the log begins there.
         self.commit(index)
@@ -302,12 +306,12 @@ class RaftState:
         return effects
 
     def _let_go(self, effects: list[Effect]) -> None:
-        """What waits for no record any more."""
+        """Messages that wait for no record any more."""
         waiting: deque[tuple[int, Message]] = deque()
         for sequence, message in self._held:
             if sequence > self._durable_sequence:
                 waiting.append((sequence, message))
-            elif message.term == self.term:  # An answer of a term that is over says nothing any more.
+            elif message.term == self.term:  # An answer of an earlier term is useless.
                 effects.append(Send(message))
         self._held = waiting
 
@@ -322,7 +326,7 @@ class RaftState:
         return Persist(self._sequence, self.term, self.vote, keep, entries)
 
     def _apply(self, effects: list[Effect]) -> None:
-        """What is committed and durable *here*: a state never runs ahead of its own log."""
+        """Entries that are committed and durable *here*: a state is never ahead of its own log."""
         end = min(self.commit_index, self.log.durable_index)
         if self.is_installed and end > self.applied_index:
             first = self.applied_index + 1

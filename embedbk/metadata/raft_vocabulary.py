@@ -81,16 +81,15 @@ class Entry(Struct, frozen=True, array_like=True):
 
 
 class Doubt(Struct, frozen=True):
-    """A disk that may have lost what it promised (a damaged log, an older copy): its member votes for nobody until it
-    has everything again that it may have acknowledged."""
+    """A disk that may have lost what it promised (a damaged log, an older copy): its member does not vote until it has
+    everything again that it may have acknowledged."""
 
     term: int  # The newest it may have acknowledged something in.
     acknowledged_index: int
 
 
 class Timing(Struct, frozen=True, array_like=True):
-    """What a process of a member measured of itself that an election base rests on (`calibration.Measured` says what
-    each is)."""
+    """A process's own measurements that an election base depends on (`calibration.Measured` explains each)."""
 
     stall_ns: int = 0
     stalls: int = 0
@@ -105,7 +104,8 @@ class Timing(Struct, frozen=True, array_like=True):
 
 
 class PreVote(Struct, frozen=True, array_like=True, tag=1):
-    """Would you vote for me in next_term? Promises nothing and raises no term, so who was away disturbs nobody."""
+    """Would you vote for me in next_term? It promises nothing and raises no term, so a member that was away does no
+    harm."""
 
     next_term: int
     last_index: int
@@ -162,7 +162,7 @@ class Heartbeat(Struct, frozen=True, array_like=True, tag=8):
 class HeartbeatReply(Struct, frozen=True, array_like=True, tag=9):
     """received_index: up to here the sender has the leader's log, durable or not; a lower one than was sent before the
     heartbeat means that something was lost on the way. is_installing: a snapshot is on its way in. timing: of the
-    sender's process; None: it has measured nothing yet, or is of a build that tells nothing."""
+    sender's process; None: it has measured nothing yet, or its build sends no measurements."""
 
     round: int
     received_index: int
@@ -199,7 +199,7 @@ Body = (
 
 
 class Message(Struct, frozen=True):
-    """receiver: who is meant, whoever listens at its address now."""
+    """receiver: the member that is meant; another process may listen at its address now."""
 
     term: int
     sender: Boot
@@ -249,9 +249,9 @@ class LearnersRequested(Struct):
 
     now_ns: int
     token: Token
-    expected_index: int  # Of the configuration that whoever asks has seen.
+    expected_index: int  # Index of the configuration that the operator has seen.
     learners: tuple[MemberId, ...]
-    addresses: Addresses = ()  # Of newcomers, and of whoever moved or was never known; all others keep theirs.
+    addresses: Addresses = ()  # Of newcomers, and of members that moved or had none; all others keep theirs.
 
 
 class ChangeRequested(Struct):
@@ -264,7 +264,7 @@ class ChangeRequested(Struct):
     policy: Policy
     allows_even: bool = False
     addresses: Addresses = ()  # As of LearnersRequested.
-    accepts_risk: bool = False  # Of replacing a voter soon behind another one.
+    accepts_risk: bool = False  # The risk of replacing a voter soon after another one.
 
 
 class TransferRequested(Struct):
@@ -275,8 +275,8 @@ class TransferRequested(Struct):
 
 
 class TimingMeasured(Struct):
-    """What this process measured so far. A leader may propose another election base for it, and stamps that with the
-    time of day."""
+    """This process's measurements so far. A leader may propose another election base because of them, with the time of
+    day."""
 
     now_ns: int
     timing: Timing
@@ -284,8 +284,7 @@ class TimingMeasured(Struct):
 
 
 class BaseRequested(Struct):
-    """Let this election base hold until an operator says otherwise; 0: what is measured decides again. ChangeEnded
-    follows."""
+    """Fix this election base until an operator changes it; 0: measurements decide again. ChangeEnded follows."""
 
     now_ns: int
     token: Token
@@ -381,7 +380,7 @@ class ReadReady(Struct):
 
 
 class Refused(Struct):
-    """Not done, and never will be by this request. leader: whom to ask; None: nobody is known."""
+    """Not done, and never will be by this request. leader: the member to ask; None: unknown."""
 
     token: Token
     reason: str
@@ -396,8 +395,8 @@ class ChangeEnded(Struct):
 
 
 class LeaderChanged(Struct):
-    """Who leads, as far as this member knows. When it was itself, what it had proposed may or may not be committed, and
-    the reads it was asked for are not answered."""
+    """The leader, as far as this member knows. If it was this member, its proposals may or may not be committed, and
+    its pending reads get no answer."""
 
     term: int
     leader: MemberId | None

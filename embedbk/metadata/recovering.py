@@ -1,7 +1,7 @@
-"""What a recovery of metadata gives up, and whether something committed may be lost by it (METADATA.md, 10; P10.5).
+"""Which lineages a recovery of metadata gives up, and whether committed entries may be lost (METADATA.md, 10; P10.5).
 
-Pure. Decides both from what was heard and what is there. Who is asked, and what an operator has to accept, is the
-command's (cli/backup.py); what is written is storage/kept_metadata.py's.
+Pure. Decides both from the answers of nodes and from the recovered state. The command (cli/backup.py) decides which
+nodes are asked and what an operator must accept; storage/kept_metadata.py writes the result.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["given_up", "why_uncertain"]
 
 
 def given_up(catalog: Catalog, cluster_token: bytes, heard: Iterable[MetTold]) -> tuple[Lineage, ...]:
-    """Every lineage that somebody of this cluster met and this state does not descend from; and, if one that it does
+    """Every lineage that a node of this cluster met and this state does not descend from; and, if one that it does
     descend from was met in a higher generation than all these, that one in this generation.
 
     Raises UsageError: these are more than one command names.

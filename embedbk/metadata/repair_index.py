@@ -1,10 +1,10 @@
-"""Which ledgers may be taken for repair, the oldest first, and who waits for one (METADATA.md, 11). Pure.
+"""Which ledgers may be taken for repair, the oldest first, and which sessions wait for one (METADATA.md, 11). Pure.
 
-Of the marks, holds and places that stand in the catalog as keys; so it is made again from them, stands in no snapshot,
-and decides nothing that they do not. A mark is in one of three places: with those that may be taken, by what is missing
-and then by when it was made; with those that are postponed, by how long; or nowhere, where somebody holds it or it
-cannot be read. Taking one costs a few looks, and where very many older ones are not for who asks, one for each set of
-missing bookies.
+An index of the marks, holds and waiters that the catalog has as keys; so it is rebuilt from them, is in no snapshot,
+and decides nothing that the keys do not. A mark is in one of three places: among those that may be taken, by missing
+bookies and then by age; among those that are postponed, by how long; or nowhere, if a session holds it or it cannot be
+read. Taking one costs a few look-ups, and if very many older ones do not suit the worker, one for each set of missing
+bookies.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ __all__ = ["WAITS_MS", "RepairIndex", "Waiting", "decode_waiting", "encode_waiti
 
 # How long a mark is postponed behind so many failures, one less than its place here, and behind all further ones.
 WAITS_MS = (5_000, 10_000, 20_000, 40_000, 80_000, 160_000, 300_000)
-PASSED_OVER_MAX = 256  # Marks that are not for who asks; beyond it they are gone through by what is missing.
-_ORDER_DIGITS = 16  # Of a revision or a ledger id, as a text that sorts like the number.
+PASSED_OVER_MAX = 256  # Unsuitable marks looked at; then the search goes by sets of missing bookies.
+_ORDER_DIGITS = 16  # Digits of a revision or a ledger id, as a text that sorts like the number.
 
 
 class Waiting(msgspec.Struct, frozen=True, array_like=True):
-    """What one who waits asked for: the value of its key."""
+    """The request of a waiting session: the value of its key."""
 
     count: int
     not_with: tuple[str, ...]
@@ -58,7 +58,7 @@ class _Waiter:
 
 @dataclass(slots=True)
 class _Place:
-    """Of one mark. order: empty where it is postponed."""
+    """The place of one mark. order: empty if it is postponed."""
 
     missing: tuple[str, ...]
     order: str
@@ -66,7 +66,7 @@ class _Place:
 
 
 class RepairIndex:
-    """Told of each key when it changes."""
+    """The catalog notifies it of each key that changes."""
 
     def __init__(self) -> None:
         self._places: dict[int, _Place] = {}
@@ -80,14 +80,14 @@ class RepairIndex:
     # --- What stands there --------------------------------------------------------------------------------
 
     def note_mark(self, ledger_id: int, mark: Record | None, *, is_held: bool) -> None:
-        """The mark of a ledger, or whether somebody holds it, has changed."""
+        """The mark of a ledger, or its hold, has changed."""
         self._forget(ledger_id)
         if mark is None or mark.value is None or is_held:
             return
         try:
             known = decode_repair_mark(mark.value)
         except StorageError:
-            return  # Somebody's word (P2.5): it keeps its ledger on every bookie, and nobody takes it.
+            return  # Unreadable (P2.5): it keeps its ledger on every bookie, and no worker takes it.
         wait = min(max(known.tries, 1), len(WAITS_MS)) - 1
         if known.is_postponed:
             self._places[ledger_id] = _Place(known.missing, "", wait)
@@ -118,7 +118,7 @@ class RepairIndex:
             del self._ready[place.missing]
 
     def note_waiter(self, key: str, record: Record | None) -> None:
-        """Who waits under this key; None: nobody any more."""
+        """The session that waits under this key has changed; None: none waits any more."""
         self._waiters.pop(key, None)
         if record is None or not record.session:
             return
@@ -129,7 +129,7 @@ class RepairIndex:
         self._waiters[key] = _Waiter(record.session, asked.count, frozenset(asked.not_with))
 
     def loaded(self) -> None:
-        """What stands there was read from a snapshot: whatever could be handed out was when it was cut."""
+        """The keys were read from a snapshot: marks that could be handed out were handed out before it was cut."""
         self._fresh.clear()
         for postponed in self._postponed:  # They came in the order of their keys.
             for ledger_id, _ in sorted(postponed.items(), key=lambda each: (each[1], each[0])):
@@ -138,7 +138,7 @@ class RepairIndex:
     # --- Who may have what --------------------------------------------------------------------------------
 
     def oldest(self, count: int, not_with: frozenset[str]) -> list[tuple[int, tuple[str, ...]]]:
-        """The oldest that may be taken by whoever can repair nothing for these bookies: (ledger id, missing)."""
+        """The oldest mark for a worker that can repair nothing for these bookies: (ledger id, missing)."""
         found: list[tuple[int, tuple[str, ...]]] = []
         for looked, order in enumerate(self._order.begin("")):
             ledger_id = int(order[_ORDER_DIGITS:], 16)
@@ -152,7 +152,8 @@ class RepairIndex:
         return found
 
     def _oldest_of_groups(self, count: int, not_with: frozenset[str]) -> list[tuple[int, tuple[str, ...]]]:
-        """The same, where very many are not for who asks: by what is missing, so that those are not gone through."""
+        """The same, if very many do not suit the worker: by sets of missing bookies, so that those are not gone
+        through."""
         groups = (
             self._in_group(missing, group)
             for missing, group in self._ready.items()
@@ -168,14 +169,14 @@ class RepairIndex:
         return ((order, missing) for order in group.begin(""))
 
     def hand_out(self, room_of: Callable[[int], int]) -> dict[str, list[int]]:
-        """What may be taken since this was asked last, by the key of who waits and gets it: each goes to the first one
-        of those who asked that may repair it, which gets no more than it asked for, and than its session has room for.
+        """Marks that became free since the last call, by the key of the waiter that gets them: each goes to the first
+        waiter that may repair it, which gets no more than it asked for, and than its session has room for.
         """
         if not self._fresh:
             return {}
         fresh, self._fresh = sorted(self._fresh.items(), key=lambda each: each[1]), {}
         waiters, given = list(self._waiters.items()), dict[str, list[int]]()
-        # Where the search begins for each set of missing bookies: who stands before cannot repair it, or has enough.
+        # Where the search begins for each set of missing bookies: earlier waiters cannot repair it, or have enough.
         begin: dict[tuple[str, ...], int] = {}
         for ledger_id, _ in fresh:
             missing = self._places[ledger_id].missing
@@ -201,10 +202,10 @@ class RepairIndex:
         """Those of one place in WAITS_MS, the oldest failure first: (ledger id, its revision)."""
         return iter(self._postponed[wait].items())
 
-    # --- For those who look ---------------------------------------------------------------------------------
+    # --- Figures --------------------------------------------------------------------------------------------
 
     def counts(self) -> tuple[int, int, int]:
-        """Marks that may be taken, marks that are postponed, and who waits."""
+        """How many marks may be taken, how many are postponed, and how many sessions wait."""
         postponed = sum(map(len, self._postponed))
         return len(self._places) - postponed, postponed, len(self._waiters)
 

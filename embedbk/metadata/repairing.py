@@ -1,16 +1,16 @@
-"""What marking, taking, ending and failing repairs do to the keys of the catalog (P11; METADATA.md, 11). Pure.
+"""How marking, taking, ending and failing repairs change the keys of the catalog (P11; METADATA.md, 11). Pure.
 
-Decides which keys change and what whoever asked is told; carrying it out, room, and handing what comes free to those
-who wait are the catalog's. Each operation is one entry of the log, of up to 40 ledgers.
+Decides which keys change and what the answer is. The catalog carries it out, checks for room, and hands free marks to
+waiting sessions. Each operation is one entry of the log, of up to 40 ledgers.
 
 A hold is an ephemeral key, `/repairing/LEDGER`, so that it ends with its session; its revision is the epoch. The mark,
-`/ur/LEDGER`, changes only when what is known of the ledger does, so whoever ends a repair compares the revision that it
-worked off.
+`/ur/LEDGER`, changes only when the knowledge about the ledger does, so the end of a repair compares the revision that
+was worked off.
 
-No clock is in here, and none is believed. That a mark was postponed for long enough is said by a command of the leader
-(`ResumeRepairs`), as the end of a silent session is, by the time that passed in its own process (`postponing.py`). An
-argument of whoever asks would let one client with a wrong clock hold a ledger back from all others, or ask without a
-pause; a count of requests stands still when nobody asks, as when all workers wait in the queue.
+There is no clock here, and none is believed. A command of the leader (`ResumeRepairs`) ends the wait of a postponed
+mark, as another ends a silent session, by the time that passed in its own process (`postponing.py`). With a time in the
+request, one client with a wrong clock could hold a ledger back from all others, or ask without a pause. A count of
+requests would stand still when no worker asks, as when all of them wait in the queue.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """changes: each of another key, all at one revision. answer: what is told, given the catalog's revision then."""
+    """changes: each of another key, all at one revision. answer: a function of the catalog's revision then."""
 
     changes: list[Put | Delete]
     answer: Callable[[int], Result]
@@ -87,7 +87,7 @@ def plan(view: View, asked: Repairing) -> Planned | Refusal:
 
 
 def _mark_of(view: View, ledger_id: int) -> tuple[Record | None, RepairMark | None]:
-    """What stands there, and what that says; a record without a mark cannot be read."""
+    """The record, and its mark; a record without a mark cannot be read."""
     record = view.get(repair_mark_path(ledger_id))
     if record is None:
         return None, None
@@ -103,7 +103,7 @@ def _mark(view: View, asked: MarkRepairs) -> Planned:
     for ledger_id, missing in asked.marks:
         record, known = _mark_of(view, ledger_id)
         if record is not None and known is None:
-            left.append(ledger_id)  # P2.5: it may be of a build to come; whoever put it there takes it away.
+            left.append(ledger_id)  # P2.5: it may be of a later build, which then has to delete it.
             continue
         if known is None:
             made = RepairMark(MARK_VERSION, tuple(sorted(set(missing))), min(asked.created_ms, LEDGER_ID_MAX))
@@ -145,7 +145,7 @@ def _take(view: View, asked: TakeRepairs) -> Planned | Refusal:
 
 
 def _stands(view: View, asked: int) -> RepairsTaken:
-    """What came of an asking: it waits, or was handed something, or nothing is left of it."""
+    """The outcome of an earlier request: it waits, or was handed marks, or nothing is left of it."""
     if place_path(REPAIRERS_PREFIX, asked) in view.keys:
         return RepairsTaken(0, asked, view.revision)
     held: list[tuple[int, tuple[str, ...]]] = []
@@ -182,7 +182,7 @@ def _taken(
 
 
 def _is_held(view: View, ledger_id: int, epoch: int) -> bool:
-    """By this session, under this epoch: of a hold that was lost meanwhile nothing is given away (P9.1)."""
+    """Whether this session holds it, under this epoch: a hold that was lost meanwhile allows nothing (P9.1)."""
     hold = view.get(repairing_path(ledger_id))
     return hold is not None and (hold.session, hold.revision) == (view.session, epoch)
 
@@ -221,7 +221,7 @@ def _fail(view: View, asked: FailRepairs) -> Planned:
 
 
 def resumed(get: Callable[[str], Record | None], marks: Iterable[tuple[int, int]]) -> list[Put]:
-    """Of these, (ledger id, revision of the mark), those that are postponed since then may be taken again."""
+    """Free those of these marks, (ledger id, revision of the mark), that are still postponed at that revision."""
     changes: list[Put] = []
     for ledger_id, revision in dict(marks).items():
         record = get(repair_mark_path(ledger_id))

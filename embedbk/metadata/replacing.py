@@ -1,8 +1,8 @@
 """A voter that lost its disk, and its next incarnation in its place: when that may begin (RAFT.md, 7). Pure.
 
-With incarnations a lost disk is a crash for good, and the joint change counts only who is there. What could still go
-wrong is people: a script that wipes one machine after another, or a batch of disks that all fail, would be followed
-by replacements until nobody is left who ever knew. So one replacement an hour, unless the risk is accepted by name.
+With incarnations a lost disk is a crash for good, and the joint change counts only members that answer. One accident
+remains: a script wipes one machine after another, or a batch of disks fails, and replacements follow until no member is
+left that has the log. So one replacement an hour, unless the operator accepts the risk explicitly.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a leader knows of each other member and sends it, and what a follower makes of it (RAFT.md, section 5).
+"""The leader's progress of each other member, its appends, and how a follower takes them (RAFT.md, section 5).
 
 Flow control: a follower whose log is not known yet is asked with one append at a time (probe), then gets entries ahead
 of its answers up to a bound in messages and bytes (replicate), or is offered a snapshot (its entries are gone here).
@@ -44,21 +44,21 @@ IN_FLIGHT_BYTES_MAX = 4 << 20
 
 
 class Progress:
-    """One other member as its leader knows it."""
+    """One other member as its leader sees it."""
 
     def __init__(self, next_index: int) -> None:
         self.match_index = 0  # Durable there, and as here.
         self.next_index = next_index
-        self.known_index = 0  # The highest match it ever told this leader, in whatever process.
+        self.known_index = 0  # The highest match that any of its processes ever sent this leader.
         self.heard_ns: int | None = None
         self.is_probing = True  # One append at a time.
         self.in_flight: deque[tuple[int, int, int]] = deque()  # (last index, bytes, round it was sent in).
         self.in_flight_bytes = 0
         self.offered_round: int | None = None  # A snapshot was offered then; nothing else is sent meanwhile.
-        self.timing: Timing | None = None  # Of its process, as that said last.
+        self.timing: Timing | None = None  # The nonce of its process, from its last message.
 
     def forget(self) -> None:
-        """Another process of this member: what the one before it had counts when this one says so."""
+        """Another process of this member: the match of the one before counts again when this one confirms it."""
         self.match_index, self.timing = 0, None
         self.probe(self.known_index + 1)
 
@@ -101,7 +101,7 @@ class Progress:
 
 
 def send_entries(state: RaftState, member: MemberId, progress: Progress, round_: int) -> None:
-    """As much as the member may have ahead of its answers."""
+    """As many entries as the member may have ahead of its answers."""
     log = state.log
     while progress.has_room:
         previous = progress.next_index - 1
@@ -134,9 +134,9 @@ def on_append_reply(state: RaftState, member: MemberId, progress: Progress, repl
         progress.note_match(reply.index)
         return
     if reply.index < progress.match_index:
-        return  # Of before.
+        return  # Of an earlier term.
     if progress.match_index == 0 and reply.index < progress.known_index:
-        # It told this leader in this term that it has more, and nobody else could take that back.
+        # It confirmed more to this leader in this term, and no other leader could take that back.
         state.do(NoticeDamaged(member, progress.known_index, reply.index))
         progress.known_index = 0
     # The logs differ behind it. Both sides skip whole terms, so each term costs one question at most.
@@ -146,7 +146,7 @@ def on_append_reply(state: RaftState, member: MemberId, progress: Progress, repl
 
 
 def on_heartbeat_reply(state: RaftState, member: MemberId, progress: Progress, reply: HeartbeatReply) -> None:
-    """What was sent before that heartbeat and is not there was lost on the way: it is sent again."""
+    """Entries that were sent before that heartbeat and did not arrive were lost on the way: send them again."""
     progress.timing = reply.timing or progress.timing
     if progress.offered_round is not None:
         if reply.round > progress.offered_round and not reply.is_installing:
@@ -179,7 +179,7 @@ def on_append(state: RaftState, message: Message) -> None:
     previous, entries = append.previous_index, append.entries
     previous_term: int | None = append.previous_term
     if previous < state.commit_index:
-        # What is committed is in every leader's log (I66), so it agrees; only what follows is looked at.
+        # Committed entries are in every leader's log (I66), so they agree; only later ones are compared.
         skipped = state.commit_index - previous
         previous, entries = state.commit_index, entries[skipped:]
         previous_term = log.term_at(previous)
@@ -221,7 +221,7 @@ def on_snapshot_offer(state: RaftState, message: Message) -> None:
 
 
 def on_snapshot_fetched(state: RaftState, event: SnapshotFetched) -> None:
-    """However late, and whoever asked for it: it is taken when it is newer than what is committed here."""
+    """However late, and from whichever leader: a snapshot is taken if it is newer than the commit index here."""
     if state.installing is not None and state.installing[0] <= event.index:
         state.installing = None
     if event.index <= state.commit_index or not state.is_installed or state.is_leader:

@@ -1,10 +1,11 @@
 """Which metadata member a client asks next, how long it pauses before, and how long it bears silence (P10.1). Pure.
 
-Only the leader serves, and any member's address is enough to find it: whoever does not lead names who does, and all
-members. A name is followed at once, but not one behind another without end: two that name each other, or a leader that
-is gone, cost a pause like everybody who does not answer. The addresses have their turns, so that a wrong name keeps
-none of them away. Pauses and patience are shares of the time that was spent in vain, so whoever leads in the end is
-found soon, measured by what it took to come to lead; they begin anew behind the first answer.
+Only the leader serves, and any member's address is enough to find it: a member that does not lead answers with the
+leader's address and with all members'. The client dials a named leader at once, but a chain of names is bounded: two
+members that name each other, or a leader that is gone, cost a pause like a member that does not answer. The addresses
+have their turns, so that a wrong name keeps none of them away. Pauses and patience are shares of the time that was
+spent in vain, so the next leader is found soon, relative to how long its election took; they begin anew after the first
+answer.
 """
 
 from __future__ import annotations
@@ -21,22 +22,22 @@ PATIENCE_SHARE = 2
 PATIENCE_NS_MAX = 15_000_000_000
 HOPS_MAX = 2  # Names followed one behind another before the next pause.
 NAMED_MAX = 4  # Addresses of one leader that are tried.
-ADDRESSES_MAX = 64  # Of those that were given, that a leader told, and that others told, each.
+ADDRESSES_MAX = 64  # Addresses that were given, that a leader sent, and that others sent, each.
 
 
 class Seeker:
-    """Of one client. It has one link at a time, or dials one, or waits until it may dial."""
+    """The search of one client. It has one link at a time, or dials one, or waits until it may dial."""
 
     def __init__(self, given: Sequence[str]) -> None:
         """given: addresses that are never forgotten; none: its host dials by itself."""
         self.given = _distinct(given)
-        self.learnt: tuple[str, ...] = ()  # All members, as the last leader said.
+        self.learnt: tuple[str, ...] = ()  # All members, as the last leader sent them.
         self.at = ""  # The address that was dialled last, until it is left.
         self.dial_at_ns: int | None = 0 if given else None
         self._told: tuple[
             str, ...
-        ] = ()  # All members, as one said last that does not lead, and may be of old.
-        self._named: deque[str] = deque()  # Where the leader is said to be.
+        ] = ()  # All members, as sent last by a member that does not lead, and may be out of date.
+        self._named: deque[str] = deque()  # The leader's address, as a member sent it.
         self._hops = 0  # Names followed since an address had its turn.
         # Of each known address, when it had its turn last, by count; of one that came to be known, when that was, so
         # that it waits behind those who waited before it, however often others are named.
@@ -47,7 +48,7 @@ class Seeker:
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """All that are known, those that a leader told first."""
+        """All known addresses, those that a leader sent first."""
         return tuple(dict.fromkeys((*self.learnt, *self._told, *self.given)))
 
     def dial(self, now_ns: int) -> str | None:
@@ -70,7 +71,8 @@ class Seeker:
             self.dial_at_ns = now_ns + min(max(PAUSE_NS_MIN, in_vain_ns // PAUSE_SHARE), PAUSE_NS_MAX)
 
     def redirected(self, leader: Sequence[str], members: Sequence[str]) -> None:
-        """Who was asked does not lead. leader: where it says that the leader is; members: where all are."""
+        """The asked member does not lead. leader: the leader's addresses in its answer; members: those of all
+        members."""
         if members:
             self._told = _distinct(members)
         self._named.clear()
@@ -79,7 +81,7 @@ class Seeker:
             self._hops += bool(self._named)
 
     def learn(self, members: Sequence[str]) -> None:
-        """A leader says where all members are."""
+        """A leader sent the addresses of all members."""
         if members:
             self.learnt, self._told = _distinct(members), ()
 
@@ -89,7 +91,8 @@ class Seeker:
         self._named.clear()
 
     def patience_ns(self, now_ns: int, first_ns: int) -> int | None:
-        """How long to wait for a word of who was dialled or asked. None: for ever, since nobody else is known."""
+        """How long to wait for an answer of the member that was dialled or asked. None: for ever, since no other is
+        known."""
         if len(self.addresses) < 2:
             return None
         return max(first_ns, min(self._in_vain_ns(now_ns) // PATIENCE_SHARE, PATIENCE_NS_MAX))
@@ -106,7 +109,7 @@ class Seeker:
         return chosen
 
     def _in_vain_ns(self, now_ns: int) -> int:
-        """Since when nobody answers as a leader does: from the first look at it on."""
+        """For how long no leader has answered, counted from the first call on."""
         if self._since_ns is None:
             self._since_ns = now_ns
         return now_ns - self._since_ns

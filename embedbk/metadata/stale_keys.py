@@ -1,12 +1,12 @@
-"""What may be done with the key of a ledger that a lost future may have changed (P10.5).
+"""Which transactions may change the key of a ledger that a lost future may have changed (P10.5).
 
-After metadata was brought back from a copy, every ledger that it knows may have changed behind the copy: another
-ensemble wrote its later entries, a recovery closed it, repair moved its copies. Decides which transactions such a
-**stale** key refuses. Leaves to others: which keys are stale (catalog.py), and who looks at all bookies
+After metadata was brought back from a copy, every ledger in it may have changed since the copy: another ensemble wrote
+its later entries, a recovery closed it, repair moved its copies. Decides which transactions such a **stale** key
+refuses. Leaves to others: which keys are stale (catalog.py), and the adoption, which asks all bookies
 (core/adopting.py).
 
-A recovery asks the ensemble that the key names. Where that is an older one, nobody of it has the entries of the later
-one, and all of them say so: the ledger would end before entries that were acknowledged. So an adoption alone closes it.
+A recovery asks the ensemble that the key names. If that is an older one, none of its bookies has the entries of the
+later one, and all of them answer "no": the ledger would end before acknowledged entries. So only an adoption closes it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["why_refused"]
 def why_refused(
     stale: Sequence[tuple[int, int]], asked: Txn, record_of: Callable[[str], Record | None]
 ) -> Refusal | None:
-    """None: it may be done. What nobody can read (P2.5) is no state that it could leave."""
+    """None: the change is allowed. A value that cannot be read (P2.5) has no state, so no transition is refused."""
     for change in asked.then:
         if not isinstance(change, Put):
             continue

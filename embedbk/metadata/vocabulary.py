@@ -68,9 +68,9 @@ class Tick(Struct):
 
 
 class MemberStarted(Struct):
-    """The first event of a process. begins_generation: its owner says that what others know of this log may be lost;
-    gives_up: and that these lineages are, which somebody met. level: of the cluster, behind the whole log. is_whole:
-    he knows that nothing was lost, and only the lineage is new."""
+    """The first event of a process. begins_generation: its owner declares that entries of this log may be lost;
+    gives_up: and that these lineages are, which nodes met. level: of the cluster, behind the whole log. is_whole: the
+    owner declares that nothing was lost, and only the lineage is new."""
 
     now_ns: int
     begins_generation: bool = False
@@ -86,8 +86,8 @@ class RequestReceived(Struct):
 
 
 class RaiseRequested(Struct):
-    """An operator wants the cluster's level raised, and all members know it (levels.py). request None: nobody asked,
-    the cluster is new."""
+    """An operator wants the cluster's level raised, and all members know it (levels.py). request None: there is no
+    request, the cluster is new."""
 
     now_ns: int
     level: int
@@ -110,7 +110,7 @@ class LinkLost(Struct):
 
 
 class TurnEnded(Struct):
-    """Everything that this turn of the loop had was told: what was proposed in it is logged together."""
+    """All events of this turn of the loop were passed on: the commands proposed in it are logged together."""
 
     now_ns: int
 
@@ -153,13 +153,13 @@ class SendEvents(Struct):
 
 
 class DropLinks(Struct):
-    """End the links of all clients: who leads now is to be found over another."""
+    """End the links of all clients: they find the new leader over others."""
 
     reason: str
 
 
 class Said(Struct):
-    """What a command means, for people; where that is worth a line."""
+    """The meaning of a command, for people; only if it is worth a line."""
 
     text: str
 
@@ -203,15 +203,15 @@ class Requested(Struct):
 
 
 class Cancelled(Struct):
-    """Whoever asked waits no longer: `Completed` follows at once, and says whether the request may still be run."""
+    """The host waits for the request no longer: `Completed` follows at once, and shows whether it may still be run."""
 
     now_ns: int
     token: Token
 
 
 class WatchRequested(Struct):
-    """Follow every key that begins with prefix: first all of them, then each change (level-triggered). may_lag: also
-    behind what this client was told otherwise, as a member shows it that does not lead."""
+    """Follow every key that begins with prefix: first all of them, then each change (level-triggered). may_lag: a
+    member that does not lead may stream it, so it may lag behind other answers to this client."""
 
     now_ns: int
     token: Token
@@ -239,7 +239,7 @@ class Send(Struct):
 
 
 class Completed(Struct):
-    """Outcome of a request. A `Refusal` says that it was not run, but for code UNKNOWN: then it may have been run,
+    """Outcome of a request. A `Refusal` means that it was not run, except with code UNKNOWN: then it may have been run,
     and may still be (P2.2)."""
 
     token: Token

@@ -1,9 +1,9 @@
-"""The streams of one member to its watchers: who is sent which change (METADATA.md; I82).
+"""The streams of one member to its watchers: which watcher receives which change (METADATA.md; I82).
 
 Each stream gets every change under its prefix above the revision it asked for, in order, once, all of one revision
-together. What cannot be given any more is said (`is_compacted`), never skipped. Streams live as long as their link
-and their session, if they have one: after a reconnect the client asks again from the revision it has. A member that
-may be behind lets a stream wait that begins at a revision which it has not applied yet.
+together. If changes are not kept any more, the stream is told so (`is_compacted`); nothing is skipped. Streams live as
+long as their link and their session, if they have one: after a reconnect the client asks again from the revision it
+has. A member that may lag lets a stream wait that begins at a revision which it has not applied yet.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from embedbk.metadata.vocabulary import SendEvents
 
 __all__ = ["MARKS_MAX", "WATCH_BATCH_BYTES", "Watches"]
 
-WATCH_BATCH_BYTES = 1 << 20  # Of one message to a watcher; one revision always fits, however large.
-CAUGHT_UP_COST_MAX = 5000  # Changes looked at in one feed for who is behind; the rest follow in the next.
-MARKS_MAX = 128  # Told with one keep-alive; the other streams of that link have their turn with the next.
+WATCH_BATCH_BYTES = 1 << 20  # Bytes of one message to a watcher; one revision always fits, however large.
+CAUGHT_UP_COST_MAX = 5000  # Changes looked at in one feed for lagging watchers; the rest follow in the next.
+MARKS_MAX = 128  # Streams marked with one keep-alive; the others of that link have their turn with the next.
 
 
 @dataclass(slots=True)
@@ -53,7 +53,9 @@ class Watches:
         self._by_prefix: dict[str, dict[tuple[int, int], _Stream]] = {}
         self._lengths: dict[int, int] = {}  # Length of a prefix -> prefixes of that length, to look keys up.
         self._lagging: dict[tuple[int, int], _Stream] = {}
-        self._ahead: dict[tuple[int, int], _Stream] = {}  # Of these, those that wait for what comes here.
+        self._ahead: dict[
+            tuple[int, int], _Stream
+        ] = {}  # Streams that wait until this member has applied more.
 
     @property
     def is_lagging(self) -> bool:
@@ -114,10 +116,10 @@ class Watches:
         return [stream.send(self.fed_revision, []) for stream in told if not stream.is_lagging]
 
     def feed(self, history: History, until: int) -> list[SendEvents]:
-        """What is to be sent now that every change up to `until` is durable; at most one batch per stream, and to
-        those behind no more at once than a slice of the loop allows."""
+        """The messages to send now that every change up to `until` is durable; at most one batch per stream, and to
+        lagging streams no more at once than a slice of the loop allows."""
         if self.fed_revision == until and not self._lagging:
-            return []  # Nobody waits for anything.
+            return []  # No stream waits for changes.
         for key in [key for key, stream in self._ahead.items() if not self._is_ahead(stream, until)]:
             del self._ahead[key]
         # Those that begin to lag in this very feed wait for the next.

@@ -1,7 +1,7 @@
 """How many bytes of the catalog are of which kind, kept as records come and go (P10.7).
 
-A kind is the first part of a key. What is of none that this build knows counts as "other", so a stranger's keys make no
-kind without end.
+A kind is the first part of a key. Keys of kinds that this build does not know count as "other", so the number of kinds
+is bounded.
 """
 
 from __future__ import annotations
