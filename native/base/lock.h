@@ -1,6 +1,6 @@
 /* lock.h: a lock of four bytes, for what there may be very many of: a pthread mutex has forty.
  *
- * Zeroed memory is a free lock. Taken by one thread, given by the same, never twice; who waits sleeps
+ * Zeroed memory is a free lock. Taken by one thread, given by the same, never twice; a waiting thread sleeps
  * in the kernel. Not for other processes, and of no use to the child of a fork.
  */
 #ifndef EBK_LOCK_H
@@ -29,7 +29,7 @@ static inline int ebk_lock_try(struct ebk_lock *lock)
 static inline void ebk_lock_take(struct ebk_lock *lock)
 {
     if (ebk_lock_try(lock)) return;
-    /* Whoever has slept takes it as awaited: there may be others, and one wake too many costs less than one too few.
+    /* A thread that has slept takes it as awaited: others may wait, and one wake too many costs less than one too few.
      * A wait that ends early, by a signal or because the state moved, goes round once more. */
     while (__atomic_exchange_n(&lock->state, EBK_LOCK_AWAITED, __ATOMIC_ACQUIRE) != EBK_LOCK_FREE)
         syscall(SYS_futex, &lock->state, FUTEX_WAIT_PRIVATE, EBK_LOCK_AWAITED, NULL, NULL, 0);

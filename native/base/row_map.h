@@ -1,5 +1,5 @@
 /* row_map.h: rows found by their ids: open addressing, at most half full, four bytes a slot, since the ids stand in
- * the rows. `id_of` tells the id of a row by its number; it is a constant of the caller's, so that it is inlined. */
+ * the rows. `id_of` returns the id of a row by its number; it is a constant of the caller's, so that it is inlined. */
 #ifndef EBK_ROW_MAP_H
 #define EBK_ROW_MAP_H
 

@@ -21,7 +21,7 @@ struct ebk_ready {
     int descriptor;
 };
 
-enum { EBK_WAIT_READY_MAX = 32 /* told at once; the others are still ready */ };
+enum { EBK_WAIT_READY_MAX = 32 /* returned by one wait; the others are still ready */ };
 
 /* Those that are ready, up to most of them, after milliseconds at the latest (below 0: without end). Returns how many,
  * or -1: a signal came. */
@@ -33,7 +33,7 @@ int64_t ebk_wait_now_ns(void);
 /* From one time until another, rounded up: a wait that ends before its time would spin. At most a minute. */
 int ebk_wait_ms(int64_t from_ns, int64_t until_ns);
 
-/* ---- wake-up: a descriptor that is ready once any thread wanted it, and until the loop has heard */
+/* ---- wake-up: a descriptor that is ready once any thread wanted it, and until the loop has cleared it */
 struct ebk_wake {
     int descriptor;
     _Atomic bool is_up; /* on its way: a second one is not needed */
@@ -45,7 +45,7 @@ bool ebk_wake_open(struct ebk_wake *wake);
 void ebk_wake_close(struct ebk_wake *wake);
 /* Any thread. */
 void ebk_wake_up(struct ebk_wake *wake);
-/* The loop looks at what it was woken for behind this, not before: who wakes it meanwhile writes again. */
+/* The loop looks at the reason only after this, not before: a thread that wakes it meanwhile writes again. */
 void ebk_wake_heard(struct ebk_wake *wake);
 
 #endif

@@ -7,7 +7,7 @@
  *
  *     word | enough 1 | awaited 1 | 14 unused | a bit per journal 16 |
  *
- * Any thread; the word outlives who uses it.
+ * Any thread; the word outlives its users.
  */
 #ifndef EBK_YIELD_H
 #define EBK_YIELD_H

@@ -30,7 +30,7 @@ enum ebk_open {
 /* cffi:end */
 
 struct ebk_io {
-    /* What an open file is called afterwards: a number >= 0. */
+    /* Opens a file; returns its number, >= 0, for later calls. */
     int (*open)(struct ebk_io *io, const char *path, int flags);
     int (*close)(struct ebk_io *io, int file);
     /* Bytes read: fewer than size only at the end of the file. */
@@ -124,7 +124,7 @@ enum ebk_memory_lie { /* what a device does that answers OK */
  * a one no reader of that file could ever tell from a loss of power in the middle of it. */
 void ebk_memory_disk_lie(struct ebk_memory_disk *disk, int call, int kind, const char *part, uint64_t nth,
                          int64_t where, bool spares_last);
-/* How many lies were told. */
+/* How many calls were answered with a lie. */
 uint64_t ebk_memory_disk_lies(struct ebk_memory_disk *disk);
 /* Remember from now on, for every byte, what its last write replaced. */
 void ebk_memory_disk_keep_history(struct ebk_memory_disk *disk);

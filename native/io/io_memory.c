@@ -1,6 +1,6 @@
 /* io_memory.c: a disk in memory that can refuse, fail and tear: the table of calls on it, and how a call is made to fail.
  *
- * What its files hold is in io_memory_files.c, what a power cut leaves of them in io_memory_rest.c.
+ * The content of its files is in io_memory_files.c, what a power cut leaves of them in io_memory_rest.c.
  */
 #include "base/errors.h"
 #include "io/io_memory_inside.h"

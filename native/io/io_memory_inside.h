@@ -105,27 +105,27 @@ static inline int64_t ebk_memory_give(struct ebk_memory_disk *disk, int64_t answ
     return answer;
 }
 
-/* What a path names, which may be nothing by now; NULL: it never named anything. */
+/* The node of a path, which may be deleted by now; NULL: the path never named anything. */
 struct name *ebk_memory_find_name(struct ebk_memory_disk *disk, const char *path);
 /* The name, whatever it names; NULL when there are NAME_COUNT_MAX. */
 struct name *ebk_memory_make_name(struct ebk_memory_disk *disk, const char *path);
 /* An empty file, in the list of all; NULL when memory is refused. */
 struct inode *ebk_memory_new_inode(struct ebk_memory_disk *disk);
-/* Of one that is in no list. */
+/* Free a node that is in no list. */
 void ebk_memory_free_inode(struct inode *inode);
 /* Give back the files that no name, change or open file refers to any more. */
 void ebk_memory_sweep(struct ebk_memory_disk *disk);
 /* Make `now` size bytes long, zeros behind what there is: 0, or -errno. */
 int ebk_memory_grow(struct ebk_memory_disk *disk, struct inode *inode, size_t size);
-/* What differs becomes durable. */
+/* Make durable what differs. */
 void ebk_memory_make_stable(struct inode *inode);
 /* A change of names that is not durable yet: 0, or -errno. An empty path stands for "none". */
 int ebk_memory_queue_change(struct ebk_memory_disk *disk, const char *from, const char *to, struct inode *inode);
 /* It becomes durable. */
 void ebk_memory_apply_change(struct ebk_memory_disk *disk, const struct change *change);
-/* What the device of a path makes of a call: 0, or -errno (io_memory_devices.c). */
+/* The answer of a path's device to a call: 0, or -errno (io_memory_devices.c). */
 int ebk_memory_device_refuses(const struct ebk_memory_disk *disk, int call, const char *path);
-/* What a laid lie makes of this write: false, nothing, and the caller does it right; else it was answered for. */
+/* Apply a planned lie to this write. False: there is none, and the caller writes; true: the write is answered. */
 bool ebk_memory_lie_write(struct ebk_memory_disk *disk, struct inode *inode, const void *from, size_t size,
                           size_t offset);
 /* The same of a read. */

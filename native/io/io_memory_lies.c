@@ -1,7 +1,7 @@
 /* io_memory_lies.c: the disk in memory that answers OK and did something else: wrong bytes, wrong place, nothing at all.
  *
- * What D4 to D7 of the fault catalogue are while the disk works; at rest they are surgery (ebk_memory_disk_put,
- * ebk_memory_disk_revert). Each lie is laid for one call and told once.
+ * These are D4 to D7 of the fault catalogue while the disk works; at rest they are surgery (ebk_memory_disk_put,
+ * ebk_memory_disk_revert). Each lie is planned for one call and happens once.
  */
 #include "base/errors.h"
 #include "io/io_memory_inside.h"

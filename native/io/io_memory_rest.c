@@ -1,4 +1,4 @@
-/* io_memory_rest.c: what becomes of the disk in memory while nobody works on it: power goes, files are looked at, put
+/* io_memory_rest.c: changes of the disk in memory between its uses: power goes, files are looked at, put
  * there and taken away.
  */
 #include "io/io_memory_inside.h"
@@ -43,7 +43,7 @@ void ebk_memory_disk_crash(struct ebk_memory_disk *disk, uint64_t seed)
     disk->change_count = 0;
     for (size_t i = 0; i < disk->name_count; i++) disk->names[i].now = disk->names[i].stable;
     for (struct inode *inode = disk->inodes; inode != NULL; inode = inode->next) crash_inode(inode, &seed);
-    /* Their numbers stay taken until closed: nobody who missed the crash may reach another's file. */
+    /* Their numbers stay taken until closed: a caller that missed the crash must not reach another's file. */
     for (int i = 0; i < OPEN_COUNT_MAX; i++) disk->files[i].inode = NULL;
     memset(disk->faults, 0, sizeof disk->faults);
     disk->broken_count = 0;

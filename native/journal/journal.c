@@ -47,7 +47,7 @@ static void futex_wake(_Atomic uint32_t *word)
 
 /* ---- telling the other side -------------------------------------------------------- */
 
-/* Something changed for those who wait: a group is durable, or none ever will be again. */
+/* Wake the waiting threads: a group is durable, or none ever will be again. */
 static void announce(struct ebk_journal *journal)
 {
     atomic_fetch_add(&journal->durable_word, 1);
@@ -166,7 +166,7 @@ static uint32_t gather(const struct ebk_journal *journal, struct group_job *job,
     return job->count;
 }
 
-/* Give the next group its place. What stands behind it from now on is this group, durable or not: if it never is,
+/* Give the next group its place. The next group goes behind it, whether this one is durable or not: if it never is,
  * the journal has failed, and nothing is written behind it. */
 static void place(struct ebk_journal *journal, struct group_job *job)
 {
@@ -472,7 +472,7 @@ int ebk_journal_start_threads(struct ebk_journal *journal, struct ebk_journal_fa
     return EBK_OK;
 }
 
-/* The one who prepares stops last: the rest of the queue may still need a file. */
+/* The preparing thread stops last: the rest of the queue may still need a file. */
 void ebk_journal_stop_threads(struct ebk_journal *journal)
 {
     if (journal->is_commit_running) {

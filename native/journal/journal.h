@@ -45,7 +45,7 @@ struct ebk_journal_settings {
     uint8_t identity[16];     /* of a new journal: random bytes; an old one keeps its own */
 };
 
-/* What went wrong, where: for a person. */
+/* Where a call failed and why, for people. */
 struct ebk_journal_fault {
     int code;         /* of errors.h */
     int system_error; /* errno, or 0 */
@@ -71,7 +71,7 @@ struct ebk_journal_facts {
     uint64_t record_bytes_max;
 };
 
-/* What was noted of the file that was written last, as open() read it. */
+/* The note of the file that was written last, as open() read it. */
 struct ebk_journal_used {
     bool is_kept;          /* it can be noted: its device had room for that */
     bool is_noted;
@@ -101,7 +101,7 @@ void ebk_journal_close(struct ebk_journal *journal);
 /* Queue one record of two pieces (either may be empty). The pieces are borrowed until the
  * token is durable or the journal is closed: do not change or free them before then.
  * Returns the token (> 0), EBK_FULL (nothing queued), EBK_FAILED, or EBK_USAGE for a kind
- * above 65535 or a body that no file can hold. The commit thread hears of it by kick. */
+ * above 65535 or a body that no file can hold. kick wakes the commit thread for it. */
 EBK_SHORT
 int64_t ebk_journal_submit(struct ebk_journal *journal, uint32_t kind, uint64_t ledger_id, const void *head,
                            size_t head_size, const void *tail, size_t tail_size);
@@ -148,7 +148,7 @@ void ebk_journal_facts(struct ebk_journal *journal, struct ebk_journal_facts *fa
 
 EBK_SHORT void ebk_journal_used(const struct ebk_journal *journal, struct ebk_journal_used *used);
 
-/* What is there now is what counts from now on: noted durably. Before the first record is queued. */
+/* Note durably that the files that are there now are the journal. Call it before the first record is queued. */
 int ebk_journal_accept(struct ebk_journal *journal, struct ebk_journal_fault *fault);
 
 /* Read the records above `after` that were there at open. Returns EBK_OK, or EBK_DAMAGED
@@ -163,12 +163,12 @@ int64_t ebk_replay_next(struct ebk_replay *replay, struct ebk_record *records, s
 
 void ebk_replay_close(struct ebk_replay *replay);
 
-/* What is left of a journal that open() or replay() refused as damaged (journal_salvage.c). */
+/* The rest of a journal that open() or replay() refused as damaged (journal_salvage.c). */
 struct ebk_salvage;
 
 struct ebk_salvage_facts {
     uint64_t missing_count;         /* records above the mark that were there and cannot be read */
-    bool may_have_lost;             /* some are missing, or nobody can tell that none is */
+    bool may_have_lost;             /* some are missing, or may be */
     uint64_t start_token;           /* above every token that was ever given, as far as can be seen */
     uint64_t start_sequence;
     struct ebk_journal_fault first; /* damage that was met first; its code is EBK_OK if there is none */

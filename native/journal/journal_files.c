@@ -172,7 +172,7 @@ int ebk_journal_list_names(struct ebk_journal *journal, struct ebk_journal_fault
     return code;
 }
 
-/* Check the first block of a file; the first one that is looked at tells the journal's identity. */
+/* Check the first block of a file; the first file that is read gives the journal's identity. */
 static int check_header(struct ebk_journal *journal, struct journal_file *entry, const char *path, int64_t size,
                         const struct file_header *header, struct ebk_journal_fault *fault)
 {
@@ -232,7 +232,7 @@ int ebk_journal_read_header(struct ebk_journal *journal, struct journal_file *en
                             struct file_header *header, struct ebk_journal_fault *fault)
 {
     struct ebk_io *io = journal->io;
-    /* What is read from here on will be acted on, so it must be durable first: a killed process
+    /* The open acts on everything that it reads from here on, so that must be durable first: a killed process
      * may have left a group that reached the page cache or the device's cache only. */
     int error = io->sync(io, file);
     if (error < 0) return ebk_fault_set(fault, EBK_IO, -error, path, 0, "the file cannot be synced");
@@ -310,7 +310,7 @@ int ebk_journal_find_files(struct ebk_journal *journal, struct ebk_journal_fault
 
 /* ---- preparing --------------------------------------------------------------------- */
 
-/* What is little used stays small, what is much used soon rolls seldom: growth follows what was written. */
+/* Files grow with what was written: a journal with few records stays small, a busy one soon rolls rarely. */
 uint64_t ebk_journal_next_bytes(const struct ebk_journal *journal)
 {
     const struct ebk_journal_settings *settings = &journal->settings;
@@ -364,7 +364,7 @@ static int make_raw(struct ebk_journal *journal, const struct journal_file *old,
     char from[EBK_JOURNAL_PATH_BYTES];
     ebk_journal_path(journal, FILE_PREFIX, old->generation, from);
     int error = io->rename(io, from, path);
-    /* The old name must be gone for good before the header says otherwise. */
+    /* The old name must be gone for good before the header is changed. */
     if (error == 0) error = io->sync_directory(io, journal->directory);
     return error < 0 ? error : io->open(io, path, EBK_OPEN_WRITE | direct);
 }
@@ -439,7 +439,7 @@ static bool is_pressed(struct ebk_journal *journal)
     return is_wanted;
 }
 
-/* Unlink a file. A file system that tells the device what is free (mount option discard) does so with all of a file in
+/* Unlink a file. A file system that reports free blocks to the device (mount option discard) does so with all of a file in
  * one command, and no commit goes past that: 8 ms for 32 MiB and 13 ms for 64 on the device of benchmarks/README.md. So the
  * room of a large one is given back in pieces, once its name is gone for good: a name that came back after a crash with
  * a part of the file would be damage. */
@@ -456,7 +456,7 @@ static void drop_file(struct ebk_journal *journal, const struct journal_file *dr
         bytes -= DROPPED_BYTES;
         error = io->shrink(io, file, bytes);
     }
-    io->close(io, file); /* What is left goes at once. */
+    io->close(io, file); /* Its blocks are freed at once. */
 }
 
 bool ebk_journal_has_excess(const struct ebk_journal *journal)

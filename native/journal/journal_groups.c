@@ -2,7 +2,7 @@
  *
  * A header is believed by its CRC, which is seeded with the journal's random identity and
  * the file's generation and covers its position: neither an earlier use of the file nor
- * the bytes of an entry can pass for one. What this cannot tell apart is said in JOURNAL.md.
+ * the bytes of an entry can pass for one. JOURNAL.md lists the cases that this cannot tell apart.
  */
 #include "journal/journal_inside.h"
 

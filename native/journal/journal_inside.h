@@ -1,4 +1,4 @@
-/* journal_inside.h: what the journal's own sources share; nobody else includes it.
+/* journal_inside.h: shared by the journal's own sources; no other file includes it.
  *
  *   journal.c         the queue, group commit, the threads
  *   journal_open.c    open and close
@@ -145,7 +145,7 @@ struct ebk_journal {
     _Atomic uint64_t bytes_submitted;
     uint64_t durable_seen; /* as it was when the queue last looked full: the other side's line is left alone */
 
-    /* Commit side: touched by whoever runs ebk_journal_commit() only. offset, sequence and previous_crc are those
+    /* Commit side: touched only by the thread that runs ebk_journal_commit(). offset, sequence and previous_crc are those
      * behind the last group that was planned; its own are in its job. */
     _Alignas(CACHE_LINE_BYTES) uint8_t *buffer; /* GROUP_BUFFER_BYTES, aligned; also jobs[0].buffer */
     struct group_job jobs[2];
@@ -188,10 +188,10 @@ struct ebk_journal {
     int next_error;           /* errno of the last try, 0 when it went well: a new try that runs changes nothing */
     int next_file;
     struct journal_file next;
-    uint64_t start_token, start_sequence; /* what the next file's header says; 0 but in a salvage */
+    uint64_t start_token, start_sequence; /* for the next file's header; 0 except in a salvage */
     uint8_t *zeros; /* ZERO_BYTES, never written */
 
-    /* What replay may read: settled at open. */
+    /* The files and tokens that replay may read: settled at open. */
     uint8_t identity[EBK_JOURNAL_IDENTITY_BYTES];
     bool has_identity; /* read from a file's header */
     uint64_t opened_token, opened_sequence;
@@ -208,7 +208,7 @@ struct ebk_journal {
     _Atomic bool stop_committing;
     bool stop_preparing; /* under files_lock */
     _Atomic bool realtime;
-    _Atomic uint32_t *_Atomic busy_word; /* yield.h; NULL: nobody wants to know. Set when threads run, behind its bit */
+    _Atomic uint32_t *_Atomic busy_word; /* yield.h; NULL: not shown. Set when threads run, after its bit */
     uint32_t busy_bit;
 };
 
@@ -244,7 +244,7 @@ int ebk_journal_start_threads(struct ebk_journal *journal, struct ebk_journal_fa
 void ebk_journal_stop_threads(struct ebk_journal *journal);
 
 /* journal_open.c */
-/* NULL when memory or a descriptor is refused, as *fault says then. */
+/* NULL when memory or a descriptor is refused; *fault has the reason then. */
 struct ebk_journal *ebk_journal_make(struct ebk_io *io, const char *directory,
                                      const struct ebk_journal_settings *settings, struct ebk_journal_fault *fault);
 void ebk_journal_release(struct ebk_journal *journal);
@@ -254,7 +254,7 @@ int ebk_journal_check_settings(const struct ebk_journal_settings *settings, cons
 int ebk_journal_take_directory(struct ebk_journal *journal, struct ebk_journal_fault *fault);
 
 /* journal_files.c */
-/* Of the file that comes next. Takes the caller's files_lock for granted. */
+/* The size of the next file. The caller holds files_lock. */
 uint64_t ebk_journal_next_bytes(const struct ebk_journal *journal);
 #define FILE_PREFIX "journal-"
 /* files[] by their names only, leftovers removed. */

@@ -2,7 +2,7 @@
  *
  *     settings ─▶ memory ─▶ lock ─▶ names and headers ─▶ direct I/O? ─▶ tail ─▶ threads
  *
- * Whatever fails on the way gives everything back and says where and why.
+ * A failure on the way gives everything back and reports where and why.
  */
 #include "journal/journal_inside.h"
 
@@ -146,7 +146,7 @@ static int find_tail(struct ebk_journal *journal, const struct journal_file *ent
 {
     struct ebk_io *io = journal->io;
     struct group_header group;
-    bool has_any = entry->start_token != 0; /* Then the header says what the first group must be. */
+    bool has_any = entry->start_token != 0; /* Then the header has the numbers of the first group. */
     if (has_any) {
         journal->opened_token = entry->start_token - 1;
         journal->sequence = entry->start_sequence - 1;

@@ -2,8 +2,8 @@
  *
  *     every valid group, in order ─▶ the owner makes its records durable elsewhere ─▶ start file ─▶ open()
  *
- * Nothing on the device changes before ebk_salvage_finish(), and that is one rename: whoever crashes before has the
- * same journal and the same decision, whoever crashes behind it has a journal that begins with the start file.
+ * Nothing on the device changes before ebk_salvage_finish(), and that is one rename: a crash before it leaves the
+ * same journal and the same decision, a crash after it leaves a journal that begins with the start file.
  *
  * What counts as lost is judged by tokens. One group is in flight at a time, so a valid header proves that everything
  * before it was durable: what is missing between valid groups is lost. The last header alone may have been torn.
@@ -40,7 +40,7 @@ static void path_of(const struct ebk_salvage *salvage, char *path)
     ebk_journal_path(salvage->journal, FILE_PREFIX, salvage->journal->files[salvage->index].generation, path);
 }
 
-/* The first damage is told; the others would say the same. */
+/* Only the first damage is reported; the others add nothing. */
 static void note(struct ebk_salvage *salvage, int code, int system_error, const char *reason)
 {
     if (salvage->facts.first.code != EBK_OK) return;
@@ -146,7 +146,7 @@ static bool begin_file(struct ebk_salvage *salvage)
     return false;
 }
 
-/* A valid header says what must have been before it. False: it stands out of order, and is not believed. */
+/* A valid header proves what must have been before it. False: it is out of order, and is not believed. */
 static bool take_header(struct ebk_salvage *salvage, const struct group_header *group, int valid)
 {
     uint64_t last = group->first_token + group->record_count - 1, expected = salvage->token + 1;

@@ -54,7 +54,7 @@ static int make_file(struct ebk_journal *journal, const char *path)
 static int read_notes(struct ebk_journal *journal, const char *path, struct ebk_journal_fault *fault)
 {
     struct ebk_io *io = journal->io;
-    int error = io->sync(io, journal->used_file); /* What is believed must be durable. */
+    int error = io->sync(io, journal->used_file); /* The note must be durable before it is believed. */
     if (error < 0) return ebk_fault_set(fault, EBK_IO, -error, path, 0, "the file cannot be synced");
     int64_t got = io->read(io, journal->used_file, journal->buffer, USED_BYTES, 0);
     if (got < 0) return ebk_fault_set(fault, EBK_IO, (int)-got, path, 0, "the file cannot be read");
@@ -106,7 +106,7 @@ int ebk_journal_note(struct ebk_journal *journal, uint8_t *block, uint64_t gener
     return error;
 }
 
-/* Of the file that the journal goes on in. */
+/* The note of the file that the journal continues in. */
 static int note_present(struct ebk_journal *journal)
 {
     const struct journal_file *entry = &journal->files[journal->file_count - 1];

@@ -1,8 +1,8 @@
 /* journals.c: several journals behind one count of tokens.
  *
- * What is kept is which journal each token went to that is not durable yet, in a ring, and how far each journal had come
- * at the newest durable token. Acknowledgements come in the order of tokens: without that, a token alone would not say
- * what is durable, and everybody who compares one (core, add path, table, log mark) would need a vector instead.
+ * A ring has, for each token that is not durable yet, the journal that it went to; beside it stands how far each journal
+ * was at the newest durable token. Acknowledgements come in the order of tokens: otherwise a token alone would not show
+ * what is durable, and everything that compares one (core, add path, table, log mark) would need a vector instead.
  */
 #include "journal/journals.h"
 
@@ -74,7 +74,7 @@ bool ebk_journals_has_room(struct ebk_journals *journals, uint32_t kept)
     return last - durable < RING - kept;
 }
 
-/* A record was queued there: its token. Of one journal alone its own. */
+/* A record was queued in this journal; returns its token over all. With one journal that is its own token. */
 static int64_t noted(struct ebk_journals *journals, uint32_t part, int64_t own)
 {
     if (journals->count > 1) return (int64_t)ebk_journals_note(journals, part);

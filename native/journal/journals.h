@@ -49,7 +49,7 @@ EBK_SHORT void ebk_journals_kick(struct ebk_journals *journals);
 EBK_SHORT uint64_t ebk_journals_durable(struct ebk_journals *journals);
 /* As durable; also clears the event descriptors and asks for them to be set by the next groups. */
 EBK_SHORT uint64_t ebk_journals_reap(struct ebk_journals *journals);
-/* What `durable` has last answered, as the own token of one journal: its mark (I45). */
+/* The last answer of `durable`, as the own token of one journal: its mark (I45). */
 EBK_SHORT uint64_t ebk_journals_mark(const struct ebk_journals *journals, uint32_t part);
 /* The own token of the last record of one journal among those up to `token`, which was given out. */
 EBK_SHORT uint64_t ebk_journals_own(const struct ebk_journals *journals, uint32_t part, uint64_t token);

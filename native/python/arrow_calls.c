@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#define NAMES_BYTES_MAX 400 /* Of the columns that a message names. */
+#define NAMES_BYTES_MAX 400 /* Bytes of the column names in one message. */
 
 struct arrow_column {
     PyObject_HEAD
@@ -102,7 +102,7 @@ const struct ebk_arrow_column *ebk_arrow_column_of(void *object)
     return &((struct arrow_column *)object)->column;
 }
 
-/* What a message says beside the fault: the names of the columns, or the format that is none of ours. */
+/* The text of a message beside the fault: the names of the columns, or the unknown format. */
 static PyObject *text_of(const struct ArrowSchema *schema, const char *name, int fault)
 {
     char names[NAMES_BYTES_MAX] = "";
@@ -165,7 +165,7 @@ static PyObject *fail(struct ArrowArrayStream *stream, int error)
     return NULL;
 }
 
-/* arrow_column_of_stream(stream, name). What is asked of a stream may take long, and may need Python: without the GIL. */
+/* arrow_column_of_stream(stream, name). A stream's functions may take long, and may need Python: call them without the GIL. */
 static PyObject *arrow_column_of_stream(PyObject *module, PyObject *arguments)
 {
     (void)module;

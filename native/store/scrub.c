@@ -38,7 +38,7 @@ struct ebk_scrub {
     bool is_direct;
     uint8_t *buffer; /* BUFFER_BYTES, aligned */
     struct ebk_scrub_piece piece;
-    struct ebk_scrub_damage spare; /* What the piece has no room for. */
+    struct ebk_scrub_damage spare; /* Takes damage that the piece has no room for. */
 
     /* The log being read: its descriptor, its index, and the run that comes next. */
     bool is_loaded;
@@ -220,7 +220,7 @@ static bool is_index_sound(struct ebk_scrub *scrub, const uint8_t *index)
     return offset == ebk_entries_end(&scrub->log.descriptor);
 }
 
-/* What the copies of an index that are both damaged have left, as the store takes it; NULL: nothing. */
+/* The readable rest of an index whose copies are both damaged, as the store takes it; NULL: nothing. */
 static uint8_t *join_copies(struct ebk_scrub *scrub, size_t *joined)
 {
     const struct ebk_descriptor *descriptor = &scrub->log.descriptor;
@@ -326,7 +326,7 @@ static void read_window(struct ebk_scrub *scrub)
     scrub->piece.offset = begin + size;
 }
 
-/* Up to `end` no index says what is there: valid entries one behind the other; the first that is none hides what comes
+/* Up to `end` no index covers the bytes: valid entries one after another; the first that is not valid hides what comes
  * behind. */
 static void read_unindexed(struct ebk_scrub *scrub, uint64_t end)
 {

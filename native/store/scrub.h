@@ -18,13 +18,13 @@
 /* cffi:begin */
 struct ebk_scrub;
 
-enum ebk_scrub_part { /* What is damaged. */
+enum ebk_scrub_part { /* The damaged part. */
     EBK_SCRUB_FILE = 1,       /* cannot be opened, is missing, or another's */
     EBK_SCRUB_DESCRIPTOR = 2, /* one of the two, or both */
     EBK_SCRUB_STATES = 3,     /* one of their two copies, or both */
     EBK_SCRUB_INDEX = 4,
     EBK_SCRUB_ENTRIES = 5,    /* ledger_id, first_entry, last_entry say which */
-    EBK_SCRUB_UNKNOWN = 6     /* entries of which no index says what they were */
+    EBK_SCRUB_UNKNOWN = 6     /* entries that no index covers */
 };
 
 struct ebk_scrub_damage {
@@ -59,7 +59,7 @@ int ebk_scrub_start(struct ebk_scrub *scrub, uint32_t log_id, uint64_t offset, u
 int ebk_scrub_now(struct ebk_scrub *scrub, uint32_t log_id, uint64_t offset, uint64_t bytes_max);
 /* Becomes readable when a piece that was started has ended, until ebk_scrub_finish(). */
 EBK_SHORT int ebk_scrub_event_file(const struct ebk_scrub *scrub);
-/* What the ended piece has found. Returns EBK_OK; EBK_FULL while it runs; EBK_END when none was started. */
+/* The findings of the piece that ended. Returns EBK_OK; EBK_FULL while it runs; EBK_END when none was started. */
 EBK_SHORT int ebk_scrub_finish(struct ebk_scrub *scrub, struct ebk_scrub_piece *piece);
 /* cffi:end */
 

@@ -21,7 +21,7 @@
 
 /* cffi:begin */
 #define EBK_DIRECTORIES_MAX 16 /* of one store */
-#define EBK_MARKS_MAX 16       /* of journals, told with a mark */
+#define EBK_MARKS_MAX 16       /* marks of journals beside the log mark */
 struct ebk_store;
 
 struct ebk_store_settings {
@@ -35,10 +35,10 @@ struct ebk_store_settings {
  * EBK_DAMAGED, EBK_FOREIGN, EBK_VERSION, EBK_IO, EBK_NO_MEMORY, EBK_USAGE. */
 int ebk_store_open(struct ebk_io *io, const char *const *directories, uint32_t directory_count,
                    const struct ebk_store_settings *settings, struct ebk_store **store, char *text, size_t room);
-/* Wait for a running flush, give everything back. What is only in the write cache is lost: it is in the journal. */
+/* Wait for a running flush, give everything back. Entries that are only in the write cache are freed: the journal has them. */
 void ebk_store_close(struct ebk_store *store);
 
-/* What was found damaged and could be worked around, one line each, NULL beyond the last. */
+/* Damage that was found and could be worked around, one line each, NULL beyond the last. */
 EBK_SHORT const char *ebk_store_report(const struct ebk_store *store, uint32_t number);
 /* How many entry logs there are, and the states of ledgers in the footer of each, oldest first.
  * Returns bytes; *states is borrowed until ebk_store_forget_states(). */
@@ -80,7 +80,7 @@ EBK_SHORT int ebk_store_freeze(struct ebk_store *store, const uint8_t *states, s
  * again, with others too: it writes other files under other ids. */
 int ebk_store_flush_start(struct ebk_store *store, uint32_t directories);
 int ebk_store_flush_now(struct ebk_store *store, uint32_t directories);
-/* What the last flush that ended met in this directory: EBK_OK, also when it wrote nothing there, or an error. */
+/* The result of the last flush that ended in this directory: EBK_OK, also when it wrote nothing there, or an error. */
 EBK_SHORT int ebk_store_flush_code(const struct ebk_store *store, uint32_t directory);
 /* Becomes readable when a flush that was started has ended, until ebk_store_flush_finish(). */
 EBK_SHORT int ebk_store_event_file(const struct ebk_store *store);
@@ -88,11 +88,11 @@ EBK_SHORT int ebk_store_event_file(const struct ebk_store *store);
  * EBK_FULL while it runs; EBK_END when none was started; or the error of one of its logs (ebk_store_failure() says more),
  * and then none of them counts. */
 EBK_SHORT int ebk_store_flush_finish(struct ebk_store *store);
-/* Nobody borrows the frozen half any more (the journal is past it) and its flush is taken in: use it again. */
+/* Use the frozen half again: it is not borrowed any more (the journal is past it) and its flush is taken in. */
 void ebk_store_release(struct ebk_store *store);
 EBK_SHORT const char *ebk_store_failure(const struct ebk_store *store);
 
-/* What one entry log costs, and how much of it still counts. */
+/* The bytes of one entry log, and how many of them still count. */
 struct ebk_log_facts {
     uint32_t log_id, directory;
     bool is_damaged; /* something of it cannot be read: it is never copied from, and never goes */
@@ -121,7 +121,7 @@ EBK_SHORT size_t ebk_store_copy_states(const struct ebk_store *store, const uint
 int ebk_store_copy_commit(struct ebk_store *store);
 /* Wait for a running slice and forget what was copied. */
 void ebk_store_copy_abandon(struct ebk_store *store);
-/* Entry logs that leave, and how many of them went now: those that a finished flush has told of. */
+/* Entry logs that a finished flush made useless: delete them; returns how many of them are gone now. */
 EBK_SHORT uint32_t ebk_store_leaving(const struct ebk_store *store);
 uint32_t ebk_store_remove_left(struct ebk_store *store);
 
@@ -130,7 +130,7 @@ struct ebk_found {
     uint8_t *body; /* NULL: nothing held was found. The caller's, to be given to ebk_found_free() */
     size_t size;
     int64_t first, last; /* of the entries in body */
-    uint64_t length;     /* as the last entry says */
+    uint64_t length;     /* from the header of the last entry */
     uint32_t count;
     uint32_t absent_count;
     int64_t absent[1024]; /* EBK_ABSENT_MAX pairs (first, last), ascending */

@@ -4,7 +4,7 @@
  *              (store_copy_plan.c)
  *     slice    in a thread of its own: read, check against the new index, write; at the end sync, rename, sync directory
  *     commit   on the loop's thread: the index names the new log, the sources leave
- *     ...      the next flush carries the ledger states of the sources and is told of in its roll
+ *     ...      the next flush carries the ledger states of the sources, and its roll names the new log
  *     remove   the files go (ebk_store_remove_left)
  *
  * So the order is copy, sync, index, delete (I47), and a crash anywhere leaves every entry in at least one log that a

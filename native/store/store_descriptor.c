@@ -1,4 +1,4 @@
-/* store_descriptor.c: what the descriptor at both ends of an entry log says, and what binds a section to its file;
+/* store_descriptor.c: the descriptor at both ends of an entry log, and what binds a section to its file;
  * the format is STORAGE.md section 1.
  */
 #include "store/store_inside.h"

@@ -20,8 +20,8 @@ struct ebk_span {
     uint32_t size, count;
 };
 
-/* Its spans (ebk_cached_spans) ascend and do not overlap: the newest copy of an entry is the only one. Of very many
- * ledgers most have one, which stands in the row. */
+/* Its spans (ebk_cached_spans) ascend and do not overlap: the newest copy of an entry is the only one. If there are very
+ * many ledgers, most have one span, which is in the row. */
 struct ebk_cached_ledger {
     uint64_t ledger_id;
     uint32_t count, capacity; /* capacity 0: at most one, `one` */
@@ -29,7 +29,7 @@ struct ebk_cached_ledger {
         struct ebk_span one;
         struct ebk_span *many;
     };
-    bool is_dropped; /* since it was frozen: nobody reads it, and no index takes it in. The loop's thread only */
+    bool is_dropped; /* since it was frozen: not read, and in no index. The loop's thread only */
 };
 
 static inline const struct ebk_span *ebk_cached_spans(const struct ebk_cached_ledger *ledger)
@@ -82,7 +82,7 @@ int64_t ebk_cache_entry_id(const uint8_t *entry);
 #define EBK_MODULUS_MAX 64u
 #define EBK_LOG_ID_MAX UINT32_MAX
 
-/* What a run of the index says (STORAGE.md section 3). */
+/* A run of the index (STORAGE.md section 3). */
 struct ebk_run {
     int64_t first, last;
     uint64_t offset; /* of its first entry in the file */
@@ -112,7 +112,7 @@ struct ebk_log {
     int file;        /* -1: not open */
     uint64_t used_at;
     uint64_t live_bytes; /* of its runs that are in the index */
-    uint64_t leaves_with; /* the freeze whose flush says that it is gone; 0: it stays */
+    uint64_t leaves_with; /* the freeze whose flush removes it; 0: it stays */
     bool is_damaged;      /* something of it could not be read: it is never copied from, and never goes */
 };
 
@@ -141,13 +141,13 @@ static inline uint64_t ebk_entries_end(const struct ebk_descriptor *descriptor)
 {
     return ebk_entries_offset(descriptor) + descriptor->entries_size;
 }
-/* Of the ledger states alone: marks of journals and the roll stand behind them. */
+/* Bytes of the ledger states alone: marks of journals and the roll follow them. */
 static inline size_t ebk_ledger_states_size(const struct ebk_descriptor *descriptor)
 {
     return (size_t)descriptor->states_size -
            ((size_t)descriptor->journal_count + descriptor->roll_count) * EBK_LOG_STATE_BYTES;
 }
-/* Of the index behind the entries: from version 3 on in a block of its own, so that no block holds both copies. */
+/* Offset of the index behind the entries: from version 3 on in a block of its own, so that no block holds both copies. */
 static inline uint64_t ebk_index_offset(const struct ebk_descriptor *descriptor)
 {
     const uint64_t end = ebk_entries_end(descriptor);
@@ -236,7 +236,7 @@ const struct ebk_indexed_ledger *ebk_index_find(const struct ebk_index *index, u
 int ebk_index_replace(struct ebk_index *index, const uint64_t *ledger_ids, uint32_t count,
                       bool (*is_old)(const struct ebk_log *log, const void *context), const void *context,
                       const struct ebk_log *log);
-/* Forget runs all of whose entries newer logs hold, too. */
+/* Forget runs whose entries are all in newer logs, too. */
 int ebk_index_prune(struct ebk_index *index);
 /* Forget a ledger; nothing happens when it is not there. */
 void ebk_index_drop(struct ebk_index *index, uint64_t ledger_id);
@@ -263,7 +263,7 @@ int ebk_run_maker_copy(struct ebk_run_maker *maker, uint64_t ledger_id, const st
 int ebk_run_maker_end(struct ebk_run_maker *maker);
 /* The sum of a run's head and coded numbers, which begin at `at` of its section; seed: ebk_section_seed(). */
 uint32_t ebk_run_crc(uint32_t seed, uint64_t at, const uint8_t *bytes, size_t size);
-/* Of a finished index section whose runs were made as if entries stood in its place: they stand behind it, and each run
+/* Finish an index section whose runs were made as if the entries were in its place: they are behind it, and each run
  * gets its sum. */
 void ebk_runs_seal(const struct ebk_descriptor *descriptor, uint8_t *index);
 

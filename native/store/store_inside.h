@@ -1,4 +1,4 @@
-/* store_inside.h: what the files of the entry store share of the store itself; nobody else includes it. */
+/* store_inside.h: the store itself, shared by the files of the entry store; no other file includes it. */
 #ifndef EBK_STORE_INSIDE_H
 #define EBK_STORE_INSIDE_H
 
@@ -21,7 +21,7 @@
 
 enum ebk_flush_state { EBK_FLUSH_NONE, EBK_FLUSH_RUNNING, EBK_FLUSH_ENDED };
 
-/* What writing one log of a flush needs and gives; its thread touches this and the frozen half, nothing else. */
+/* Input and results of writing one log of a flush; its thread touches this and the frozen half, nothing else. */
 struct ebk_flush {
     struct ebk_io *io;
     const char *directory;
@@ -33,7 +33,7 @@ struct ebk_flush {
     uint8_t *index;  /* out: the index section */
     int result;
     char text[EBK_REPORT_BYTES];
-    struct ebk_store *store; /* whom its thread tells that it ended */
+    struct ebk_store *store; /* notified by its thread when it ends */
     pthread_t thread;
     bool has_thread;
 };
@@ -65,7 +65,7 @@ struct ebk_store {
     uint64_t mark, entry_count;
     uint64_t journal_marks[EBK_MARKS_MAX]; /* that go with mark */
     uint32_t journal_count;
-    struct ebk_hole *holes; /* of logs: entries whose ids nobody knows, so that none that may have stood there is absent */
+    struct ebk_hole *holes; /* of logs: entries with unknown ids, so that no id that may have stood there is absent */
     uint32_t hole_count;
     char reports[EBK_REPORTS_MAX][EBK_REPORT_BYTES];
     uint32_t report_count;
@@ -101,7 +101,7 @@ struct ebk_log_writer {
     uint8_t *chunk;
     size_t used;
     uint64_t offset; /* of the chunk in the file */
-    _Atomic uint32_t *yields; /* to journals, before each chunk (yield.h); NULL: to nobody */
+    _Atomic uint32_t *yields; /* to journals, before each chunk (yield.h); NULL: to none */
 };
 
 /* The parts of writing a log, for what does it piece by piece: sums and sizes, once index and states are there; the file;
@@ -124,7 +124,7 @@ int ebk_store_index_log(struct ebk_store *store, struct ebk_log *log, const stru
 
 /* ---- the logs of a store (store_logs.c) --------------------------------------------------- */
 
-/* What is said of a log where the start is refused, or goes on in spite of something. refuse answers code. */
+/* Report a log because of which the start is refused, or in spite of which it continues. refuse returns code. */
 __attribute__((format(printf, 5, 6)))
 int ebk_store_refuse(char *text, size_t room, int code, const struct ebk_log *log, const char *format, ...);
 __attribute__((format(printf, 3, 4)))
@@ -157,7 +157,7 @@ uint8_t *ebk_log_read_states(struct ebk_io *io, int file, const struct ebk_descr
 /* Read all entry logs of the directories into the store. */
 int ebk_store_load(struct ebk_store *store, char *text, size_t room);
 
-/* Bytes of the entries of a log of which no index says what they are (store_scan.c). Only ids between those of the
+/* Bytes of the entries of a log that no index covers (store_scan.c). Only ids between those of the
  * neighbours can stand there; with none before it, the ledger is 0 and the entry -1, with none behind it both are the
  * highest. */
 struct ebk_hole {
@@ -179,7 +179,7 @@ struct ebk_log_list {
     uint32_t count; /* to be loaded */
     uint32_t all;   /* those from places[count] on are on no roll any more */
 };
-/* List the directories, and apply the newest roll. On an error text says why; clear it in any case. */
+/* List the directories, and apply the newest roll. On an error text has the reason; clear it in any case. */
 int ebk_log_list_read(struct ebk_store *store, struct ebk_log_list *list, char *text, size_t room);
 void ebk_log_list_clear(struct ebk_log_list *list);
 /* All logs are loaded: remove what a crash has left. */

@@ -13,7 +13,7 @@
 
 #include <string.h>
 
-/* What the next run must go on from. */
+/* The end of the last run, from which the next one must continue. */
 struct joining {
     const struct ebk_log *log;
     uint32_t seed;

@@ -147,7 +147,7 @@ static int load_pieces(struct ebk_store *store, const struct ebk_log_source *sou
             return EBK_OK;
         }
     }
-    log->is_damaged = true; /* What of it cannot be told is dark: that would be forgotten with the file. */
+    log->is_damaged = true; /* Its unknown parts are dark: that would be forgotten with the file. */
     return take_joined(store, source, log, joined);
 }
 

@@ -1,4 +1,4 @@
-/* store_logs.c: the entry logs of a store: their list, their open files, and what is said of one that is not sound.
+/* store_logs.c: the entry logs of a store: their list, their open files, and reports of damaged ones.
  */
 #include "store/store_inside.h"
 

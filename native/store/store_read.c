@@ -1,9 +1,9 @@
 /* store_read.c: reads over all places where an entry may be, and what is held of a range.
  *
  * A read walks cursors in id order, newest place first: active half, frozen half, chains
- * of the index. Whoever has the lowest id is next, the newest one where several have it.
- * What no cursor has between two ids is absent, unless a damaged log may hide it.
- * Only then bytes are fetched, one read for what stands near, and every entry is checked.
+ * of the index. The cursor with the lowest id is next, the newest one if several have it.
+ * An id between two that no cursor has is absent, unless a damaged log may hide it.
+ * Only then bytes are fetched, one read for entries that are near, and every entry is checked.
  */
 #include "store/store_inside.h"
 
@@ -247,7 +247,7 @@ static int64_t check(struct reading *reading, uint8_t *body)
     return INT64_MAX;
 }
 
-/* Nothing is said of ids at and above `end`. */
+/* No verdict is given on ids at and above `end`. */
 static void cut_absent(struct ebk_found *found, int64_t end)
 {
     while (found->absent_count > 0 && found->absent[2 * found->absent_count - 2] >= end) found->absent_count -= 1;

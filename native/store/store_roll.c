@@ -1,6 +1,6 @@
 /* store_roll.c: which entry logs are there, which of them count, and up to where they hold the journal.
  *
- * The newest flush that counts says by its roll which older logs must be there. A flush counts when all of its logs
+ * The roll of the newest flush that counts lists which older logs must be there. A flush counts when all of its logs
  * do (store_flush.c): of one that a crash cut off, some may be there and some not. Those that are there hold entries
  * that were put, and are read like any others; but neither their roll nor their mark is believed, because what the
  * missing ones would hold is in the journal above an older mark.
@@ -104,9 +104,9 @@ static int list_all(struct ebk_store *store, struct ebk_log_list *list, char *te
 
 /* ---- the roll ------------------------------------------------------------------------- */
 
-/* Which logs must be there, as the newest flush that counts says. */
+/* Which logs must be there, by the newest flush that counts. */
 struct roll {
-    uint32_t log_id; /* of the first log of that flush; 0: none says */
+    uint32_t log_id; /* of the first log of that flush; 0: there is none */
     struct ebk_id_ranges ids;
 };
 
@@ -146,7 +146,7 @@ static bool has_all_parts(struct ebk_store *store, const struct ebk_log_place *p
     return true;
 }
 
-/* The roll of the log at places[0], if it has one that counts and can be read; damage is told when it is loaded. */
+/* The roll of the log at places[0], if it has one that counts and can be read; damage is reported when it is loaded. */
 static int read_roll(struct ebk_store *store, const struct ebk_log_place *places, uint32_t count, struct roll *roll)
 {
     const uint32_t log_id = places[0].log_id;
@@ -284,7 +284,7 @@ static void drop_unfinished(struct ebk_store *store, uint32_t directory)
 void ebk_log_list_tidy(struct ebk_store *store, const struct ebk_log_list *list)
 {
     for (uint32_t directory = 0; directory < store->directory_count; directory++) drop_unfinished(store, directory);
-    for (uint32_t i = list->count; i < list->all; i++) { /* A crash came between the flush that said so and its end. */
+    for (uint32_t i = list->count; i < list->all; i++) { /* A crash came between the flush that removed it and the deletion. */
         char path[EBK_PATH_BYTES_MAX];
         ebk_log_path(store->directories[list->places[i].directory], list->places[i].log_id, false, path);
         (void)store->io->unlink(store->io, path);

@@ -1,4 +1,4 @@
-/* store_scan.c: entries of a log of which no index says where they are, found by what each says of itself (ST13). For
+/* store_scan.c: entries of a log that no index locates, found by their own headers (ST13). For
  * rescue, not for speed.
  */
 #include "store/store_inside.h"

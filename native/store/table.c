@@ -206,7 +206,7 @@ static int compare_ids(const void *a, const void *b)
 void ebk_table_ids(const struct ebk_table *table, uint64_t *ids)
 {
     uint32_t count = 0;
-    bool is_sorted = true; /* Ledgers are usually heard of in the order of their ids. */
+    bool is_sorted = true; /* Ledgers usually come in the order of their ids. */
     for (uint32_t number = 0; number < table->row_count; number++) {
         const uint64_t ledger_id = row_at(table, number)->ledger_id;
         if (ledger_id == NO_LEDGER) continue;
@@ -253,8 +253,8 @@ static int note_dirty_id(struct ebk_table *table, uint64_t id)
     return EBK_OK;
 }
 
-/* The ledger is in no range any more. What stands behind it in a range that is not written yet is found by its own id:
- * that of the whole range may stand before it. */
+/* The ledger is in no range any more. The rest of a range that is not written yet is found by its own id: that of the
+ * whole range may be before it. */
 static int cut_out(struct ebk_table *table, uint64_t id)
 {
     const struct ebk_id_range *range = ebk_id_ranges_find(&table->dropped, id);
@@ -427,7 +427,7 @@ static bool is_possible(const uint8_t *state)
     return true;
 }
 
-/* A fence stays and what rises only rises; limbo is as the newest state says. */
+/* A fence stays, marks only rise; limbo is that of the newest state. */
 static void merge(struct ebk_ledger_row *row, const uint8_t *state)
 {
     const uint8_t flags = state[AT_FLAGS];

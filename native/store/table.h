@@ -1,8 +1,8 @@
 /* table.h: one row per ledger that a bookie knows, shared by add path and core.
  *
  * Memory only, one thread: the bookie's loop. A row stays where it is until the ledger
- * was dropped and is retired, between two steps of the core. What a row means is decided in
- * embedbk/core/bookie.py; the plain Python form of this file, with the layout of the
+ * was dropped and is retired, between two steps of the core. embedbk/core/bookie.py gives
+ * rows their meaning; the plain Python form of this file, with the layout of the
  * stored states, is embedbk/core/ledger_table.py.
  */
 #ifndef EBK_TABLE_H
@@ -28,7 +28,7 @@ struct ebk_ledger_row {
     uint8_t key[16];     /* valid when has_key */
     uint8_t is_fenced, in_limbo, is_dropped;
     uint8_t has_key : 1;
-    uint8_t is_awaited : 1; /* somebody may wait for a newer LAC: who raises it has to tell the core */
+    uint8_t is_awaited : 1; /* a reader may wait for a newer LAC: notify the core when it rises */
     uint32_t dirty_next; /* the table's own: 0 while the row is clean; ebk_table_mark_dirty() */
 };
 struct ebk_table;
@@ -75,7 +75,7 @@ EBK_SHORT uint32_t ebk_table_dirty_count(const struct ebk_table *table);
 /* Pack the states of the dirty rows and ranges, by ascending ledger id, a range before a row; they are clean then.
  * Room is for ebk_table_dirty_count() states. Returns how many were packed, or EBK_NO_MEMORY (nothing taken). */
 int64_t ebk_table_take_dirty(struct ebk_table *table, uint8_t *states);
-/* What these stored states are of is dirty, so that its newest state is taken next. EBK_OK or EBK_NO_MEMORY. */
+/* Make the ledgers of these stored states dirty, so that their newest states are taken next. EBK_OK or EBK_NO_MEMORY. */
 int ebk_table_touch(struct ebk_table *table, const uint8_t *states, size_t count);
 /* Take count stored states in. Returns EBK_OK; EBK_DAMAGED when one is impossible (nothing was taken in);
  * EBK_FULL or EBK_NO_MEMORY (those before were taken in). */

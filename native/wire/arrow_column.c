@@ -44,7 +44,7 @@ static uint64_t first_null(const struct ArrowArray *array, uint64_t first, uint6
     return count;
 }
 
-/* Sizes and places of all rows told by offsets. */
+/* Sizes and positions of all rows given by offsets. */
 static int look_at_offsets(struct ebk_arrow_column *out, uint64_t *at)
 {
     const int is_large = out->kind == EBK_ARROW_OFFSETS64;
@@ -65,7 +65,7 @@ static int look_at_offsets(struct ebk_arrow_column *out, uint64_t *at)
     return out->bytes > 0 && out->data == NULL ? EBK_ARROW_UNSOUND : EBK_ARROW_SOUND;
 }
 
-/* Sizes and places of all rows told by views. */
+/* Sizes and positions of all rows given by views. */
 static int look_at_views(const struct ArrowArray *array, struct ebk_arrow_column *out, uint64_t *at)
 {
     const int64_t part_count = array->n_buffers - 3;

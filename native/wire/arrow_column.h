@@ -3,7 +3,7 @@
  * The layouts of the interface are fixed (arrow.apache.org, "The Arrow C data interface", "... stream interface"), so
  * nothing of Arrow's code is needed: binary and string in their plain, large and view forms. A column is looked
  * through once, when it is opened: behind that no row is null, none is longer than an entry may be, and each lies
- * where its numbers say. What pointers point to is the producer's word, as in all C.
+ * at its offsets. The producer's pointers are trusted, as in all C.
  *
  * Pure functions over borrowed bytes; the plain Python form is embedbk/codec/arrow_columns_twin.py.
  */
@@ -60,8 +60,8 @@ struct ebk_arrow_column {
     uint64_t first;       /* where the first of them stands in the buffers */
     uint64_t bytes;       /* of all rows */
     const uint8_t *places; /* offsets, or views */
-    const uint8_t *data;   /* of rows that are told by offsets */
-    const uint8_t *const *parts; /* of rows that are told by views */
+    const uint8_t *data;   /* of rows given by offsets */
+    const uint8_t *const *parts; /* of rows given by views */
 };
 
 #define EBK_ARROW_VIEW_BYTES 16u

@@ -1,11 +1,11 @@
 /* block_pool.h: the blocks of memory in which packers make their entries, of the whole process, bounded and lazy.
  *
- * A block of the usual size that nobody needs is kept for the next user, the warm one first;
+ * A free block of the usual size is kept for the next user, the warm one first;
  * others are given back to the system. Any thread may call any function.
  *
  * A block is counted: one reference from its packer while it is open or full, and one from
  * each frame that is out. The child of a fork begins with a pool of its own: what the parent
- * had is not its, and is told from its own by `ebk_pool_generation`.
+ * had is not its, and `ebk_pool_generation` tells it from its own.
  */
 #ifndef EBK_BLOCK_POOL_H
 #define EBK_BLOCK_POOL_H
@@ -43,7 +43,7 @@ extern uint64_t ebk_pool_generation;
 
 /* An empty block with one reference; NULL: the bound is reached, or memory is refused. */
 struct ebk_block *ebk_pool_take(uint32_t capacity);
-/* The same, also beyond the bound: for who gives as much back at once, and could not before it has this. */
+/* The same, also beyond the bound: for a caller that gives as much back at once, and needs this block before it can. */
 struct ebk_block *ebk_pool_take_beyond(uint32_t capacity);
 /* With the last reference it goes back to the pool. */
 void ebk_block_ref(struct ebk_block *block);

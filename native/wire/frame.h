@@ -34,11 +34,11 @@
 #define EBK_ATTRIBUTE_PARTS 1u    /* u32 ends of the parts in the payload, ascending, the last its size */
 #define EBK_ATTRIBUTE_PRODUCER 2u /* u64 producer, u64 sequence */
 #define EBK_ATTRIBUTE_PRODUCER_BYTES 16u
-#define EBK_ATTRIBUTE_XXH3 3u /* tags: this one everybody checks, the other only who has the key */
+#define EBK_ATTRIBUTE_XXH3 3u /* tags: every node checks this one; the other needs the key */
 #define EBK_ATTRIBUTE_XXH3_BYTES 8u
 #define EBK_ATTRIBUTE_HMAC 4u
 #define EBK_ATTRIBUTE_HMAC_BYTES 32u
-#define EBK_ATTRIBUTE_TIME 5u /* i64 ms since 1970, put in by the packer of a log; counts for no bound of who appends */
+#define EBK_ATTRIBUTE_TIME 5u /* i64 ms since 1970, put in by the packer of a log; no bound of an append counts it */
 #define EBK_ATTRIBUTE_TIME_BYTES 8u
 #define EBK_TIME_BYTES (EBK_ATTRIBUTE_HEADER_BYTES + EBK_ATTRIBUTE_TIME_BYTES)
 #define EBK_ENTRY_PAYLOAD_BYTES_MAX (EBK_ENTRY_APPEND_BYTES_MAX + EBK_TIME_BYTES) /* of what is stored */
@@ -46,7 +46,7 @@
 _Static_assert(EBK_ENTRY_AT_LAC_LENGTH + 8 == EBK_ENTRY_HEADER_BYTES, "the header ends with lac_length");
 
 /* cffi:begin */
-/* What is wrong with a body. The numbers are shared with embedbk/codec/twins.py, which has the texts. */
+/* Faults of a body. The numbers are shared with embedbk/codec/twins.py, which has the texts. */
 enum ebk_frame_fault {
     EBK_FRAME_SOUND = 0,
     EBK_FRAME_EMPTY = 1,      /* not one entry */

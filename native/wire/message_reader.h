@@ -1,13 +1,13 @@
 /* message_reader.h: the one strict reader of a message's header and of the values in its control part (codec/WIRE.md 3).
  *
- * For who takes common messages past the cores: adds, polls, LACs and answers to adds. It knows the forms that this
- * library writes, and passes the rest: a message that is not read here goes to the core unchanged, and the core says
+ * For C code that takes common messages past the cores: adds, polls, LACs and answers to adds. It knows the forms that this
+ * library writes, and passes the rest: a message that is not read here goes to the core unchanged, and the core decides
  * what is wrong with it.
  *
  *     ebk_message_read ─▶ kind, request id, frames ─▶ control ─▶ array, incarnation, number, number ... ─▶ is_read
  *
  * Values are read in order. From the first one that is not as expected every further one is 0, false or NULL, and
- * `ebk_control_is_read` says false: so a caller asks once, behind the last.
+ * `ebk_control_is_read` returns false: so a caller asks once, after the last.
  */
 #ifndef EBK_MESSAGE_READER_H
 #define EBK_MESSAGE_READER_H
@@ -18,12 +18,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What is still to read of a control part. at NULL: a value was not as expected. */
+/* The unread rest of a control part. at NULL: a value was not as expected. */
 struct ebk_control {
     const uint8_t *at, *end;
 };
 
-/* A message as its header describes it, whose header and control part have the sum that stands there. */
+/* A message as its header describes it; header and control part have the sum in the header. */
 struct ebk_message {
     uint8_t kind;
     uint16_t frame_count;
@@ -33,7 +33,7 @@ struct ebk_message {
     const uint8_t *frames; /* what of them is in the first part: up to its end */
 };
 
-/* The kind that the message claims; -1 where it is too short for one. It says only whose reader may look at it. */
+/* The kind that the message claims; -1: it is too short for one. It only decides which reader may look at it. */
 static inline int ebk_message_claims(const uint8_t *message, size_t size)
 {
     return size > EBK_MESSAGE_AT_KIND ? message[EBK_MESSAGE_AT_KIND] : -1;

@@ -5,7 +5,7 @@
  *     block | note 48 | entry | entry | pad | note 48 | entry | entry | entry |      free      |
  *             taken, 1 reference              the open frame            ^ used       capacity ^
  *
- * The note tells a release everything: no table, no allocation per frame. A frame that is
+ * A release finds everything in the note: no table, no allocation per frame. A frame that is
  * sealed early leaves its block open for the next one, so a writer that waits for every
  * entry uses one warm block again and again instead of touching 256 KiB for 100 bytes.
  * When nothing is out or waits, the block goes back to the pool: of thousands of open
@@ -42,18 +42,18 @@ _Static_assert(sizeof(struct note) <= EBK_NOTE_BYTES, "a note fits in front of i
 
 struct ebk_packer {
     struct ebk_packer_state state; /* written under the mutex, read by anybody */
-    struct ebk_lock turn;          /* held by whoever appends, for all that it appends at once */
+    struct ebk_lock turn;          /* held by an appending thread, for all that it appends at once */
     struct ebk_lock mutex;         /* of everything here, for one slice of that; taken after the turn */
     uint64_t generation; /* of the process that made it */
     uint64_t ledger_id;
     uint32_t block_bytes;
     uint32_t refs;
-    uint64_t held_by; /* who was given fewer than all, 0 for nobody: no other appends before the rest */
-    /* Of a log (P8.11): entries have times. time_ms is that of the last one, and of the next at least; written_ms the one
-     * that stands in an entry last. is_told: it is told, and no clock is read. */
+    uint64_t held_by; /* the caller of which a part was taken, 0: none; no other appends before its rest */
+    /* Of a log (P8.11): entries have times. time_ms is that of the last one, and of the next at least; written_ms the last
+     * one that an entry carries. is_told: the caller passes the time, and no clock is read. */
     int64_t time_ms, written_ms;
     int is_timed, is_told;
-    uint32_t wanted;  /* entries of the open frame at which who appends wakes the host; written by one thread only */
+    uint32_t wanted;  /* entries of the open frame at which an append wakes the host; written by one thread only */
     struct ebk_block *open; /* has room, perhaps no entry */
     struct ebk_block *full_first, *full_last;
 };
@@ -112,7 +112,7 @@ const struct ebk_packer_state *ebk_packer_state(const struct ebk_packer *packer)
     return &packer->state;
 }
 
-/* In the child of a fork nobody will ever unlock what a thread of the parent held; nothing is done there anyway. */
+/* In the child of a fork no thread will ever unlock what a thread of the parent held; nothing is done there anyway. */
 static int try_take(const struct ebk_packer *packer, struct ebk_lock *lock)
 {
     return is_of_parent(packer) || ebk_lock_try(lock);
@@ -235,7 +235,7 @@ int64_t ebk_packer_time(struct ebk_packer *packer)
     return time_ms;
 }
 
-/* What the clock shows, for all that is appended under the mutex this time. It never goes back. */
+/* The time for all entries that are appended under the mutex this time. It never goes back. */
 static inline void look_at_clock(struct ebk_packer *packer)
 {
     struct timespec now;
@@ -245,7 +245,7 @@ static inline void look_at_clock(struct ebk_packer *packer)
 }
 
 /* Bytes of the time that the next entry carries: one that is not the time of the entry before it, and of those that are,
- * each that whoever looks for a time must not have to look beyond. */
+ * each beyond which a search for a time must not have to look. */
 static inline uint32_t time_size(const struct ebk_packer *packer, size_t size)
 {
     if (!packer->is_timed) return 0;
@@ -361,7 +361,7 @@ int64_t ebk_packer_append_with_in_turn(struct ebk_packer *packer, int64_t expect
     ebk_packer_lock(packer);
     look_at_clock(packer);
     int64_t entry_id = EBK_CONFLICT;
-    /* A packer that is stopped says so whatever was expected. */
+    /* A stopped packer returns that, whatever was expected. */
     if (expected < 0 || expected == packer->state.next_entry || packer->state.is_stopped || is_of_parent(packer))
         entry_id = append_locked(packer, 0, attributes, attributes_size, data, size, should_wake);
     ebk_packer_unlock(packer);
@@ -376,7 +376,7 @@ int64_t ebk_packer_append(struct ebk_packer *packer, const uint8_t *data, size_t
     return entry_id;
 }
 
-/* Held for who has begun and has more to append, as long as there is no room for it. */
+/* Hold the packer for a caller that has begun and has more to append, as long as there is no room for it. */
 static void note_rest(struct ebk_packer *packer, uint64_t caller, int64_t answer, uint64_t taken)
 {
     const int is_callers = packer->held_by == caller;
@@ -387,7 +387,7 @@ static void note_rest(struct ebk_packer *packer, uint64_t caller, int64_t answer
         packer->held_by = 0;
 }
 
-/* Payloads one behind the other at `run`, or each where `each` says: sizes[i] bytes, in slices under the mutex. */
+/* Payloads one after another at `run`, or each at `each[i]`: sizes[i] bytes, in slices under the mutex. */
 static int append_slices(struct ebk_packer *packer, uint64_t caller, const uint8_t *run, const uint8_t *const *each,
                          const uint32_t *sizes, uint64_t count, struct ebk_appended *out)
 {
@@ -552,7 +552,7 @@ void ebk_packer_set_lac(struct ebk_packer *packer, int64_t lac, uint64_t lac_len
 void ebk_packer_want(struct ebk_packer *packer, uint32_t count)
 {
     if (packer->wanted == count) return;
-    ebk_packer_lock(packer); /* Who appends behind this sees it; what was appended before, the caller sees. */
+    ebk_packer_lock(packer); /* Later appends see it; the caller sees earlier ones. */
     packer->wanted = count;
     ebk_packer_unlock(packer);
 }

@@ -24,13 +24,13 @@
 enum { EBK_NOTE_BYTES = 48, EBK_NOTE_ALIGN = 8 };
 
 /* An entry of a log carries its time where that is not the time of the entry before it, where its id divides by the
- * first, and where its payload has as many bytes as the second: so whoever looks for the time of any entry reads no more
+ * first, and if its payload has as many bytes as the second: so a search for the time of any entry reads no more
  * than these few before it. */
 enum { EBK_TIME_EVERY = 64, EBK_TIME_PAYLOAD_BYTES = 4096 };
 
 struct ebk_packer;
 
-/* What anybody may read without a call and without the mutex: each number for itself is whole and recent. */
+/* Numbers that any thread may read without a call and without the mutex: each by itself is whole and recent. */
 struct ebk_packer_state {
     int64_t next_entry;        /* the id that the next entry gets */
     uint64_t length;           /* payload bytes of the ledger before next_entry */
@@ -70,7 +70,7 @@ void ebk_packer_unref(struct ebk_packer *packer);
 /* The numbers of this packer; they live as long as a reference. */
 EBK_SHORT const struct ebk_packer_state *ebk_packer_state(const struct ebk_packer *packer);
 
-/* Append one entry. Returns its id, or nothing was appended and the code says why (errors.h):
+/* Append one entry. Returns its id, or a code (errors.h), and then nothing was appended:
  * EBK_FULL: bytes_max or the pool's bound is reached, try again when a frame was released;
  * EBK_FAILED: after ebk_packer_stop(); EBK_USAGE: a payload over the limit, or sizes that do not fit the bytes.
  * *should_wake is set to 1 when the host has something to look at that it had not before (the open frame has reached what
@@ -78,30 +78,30 @@ EBK_SHORT const struct ebk_packer_state *ebk_packer_state(const struct ebk_packe
 int64_t ebk_packer_append(struct ebk_packer *packer, const uint8_t *data, size_t size, int *should_wake);
 
 /* Append `count` entries whose payloads lie behind each other in data, sizes[i] bytes each, as far as they fit.
- * Returns EBK_OK when all were taken, else such a code; *out says how many were. */
+ * Returns EBK_OK when all were taken, else such a code; *out has how many were. */
 int ebk_packer_append_run(struct ebk_packer *packer, const uint8_t *data, size_t size, const uint32_t *sizes,
                           uint64_t count, struct ebk_appended *out);
 
 /* Append again what another packer made: of the entries that lie behind each other in `entries`, as in a frame, `count`
  * from the one at `begin` on (counted from 0), each with attributes and payload as there, and all else as this packer
- * gives it, its time among that. What counted for the bounds there has room here: none of them refuses. The caller
+ * gives it, its time among that. Entries within the bounds there have room here: none of them is refused. The caller
  * releases that frame next. Returns EBK_OK, EBK_FAILED after ebk_packer_stop(), EBK_FULL without memory, EBK_USAGE where no whole entries lie
  * there; out->taken of them were appended. */
 int ebk_packer_append_again(struct ebk_packer *packer, const uint8_t *entries, size_t size, uint64_t begin,
                             uint64_t count, struct ebk_appended *out);
 
 /* Entries have times from now on (P8.11): ms since 1970 by the clock on the wall, none below floor_ms, nor below that of
- * the entry before. is_told: what ebk_packer_tell_time() says instead of that clock. */
+ * the entry before. is_told: use the time of ebk_packer_tell_time() instead of that clock. */
 void ebk_packer_begin_times(struct ebk_packer *packer, int64_t floor_ms, int is_told);
 void ebk_packer_tell_time(struct ebk_packer *packer, int64_t now_ms);
 /* The time that the next entry has at least; -1 before there is any. */
 int64_t ebk_packer_time(struct ebk_packer *packer);
 
-/* What entries appended from now on carry. Wants lac < next_entry, and never a lower one than before. */
+/* The LAC that entries appended from now on carry. Needs lac < next_entry, and never a lower one than before. */
 void ebk_packer_set_lac(struct ebk_packer *packer, int64_t lac, uint64_t lac_length);
 
-/* From how many entries on the open frame is worth a look: 1 at first; UINT32_MAX, by itself never. Who lowers it looks
- * afterwards, at once: what was appended before wakes nobody. From one thread. */
+/* Wake the host when the open frame has so many entries: 1 at first; UINT32_MAX: never. After lowering it, look at the
+ * open frame at once: earlier appends wake no thread. From one thread. */
 EBK_SHORT void ebk_packer_want(struct ebk_packer *packer, uint32_t count);
 
 /* Take the oldest full frame, or the open one when none is full. Returns 1 with *out set, 0 when nothing waits.
@@ -109,7 +109,7 @@ EBK_SHORT void ebk_packer_want(struct ebk_packer *packer, uint32_t count);
 int ebk_packer_seal(struct ebk_packer *packer, struct ebk_packed *out);
 void ebk_packer_release(uint8_t *body);
 
-/* Whose rest is waited for (ebk_packer_append_each_in_turn), 0: nobody's; and wait for this caller's from now on. */
+/* The caller whose rest is waited for (ebk_packer_append_each_in_turn), 0: none; and wait for this caller's from now on. */
 uint64_t ebk_packer_held_by(struct ebk_packer *packer);
 void ebk_packer_hold_for(struct ebk_packer *packer, uint64_t caller);
 
@@ -119,7 +119,7 @@ void ebk_packer_stop(struct ebk_packer *packer);
 
 /* Keep the bytes of a body that is out as they are, also when its frame is released meanwhile, until
  * ebk_packer_let_go(what was answered), which is owed exactly once, from any thread and without the GIL: for a socket
- * that sends them where they stand. What the frame counts for in its packer ends with its release, not with this. */
+ * that sends them where they are. The frame stops counting in its packer with its release, not with this. */
 void *ebk_packer_hold(uint8_t *body);
 void ebk_packer_let_go(void *held);
 
@@ -127,7 +127,7 @@ void ebk_packer_let_go(void *held);
 void ebk_packer_ref(struct ebk_packer *packer);
 
 /* The same in parts, for callers that must not wait: take the turn, or the mutex, at once or not at all (1 or 0).
- * append wants the turn, the `_locked` functions want the mutex; whoever has the mutex waits for nothing. */
+ * append needs the turn, the `_locked` functions need the mutex; a thread that has the mutex waits for nothing. */
 int ebk_packer_try_turn(struct ebk_packer *packer);
 void ebk_packer_take_turn(struct ebk_packer *packer);
 void ebk_packer_end_turn(struct ebk_packer *packer);

@@ -18,7 +18,7 @@ int ebk_zmq_load(void *socket, int major, int minor, int patch);
  * nothing is done; else 1. */
 int ebk_zmq_skip(void *socket);
 /* Between these two calls the C library's rand() gives another row of numbers, from seed on: a ROUTER takes the first
- * number of its routes from it, and nobody seeds it. One thread at a time. */
+ * number of its routes from it, and no code seeds it. One thread at a time. */
 EBK_SHORT void ebk_rand_begin(uint32_t seed);
 EBK_SHORT void ebk_rand_end(void);
 /* cffi:end */
