@@ -27,7 +27,7 @@ from embedbk.core.upkeep_words import LogFacts
 from embedbk.core.witness import Met
 from embedbk.errors import StorageError, UsageError
 from embedbk.ids import START_ID_BYTES
-from embedbk.ports import Buffer, DeviceFull, EntriesFound, EntriesHeld, ScrubDamage, ScrubPiece
+from embedbk.ports import Buffer, EntriesFound, EntriesHeld, ScrubDamage, ScrubPiece
 from embedbk.repeating import Repeating
 from embedbk.storage.add_path import NativeAddPath
 from embedbk.storage.directories import free_bytes_at

@@ -24,11 +24,12 @@ import time
 from collections.abc import Callable
 
 from embedbk.errors import StorageError, ensure
+from embedbk.ports import DeviceFull
+from embedbk.repeating import Repeating
 from embedbk.storage.add_path import NativeAddPath
-from embedbk.storage.entry_store import DeviceFull, NativeEntryStore
+from embedbk.storage.entry_store import NativeEntryStore
 from embedbk.storage.journals import Journals
 from embedbk.storage.ledger_table import NativeLedgerTable
-from embedbk.storage.repeating import Repeating
 from embedbk.storage.starting import Start
 
 __all__ = ["FlushCycle", "FlushState", "stored_marks"]

@@ -548,6 +548,10 @@ def _append_if(
         if is_right and is_alone:
             raise Violation("condition", f"not appended behind {last}, which stands there") from None
         return
+    # What was named may have been outstanding when its ledger failed: it moved, and what was appended with it (P8.2).
+    if last.ledger_id == appending.ledger_id:
+        handle, entry_id = appending.now(last.entry_id)
+        last = Position(handle.ledger_id, entry_id)
     behind = last.entry_id + 1 if last.ledger_id == at.ledger_id else 0  # The first of a next ledger (P8.2).
     if at.entry_id != behind or (is_alone and not is_right):
         raise Violation("condition", f"appended behind {last}, and stands at {at}")
