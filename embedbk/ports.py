@@ -13,6 +13,7 @@ from msgspec import Struct, field
 
 from embedbk.codec.answers_twin import Counting
 from embedbk.codec.frame import Frame
+from embedbk.codec.messages import Digests
 from embedbk.core.ledger_table import AnyLedgerTable
 from embedbk.core.parked import ParkedPolls
 from embedbk.core.upkeep_words import LogFacts
@@ -452,10 +453,23 @@ class EntriesFound(Struct):
 
 class EntriesHeld(Struct):
     """How many of the entries that were asked for are held; and ranges (first, last), both included, of whose asked ids
-    none is: the first ones, as far as they were listed. Nothing of it proves that an entry never was here (P7.1)."""
+    none is: the first ones, as far as they were listed. Nothing of it proves that an entry never was here (P7.1).
+    digests: where they were asked for, part by part one for each residue, ascending; None: it cannot be told just
+    now."""
 
     count: int
     lacking: list[tuple[int, int]] = field(default_factory=list)
+    digests: list[int | None] = field(default_factory=list)
+
+
+class EntrySums(Struct):
+    """The digests of entries that are held (codec/entry_digest.py), one sum for each residue, ascending; None: too
+    much would have to be read, or something of it is bad. bad: the first ids whose bytes were read and are not what the
+    index says. bytes_read: what it cost."""
+
+    digests: list[int] | None
+    bad: list[int] = field(default_factory=list)
+    bytes_read: int = 0
 
 
 class ScrubDamage(Struct, frozen=True):
@@ -498,6 +512,21 @@ class EntryStore(Protocol):
 
     def held(self, ledger_id: int, first: int, last: int, modulus: int = 1, residues: int = 1) -> EntriesHeld:
         """Of first..last with id % modulus in residues, as far as the index knows: no entry is read."""
+        ...
+
+    def sums(
+        self,
+        ledger_id: int,
+        first: int,
+        last: int,
+        modulus: int,
+        residues: int,
+        bytes_max: int,
+        *,
+        by_bytes: bool = False,
+    ) -> EntrySums:
+        """The digests of what is held of these. At most bytes_max are read where neither index nor write cache knows
+        them, but one entry always; by_bytes: all of it is read and checked."""
         ...
 
     def cached_bytes(self) -> int:
@@ -615,10 +644,18 @@ class DurableBookie(Protocol):
         ...
 
     def held(
-        self, ledger_id: int, first: int, last: int, modulus: int = 1, residues: int = 1
+        self,
+        ledger_id: int,
+        first: int,
+        last: int,
+        modulus: int = 1,
+        residues: int = 1,
+        cuts: Sequence[int] = (),
+        wants: int = Digests.NONE,
     ) -> EntriesHeld | None:
-        """As EntryStore.held, without entries that the scrubber found damaged and that still are. None: it cannot be
-        told, as too many were."""
+        """As EntryStore.held, without entries that were found damaged and still are. None: it cannot be told, as too
+        many were. wants: digests along with it, of the parts that begin with first and with each of cuts, which
+        ascend."""
         ...
 
     def queued_bytes(self) -> int:

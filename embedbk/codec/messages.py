@@ -79,11 +79,21 @@ ADD_ANSWER_BYTES = _ADD_ANSWER.size
 _EXPLICIT_LAC = struct.Struct("<QqQ16s")
 EXPLICIT_LAC_BYTES = _EXPLICIT_LAC.size
 EXPLICIT_LACS_MAX = 256
+HOLDINGS_CUTS_MAX = 63
+_DIGESTS_MAX = (HOLDINGS_CUTS_MAX + 1) * ENSEMBLE_SIZE_MAX  # In one answer.
 HOLDINGS_IDS_MAX = 1 << 18  # Ids that one question for holdings may span: its bookie counts them in one go.
 
 # magic, version, kind, frame_count, control_size, frames_size, request_id, crc32c, reserved
 _HEADER = struct.Struct("<4sBBHIIQII")
 assert _HEADER.size == MESSAGE_HEADER_BYTES
+
+
+class Digests(enum.IntEnum):
+    """What of digests is asked for along with a count. Numbers are on the wire: never re-used."""
+
+    NONE = 0
+    BY_INDEX = 1  # As the index has them; what it does not have is read, as far as that is little.
+    BY_BYTES = 2  # Every entry is read and checked.
 
 
 class Status(enum.IntEnum):
@@ -315,7 +325,9 @@ class ExplicitLacAnswer(msgspec.Struct, frozen=True, array_like=True):
 
 
 class HoldingsRequest(msgspec.Struct, frozen=True, array_like=True):
-    """How many of first..last with id % modulus in residues are durable here (P11.4)? From LEVEL_OF_HOLDINGS on."""
+    """How many of first..last with id % modulus in residues are durable here (P11.4)? From LEVEL_OF_HOLDINGS on. wants:
+    Digests along with it, of the parts that begin with first_entry and with each of cuts. A build that does not know
+    these fields answers without digests."""
 
     incarnation: _Incarnation
     ledger_id: _LedgerId
@@ -323,16 +335,21 @@ class HoldingsRequest(msgspec.Struct, frozen=True, array_like=True):
     last_entry: _EntryId
     modulus: _Modulus = 1
     residues: _Residues = 1
+    cuts: Annotated[list[_EntryId], msgspec.Meta(max_length=HOLDINGS_CUTS_MAX)] = []
+    wants: Annotated[int, msgspec.Meta(ge=0, le=255)] = 0
 
 
 class HoldingsAnswer(msgspec.Struct, frozen=True, array_like=True):
     """OK: so many are durable here. lacking: the first ranges of which none of the ids that were asked for is known to
-    be here; that is no negative (P7.1): in limbo, or where something is damaged, more may be here than is known."""
+    be here; that is no negative (P7.1): in limbo, or where something is damaged, more may be here than is known.
+    digests: part by part, one for each residue, ascending; None: it cannot be told just now; empty: they were not asked
+    for, or this build knows none."""
 
     status: Status
     ledger_id: _LedgerId
     count: _Count = 0
     lacking: Annotated[list[tuple[_EntryId, _EntryId]], msgspec.Meta(max_length=1024)] = []
+    digests: Annotated[list[_Nonce | None], msgspec.Meta(max_length=_DIGESTS_MAX)] = []
 
 
 class ErrorAnswer(msgspec.Struct, frozen=True, array_like=True):

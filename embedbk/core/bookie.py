@@ -9,6 +9,7 @@ journal), the rows' place in memory (ledger table), the search by which limbo en
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -369,6 +370,13 @@ class Bookie(Machine):
                 f"a question for holdings in {ids + 1} ids: 1 to {HOLDINGS_IDS_MAX} are allowed"
             )
             return [Reply(event.link, event.request_id, refused)]
+        bounds = [request.first_entry, *request.cuts, request.last_entry + 1]
+        are_parts = all(one < other for one, other in itertools.pairwise(bounds))
+        if not are_parts or (request.wants and request.residues >> request.modulus):
+            refused = ErrorAnswer(
+                "a question for holdings whose parts or residues are not those of its range"
+            )
+            return [Reply(event.link, event.request_id, refused)]
         row = self.table.get(request.ledger_id)
         if request.incarnation != self.incarnation:
             status = Status.WRONG_INCARNATION
@@ -382,7 +390,7 @@ class Bookie(Machine):
         self.next_look += 1
         self.looks[read_id] = _Look(event.link, event.request_id, request, row.ledger_id, row.last_token)
         asked = (request.first_entry, request.last_entry, request.modulus, request.residues)
-        return [CountEntries(read_id, row.ledger_id, *asked)]
+        return [CountEntries(read_id, row.ledger_id, *asked, request.cuts, request.wants)]
 
     def _on_counted(self, event: EntriesCounted) -> list[Effect]:
         look = self.looks.pop(event.read_id, None)
@@ -390,7 +398,7 @@ class Bookie(Machine):
             return []
         answer = HoldingsAnswer(Status.UNKNOWN, look.ledger_id)
         if event.count is not None:
-            answer = HoldingsAnswer(Status.OK, look.ledger_id, event.count, event.lacking)
+            answer = HoldingsAnswer(Status.OK, look.ledger_id, event.count, event.lacking, event.digests)
         effects: list[Effect] = []
         self._reply_when(look.wait_token, Reply(look.link, look.request_id, answer), effects, event.now_ns)
         return effects

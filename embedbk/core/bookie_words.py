@@ -153,6 +153,7 @@ class EntriesCounted(Struct):
     read_id: int
     count: int | None
     lacking: list[tuple[int, int]]
+    digests: list[int | None] = []
 
 
 class WritableSet(Struct):
@@ -209,6 +210,8 @@ class CountEntries(Struct):
     last_entry: int
     modulus: int
     residues: int
+    cuts: Sequence[int] = ()
+    wants: int = 0  # Digests.
 
 
 class DropEntries(Struct):

@@ -704,12 +704,12 @@ class BookieNode:
     def _count_entries(self, effect: CountEntries, now_ns: int) -> None:
         asked = (effect.ledger_id, effect.first_entry, effect.last_entry, effect.modulus, effect.residues)
         try:
-            held = self.storage.held(*asked)
+            held = self.storage.held(*asked, effect.cuts, effect.wants)
         except StorageError as failed:  # Nothing is lost by it: the count is not known just now.
             logger.warning("bookie %s cannot count what it holds: %s", self.bookie_id, failed)
             held = None
-        count, lacking = (None, []) if held is None else (held.count, held.lacking)
-        self._step_core(EntriesCounted(now_ns, effect.read_id, count, lacking))
+        told = (None, [], []) if held is None else (held.count, held.lacking, held.digests)
+        self._step_core(EntriesCounted(now_ns, effect.read_id, *told))
 
     def _flush(self, now_ns: int) -> None:
         try:

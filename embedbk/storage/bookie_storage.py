@@ -21,6 +21,7 @@ from pathlib import Path
 
 from embedbk.codec.frame import Frame
 from embedbk.codec.journal_records import RecordKind
+from embedbk.codec.messages import Digests
 from embedbk.config import FRAME_BYTES_MAX, JOURNAL_FILE_BYTES_MIN
 from embedbk.core.ledger_table import LEDGERS_MAX
 from embedbk.core.upkeep_words import LogFacts
@@ -33,7 +34,7 @@ from embedbk.storage.add_path import NativeAddPath
 from embedbk.storage.directories import free_bytes_at
 from embedbk.storage.entry_store import HALF_BYTES_MAX, NativeEntryStore
 from embedbk.storage.flushing import FlushCycle, FlushState, stored_marks
-from embedbk.storage.holding import without_damaged
+from embedbk.storage.holding import HoldingCount
 from embedbk.storage.identity import HeldIdentity, open_identity
 from embedbk.storage.journal import FILE_BYTES, SLOT_COUNT
 from embedbk.storage.journals import Journals
@@ -128,6 +129,7 @@ class BookieStorage:
         self._journals: Journals | None = None
         self._store: NativeEntryStore | None = None
         self._scrubber: LogScrubber | None = None
+        self._counting = HoldingCount()
         self.add_path: NativeAddPath | None = None
         self._unkicked_bytes = 0  # Queued since the commit thread was last woken.
         self._unmeasured = Repeating(logger)
@@ -312,10 +314,17 @@ class BookieStorage:
         return self._open_store().read(ledger_id, first, last, bytes_max, modulus, residues)
 
     def held(
-        self, ledger_id: int, first: int, last: int, modulus: int = 1, residues: int = 1
+        self,
+        ledger_id: int,
+        first: int,
+        last: int,
+        modulus: int = 1,
+        residues: int = 1,
+        cuts: Sequence[int] = (),
+        wants: int = Digests.NONE,
     ) -> EntriesHeld | None:
-        store = self._open_store()
-        return without_damaged(store, self.scrub_damages(), ledger_id, first, last, modulus, residues)
+        asked = (ledger_id, first, last, modulus, residues)
+        return self._counting.held(self._open_store(), self.scrub_damages(), *asked, cuts, wants)
 
     def queued_bytes(self) -> int:
         return self._open_journals().queued_bytes()

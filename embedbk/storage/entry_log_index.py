@@ -20,10 +20,10 @@ RUN_ENTRIES_MAX = 1024
 MODULUS_MAX = 64
 ENTRY_SIZE_MAX = ENTRY_OVERHEAD_BYTES + STORED_BYTES_MAX
 CODED_BYTES_MAX = RUN_ENTRIES_MAX * 15
-CRC_BYTES = 4  # The sum of a run, behind its coded numbers, where there are two copies of the index.
+CRC_BYTES = 4  # The sum of a run, at its end, where there are two copies of the index.
 
-# ledger_id, first, last, residues, offset, bytes, count, coded_size, modulus, sizes_equal, reserved
-RUN = struct.Struct("<QqqQQIIIBBH")
+# ledger_id, first, last, residues, offset, bytes, count, coded_size, modulus, sizes_equal, summed, reserved
+RUN = struct.Struct("<QqqQQIIIBBBB")
 
 Located = tuple[int, int, int, int]  # ledger_id, entry_id, offset, size
 
@@ -42,6 +42,12 @@ class IndexRun:
     modulus: int
     sizes_equal: int
     coded: bytes
+    digests: tuple[int, ...] | None = None  # Of each residue, ascending; None: they are not known.
+
+    def digest_place(self, entry_id: int) -> int:
+        """Which of the digests an entry belongs to."""
+        below = (1 << entry_id % self.modulus) - 1 if self.modulus else 0
+        return (self.residues & below).bit_count()
 
     def entries(self) -> list[tuple[int, int, int]] | None:
         """(entry_id, offset, size) of each; None when the numbers are not possible."""
@@ -107,19 +113,30 @@ def _numbers(coded: bytes) -> Iterator[int]:
         raise ValueError("a number that is cut short")
 
 
+def _digest_bytes(descriptor: Descriptor, modulus: int, residues: int) -> int:
+    """Of a run with these: a digest for each residue, or one of all, where ids are coded."""
+    if not descriptor.has_digests:
+        return 0
+    return 8 * (residues.bit_count() if modulus else 1)
+
+
 def _run_at(descriptor: Descriptor, index: bytes, at: int) -> tuple[IndexRun, int] | None:
     """The run that begins at `at`, and where it ends; None when none stands there. Its own sum is not asked."""
     if len(index) - at < RUN.size:
         return None
-    ledger_id, first, last, residues, offset, size, count, coded_size, modulus, equal, _ = RUN.unpack_from(
-        index, at
+    ledger_id, first, last, residues, offset, size, count, coded_size, modulus, equal, summed, _ = (
+        RUN.unpack_from(index, at)
     )
     coded_at = at + RUN.size
-    end = coded_at + coded_size + (CRC_BYTES if descriptor.has_two_indexes else 0)
+    digests_at = coded_at + coded_size
+    crc_at = digests_at + _digest_bytes(descriptor, modulus, residues)
+    end = crc_at + (CRC_BYTES if descriptor.has_two_indexes else 0)
     if end > len(index):
         return None
-    coded = index[coded_at : coded_at + coded_size]
-    run = IndexRun(ledger_id, first, last, residues, offset, size, count, modulus, equal, coded)
+    coded = index[coded_at:digests_at]
+    digests = struct.unpack(f"<{(crc_at - digests_at) // 8}Q", index[digests_at:crc_at])
+    known = digests if descriptor.has_digests and summed == 1 else None
+    run = IndexRun(ledger_id, first, last, residues, offset, size, count, modulus, equal, coded, known)
     return (run, end) if run.entries() is not None else None
 
 
@@ -170,7 +187,8 @@ def _whole_run_at(descriptor: Descriptor, index: bytes, at: int) -> tuple[IndexR
     if len(index) - at < RUN.size + CRC_BYTES:
         return None
     coded_size = int.from_bytes(index[at + 48 : at + 52], "little")
-    end = at + RUN.size + coded_size
+    residues = int.from_bytes(index[at + 24 : at + 32], "little")
+    end = at + RUN.size + coded_size + _digest_bytes(descriptor, index[at + 52], residues)
     if coded_size > CODED_BYTES_MAX or end + CRC_BYTES > len(index):
         return None
     if not 0 < int.from_bytes(index[at + 44 : at + 48], "little") <= RUN_ENTRIES_MAX:

@@ -17,7 +17,8 @@ __all__ = ["BLOCK_BYTES", "DESCRIPTOR", "MAGIC", "VERSION", "VERSION_ONE", "Desc
 BLOCK_BYTES = 4096
 MAGIC = b"EBKL"
 VERSION_ONE = 1
-VERSION = 3  # The index stands twice, and each run has its sum.
+VERSION_TWICE = 3  # The index stands twice, and each run has its CRC.
+VERSION = 4  # Each run has room for the digests of its entries.
 PARTS_MAX = 16
 JOURNALS_MAX = 16
 SECTION_BYTES_MAX = 1 << 48
@@ -54,6 +55,10 @@ class Descriptor:
 
     @property
     def has_two_indexes(self) -> bool:
+        return self.version >= VERSION_TWICE
+
+    @property
+    def has_digests(self) -> bool:
         return self.version >= VERSION
 
     @property
@@ -81,7 +86,7 @@ class Descriptor:
         return crc32c(section, crc32c(self.raw[:IDENTITY_BYTES]))
 
     def run_crc(self, at: int, run: bytes) -> int:
-        """The sum over a run's head and coded numbers, which begin at `at` of their section."""
+        """The sum over a run's head, coded numbers and digests, which begin at `at` of their section."""
         return crc32c(run, crc32c(at.to_bytes(8, "little"), crc32c(self.raw[:IDENTITY_BYTES])))
 
     def is_possible(self) -> bool:

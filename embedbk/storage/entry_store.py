@@ -16,7 +16,7 @@ from embedbk.codec.frame import Frame
 from embedbk.core.upkeep_words import LogFacts
 from embedbk.errors import StorageError, UsageError
 from embedbk.ids import INCARNATION_BYTES
-from embedbk.ports import DeviceFull, EntriesFound, EntriesHeld
+from embedbk.ports import DeviceFull, EntriesFound, EntriesHeld, EntrySums
 from embedbk.storage.directories import Directories
 from embedbk.storage.journals import Journals
 from embedbk.storage.ledger_table import NativeLedgerTable
@@ -95,6 +95,7 @@ class NativeEntryStore:
         self._borrower: Journals | None = None
         self._found: Any = ffi.new("struct ebk_found *")
         self._held: Any = ffi.new("struct ebk_held *")
+        self._sums: Any = ffi.new("struct ebk_sums *")
 
     # --- What was found at the start ---------------------------------------------------------------------
 
@@ -192,6 +193,32 @@ class NativeEntryStore:
         check(code, f"count of ledger {ledger_id}, entries {first}..{last}")
         bounds = ffi.unpack(held.lacking, 2 * held.lacking_count)
         return EntriesHeld(int(held.count), list(zip(bounds[::2], bounds[1::2], strict=True)))
+
+    def sums(
+        self,
+        ledger_id: int,
+        first: int,
+        last: int,
+        modulus: int,
+        residues: int,
+        bytes_max: int,
+        *,
+        by_bytes: bool = False,
+    ) -> EntrySums:
+        """As `EntryStore.sums`."""
+        if first < 0 or not 1 <= modulus <= MODULUS_MAX or not 0 <= residues < 1 << modulus:
+            raise UsageError(
+                f"digests of entries {first}..{last}, residues {residues:#x} modulo {modulus}: allowed is first >= 0, "
+                f"modulus 1 to {MODULUS_MAX}, residues below it"
+            )
+        sums = self._sums
+        asked = (ledger_id, first, last, modulus, residues, bytes_max, by_bytes)
+        check(
+            lib.ebk_store_sum(self._store, *asked, sums),
+            f"digests of ledger {ledger_id}, entries {first}..{last}",
+        )
+        digests = ffi.unpack(sums.digests, residues.bit_count()) if sums.is_told else None
+        return EntrySums(digests, ffi.unpack(sums.bad, sums.bad_count), int(sums.bytes_read))
 
     def drop(self, ledger_id: int) -> None:
         """Nothing of the ledger is found any more; its bytes on disk go with their entry logs."""

@@ -1,20 +1,24 @@
-"""How many entries of a range a bookie holds: those in its index that its scrubber did not find damaged (P11.4).
+"""How many entries of a range a bookie holds, and their digests: those in its index that its scrubber found sound (P11.4).
 
 Decides which entries count. The index has the ids without reading entries; rotten bytes are known once the scrubber has
-read them. Its findings remain when a good copy was stored again, since the file with the bad copy remains; so the few
-entries that they name are read once more, each time.
+read them, or when a digest made it necessary to read them. Such findings remain when a good copy was stored again, since
+the file with the bad copy remains; so the few entries that they name are read once more, each time.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
+from embedbk.codec.messages import Digests
 from embedbk.ports import EntriesHeld, EntryStore, ScrubDamage
 
-__all__ = ["DAMAGED_MAX", "LACKING_MAX", "without_damaged"]
+__all__ = ["DAMAGED_MAX", "LACKING_MAX", "HoldingCount", "without_damaged"]
 
 LACKING_MAX = 64  # Ranges in one answer; with more, the count says so.
 DAMAGED_MAX = 1_024  # Entries that one question has read again.
+MET_MAX = 512
+SUM_BYTES_MAX = 1 << 20  # Read for the digests of one question, in the loop's thread.
 
 
 def without_damaged(
@@ -26,7 +30,7 @@ def without_damaged(
     modulus: int,
     residues: int,
 ) -> EntriesHeld | None:
-    """As `DurableBookie.held`."""
+    """As `EntryStore.held`, without these damages; None: they are too many."""
     held = store.held(ledger_id, first, last, modulus, residues)
     suspects: set[int] = set()
     for damage in damages:
@@ -47,3 +51,60 @@ def without_damaged(
         held.count -= len(bad)
         held.lacking = sorted([*held.lacking, *((each, each) for each in bad)])[:LACKING_MAX]
     return held
+
+
+class HoldingCount:
+    """Of one bookie. What it has met as bad, beside the scrubber, it remembers until its process ends."""
+
+    def __init__(self) -> None:
+        self._met: dict[tuple[int, int], ScrubDamage] = {}
+
+    def held(
+        self,
+        store: EntryStore,
+        damages: Sequence[ScrubDamage],
+        ledger_id: int,
+        first: int,
+        last: int,
+        modulus: int,
+        residues: int,
+        cuts: Sequence[int],
+        wants: int,
+    ) -> EntriesHeld | None:
+        """As `DurableBookie.held`."""
+        asked = (ledger_id, first, last, modulus, residues)
+        held = without_damaged(store, (*damages, *self._met.values()), *asked)
+        if held is None or not wants or not held.count:
+            return held
+        had_met = set(self._met)
+        if not held.lacking:  # Else nobody compares them yet.
+            held.digests = self._digests(store, ledger_id, (first, *cuts, last + 1), modulus, residues, wants)
+        if had_met.issuperset(self._met):
+            return held
+        return without_damaged(store, (*damages, *self._met.values()), *asked)
+
+    def _digests(
+        self,
+        store: EntryStore,
+        ledger_id: int,
+        bounds: Sequence[int],
+        modulus: int,
+        residues: int,
+        wants: int,
+    ) -> list[int | None]:
+        left, found = SUM_BYTES_MAX, list[int | None]()
+        for first, end in itertools.pairwise(bounds):
+            if left <= 0:
+                found += [None] * residues.bit_count()
+                continue
+            by_bytes = wants == Digests.BY_BYTES
+            sums = store.sums(ledger_id, first, end - 1, modulus, residues, left, by_bytes=by_bytes)
+            left -= sums.bytes_read
+            found += sums.digests if sums.digests is not None else [None] * residues.bit_count()
+            for entry_id in sums.bad:
+                place = f"entry {entry_id} of ledger {ledger_id}"
+                damage = ScrubDamage(place, 0, "it was read and is bad", ledger_id, entry_id, entry_id)
+                self._met[ledger_id, entry_id] = damage
+                if len(self._met) > MET_MAX:
+                    del self._met[next(iter(self._met))]  # It is met again.
+        return found

@@ -13,15 +13,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from embedbk.codec.entry import ENTRY_HEADER, ENTRY_OVERHEAD_BYTES
+from embedbk.codec.entry_digest import DIGEST_MASK, entry_digest
 from embedbk.codec.frame import Frame
 from embedbk.codec.journal_records import RecordKind
+from embedbk.codec.messages import Digests
 from embedbk.core.ledger_table import LEDGERS_MAX, LedgerTable
 from embedbk.core.quorum import count_ids
 from embedbk.core.upkeep_words import LogFacts
 from embedbk.core.witness import Met
 from embedbk.errors import StorageError, ensure
-from embedbk.ports import AddPath, Buffer, EntriesFound, EntriesHeld, ScrubDamage, ScrubPiece
-from embedbk.storage.holding import LACKING_MAX, without_damaged
+from embedbk.ports import AddPath, Buffer, EntriesFound, EntriesHeld, EntrySums, ScrubDamage, ScrubPiece
+from embedbk.storage.holding import LACKING_MAX, HoldingCount
 from embedbk.storage.journal import DamagedJournal
 from embedbk.storage.replay import replay_record
 from embedbk.storage.starts import NEVER_STARTED, StartCount, Starts
@@ -126,6 +128,36 @@ class MemoryEntryStore:
         held.count = sum(residues >> entry_id % modulus & 1 for entry_id in here)
         return held
 
+    def sums(
+        self,
+        ledger_id: int,
+        first: int,
+        last: int,
+        modulus: int,
+        residues: int,
+        bytes_max: int,
+        *,
+        by_bytes: bool = False,
+    ) -> EntrySums:
+        """As `EntryStore.sums`, of what it holds in memory: only by_bytes looks whether it can be read."""
+        ids = self.ids.get(ledger_id, [])
+        here = ids[bisect.bisect_left(ids, first) : bisect.bisect_right(ids, last)]
+        digests = {residue: 0 for residue in range(modulus) if residues >> residue & 1}
+        bad: list[int] = []
+        read = 0
+        for entry_id in here:
+            if entry_id % modulus not in digests:
+                continue
+            raw = self.entries[ledger_id][entry_id]
+            if by_bytes and read and read + len(raw) > bytes_max:
+                return EntrySums(None, bytes_read=read)
+            read += len(raw) if by_bytes else 0
+            if by_bytes and (ledger_id, entry_id) in self.unreadable:
+                bad.append(entry_id)
+            digests[entry_id % modulus] += entry_digest(raw)
+        sums = None if bad else [each & DIGEST_MASK for each in digests.values()]
+        return EntrySums(sums, bad[:LACKING_MAX], read)
+
     def drop(self, ledger_id: int) -> None:
         """Forget what is held of a ledger."""
         self.entries.pop(ledger_id, None)
@@ -160,6 +192,7 @@ class MemoryBookieStorage:
         self.table = LedgerTable(ledgers_max)
         self.add_path: AddPath | None = None
         self.store = MemoryEntryStore()
+        self._counting = HoldingCount()
         self.flush_bytes = flush_bytes
         self.is_read_only = False  # Switch: the device has no room, so the host refuses normal adds (P7.8).
         self.entry_logs = list(survivors.entry_logs)
@@ -266,9 +299,17 @@ class MemoryBookieStorage:
         return self.store.read(ledger_id, first, last, bytes_max, modulus, residues)
 
     def held(
-        self, ledger_id: int, first: int, last: int, modulus: int = 1, residues: int = 1
+        self,
+        ledger_id: int,
+        first: int,
+        last: int,
+        modulus: int = 1,
+        residues: int = 1,
+        cuts: Sequence[int] = (),
+        wants: int = Digests.NONE,
     ) -> EntriesHeld | None:
-        return without_damaged(self.store, self.scrub_damages(), ledger_id, first, last, modulus, residues)
+        asked = (ledger_id, first, last, modulus, residues)
+        return self._counting.held(self.store, self.scrub_damages(), *asked, cuts, wants)
 
     def queued_bytes(self) -> int:
         return sum(len(record.body) for record in self.pending)

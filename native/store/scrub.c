@@ -225,7 +225,7 @@ static uint8_t *join_copies(struct ebk_scrub *scrub, size_t *joined)
 {
     const struct ebk_descriptor *descriptor = &scrub->log.descriptor;
     const uint64_t size = descriptor->index_size;
-    if (descriptor->version < EBK_LOG_VERSION || size > scrub->file_size) return NULL;
+    if (descriptor->version < EBK_LOG_VERSION_TWICE || size > scrub->file_size) return NULL;
     uint8_t *copies = calloc(3, size + 1); /* Both, and behind them what is made of them. */
     for (uint32_t copy = 0; copies != NULL && copy < 2; copy++) {
         const uint64_t offset = copy == 0 ? ebk_first_index_offset(descriptor) : ebk_index_offset(descriptor);
@@ -248,7 +248,7 @@ static void load_index(struct ebk_scrub *scrub)
     const uint64_t places[2] = {ebk_first_index_offset(descriptor), ebk_index_offset(descriptor)};
     size_t size = descriptor->index_size;
     uint8_t *index = NULL;
-    for (int copy = descriptor->version < EBK_LOG_VERSION; copy < 2; copy++) {
+    for (int copy = descriptor->version < EBK_LOG_VERSION_TWICE; copy < 2; copy++) {
         int error;
         uint8_t *section = fetch_section(scrub, places[copy], descriptor->index_size, descriptor->index_crc, &error);
         const bool is_sound = section != NULL && is_index_sound(scrub, section);

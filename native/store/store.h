@@ -158,6 +158,20 @@ struct ebk_held {
  * is read. Returns EBK_OK, or EBK_NO_MEMORY. */
 EBK_SHORT int ebk_store_held(const struct ebk_store *store, uint64_t ledger_id, int64_t first, int64_t last,
                              uint32_t modulus, uint64_t residues, struct ebk_held *held);
+
+enum { EBK_BAD_MAX = 64 };
+struct ebk_sums {
+    bool is_told; /* else nothing is known of the digests: too much had to be read, or something of it is bad */
+    uint32_t bad_count;
+    int64_t bad[64]; /* EBK_BAD_MAX ids, ascending: their bytes were read, and are not what the index says */
+    uint64_t digests[64]; /* for each bit of residues, ascending */
+    uint64_t bytes_read;
+};
+
+/* The digests of those (entry_digest.h): a sum for each residue. What neither index nor write cache knows is read, at most
+ * bytes_max bytes, but one entry always. by_bytes: all of it is read and checked. Returns EBK_OK, or EBK_NO_MEMORY. */
+int ebk_store_sum(struct ebk_store *store, uint64_t ledger_id, int64_t first, int64_t last, uint32_t modulus,
+                  uint64_t residues, size_t bytes_max, bool by_bytes, struct ebk_sums *sums);
 /* cffi:end */
 
 #endif

@@ -70,7 +70,7 @@ static int plan_entries(struct ebk_copy *copy, struct ebk_run_maker *maker, cons
         const uint32_t source = ebk_copy_source_of(copy, newest->runs[newest->at].log);
         const int64_t id = newest->id;
         if (source < copy->source_count) {
-            refused = ebk_run_maker_add(maker, ledger->ledger_id, id, newest->size);
+            refused = ebk_run_maker_add(maker, ledger->ledger_id, id, newest->size, NULL);
             if (refused == EBK_OK) refused = add_part(copy, source, newest->offset, newest->size);
             copy->flush.descriptor.entry_count += 1;
         }

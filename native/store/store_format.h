@@ -67,10 +67,13 @@ int64_t ebk_cache_entry_id(const uint8_t *entry);
 #define EBK_LOG_BLOCK_BYTES 4096u
 #define EBK_LOG_DESCRIPTOR_BYTES 128u
 #define EBK_LOG_RUN_BYTES 56u
-#define EBK_LOG_RUN_CRC_BYTES 4u /* behind the coded numbers of a run, from version 3 on */
+#define EBK_LOG_RUN_CRC_BYTES 4u /* at the end of a run, from version 3 on */
+#define EBK_RUN_AT_SUMMED 54     /* in the head of a run: 1: its digests are known */
+#define EBK_RUN_DIGESTS_MAX 64u
 #define EBK_LOG_VERSION_ONE 1u   /* read only: a log that is a whole flush, or a compaction's */
 #define EBK_LOG_VERSION_PARTS 2u /* read only: one of several that are a flush together, or with marks of several journals */
-#define EBK_LOG_VERSION 3u       /* as these are written: the index stands before the entries and behind them, and each run has its sum */
+#define EBK_LOG_VERSION_TWICE 3u /* read only: the index stands before the entries and behind them, and each run has its CRC */
+#define EBK_LOG_VERSION 4u       /* as these are written: each run has room for the digests of its entries, too */
 #define EBK_LOG_CHUNK_BYTES (1u << 20) /* of one write of an entry log */
 #define EBK_LOG_STATE_BYTES 56u /* of a ledger state, of a journal's mark, and of an item of the roll */
 #define EBK_LOG_NAME_BYTES 32
@@ -88,6 +91,7 @@ struct ebk_run {
     uint64_t offset; /* of its first entry in the file */
     uint64_t residues;
     const uint8_t *coded; /* ids and sizes as varints, in the log's index block */
+    uint8_t *digests;     /* behind them there, one for each residue, ascending; NULL: the log has no room for them */
     struct ebk_log *log;
     uint32_t bytes, count, coded_size;
     uint8_t modulus;     /* 1: dense; 2 to 64: the ids with id % modulus in residues; 0: ids are coded */
@@ -135,7 +139,7 @@ static inline uint64_t ebk_first_index_offset(const struct ebk_descriptor *descr
 }
 static inline uint64_t ebk_entries_offset(const struct ebk_descriptor *descriptor)
 {
-    return ebk_first_index_offset(descriptor) + (descriptor->version >= EBK_LOG_VERSION ? descriptor->index_size : 0);
+    return ebk_first_index_offset(descriptor) + (descriptor->version >= EBK_LOG_VERSION_TWICE ? descriptor->index_size : 0);
 }
 static inline uint64_t ebk_entries_end(const struct ebk_descriptor *descriptor)
 {
@@ -151,7 +155,7 @@ static inline size_t ebk_ledger_states_size(const struct ebk_descriptor *descrip
 static inline uint64_t ebk_index_offset(const struct ebk_descriptor *descriptor)
 {
     const uint64_t end = ebk_entries_end(descriptor);
-    if (descriptor->version < EBK_LOG_VERSION) return end;
+    if (descriptor->version < EBK_LOG_VERSION_TWICE) return end;
     return (end + EBK_LOG_BLOCK_BYTES - 1) / EBK_LOG_BLOCK_BYTES * EBK_LOG_BLOCK_BYTES;
 }
 static inline uint64_t ebk_second_states_offset(const struct ebk_descriptor *descriptor)
@@ -165,6 +169,30 @@ static inline uint64_t ebk_second_states_offset(const struct ebk_descriptor *des
  * asked: whoever comes here has that of the whole section, or of this run (ebk_runs_join). */
 bool ebk_run_read(const struct ebk_log *log, const uint8_t **at, const uint8_t *end, uint64_t *ledger_id,
                   struct ebk_run *run);
+
+/* How many digests a run has: one for each residue that it holds, or one of all, where ids are coded. */
+static inline uint32_t ebk_run_digest_count(uint8_t modulus, uint64_t residues)
+{
+    return modulus == 0 ? 1 : (uint32_t)__builtin_popcountll(residues);
+}
+/* Bytes behind the coded numbers of a run: its digests and its CRC, as far as the version has them. */
+static inline size_t ebk_run_tail_bytes(uint32_t version, uint8_t modulus, uint64_t residues)
+{
+    if (version < EBK_LOG_VERSION_TWICE) return 0;
+    return EBK_LOG_RUN_CRC_BYTES + (version < EBK_LOG_VERSION ? 0 : ebk_run_digest_count(modulus, residues) * sizeof(uint64_t));
+}
+/* Which of the run's digests an id belongs to. */
+static inline uint32_t ebk_run_digest_of(const struct ebk_run *run, int64_t id)
+{
+    if (run->modulus == 0) return 0;
+    const uint32_t residue = (uint32_t)((uint64_t)id % run->modulus);
+    return (uint32_t)__builtin_popcountll(run->residues & ((UINT64_C(1) << residue) - 1));
+}
+/* Whether its digests are known; the word for that stands in its head, so that all copies of the run share it. */
+static inline bool ebk_run_is_summed(const struct ebk_run *run)
+{
+    return run->digests != NULL && run->coded[EBK_RUN_AT_SUMMED - (int)EBK_LOG_RUN_BYTES] == 1;
+}
 
 /* A place in a chain of runs or a list of spans that only moves up. */
 struct ebk_cursor {
@@ -190,6 +218,8 @@ void ebk_cursor_next(struct ebk_cursor *cursor);
  * behind that one. */
 int64_t ebk_cursor_block_last(const struct ebk_cursor *cursor);
 void ebk_cursor_pass_block(struct ebk_cursor *cursor);
+/* Behind the whole run or span that it stands in. */
+void ebk_cursor_pass_run(struct ebk_cursor *cursor);
 
 /* Decode the run whole: ids ascend from first to last, as many as count, sizes possible and adding up to bytes. */
 bool ebk_run_is_sound(const struct ebk_run *run);
@@ -252,16 +282,19 @@ struct ebk_run_maker {
     uint64_t ledger_id, offset; /* of the next entry in the file */
     int64_t ids[EBK_RUN_ENTRIES_MAX];
     uint32_t sizes[EBK_RUN_ENTRIES_MAX];
+    uint64_t digests[EBK_RUN_ENTRIES_MAX]; /* of each entry, while is_summed */
     uint32_t count;
     uint64_t bytes;
+    bool is_summed;
 };
 
-/* Entries come by ledger, then by id. All return EBK_OK or EBK_NO_MEMORY. */
-int ebk_run_maker_add(struct ebk_run_maker *maker, uint64_t ledger_id, int64_t id, uint32_t size);
+/* Entries come by ledger, then by id. entry: its bytes, or NULL where they are not at hand: its run has no digests then.
+ * All return EBK_OK or EBK_NO_MEMORY. */
+int ebk_run_maker_add(struct ebk_run_maker *maker, uint64_t ledger_id, int64_t id, uint32_t size, const uint8_t *entry);
 /* Take a whole run over as it is; its entries will stand at maker->offset. */
 int ebk_run_maker_copy(struct ebk_run_maker *maker, uint64_t ledger_id, const struct ebk_run *run);
 int ebk_run_maker_end(struct ebk_run_maker *maker);
-/* The sum of a run's head and coded numbers, which begin at `at` of its section; seed: ebk_section_seed(). */
+/* The CRC of a run's head, coded numbers and digests, which begin at `at` of its section; seed: ebk_section_seed(). */
 uint32_t ebk_run_crc(uint32_t seed, uint64_t at, const uint8_t *bytes, size_t size);
 /* Finish an index section whose runs were made as if the entries were in its place: they are behind it, and each run
  * gets its sum. */

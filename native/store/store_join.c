@@ -28,8 +28,11 @@ static size_t run_at(const struct joining *joining, const uint8_t *copy, uint64_
     const struct ebk_descriptor *descriptor = &joining->log->descriptor;
     const uint64_t left = descriptor->index_size - at;
     if (left < EBK_LOG_RUN_BYTES + EBK_LOG_RUN_CRC_BYTES) return 0;
-    const uint64_t size = EBK_LOG_RUN_BYTES + (uint64_t)ebk_load_u32(copy + at + 48);
-    if (size > EBK_LOG_RUN_BYTES + EBK_RUN_ENTRIES_MAX * EBK_CODED_BYTES_MAX || size + EBK_LOG_RUN_CRC_BYTES > left) return 0;
+    const uint64_t coded_size = ebk_load_u32(copy + at + 48);
+    if (coded_size > EBK_RUN_ENTRIES_MAX * EBK_CODED_BYTES_MAX) return 0;
+    const size_t tail = ebk_run_tail_bytes(descriptor->version, copy[at + 52], ebk_load_u64(copy + at + 24));
+    const uint64_t size = EBK_LOG_RUN_BYTES + coded_size + tail - EBK_LOG_RUN_CRC_BYTES;
+    if (size + EBK_LOG_RUN_CRC_BYTES > left) return 0;
     const uint32_t count = ebk_load_u32(copy + at + 44);
     if (count == 0 || count > EBK_RUN_ENTRIES_MAX) return 0; /* Spares nearly every sum of bytes that are none. */
     if (ebk_load_u32(copy + at + size) != ebk_run_crc(joining->seed, at, copy + at, size)) return 0;

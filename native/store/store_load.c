@@ -118,7 +118,7 @@ static int take_joined(struct ebk_store *store, const struct ebk_log_source *sou
     else if (store->hole_count == holes_before && add_hole(store, &everything) < 0) return EBK_NO_MEMORY;
     ebk_store_tell(store, log, "at offset %llu: the index is damaged or cut off%s; %llu of %llu entries were found by %sa scan",
                    (unsigned long long)ebk_index_offset(descriptor),
-                   descriptor->version < EBK_LOG_VERSION ? "" : ", and so is its first copy", (unsigned long long)count,
+                   descriptor->version < EBK_LOG_VERSION_TWICE ? "" : ", and so is its first copy", (unsigned long long)count,
                    (unsigned long long)descriptor->entry_count, joined > 0 ? "what is left of both and by " : "");
     return EBK_OK;
 }
@@ -127,7 +127,7 @@ static int take_joined(struct ebk_store *store, const struct ebk_log_source *sou
 static int load_pieces(struct ebk_store *store, const struct ebk_log_source *source, struct ebk_log *log)
 {
     const struct ebk_descriptor *descriptor = &log->descriptor;
-    const uint64_t size = descriptor->version < EBK_LOG_VERSION ? 0 : descriptor->index_size;
+    const uint64_t size = descriptor->version < EBK_LOG_VERSION_TWICE ? 0 : descriptor->index_size;
     size_t joined = 0;
     if (size > 0 && size <= source->size) {
         uint8_t *copies = malloc(2 * size);
@@ -155,10 +155,10 @@ static int load_index(struct ebk_store *store, const struct ebk_log_source *sour
 {
     const struct ebk_descriptor *descriptor = &log->descriptor;
     const uint64_t places[2] = {ebk_first_index_offset(descriptor), ebk_index_offset(descriptor)};
-    for (int copy = descriptor->version < EBK_LOG_VERSION; copy < 2; copy++) {
+    for (int copy = descriptor->version < EBK_LOG_VERSION_TWICE; copy < 2; copy++) {
         log->index = ebk_log_read_section(source, descriptor, places[copy], descriptor->index_size, descriptor->index_crc);
         const int code = log->index == NULL ? EBK_DAMAGED : ebk_store_index_log(store, log, NULL);
-        if (code == EBK_OK && copy == 1 && descriptor->version >= EBK_LOG_VERSION)
+        if (code == EBK_OK && copy == 1 && descriptor->version >= EBK_LOG_VERSION_TWICE)
             ebk_store_tell(store, log, "at offset %llu: the index is damaged; its second copy was used",
                            (unsigned long long)places[0]);
         if (code != EBK_DAMAGED) return code;

@@ -39,7 +39,7 @@ static int make_index(struct ebk_flush *flush)
             const uint8_t *entry = span->bytes, *end = entry + span->size;
             for (; entry < end && refused == EBK_OK; entry += ebk_cache_entry_size(entry))
                 refused = ebk_run_maker_add(maker, ledger->ledger_id, ebk_cache_entry_id(entry),
-                                            ebk_cache_entry_size(entry));
+                                            ebk_cache_entry_size(entry), entry);
             descriptor->entry_count += span->count;
         }
     }

@@ -1,11 +1,11 @@
-/* store_read.c: reads over all places where an entry may be, and what is held of a range.
+/* store_read.c: reads over all places where an entry may be.
  *
  * A read walks cursors in id order, newest place first: active half, frozen half, chains
  * of the index. The cursor with the lowest id is next, the newest one if several have it.
  * An id between two that no cursor has is absent, unless a damaged log may hide it.
  * Only then bytes are fetched, one read for entries that are near, and every entry is checked.
  */
-#include "store/store_inside.h"
+#include "store/store_reading.h"
 
 #include "base/errors.h"
 #include "wire/frame.h"
@@ -18,26 +18,6 @@
 #define READ_BYTES_MAX (UINT32_C(1) << 30)
 #define READ_GAP_BYTES_MAX (32u << 10) /* Reading over so much costs less than another read. */
 #define READ_SPAN_BYTES_MAX (4u << 20)
-
-/* One entry of a read: where it is, and where it goes. */
-struct ebk_piece {
-    int64_t id;
-    const uint8_t *entry; /* NULL: in a log */
-    struct ebk_log *log;
-    uint64_t offset; /* in the log's file */
-    uint32_t size;
-    bool is_lost; /* its bytes could not be read */
-};
-
-struct reading {
-    struct ebk_store *store;
-    struct ebk_found *found;
-    uint64_t ledger_id;
-    struct ebk_cursor *cursors; /* newest place first */
-    uint32_t cursor_count, piece_count;
-    size_t size; /* of the pieces together */
-    bool is_over;
-};
 
 /* One absent range, as far as there is room; then the read ends there. */
 static void add_absent(struct reading *reading, int64_t first, int64_t last)
@@ -71,7 +51,7 @@ static void add_missing(struct reading *reading, int64_t first, int64_t last, ui
     add_absent(reading, first, last);
 }
 
-static int open_cursors(struct reading *reading, int64_t first)
+int ebk_reading_open(struct reading *reading, int64_t first)
 {
     const struct ebk_store *store = reading->store;
     const struct ebk_indexed_ledger *indexed = ebk_index_find(&store->index, reading->ledger_id);
@@ -91,8 +71,7 @@ static int open_cursors(struct reading *reading, int64_t first)
     return EBK_OK;
 }
 
-/* The newest cursor among those with the lowest id, or NULL. */
-static struct ebk_cursor *lowest(struct reading *reading)
+struct ebk_cursor *ebk_reading_lowest(struct reading *reading)
 {
     struct ebk_cursor *found = NULL;
     for (uint32_t i = 0; i < reading->cursor_count; i++) {
@@ -102,7 +81,7 @@ static struct ebk_cursor *lowest(struct reading *reading)
     return found;
 }
 
-static int add_piece(struct reading *reading, const struct ebk_cursor *cursor)
+int ebk_reading_add_piece(struct reading *reading, const struct ebk_cursor *cursor)
 {
     struct ebk_store *store = reading->store;
     if (reading->piece_count == store->piece_capacity) {
@@ -129,7 +108,7 @@ static int plan(struct reading *reading, int64_t first, int64_t last, size_t byt
 {
     int64_t expected = first;
     for (;;) {
-        const struct ebk_cursor *cursor = lowest(reading);
+        const struct ebk_cursor *cursor = ebk_reading_lowest(reading);
         if (cursor == NULL || cursor->id > last) {
             add_missing(reading, expected, last, 0);
             return EBK_OK;
@@ -139,7 +118,7 @@ static int plan(struct reading *reading, int64_t first, int64_t last, size_t byt
         if (reading->is_over) return EBK_OK;
         if (residues >> ((uint64_t)id % modulus) & 1u) {
             if (reading->piece_count > 0 && reading->size + cursor->size > bytes_max) return EBK_OK;
-            if (add_piece(reading, cursor) < 0) return EBK_NO_MEMORY;
+            if (ebk_reading_add_piece(reading, cursor) < 0) return EBK_NO_MEMORY;
         }
         for (uint32_t i = 0; i < reading->cursor_count; i++)
             while (ebk_cursor_has(&reading->cursors[i]) && reading->cursors[i].id == id)
@@ -192,7 +171,7 @@ static bool is_near(const struct ebk_piece *pieces, uint32_t begin, uint32_t nex
            span_of(pieces, begin, next + 1) <= READ_SPAN_BYTES_MAX;
 }
 
-static void fetch(struct reading *reading, uint8_t *to)
+void ebk_reading_fetch(struct reading *reading, uint8_t *to)
 {
     struct ebk_piece *pieces = reading->store->pieces;
     for (uint32_t i = 0; i < reading->piece_count;) {
@@ -209,8 +188,7 @@ static void fetch(struct reading *reading, uint8_t *to)
     }
 }
 
-/* Whether the bytes are the entry that the index promised. */
-static bool is_entry(const uint8_t *bytes, const struct ebk_piece *piece, uint64_t ledger_id,
+bool ebk_piece_is_entry(const uint8_t *bytes, const struct ebk_piece *piece, uint64_t ledger_id,
                      struct ebk_frame_facts *facts)
 {
     return !piece->is_lost && ebk_frame_scan(bytes, piece->size, facts) == EBK_FRAME_SOUND && facts->count == 1 &&
@@ -227,7 +205,7 @@ static int64_t check(struct reading *reading, uint8_t *body)
     for (uint32_t i = 0; i < reading->piece_count; i++) {
         const struct ebk_piece *piece = &reading->store->pieces[i];
         struct ebk_frame_facts facts;
-        if (is_entry(from, piece, reading->ledger_id, &facts)) {
+        if (ebk_piece_is_entry(from, piece, reading->ledger_id, &facts)) {
             if (found->count > 0) {
                 const uint64_t expected = found->length + facts.payload_bytes;
                 if (facts.length < expected || (piece->id == found->last + 1 && facts.length != expected))
@@ -272,14 +250,14 @@ static int gather(struct ebk_store *store, uint64_t ledger_id, int64_t first, in
     found->count = found->absent_count = 0;
     if (first > last) return EBK_OK;
     if (bytes_max > READ_BYTES_MAX) bytes_max = READ_BYTES_MAX;
-    int refused = open_cursors(&reading, first);
+    int refused = ebk_reading_open(&reading, first);
     if (refused == EBK_OK) refused = plan(&reading, first, last, bytes_max, modulus, residues);
     free(reading.cursors);
     if (refused < 0 || reading.piece_count == 0) return refused;
     if (memory_only && needs_files(&reading)) return EBK_END;
     found->body = malloc(reading.size);
     if (found->body == NULL) return EBK_NO_MEMORY;
-    fetch(&reading, found->body);
+    ebk_reading_fetch(&reading, found->body);
     cut_absent(found, check(&reading, found->body));
     if (found->count == 0) {
         free(found->body);
@@ -303,49 +281,4 @@ int ebk_store_read_memory(struct ebk_store *store, uint64_t ledger_id, int64_t f
 void ebk_found_free(uint8_t *body)
 {
     free(body);
-}
-
-/* Ids of first..last with their bit in residues. */
-static uint64_t count_asked(int64_t first, int64_t last, uint32_t modulus, uint64_t residues)
-{
-    const uint64_t ids = (uint64_t)(last - first) + 1;
-    uint64_t asked = 0;
-    for (uint32_t i = 0; i < modulus && i < ids; i++)
-        if (residues >> (((uint64_t)first + i) % modulus) & 1u) asked += (ids - 1 - i) / modulus + 1;
-    return asked;
-}
-
-static void add_lacking(struct ebk_held *held, int64_t first, int64_t last, uint32_t modulus, uint64_t residues)
-{
-    if (first > last || held->lacking_count == EBK_LACKING_MAX) return;
-    if (count_asked(first, last, modulus, residues) == 0) return;
-    held->lacking[2 * held->lacking_count] = first;
-    held->lacking[2 * held->lacking_count + 1] = last;
-    held->lacking_count += 1;
-}
-
-int ebk_store_held(const struct ebk_store *store, uint64_t ledger_id, int64_t first, int64_t last, uint32_t modulus,
-                   uint64_t residues, struct ebk_held *held)
-{
-    EBK_ASSERT(first >= 0 && modulus >= 1 && modulus <= EBK_MODULUS_MAX);
-    struct reading reading = {.store = (struct ebk_store *)store, .ledger_id = ledger_id};
-    held->count = held->lacking_count = 0;
-    if (first > last) return EBK_OK;
-    if (open_cursors(&reading, first) < 0) return EBK_NO_MEMORY;
-    int64_t expected = first;
-    struct ebk_cursor *cursor;
-    while ((cursor = lowest(&reading)) != NULL && cursor->id <= last) {
-        const int64_t id = cursor->id, end = ebk_cursor_block_last(cursor);
-        add_lacking(held, expected, id - 1, modulus, residues);
-        held->count += count_asked(id, end < last ? end : last, modulus, residues);
-        if (end >= last) break;
-        ebk_cursor_pass_block(cursor);
-        for (uint32_t i = 0; i < reading.cursor_count; i++)
-            while (ebk_cursor_has(&reading.cursors[i]) && reading.cursors[i].id <= end)
-                ebk_cursor_next(&reading.cursors[i]);
-        expected = end + 1;
-    }
-    if (cursor == NULL || cursor->id > last) add_lacking(held, expected, last, modulus, residues);
-    free(reading.cursors);
-    return EBK_OK;
 }

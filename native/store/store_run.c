@@ -129,9 +129,10 @@ bool ebk_run_read(const struct ebk_log *log, const uint8_t **at, const uint8_t *
         .modulus = head[52],
         .sizes_equal = head[53],
     };
-    const size_t crc_bytes = log->descriptor.version >= EBK_LOG_VERSION ? EBK_LOG_RUN_CRC_BYTES : 0;
-    if ((uint64_t)run->coded_size + crc_bytes > (size_t)(end - run->coded)) return false;
-    *at = run->coded + run->coded_size + crc_bytes;
+    const size_t tail_bytes = ebk_run_tail_bytes(log->descriptor.version, run->modulus, run->residues);
+    if ((uint64_t)run->coded_size + tail_bytes > (size_t)(end - run->coded)) return false;
+    if (log->descriptor.version >= EBK_LOG_VERSION) run->digests = (uint8_t *)run->coded + run->coded_size;
+    *at = run->coded + run->coded_size + tail_bytes;
     return ebk_run_is_sound(run);
 }
 
@@ -190,6 +191,11 @@ void ebk_cursor_pass_block(struct ebk_cursor *cursor)
         ebk_cursor_next(cursor);
         return;
     }
+    ebk_cursor_pass_run(cursor);
+}
+
+void ebk_cursor_pass_run(struct ebk_cursor *cursor)
+{
     cursor->at += 1;
     enter(cursor);
 }

@@ -4,6 +4,7 @@
 #include "base/bytes.h"
 #include "base/crc32c.h"
 #include "base/errors.h"
+#include "wire/entry_digest.h"
 #include "wire/frame.h"
 
 #include <stdlib.h>
@@ -38,7 +39,8 @@ static uint64_t zigzag(int64_t value)
 static int make_room(struct ebk_run_maker *maker)
 {
     const size_t needed =
-        maker->size + EBK_LOG_RUN_BYTES + (size_t)EBK_RUN_ENTRIES_MAX * EBK_CODED_BYTES_MAX + EBK_LOG_RUN_CRC_BYTES;
+        maker->size + EBK_LOG_RUN_BYTES + (size_t)EBK_RUN_ENTRIES_MAX * EBK_CODED_BYTES_MAX +
+        EBK_RUN_DIGESTS_MAX * sizeof(uint64_t) + EBK_LOG_RUN_CRC_BYTES;
     if (needed <= maker->capacity) return EBK_OK;
     size_t capacity = maker->capacity ? maker->capacity * 2 : INDEX_BYTES_MIN;
     if (capacity < needed) capacity = needed;
@@ -62,6 +64,17 @@ static void write_head(uint64_t ledger_id, const struct ebk_run *run, uint8_t *h
     ebk_store_u32(head + 48, run->coded_size);
     head[52] = run->modulus;
     head[53] = run->sizes_equal;
+}
+
+/* The digests of the run, or zeros where one of its entries was not at hand. Returns where they end. */
+static uint8_t *write_digests(const struct ebk_run_maker *maker, const struct ebk_run *run, uint8_t *to)
+{
+    uint64_t sums[EBK_RUN_DIGESTS_MAX] = {0};
+    const uint32_t count = ebk_run_digest_count(run->modulus, run->residues);
+    for (uint32_t i = 0; i < maker->count && maker->is_summed; i++)
+        sums[ebk_run_digest_of(run, maker->ids[i])] += maker->digests[i];
+    for (uint32_t i = 0; i < count; i++, to += sizeof(uint64_t)) ebk_store_u64(to, sums[i]);
+    return to;
 }
 
 int ebk_run_maker_end(struct ebk_run_maker *maker)
@@ -91,14 +104,15 @@ int ebk_run_maker_end(struct ebk_run_maker *maker)
         .sizes_equal = sizes_equal,
     };
     write_head(maker->ledger_id, &run, head);
-    maker->size = (size_t)(end - maker->index) + EBK_LOG_RUN_CRC_BYTES;
+    head[EBK_RUN_AT_SUMMED] = maker->is_summed;
+    maker->size = (size_t)(write_digests(maker, &run, end) - maker->index) + EBK_LOG_RUN_CRC_BYTES;
     maker->run_count += 1;
     maker->count = 0;
     maker->bytes = 0;
     return EBK_OK;
 }
 
-int ebk_run_maker_add(struct ebk_run_maker *maker, uint64_t ledger_id, int64_t id, uint32_t size)
+int ebk_run_maker_add(struct ebk_run_maker *maker, uint64_t ledger_id, int64_t id, uint32_t size, const uint8_t *entry)
 {
     if (maker->count > 0 && (maker->ledger_id != ledger_id || maker->count == EBK_RUN_ENTRIES_MAX ||
                              id - maker->ids[maker->count - 1] > EBK_RUN_GAP_MAX ||
@@ -107,6 +121,8 @@ int ebk_run_maker_add(struct ebk_run_maker *maker, uint64_t ledger_id, int64_t i
         if (refused < 0) return refused;
     }
     maker->ledger_id = ledger_id;
+    maker->is_summed = entry != NULL && (maker->count == 0 || maker->is_summed);
+    if (entry != NULL) maker->digests[maker->count] = ebk_entry_digest(entry, size);
     maker->ids[maker->count] = id;
     maker->sizes[maker->count] = size;
     maker->count += 1;
@@ -123,9 +139,14 @@ int ebk_run_maker_copy(struct ebk_run_maker *maker, uint64_t ledger_id, const st
     if (make_room(maker) < 0) return EBK_NO_MEMORY;
     struct ebk_run copy = *run;
     copy.offset = maker->offset;
-    write_head(ledger_id, &copy, maker->index + maker->size);
-    memcpy(maker->index + maker->size + EBK_LOG_RUN_BYTES, run->coded, run->coded_size);
-    maker->size += EBK_LOG_RUN_BYTES + run->coded_size + EBK_LOG_RUN_CRC_BYTES;
+    uint8_t *head = maker->index + maker->size, *digests = head + EBK_LOG_RUN_BYTES + run->coded_size;
+    const size_t digests_size = ebk_run_digest_count(run->modulus, run->residues) * sizeof(uint64_t);
+    write_head(ledger_id, &copy, head);
+    memcpy(head + EBK_LOG_RUN_BYTES, run->coded, run->coded_size);
+    head[EBK_RUN_AT_SUMMED] = ebk_run_is_summed(run);
+    if (ebk_run_is_summed(run)) memcpy(digests, run->digests, digests_size);
+    else memset(digests, 0, digests_size);
+    maker->size += EBK_LOG_RUN_BYTES + run->coded_size + digests_size + EBK_LOG_RUN_CRC_BYTES;
     maker->offset += run->bytes;
     maker->run_count += 1;
     return EBK_OK;
@@ -143,7 +164,8 @@ void ebk_runs_seal(const struct ebk_descriptor *descriptor, uint8_t *index)
     const uint32_t seed = ebk_section_seed(descriptor);
     for (uint64_t at = 0; at < descriptor->index_size;) {
         uint8_t *head = index + at;
-        const uint32_t size = EBK_LOG_RUN_BYTES + ebk_load_u32(head + 48);
+        const size_t digests_size = ebk_run_digest_count(head[52], ebk_load_u64(head + 24)) * sizeof(uint64_t);
+        const size_t size = EBK_LOG_RUN_BYTES + ebk_load_u32(head + 48) + digests_size;
         ebk_store_u64(head + 32, ebk_load_u64(head + 32) + descriptor->index_size);
         ebk_store_u32(head + size, ebk_run_crc(seed, at, head, size));
         at += size + EBK_LOG_RUN_CRC_BYTES;

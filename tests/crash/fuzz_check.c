@@ -186,8 +186,10 @@ static void read_log(struct ebk_memory_disk *disk, const uint8_t *content, size_
 /* Each run as it says it ends, with a right sum. */
 static void sum_runs(const struct ebk_descriptor *descriptor, uint8_t *index)
 {
+    if (descriptor->version < EBK_LOG_VERSION_TWICE) return;
     for (uint64_t at = 0; at + EBK_LOG_RUN_BYTES <= descriptor->index_size;) {
-        const uint64_t size = EBK_LOG_RUN_BYTES + (uint64_t)ebk_load_u32(index + at + 48);
+        const size_t tail = ebk_run_tail_bytes(descriptor->version, index[at + 52], ebk_load_u64(index + at + 24));
+        const uint64_t size = EBK_LOG_RUN_BYTES + (uint64_t)ebk_load_u32(index + at + 48) + tail - EBK_LOG_RUN_CRC_BYTES;
         if (size + EBK_LOG_RUN_CRC_BYTES > descriptor->index_size - at) return;
         ebk_store_u32(index + at + size, ebk_run_crc(ebk_section_seed(descriptor), at, index + at, size));
         at += size + EBK_LOG_RUN_CRC_BYTES;

@@ -282,12 +282,13 @@ def sum_runs(changed: bytearray, begin: int, end: int) -> None:
     """Each run of the section as it says it ends, with a right sum."""
     seed, at = crc32c(bytes(changed[:48])), begin
     while end - at >= RUN.size:
-        coded = at + RUN.size + int.from_bytes(changed[at + 48 : at + 52], "little")
-        if coded + 4 > end:
+        residues = int.from_bytes(changed[at + 24 : at + 32], "little").bit_count() if changed[at + 52] else 1
+        crc_at = at + RUN.size + int.from_bytes(changed[at + 48 : at + 52], "little") + 8 * residues
+        if crc_at + 4 > end:
             return
-        crc = crc32c(bytes(changed[at:coded]), crc32c((at - begin).to_bytes(8, "little"), seed))
-        struct.pack_into("<I", changed, coded, crc)
-        at = coded + 4
+        crc = crc32c(bytes(changed[at:crc_at]), crc32c((at - begin).to_bytes(8, "little"), seed))
+        struct.pack_into("<I", changed, crc_at, crc)
+        at = crc_at + 4
 
 
 def native_verdicts(files: dict[str, bytes]) -> dict[tuple[int, int], bytes | LogVerdict] | None:

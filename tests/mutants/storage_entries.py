@@ -203,8 +203,8 @@ MUTANTS = (
         (
             (
                 "native/store/store_load.c",
-                "copy = descriptor->version < EBK_LOG_VERSION; copy < 2; copy++) {\n        log->index",
-                "copy = descriptor->version < EBK_LOG_VERSION; copy < 1; copy++) {\n        log->index",
+                "copy = descriptor->version < EBK_LOG_VERSION_TWICE; copy < 2; copy++) {\n        log->index",
+                "copy = descriptor->version < EBK_LOG_VERSION_TWICE; copy < 1; copy++) {\n        log->index",
             ),
         ),
         (_DAMAGE + "one_copy_of_an_index_serves_alone_and_the_log_may_be_compacted",),

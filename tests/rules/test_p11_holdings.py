@@ -7,6 +7,7 @@ import pytest
 from embedbk.codec.messages import (
     HOLDINGS_IDS_MAX,
     AddRequest,
+    Digests,
     ErrorAnswer,
     HoldingsAnswer,
     HoldingsRequest,
@@ -113,3 +114,25 @@ def test_a_copy_that_repair_brings_is_counted() -> None:
     world, _, _ = world_with_entries(1)
     assert add(world, at(4), recovery=True) == Status.OK
     assert asked(world, 0, 4) == [HoldingsAnswer(Status.OK, 1, 2, [(1, 3)])]
+
+
+def test_digests_come_along_where_they_are_asked_for() -> None:
+    """P11.4: "of those that it holds it tells digests, by part and residue, where it is asked"."""
+    world, _, _ = world_with_entries(9)
+    disk = b1(world).member.incarnation
+    for wants in (Digests.BY_INDEX, Digests.BY_BYTES):
+        world.ask("b1", HoldingsRequest(disk, 1, 0, 8, 3, 0b101, [3, 7], wants))
+    first, second = world.heard()
+    assert first == second and isinstance(first, HoldingsAnswer)
+    store = b1(world).storage.store
+    parts = [store.sums(1, *bounds, 3, 0b101, 1 << 20).digests for bounds in ((0, 2), (3, 6), (7, 8))]
+    assert (first.count, first.digests) == (6, [each for part in parts for each in part])
+
+
+@pytest.mark.parametrize(("cuts", "residues"), [([0], 1), ([10], 1), ([5, 5], 1), ([6, 5], 1), ([], 0b10)])
+def test_parts_that_are_none_are_refused(cuts: list[int], residues: int) -> None:
+    """Bytes that no client sends."""
+    world, _, _ = world_with_entries(3)
+    disk = b1(world).member.incarnation
+    world.ask("b1", HoldingsRequest(disk, 1, 0, 9, 1, residues, cuts, Digests.BY_INDEX))
+    assert isinstance(world.heard()[-1], ErrorAnswer)

@@ -345,9 +345,9 @@ class Node:
 
     def _count(self, look: CountEntries) -> None:
         asked = (look.ledger_id, look.first_entry, look.last_entry, look.modulus, look.residues)
-        held = self.storage.held(*asked)
-        count, lacking = (None, []) if held is None else (held.count, held.lacking)
-        self.perform(self.core.step(EntriesCounted(self.world.now_ns, look.read_id, count, lacking)))
+        held = self.storage.held(*asked, look.cuts, look.wants)
+        told = (None, [], []) if held is None else (held.count, held.lacking, held.digests)
+        self.perform(self.core.step(EntriesCounted(self.world.now_ns, look.read_id, *told)))
 
     def durable_entries(self) -> dict[tuple[int, int], bytes]:
         """What would survive a power cut now, by (ledger, entry)."""

@@ -57,7 +57,7 @@ PLACES = places_in(WHOLE)
 STATES_AT, ENTRIES_AT, STATES_AGAIN_AT = PLACES.states, PLACES.entries, PLACES.second_states
 ALL = sum(map(len, HELD.values()))
 both_versions = pytest.mark.parametrize(
-    "whole", [WHOLE, as_version(1, WHOLE)], ids=["version 3", "version 1"]
+    "whole", [WHOLE, as_version(1, WHOLE)], ids=["version 4", "version 1"]
 )
 
 
@@ -104,7 +104,7 @@ def damaged(*changes: tuple[int, int], whole: bytes = WHOLE) -> bytes:
 
 @both_versions
 def test_a_whole_log_serves_everything(whole: bytes) -> None:
-    """STORAGE.md 1: version 3 is written, and those before are read."""
+    """STORAGE.md 1: version 4 is written, and those before are read."""
     assert crc32c(as_version(1, WHOLE)) == 0x5BB62D67, (
         "byte for byte what wrote version 1 made of the same puts"
     )
@@ -197,7 +197,8 @@ def runs_of(whole: bytes) -> list[tuple[int, int, int, int, int]]:
     places, found, at = places_in(whole), [], 0
     while at < places.index_size:
         ledger_id, first, last = struct.unpack_from("<Qqq", whole, places.indexes[0] + at)
-        size = 60 + struct.unpack_from("<I", whole, places.indexes[0] + at + 48)[0]
+        residues, _, _, _, coded, modulus = struct.unpack_from("<QQIIIB", whole, places.indexes[0] + at + 24)
+        size = 60 + coded + 8 * (residues.bit_count() if modulus else 1)
         found.append((at, size, ledger_id, first, last))
         at += size
     return found
@@ -386,7 +387,7 @@ def with_descriptor(**changes: int | bytes) -> bytes:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"version": 4}, "a version other than 1 to 3"),
+        ({"version": 5}, "a version other than 1 to 4"),
         ({"token": b"X" * 16}, "of another bookie or disk incarnation"),
         ({"incarnation": b"X" * 16}, "of another bookie or disk incarnation"),
         ({"log_id": 7}, "file 00000007 of another bookie or disk incarnation, or was renamed"),

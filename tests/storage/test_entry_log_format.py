@@ -68,9 +68,11 @@ def read_index(log: Log) -> list[tuple[int, int, int, int]]:
         coded_at = at + size_of("run")
         seed = crc32c(at.to_bytes(8, "little"), crc32c(log.content[:48]))
         end = coded_at + run["coded_size"]
-        if log.descriptor["version"] == 3:
+        if log.descriptor["version"] >= 4:
+            end += 8 * (run["residues"].bit_count() if run["modulus"] else 1)
+        if log.descriptor["version"] >= 3:
             assert crc32c(index[at:end], seed) == int.from_bytes(index[end : end + 4], "little")
-        at = end
+        at += size_of("run") + run["coded_size"]
         ids: list[int] = []
         if run["modulus"]:
             ids = [
@@ -92,7 +94,7 @@ def read_index(log: Log) -> list[tuple[int, int, int, int]]:
             found.append((run["ledger_id"], ids[ordinal], offset, size))
             offset += size
         assert coded_at == at
-        at += 4 if log.descriptor["version"] == 3 else 0
+        at = end + (4 if log.descriptor["version"] >= 3 else 0)
         assert ids[-1] == run["last"]
         assert offset == run["offset"] + run["bytes"]
     assert at == len(index)
@@ -106,7 +108,7 @@ class Log:
         self.content = content
         self.descriptor = fields("descriptor", content)
         states_end = 4096 + self.descriptor["states_size"]
-        has_two = self.descriptor["version"] == 3
+        has_two = self.descriptor["version"] >= 3
         entries_at = states_end + (self.descriptor["index_size"] if has_two else 0)
         entries_end = index_at = entries_at + self.descriptor["entries_size"]
         if has_two:
@@ -206,7 +208,7 @@ def test_a_table_has_no_holes_and_no_overlaps(name: str, size: int) -> None:
 def test_the_descriptor_stands_at_both_ends(log: Log) -> None:
     assert log.content[:128] == log.content[-128:]
     found = log.descriptor
-    assert (found["magic"], found["version"], found["log_id"], found["previous_id"]) == (b"EBKL", 3, 1, 0)
+    assert (found["magic"], found["version"], found["log_id"], found["previous_id"]) == (b"EBKL", 4, 1, 0)
     assert (found["cluster_token"], found["incarnation"], found["mark"]) == (TOKEN, INCARNATION, 41)
     assert found["file_size"] == len(log.content)
     assert len(log.content) % 4096 == 0
@@ -231,7 +233,7 @@ def test_the_logs_of_one_flush_say_which_part_they_are() -> None:
     first, second = Log(disk.read("/e/00000003.elog")), Log(disk.read("/f/00000004.elog"))
     for part, log in enumerate((first, second)):
         found = log.descriptor
-        assert (found["version"], found["part"], found["part_count"]) == (3, part, 2)
+        assert (found["version"], found["part"], found["part_count"]) == (4, part, 2)
         assert (found["mark"], found["previous_id"], found["log_id"]) == (9, 2, 3 + part)
         assert not any(found["reserved"])
     assert (first.descriptor["roll_count"], len(first.states)) == (1, 56)
@@ -252,7 +254,7 @@ def test_the_marks_of_several_journals_stand_behind_the_states() -> None:
     store.close()
     log = Log(disk.read("/e/00000002.elog"))
     found = log.descriptor
-    assert (found["version"], found["part"], found["part_count"], found["journal_count"]) == (3, 0, 1, 3)
+    assert (found["version"], found["part"], found["part_count"], found["journal_count"]) == (4, 0, 1, 3)
     items = [fields("mark", log.marks, at) for at in range(0, len(log.marks), size_of("mark"))]
     assert [(item["journal"], item["mark"]) for item in items] == [(0, 5), (1, 1), (2, 9)]
     assert found["mark"] == 15
@@ -272,12 +274,14 @@ def test_sections_are_bound_to_the_file_they_stand_in(log: Log) -> None:
     assert log.first_index == log.index
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [1, 2, 3])
 def test_older_versions_are_as_the_page_says(log: Log, version: int) -> None:
-    """STORAGE.md 1 and 3: one index, behind the entries, and no sums of runs; they are read as those of today are."""
+    """STORAGE.md 1 and 3: no digests; up to version 2 one index, behind the entries, and no CRCs of runs; they are
+    read as those of today are."""
     older = Log(as_version(version, log.content))
-    assert (older.descriptor["version"], older.first_index, older.entries) == (version, b"", log.entries)
-    assert older.descriptor["part_count"] == version - 1
+    assert (older.descriptor["version"], older.entries) == (version, log.entries)
+    assert older.first_index == (older.index if version == 3 else b"")
+    assert older.descriptor["part_count"] == min(version - 1, 1)
     assert older.states == older.states_again[: len(older.states)]
     listed = [(ledger_id, entry_id) for ledger_id, entry_id, _, _ in read_index(older)]
     assert listed == [(ledger_id, entry_id) for ledger_id, entry_id, _, _ in read_index(log)]
@@ -335,13 +339,41 @@ def test_the_index_names_every_entry_exactly(log: Log) -> None:
     assert at == log.entries_at + len(log.entries)
 
 
+def test_a_run_has_a_digest_for_each_of_its_residues(log: Log) -> None:
+    """STORAGE.md 3: made by the words of the page, of what stands in the entries."""
+
+    def mix(number: int) -> int:
+        number = (number ^ number >> 33) * 0xFF51AFD7ED558CCD % 2**64
+        number = (number ^ number >> 33) * 0xC4CEB9FE1A85EC53 % 2**64
+        return number ^ number >> 33
+
+    index, at, located = log.index, 0, iter(read_index(log))
+    kinds = set()
+    for _ in range(log.descriptor["run_count"]):
+        run = fields("run", index, at)
+        residues = [bit for bit in range(64) if run["residues"] >> bit & 1] if run["modulus"] else [0]
+        at += size_of("run") + run["coded_size"]
+        sums = dict.fromkeys(residues, 0)
+        for _ in range(run["count"]):
+            _, entry_id, offset, size = next(located)
+            crc = int.from_bytes(log.content[offset + size - 4 : offset + size], "little")
+            digest = mix(mix((entry_id + 0x9E3779B97F4A7C15) % 2**64) ^ (size << 32 | crc))
+            sums[entry_id % (run["modulus"] or 1)] += digest
+        stored = struct.unpack_from(f"<{len(residues)}Q", index, at)
+        assert stored == tuple(each % 2**64 for each in sums.values())
+        assert (run["summed"], run["reserved"]) == (1, 0)
+        kinds.add((run["modulus"], len(residues)))
+        at += 8 * len(residues) + 4
+    assert {(1, 1), (7, 4), (0, 1)} <= kinds
+
+
 def test_a_striped_ledger_is_a_pattern_and_one_size_needs_no_numbers(log: Log) -> None:
     """ARCHITECTURE 5: runs of (first, last, modulus, residue mask); lengths beside the run."""
     runs, at = [], 0
     for _ in range(log.descriptor["run_count"]):
         run = fields("run", log.index, at)
         runs.append(run)
-        at += size_of("run") + run["coded_size"] + 4
+        at += size_of("run") + run["coded_size"] + 8 * (run["residues"].bit_count() or 1) + 4
     dense = [run for run in runs if run["ledger_id"] == 2**62]
     assert [(run["count"], run["modulus"], run["coded_size"]) for run in dense] == [
         (1024, 1, 0), (1024, 1, 0), (952, 1, 0)
