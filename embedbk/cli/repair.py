@@ -17,6 +17,7 @@ from embedbk.repair.health import Health, LedgerHealth
 
 __all__ = ["run_health", "run_repair"]
 
+CONFLICTS_SHOWN = 8  # Of a ledger, in one line.
 LINES_MAX = 20
 Reach = Callable[[], Client]
 
@@ -97,6 +98,10 @@ def _data(health: Health) -> dict[str, Any]:
             **each._asdict(),
             "missing": [{"first_entry": first, "bookie": name} for first, name in each.missing],
             "lacking": [{"bookie": name, "entries": count} for name, count in each.lacking],
+            "conflicts": [
+                {"entry": entry_id, "copies": [{"bookie": name, "digest": digest} for name, digest in copies]}
+                for entry_id, copies in each.conflicts
+            ],
         }
         for each in health.ledgers
     ]
@@ -112,9 +117,23 @@ def _line(each: LedgerHealth) -> str:
     lacks = [f"{bookie_id} from entry {first} on" for first, bookie_id in each.missing]
     lacks += [f"{count} entries on {bookie_id}" for bookie_id, count in each.lacking]
     missing = ", ".join(lacks) or ("nobody knows" if each.untold else "")
+    if each.conflicts:
+        return f"  ledger {each.ledger_id}: {_differing(each)}" + (f"; missing: {missing}" if missing else "")
     since = f", since {_when(each.since_ms)}" if each.since_ms else ""
     why = f" ({each.why})" if each.why else ""
     return f"  ledger {each.ledger_id}: {each.doing}{since}; missing: {missing or 'nothing any more'}{why}"
+
+
+def _differing(each: LedgerHealth) -> str:
+    """Which entries, and who holds what of them."""
+    named = [
+        f"entry {entry_id} ({', '.join(f'{name}: {digest}' for name, digest in copies)})"
+        for entry_id, copies in each.conflicts[:CONFLICTS_SHOWN]
+    ]
+    more = len(each.conflicts) - CONFLICTS_SHOWN
+    return f"copies differ, each whole by itself: {'; '.join(named)}" + (
+        f" and {more} more" if more > 0 else ""
+    )
 
 
 def _when(unix_ms: int) -> str:

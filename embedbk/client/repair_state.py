@@ -32,6 +32,7 @@ from embedbk.errors import MetadataConflict, StorageError, UsageError
 from embedbk.ids import Member
 from embedbk.metadata.claims import REPAIRING_PREFIX, lock_path
 from embedbk.metadata.levels import LEVEL_OF_COPIES, LEVEL_OF_HOLDINGS
+from embedbk.repair.copy_comparison import Conflict
 from embedbk.repair.health import Health, judge, with_holdings
 from embedbk.repair.holdings import Checked, CheckOptions, HoldingCheck
 
@@ -101,7 +102,7 @@ async def _ask_bookies(
     runtime: Runtime, closed: dict[int, LedgerMetadata], there: frozenset[Member], what: str
 ) -> Checked:
     """So many ledgers at a time, each in the time of one operation."""
-    whole = Checked({}, {}, 0)
+    whole, conflicts = Checked({}, {}, 0), dict[int, list[Conflict]]()
     for begin in range(0, len(closed), ASKED_AT_ONCE):
         part = dict(list(closed.items())[begin : begin + ASKED_AT_ONCE])
         found: Checked = await runtime.run(
@@ -109,7 +110,8 @@ async def _ask_bookies(
         )
         whole.short.update(found.short)
         whole.untold.update(found.untold)
-    return whole
+        conflicts.update(found.conflicts)
+    return whole._replace(conflicts=conflicts)
 
 
 async def _forget_changed(
@@ -120,7 +122,7 @@ async def _forget_changed(
     what: str,
 ) -> None:
     """A ledger that was deleted, or repaired, while its bookies were asked: what they said is of another one."""
-    for ledger_id in sorted({*checked.short, *checked.untold})[:SHOWN_MAX]:
+    for ledger_id in sorted({*checked.short, *checked.untold, *checked.conflicts})[:SHOWN_MAX]:
         key = ledger_key_path(ledger_id)
         value, _ = await runtime.get(key, what)
         if value is None:

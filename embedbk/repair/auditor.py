@@ -16,7 +16,8 @@ gone, when all ledgers are looked at, and what is judged again.
   (`holdings`), so many questions per second. A bookie that lacks something is marked as if it were gone; one that does
   not answer is asked again soon. All bookies of a ledger that was closed lately are asked again, too: one that was
   slow, or away, when it was closed lacks its last entries. For that the auditor lists the newest ledgers and reads
-  those that were open again, a few at each look (`young_ledgers`).
+  those that were open again, a few at each look (`young_ledgers`). Entries whose copies differ, each whole by itself, are
+  named, and never marked for that.
 - A ledger that could not be repaired is marked again when its circumstances changed (AR10), and never otherwise.
 
     CANDIDATE ──holds the lock──▶ AUDITING: looks at lock and switch ──a round is due──▶ unrepairables ─▶ pages ─▶
@@ -77,6 +78,7 @@ from embedbk.ids import NO_ENTRY, Member
 from embedbk.metadata.claims import lock_path, waiting_path
 from embedbk.repair.bookie_use import leaving_now, moving
 from embedbk.repair.circumstances import circumstances
+from embedbk.repair.copy_comparison import Conflict
 from embedbk.repair.holdings import Checked, HoldingCheck
 from embedbk.repair.young_ledgers import YoungLedgers
 
@@ -99,6 +101,7 @@ class AuditorOptions:
     )
     away_max: int = 4_096  # Incarnations that are away, and remembered.
     questions_per_s: int = 2_000  # To bookies, what they hold.
+    conflicts_max: int = 1_000  # Ledgers with copies that differ, and are remembered.
     settle_ns: int = (
         10 * _SECOND
     )  # From when a ledger is seen as closed: copies that are on their way arrive.
@@ -163,6 +166,8 @@ class Auditor(Machine):
         self.lacking = (
             0  # Ledgers that a bookie that is there lacks something of, as far as this auditor has seen.
         )
+        self.conflicts: dict[int, list[Conflict]] = {}  # By ledger, as it was looked at last.
+        self.checking: tuple[int, ...] = ()  # The ledgers of the check that goes on.
         self.spent_ns = 0  # How long the next page is put off because of the last check.
         self.young = YoungLedgers(options.settle_ns)
         self.reading: list[int] = []  # Young ledgers that are read now.
@@ -382,7 +387,7 @@ class Auditor(Machine):
             return self._mark(now_ns)
         self.asked, self.due_ns = None, None
         self.check = HoldingCheck(self.to_check, self._there())
-        self.to_check = {}
+        self.checking, self.to_check = tuple(self.to_check), {}
         return self._drive(now_ns, self.check.step(Started(now_ns)))
 
     def _drive(self, now_ns: int, effects: list[Effect]) -> list[Effect]:
@@ -393,6 +398,12 @@ class Auditor(Machine):
         found: Checked = ended.result
         self.spent_ns = found.asked * _SECOND // self.options.questions_per_s
         self.lacking += len(found.short)
+        for ledger_id in self.checking:
+            if ledger_id not in found.untold:
+                self.conflicts.pop(ledger_id, None)
+        for ledger_id, conflicts in found.conflicts.items():
+            if len(self.conflicts) < self.options.conflicts_max:
+                self.conflicts[ledger_id] = conflicts
         for ledger_id, bookies in found.short.items():
             self.to_mark[ledger_id] = _nameable(bookies)
         for ledger_id, why in found.untold.items():
@@ -566,6 +577,7 @@ class Auditor(Machine):
             looked_at=self.looked_at,
             marked=self.marked,
             unread=self.unread,
+            conflicts=len(self.conflicts),
         )
         return [Transact(self._tag("noted"), [], [Put(AUDIT_KEY, encode_audit_note(self.note))])]
 

@@ -2,9 +2,9 @@
 
 Decides when all is good: every fragment of every ledger names registered bookies, in the incarnation that has its
 copies; no ledger is marked, and none was given up; and each of those bookies has counted every entry that it owes of
-CLOSED ledgers (P11.4). "Cannot tell" is never good: a ledger whose metadata cannot be read counts as one that lacks
-copies, and if a bookie did not report what it holds, the cluster is not called good. A ledger that is not closed is
-left to its writer, which alone knows its entries.
+CLOSED ledgers, and reports the same digests of them as the others (P11.4). "Cannot tell" is never good: a ledger whose
+metadata cannot be read counts as one that lacks copies, and if a bookie did not report what it holds, the cluster is
+not called good. A ledger that is not closed is left to its writer, which alone knows its entries.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from embedbk.codec.repair_state import Unrepairable, decode_unrepairable, unrepa
 from embedbk.errors import StorageError
 from embedbk.ids import Member
 from embedbk.metadata.claims import repairing_path
+from embedbk.repair.copy_comparison import Conflict
 from embedbk.repair.holdings import Checked, entries_short
 
 __all__ = ["Health", "LedgerHealth", "judge", "with_holdings"]
@@ -28,9 +29,10 @@ class LedgerHealth(NamedTuple):
 
     missing: (first entry of the fragment, bookie) of each seat whose bookie is not registered. since_ms: when it was
     marked first, by the marker's clock; 0: it is not marked. doing: "copying", "waiting", "postponed", "not marked
-    yet", "given up", "its writer's", "cannot tell" or "unreadable". why: of the last failure, if any. entries: at least
-    so many lack a copy on a registered bookie. lacking: (bookie, how many) of those. untold: bookies that did not
-    report what they hold.
+    yet", "given up", "its writer's", "cannot tell", "conflict" or "unreadable". why: of the last failure, if any.
+    entries: at least so many lack a copy on a registered bookie. lacking: (bookie, how many) of those. untold: bookies
+    that did not report what they hold. conflicts: entries of which bookies hold copies that differ, each whole by
+    itself, with (bookie, digest of its copy); of very many the first 64.
     """
 
     ledger_id: int
@@ -41,6 +43,7 @@ class LedgerHealth(NamedTuple):
     entries: int = 0
     lacking: tuple[tuple[str, int], ...] = ()
     untold: tuple[str, ...] = ()
+    conflicts: tuple[tuple[int, tuple[tuple[str, str], ...]], ...] = ()
 
 
 class Health(NamedTuple):
@@ -50,7 +53,8 @@ class Health(NamedTuple):
     auditor's last whole round ended; 0: never. is_good: all is as it should be. counted: CLOSED ledgers of which every
     bookie has all that it owes. untold: ledgers of which a bookie did not report what it holds. entries: at least so
     many lack a copy on a registered bookie; copies: how many copies are missing. why_uncounted: why no bookie was
-    asked; empty: they were."""
+    asked; empty: they were. conflicts: entries whose
+    copies differ, each whole by itself: which one is right nobody here knows, so nothing repairs them."""
 
     is_seated: bool
     ledger_count: int
@@ -68,6 +72,7 @@ class Health(NamedTuple):
     entries: int = 0
     copies: int = 0
     why_uncounted: str = "entries are not counted"
+    conflicts: int = 0
 
     def __str__(self) -> str:
         off = "; repair is switched off" if self.is_stopped else ""
@@ -76,6 +81,9 @@ class Health(NamedTuple):
             return f"every entry of {self.counted} closed ledgers has all of its copies, and {seats}{off}"
         if self.is_seated and self.why_uncounted:
             return f"each seat of {self.ledger_count} ledgers has its bookie; {self.why_uncounted}{off}"
+        if self.is_seated and self.conflicts and not self.entries:
+            named = ", ".join(str(each.ledger_id) for each in self.ledgers if each.conflicts)
+            return f"copies of {self.conflicts} entries differ, each whole by itself, in ledgers {named}{off}"
         if self.is_seated and not self.entries:
             return (
                 f"what {self.untold} of {self.ledger_count} ledgers have on their bookies cannot be told{off}"
@@ -85,8 +93,9 @@ class Health(NamedTuple):
         away = f"; away: {', '.join(self.away)}" if self.away else ""
         nobody = "; there is no auditor" if not self.auditor else ""
         entries = f"; {self.entries} entries lack a copy on a bookie that is there" if self.entries else ""
+        differ = f"; copies of {self.conflicts} entries differ" if self.conflicts else ""
         what = f"{self.lacking} of {self.ledger_count} ledgers ({named}{more})"
-        return f"copies are missing: {what}{entries}{away}{off}{nobody}"
+        return f"copies are missing: {what}{entries}{differ}{away}{off}{nobody}"
 
 
 def judge(
@@ -188,17 +197,25 @@ def with_holdings(
     holds = frozenset(held)
     known = {each.ledger_id: each for each in health.ledgers}
     found: list[LedgerHealth] = []
-    entries = copies = untold = 0
+    entries = copies = untold = conflicts = 0
     for ledger_id, metadata in asked.items():
         short, silent = checked.short.get(ledger_id, {}), checked.untold.get(ledger_id, {})
+        differing = checked.conflicts.get(ledger_id, [])
         untold += bool(silent)
-        if not short and not silent:
+        conflicts += len(differing)
+        if not short and not silent and not differing:
             continue
         count = entries_short(short.values(), metadata.ensemble_size) if short else 0
         entries, copies = entries + count, copies + sum(each.copies for each in short.values())
-        was = known.pop(ledger_id, None) or _since(ledger_id, marks, holds, silent if not short else {})
+        was = known.pop(ledger_id, None)
+        if was is None and differing and not short:
+            was = LedgerHealth(ledger_id, (), 0, "conflict")
+        was = was or _since(ledger_id, marks, holds, silent if not short else {})
         lacking = tuple(sorted((bookie_id, each.copies) for bookie_id, each in short.items()))
-        found.append(was._replace(entries=count, lacking=lacking, untold=tuple(sorted(silent))))
+        named_copies = tuple((each.entry_id, _digests(each)) for each in sorted(differing))
+        found.append(
+            was._replace(entries=count, lacking=lacking, untold=tuple(sorted(silent)), conflicts=named_copies)
+        )
     named = {each.ledger_id for each in found}
     others = [each for each in health.ledgers if each.ledger_id not in named]
     lacking_more = len(named - {each.ledger_id for each in health.ledgers})
@@ -208,10 +225,15 @@ def with_holdings(
         untold=untold,
         entries=entries,
         copies=copies,
+        conflicts=conflicts,
         why_uncounted="",
         lacking=health.lacking + lacking_more,
         ledgers=tuple(sorted([*others, *found])[:most]),
     )
+
+
+def _digests(conflict: Conflict) -> tuple[tuple[str, str], ...]:
+    return tuple((bookie_id, f"{digest:016x}") for bookie_id, digest in conflict.copies)
 
 
 def _since(

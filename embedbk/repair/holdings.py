@@ -2,19 +2,22 @@
 
 Decides which bookie is asked what, so many questions at a time, and what an answer means. A seat owes the entries of
 its write sets (P3). Its bookie counts, by its index alone, how many of those it holds durably. If it counts as many as
-it owes, it has all of them; if fewer, it lacks some, and names the first. No answer, or "cannot tell", proves nothing.
+it owes, it has all of them; if fewer, it lacks some, and names the first. No answer, or "cannot tell", proves nothing. Who has
+all of them tells their digests along, which are compared with those of others (`copy_comparison`).
 
     CLOSED ledgers ──▶ parts: (bookie, range, residues, how many) ──▶ at_once questions ──▶ what lacks, what is not told
+                                          digests that differ ──▶ where, part by part ──▶ what is bad, what conflicts
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import ClassVar, NamedTuple
 
 from embedbk.codec.ledger_metadata import LedgerMetadata
-from embedbk.codec.messages import HOLDINGS_IDS_MAX, HoldingsAnswer, HoldingsRequest, Status
+from embedbk.codec.messages import HOLDINGS_IDS_MAX, Digests, HoldingsAnswer, HoldingsRequest, Status
 from embedbk.config import Quorum
 from embedbk.core.client_words import BELOW_LEVEL, Answered, Send, SendFailed
 from embedbk.core.machine import Effect, Handlers, Machine
@@ -22,6 +25,15 @@ from embedbk.core.quorum import count_ids, write_set_mask
 from embedbk.core.vocabulary import Ended, Started, Tick
 from embedbk.errors import PeerError
 from embedbk.ids import Member
+from embedbk.repair.copy_comparison import (
+    CONFLICTS_MAX,
+    Conflict,
+    Difference,
+    LedgerCopies,
+    compare,
+    cuts_of,
+    parts_of,
+)
 
 __all__ = [
     "CheckOptions",
@@ -58,11 +70,13 @@ class Shortage:
 
 
 class Checked(NamedTuple):
-    """short: ledger -> bookie -> what it lacks. untold: ledger -> bookie -> why that is unknown. asked: questions."""
+    """short: ledger -> bookie -> what it lacks. untold: ledger -> bookie -> why that is unknown. asked: questions.
+    conflicts: ledger -> entries whose copies differ, each whole by itself."""
 
     short: dict[int, dict[str, Shortage]]
     untold: dict[int, dict[str, str]]
     asked: int
+    conflicts: Mapping[int, list[Conflict]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +110,9 @@ def _seat_residues(quorum: Quorum, seat: int) -> tuple[int, int]:
 
 
 def _cut(first: int, last: int, modulus: int, residues: int, ids_max: int) -> Iterator[Owed]:
+    """Cut at the same ids, wherever it begins: what two bookies owe alike is comparable."""
     while first <= last:
-        end = min(last, first + ids_max - 1)
+        end = min(last, first - first % ids_max + ids_max - 1)
         count = count_ids(first, end, modulus, residues)
         if count:
             yield Owed(first, end, modulus, residues, count)
@@ -170,6 +185,8 @@ class _Question(NamedTuple):
     ledger_id: int
     member: Member
     owed: Owed
+    cuts: list[int]
+    difference: Difference | None = None  # That it narrows down.
 
 
 class HoldingCheck(Machine):
@@ -189,8 +206,13 @@ class HoldingCheck(Machine):
         self.short: dict[int, dict[str, Shortage]] = {}
         self.untold: dict[int, dict[str, str]] = {}
         self.silent: dict[Member, str] = {}  # Bookies that get no more questions -> why.
+        self.conflicts: dict[int, list[Conflict]] = {}
         self._there = there
-        self._questions = _questions(ledgers, options.ids_max)
+        self._copies: dict[int, LedgerCopies] = {}  # Of ledgers of which not all was told yet.
+        self._questions = self._all_questions(ledgers)
+        self._differing: list[tuple[int, Difference]] = []  # Still to be narrowed down, the last one first.
+        self._left = 0  # Of the questions about the one that is narrowed down now.
+        self._answers: dict[Member, list[int | None]] = {}
         self.is_over = False
 
     @property
@@ -204,26 +226,88 @@ class HoldingCheck(Machine):
     def _go_on(self, now_ns: int) -> list[Effect]:
         effects: list[Effect] = []
         while len(self.asked) < self.options.at_once:
+            if self._differing and not self._left:
+                effects += self._narrow(now_ns)
+                continue
             question = next(self._questions, None)
             if question is None:
                 break
-            ledger_id, member, owed = question
-            if member not in self._there:
-                self._note_untold(question, "it is not there")
+            if self.options.is_brief and question.member.bookie_id in self.short.get(question.ledger_id, ()):
+                self._settle(question)
                 continue
-            if self.options.is_brief and member.bookie_id in self.short.get(ledger_id, ()):
+            why = self.silent.get(
+                question.member, "" if question.member in self._there else "it is not there"
+            )
+            if why:
+                self._note_untold(question, why)
+                self._settle(question)
                 continue
-            if member in self.silent:
-                self._note_untold(question, self.silent[member])
-                continue
-            self.numbers += 1
-            self.asked[self.numbers] = question, now_ns
-            request = HoldingsRequest(member.incarnation, ledger_id, *owed[:4])
-            effects.append(Send(member, request, ("held", self.numbers)))
+            effects.append(self._ask(question, now_ns, Digests.BY_INDEX))
         if not self.asked and not self.is_over:
             self.is_over = True
-            effects.append(Ended(None, Checked(self.short, self.untold, self.numbers)))
+            effects.append(Ended(None, Checked(self.short, self.untold, self.numbers, self.conflicts)))
         return effects
+
+    def _ask(self, question: _Question, now_ns: int, wants: Digests) -> Effect:
+        self.numbers += 1
+        self.asked[self.numbers] = question, now_ns
+        ledger_id, member, owed, cuts, _ = question
+        request = HoldingsRequest(member.incarnation, ledger_id, *owed[:4], cuts, wants)
+        return Send(member, request, ("held", self.numbers))
+
+    def _all_questions(self, ledgers: Mapping[int, LedgerMetadata]) -> Iterator[_Question]:
+        for ledger_id, metadata in ledgers.items():
+            questions = list(_questions_of(metadata, self.options.ids_max))
+            if questions:
+                self._copies[ledger_id] = LedgerCopies(len(questions))
+            yield from questions
+
+    # Copies that differ.
+
+    def _settle(self, question: _Question, digests: list[int | None] | None = None) -> None:
+        """The question is over, with what was told of digests."""
+        ledger_id, member, owed, cuts, difference = question
+        if difference is not None:
+            if digests:
+                self._answers[member] = digests
+            self._left -= 1
+            if not self._left:
+                self._judge(ledger_id, difference)
+            return
+        copies = self._copies[ledger_id]
+        copies.take(member, parts_of(owed.first, owed.last, cuts, owed.modulus, owed.residues, digests or []))
+        copies.questions -= 1
+        if not copies.questions:
+            del self._copies[ledger_id]
+            self._differing += [(ledger_id, each) for each in copies.differences()]
+
+    def _narrow(self, now_ns: int) -> list[Effect]:
+        """Ask about the parts of the next difference."""
+        ledger_id, difference = self._differing.pop()
+        if len(self.conflicts.get(ledger_id, ())) >= CONFLICTS_MAX:
+            return []
+        members = tuple(each for each in difference.members if each not in self.silent)
+        if len(members) < 2:
+            return []  # What the others have is not told.
+        difference = difference._replace(members=members)
+        first, last, modulus, residue, _ = difference
+        owed = Owed(first, last, modulus, 1 << residue, count_ids(first, last, modulus, 1 << residue))
+        self._answers, self._left = {}, len(members)
+        return [
+            self._ask(
+                _Question(ledger_id, member, owed, difference.cuts, difference), now_ns, difference.wants
+            )
+            for member in members
+        ]
+
+    def _judge(self, ledger_id: int, difference: Difference) -> None:
+        compared = compare(difference, self._answers)
+        self._differing += [(ledger_id, each) for each in compared.differing]
+        if compared.conflict is not None:
+            self.conflicts.setdefault(ledger_id, []).append(compared.conflict)
+        for bookie_id in compared.unclear:
+            why = f"its index has another digest of entry {difference.first} than its bytes"
+            self.untold.setdefault(ledger_id, {}).setdefault(bookie_id, why)
 
     def _note_untold(self, question: _Question, why: str) -> None:
         self.untold.setdefault(question.ledger_id, {}).setdefault(question.member.bookie_id, why)
@@ -233,16 +317,19 @@ class HoldingCheck(Machine):
         if found is None:
             return []
         question = found[0]
-        ledger_id, member, owed = question
+        ledger_id, member, owed = question[:3]
         try:
             count, lacking = held_by(event.control, ledger_id, owed)
         except PeerError as untold:
             self._note_untold(question, str(untold))
+            self._settle(question)
             return self._go_on(event.now_ns)
         if count < owed.entries:
             shortage = self.short.setdefault(ledger_id, {}).setdefault(member.bookie_id, Shortage())
             shortage.copies += owed.entries - count
             shortage.parts.append((owed, lacking))
+        told = event.control.digests if isinstance(event.control, HoldingsAnswer) else []
+        self._settle(question, told if count == owed.entries else None)
         return self._go_on(event.now_ns)
 
     def _on_send_failed(self, event: SendFailed) -> list[Effect]:
@@ -253,6 +340,7 @@ class HoldingCheck(Machine):
             self._questions = iter(())
         self.silent[event.member] = event.reason
         self._note_untold(found[0], event.reason)
+        self._settle(found[0])
         return self._go_on(event.now_ns)
 
     def _on_tick(self, event: Tick) -> list[Effect]:
@@ -265,6 +353,7 @@ class HoldingCheck(Machine):
             question, _ = self.asked.pop(number)
             self.silent[question.member] = "no answer in time"
             self._note_untold(question, "no answer in time")
+            self._settle(question)
         return self._go_on(event.now_ns) if late else []
 
     HANDLERS: ClassVar[Handlers] = {
@@ -275,9 +364,8 @@ class HoldingCheck(Machine):
     }
 
 
-def _questions(ledgers: Mapping[int, LedgerMetadata], ids_max: int) -> Iterator[_Question]:
-    for ledger_id, metadata in ledgers.items():
-        members = {member: None for fragment in metadata.fragments for member in fragment.members}
-        for member in members:
-            for owed in owed_parts(metadata, member, ids_max):
-                yield _Question(ledger_id, member, owed)
+def _questions_of(metadata: LedgerMetadata, ids_max: int) -> Iterator[_Question]:
+    members = {member: None for fragment in metadata.fragments for member in fragment.members}
+    for member in members:
+        for owed in owed_parts(metadata, member, ids_max):
+            yield _Question(metadata.ledger_id, member, owed, cuts_of(metadata, owed.first, owed.last))

@@ -26,6 +26,7 @@ from embedbk.ports import DurableBookie
 from embedbk.repair.auditor import AuditorOptions
 from embedbk.repair.fragment_copy import CopyOptions
 from embedbk.repair.worker import WorkerOptions
+from embedbk.testing.differing_copies import differing_copy_is_found
 from embedbk.testing.violation import Violation
 from embedbk.testing.world import MS, SECOND, World
 
@@ -124,6 +125,7 @@ class Healers:
             world.sometimes["bookie got what it lacked"] += service.filled > 0
         if left:
             raise Violation("L9", f"behind all faults {'; '.join(left[:3])}")
+        differing_copy_is_found(world, self.services, self._chance)
 
     def _left(self) -> list[str]:
         """Everything that is not as it should be, in words."""

@@ -6,7 +6,7 @@ from tests.mutants.mutant import Mutant
 
 __all__ = ["MUTANTS"]
 
-_READ = "native/store/store_read.c"
+_READ = "native/store/store_held.c"
 _HOLDING = "embedbk/storage/holding.py"
 _BOOKIE = "embedbk/core/bookie.py"
 _HOLDINGS = "embedbk/repair/holdings.py"
@@ -173,7 +173,7 @@ MUTANTS = (
         "audit-takes-who-is-away-for-whole",
         "P11.4",
         "a bookie that is not there counts as one that has everything",
-        ((_HOLDINGS, '                self._note_untold(question, "it is not there")\n', ""),),
+        ((_HOLDINGS, 'if question.member in self._there else "it is not there"', 'if self._there else ""'),),
         (
             _CHECKED + "who_is_not_there_did_not_say",
             _FILLED + "who_was_away_when_it_was_closed_is_asked_when_it_is_back",
@@ -273,7 +273,7 @@ MUTANTS = (
         "health-calls-untold-good",
         "P11.4",
         "what a bookie did not say counts as well",
-        ((_HEALTH, "        if not short and not silent:\n", "        if not short:\n"),),
+        ((_HEALTH, "if not short and not silent and not differing:", "if not short and not differing:"),),
         (_HEALTHY + "where_a_bookie_does_not_say_nothing_is_good",),
     ),
     Mutant(
