@@ -16,8 +16,8 @@ gone, when all ledgers are looked at, and what is judged again.
   (`holdings`), so many questions per second. A bookie that lacks something is marked as if it were gone; one that does
   not answer is asked again soon. All bookies of a ledger that was closed lately are asked again, too: one that was
   slow, or away, when it was closed lacks its last entries. For that the auditor lists the newest ledgers and reads
-  those that were open again, a few at each look (`young_ledgers`). Entries whose copies differ, each whole by itself, are
-  named, and never marked for that.
+  those that were open again, a few at each look (`young_ledgers`). Entries whose copies differ, each whole by itself,
+  are named, and never marked for that.
 - A ledger that could not be repaired is marked again when its circumstances changed (AR10), and never otherwise.
 
     CANDIDATE ──holds the lock──▶ AUDITING: looks at lock and switch ──a round is due──▶ unrepairables ─▶ pages ─▶

@@ -1,8 +1,8 @@
-"""How many entries of a range a bookie holds, and their digests: those in its index that its scrubber found sound (P11.4).
+"""How many entries of a range a bookie holds, and their digests: those in its index, without what is damaged (P11.4).
 
 Decides which entries count. The index has the ids without reading entries; rotten bytes are known once the scrubber has
-read them, or when a digest made it necessary to read them. Such findings remain when a good copy was stored again, since
-the file with the bad copy remains; so the few entries that they name are read once more, each time.
+read them, or when a digest made it necessary to read them. Such findings remain when a good copy was stored again,
+since the file with the bad copy remains; so the few entries that they name are read once more, each time.
 """
 
 from __future__ import annotations
