@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from embedbk.client.ledger import LedgerReader, LedgerWriter
     from embedbk.client.locking import Holder, Lock
     from embedbk.client.log import Log, LogWriter
+    from embedbk.client.log_deleting import DeletedLog
     from embedbk.client.log_settings import LogSettings
     from embedbk.client.placed import Appended
     from embedbk.client.sealing import Seal
@@ -87,6 +88,7 @@ __all__ = [
     "CursorLost",
     "CursorState",
     "DeletedLedger",
+    "DeletedLog",
     "EmbedbkError",
     "Entry",
     "EntryUnreadable",
@@ -162,6 +164,7 @@ ids NO_ENTRY NO_POSITION Position
 client.ledger LedgerReader LedgerWriter
 client.locking Holder Lock
 client.log Log LogWriter
+client.log_deleting DeletedLog
 client.log_settings LogSettings
 client.sealing Seal
 client.splicing SpliceOutcome Staging

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
+from embedbk.aio.iterating import each
 from embedbk.aio.lock import Lock
 from embedbk.aio.log import Log
 from embedbk.aio.opening import Closing, Opening
 from embedbk.aio.readers import LedgerReader
 from embedbk.aio.writers import LedgerWriter
-from embedbk.client import client, deleting, explaining, ledger
+from embedbk.client import client, deleting, explaining, ledger, log_deleting
 from embedbk.client.bookie_states import BookieState, bookie_states
 from embedbk.client.deleting import DeletedLedger
 from embedbk.client.devices import Devices
@@ -20,7 +21,8 @@ from embedbk.client.draining import BookieReport, cancel_drain, decommission, dr
 from embedbk.client.explaining import Explanation
 from embedbk.client.ledger import quorum_of, traits_of
 from embedbk.client.locking import Locking
-from embedbk.client.log_names import log_names
+from embedbk.client.log_deleting import DeletedLog
+from embedbk.client.log_names import log_names, watch_logs
 from embedbk.client.log_settings import (
     create_log,
     log_exists,
@@ -32,7 +34,7 @@ from embedbk.client.runtime import Runtime
 from embedbk.client.stopping import may_stop
 from embedbk.client.waiting import run_async
 from embedbk.codec.ledger_metadata import LedgerMetadata
-from embedbk.config import Placement, Roll, Settings
+from embedbk.config import Placement, Roll, Settings, check_seconds
 from embedbk.ids import check_log_name
 from embedbk.repair.health import Health
 from embedbk.repair.stopping import StopVerdict
@@ -125,6 +127,11 @@ class Client(Closing):
         """As `embedbk.Client.logs`."""
         return await run_async(log_names(self._runtime, prefix))
 
+    def watch_logs(self, prefix: str = "", *, idle_s: float | None = None) -> AsyncIterator[list[str]]:
+        """As `embedbk.Client.watch_logs`."""
+        check_seconds(idle_s, "idle_s")
+        return each(watch_logs(self._runtime, prefix, idle_s), list)
+
     def lock(self, name: str, *, value: bytes = b"") -> Lock:
         """As `embedbk.Client.lock`."""
         return Lock(Locking(self._runtime, name, value))
@@ -166,8 +173,17 @@ class Client(Closing):
 
     async def delete_log(self, name: str, *, password: bytes = b"", force: bool = False) -> None:
         """As `embedbk.Client.delete_log`."""
-        steps = deleting.delete_log(self._runtime, check_log_name(name), Password(password), force=force)
+        steps = log_deleting.delete_log(self._runtime, check_log_name(name), Password(password), force=force)
         await run_async(steps)
+
+    async def undelete_log(self, name: str, *, new_name: str | None = None, password: bytes = b"") -> Log:
+        """As `embedbk.Client.undelete_log`."""
+        steps = log_deleting.undelete_log(self._runtime, name, new_name, Password(password))
+        return self.log(await run_async(steps), password=password)
+
+    async def deleted_logs(self) -> list[DeletedLog]:
+        """As `embedbk.Client.deleted_logs`."""
+        return await run_async(log_deleting.deleted_logs(self._runtime))
 
     async def undelete_ledger(self, ledger_id: int, *, password: bytes = b"") -> None:
         await run_async(deleting.undelete(self._runtime, ledger_id, Password(password)))
@@ -176,7 +192,7 @@ class Client(Closing):
         return await run_async(deleting.deleted(self._runtime))
 
     async def forget_deleted(self) -> list[int]:
-        return await run_async(deleting.forget_deleted(self._runtime))
+        return await run_async(log_deleting.forget_deleted(self._runtime))
 
     async def explain(self, ledger_id: int) -> Explanation:
         return await run_async(explaining.explain(self._runtime, ledger_id))

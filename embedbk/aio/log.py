@@ -11,10 +11,11 @@ from embedbk.aio.iterating import each, entries_one_by_one
 from embedbk.aio.opening import Opening
 from embedbk.aio.readers import LogReader
 from embedbk.aio.writers import LedgerWriter, LogWriter
-from embedbk.client import cursors, log, sealing, splicing, truncating
+from embedbk.client import cursors, log, log_deleting, sealing, splicing, truncating
 from embedbk.client.batches import Batch, Entry, Segment, batch_of
 from embedbk.client.bulk import BulkReading, Place
 from embedbk.client.cursors import Cursoring, CursorState
+from embedbk.client.log_identity import rename
 from embedbk.client.log_reading import LogReading, Start
 from embedbk.client.log_settings import (
     KEEP,
@@ -32,7 +33,7 @@ from embedbk.client.splicing import STAGED_TTL_S, SpliceOutcome, Staging
 from embedbk.client.truncating import LogPin, Truncation
 from embedbk.client.waiting import run_async
 from embedbk.config import Placement, Roll, check_seconds
-from embedbk.ids import Position
+from embedbk.ids import Position, check_log_name
 
 __all__ = ["Log"]
 
@@ -44,7 +45,10 @@ class Log:
         self.name = name
         self._runtime = runtime
         self._password = password
-        self._reading = LogReading(runtime, name, password)
+
+    @property
+    def _reading(self) -> LogReading:
+        return LogReading(self._runtime, self.name, self._password)
 
     def writer(
         self,
@@ -196,6 +200,19 @@ class Log:
     async def forget_application(self, application: str) -> bool:
         """As `embedbk.Log.forget_application`."""
         return await run_async(splicing.forget_application(self._reading, application))
+
+    async def log_id(self) -> str:
+        """As `embedbk.Log.log_id`."""
+        return await run_async(self._reading.log_id())
+
+    async def rename(self, new_name: str) -> None:
+        """As `embedbk.Log.rename`."""
+        await run_async(rename(self._runtime, self.name, check_log_name(new_name)))
+        self.name = new_name
+
+    async def delete(self, *, force: bool = False) -> None:
+        """As `embedbk.Log.delete`."""
+        await run_async(log_deleting.delete_log(self._runtime, self.name, self._password, force=force))
 
     async def seal(self, reason: str) -> Seal:
         """As `embedbk.Log.seal`."""

@@ -53,7 +53,14 @@ def run_log(arguments: Sequence[str]) -> int:
         "check", _check, "what of their lists does not fit their ledgers; changes nothing", reach=client_of
     )
     made.add_argument("names", nargs="*", metavar="NAME", help="of logs (default: all)")
-    made = _add(commands, "delete", _delete, "delete it with its ledgers")
+    made = _add(commands, "rename", _rename, "call it otherwise; whoever has it open goes on")
+    made.add_argument("new_name")
+    made = _add(commands, "undelete", _undelete, "bring it back, as long as it is among the deleted ones")
+    made.add_argument("--as", dest="new_name", metavar="NAME", help="by another name than it had")
+    commands.add(
+        "deleted", _deleted, "those that can be brought back, and until when for certain", reach=client_of
+    )
+    made = _add(commands, "delete", _delete, "delete it with its ledgers; it can be brought back for a while")
     made.add_argument("--force", action="store_true", help="also one that is written, or was not closed")
     made.add_argument("--yes", action="store_true", help="it is meant; else it is said what would go")
     return commands.run(arguments)
@@ -110,7 +117,7 @@ def _check(reach: Reach, options: argparse.Namespace) -> CommandResult:
 def _show(reach: Reach, options: argparse.Namespace) -> CommandResult:
     with reach() as client:
         log = _log(client, options)
-        segments, seal = log.segments(), log.sealed()
+        segments, seal, log_id = log.segments(), log.sealed(), log.log_id()
     rows: list[dict[str, Any]] = [
         {
             "ledger_id": each.ledger_id,
@@ -124,6 +131,7 @@ def _show(reach: Reach, options: argparse.Namespace) -> CommandResult:
     first = segments[0].first_offset if segments else 0
     data = {
         "log": options.name,
+        "log_id": log_id,
         "first_offset": first,
         "end": end,
         "ledgers": rows,
@@ -216,6 +224,28 @@ def _tail(reach: Reach, options: argparse.Namespace) -> CommandResult:
             write_entry(entry, options)
             sys.stdout.buffer.flush()
     return CommandResult(None)
+
+
+def _rename(reach: Reach, options: argparse.Namespace) -> CommandResult:
+    with reach() as client:
+        log = _log(client, options)
+        log.rename(options.new_name)
+        data = {"log": log.name, "log_id": log.log_id(), "was": options.name}
+    return CommandResult(data, f"log {options.name} is called {options.new_name} now")
+
+
+def _undelete(reach: Reach, options: argparse.Namespace) -> CommandResult:
+    with reach() as client:
+        log = client.undelete_log(options.name, new_name=options.new_name, password=password_of(options))
+        data = {"log": log.name, "log_id": log.log_id()}
+    return CommandResult(data, f"log {data['log']} is back")
+
+
+def _deleted(reach: Reach, options: argparse.Namespace) -> CommandResult:
+    with reach() as client:
+        found = client.deleted_logs()
+    lines = [f"{each.name}: {each.log_id}, until {each.until_ms} ms since 1970" for each in found]
+    return CommandResult({"logs": [each._asdict() for each in found]}, "\n".join(lines) or "no deleted log")
 
 
 def _delete(reach: Reach, options: argparse.Namespace) -> CommandResult:

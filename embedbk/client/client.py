@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self
 
-from embedbk.client import deleting, explaining, ledger
+from embedbk.client import deleting, explaining, ledger, log_deleting
 from embedbk.client.address import is_address, url_of
 from embedbk.client.bookie_states import BookieState, bookie_states
 from embedbk.client.deleting import DeletedLedger
@@ -17,10 +17,11 @@ from embedbk.client.devices import IN_PLACE, Devices
 from embedbk.client.draining import BookieReport, cancel_drain, decommission, drain, report_on, retire
 from embedbk.client.embedded import Opened, connect, open_directory
 from embedbk.client.explaining import Explanation
-from embedbk.client.ledger import LedgerReader, LedgerWriter, quorum_of, traits_of
+from embedbk.client.ledger import LedgerReader, LedgerWriter, iterate, quorum_of, traits_of
 from embedbk.client.locking import Lock, Locking
 from embedbk.client.log import Log
-from embedbk.client.log_names import log_names
+from embedbk.client.log_deleting import DeletedLog
+from embedbk.client.log_names import log_names, watch_logs
 from embedbk.client.log_settings import create_log, log_exists
 from embedbk.client.password import Password
 from embedbk.client.reading import LedgerReading
@@ -29,7 +30,7 @@ from embedbk.client.runtime import refuse_pickling
 from embedbk.client.stopping import may_stop
 from embedbk.client.waiting import FutureResult, run_blocking
 from embedbk.codec.ledger_metadata import LedgerMetadata
-from embedbk.config import Placement, Roll, Settings, settings_of
+from embedbk.config import Placement, Roll, Settings, check_seconds, settings_of
 from embedbk.errors import EmbedbkError, UsageError
 from embedbk.ids import check_log_name
 from embedbk.repair.health import Health
@@ -100,6 +101,16 @@ class Client:
         """The names of all logs that begin with prefix, ascending."""
         return run_blocking(log_names(self._runtime, prefix), "aio.Client.logs")
 
+    def watch_logs(self, prefix: str = "", *, idle_s: float | None = None) -> Iterator[list[str]]:
+        """The names of all logs that begin with prefix, as `logs` has them: at once, and whenever they are others; ends
+        when they were the same for idle_s. A log that comes and goes in between may not be shown; what is there
+        and stays always is, also behind a time without metadata.
+
+        Raises MetadataUnavailable: nothing is known any more; begin anew.
+        """
+        check_seconds(idle_s, "idle_s")
+        return iterate(watch_logs(self._runtime, prefix, idle_s), "aio.Client.watch_logs")
+
     # Locks.
 
     def lock(self, name: str, *, value: bytes = b"") -> Lock:
@@ -165,19 +176,43 @@ class Client:
         run_blocking(steps, "aio.Client.delete_ledger")
 
     def delete_log(self, name: str, *, password: bytes = b"", force: bool = False) -> None:
-        """Delete a log whose writer has ended, and its ledgers behind it; each of these can be brought back as a ledger
-        by itself until its grace is over (`Settings.delete_grace_s`).
+        """Delete a log whose writer has ended, by one transaction: its name is free, nobody finds it any more, and all
+        of it can be brought back (`undelete_log`) until its grace is over (`Settings.delete_grace_s`) and somebody
+        calls `forget_deleted`, which ends it with its ledgers. What is staged for it and not spliced is given up now.
 
-        force: also one that somebody writes, or whose writer did not close; such a ledger is gone for ever. Where this
-        was cut short (by a crash, or by an error), the log is gone, and calling it again deletes what is left.
+        force: also one that somebody writes, or whose writer did not close. That writer appends until it needs the
+        metadata; what it was acknowledged is part of the log, and comes back with it.
+
+        Below the cluster's level 14 the log is gone at once, and each ledger can be brought back by itself; of one that
+        was forced the open ledger is gone for ever. Where that was cut short, calling it again deletes what is left.
 
         Raises:
             NoSuchLedger: there is no such log.
             WrongPassword, UsageError: its last ledger has another password, or is open; nothing was changed.
-            MetadataConflict: somebody takes it over again and again. MetadataUnavailable: call it again.
+            MetadataConflict: somebody takes it over again and again. MetadataUnavailable: where it is not definite,
+                `deleted_logs` says whether it came to pass.
         """
-        steps = deleting.delete_log(self._runtime, check_log_name(name), Password(password), force=force)
+        steps = log_deleting.delete_log(self._runtime, check_log_name(name), Password(password), force=force)
         run_blocking(steps, "aio.Client.delete_log")
+
+    def undelete_log(self, name: str, *, new_name: str | None = None, password: bytes = b"") -> Log:
+        """Bring a deleted log back as it was: its entries at their offsets, its cursors, pins and settings.
+
+        Args:
+            name: that it had, or its id, where several of that name were deleted (`deleted_logs`).
+            new_name: by which it is called from now on; None: as it was.
+
+        Raises:
+            NoSuchLedger: none was deleted, or it was forgotten since. LogExists: the name is another log's by now.
+            UsageError: several were deleted, which are named; or the cluster's level is below 14. WrongPassword.
+            In each case nothing was changed.
+        """
+        steps = log_deleting.undelete_log(self._runtime, name, new_name, Password(password))
+        return self.log(run_blocking(steps, "aio.Client.undelete_log"), password=password)
+
+    def deleted_logs(self) -> list[DeletedLog]:
+        """The logs that can be brought back."""
+        return run_blocking(log_deleting.deleted_logs(self._runtime), "aio.Client.deleted_logs")
 
     def undelete_ledger(self, ledger_id: int, *, password: bytes = b"") -> None:
         """Bring a deleted ledger back as it was.
@@ -192,8 +227,9 @@ class Client:
         return run_blocking(deleting.deleted(self._runtime), "aio.Client.deleted_ledgers")
 
     def forget_deleted(self) -> list[int]:
-        """Give up the deleted ledgers whose grace is over, for ever; their ids."""
-        return run_blocking(deleting.forget_deleted(self._runtime), "aio.Client.forget_deleted")
+        """Give up the deleted ledgers and logs whose grace is over, for ever; the ids of the ledgers, with those of the
+        logs."""
+        return run_blocking(log_deleting.forget_deleted(self._runtime), "aio.Client.forget_deleted")
 
     def explain(self, ledger_id: int) -> Explanation:
         """Why the ledger is as it is, and what is safe to do next: data, and as text by `str()`. Changes nothing."""

@@ -100,6 +100,7 @@ class Cursoring:
         return f"cursor {self.name!r} of log {self.reading.name!r}"
 
     async def get(self) -> CursorState:
+        await self.reading.found()
         named, _ = await _named(self.reading)
         cursor = next((each for each in named if each.name == self.name), None)
         record, revision = await self.record()
@@ -180,6 +181,7 @@ class Cursoring:
     async def delete(self, revision: int | None) -> bool:
         reading = self.reading
         check_level(reading)
+        await reading.found()
         for _ in range(_ROUNDS_MAX):
             named, named_revision = await _named(reading)
             # Whatever stands there: what cannot be read goes, too.
@@ -235,6 +237,7 @@ def _state(cursor: NamedCursor, record: CursorRecord, revision: int) -> CursorSt
 
 async def cursors(reading: LogReading) -> list[CursorState]:
     """All of a log, by their names, with who consumes and how far behind each is."""
+    await reading.found()
     runtime, log = reading.runtime, reading.name
     named, _ = await _named(reading)
     if not named:

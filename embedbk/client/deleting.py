@@ -1,47 +1,29 @@
-"""Deleting ledgers in two steps, and bringing them back in between (P2.3, CL30, CL31, CL32); deleting logs (P8.3).
+"""Deleting ledgers in two steps, and bringing them back in between (P2.3, CL30, CL31, CL32).
 
 First the ledger's key goes and a tombstone comes, in one transaction: readers and writers see it gone from then on.
 When its grace is over the tombstone is taken away; only a ledger with neither may lose its bytes (P7.7), so no clock
 decides whether one can still be brought back: its tombstone does.
-
-A log goes the other way round: first its list, in the transaction that puts the ids of its ledgers where a deletion
-that was cut short goes on; then each ledger, like any other. So no list ever names a ledger that is gone.
+Whole logs are `log_deleting`'s.
 """
 
 from __future__ import annotations
 
-import contextlib
 from typing import NamedTuple
-
-from msgspec.structs import replace
 
 from embedbk.client.log_pages import ListWalk, PageGone
 from embedbk.client.password import Password
 from embedbk.client.reading import check_ledger_id, no_such_ledger
 from embedbk.client.runtime import Runtime
-from embedbk.client.splicing import sweep
 from embedbk.codec.ledger_metadata import (
-    METADATA_VERSION,
     LedgerMetadata,
-    LedgersLeft,
     LedgerState,
-    LogPages,
     decode_ledger_metadata,
-    decode_ledgers_left,
     decode_log_list,
-    encode_ledgers_left,
     ledger_key_path,
-    log_deleting_path,
     log_key_path,
-    log_left_path,
-    log_owner_path,
-    log_truncated_path,
 )
-from embedbk.codec.log_cursors import cursor_path, decode_log_cursors, log_cursors_path
-from embedbk.codec.log_pages import decode_log_page, log_page_path
-from embedbk.codec.log_pins import log_pins_path
-from embedbk.codec.log_settings import log_settings_path
-from embedbk.codec.log_splices import log_splices_path, staged_path
+from embedbk.codec.log_identity import log_deleted_path
+from embedbk.codec.log_splices import staged_path
 from embedbk.codec.metadata_messages import ABSENT, Compare, Delete, Put, Record
 from embedbk.codec.registration import PLACEMENTS_PREFIX, decode_placement, placement_path
 from embedbk.codec.tombstone import (
@@ -53,10 +35,9 @@ from embedbk.codec.tombstone import (
     tombstone_path,
 )
 from embedbk.errors import MetadataConflict, NoSuchLedger, StorageError, UsageError
-from embedbk.metadata.levels import LEVEL_OF_SPLICES
 from embedbk.metadata.limits import DEFAULT_LIMITS
 
-__all__ = ["DeletedLedger", "delete", "delete_log", "deleted", "forget_deleted", "placements_now", "undelete"]
+__all__ = ["DeletedLedger", "delete", "deleted", "forget_deleted", "placements_now", "undelete"]
 
 _NAMED_MAX = (
     DEFAULT_LIMITS.txn_operations_max - 2
@@ -72,7 +53,15 @@ class DeletedLedger(NamedTuple):
     until_ms: int  # Until then for certain, as far as clocks agree; after it until somebody forgets it.
 
 
-async def delete(runtime: Runtime, ledger_id: int, password: Password, *, force: bool) -> None:
+async def delete(
+    runtime: Runtime,
+    ledger_id: int,
+    password: Password | None,
+    *,
+    force: bool,
+    grace_s: float | None = None,
+) -> None:
+    """password None: whoever decided that it goes had it. grace_s None: that of the settings."""
     check_ledger_id(ledger_id)
     key, what = ledger_key_path(ledger_id), f"deleting ledger {ledger_id}"
     for _ in range(_ROUNDS_MAX):
@@ -80,7 +69,8 @@ async def delete(runtime: Runtime, ledger_id: int, password: Password, *, force:
         if value is None:
             raise no_such_ledger(ledger_id)
         metadata = decode_ledger_metadata(value, ledger_id)
-        password.check(metadata)
+        if password is not None:
+            password.check(metadata)
         if not metadata.is_closed and not force:
             raise UsageError(
                 f"ledger {ledger_id} is {LedgerState(metadata.state).name}, and only a CLOSED one is deleted; nothing "
@@ -96,7 +86,7 @@ async def delete(runtime: Runtime, ledger_id: int, password: Password, *, force:
         then: list[Put | Delete] = [Delete(key), *(Delete(mark.key) for mark in marked if mark.revision)]
         if metadata.is_closed:
             # An open one has no tombstone: nobody watches over what happens to its copies while it is gone.
-            grace_ms = int(runtime.settings.delete_grace_s * 1000)
+            grace_ms = int((runtime.settings.delete_grace_s if grace_s is None else grace_s) * 1000)
             stone = Tombstone(
                 TOMBSTONE_VERSION, ledger_id, runtime.wall_ms(), runtime.wall_ms() + grace_ms, value
             )
@@ -117,11 +107,26 @@ async def _unlisted(runtime: Runtime, metadata: LedgerMetadata, what: str) -> li
     key = log_key_path(name)
     value, revision = await runtime.get(key, what)
     if value is None:
-        return [Compare(key, ABSENT)]
+        return [Compare(key, ABSENT), await _not_in_a_deleted_log(runtime, name, metadata.ledger_id, what)]
     log_list = decode_log_list(value, name)
     if await ListWalk(runtime, name).holding(log_list, metadata.ledger_id) is not None:
         raise UsageError(f"ledger {metadata.ledger_id} is part of log {name!r}; nothing was deleted")
     return [Compare(key, revision)]
+
+
+async def _not_in_a_deleted_log(runtime: Runtime, name: str, ledger_id: int, what: str) -> Compare:
+    """Its log may be brought back, with all that its list names (P8.13)."""
+    key = log_deleted_path(name)
+    value, revision = await runtime.get(key, what)
+    if value is None:
+        return Compare(key, ABSENT)
+    log_list = decode_log_list(value, name)
+    if await ListWalk(runtime, name).holding(log_list, ledger_id) is not None:
+        raise UsageError(
+            f"ledger {ledger_id} is part of a log that was deleted, and may be brought back; nothing was deleted",
+            hint="bk.deleted_logs() says until when",
+        )
+    return Compare(key, revision)
 
 
 async def _staged(runtime: Runtime, metadata: LedgerMetadata, what: str) -> list[Compare]:
@@ -132,117 +137,6 @@ async def _staged(runtime: Runtime, metadata: LedgerMetadata, what: str) -> list
     mark = staged_path(name, metadata.ledger_id)
     value, revision = await runtime.get(mark, what)
     return [Compare(mark, ABSENT if value is None else revision)]
-
-
-async def delete_log(runtime: Runtime, name: str, password: Password, *, force: bool) -> None:
-    """The list, then its ledgers; one that was cut short in between goes on."""
-    what = f"deleting log {name!r}"
-    was_begun = await _delete_ledgers_of(runtime, name, password, what, force=force)
-    for _ in range(_ROUNDS_MAX):
-        value, revision = await runtime.get(log_key_path(name), what)
-        if value is None:
-            if was_begun:
-                return
-            raise NoSuchLedger(f"there is no log {name!r}", hint="check the name")
-        when = [Compare(log_key_path(name), revision)]
-        ids = []
-        log_list = decode_log_list(value, name)
-        pages = (log_list.pages,) if log_list.pages is not None and log_list.has_pages else ()
-        for segment in log_list.segments:
-            ids.append(segment.ledger_id)
-            if segment.last_entry is None:
-                when += await _may_be_deleted(runtime, name, segment.ledger_id, password, what, force=force)
-        kept = (log_left_path(name), log_truncated_path(name), log_deleting_path(name))
-        for path in (log_owner_path(name), *kept):
-            held, held_revision = await runtime.get(path, what)
-            when.append(Compare(path, ABSENT if held is None else held_revision))
-            if held is not None and path != log_owner_path(name):
-                more = decode_ledgers_left(held)
-                ids, pages = [*ids, *more.ledger_ids], (*more.pages, *pages)
-        named, named_revision = await runtime.get(log_cursors_path(name), what)
-        when.append(Compare(log_cursors_path(name), ABSENT if named is None else named_revision))
-        cursors = decode_log_cursors(named, name).cursors if named is not None else ()
-        deleting = encode_ledgers_left(LedgersLeft(METADATA_VERSION, tuple(dict.fromkeys(ids)), pages))
-        then: list[Put | Delete] = [
-            Delete(log_key_path(name)),
-            Delete(log_owner_path(name)),  # Whoever is taking it over now finds that it is not theirs.
-            Delete(log_left_path(name)),
-            Delete(log_truncated_path(name)),
-            Delete(log_pins_path(name)),
-            Delete(log_cursors_path(name)),
-            Delete(log_settings_path(name)),
-            Delete(log_splices_path(name)),
-            *(Delete(cursor_path(name, cursor.name)) for cursor in cursors),
-            Put(log_deleting_path(name), deleting),
-        ]
-        if await runtime.transact(when, then, what):
-            await _delete_ledgers_of(runtime, name, password, what, force=force)
-            if runtime.has_level(LEVEL_OF_SPLICES):
-                await sweep(runtime, name, password, takes_all=True)
-            return
-    raise MetadataConflict(
-        f"log {name!r} changed {_ROUNDS_MAX} times while it was to be deleted",
-        hint="stop whoever works on it, and delete it again",
-    )
-
-
-async def _may_be_deleted(
-    runtime: Runtime, name: str, ledger_id: int, password: Password, what: str, *, force: bool
-) -> list[Compare]:
-    """That its last ledger stays as it is now, to be checked when the list goes: nobody may be writing to it."""
-    key = ledger_key_path(ledger_id)
-    value, revision = await runtime.get(key, what)
-    if value is None:
-        return [Compare(key, ABSENT)]
-    metadata = decode_ledger_metadata(value)
-    password.check(metadata)
-    if not metadata.is_closed and not force:
-        raise UsageError(
-            f"log {name!r} has an open writer, or had one that did not close: its ledger {ledger_id} is "
-            f"{LedgerState(metadata.state).name}; nothing was changed",
-            hint="close its writer, or take the log over and close; force=True deletes it as it is, for ever",
-        )
-    return [Compare(key, revision)]
-
-
-async def _delete_ledgers_of(
-    runtime: Runtime, name: str, password: Password, what: str, *, force: bool
-) -> bool:
-    """Delete the ledgers of a log whose list is gone; whether there was any to be looked for."""
-    key, was_begun = log_deleting_path(name), False
-    while True:
-        value, revision = await runtime.get(key, what)
-        if value is None:
-            return was_begun
-        was_begun = True
-        deleting = decode_ledgers_left(value)
-        ids, rest, then = list(deleting.ledger_ids), deleting.pages, list[Put | Delete]()
-        if rest:
-            listed, page_key, rest = await _oldest_page(runtime, name, rest, what)
-            ids += listed
-            then.append(Delete(page_key))
-        for ledger_id in ids:
-            with contextlib.suppress(NoSuchLedger):  # Deleted before, by the part that came to pass.
-                await delete(runtime, ledger_id, password, force=force)
-        if rest:
-            then.append(Put(key, encode_ledgers_left(LedgersLeft(METADATA_VERSION, (), rest))))
-        else:
-            then.append(Delete(key))
-        await runtime.transact([Compare(key, revision)], then, what)
-
-
-async def _oldest_page(
-    runtime: Runtime, name: str, ranges: tuple[LogPages, ...], what: str
-) -> tuple[list[int], str, tuple[LogPages, ...]]:
-    """The ledgers of one page of a deleted log, its key, and what is left to be deleted behind it."""
-    pages, *others = ranges
-    key = log_page_path(name, pages, pages.first)
-    value, _ = await runtime.get(key, what)
-    listed = decode_log_page(value, name, pages.first).segments if value is not None else ()
-    left = replace(pages, first=pages.first + 1, skipped=0)
-    # Without what was truncated: somebody may have brought it back.
-    ids = [segment.ledger_id for segment in listed[pages.skipped :]]
-    return ids, key, (left, *others) if left.first < left.end else tuple(others)
 
 
 async def undelete(runtime: Runtime, ledger_id: int, password: Password) -> None:

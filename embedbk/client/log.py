@@ -11,13 +11,14 @@ from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any, Self
 
-from embedbk.client import cursors, sealing, splicing, truncating
+from embedbk.client import cursors, log_deleting, sealing, splicing, truncating
 from embedbk.client.appending import Appending
 from embedbk.client.batches import Batch, Entry, Located, Segment, batch_of, entries_of
 from embedbk.client.bulk import BulkReading, LogReader, Place
 from embedbk.client.consumer import Cursor
 from embedbk.client.cursors import Cursoring, CursorState
 from embedbk.client.ledger import LedgerWriter, Traits, append_arrow, iterate, queue_blocking
+from embedbk.client.log_identity import rename
 from embedbk.client.log_reading import LogReading, Start
 from embedbk.client.log_settings import (
     KEEP,
@@ -45,7 +46,7 @@ from embedbk.client.waiting import run_blocking
 from embedbk.codec.packer_twin import Buffer
 from embedbk.config import NEVER_ROLL, Placement, Quorum, Roll, check_seconds
 from embedbk.errors import EmbedbkError, UsageError
-from embedbk.ids import Position
+from embedbk.ids import Position, check_log_name
 
 __all__ = ["Log", "LogWriter", "ms_of", "open_writer", "renew_as", "take_over"]
 
@@ -79,7 +80,7 @@ async def open_writer(
     line = await take_over(runtime, name, password, terms.quorum, terms.traits, terms.roll)
     line.follows = terms.revision
     try:
-        await adopt(runtime, name, terms, line.taken.epoch)
+        await adopt(runtime, line.owning.name, terms, line.taken.epoch)
     except EmbedbkError as failed:  # Then they are the next writer's matter.
         logger.warning("log %r has no settings yet: %s", name, failed)
     return line
@@ -355,13 +356,19 @@ def _entries(frames: Iterator[Located]) -> Iterator[Entry]:
 
 
 class Log:
-    """A log by its name: nothing is opened before it is written or read."""
+    """A log by its name: nothing is opened before it is written or read. Each call asks where the name leads; a writer,
+    a reader, a tail or a consumer that is open stays with its log, whatever that is called by then."""
 
     def __init__(self, runtime: Runtime, name: str, password: Password) -> None:
         self.name = name
         self._runtime = runtime
         self._password = password
-        self._reading = LogReading(runtime, name, password)
+
+    @property
+    def _reading(self) -> LogReading:
+        """A new one for each call: where the name leads is asked each time, and whoever goes on with it stays with that
+        log (P8.12)."""
+        return LogReading(self._runtime, self.name, self._password)
 
     def writer(
         self,
@@ -669,6 +676,29 @@ class Log:
         return run_blocking(
             splicing.forget_application(self._reading, application), "aio.Log.forget_application"
         )
+
+    def log_id(self) -> str:
+        """The id of the log, which never changes (P8.12). Of one from below the cluster's level 14 it is the name under
+        which it was made. Raises NoSuchLedger: there is no such log."""
+        return run_blocking(self._reading.log_id(), "aio.Log.log_id")
+
+    def rename(self, new_name: str) -> None:
+        """Call the log otherwise, by one transaction (P8.12). Everything that is kept with it stays, and whoever has it
+        open goes on: writers, readers, consumers, pins. `name` is the new one from then on; other handles of the old
+        name find no log any more, and the next writer by the old name makes another one.
+
+        Raises:
+            LogExists: there is a log of that name. NoSuchLedger: there is no such log.
+            UsageError: no name, or the cluster's level is below 14. In each case nothing was changed.
+            MetadataUnavailable: where it is not definite, `Client.logs` says which name it has.
+        """
+        run_blocking(rename(self._runtime, self.name, check_log_name(new_name)), "aio.Log.rename")
+        self.name = new_name
+
+    def delete(self, *, force: bool = False) -> None:
+        """As `Client.delete_log`, of this log."""
+        steps = log_deleting.delete_log(self._runtime, self.name, self._password, force=force)
+        run_blocking(steps, "aio.Log.delete")
 
     def seal(self, reason: str) -> Seal:
         """End the log for ever (P8.9): its writer is fenced, its ledgers are closed, and no writer takes it over any

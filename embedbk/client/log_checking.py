@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from embedbk.client.log_identity import find
 from embedbk.client.log_pages import ListWalk, PageGone
 from embedbk.client.runtime import Runtime
 from embedbk.codec.ledger_metadata import (
@@ -50,6 +51,10 @@ class _Listed(NamedTuple):
 async def check_log(runtime: Runtime, name: str) -> list[LogFinding]:
     """Raises NoSuchLedger: there is no such log. MetadataConflict: it changed again and again."""
     what = f"checking log {name!r}"
+    log_id = await find(runtime, name)
+    if log_id is None:
+        raise NoSuchLedger(f"there is no log {name!r}", hint="check the name; its first writer makes it")
+    name = log_id
     before: list[LogFinding] | None = None
     for _ in range(_ROUNDS_MAX):
         listed = await _listed(runtime, name, what)

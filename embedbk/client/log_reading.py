@@ -11,17 +11,22 @@ import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, TypeVar
 
 from msgspec.structs import replace
 
 from embedbk.client.batches import Located, Segment
+from embedbk.client.log_identity import claim, find
 from embedbk.client.log_pages import ListWalk, PageGone, Place
 from embedbk.client.password import Password
 from embedbk.client.reading import Frames, LedgerReading
 from embedbk.client.runtime import FollowedKey, Runtime
+from embedbk.client.waiting import Moved
 from embedbk.codec.attributes import last_time_in
 from embedbk.codec.ledger_metadata import Begun, LogList, LogSegment, decode_log_list, log_key_path
+from embedbk.codec.log_identity import LogId, log_name_path
+from embedbk.codec.metadata_messages import Compare
 from embedbk.codec.packer_twin import TIME_EVERY
 from embedbk.core.log_paging import end_of, rises
 from embedbk.errors import (
@@ -59,9 +64,47 @@ class LogReading:
 
     def __init__(self, runtime: Runtime, name: str, password: Password) -> None:
         self.runtime = runtime
-        self.name = name
+        self.given = name
+        self.name = name  # Its id, once it is found.
         self.password = password
         self.walk = ListWalk(runtime, name)
+
+    async def found(self) -> None:
+        """Where the name leads; from then on this is the log of that id, whatever it is called by then (P8.12). A name
+        without a pointer is asked about again, until there is a log of it.
+
+        Raises NoSuchLedger: the name led to a log once, and leads to none now."""
+        if isinstance(self.name, LogId):
+            return
+        log_id = await find(self.runtime, self.name)
+        if log_id is None:
+            raise self.missing()
+        if isinstance(log_id, LogId):
+            self._bind(log_id)
+
+    async def claimed(self, *, creates: bool = True) -> tuple[Compare, ...]:
+        """The log of the name, which is made where there is none, for whoever takes it over: what that compares.
+
+        Raises NoSuchLedger: there is none, and it is not to be made."""
+        claimed = await claim(self.runtime, self.given, creates=creates)
+        if claimed is None:
+            raise self.missing()
+        if isinstance(self.name, LogId) and self.name != claimed.log_id:
+            raise NoSuchLedger(f"log {self.name!r} was renamed or deleted", hint="open it by its new name")
+        self._bind(claimed.log_id)
+        return claimed.guard
+
+    async def log_id(self) -> str:
+        await self.listed()  # That there is such a log.
+        return str(self.name)
+
+    def _bind(self, log_id: LogId) -> None:
+        self.name = self.walk.name = log_id
+
+    def missing(self) -> NoSuchLedger:
+        return NoSuchLedger(
+            f"there is no log {self.name!r}", hint="check the name; its first writer makes it"
+        )
 
     async def listed(self) -> LogList:
         """The log's list, without its pages; raises NoSuchLedger when nobody ever wrote to the log."""
@@ -69,13 +112,16 @@ class LogReading:
 
     async def listed_at(self) -> tuple[LogList, int]:
         """The same with its revision."""
+        await self.found()
         value, revision = await self.runtime.get(
             log_key_path(self.name), f"reading the list of log {self.name!r}"
         )
         if value is None:
-            raise NoSuchLedger(
-                f"there is no log {self.name!r}", hint="check the name; its first writer makes it"
-            )
+            raise self.missing()
+        if not isinstance(self.name, LogId):
+            self._bind(
+                LogId(self.name, self.name)
+            )  # Below the level, or not carried over yet: that is its id.
         return decode_log_list(value, self.name), revision
 
     async def offset_of(self, place: Start) -> int:
@@ -275,6 +321,8 @@ class LogReading:
         """Yield everything from start on, without end; None each time that nothing came for `pull.idle_s`, after which
         it continues where it stands. "earliest": from where the log begins; "latest": entries from now on."""
         place_in_list: Start = None if isinstance(start, str) else start
+        while not await self._is_there(pull.idle_s):
+            yield None
         followed = await self.runtime.follow(log_key_path(self.name))
         try:
             while await self._next_listed(followed, None, pull.idle_s) is None:
@@ -290,6 +338,34 @@ class LogReading:
                 stands = _Standing(place, segment, _first_in(segment, place_in_list))
         finally:
             followed.end()
+
+    async def _is_there(self, idle_s: float | None) -> bool:
+        """Wait until the name leads to a log, with a pointer or, below the level, without; False: not in time."""
+        if isinstance(self.name, LogId):
+            return True
+        pointer = await self.runtime.follow(log_name_path(self.name))
+        listed: FollowedKey | None = None
+        try:
+            listed = await self.runtime.follow(log_key_path(self.name), pointer.signal)
+            while True:
+                seen = pointer.revision, listed.revision
+                with contextlib.suppress(
+                    NoSuchLedger
+                ):  # It is called otherwise, or deleted: that may change.
+                    await self.listed_at()
+                    return True
+                stands = Moved(
+                    pointer.signal,
+                    partial(_has_moved, pointer, listed, seen, self.runtime),
+                    idle_s,
+                )
+                if not await stands:
+                    return False
+                self.runtime.check()
+        finally:
+            pointer.end()
+            if listed is not None:
+                listed.end()
 
     def _shown(self, followed: FollowedKey) -> LogList | None:
         """The list as its watch shows it; None: there is none."""
@@ -508,6 +584,10 @@ class LogReading:
         if place is None:
             raise self._truncated(f"ledger {start.ledger_id} is", log_list)
         raise NoSuchEntry(f"log {self.name!r} has no ledger {start.ledger_id}")
+
+
+def _has_moved(pointer: FollowedKey, listed: FollowedKey, seen: tuple[int, int], runtime: Runtime) -> bool:
+    return (pointer.revision, listed.revision) != seen or runtime.is_ended
 
 
 class _Times:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from embedbk.client.cursors import check_level
 from embedbk.client.ledger import Traits, quorum_of, traits_of
+from embedbk.client.log_identity import Named, find, make, named
 from embedbk.client.log_reading import LogReading
 from embedbk.client.runtime import Runtime
 from embedbk.codec.digest import DigestType
@@ -26,6 +27,7 @@ from embedbk.codec.ledger_metadata import (
 )
 from embedbk.codec.log_settings import (
     NO_SETTINGS,
+    SETTINGS_KEY,
     RollRecord,
     SettingsRecord,
     decode_log_settings,
@@ -149,9 +151,10 @@ def roll_from(record: RollRecord) -> Roll:
 async def change(reading: LogReading, revision: int | None, wanted: Mapping[str, Any]) -> LogSettings:
     """wanted: by the names of LogSettings; KEEP leaves one as it is, None makes it as usual."""
     check_level(reading)
-    runtime, name = reading.runtime, reading.name
+    runtime = reading.runtime
     for _ in range(_ROUNDS_MAX):
         _, list_revision = await reading.listed_at()
+        name = reading.name
         record, at = await record_of(runtime, name)
         if revision is not None and at != revision:
             raise MetadataConflict(
@@ -165,7 +168,7 @@ async def change(reading: LogReading, revision: int | None, wanted: Mapping[str,
             record, at = await record_of(runtime, name)
             return _shown(record or NO_SETTINGS, at)
     raise MetadataConflict(
-        f"log {name!r} changed {_ROUNDS_MAX} times meanwhile; its settings stay", definite=True
+        f"log {reading.name!r} changed {_ROUNDS_MAX} times meanwhile; its settings stay", definite=True
     )
 
 
@@ -245,20 +248,35 @@ def _properties(given: Any) -> dict[str, bytes]:
 
 async def create_log(reading: LogReading, wanted: Mapping[str, Any]) -> LogSettings:
     check_level(reading)
-    runtime, name = reading.runtime, reading.name
+    runtime, name = reading.runtime, reading.given
     record = _changed(NO_SETTINGS, wanted)
-    when = [Compare(log_key_path(name), ABSENT), Compare(log_settings_path(name), ABSENT)]
-    empty = encode_log_list(LogList(METADATA_VERSION, 0, ()))
-    then = [Put(log_key_path(name), empty), Put(log_settings_path(name), encode_log_settings(record))]
-    if not await runtime.transact(when, then, f"creating log {name!r}"):
-        raise LogExists(
-            f"there is a log {name!r} already; nothing was changed", hint="log.change() changes its settings"
-        )
-    return await settings(reading)
+    for _ in range(_ROUNDS_MAX):
+        found = await named(runtime, name, carries=True)
+        if found is not None and not isinstance(found, Named):  # Below the level: the name is the log.
+            when = [*found, Compare(log_key_path(name), ABSENT), Compare(log_settings_path(name), ABSENT)]
+            empty = encode_log_list(LogList(METADATA_VERSION, 0, ()))
+            then = [
+                Put(log_key_path(name), empty),
+                Put(log_settings_path(name), encode_log_settings(record)),
+            ]
+            is_made = await runtime.transact(when, then, f"creating log {name!r}")
+        else:
+            more = [(SETTINGS_KEY, encode_log_settings(record))]
+            is_made = found is None and await make(runtime, name, more) is not None
+        if is_made:
+            return await settings(LogReading(runtime, name, reading.password))
+        if await log_exists(runtime, name):
+            break
+    raise LogExists(
+        f"there is a log {name!r} already; nothing was changed", hint="log.change() changes its settings"
+    )
 
 
 async def log_exists(runtime: Runtime, name: str) -> bool:
-    value, _ = await runtime.get(log_key_path(name), f"asking for log {name!r}")
+    log_id = await find(runtime, name)
+    if log_id is None:
+        return False
+    value, _ = await runtime.get(log_key_path(log_id), f"asking for log {name!r}")
     return value is not None
 
 
@@ -278,8 +296,9 @@ async def writer_terms(
 ) -> WriterTerms:
     """How a log is written by these arguments. Raises UsageError where one of them differs from a setting."""
     record, revision = (None, ABSENT)
-    if runtime.has_level(LEVEL_OF_CURSORS):
-        record, revision = await record_of(runtime, name)
+    log_id = await find(runtime, name) if runtime.has_level(LEVEL_OF_CURSORS) else None
+    if log_id is not None:
+        record, revision = await record_of(runtime, log_id)
     kept = _shown(record or NO_SETTINGS, revision)
     roll_of(given.roll)
     differing = [

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from embedbk.client.appending import Appending
 from embedbk.client.ledger import Traits, begin_writing, patience_with
+from embedbk.client.log_identity import claim
 from embedbk.client.log_reading import LogReading
 from embedbk.client.password import Password
 from embedbk.client.reading import Frames
@@ -22,10 +23,10 @@ from embedbk.client.runtime import Runtime
 from embedbk.client.splice_requests import living
 from embedbk.codec.digest import DigestType
 from embedbk.codec.ledger_metadata import Begun, Durability, decode_log_list, encode_log_list, log_key_path
-from embedbk.codec.metadata_messages import Get, Value
+from embedbk.codec.metadata_messages import Compare, Get, Value
 from embedbk.config import METADATA_VALUE_BYTES_MAX, Quorum
 from embedbk.core.leaving import Leaving
-from embedbk.core.log import LogTakeover
+from embedbk.core.log import LogMoved, LogTakeover
 from embedbk.core.log_listing import NewLedger, TakenOver
 from embedbk.core.log_paging import last_position
 from embedbk.core.log_replacing import LogReplacing
@@ -49,6 +50,7 @@ __all__ = ["Joined", "Owned", "Owning"]
 
 logger = logging.getLogger(__name__)
 
+_MOVES_MAX = 20  # The log was renamed or deleted so often while it was to be taken over.
 _PRODUCER_ENTRIES_MAX = 10_000  # Read back by a new writer to learn who produced what.
 _LIST_TELL = 0.8  # A list of ledgers that has used so much of its bytes is logged at each takeover.
 
@@ -74,7 +76,8 @@ class Owning:
         self, runtime: Runtime, name: str, password: Password, quorum: Quorum, traits: Traits
     ) -> None:
         self.runtime = runtime
-        self.name = name
+        self._given = name
+        self.name = name  # Its id, once it was taken over (P8.12).
         self.quorum = quorum
         self.password = password
         self.traits = traits
@@ -101,6 +104,23 @@ class Owning:
         ledgers spliced in front of the new one, by an owner that renews; `spliced` returns the outcome."""
         runtime = self.runtime
         runtime.check()
+        if renews is not None:
+            return await self._take_over(renews, joined, ())
+        for left in reversed(range(_MOVES_MAX)):
+            claimed = await claim(runtime, self._given)
+            assert claimed is not None  # It is made where it is not there.
+            self.name = claimed.log_id
+            try:
+                return await self._take_over(None, joined, claimed.guard)
+            except LogMoved:
+                if not left:
+                    raise
+        raise AssertionError("the last try raises")
+
+    async def _take_over(
+        self, renews: int | None, joined: Joined | None, guard: tuple[Compare, ...]
+    ) -> Owned:
+        runtime = self.runtime
         owner = runtime.owner().encode()
         if runtime.has_level(LEVEL_OF_SPLICES):
             owner += await living(runtime)
@@ -113,7 +133,7 @@ class Owning:
         terms = (self.name, owner, new, self.password.key, runtime.bookies, runtime.new_chance())
         losses, mac_key = runtime.contending.losses(self.name, runtime.now_ns()), self.password.mac_key
         if joined is None:
-            core = LogTakeover(*terms, mac_key=mac_key, losses=losses, renews=renews)
+            core = LogTakeover(*terms, mac_key=mac_key, losses=losses, renews=renews, guard=guard)
         else:
             core = self._splicing = LogSplicing(
                 *terms, joined.splice, mac_key=mac_key, losses=losses, renews=renews, lists_next=True

@@ -9,6 +9,7 @@ from embedbk.client.cursors import check_level
 from embedbk.client.log_reading import LogReading
 from embedbk.codec.ledger_metadata import SEAL_REASON_MAX, Begun, LogSeal
 from embedbk.config import Quorum
+from embedbk.core.log import LogMoved
 from embedbk.core.log_listing import NewLedger
 from embedbk.core.log_sealing import LogSealing
 from embedbk.errors import LedgerFenced, UsageError
@@ -31,13 +32,15 @@ class Seal(NamedTuple):
 
 
 async def seal(reading: LogReading, reason: str) -> Seal:
-    runtime, name = reading.runtime, reading.name
+    runtime = reading.runtime
     runtime.check()
     if not isinstance(reason, str) or not 1 <= len(reason) <= SEAL_REASON_MAX or not is_text(reason):
         raise UsageError(f"reason={reason!r:.80}: allowed are 1 to {SEAL_REASON_MAX} characters")
     check_level(reading)
     await reading.listed()  # Before anybody is fenced: that there is such a log.
     for left in reversed(range(_TRIES_MAX)):
+        guard = await reading.claimed(creates=False)
+        name = reading.name
         new = NewLedger(
             _NONE_IS_MADE,
             reading.password.verifier,
@@ -55,11 +58,16 @@ async def seal(reading: LogReading, reason: str) -> Seal:
             LogSeal(reason, runtime.wall_ms(), runtime.owner()),
             mac_key=reading.password.mac_key,
             losses=runtime.contending.losses(name, runtime.now_ns()),
+            guard=guard,
         )
         try:
             done: LogSeal = await runtime.run(core, f"sealing log {name!r}")
+        except LogMoved:
+            if not left:
+                raise
+            continue
         except LedgerFenced:
-            runtime.call_if_open(lambda: runtime.contending.note_lost(name, runtime.now_ns()))
+            runtime.call_if_open(lambda: runtime.contending.note_lost(name, runtime.now_ns()))  # noqa: B023
             if not left:
                 raise
             continue

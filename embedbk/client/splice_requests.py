@@ -14,6 +14,7 @@ import logging
 from msgspec.structs import replace
 
 from embedbk.client.runtime import Runtime
+from embedbk.codec.log_identity import is_log_id
 from embedbk.codec.log_splices import (
     LIVING_BYTES,
     decode_splice_request,
@@ -23,8 +24,7 @@ from embedbk.codec.log_splices import (
 )
 from embedbk.codec.metadata_messages import ABSENT, Compare, Delete, Put, Record
 from embedbk.core.log_splicing import SPLICE_LEDGERS_MAX, Splice
-from embedbk.errors import EmbedbkError, LedgerFenced, MetadataUnavailable, StorageError
-from embedbk.ids import check_log_name
+from embedbk.errors import EmbedbkError, LedgerFenced, MetadataUnavailable, StorageError, UsageError
 
 __all__ = ["living"]
 
@@ -82,7 +82,8 @@ async def _answer(runtime: Runtime, living_as: str, key: str, revision: int) -> 
     """Carry one request out, or answer why not; only the client that asked waits for this, by its key."""
     log = key.removeprefix(splice_requests_prefix(living_as))
     try:
-        check_log_name(log)
+        if not is_log_id(log):
+            raise UsageError(f"{log!r} is no id of a log")
         value, now = await runtime.get(key, f"reading a request to splice into log {log!r}")
         if value is None or now != revision:
             return  # Withdrawn, or another by now, which the watch shows, too.

@@ -15,12 +15,14 @@ from msgspec.structs import replace
 
 from embedbk.client import ledger
 from embedbk.client.appending import Appending
+from embedbk.client.log_identity import find
 from embedbk.client.log_reading import LogReading
-from embedbk.client.log_settings import WriterArguments, writer_terms
+from embedbk.client.log_settings import WriterArguments, log_exists, writer_terms
 from embedbk.client.password import Password
 from embedbk.client.reading import LedgerReading
 from embedbk.client.runtime import FollowedKey, Runtime
 from embedbk.codec.ledger_metadata import METADATA_VERSION, Begun, log_owner_path
+from embedbk.codec.log_identity import LogId
 from embedbk.codec.log_splices import (
     APPLICATION_MAX,
     LogSplices,
@@ -42,6 +44,7 @@ from embedbk.codec.log_splices import (
 from embedbk.codec.metadata_messages import ABSENT, Compare, Delete, Put
 from embedbk.config import Quorum, check_seconds
 from embedbk.core.creation import Creation
+from embedbk.core.log import LogMoved
 from embedbk.core.log_listing import NewLedger
 from embedbk.core.log_splicing import SPLICE_LEDGERS_MAX, LogHolding, LogSplicing, Splice, Spliced
 from embedbk.core.staging_sweeping import StagingSweeping
@@ -53,7 +56,7 @@ from embedbk.errors import (
     UsageError,
 )
 from embedbk.ids import LEDGER_ID_MAX, is_text
-from embedbk.metadata.levels import LEVEL_OF_SPLICES
+from embedbk.metadata.levels import LEVEL_OF_LOG_IDS, LEVEL_OF_SPLICES
 
 __all__ = [
     "STAGED_TTL_S",
@@ -116,9 +119,17 @@ def staging(runtime: Runtime, name: str, application: str | None, number: int, t
     return Staging(name, application or job.hex(), number, job, expires_ms, application is None)
 
 
-def _check(reading: LogReading, terms: Staging) -> None:
-    reading.runtime.check()
-    if not isinstance(terms, Staging) or terms.log != reading.name:
+async def _check(reading: LogReading, terms: Staging) -> None:
+    """Terms name the log as it was called; what was staged by them names its id. So a log that was renamed is spliced
+    into by its new name (P8.12), unless the old one is another log's by now."""
+    runtime = reading.runtime
+    runtime.check()
+    is_ours = isinstance(terms, Staging)
+    if is_ours and terms.log != reading.given:
+        other = await find(runtime, terms.log)
+        is_there = isinstance(other, LogId) or (other is not None and await log_exists(runtime, terms.log))
+        is_ours = runtime.has_level(LEVEL_OF_LOG_IDS) and not is_there
+    if not is_ours:
         raise UsageError(f"{terms!r:.200} is no staging() of log {reading.name!r}")
     _check_level(reading)
 
@@ -135,7 +146,8 @@ def _check_level(reading: LogReading) -> None:
 async def stage(reading: LogReading, terms: Staging) -> Appending:
     """A ledger of the log's own settings, that is part of nothing before it is spliced. Its entries have no times of
     their own: they come to the log all at once."""
-    _check(reading, terms)
+    await _check(reading, terms)
+    await reading.claimed()
     runtime, name = reading.runtime, reading.name
     given = WriterArguments(None, None, None, None, None, None)
     made = await writer_terms(runtime, name, given, None, delays_change=False)
@@ -171,8 +183,9 @@ async def stage(reading: LogReading, terms: Staging) -> Appending:
 async def splice(
     reading: LogReading, terms: Staging, ledger_ids: Sequence[int], timeout_s: float | None
 ) -> SpliceOutcome:
-    _check(reading, terms)
+    await _check(reading, terms)
     check_seconds(timeout_s, "timeout_s")
+    await reading.found()
     runtime = reading.runtime
     ids = tuple(ledger_ids)
     if len(set(ids)) != len(ids) or not all(
@@ -206,8 +219,10 @@ class _Again(Exception):
 
 
 async def _spliced(reading: LogReading, wanted: Splice, until_s: float) -> SpliceOutcome:
-    runtime, name = reading.runtime, reading.name
+    runtime = reading.runtime
     for _ in range(_TRIES_MAX):
+        guard = await reading.claimed()
+        name = reading.name
         before = await _record_of(reading, wanted.application)
         if before is not None and before.number >= wanted.number:
             return _shown(before, is_replay=True)
@@ -232,13 +247,16 @@ async def _spliced(reading: LogReading, wanted: Splice, until_s: float) -> Splic
             if (await runtime.get(log_owner_path(name), f"asking who owns log {name!r}"))[1] != epoch:
                 continue
         try:
-            return _told(runtime, name, await _take(reading, wanted, kept))
+            return _told(runtime, name, await _take(reading, wanted, kept, guard))
+        except LogMoved:
+            continue
         except LedgerFenced:
             runtime.spliced_epochs.pop(name, None)
             if not kept:
-                runtime.call_if_open(lambda: runtime.contending.note_lost(name, runtime.now_ns()))
+                runtime.call_if_open(lambda: runtime.contending.note_lost(name, runtime.now_ns()))  # noqa: B023
     raise MetadataConflict(
-        f"log {name!r} changed its owner {_TRIES_MAX} times while it was to be spliced into; nothing was spliced",
+        f"log {reading.name!r} changed its owner {_TRIES_MAX} times while it was to be spliced into; nothing was "
+        "spliced",
         definite=True,
         hint="splice again: it comes to pass once",
     )
@@ -250,7 +268,7 @@ def _told(runtime: Runtime, name: str, done: Spliced) -> SpliceOutcome:
     return _shown(done.record, is_replay=done.is_replay)
 
 
-async def _take(reading: LogReading, wanted: Splice, kept: int) -> Spliced:
+async def _take(reading: LogReading, wanted: Splice, kept: int, guard: tuple[Compare, ...]) -> Spliced:
     """Where no owner lives: by taking the log over, or under the epoch of the last time."""
     runtime, name = reading.runtime, reading.name
     new = NewLedger(
@@ -264,7 +282,7 @@ async def _take(reading: LogReading, wanted: Splice, kept: int) -> Spliced:
     of = (name, runtime.owner().encode(), new, reading.password.key, runtime.bookies, runtime.new_chance())
     if not kept:
         losses = runtime.contending.losses(name, runtime.now_ns())
-        holding = LogHolding(*of, mac_key=reading.password.mac_key, losses=losses)
+        holding = LogHolding(*of, mac_key=reading.password.mac_key, losses=losses, guard=guard)
         kept = await runtime.run(holding, f"taking over log {name!r} to splice into it")
     new = new._replace(created_ms=await _spliced_ms(reading))  # No other client appends any more.
     core = LogSplicing(
@@ -387,11 +405,13 @@ def _shown(record: SplicedRecord, *, is_replay: bool = False) -> SpliceOutcome:
 
 
 async def spliced(reading: LogReading, application: str) -> SpliceOutcome | None:
+    await reading.found()
     record = await _record_of(reading, application)
     return None if record is None else _shown(record)
 
 
 async def forget_application(reading: LogReading, application: str) -> bool:
+    await reading.found()
     key = log_splices_path(reading.name)
     for _ in range(_TRIES_MAX):
         splices, revision = await _splices(reading)
@@ -411,7 +431,8 @@ async def forget_application(reading: LogReading, application: str) -> bool:
 
 
 async def unstage(reading: LogReading, terms: Staging) -> int:
-    _check(reading, terms)
+    await _check(reading, terms)
+    await reading.found()
     return await sweep(reading.runtime, reading.name, reading.password, terms.job)
 
 

@@ -85,7 +85,7 @@ async def truncate(
     may_do_nothing: bool,
     force: bool = False,
 ) -> Truncation:
-    runtime, name = reading.runtime, reading.name
+    runtime = reading.runtime
     runtime.check()
     _check_level(reading)
     if before is None and older_than_s is None and keep_bytes is None:
@@ -93,6 +93,8 @@ async def truncate(
     for what, value in (("older_than_s", older_than_s), ("keep_bytes", keep_bytes)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or value < 0):
             raise UsageError(f"{what}={value!r}: allowed are numbers from 0 on")
+    await reading.found()
+    name = reading.name
     asked = None if before is None else await reading.offset_of(before)
     wall_ms = runtime.wall_ms()
     begun_before_ms = None if older_than_s is None else wall_ms - int(older_than_s * 1000)
@@ -207,6 +209,7 @@ async def unpin(reading: LogReading, pin_name: str) -> bool:
 
 
 async def pins(reading: LogReading) -> list[LogPin]:
+    await reading.found()
     held, _ = await _held(reading)
     return [_shown(each) for each in held]
 

@@ -15,6 +15,7 @@ from embedbk.ids import LEDGER_ID_MAX
 
 __all__ = [
     "NO_SETTINGS",
+    "SETTINGS_KEY",
     "RollRecord",
     "SettingsRecord",
     "decode_log_settings",
@@ -22,6 +23,8 @@ __all__ = [
     "log_settings_path",
     "properties_bytes",
 ]
+
+SETTINGS_KEY = "settings"  # Behind the log's id.
 
 _Count = Annotated[int, msgspec.Meta(ge=1, le=LEDGER_ID_MAX)]
 
@@ -65,7 +68,7 @@ NO_SETTINGS = SettingsRecord(METADATA_VERSION)
 
 
 def log_settings_path(name: str) -> str:
-    return f"/logs/{name}/settings"
+    return f"/logs/{name}/{SETTINGS_KEY}"
 
 
 def properties_bytes(properties: dict[str, bytes]) -> int:

@@ -36,10 +36,22 @@ from embedbk.core.metadata_words import KeyRead, ReadKey, Transact, Transacted, 
 from embedbk.core.placement import Chance
 from embedbk.core.recovery import Recovery, RecoveryOptions
 from embedbk.core.vocabulary import Ended, Started
-from embedbk.errors import LedgerFenced, NoSuchLedger, StorageError, WrongPassword, ensure
+from embedbk.errors import (
+    LedgerFenced,
+    MetadataConflict,
+    NoSuchLedger,
+    StorageError,
+    WrongPassword,
+    ensure,
+)
 from embedbk.ids import NO_ENTRY
 
-__all__ = ["LogTakeover"]
+__all__ = ["LogMoved", "LogTakeover"]
+
+
+class LogMoved(MetadataConflict):
+    """The name does not lead to the log any more; nobody was fenced. Whoever takes a log over asks again where it leads
+    (P8.12)."""
 
 
 class LogTakeover(Listing):
@@ -59,6 +71,7 @@ class LogTakeover(Listing):
         mac_key: bytes = b"",
         losses: int = 0,
         renews: int | None = None,
+        guard: tuple[Compare, ...] = (),
     ) -> None:
         """owner: who takes over, for people; the fencing token is the epoch. mac_key: by which the tags of the ledgers
         before are checked, where they have any. losses: how often this process lost the log lately, one after the other
@@ -66,9 +79,13 @@ class LogTakeover(Listing):
 
         renews: the epoch of the owner who takes the log over from itself; if anybody else has it by now, it is fenced.
         `owner` is then a word that no other takeover has.
+
+        guard: that the name by which it is taken over still leads to this log, compared with the epoch's put: nobody
+        gets an epoch of a log that was deleted (P8.12). An owner who renews needs none: the deletion takes the epoch.
         """
         super().__init__(name, 0, new, bookies, chance)
         self.renews = renews
+        self.guard = guard
         self.losses = losses
         self.mac_key = mac_key
         self.owner = owner
@@ -91,7 +108,7 @@ class LogTakeover(Listing):
     def _take_epoch(self) -> list[Effect]:
         """The revision of our own put is the epoch: cluster-wide, strictly rising (P9.2)."""
         path = log_owner_path(self.name)
-        when = [] if self.renews is None else [Compare(path, self.renews)]
+        when = [*self.guard] if self.renews is None else [Compare(path, self.renews)]
         return [Transact("epoch", when, [Put(path, self.owner)])]
 
     def _on_holder(self, event: KeyRead) -> list[Effect]:
@@ -121,6 +138,8 @@ class LogTakeover(Listing):
     def _on_transacted(self, event: Transacted) -> list[Effect]:
         if event.tag != "epoch" or self.stage is not Stage.EPOCH:
             return super()._on_transacted(event)
+        if not event.is_done and self.renews is None:
+            return self._end(LogMoved(f"log {self.name!r} was renamed or deleted just now", definite=True))
         if not event.is_done:
             return [ReadKey("holder", log_owner_path(self.name))]
         self.epoch = event.revision

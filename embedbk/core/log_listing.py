@@ -33,6 +33,7 @@ from embedbk.codec.ledger_metadata import (
     log_key_path,
     log_owner_path,
 )
+from embedbk.codec.log_identity import log_deleted_path
 from embedbk.codec.log_pages import encode_log_page, log_page_path
 from embedbk.codec.metadata_messages import ABSENT, Compare, Delete, Put
 from embedbk.config import ANYWHERE, METADATA_VALUE_BYTES_MAX, Placement, Quorum
@@ -407,7 +408,8 @@ class Listing(Machine):
 
     def _undo(self) -> list[Effect]:
         """Delete the ledger that we made and that nobody will ever write to: our commit compares an epoch that is gone,
-        and the list that stands, which is checked in the transaction, does not name it (P8.3)."""
+        and the list that stands, which is checked in the transaction, does not name it (P8.3). Where the log is deleted
+        and may be brought back, its list stands elsewhere and may name it: then it stays (P8.13)."""
         if self.created is None:
             return self._end(self.refusal)
         metadata, revision = self.created
@@ -420,7 +422,11 @@ class Listing(Machine):
             return self._end(self.refusal)  # It landed, and was taken over: it is part of the log.
         self.stage = Stage.UNDO
         key = ledger_key_path(metadata.ledger_id)
-        when = [Compare(log_key_path(self.name), list_revision), Compare(key, revision)]
+        when = [
+            Compare(log_key_path(self.name), list_revision),
+            Compare(log_deleted_path(self.name), ABSENT),
+            Compare(key, revision),
+        ]
         return [Transact("undo", when, [Delete(key)])]
 
     def _taken_over(self, list_revision: int) -> list[Effect]:

@@ -40,9 +40,12 @@ class LogSealing(LogTakeover):
         *,
         mac_key: bytes = b"",
         losses: int = 0,
+        guard: tuple[Compare, ...] = (),
     ) -> None:
         """new: whose password and placement its ledgers are recovered by; none is made."""
-        super().__init__(name, owner, new, ledger_key, bookies, chance, mac_key=mac_key, losses=losses)
+        super().__init__(
+            name, owner, new, ledger_key, bookies, chance, mac_key=mac_key, losses=losses, guard=guard
+        )
         self.seal = seal
 
     def _on_segments(self, now_ns: int) -> list[Effect]:

@@ -122,12 +122,22 @@ class LogSplicing(LogTakeover):
         renews: int | None = None,
         kept_epoch: int = 0,
         lists_next: bool = False,
+        guard: tuple[Compare, ...] = (),
     ) -> None:
         """new: whose password the ledgers have, and, of an owner, as what its next ledger is made. kept_epoch: which
         this process got by an earlier splice; it is fenced if that is not the newest any more. renews, with
         `lists_next`: as of LogTakeover."""
         super().__init__(
-            name, owner, new, ledger_key, bookies, chance, mac_key=mac_key, losses=losses, renews=renews
+            name,
+            owner,
+            new,
+            ledger_key,
+            bookies,
+            chance,
+            mac_key=mac_key,
+            losses=losses,
+            renews=renews,
+            guard=guard,
         )
         ensure(0 < len(splice.ledger_ids) <= SPLICE_LEDGERS_MAX, "a splice is of a bounded number of ledgers")
         self.splice = splice

@@ -26,6 +26,7 @@ __all__ = [
     "LEVEL_OF_HOLDINGS",
     "LEVEL_OF_LINEAGES",
     "LEVEL_OF_LOGS",
+    "LEVEL_OF_LOG_IDS",
     "LEVEL_OF_PAGES",
     "LEVEL_OF_REPAIRS",
     "LEVEL_OF_SPLICES",
@@ -52,7 +53,8 @@ LEVEL_OF_HOLDINGS = 10
 LEVEL_OF_DRAINS = 11
 LEVEL_OF_SPLICES = 12
 LEVEL_OF_STALE_KEYS = 13
-LEVEL = 13  # The newest that this build knows.
+LEVEL_OF_LOG_IDS = 14
+LEVEL = 14  # The newest that this build knows.
 NAMED_MAX = 8  # In one sentence.
 LABEL_CHARS = 80  # Of a client that is named.
 LACKING = (

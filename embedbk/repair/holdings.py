@@ -2,8 +2,8 @@
 
 Decides which bookie is asked what, so many questions at a time, and what an answer means. A seat owes the entries of
 its write sets (P3). Its bookie counts, by its index alone, how many of those it holds durably. If it counts as many as
-it owes, it has all of them; if fewer, it lacks some, and names the first. No answer, or "cannot tell", proves nothing. A
-bookie that has all of them reports their digests along, which are compared with those of others (`copy_comparison`).
+it owes, it has all of them; if fewer, it lacks some, and names the first. No answer, or "cannot tell", proves nothing.
+A bookie that has all of them reports their digests along, which are compared with those of others (`copy_comparison`).
 
     CLOSED ledgers ──▶ parts: (bookie, range, residues, how many) ──▶ at_once questions ──▶ what lacks, what is not told
                                           digests that differ ──▶ where, part by part ──▶ what is bad, what conflicts

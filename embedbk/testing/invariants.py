@@ -53,6 +53,7 @@ from embedbk.testing.ghost import BookieGhost, Ghost, LedgerGhost
 from embedbk.testing.handle_watch import HandleWatch
 from embedbk.testing.invariants_cursors import CursorWatch
 from embedbk.testing.invariants_logs import Logs
+from embedbk.testing.invariants_names import LogNames
 from embedbk.testing.invariants_placement import PlacementWatch
 from embedbk.testing.observer import Observer
 from embedbk.testing.sometimes import Sometimes
@@ -80,6 +81,7 @@ class Invariants(Observer):
         }
         self._logs = Logs(self.ghost)
         self._cursors = CursorWatch(self.sometimes)
+        self._names = LogNames(self.sometimes.note)
         self._cores[LogTakeover] = self._logs.on_takeover
         self._lists: dict[str, frozenset[int]] = {}  # Key of a log's list -> the ledgers that it names.
         self._closed: dict[
@@ -311,6 +313,7 @@ class Invariants(Observer):
         if key.startswith((DELETED_PREFIX, REPAIR_PREFIX)):
             self._on_sign(revision, key, is_there=new is not None)
         self._cursors.take_key(revision, key, new)
+        self._names.take_key(revision, key, new)
         self._placements.take_key(revision, key, new)
         if key.startswith(("/logs/", "/log-pages/")):
             self._on_log(key, new)
@@ -372,6 +375,11 @@ class Invariants(Observer):
         elif key.startswith("/log-pages/"):
             self._logs.take_page(key, new)
             self.sometimes.note("page of a list written" if new is not None else "page of a list removed")
+        elif key.endswith("/deleted"):  # What it names is there as long as it may come back (P8.13).
+            put_aside = self._logs.whole(key, decode_log_list(new)) if new is not None else None
+            named = [each.ledger_id for each in put_aside.segments] if put_aside is not None else []
+            self._lists[key] = frozenset(named)
+            life.listed_is_there(self.ghost, self._lists, named)
         elif key.endswith("/list"):
             log_list = self._logs.whole(key, decode_log_list(new)) if new is not None else None
             named = [each.ledger_id for each in log_list.segments] if log_list is not None else []
@@ -466,6 +474,7 @@ class Invariants(Observer):
             life.copies_are_the_same(ledger, storages)
         self._handles.at_end()
         self._logs.at_end()
+        self._names.settle()
         for name, storage in storages.items():
             bookie = ghost.bookies.get(name)
             if bookie is not None and not bookie.is_lost:

@@ -36,7 +36,7 @@ def splices_in(
 ) -> Steps:
     application, number = chance.choice(["a", "a", "b"]), chance.randint(0, 3)
     ttl_s = chance.choice([0.3, 1_000.0, 1_000.0])
-    terms = splicing.staging(runtime, reading.name, application, number, ttl_s)
+    terms = splicing.staging(runtime, reading.given, application, number, ttl_s)
     ids: list[int] = []
     count = chance.randint(1, 3)
     for part in range(count):

@@ -11,6 +11,7 @@ import random
 from collections.abc import Generator
 from typing import Any
 
+from embedbk.client.log_identity import find
 from embedbk.client.log_reading import LogReading, Start
 from embedbk.client.runtime import Runtime
 from embedbk.client.truncating import pin, truncate, unpin
@@ -112,6 +113,7 @@ def room_is_given_back(world: World, client: str, log: str) -> Steps:
     node = world.nodes[client]
     yield Until(lambda: node.is_ready, 20 * SECOND)
     runtime = SimRuntime(world, client, node)
+    log = (yield from awaited(runtime, find(runtime, log))) or log
     yield from awaited(runtime, runtime.run(Dropping(log, runtime.wall_ms(), 1_000), "dropping"))
     try:
         value, _ = yield from awaited(runtime, runtime.get(log_truncated_path(log), "looking"))

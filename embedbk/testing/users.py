@@ -20,7 +20,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequ
 from itertools import pairwise
 from typing import Any
 
-from embedbk.client import deleting, ledger
+from embedbk.client import deleting, ledger, log_deleting
 from embedbk.client.appending import Appending
 from embedbk.client.batches import Located, entries_of
 from embedbk.client.log_reading import LogReading
@@ -51,6 +51,7 @@ from embedbk.testing.bulk_readers import reads_in_bulk
 from embedbk.testing.consumers import uses_cursors
 from embedbk.testing.menders import mender
 from embedbk.testing.plan import MS, SECOND
+from embedbk.testing.renamers import renames
 from embedbk.testing.sealers import seals
 from embedbk.testing.settlers import changes_settings
 from embedbk.testing.sim_runtime import Narrow, SimRuntime, awaited
@@ -217,6 +218,7 @@ def _owner(world: World, client: str, chance: random.Random, quorum: Quorum) -> 
     runtime = _runtime(world, client, Narrow() if is_narrow and "failures" in world.features else None)
     placed: dict[int, Position] = {}
     line: Succession | None = None
+    owning_of = ""
     for _ in range(chance.randint(1, 3)):
         password = Password(PASSWORDS[world.seed % len(PASSWORDS)] if "passwords" in world.features else b"")
         traits = _traits(world, runtime, chance)
@@ -229,6 +231,8 @@ def _owner(world: World, client: str, chance: random.Random, quorum: Quorum) -> 
                     random.Random(f"rolls of {client} {world.seed}") if "rolls" in world.features else None
                 )
                 line = Succession(owning, (yield from awaited(runtime, owning.take_over())), _bounds(rolls))
+            if owning_of != line.owning.name:
+                owning_of, placed = line.owning.name, {}  # Another log has the name by now (P8.12).
             if "truncates" in world.features:
                 reading, own = (
                     LogReading(runtime, LOG, password),
@@ -569,11 +573,16 @@ def _visitor(world: World, client: str, chance: random.Random, quorum: Quorum) -
     consuming = random.Random(f"consumes of {client} {world.seed}")
     own_times = random.Random(f"times of {client} {world.seed}")
     splicing = random.Random(f"splices of {client} {world.seed}")
+    renaming = random.Random(f"renames of {client} {world.seed}")
     if "bulk" in world.features:
         own = random.Random(f"bulk of {client} {world.seed}")
         password = PASSWORDS[world.seed % len(PASSWORDS)] if "passwords" in world.features else b""
         reading = LogReading(runtime, LOG, Password(password))
         world.spawn(client, reads_in_bulk(world, client, runtime, reading, own))
+    if "renames" in world.features and renaming.random() < 0.7:
+        password = PASSWORDS[world.seed % len(PASSWORDS)] if "passwords" in world.features else b""
+        reading = LogReading(runtime, LOG, Password(password))
+        world.spawn(client, renames(world, client, runtime, reading, renaming))
     for _ in range(chance.randint(1, 6)):
         known = _all_ledgers(world)
         try:
@@ -710,7 +719,7 @@ def _remover(world: World, client: str, chance: random.Random, quorum: Quorum) -
                 if chance.random() < 0.5:
                     yield from awaited(runtime, deleting.undelete(runtime, metadata.ledger_id, password))
                 else:
-                    yield from awaited(runtime, deleting.forget_deleted(runtime))
+                    yield from awaited(runtime, log_deleting.forget_deleted(runtime))
             if own_chance.random() < 0.4:
                 yield from _use_and_delete_a_log(world, client, runtime, own_chance, quorum)
         except EmbedbkError as error:
@@ -735,7 +744,7 @@ def _use_and_delete_a_log(
     if chance.random() < 0.4:
         yield from _take(world, client, runtime, LogReading(runtime, BRIEF_LOG, password).read(None, None))
     if chance.random() < 0.6:
-        yield from awaited(runtime, deleting.delete_log(runtime, BRIEF_LOG, password, force=False))
+        yield from awaited(runtime, log_deleting.delete_log(runtime, BRIEF_LOG, password, force=False))
 
 
 APPLICATIONS = {

@@ -231,7 +231,7 @@ def test_a_failed_block_leaves_the_log_to_the_next_writer(bk: embedbk.Client, lo
 
 def lengthen(bk: embedbk.Client, name: str, share: float) -> None:
     """As if the log had been taken over so often that its list has used this share of its bytes."""
-    runtime, key = bk._runtime, log_key_path(name)
+    runtime, key = bk._runtime, log_key_path(bk.log(name).log_id())
 
     async def steps() -> None:
         value, revision = await runtime.get(key, "a test")

@@ -79,16 +79,22 @@ def test_logs_cost_what_the_page_says(cluster: Cluster) -> None:
     parts = [
         ROWS[each]
         for each in (
+            "make a log",
             "say that a client lives, once",
             "take a log over: its epoch",
             "create a ledger",
             "list a new ledger behind it",
         )
     ]
-    assert len(entries.operations) == sum(map(int, parts)) == 5
+    assert len(entries.operations) == sum(map(int, parts)) == 6
     again = Entries(cluster, "client")
     writers.append(cluster.log("others").writer())
-    assert len(again.operations) == 4
+    assert len(again.operations) == 5
+    client, row = cluster.client("client"), "rename, delete or bring back a log"
+    counted(cluster, "make a log", lambda: client.create_log("third", ack_quorum=None))
+    counted(cluster, row, lambda: client.log("third").rename("fourth"))
+    counted(cluster, row, lambda: client.delete_log("fourth"))
+    counted(cluster, row, lambda: client.undelete_log("fourth"))
     writers[0].append(b"zero")
 
     def roll() -> None:

@@ -33,8 +33,8 @@ MUTANTS = (
         (
             (
                 _LOG,
-                "        when = [] if self.renews is None else [Compare(path, self.renews)]\n",
-                "        when = [] if self.renews is None else [Compare(path, self.renews)][1:]\n",
+                "        when = [*self.guard] if self.renews is None else [Compare(path, self.renews)]\n",
+                "        when = [*self.guard] if self.renews is None else [Compare(path, self.renews)][1:]\n",
             ),
         ),
         (_P8 + "an_owner_takes_the_log_over_from_itself_only",),

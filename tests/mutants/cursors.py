@@ -12,7 +12,7 @@ _COMMIT = "embedbk/core/cursor_commit.py"
 _CURSORS = "embedbk/client/cursors.py"
 _CONSUMING = "embedbk/client/consuming.py"
 _CONSUMER = "embedbk/client/consumer.py"
-_DELETING = "embedbk/client/deleting.py"
+_DELETING_LOGS = "embedbk/client/log_deleting.py"
 
 _RULE = "tests/rules/test_p8_cursors.py::test_"
 _FACE = "tests/scenarios/test_cursors.py::test_"
@@ -242,8 +242,8 @@ MUTANTS = (
         "a log is deleted without its cursors",
         (
             (
-                _DELETING,
-                "            *(Delete(cursor_path(name, cursor.name)) for cursor in cursors),\n",
+                _DELETING_LOGS,
+                "        *(Delete(cursor_path(name, cursor.name)) for cursor in cursors),\n",
                 "",
             ),
         ),

@@ -11,6 +11,7 @@ __all__ = ["MUTANTS"]
 _BULK = "embedbk/client/bulk.py"
 _APPENDING = "embedbk/client/appending.py"
 _DELETING = "embedbk/client/deleting.py"
+_DELETING_LOG = "embedbk/client/log_deleting.py"
 _EMBEDDED = "embedbk/client/embedded.py"
 _LOG_READING = "embedbk/client/log_reading.py"
 _PAST = "embedbk/client/past.py"
@@ -401,14 +402,14 @@ MUTANTS = (
         "a log is deleted whatever became of its list since it was read",
         (
             (
-                _DELETING,
-                "        when = [Compare(log_key_path(name), revision)]\n",
-                "        when = [Compare(log_key_path(name), revision)][1:]\n",
+                _DELETING_LOG,
+                "        when.append(Compare(log_key_path(name), revision))\n",
+                "        assert revision\n",
             ),
             (
-                _DELETING,
-                "            when.append(Compare(path, ABSENT if held is None else held_revision))\n",
-                "            assert held_revision >= 0\n",
+                _DELETING_LOG,
+                "        when.append(Compare(log_owner_path(name), ABSENT if owner is None else owner_revision))\n",
+                "        assert owner_revision >= 0\n",
             ),
         ),
         (_DELETING_LOGS + "a_takeover_on_its_way_finds_that_the_log_is_gone",),
@@ -419,9 +420,9 @@ MUTANTS = (
         "the ids of a deleted log's ledgers are not kept where a second call finds them",
         (
             (
-                _DELETING,
-                "            Put(log_deleting_path(name), deleting),\n",
-                "            Put(log_deleting_path(name + '-'), deleting),\n",
+                _DELETING_LOG,
+                "        Put(log_deleting_path(name), ending),\n",
+                "        Put(log_deleting_path(name + '-'), ending),\n",
             ),
         ),
         (_DELETING_LOGS + "a_log_goes_with_its_ledgers",),

@@ -10,6 +10,7 @@ _LISTING = "embedbk/core/log_listing.py"
 _PAGING = "embedbk/core/log_paging.py"
 _METADATA = "embedbk/codec/ledger_metadata.py"
 _DELETING = "embedbk/client/deleting.py"
+_DELETING_LOGS = "embedbk/client/log_deleting.py"
 _WALK = "embedbk/client/log_pages.py"
 
 _JUDGE = "embedbk/core/truncation.py"
@@ -58,8 +59,8 @@ MUTANTS = (
         (
             (
                 _DELETING,
-                "    if await ListWalk(runtime, name).holding(log_list,",
-                "    if await ListWalk(runtime, name).holding(replace(log_list, pages=None),",
+                "    if await ListWalk(runtime, name).holding(log_list, metadata",
+                "    if await ListWalk(runtime, name).holding(replace(log_list, pages=None), metadata",
             ),
         ),
         (_FACES + "a_ledger_that_a_page_names_is_not_deleted",),
@@ -68,7 +69,7 @@ MUTANTS = (
         "the-pages-of-a-deleted-log-stay",
         "P8.3",
         "a log is deleted without the ledgers that its pages name",
-        ((_DELETING, "            ids += listed\n", ""),),
+        ((_DELETING_LOGS, "            ids += listed\n", ""),),
         (_FACES + "a_log_goes_with_its_pages_wherever_its_deletion_is_cut_short",),
     ),
     Mutant(

@@ -11,6 +11,7 @@ _SWEEPING = "embedbk/core/staging_sweeping.py"
 _FACE = "embedbk/client/splicing.py"
 _REQUESTS = "embedbk/client/splice_requests.py"
 _DELETING = "embedbk/client/deleting.py"
+_DELETING_LOGS = "embedbk/client/log_deleting.py"
 _READING = "embedbk/client/log_reading.py"
 
 _RULE = "tests/rules/test_p8_splicing.py::test_"
@@ -179,9 +180,14 @@ MUTANTS = (
         "a log is deleted, and what was staged for it is not",
         (
             (
-                _DELETING,
-                "                await sweep(runtime, name, password, takes_all=True)\n",
-                "                pass\n",
+                _DELETING_LOGS,
+                "            await sweep(runtime, log_id, password, takes_all=True)\n",
+                "            pass\n",
+            ),
+            (
+                _DELETING_LOGS,
+                '    await sweep(runtime, log_id, Password(b""), takes_all=True)\n',
+                "",
             ),
         ),
         (_SCENE + "a_log_that_is_deleted_takes_along_what_was_staged_for_it",),

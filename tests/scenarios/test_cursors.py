@@ -40,6 +40,7 @@ from embedbk.codec.log_cursors import (
 from embedbk.codec.metadata_messages import Put
 from embedbk.testing import Cluster
 from embedbk.testing.sim_runtime import awaited
+from tests.scenarios.carried import carry_over, end_log, id_of, keys_left
 from tests.scenarios.test_truncating import NAME, fill
 
 
@@ -47,6 +48,7 @@ from tests.scenarios.test_truncating import NAME, fill
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     with Cluster(seed=91, bookies=3) as cluster:
         cluster.world.page_ledgers = request.param
+        carry_over(cluster.client("carrier"), NAME)
         yield cluster
 
 
@@ -131,8 +133,8 @@ def test_a_log_has_a_bounded_number_of_cursors(cluster: Cluster) -> None:
     with pytest.raises(UsageError, match=f"has {CURSORS_MAX} cursors, and may have {CURSORS_MAX}"):
         log.cursor("more").set()
     assert log.cursor("c7").set(1).offset == 1
-    cluster.client("a").delete_log(NAME)
-    assert cluster.world.committed("/log") == {}
+    end_log(cluster.client("a"), NAME)
+    assert keys_left(cluster) == set()
     fill(cluster, 1, name="w2")
     assert log.cursors() == []
 
@@ -447,6 +449,6 @@ def test_names_of_cursors_are_kept_with_the_log() -> None:
     with Cluster(seed=4, bookies=3) as cluster:
         fill(cluster, 2)
         cluster.client("a").log(NAME).cursor("c", ends_after_s=2.5, ends_behind_bytes=7).set()
-        value = cluster.world.committed("/logs/")[log_cursors_path(NAME)]
+        value = cluster.world.committed("/logs/")[log_cursors_path(id_of(cluster, NAME))]
         assert decode_log_cursors(value).cursors == (NamedCursor("c", CursorHold.HOLDS, 2500, 7),)
         assert cluster.client("b").logs() == [NAME]

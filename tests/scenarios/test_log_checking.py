@@ -21,6 +21,7 @@ from embedbk.codec.ledger_metadata import (
 from embedbk.codec.metadata_messages import Delete, Put
 from embedbk.errors import MetadataConflict, NoSuchLedger
 from embedbk.testing import Cluster
+from tests.scenarios.carried import carry_over
 
 NAME = "orders"
 
@@ -30,6 +31,7 @@ def client() -> Iterator[Client]:
     """Of a log of four ledgers with two entries each; the last one was closed, too."""
     with Cluster(seed=1, bookies=3) as cluster:
         made = cluster.client()
+        carry_over(made, NAME)
         for _ in range(2):
             with made.log(NAME).writer() as writer:
                 writer.append_many([b"a", b"b"])

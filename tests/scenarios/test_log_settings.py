@@ -32,6 +32,7 @@ from embedbk.codec.log_settings import log_settings_path
 from embedbk.codec.metadata_messages import Put
 from embedbk.config import CUSTOM_BYTES_MAX
 from embedbk.testing import Cluster
+from tests.scenarios.carried import end_log, id_of, keys_left
 
 NAME = "one"
 
@@ -43,7 +44,7 @@ def cluster() -> Iterator[Cluster]:
 
 
 def listed(cluster: Cluster) -> LogList:
-    return decode_log_list(cluster.world.committed("/logs/")[log_key_path(NAME)])
+    return decode_log_list(cluster.world.committed("/logs/")[log_key_path(id_of(cluster, NAME))])
 
 
 def newest(cluster: Cluster) -> LedgerMetadata:
@@ -52,7 +53,7 @@ def newest(cluster: Cluster) -> LedgerMetadata:
 
 
 def settings_of(cluster: Cluster) -> bytes | None:
-    return cluster.world.committed("/logs/").get(log_settings_path(NAME))
+    return cluster.world.committed("/logs/").get(log_settings_path(id_of(cluster, NAME)))
 
 
 def test_a_log_is_made_with_settings_and_its_writers_follow_them(cluster: Cluster) -> None:
@@ -92,8 +93,8 @@ def test_a_log_that_nobody_wrote_to_is_empty_and_there(cluster: Cluster) -> None
     assert (done.reached, done.held_by) == (0, "last")
     with pytest.raises(NoSuchLedger):
         log.seal("enough")
-    client.delete_log(NAME)
-    assert cluster.world.committed("/log") == {} and not client.log_exists(NAME)
+    end_log(client, NAME)
+    assert keys_left(cluster) == set() and not client.log_exists(NAME)
     with pytest.raises(NoSuchLedger):
         log.settings()
     with pytest.raises(NoSuchLedger):
@@ -144,7 +145,9 @@ def test_of_a_log_without_settings_the_first_writers_arguments_become_them(clust
     other = cluster.client("a").log("other")
     with pytest.raises(NotEnoughBookies):
         other.writer(ensemble_size=6)
-    assert log_settings_path("other") not in cluster.world.committed("/logs/"), "it did not get the log"
+    assert log_settings_path(id_of(cluster, "other")) not in cluster.world.committed("/logs/"), (
+        "it did not get the log"
+    )
 
 
 def test_settings_are_changed_by_compare_and_set(cluster: Cluster) -> None:
@@ -186,7 +189,7 @@ def test_bad_settings_change_nothing(cluster: Cluster) -> None:
     log.change(ensemble_size=9)
     with pytest.raises(NotEnoughBookies):
         log.writer()
-    put = Put(log_settings_path(NAME), b"what is this")
+    put = Put(log_settings_path(id_of(cluster, NAME)), b"what is this")
     run_blocking(cluster.client("stranger")._runtime.transact([], [put], "a test"), "")
     for refused in (log.settings, log.writer, lambda: log.change(digest=None)):
         with pytest.raises(StorageError, match="are no settings"):
@@ -282,4 +285,4 @@ def test_below_the_level_there_are_none(cluster: Cluster, monkeypatch: pytest.Mo
         log.change(retention_s=1.0)
     with pytest.raises(UsageError, match="level is below 6"):
         cluster.client("a").create_log("two")
-    assert settings_of(cluster) is None
+    assert not [key for key in cluster.world.committed("/logs/") if key.endswith("/settings")]

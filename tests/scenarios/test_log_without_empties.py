@@ -29,6 +29,7 @@ from embedbk.log import Log
 from embedbk.testing import Cluster
 from embedbk.testing.sim_runtime import awaited
 from embedbk.testing.world import Sleep, Steps
+from tests.scenarios.carried import carry_over
 
 NAME = "one"
 
@@ -36,6 +37,7 @@ NAME = "one"
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
     with Cluster(seed=83, bookies=3) as cluster:
+        carry_over(cluster.client("carrier"), NAME)
         yield cluster
 
 

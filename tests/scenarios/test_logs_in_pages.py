@@ -15,6 +15,7 @@ from embedbk.codec.metadata_messages import Delete
 from embedbk.config import Roll
 from embedbk.errors import MetadataConflict, MetadataUnavailable, NoSuchEntry, NoSuchLedger, UsageError
 from embedbk.testing import Cluster
+from tests.scenarios.carried import carry_over, end_log, keys_left
 
 NAME = "one"
 LEDGERS = 22
@@ -24,6 +25,7 @@ LEDGERS = 22
 def cluster() -> Iterator[Cluster]:
     with Cluster(seed=86, bookies=3) as cluster:
         cluster.world.page_ledgers = 4
+        carry_over(cluster.client("carrier"), NAME)
         yield cluster
 
 
@@ -135,7 +137,7 @@ def test_a_log_goes_with_its_pages_wherever_its_deletion_is_cut_short(cluster: C
         while True:
             left[0], tries = 1 + tries % 4, tries + 1
             try:
-                client.delete_log(NAME)
+                end_log(client, NAME)
                 break
             except MetadataUnavailable:
                 is_listed = log_key_path(NAME) in cluster.world.committed("/logs/")
@@ -144,7 +146,7 @@ def test_a_log_goes_with_its_pages_wherever_its_deletion_is_cut_short(cluster: C
                 left[0] = 1000
                 fill(cluster, 0, 7, name="anew")  # Beside what is left of the first.
         assert tries > 5
-    assert cluster.world.committed("/log") == {}
+    assert keys_left(cluster) == set()
     assert client.ledgers() == []
     with pytest.raises(NoSuchLedger, match="no log 'one'"):
         list(client.log(NAME).read())
@@ -156,7 +158,7 @@ def test_a_list_that_loses_a_page_while_it_is_read_is_read_again(cluster: Cluste
     log = cluster.client("reader").log(NAME)
     reading = log.read()
     assert [bytes(next(reading)) for _ in range(8)] == [b"%d" % number for number in range(8)]
-    cluster.client("owner").delete_log(NAME)
+    end_log(cluster.client("owner"), NAME)
     with pytest.raises(NoSuchLedger, match=r"no log 'one'|was deleted"):
         list(reading)
 

@@ -16,6 +16,7 @@ from embedbk.codec.metadata_messages import ABSENT, Compare, Put
 from embedbk.core.log_paging import cut
 from embedbk.errors import NoSuchEntry, Truncated, UsageError
 from embedbk.testing import Cluster
+from tests.scenarios.carried import carry_over
 
 NAME = "one"
 LEDGERS = 23
@@ -26,6 +27,7 @@ PAGE = 4
 def cluster() -> Iterator[Cluster]:
     with Cluster(seed=87, bookies=3) as cluster:
         cluster.world.page_ledgers = PAGE
+        carry_over(cluster.client("carrier"), NAME)
         yield cluster
 
 

@@ -27,6 +27,7 @@ from embedbk.codec.ledger_metadata import (
 from embedbk.config import Quorum
 from embedbk.testing import Cluster
 from embedbk.testing.sim_runtime import awaited
+from tests.scenarios.carried import carry_over
 from tests.scenarios.test_truncating import NAME, fill
 
 
@@ -34,6 +35,7 @@ from tests.scenarios.test_truncating import NAME, fill
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     with Cluster(seed=97, bookies=3) as cluster:
         cluster.world.page_ledgers = request.param
+        carry_over(cluster.client("carrier"), NAME)
         yield cluster
 
 

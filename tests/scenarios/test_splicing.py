@@ -13,6 +13,7 @@ from embedbk.client.runtime import Runtime
 from embedbk.codec.metadata_messages import Compare, Delete
 from embedbk.errors import EmbedbkError, LogSealed, OperationTimeout, UsageError
 from embedbk.testing import Cluster
+from tests.scenarios.carried import carry_over, end_log
 
 NAME = "orders"
 
@@ -21,6 +22,7 @@ NAME = "orders"
 def cluster() -> Iterator[Cluster]:
     with Cluster(seed=85, bookies=3) as cluster:
         cluster.world.page_ledgers = 4
+        carry_over(cluster.client("carrier"), NAME)
         yield cluster
 
 
@@ -272,7 +274,7 @@ def test_a_log_that_is_deleted_takes_along_what_was_staged_for_it(cluster: Clust
     terms = log.staging("import", 1)
     log.splice(terms, [staged(log, terms, b"one")])
     staged(log, log.staging("import", 2), b"two")
-    client.delete_log(NAME)
+    end_log(client, NAME)
     assert client.ledgers() == []
     assert cluster.world.committed("/log-staging/") == {}
     terms = log.staging("import", 1)

@@ -32,6 +32,7 @@ from embedbk.errors import (
     WrongPassword,
 )
 from embedbk.testing import Cluster
+from tests.scenarios.carried import carry_over, end_log, keys_left
 
 NAME = "one"
 
@@ -40,6 +41,7 @@ NAME = "one"
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     with Cluster(seed=83, bookies=3) as cluster:
         cluster.world.page_ledgers = request.param
+        carry_over(cluster.client("carrier"), NAME)
         yield cluster
 
 
@@ -307,8 +309,8 @@ def test_a_truncated_ledger_is_not_named_and_may_be_brought_back_by_itself(clust
     with pytest.raises(Truncated):
         list(client.log(NAME).read(positions[2]))
     client.delete_ledger(positions[2].ledger_id)
-    client.delete_log(NAME)
-    assert cluster.world.committed("/log") == {}
+    end_log(client, NAME)
+    assert keys_left(cluster) == set()
     assert client.ledgers() == []
 
 

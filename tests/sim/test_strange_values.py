@@ -17,6 +17,7 @@ import pytest
 
 from embedbk.client.waiting import run_blocking
 from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, ledger_key_path, log_key_path
+from embedbk.codec.log_identity import log_identity_path, log_name_path
 from embedbk.codec.metadata_messages import Put
 from embedbk.codec.registration import registration_path
 from embedbk.codec.repair_mark import repair_mark_path
@@ -157,7 +158,8 @@ def test_a_log_that_cannot_be_read_fails_alone(cluster: Cluster, which: str) -> 
     writer.append(b"one")
     ledger_id = writer.ledger_id
     writer.release()
-    key = log_key_path("orders") if which == "list" else ledger_key_path(ledger_id)
+    log_id = client.log("orders").log_id()
+    key = log_key_path(log_id) if which == "list" else ledger_key_path(ledger_id)
     sound = get(cluster, key)
     put(cluster, key, newer(sound))
     error = attempt(lambda: client.log("orders").writer())
@@ -323,7 +325,9 @@ def live(cluster: Cluster, chance: random.Random, turn: int) -> None:
     reader = second.open_ledger(writing.ledger_id)
     closed = second.open_ledger(done.ledger_id)
     ids = [ledger.ledger_id for ledger in (writing, idle, done, doomed)] + [log.ledger_id]
-    keys = [ledger_key_path(each) for each in ids] + [log_key_path(log_name)] + [registration_path("b4")]
+    log_id = client.log(log_name).log_id()
+    of_log = [log_key_path(log_id), log_name_path(log_name), log_identity_path(log_id)]
+    keys = [ledger_key_path(each) for each in ids] + of_log + [registration_path("b4")]
     sound = {key: get(cluster, key) for key in keys}
     client.delete_ledger(doomed.ledger_id)
     stone = tombstone_path(doomed.ledger_id)
