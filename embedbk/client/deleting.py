@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from embedbk.client.log_identity import identity_of
 from embedbk.client.log_pages import ListWalk, PageGone
 from embedbk.client.password import Password
 from embedbk.client.reading import check_ledger_id, no_such_ledger
@@ -110,7 +111,9 @@ async def _unlisted(runtime: Runtime, metadata: LedgerMetadata, what: str) -> li
         return [Compare(key, ABSENT), await _not_in_a_deleted_log(runtime, name, metadata.ledger_id, what)]
     log_list = decode_log_list(value, name)
     if await ListWalk(runtime, name).holding(log_list, metadata.ledger_id) is not None:
-        raise UsageError(f"ledger {metadata.ledger_id} is part of log {name!r}; nothing was deleted")
+        identity, _ = await identity_of(runtime, name, what)
+        called = name if identity is None else identity.name
+        raise UsageError(f"ledger {metadata.ledger_id} is part of log {called!r}; nothing was deleted")
     return [Compare(key, revision)]
 
 

@@ -60,6 +60,7 @@ from embedbk.codec.log_settings import log_settings_path
 from embedbk.codec.log_splices import log_splices_path
 from embedbk.codec.metadata_messages import ABSENT, Compare, Delete, Put
 from embedbk.errors import (
+    EmbedbkError,
     LogExists,
     MetadataConflict,
     MetadataUnavailable,
@@ -68,7 +69,7 @@ from embedbk.errors import (
     UsageError,
 )
 from embedbk.ids import check_log_name
-from embedbk.metadata.levels import LEVEL_OF_LOG_IDS, LEVEL_OF_SPLICES
+from embedbk.metadata.levels import LEVEL_OF_SPLICES
 
 __all__ = ["DeletedLog", "delete_log", "deleted_logs", "forget_deleted", "undelete_log"]
 
@@ -91,14 +92,14 @@ class DeletedLog(NamedTuple):
 
 async def delete_log(runtime: Runtime, name: str, password: Password, *, force: bool) -> None:
     """Below the level the list, then its ledgers; one that was cut short in between goes on."""
-    if not runtime.has_level(LEVEL_OF_LOG_IDS):
-        await _end_at_once(runtime, name, password, force=force)
-        return
     what = f"deleting log {name!r}"
     for _ in range(_ROUNDS_MAX):
         found = await named(runtime, name, carries=True)
         if not isinstance(found, Named):
-            if found is None and await _delete_ledgers_of(runtime, name, password, what, force=force):
+            if found is not None:
+                await _end_at_once(runtime, name, password, force=force)
+                return
+            if await _delete_ledgers_of(runtime, name, password, what, force=force):
                 return  # Cut short below the level.
             raise NoSuchLedger(
                 f"there is no log {name!r}", hint="check the name; deleted_logs() lists others"
@@ -137,7 +138,10 @@ async def delete_log(runtime: Runtime, name: str, password: Password, *, force: 
                 raise
             is_done = True  # It came to pass (P2.2).
         if is_done:
-            await sweep(runtime, log_id, password, takes_all=True)
+            try:
+                await sweep(runtime, log_id, password, takes_all=True)
+            except EmbedbkError as failed:  # It goes with the log, then.
+                logger.info("log %r: what was staged for it is not given up now: %s", log_id, failed)
             return
     raise _restless(name, "deleted")
 

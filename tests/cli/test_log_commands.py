@@ -346,18 +346,30 @@ def test_a_tail_is_interrupted_and_pipes_close_without_a_word(data: Path, bk: em
 def test_what_goes_has_to_be_meant(run: Run, data: Path, bk: embedbk.Client) -> None:
     with bk.log("orders").writer() as orders:
         orders.append(b"a")
-    ledger_id = bk.log("orders").segments()[0].ledger_id
     code, _, err = run("log", "delete", "orders", "--at", data)
     assert code == 1 and "would delete log 'orders' with its 1 ledgers" in err
     assert bk.logs() == ["orders"]
     assert run("log", "delete", "orders", "--yes", "--at", data)[0] == 0
     assert bk.logs() == [] and run("log", "list", "--at", data)[1] == "no log\n"
-    assert json.loads(run("ledger", "deleted", "--json", "--at", data)[1]) == {"deleted": [ledger_id]}
-    assert run("ledger", "undelete", ledger_id, "--at", data)[0] == 0
+    (deleted,) = json.loads(run("log", "deleted", "--json", "--at", data)[1])["logs"]
+    assert deleted["name"] == "orders" and deleted["log_id"] in run("log", "deleted", "--at", data)[1]
+    back = json.loads(run("log", "undelete", "orders", "--as", "bills", "--json", "--at", data)[1])
+    assert back == {"log": "bills", "log_id": deleted["log_id"]}
+    assert run("log", "rename", "bills", "orders", "--at", data) == (
+        0,
+        "log bills is called orders now\n",
+        "",
+    )
+    assert run("log", "read", "orders", "--at", data)[1] == "a\n"
+    assert run("log", "deleted", "--at", data)[1] == "no deleted log\n"
+    with bk.create_ledger() as alone:
+        alone.add(b"a")
+    ledger_id = alone.ledger_id
     code, _, err = run("ledger", "delete", ledger_id, "--at", data)
     assert code == 1 and f"would delete: ledger {ledger_id}: CLOSED" in err
     assert run("ledger", "delete", ledger_id, "--yes", "--at", data)[0] == 0
-    assert bk.ledgers() == []
+    assert json.loads(run("ledger", "deleted", "--json", "--at", data)[1]) == {"deleted": [ledger_id]}
+    assert run("ledger", "undelete", ledger_id, "--at", data)[0] == 0
 
 
 def test_a_ledger_is_shown_recovered_and_explained(

@@ -56,9 +56,20 @@ def test_a_log_is_deleted(data: Path, settings: embedbk.Settings) -> None:
                 with pytest.raises(embedbk.UsageError, match="open writer"):
                     await bk.delete_log("orders")
             await bk.delete_log("orders")
-            assert await bk.ledgers() == []
+            assert await bk.logs() == [] and not await bk.log_exists("orders")
             with pytest.raises(embedbk.NoSuchLedger):
                 await bk.delete_log("orders")
+            (deleted,) = await bk.deleted_logs()
+            log = await bk.undelete_log("orders", new_name="bills")
+            assert deleted.log_id == await log.log_id()
+            watched = bk.watch_logs(idle_s=5.0)
+            assert await anext(watched) == ["bills"]
+            await log.rename("orders")
+            assert await anext(watched) == ["orders"]
+            await watched.aclose()  # type: ignore[attr-defined]
+            assert [bytes(entry) async for entry in log.read()] == [b"one"]
+            await log.delete()
+            assert await bk.forget_deleted() == []
 
     asyncio.run(story())
 

@@ -291,7 +291,7 @@ def test_a_log_whose_list_is_full_says_so_at_once(
     writer.append(b"goes on")
     writer.close()
     bk.delete_log(log_name)
-    assert writer.ledger_id not in bk.ledgers()
+    assert log_name not in bk.logs()
     with bk.log(log_name).writer() as anew:
         assert anew.first_offset == 0
 

@@ -181,8 +181,8 @@ MUTANTS = (
         (
             (
                 _DELETING_LOGS,
-                "            await sweep(runtime, log_id, password, takes_all=True)\n",
-                "            pass\n",
+                "                await sweep(runtime, log_id, password, takes_all=True)\n",
+                "                pass\n",
             ),
             (
                 _DELETING_LOGS,

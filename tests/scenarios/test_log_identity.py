@@ -200,6 +200,8 @@ def test_who_was_not_told_of_the_level_makes_no_second_log(cluster: Cluster) -> 
         untold.log(ONE).rename("four")
     with pytest.raises(UsageError, match="level is below 14"):
         untold.undelete_log(ONE)
+    untold.delete_log(ONE)
+    assert [each.name for each in told.deleted_logs()] == [ONE] and untold.logs() == ["three", TWO]
 
 
 # --- Renaming -----------------------------------------------------------------------------------------------
@@ -507,6 +509,12 @@ def test_of_a_log_that_is_brought_back_and_forgotten_at_once_one_comes_to_pass(c
         beside(patch, "bringing log", lambda: other.forget_deleted() and None)
         with pytest.raises(NoSuchLedger):
             client.undelete_log(ONE)
+    client.create_log(TWO)  # Without a ledger whose key would tell.
+    client.delete_log(TWO)
+    with pytest.MonkeyPatch.context() as patch:
+        beside(patch, "bringing log", lambda: other.forget_deleted() and None)
+        with pytest.raises(NoSuchLedger):
+            client.undelete_log(TWO)
     assert keys(cluster) == {}
 
 
