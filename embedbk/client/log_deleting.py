@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from embedbk.client import deleting
 from embedbk.client.deleting import delete
-from embedbk.client.log_identity import Named, check_level, free_name, identity_of, named
+from embedbk.client.log_identity import NamedLog, check_level, free_name, identity_of, named
 from embedbk.client.password import Password
 from embedbk.client.runtime import Runtime
 from embedbk.client.splicing import sweep
@@ -41,9 +41,9 @@ from embedbk.codec.ledger_metadata import (
 from embedbk.codec.log_cursors import cursor_path, decode_log_cursors, log_cursors_path
 from embedbk.codec.log_identity import (
     IDENTITIES_PREFIX,
-    IdentityState,
     LogId,
     LogIdentity,
+    LogIdentityState,
     LogPointer,
     decode_log_identity,
     encode_log_identity,
@@ -95,7 +95,7 @@ async def delete_log(runtime: Runtime, name: str, password: Password, *, force: 
     what = f"deleting log {name!r}"
     for _ in range(_ROUNDS_MAX):
         found = await named(runtime, name, carries=True)
-        if not isinstance(found, Named):
+        if not isinstance(found, NamedLog):
             if found is not None:
                 await _end_at_once(runtime, name, password, force=force)
                 return
@@ -120,7 +120,7 @@ async def delete_log(runtime: Runtime, name: str, password: Password, *, force: 
         now_ms = runtime.wall_ms()
         until_ms = now_ms + int(runtime.settings.delete_grace_s * 1000)
         identity = LogIdentity(
-            METADATA_VERSION, name, IdentityState.DELETED, now_ms, until_ms, is_forced=force
+            METADATA_VERSION, name, LogIdentityState.DELETED, now_ms, until_ms, is_forced=force
         )
         then: list[Put | Delete] = [
             Delete(log_name_path(name)),
@@ -168,7 +168,7 @@ async def undelete_log(runtime: Runtime, of: str, new_name: str | None, password
                 f"there is a log {name!r} by now; the deleted one stays as it is",
                 hint="bring it back under another name",
             )
-        identity = LogIdentity(METADATA_VERSION, name, IdentityState.NAMED)
+        identity = LogIdentity(METADATA_VERSION, name, LogIdentityState.NAMED)
         then: list[Put | Delete] = [
             Put(log_name_path(name), encode_log_pointer(LogPointer(METADATA_VERSION, str(log_id)))),
             Put(log_identity_path(log_id), encode_log_identity(identity)),
@@ -191,7 +191,7 @@ async def _deleted_one(runtime: Runtime, of: str, what: str) -> tuple[LogId, Log
     found = [
         (log_id, identity, revision)
         for log_id, identity, revision in await _identities(runtime, what)
-        if identity.state == IdentityState.DELETED and of in (str(log_id), identity.name)
+        if identity.state == LogIdentityState.DELETED and of in (str(log_id), identity.name)
     ]
     if not found:
         raise NoSuchLedger(
@@ -223,7 +223,7 @@ async def deleted_logs(runtime: Runtime) -> list[DeletedLog]:
     return [
         DeletedLog(identity.name, str(log_id), identity.deleted_ms, identity.until_ms)
         for log_id, identity, _ in await _identities(runtime, "listing the deleted logs")
-        if identity.state == IdentityState.DELETED
+        if identity.state == LogIdentityState.DELETED
     ]
 
 
@@ -250,8 +250,8 @@ async def forget_deleted(runtime: Runtime) -> list[int]:
     """End the deleted logs whose grace is over, and take away the tombstones of ledgers whose is; whose these were."""
     what = "forgetting deleted logs"
     for log_id, identity, revision in await _identities(runtime, what):
-        is_over = identity.state == IdentityState.DELETED and identity.until_ms <= runtime.wall_ms()
-        if not is_over and identity.state != IdentityState.ENDING:
+        is_over = identity.state == LogIdentityState.DELETED and identity.until_ms <= runtime.wall_ms()
+        if not is_over and identity.state != LogIdentityState.ENDING:
             continue
         try:
             await _end(runtime, log_id, identity, revision, what)
@@ -262,7 +262,7 @@ async def forget_deleted(runtime: Runtime) -> list[int]:
 
 async def _end(runtime: Runtime, log_id: LogId, identity: LogIdentity, revision: int, what: str) -> None:
     """What becomes of it is decided by its identity: nobody brings it back once that says that it ends."""
-    if identity.state == IdentityState.DELETED:
+    if identity.state == LogIdentityState.DELETED:
         value, list_revision = await runtime.get(log_deleted_path(log_id), what)
         ids, pages = _listed_in(decode_log_list(value, log_id)) if value is not None else ([], ())
         when, then = await _with_its_keys(runtime, log_id, ids, pages, what)
@@ -270,7 +270,7 @@ async def _end(runtime: Runtime, log_id: LogId, identity: LogIdentity, revision:
             Compare(log_identity_path(log_id), revision),
             Compare(log_deleted_path(log_id), ABSENT if value is None else list_revision),
         ]
-        ending = encode_log_identity(replace(identity, state=IdentityState.ENDING))
+        ending = encode_log_identity(replace(identity, state=LogIdentityState.ENDING))
         then += [Delete(log_deleted_path(log_id)), Put(log_identity_path(log_id), ending)]
         if not await runtime.transact(when, then, what):
             return  # Brought back just now, or ended by another.
@@ -281,7 +281,7 @@ async def _end(runtime: Runtime, log_id: LogId, identity: LogIdentity, revision:
     last: Put | Delete = Delete(log_identity_path(log_id))
     if not is_minted(log_id):
         last = Put(
-            log_identity_path(log_id), encode_log_identity(replace(identity, state=IdentityState.GONE))
+            log_identity_path(log_id), encode_log_identity(replace(identity, state=LogIdentityState.GONE))
         )
     await runtime.transact([Compare(log_identity_path(log_id), revision)], [last], what)
 

@@ -20,9 +20,9 @@ from embedbk.codec.ledger_metadata import (
 )
 from embedbk.codec.log_identity import (
     LOG_ID_BITS,
-    IdentityState,
     LogId,
     LogIdentity,
+    LogIdentityState,
     LogPointer,
     decode_log_identity,
     decode_log_pointer,
@@ -37,8 +37,8 @@ from embedbk.errors import LogExists, MetadataConflict, MetadataUnavailable, NoS
 from embedbk.metadata.levels import LEVEL_OF_LOG_IDS
 
 __all__ = [
-    "Claimed",
-    "Named",
+    "ClaimedLog",
+    "NamedLog",
     "check_level",
     "claim",
     "find",
@@ -52,14 +52,14 @@ __all__ = [
 _ROUNDS_MAX = 20  # Where the name leads changed so often.
 
 
-class Claimed(NamedTuple):
+class ClaimedLog(NamedTuple):
     """A log that is there, for whoever takes it over."""
 
     log_id: LogId
     guard: tuple[Compare, ...]  # That it still has this name, to be compared with the epoch's put.
 
 
-class Named(NamedTuple):
+class NamedLog(NamedTuple):
     """A log with its pointer and its identity as they stand."""
 
     log_id: LogId
@@ -93,28 +93,28 @@ async def find(runtime: Runtime, name: str) -> LogId | str | None:
         born, _ = await identity_of(runtime, name, what)
         if born is None:
             return name
-        if born.state != IdentityState.NAMED or born.name != name:
+        if born.state != LogIdentityState.NAMED or born.name != name:
             return None
         # It has got the name since that was looked at.
     raise _restless(name)
 
 
-async def claim(runtime: Runtime, name: str, *, creates: bool = True) -> Claimed | None:
+async def claim(runtime: Runtime, name: str, *, creates: bool = True) -> ClaimedLog | None:
     """The log of this name for whoever takes it over; from the level on it has an identity then. creates: a log that
     is not there is made, empty; else None: it is not there."""
     for _ in range(_ROUNDS_MAX):
         found = await named(runtime, name, carries=True)
-        if isinstance(found, Named):
-            return Claimed(found.log_id, (Compare(log_identity_path(found.log_id), found.revision),))
+        if isinstance(found, NamedLog):
+            return ClaimedLog(found.log_id, (Compare(log_identity_path(found.log_id), found.revision),))
         if found is not None:  # Nothing says that the level is in force.
-            return Claimed(LogId(name, name), found)
+            return ClaimedLog(LogId(name, name), found)
         if not creates:
             return None
         await make(runtime, name, ())
     raise _restless(name)
 
 
-async def named(runtime: Runtime, name: str, *, carries: bool) -> Named | tuple[Compare, ...] | None:
+async def named(runtime: Runtime, name: str, *, carries: bool) -> NamedLog | tuple[Compare, ...] | None:
     """The log of this name, with its identity; None: there is none. Below the level: what is to be compared so that it
     is so still. carries: a log from below the level gets its identity now; else it is as one that is not there."""
     what = f"asking where the log name {name!r} leads"
@@ -123,12 +123,12 @@ async def named(runtime: Runtime, name: str, *, carries: bool) -> Named | tuple[
         if value is not None:
             log_id = LogId(decode_log_pointer(value, name).log_id, name)
             identity, revision = await identity_of(runtime, log_id, what)
-            if identity is not None and identity.state == IdentityState.NAMED and identity.name == name:
-                return Named(log_id, pointer_revision, identity, revision)
+            if identity is not None and identity.state == LogIdentityState.NAMED and identity.name == name:
+                return NamedLog(log_id, pointer_revision, identity, revision)
             continue  # Renamed or deleted since.
         born, _ = await identity_of(runtime, name, what)
         if born is not None:
-            if born.state == IdentityState.NAMED and born.name == name:
+            if born.state == LogIdentityState.NAMED and born.name == name:
                 continue
             return None
         nowhere = (Compare(log_name_path(name), ABSENT), Compare(log_identity_path(name), ABSENT))
@@ -139,7 +139,7 @@ async def named(runtime: Runtime, name: str, *, carries: bool) -> Named | tuple[
         if (listed is None and owner is None) or not carries:
             return None
         # From below the level: its id is the name that its keys and its ledgers have.
-        identity = LogIdentity(METADATA_VERSION, name, IdentityState.NAMED)
+        identity = LogIdentity(METADATA_VERSION, name, LogIdentityState.NAMED)
         then: list[Put | Delete] = [
             Put(log_name_path(name), encode_log_pointer(LogPointer(METADATA_VERSION, name))),
             Put(log_identity_path(name), encode_log_identity(identity)),
@@ -182,7 +182,7 @@ async def make(runtime: Runtime, name: str, more: Sequence[tuple[str, bytes]]) -
     if when is None:
         return None
     log_id = LogId(minted(runtime.chance.getrandbits(LOG_ID_BITS)), name)
-    identity = LogIdentity(METADATA_VERSION, name, IdentityState.NAMED)
+    identity = LogIdentity(METADATA_VERSION, name, LogIdentityState.NAMED)
     then: list[Put | Delete] = [
         Put(log_name_path(name), encode_log_pointer(LogPointer(METADATA_VERSION, str(log_id)))),
         Put(log_identity_path(log_id), encode_log_identity(identity)),
@@ -208,7 +208,7 @@ async def rename(runtime: Runtime, name: str, new: str) -> None:
     what = f"renaming log {name!r} to {new!r}"
     for _ in range(_ROUNDS_MAX):
         found = await named(runtime, name, carries=True)
-        if not isinstance(found, Named):
+        if not isinstance(found, NamedLog):
             raise NoSuchLedger(f"there is no log {name!r}", hint="check the name")
         if new == name:
             return
@@ -217,7 +217,7 @@ async def rename(runtime: Runtime, name: str, new: str) -> None:
             raise LogExists(
                 f"there is a log {new!r} already; log {name!r} keeps its name", hint="rename that one first"
             )
-        identity = LogIdentity(METADATA_VERSION, new, IdentityState.NAMED)
+        identity = LogIdentity(METADATA_VERSION, new, LogIdentityState.NAMED)
         then: list[Put | Delete] = [
             Delete(log_name_path(name)),
             Put(log_name_path(new), encode_log_pointer(LogPointer(METADATA_VERSION, str(found.log_id)))),
@@ -233,11 +233,13 @@ async def rename(runtime: Runtime, name: str, new: str) -> None:
     raise _restless(name)
 
 
-async def _is_called(runtime: Runtime, before: Named, new: str, what: str) -> bool:
+async def _is_called(runtime: Runtime, before: NamedLog, new: str, what: str) -> bool:
     """Whether a rename of unknown outcome came to pass: the identity moved on, and says the new name (P2.2)."""
     now, revision = await identity_of(runtime, before.log_id, what)
     return (
-        now is not None and revision > before.revision and (now.state, now.name) == (IdentityState.NAMED, new)
+        now is not None
+        and revision > before.revision
+        and (now.state, now.name) == (LogIdentityState.NAMED, new)
     )
 
 

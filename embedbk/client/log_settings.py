@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from embedbk.client.cursors import check_level
 from embedbk.client.ledger import Traits, quorum_of, traits_of
-from embedbk.client.log_identity import Named, find, make, named
+from embedbk.client.log_identity import NamedLog, find, make, named
 from embedbk.client.log_reading import LogReading
 from embedbk.client.runtime import Runtime
 from embedbk.codec.digest import DigestType
@@ -252,7 +252,7 @@ async def create_log(reading: LogReading, wanted: Mapping[str, Any]) -> LogSetti
     record = _changed(NO_SETTINGS, wanted)
     for _ in range(_ROUNDS_MAX):
         found = await named(runtime, name, carries=True)
-        if found is not None and not isinstance(found, Named):  # Below the level: the name is the log.
+        if found is not None and not isinstance(found, NamedLog):  # Below the level: the name is the log.
             when = [*found, Compare(log_key_path(name), ABSENT), Compare(log_settings_path(name), ABSENT)]
             empty = encode_log_list(LogList(METADATA_VERSION, 0, ()))
             then = [

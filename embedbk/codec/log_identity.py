@@ -23,7 +23,7 @@ __all__ = [
     "IDENTITIES_PREFIX",
     "LOG_ID_BITS",
     "NAMES_PREFIX",
-    "IdentityState",
+    "LogIdentityState",
     "LogId",
     "LogIdentity",
     "LogPointer",
@@ -67,7 +67,7 @@ class LogId(str):
         return repr(self.called)
 
 
-class IdentityState(enum.IntEnum):
+class LogIdentityState(enum.IntEnum):
     """What has become of a log. Numbers are on disk: never re-used."""
 
     NAMED = 1  # Exactly one name points to it.
@@ -133,7 +133,7 @@ def decode_log_identity(data: bytes, log_id: str) -> LogIdentity:
     what = f"the identity of log {log_id}"
     value = unpack(_identity_decoder, data, StorageError, f"{what}: these {len(data)} bytes are none")
     _check_version(value.version, what)
-    if value.state not in tuple(IdentityState):
+    if value.state not in tuple(LogIdentityState):
         raise StorageError(f"{what}: its state {value.state} is not known here")
     return value
 

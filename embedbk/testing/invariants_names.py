@@ -11,8 +11,8 @@ from embedbk.codec.ledger_metadata import log_key_path
 from embedbk.codec.log_identity import (
     IDENTITIES_PREFIX,
     NAMES_PREFIX,
-    IdentityState,
     LogIdentity,
+    LogIdentityState,
     decode_log_identity,
     decode_log_pointer,
     log_deleted_path,
@@ -33,7 +33,9 @@ class LogNames:
         self._before: dict[str, bytes] = {}  # The same of ids whose lists it changes, as this revision began.
         self._seen: set[str] = set()
         self._revision = 0
-        self._touched: dict[str, IdentityState | None] = {}  # Ids of this revision -> what they were before.
+        self._touched: dict[
+            str, LogIdentityState | None
+        ] = {}  # Ids of this revision -> what they were before.
 
     def take_key(self, revision: int, key: str, new: bytes | None) -> None:
         if revision != self._revision:
@@ -63,7 +65,7 @@ class LogNames:
 
     def _touch(self, log_id: str) -> None:
         known = self._identities.get(log_id)
-        self._touched.setdefault(log_id, None if known is None else IdentityState(known.state))
+        self._touched.setdefault(log_id, None if known is None else LogIdentityState(known.state))
 
     def _take_identity(self, log_id: str, new: bytes | None) -> None:
         self._touch(log_id)
@@ -73,13 +75,13 @@ class LogNames:
             return
         now = self._identities[log_id] = decode_log_identity(new, log_id)
         was = None if before is None else before.state
-        if before is not None and was == now.state == IdentityState.NAMED and before.name != now.name:
+        if before is not None and was == now.state == LogIdentityState.NAMED and before.name != now.name:
             self._note("log renamed")
-        if was == IdentityState.NAMED and now.state == IdentityState.DELETED:
+        if was == LogIdentityState.NAMED and now.state == LogIdentityState.DELETED:
             self._note("log put aside")
-        if was == IdentityState.DELETED and now.state == IdentityState.NAMED:
+        if was == LogIdentityState.DELETED and now.state == LogIdentityState.NAMED:
             self._note("log brought back")
-        if now.state == IdentityState.GONE:
+        if now.state == LogIdentityState.GONE:
             self._note("deleted log ended")
 
     def settle(self) -> None:
@@ -95,28 +97,30 @@ class LogNames:
         """I104: names that point to a log are exactly the one that it says, and none where it is deleted."""
         names = sorted(name for name, to in self._pointers.items() if to == log_id)
         identity = self._identities.get(log_id)
-        is_named = identity is not None and identity.state == IdentityState.NAMED
+        is_named = identity is not None and identity.state == LogIdentityState.NAMED
         wanted = [identity.name] if identity is not None and is_named else []
         if names != wanted:
             raise Violation("I104", f"log {log_id} says {identity}, and {names} point to it")
 
-    def _comes_back_as_it_was(self, log_id: str, was: IdentityState | None, before: dict[str, bytes]) -> None:
+    def _comes_back_as_it_was(
+        self, log_id: str, was: LogIdentityState | None, before: dict[str, bytes]
+    ) -> None:
         """I105: the list of a log that has a name goes only to where it is kept, and comes back from there as it is."""
         identity = self._identities.get(log_id)
         if identity is None and was is None:
             return  # From below the level.
-        now = IdentityState.GONE if identity is None else IdentityState(identity.state)
+        now = LogIdentityState.GONE if identity is None else LogIdentityState(identity.state)
         here, aside = log_key_path(log_id), log_deleted_path(log_id)
-        if now == IdentityState.DELETED and was == IdentityState.NAMED:
+        if now == LogIdentityState.DELETED and was == LogIdentityState.NAMED:
             kept = self._lists.get(aside)
             if here in self._lists or (kept is None) != (here not in before) or kept != before.get(here):
                 raise Violation("I105", f"the list of log {log_id} is not put aside as it was")
-        elif now == IdentityState.NAMED and was == IdentityState.DELETED:
+        elif now == LogIdentityState.NAMED and was == LogIdentityState.DELETED:
             if aside in self._lists or self._lists.get(here) != before.get(aside):
                 raise Violation("I105", f"the list of log {log_id} comes back as another")
-        elif now == was == IdentityState.NAMED and here in before and here not in self._lists:
+        elif now == was == LogIdentityState.NAMED and here in before and here not in self._lists:
             raise Violation("I105", f"log {log_id} has a name, and its list goes")
-        elif now == was == IdentityState.DELETED and (
+        elif now == was == LogIdentityState.DELETED and (
             here in self._lists or before.get(aside) != self._lists.get(aside)
         ):
             raise Violation("I105", f"the list of log {log_id} changes while it is deleted")

@@ -44,6 +44,15 @@ from embedbk.codec.log_cursors import (
     encode_cursor,
     encode_log_cursors,
 )
+from embedbk.codec.log_identity import (
+    LogIdentity,
+    LogIdentityState,
+    LogPointer,
+    decode_log_identity,
+    decode_log_pointer,
+    encode_log_identity,
+    encode_log_pointer,
+)
 from embedbk.codec.log_pages import LogPage, decode_log_page, encode_log_page
 from embedbk.codec.log_pins import LogPins, PinRecord, decode_log_pins, encode_log_pins
 from embedbk.codec.log_settings import RollRecord, SettingsRecord, decode_log_settings, encode_log_settings
@@ -148,6 +157,8 @@ DECODERS: dict[str, tuple[Callable[[bytes], Any], type[EmbedbkError]]] = {
     "decode_log_list": (decode_log_list, StorageError),
     "decode_adopted": (decode_adopted, StorageError),
     "decode_log_pins": (decode_log_pins, StorageError),
+    "decode_log_identity": (lambda data: decode_log_identity(data, "orders"), StorageError),
+    "decode_log_pointer": (lambda data: decode_log_pointer(data, "orders"), StorageError),
     "decode_log_cursors": (decode_log_cursors, StorageError),
     "decode_cursor": (decode_cursor, StorageError),
     "decode_staged": (lambda body: decode_staged(body, "orders", 7), StorageError),
@@ -305,6 +316,8 @@ SOUND = {
     "decode_adopted": encode_adopted(
         AdoptedLedger(1, 7, 1000, "somebody", 9, (("b1", b"i" * 16),), ((2, 3),), 4, ("b2", "b3"))
     ),
+    "decode_log_identity": encode_log_identity(LogIdentity(1, "orders", LogIdentityState.NAMED)),
+    "decode_log_pointer": encode_log_pointer(LogPointer(1, "orders")),
     "decode_log_pins": encode_log_pins(LogPins(1, (PinRecord("batch", 7, 9, 1000),))),
     "decode_log_cursors": encode_log_cursors(LogCursors(1, (NamedCursor("billing", 1, 1000, None),))),
     "decode_cursor": encode_cursor(CursorRecord(1, 7, 9, 1000)),

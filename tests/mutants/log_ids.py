@@ -64,8 +64,8 @@ MUTANTS = (
         (
             (
                 _IDENTITY,
-                "            return Claimed(LogId(name, name), found)\n",
-                "            return Claimed(LogId(name, name), ())\n",
+                "            return ClaimedLog(LogId(name, name), found)\n",
+                "            return ClaimedLog(LogId(name, name), ())\n",
             ),
         ),
         (_SCENE + "who_was_not_told_of_the_level_makes_no_second_log",),
@@ -163,7 +163,7 @@ MUTANTS = (
         (
             (
                 _DELETING,
-                "        if not is_over and identity.state != IdentityState.ENDING:\n",
+                "        if not is_over and identity.state != LogIdentityState.ENDING:\n",
                 "        if not is_over:\n",
             ),
         ),

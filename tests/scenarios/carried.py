@@ -9,8 +9,8 @@ from embedbk.client.client import Client
 from embedbk.client.waiting import run_blocking
 from embedbk.codec.log_identity import (
     IDENTITIES_PREFIX,
-    IdentityState,
     LogIdentity,
+    LogIdentityState,
     LogPointer,
     decode_log_identity,
     decode_log_pointer,
@@ -29,7 +29,7 @@ __all__ = ["carry_over", "end_log", "id_of", "keys_left"]
 def carry_over(client: Client, name: str) -> None:
     """As a log stands that was made below the level and met it: what a test puts under its name is the log's."""
     pointer = encode_log_pointer(LogPointer(1, name))
-    identity = encode_log_identity(LogIdentity(1, name, IdentityState.NAMED))
+    identity = encode_log_identity(LogIdentity(1, name, LogIdentityState.NAMED))
     then = [Put(log_name_path(name), pointer), Put(log_identity_path(name), identity)]
     steps = client._runtime.transact([Compare(then[0].key, ABSENT)], then, "carrying a log over")
     assert run_blocking(steps, "")
@@ -49,7 +49,7 @@ def keys_left(cluster: Cluster) -> set[str]:
     identities = {
         key: decode_log_identity(keys[key], key) for key in keys if key.startswith(IDENTITIES_PREFIX)
     }
-    gone = {key for key, each in identities.items() if each.state == IdentityState.GONE}
+    gone = {key for key, each in identities.items() if each.state == LogIdentityState.GONE}
     return {*keys} - gone
 
 

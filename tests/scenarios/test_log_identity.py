@@ -17,8 +17,8 @@ from embedbk.client.runtime import Runtime
 from embedbk.client.waiting import run_blocking
 from embedbk.codec.ledger_metadata import decode_ledger_metadata, log_key_path, log_owner_path
 from embedbk.codec.log_identity import (
-    IdentityState,
     LogIdentity,
+    LogIdentityState,
     decode_log_identity,
     encode_log_identity,
     is_minted,
@@ -167,7 +167,7 @@ def test_a_log_from_below_the_level_goes_on_as_it_is(cluster: Cluster) -> None:
     assert client.logs() == [ONE, TWO]
     end_log(client, TWO)
     end_log(client, ONE)
-    assert keys_left(cluster) == set() and identity(cluster, ONE).state == IdentityState.GONE
+    assert keys_left(cluster) == set() and identity(cluster, ONE).state == LogIdentityState.GONE
     fill(client, b"third")
     assert client.log(ONE).log_id() != ONE, "an id is never used twice"
 
@@ -598,7 +598,7 @@ def test_what_cannot_be_read_of_an_identity_stops_nothing_else(cluster: Cluster)
         client,
         Put(log_name_path("bad"), b"\xc1"),
         Put(log_identity_path("bad"), b"\xc1"),
-        Put(log_identity_path("a b"), encode_log_identity(LogIdentity(1, "x", IdentityState.DELETED))),
+        Put(log_identity_path("a b"), encode_log_identity(LogIdentity(1, "x", LogIdentityState.DELETED))),
         Put(log_identity_path("~0000000000000001"), b"\x94\x02\xa1x\x01\x00"),
     )
     for act in (lambda: client.log("bad").end(), lambda: fill(client, b"x", name="bad")):
