@@ -28,7 +28,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """What a member starts with. catalog: as of log.snapshot_index, nothing behind it is applied."""
+    """The state that a member starts with. catalog: as of log.snapshot_index, nothing behind it is applied."""
 
     catalog: Catalog
     log: RaftLog

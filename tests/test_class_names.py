@@ -21,27 +21,21 @@ FACES = {
 }
 # Each stands for two things or more still. A name leaves this list; none is added.
 LEFT = {
-    "Chance",
     "Client",
     "CloseRequested",
-    "Cut",
     "Entry",
     "Journal",
     "JournalFailed",
-    "LeaderChanged",
     "LinkLost",
     "Member",
     "Message",
     "Node",
     "Patience",
     "Quorum",
-    "ReadReady",
     "Received",
     "Reply",
     "RequestReceived",
     "Send",
-    "Session",
-    "Starts",
     "Tick",
 }
 

@@ -63,9 +63,9 @@ from embedbk.metadata.vocabulary import (
     JournalFailed,
     LinkLost,
     MemberStarted,
+    Remark,
     Reply,
     RequestReceived,
-    Said,
     SendEvents,
     StateDamaged,
     Tick,
@@ -454,7 +454,7 @@ class MetadataNode:
                     if link in self._gathered:
                         self._send_gathered()  # Nothing overtakes an answer.
                     self._send(link, encode_message(0, events))
-                case Said(text):
+                case Remark(text):
                     logger.info("metadata %s", text)
                 case DropLinks(reason):
                     self._drop_all(reason)

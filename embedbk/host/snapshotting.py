@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 
 from embedbk.member_ports import MemberStore
-from embedbk.metadata.cutting import Cut
+from embedbk.metadata.cutting import CatalogCut
 from embedbk.metadata.member import Member
 from embedbk.metadata.raft_log import RaftLog
 
@@ -27,7 +27,7 @@ class Snapshotting:
     def __init__(self, store: MemberStore, log: RaftLog) -> None:
         self._store = store
         self._log = log
-        self._cut: Cut | None = None
+        self._cut: CatalogCut | None = None
         self._not_before_ns = 0
         self._retry_ns = RETRY_NS_MIN
         self._has_failed = False  # The last one that was begun.

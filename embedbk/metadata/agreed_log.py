@@ -13,10 +13,10 @@ from typing import Any
 from embedbk.codec.metadata_messages import NotLeader
 from embedbk.errors import ensure
 from embedbk.metadata import raft_vocabulary as words
-from embedbk.metadata.command_log import Committed, LeaderChanged, LogNews, ReadReady
+from embedbk.metadata.command_log import Committed, LeadershipChanged, LogNews, ReadIndexed
 from embedbk.metadata.raft import Raft
 from embedbk.metadata.raft_state import Role
-from embedbk.metadata.vocabulary import Said, Tick, TurnEnded
+from embedbk.metadata.vocabulary import Remark, Tick, TurnEnded
 
 __all__ = ["AgreedLog"]
 
@@ -84,7 +84,7 @@ class AgreedLog:
     def propose(self, body: bytes, said: str, effects: list[Any]) -> int:
         ensure(self.term > 0, "a proposal to a member that does not lead")
         if said:
-            effects.append(Said(said))
+            effects.append(Remark(said))
         self._gathered.append(body)
         self._gathered_bytes += len(body)
         self._promised = self.raft.log.last_index + len(self._gathered)
@@ -125,10 +125,10 @@ class AgreedLog:
                 case words.Apply(entries):
                     news.append(Committed(entries))
                 case words.ReadReady(tokens, index):
-                    news.extend(ReadReady(token, index) for token in tokens)
+                    news.extend(ReadIndexed(token, index) for token in tokens)
                 case words.LeaderChanged():
                     self.term = self.raft.term if self.raft.role is Role.LEADER else 0
-                    news.append(LeaderChanged())
+                    news.append(LeadershipChanged())
                     effects.append(effect)
                 case words.Proposed():
                     pass

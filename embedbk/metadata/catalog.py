@@ -81,7 +81,7 @@ from embedbk.metadata.commands import (
     StartSession,
     StopSparing,
 )
-from embedbk.metadata.cutting import PIECE_VERSION, Cut, Head, Lineages, SessionImage, image_of
+from embedbk.metadata.cutting import PIECE_VERSION, CatalogCut, Head, Lineages, SessionImage, image_of
 from embedbk.metadata.digesting import digest_of, encode_lineages, record_digest
 from embedbk.metadata.history import History
 from embedbk.metadata.levels import (
@@ -178,7 +178,7 @@ class Catalog:
         )  # In the order of their keys by code point, which is also UTF-8 order.
         self.repairs = RepairIndex()  # An index of the marks, holds and waiters among them.
         self.history = History(0, limits.history_bytes_max, limits.history_changes_max)
-        self._cut: Cut | None = None  # It is notified before every change.
+        self._cut: CatalogCut | None = None  # It is notified before every change.
 
     # --- Reading -----------------------------------------------------------------------------------------
 
@@ -772,7 +772,7 @@ class Catalog:
 
     # --- As bytes ----------------------------------------------------------------------------------------
 
-    def cut(self) -> Cut:
+    def cut(self) -> CatalogCut:
         """Begin a snapshot of what is there now; commands may be applied before its last piece is taken. One at a time:
         a second one ends the first."""
         head = Head(
@@ -788,7 +788,7 @@ class Catalog:
             self.fast_digest,
         )
         starts, spared = list(self.starts), list(self.spared)
-        self._cut = Cut(
+        self._cut = CatalogCut(
             head,
             self.sessions,
             self._records,

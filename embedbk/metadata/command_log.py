@@ -20,9 +20,9 @@ __all__ = [
     "CommandLog",
     "Committed",
     "Entry",
-    "LeaderChanged",
+    "LeadershipChanged",
     "LogNews",
-    "ReadReady",
+    "ReadIndexed",
 ]
 
 FIRST_TERM = 1  # The term of every entry of a log from before there were terms.
@@ -35,19 +35,19 @@ class Committed(Struct, frozen=True):
     entries: Sequence[Entry]
 
 
-class ReadReady(Struct, frozen=True):
+class ReadIndexed(Struct, frozen=True):
     """The read that was asked for under this token may be answered once everything up to index is applied."""
 
     token: int
     index: int
 
 
-class LeaderChanged(Struct, frozen=True):
+class LeadershipChanged(Struct, frozen=True):
     """Proposals that are not committed may be committed later, or never; reads that were asked for get no answer.
     `term` shows whether proposals are taken now."""
 
 
-LogNews = Committed | ReadReady | LeaderChanged
+LogNews = Committed | ReadIndexed | LeadershipChanged
 
 
 class CommandLog(Protocol):

@@ -30,7 +30,7 @@ from embedbk.metadata.sorted_keys import SortedKeys
 __all__ = [
     "PIECE_BYTES_MAX",
     "PIECE_VERSION",
-    "Cut",
+    "CatalogCut",
     "Head",
     "Level",
     "Lineages",
@@ -39,7 +39,7 @@ __all__ = [
     "SessionImage",
     "Sessions",
     "Spared",
-    "Starts",
+    "StartsPiece",
     "decode_piece",
 ]
 
@@ -98,7 +98,7 @@ class Records(msgspec.Struct, frozen=True, array_like=True, tag=3):
     records: list[Record]
 
 
-class Starts(msgspec.Struct, frozen=True, array_like=True, tag=4):
+class StartsPiece(msgspec.Struct, frozen=True, array_like=True, tag=4):
     starts: list[Reign]
 
 
@@ -106,13 +106,13 @@ class Spared(msgspec.Struct, frozen=True, array_like=True, tag=5):
     spared: list[tuple[int, int]]
 
 
-Piece = Head | Level | Lineages | Sessions | Records | Starts | Spared
+Piece = Head | Level | Lineages | Sessions | Records | StartsPiece | Spared
 
 _encode = msgspec.msgpack.Encoder().encode
 decode_piece: msgspec.msgpack.Decoder[Piece] = msgspec.msgpack.Decoder(Piece)
 
 
-class Session(Protocol):
+class SessionState(Protocol):
     """A session in a snapshot; its keys follow from the records."""
 
     session: int
@@ -123,7 +123,7 @@ class Session(Protocol):
     secret: bytes
 
 
-def image_of(session: Session) -> SessionImage:
+def image_of(session: SessionState) -> SessionImage:
     """The session as it is now."""
     kept = list(session.kept.items())
     return SessionImage(
@@ -131,7 +131,7 @@ def image_of(session: Session) -> SessionImage:
     )
 
 
-class Cut:
+class CatalogCut:
     """The state at the moment when this was made, piece by piece.
 
     The catalog calls `keep_record` or `keep_session` before each change. head, starts and spared are copies; sessions
@@ -141,7 +141,7 @@ class Cut:
     def __init__(
         self,
         head: Head,
-        sessions: Mapping[int, Session],
+        sessions: Mapping[int, SessionState],
         records: PackedRecords,
         starts: list[Reign],
         spared: list[tuple[int, int]],
@@ -157,13 +157,15 @@ class Cut:
         self._head: Head | None = head
         self._sessions = sessions
         self._records = records
-        # By number, in the catalog's order: those that the walk has not reached, with what is parked of them.
+        # By number, in the catalog's order: sessions that the walk has not reached; set: as it was before a change.
         self._images: dict[int, SessionImage | None] = dict.fromkeys(sessions)
         self._order = deque(sessions)
         self._after = ""  # Keys up to this one were reached.
         self._left = head.records  # Of the records that were there at the cut.
-        self._parked: dict[str, Record | None] = {}  # Of keys that were not reached; None: it was not there.
-        self._parked_keys = SortedKeys()  # Of _parked those that were there: they may be gone by now.
+        self._set_aside: dict[
+            str, Record | None
+        ] = {}  # Of keys that were not reached; None: it was not there.
+        self._set_aside_keys = SortedKeys()  # The keys in it that existed: they may be deleted by now.
         self._starts, self._spared = deque(starts), deque(spared)
 
     @property
@@ -172,17 +174,17 @@ class Cut:
         return self._sum_left == 0
 
     @property
-    def parked_count(self) -> int:
-        return len(self._parked)
+    def set_aside_count(self) -> int:
+        return len(self._set_aside)
 
     def keep_record(self, key: str, before: Record | None) -> None:
         """This key is about to change; before: its record, None where there is none."""
-        if self._left and key > self._after and key not in self._parked:
-            self._parked[key] = before
+        if self._left and key > self._after and key not in self._set_aside:
+            self._set_aside[key] = before
             if before is not None:
-                self._parked_keys.add(key)
+                self._set_aside_keys.add(key)
 
-    def keep_session(self, session: Session) -> None:
+    def keep_session(self, session: SessionState) -> None:
         """This session is about to change, or to end."""
         if session.session in self._images and self._images[session.session] is None:
             self._images[session.session] = image_of(session)
@@ -236,8 +238,8 @@ class Cut:
         looked = size = 0
         for key, record in self._ahead():
             self._after = key
-            if key in self._parked:
-                record = self._parked.pop(key)
+            if key in self._set_aside:
+                record = self._set_aside.pop(key)
                 if record is not None:
                     reached.append(key)
             if record is not None:
@@ -251,9 +253,9 @@ class Cut:
         self._left -= len(taken)
         self._sum_left -= sum(map(record_digest, taken))
         for key in reached:
-            self._parked_keys.remove(key)
+            self._set_aside_keys.remove(key)
         if not self._left:
-            self._parked, self._parked_keys = (
+            self._set_aside, self._set_aside_keys = (
                 {},
                 SortedKeys(),
             )  # Sessions that came since, behind the last of them.
@@ -262,18 +264,18 @@ class Cut:
     def _ahead(self) -> Iterator[tuple[str, Record | None]]:
         """The keys that were not reached, each once, in order: what is there now, and what was when the cut began."""
         there = ((record.key, record) for record in self._records.begin("", self._after))
-        if not self._parked:
+        if not self._set_aside:
             yield from there
             return
-        last, gone = "", ((key, None) for key in self._parked_keys.begin("", self._after))
+        last, gone = "", ((key, None) for key in self._set_aside_keys.begin("", self._after))
         for key, record in merge(there, gone, key=itemgetter(0)):
             if key != last:
                 last = key
                 yield key, record
 
-    def _take_starts(self) -> Starts | None:
+    def _take_starts(self) -> StartsPiece | None:
         starts = [self._starts.popleft() for _ in range(min(SLICE_RECORDS, len(self._starts)))]
-        return Starts(starts) if starts else None
+        return StartsPiece(starts) if starts else None
 
     def _take_spared(self) -> Spared | None:
         spared = [self._spared.popleft() for _ in range(min(SLICE_RECORDS, len(self._spared)))]

@@ -23,7 +23,7 @@ from embedbk.codec.metadata_messages import (
     Unwatch,
     Watch,
 )
-from embedbk.metadata.following import Followed
+from embedbk.metadata.following import FollowedPrefix
 from embedbk.metadata.vocabulary import Dial, HangUp, Send
 
 __all__ = ["AGAIN_NS_MAX", "AGAIN_NS_MIN", "ASKED_MAX", "LAG_NS", "FollowerLink"]
@@ -58,8 +58,10 @@ class FollowerLink:
         self._look_ns: int | None = None  # When to ask it next how far it is.
         self._count = 0  # The number of requests on this link.
         self._looks: dict[int, None] = {}  # Sequences of those that ask how far it is.
-        self._asked: dict[int, tuple[Followed, int, int]] = {}  # By sequence: with the stream's id, and when.
-        self._unasked: deque[tuple[Followed, int]] = deque()
+        self._asked: dict[
+            int, tuple[FollowedPrefix, int, int]
+        ] = {}  # By sequence: with the stream's id, and when.
+        self._unasked: deque[tuple[FollowedPrefix, int]] = deque()
 
     @property
     def is_idle(self) -> bool:
@@ -119,7 +121,7 @@ class FollowerLink:
                 self._due_ns = now_ns + LAG_NS
             self._look(now_ns, effects)
 
-    def follow(self, watch: Followed, now_ns: int, effects: Effects) -> None:
+    def follow(self, watch: FollowedPrefix, now_ns: int, effects: Effects) -> None:
         """Begin a stream, of the watch's present id, from where it stands."""
         self._unasked.append((watch, watch.watch_id))
         self._ask(now_ns, effects)

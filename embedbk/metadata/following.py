@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from embedbk.codec.metadata_messages import Listed, Record, WatchEvents
 from embedbk.metadata.vocabulary import Token, WatchChanged
 
-__all__ = ["RETRY_NS_MIN", "Followed"]
+__all__ = ["RETRY_NS_MIN", "FollowedPrefix"]
 
 RETRY_NS_MIN = 200_000_000  # After the quorum had no room for a watch; doubles up to the most.
 RETRY_NS_MAX = 30_000_000_000
 
 
 @dataclass(slots=True)
-class Followed:
+class FollowedPrefix:
     """A prefix that is followed. `watching` decides what is asked of the quorum for it, and when."""
 
     token: Token

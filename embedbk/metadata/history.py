@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from embedbk.codec.metadata_messages import Record
 from embedbk.metadata.sorted_keys import SortedKeys
 
-__all__ = ["CHANGE_BYTES", "FOLDERS_MAX", "History", "Part"]
+__all__ = ["CHANGE_BYTES", "FOLDERS_MAX", "History", "HistoryPart"]
 
 CHANGE_BYTES = 640  # Memory of a change beside its key and value: measured, with its places in the indexes.
 FOLDERS_MAX = 256  # Keys name their own folders: beyond this, what is known of the emptiest is given up.
@@ -37,7 +37,7 @@ class _Folder:
 
 
 @dataclass(slots=True)
-class Part:
+class HistoryPart:
     """Changes under a prefix, all of those up to `revision`. cost: how many changes were looked at for it."""
 
     revision: int
@@ -146,7 +146,7 @@ class History:
         assert revision >= self.floor, "compacted"
         return ((number, self._changes[number]) for number in range(revision + 1, until + 1))
 
-    def part(self, prefix: str, revision: int, until: int, bytes_max: int) -> Part | None:
+    def part(self, prefix: str, revision: int, until: int, bytes_max: int) -> HistoryPart | None:
         """The changes of keys under prefix above `revision`, up to `until` at most and about bytes_max; whole
         revisions, at least one. None: some of them are gone."""
         folders = self._under(prefix)
@@ -160,12 +160,12 @@ class History:
         size = 0
         for number in numbers:
             if size > bytes_max:
-                return Part(number - 1, records, len(numbers))
+                return HistoryPart(number - 1, records, len(numbers))
             for record in self._changes.get(number, ()):
                 if record.key.startswith(prefix):
                     records.append(record)
                     size += _weight(record)
-        return Part(scanned, records, len(numbers) + len(folders))
+        return HistoryPart(scanned, records, len(numbers) + len(folders))
 
     def _look_up(self, folders: list[_Folder], prefix: str, revision: int, until: int) -> list[int] | None:
         """The revisions that changed keys under prefix; None: too many keys for that."""

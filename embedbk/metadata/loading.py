@@ -20,7 +20,7 @@ from embedbk.metadata.cutting import (
     Records,
     Sessions,
     Spared,
-    Starts,
+    StartsPiece,
     decode_piece,
 )
 from embedbk.metadata.levels import LEVEL_FIRST, LEVEL_OF_LINEAGES, too_new
@@ -93,10 +93,10 @@ def load_in_slices(
     return catalog
 
 
-_KINDS = [Sessions, Records, Starts, Spared]
+_KINDS = [Sessions, Records, StartsPiece, Spared]
 
 
-def _take(catalog: Catalog, piece: Sessions | Records | Starts | Spared) -> int:
+def _take(catalog: Catalog, piece: Sessions | Records | StartsPiece | Spared) -> int:
     """How many there were."""
     match piece:
         case Sessions(sessions):
@@ -105,7 +105,7 @@ def _take(catalog: Catalog, piece: Sessions | Records | Starts | Spared) -> int:
         case Records(records):
             catalog.take_records(records)
             return len(records)
-        case Starts(starts):
+        case StartsPiece(starts):
             catalog.starts += starts
             return len(starts)
         case Spared(spared):

@@ -47,7 +47,7 @@ from embedbk.codec.repair_messages import EndRepairs, FailRepairs, MarkRepairs, 
 from embedbk.errors import StorageError
 from embedbk.metadata import raft_vocabulary
 from embedbk.metadata.catalog import Catalog, Session, check_operation
-from embedbk.metadata.command_log import CommandLog, Committed, Entry, ReadReady
+from embedbk.metadata.command_log import CommandLog, Committed, Entry, ReadIndexed
 from embedbk.metadata.commands import (
     RULES,
     BeginGeneration,
@@ -78,9 +78,9 @@ from embedbk.metadata.vocabulary import (
     LinkLost,
     MemberStarted,
     RaiseRequested,
+    Remark,
     Reply,
     RequestReceived,
-    Said,
     SendEvents,
     StateDamaged,
     Tick,
@@ -131,10 +131,10 @@ MemberEvent = (
     | TurnEnded
     | raft_vocabulary.Event  # Tick among them.
 )
-MemberEffect = Reply | SendEvents | DropLinks | Said | Halted | raft_vocabulary.Effect
+MemberEffect = Reply | SendEvents | DropLinks | Remark | Halted | raft_vocabulary.Effect
 
 
-class Chance(Protocol):
+class RandomBits(Protocol):
     """The part of `random.Random` that the member uses."""
 
     def getrandbits(self, k: int, /) -> int: ...
@@ -181,7 +181,7 @@ class Member:
         log: CommandLog,
         now_ns: int,
         cluster_token: bytes,
-        chance: Chance,
+        chance: RandomBits,
         digest_entries: int = DIGEST_ENTRIES,
     ) -> None:
         """catalog: with everything applied up to log.committed_index. digest_entries: between two comparisons."""
@@ -388,7 +388,7 @@ class Member:
 
     def _feed(self) -> list[SendEvents]:
         """A leader that has applied all that earlier leaders promised knows every revision that exists."""
-        self._watches.may_be_behind = not self._knows_all
+        self._watches.may_lag = not self._knows_all
         return self._watches.feed(self.catalog.history, self.catalog.revision)
 
     def _on_raise(self, event: RaiseRequested) -> list[MemberEffect]:
@@ -705,14 +705,14 @@ class Member:
             if isinstance(news, Committed):
                 self._lifetimes.went_on(event.now_ns)
                 self._committed += news.entries
-            elif isinstance(news, ReadReady):
+            elif isinstance(news, ReadIndexed):
                 self._take_ready(news, event.now_ns, effects, answers)
             else:
                 self._on_leader_changed(event.now_ns, effects)
         return self._apply_committed(event.now_ns, effects, answers)
 
     def _take_ready(
-        self, ready: ReadReady, now_ns: int, effects: list[MemberEffect], answers: list[MemberEffect]
+        self, ready: ReadIndexed, now_ns: int, effects: list[MemberEffect], answers: list[MemberEffect]
     ) -> None:
         asked = self._unready.pop(ready.token, None)
         if asked is None:

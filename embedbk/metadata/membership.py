@@ -28,14 +28,14 @@ from embedbk.metadata.replacing import replaced, why_not_replaced
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Change", "Peers", "begin_base", "begin_change", "begin_learners", "begin_wanted_base"]
+__all__ = ["Change", "PeerProgress", "begin_base", "begin_change", "begin_learners", "begin_wanted_base"]
 
 LEARNERS_MAX = 7
 ENDPOINTS_MAX = 8  # Of one member.
 ENDPOINT_CHARS_MAX = 255
 
 
-class Peers(Protocol):
+class PeerProgress(Protocol):
     """The leader's view of the others."""
 
     @property
@@ -58,7 +58,7 @@ class Change:
         self.token = token
         self.is_done = False
 
-    def go_on(self, state: RaftState, peers: Peers) -> None:
+    def go_on(self, state: RaftState, peers: PeerProgress) -> None:
         """When both sets have committed that they share power, the new one takes it alone; when that is committed, it
         is done."""
         log = state.log
@@ -76,7 +76,7 @@ class Change:
             state.do(ChangeEnded(self.token, ""))
 
 
-def begin_learners(state: RaftState, peers: Peers, event: LearnersRequested) -> Change | None:
+def begin_learners(state: RaftState, peers: PeerProgress, event: LearnersRequested) -> Change | None:
     """Learners change no quorum, so one entry does it."""
     configuration = state.configuration
     reason = _why_not_now(state, peers, event.expected_index) or _why_not_these(configuration, event.learners)
@@ -96,7 +96,7 @@ def begin_learners(state: RaftState, peers: Peers, event: LearnersRequested) -> 
     return Change(event.token)
 
 
-def begin_change(state: RaftState, peers: Peers, event: ChangeRequested) -> Change | None:
+def begin_change(state: RaftState, peers: PeerProgress, event: ChangeRequested) -> Change | None:
     configuration = state.configuration
     joint = Configuration(
         voters=event.voters,
@@ -137,7 +137,7 @@ def begin_base(state: RaftState, token: Token | None, base_ms: int, base_change:
     return Change(token)
 
 
-def begin_wanted_base(state: RaftState, peers: Peers, event: BaseRequested) -> Change | None:
+def begin_wanted_base(state: RaftState, peers: PeerProgress, event: BaseRequested) -> Change | None:
     """An operator sets the base; 0 keeps the present one, and lets measurements decide from now on."""
     configuration = state.configuration
     reason = _why_not_now(state, peers, event.expected_index)
@@ -153,7 +153,7 @@ def begin_wanted_base(state: RaftState, peers: Peers, event: BaseRequested) -> C
     return begin_base(state, event.token, event.base_ms or configuration.election_base_ms, changed)
 
 
-def _why_not_now(state: RaftState, peers: Peers, expected_index: int) -> str:
+def _why_not_now(state: RaftState, peers: PeerProgress, expected_index: int) -> str:
     log = state.log
     if not peers.has_committed:
         return "this leader has not committed an entry of its own yet: try again"
@@ -199,7 +199,7 @@ def _kept(configuration: Configuration, told: Addresses) -> Addresses:
     return tuple((member, known[member]) for member in configuration.members if member in known)
 
 
-def _why_too_weak(state: RaftState, peers: Peers, event: ChangeRequested) -> str:
+def _why_too_weak(state: RaftState, peers: PeerProgress, event: ChangeRequested) -> str:
     """The new voters must be able to commit and to elect from the first moment on."""
     configuration, count = state.configuration, len(event.voters)
     try:

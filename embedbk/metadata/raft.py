@@ -16,7 +16,7 @@ from embedbk.metadata.leading import Leading
 from embedbk.metadata.membership import Change, begin_change, begin_learners, begin_wanted_base
 from embedbk.metadata.quorum import Configuration, MemberId
 from embedbk.metadata.raft_log import RaftLog
-from embedbk.metadata.raft_state import Chance, RaftState, Role
+from embedbk.metadata.raft_state import RaftState, RandomFraction, Role
 from embedbk.metadata.raft_vocabulary import (
     Append,
     AppendReply,
@@ -79,7 +79,7 @@ class Raft:
         term: int,
         vote: Boot | None,
         now_ns: int,
-        chance: Chance,
+        chance: RandomFraction,
         doubt: Doubt | None = None,
         base_rules: BaseRules = BASE_RULES,
     ) -> None:

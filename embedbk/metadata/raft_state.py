@@ -34,13 +34,13 @@ from embedbk.metadata.raft_vocabulary import (
 )
 from embedbk.metadata.replacing import replaced
 
-__all__ = ["Chance", "RaftState", "Role"]
+__all__ = ["RandomFraction", "RaftState", "Role"]
 
 AWAITED_BASES = 3
 APPLY_BYTES_MAX = 1 << 20  # In one effect; the rest follows in the next steps.
 
 
-class Chance(Protocol):
+class RandomFraction(Protocol):
     """The part of `random.Random` that a member uses."""
 
     def random(self) -> float: ...
@@ -64,7 +64,7 @@ class RaftState:
         vote: Boot | None,
         doubt: Doubt | None,
         now_ns: int,
-        chance: Chance,
+        chance: RandomFraction,
         base_rules: BaseRules,
     ) -> None:
         self.base_rules = base_rules

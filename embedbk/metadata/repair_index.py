@@ -23,7 +23,7 @@ from embedbk.codec.unpacking import unpack
 from embedbk.errors import StorageError
 from embedbk.metadata.sorted_keys import SortedKeys
 
-__all__ = ["WAITS_MS", "RepairIndex", "Waiting", "decode_waiting", "encode_waiting"]
+__all__ = ["WAITS_MS", "RepairIndex", "RepairWaiter", "decode_waiting", "encode_waiting"]
 
 # How long a mark is postponed behind so many failures, one less than its place here, and behind all further ones.
 WAITS_MS = (5_000, 10_000, 20_000, 40_000, 80_000, 160_000, 300_000)
@@ -31,7 +31,7 @@ PASSED_OVER_MAX = 256  # Unsuitable marks looked at; then the search goes by set
 _ORDER_DIGITS = 16  # Digits of a revision or a ledger id, as a text that sorts like the number.
 
 
-class Waiting(msgspec.Struct, frozen=True, array_like=True):
+class RepairWaiter(msgspec.Struct, frozen=True, array_like=True):
     """The request of a waiting session: the value of its key."""
 
     count: int
@@ -39,10 +39,10 @@ class Waiting(msgspec.Struct, frozen=True, array_like=True):
 
 
 encode_waiting = msgspec.msgpack.Encoder().encode
-_waiting_decoder = msgspec.msgpack.Decoder(Waiting)
+_waiting_decoder = msgspec.msgpack.Decoder(RepairWaiter)
 
 
-def decode_waiting(value: bytes) -> Waiting:
+def decode_waiting(value: bytes) -> RepairWaiter:
     """Raises StorageError for other bytes."""
     return unpack(
         _waiting_decoder, value, StorageError, f"these {len(value)} bytes say of nobody what it waits for"

@@ -45,7 +45,7 @@ from embedbk.errors import StorageError
 from embedbk.ids import LEDGER_ID_MAX
 from embedbk.metadata.claims import REPAIRERS_PREFIX, REPAIRING_PREFIX, place_path, repairing_path
 from embedbk.metadata.limits import Limits
-from embedbk.metadata.repair_index import RepairIndex, Waiting, encode_waiting
+from embedbk.metadata.repair_index import RepairIndex, RepairWaiter, encode_waiting
 
 __all__ = ["NOT_HELD", "RETURNED", "Planned", "SETTLED", "View", "plan", "resumed"]
 
@@ -139,7 +139,7 @@ def _take(view: View, asked: TakeRepairs) -> Planned | Refusal:
         return Refusal(
             "UNAVAILABLE", f"{most} sessions wait for something to repair, and no more may: ask later"
         )
-    value = encode_waiting(Waiting(asked.count, tuple(sorted(set(asked.not_with)))))
+    value = encode_waiting(RepairWaiter(asked.count, tuple(sorted(set(asked.not_with)))))
     waits = Put(place_path(REPAIRERS_PREFIX, revision), value, True)
     return Planned([waits], lambda _: RepairsTaken(0, revision, revision), needs_room=True)
 

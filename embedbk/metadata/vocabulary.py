@@ -42,7 +42,7 @@ __all__ = [
     "RaiseRequested",
     "RequestReceived",
     "Requested",
-    "Said",
+    "Remark",
     "Send",
     "SendEvents",
     "SessionLost",
@@ -158,7 +158,7 @@ class DropLinks(Struct):
     reason: str
 
 
-class Said(Struct):
+class Remark(Struct):
     """The meaning of a command, for people; only if it is worth a line."""
 
     text: str

@@ -46,7 +46,7 @@ class Watches:
 
     def __init__(self, fed_revision: int) -> None:
         self.fed_revision = fed_revision  # Streams that do not lag were sent every change up to here.
-        self.may_be_behind = False  # Revisions that this catalog does not have may come.
+        self.may_lag = False  # Revisions that this catalog does not have may come.
         self.total = 0
         self._links: dict[int, dict[int, _Stream]] = {}  # By watch id.
         self._sessions: dict[int, dict[tuple[int, int], None]] = {}
@@ -143,7 +143,7 @@ class Watches:
     def follow_another(self, catalog_revision: int) -> Watches:
         """The same streams over a catalog that takes the place of the one before: each looks for what is left to it."""
         follows = Watches(catalog_revision)
-        follows.may_be_behind = self.may_be_behind
+        follows.may_lag = self.may_lag
         for link, streams in self._links.items():
             for stream in streams.values():
                 seen = stream.sent_revision if stream.is_lagging else self.fed_revision
@@ -151,7 +151,7 @@ class Watches:
         return follows
 
     def _is_ahead(self, stream: _Stream, until: int) -> bool:
-        return self.may_be_behind and stream.sent_revision > until
+        return self.may_lag and stream.sent_revision > until
 
     def _feed_live(self, history: History, until: int) -> list[SendEvents]:
         if self.fed_revision == until:

@@ -14,7 +14,7 @@ from typing import Protocol
 from embedbk.codec.metadata_messages import List, Listed, Record, Refusal, Result, Unwatch, Watch, WatchEvents
 from embedbk.metadata.catalog import DEFAULT_LIMITS, check_operation
 from embedbk.metadata.follower_link import FollowerLink
-from embedbk.metadata.following import RETRY_NS_MIN, Followed
+from embedbk.metadata.following import RETRY_NS_MIN, FollowedPrefix
 from embedbk.metadata.seeking import Seeker
 from embedbk.metadata.vocabulary import (
     Completed,
@@ -49,7 +49,7 @@ class StreamRequest:
     """A request to the leader for a watch. list_count: the number of the list that this asks a page of."""
 
     operation: List | Watch | Unwatch
-    watch: Followed
+    watch: FollowedPrefix
     list_count: int = 0
 
 
@@ -58,8 +58,8 @@ class Watching:
 
     def __init__(self) -> None:
         self.requests: list[StreamRequest] = []  # For the client to take and send, in this order.
-        self._watches: dict[Token, Followed] = {}
-        self._streams: dict[int, Followed] = {}  # By watch id, on the present links.
+        self._watches: dict[Token, FollowedPrefix] = {}
+        self._streams: dict[int, FollowedPrefix] = {}  # By watch id, on the present links.
         self._stream_count = 0
         self._follower = FollowerLink()
         self._uses_follower = False  # The follower sends the streams that may lag.
@@ -87,7 +87,7 @@ class Watching:
             effects.append(Completed(event.token, refusal))
             return
         assert event.token not in self._watches, f"watch {event.token!r} exists"
-        watch = Followed(event.token, event.prefix, event.may_lag)
+        watch = FollowedPrefix(event.token, event.prefix, event.may_lag)
         self._watches[event.token] = watch
         self._list_again(watch)
 
@@ -205,7 +205,7 @@ class Watching:
 
     # --- One watch ---------------------------------------------------------------------------------------
 
-    def _follow(self, watch: Followed, now_ns: int, effects: WatchEffects) -> None:
+    def _follow(self, watch: FollowedPrefix, now_ns: int, effects: WatchEffects) -> None:
         """Ask for a stream from where the watch stands, when it has none and its first page was received."""
         if not watch.is_begun or watch.retry_ns is not None or watch.is_asking:
             return
@@ -220,7 +220,7 @@ class Watching:
         else:
             self._ask(Watch(watch.watch_id, watch.prefix, watch.revision), watch)
 
-    def _end_stream(self, watch: Followed, effects: WatchEffects) -> None:
+    def _end_stream(self, watch: FollowedPrefix, effects: WatchEffects) -> None:
         if not watch.watch_id:
             return
         del self._streams[watch.watch_id]
@@ -230,17 +230,17 @@ class Watching:
             self._ask(Unwatch(watch.watch_id), watch)
         watch.watch_id, watch.is_asking, watch.is_lagging = 0, False, False
 
-    def _list_again(self, watch: Followed) -> None:
+    def _list_again(self, watch: FollowedPrefix) -> None:
         watch.begin_list()
         self._ask_page(watch, "")
 
-    def _ask_page(self, watch: Followed, after: str) -> None:
+    def _ask_page(self, watch: FollowedPrefix, after: str) -> None:
         self._ask(List(watch.prefix, after, DEFAULT_LIMITS.list_records_max), watch, watch.list_count)
 
-    def _ask(self, operation: List | Watch | Unwatch, watch: Followed, list_count: int = 0) -> None:
+    def _ask(self, operation: List | Watch | Unwatch, watch: FollowedPrefix, list_count: int = 0) -> None:
         self.requests.append(StreamRequest(operation, watch, list_count))
 
-    def _take_page(self, watch: Followed, page: Listed, now_ns: int, effects: WatchEffects) -> None:
+    def _take_page(self, watch: FollowedPrefix, page: Listed, now_ns: int, effects: WatchEffects) -> None:
         watch.take_page(page)
         if page.has_more:
             self._ask_page(watch, page.records[-1].key)
@@ -248,7 +248,7 @@ class Watching:
             self._show(watch, effects)
         self._follow(watch, now_ns, effects)
 
-    def _show(self, watch: Followed, effects: WatchEffects) -> None:
+    def _show(self, watch: FollowedPrefix, effects: WatchEffects) -> None:
         change = watch.show()
         if change is not None:
             effects.append(change)

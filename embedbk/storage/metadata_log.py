@@ -1,8 +1,8 @@
-"""What stands in a metadata member's log, and what a start makes of it (METADATA.md, 2; I42, I80).
+"""The records of a metadata member's log, and how a start reads them (METADATA.md, 2; I42, I80).
 
-Decides which records there are, whether they are one log of one member, and what holds at its end: a snapshot, the
-entries behind it, term and vote. Changes nothing on disk. Whether that is less than the log was used for is decided
-elsewhere (log_use.py), and what becomes of it while the member runs (metadata_store.py).
+Decides which records there are, whether they are one log of one member, and the state at its end: a snapshot, the
+entries behind it, term and vote. Changes nothing on disk. log_use.py decides whether that is less than the log was used
+for; metadata_store.py has the log while the member runs.
 
 Builds before members agreed wrote each command as a record of its own. These are entries of term 1.
 """
@@ -56,9 +56,9 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 KIND_COMMAND = (
-    1  # Of an older build: the record's ledger_id is the command's index, its body `encode_command`.
+    1  # From an older build: the record's ledger_id is the command's index, its body `encode_command`.
 )
-KIND_SNAPSHOT = 2  # Of an older build: ledger_id is the index that the snapshot stands for; the body a chunk.
+KIND_SNAPSHOT = 2  # From an older build: ledger_id is the index of the snapshot; the body a chunk.
 KIND_IDENTITY = 3  # The body is `IDENTITY` and the member's name.
 KIND_STEP = 5  # The body is `encode_persist`, ledger_id the index of the last entry behind it.
 KIND_SALVAGED = (
@@ -77,13 +77,13 @@ OLDER_IDENTITY = struct.Struct("<B16s16s")
 OLDER_IDENTITY_VERSION = 1
 FOUNDER = 1  # Flag: it began the cluster, and is its only voter as long as the log names no other.
 
-RECORD_BYTES_MAX = 1 << 20  # Of entries in one record, if there are several: a journal bounds its records.
-ENTRY_OVERHEAD_BYTES = 64  # What an entry costs beside its body, for the sum by which a snapshot is due.
+RECORD_BYTES_MAX = 1 << 20  # Bytes of several entries in one record: a journal bounds its records.
+ENTRY_OVERHEAD_BYTES = 64  # Bytes of an entry beside its body, for the sum by which a snapshot is due.
 
 
 @dataclass(frozen=True, slots=True)
 class MemberIdentity:
-    """Whose log this is: minted with an empty one (P10.3). is_founder: it began the cluster, alone."""
+    """The owner of a log: minted with an empty one (P10.3). is_founder: it began the cluster, alone."""
 
     cluster_token: bytes
     incarnation: bytes
@@ -92,7 +92,7 @@ class MemberIdentity:
 
     @classmethod
     def mint(cls, name: str = FIRST_MEMBER) -> MemberIdentity:
-        """Of a member that begins a cluster."""
+        """The identity of a member that begins a cluster."""
         return cls(os.urandom(INCARNATION_BYTES), os.urandom(INCARNATION_BYTES), name)
 
     @property
@@ -101,14 +101,14 @@ class MemberIdentity:
 
     @property
     def first_configuration(self) -> Configuration:
-        """What holds as long as the log says nothing else. Who did not begin the cluster votes for nobody."""
+        """The configuration until the log has another. A member that did not begin the cluster has no vote."""
         return Configuration((self.member,) if self.is_founder else ())
 
 
 @dataclass(frozen=True, slots=True)
 class Salvaged:
-    """What of a damaged log is known beside the records that were taken over. doubt: what the member may have
-    acknowledged; it holds as long as no later start has noted anything else."""
+    """Facts about a damaged log beside the records that were taken over. doubt: what the member may have acknowledged;
+    it is valid until a later start notes something else."""
 
     start_count: int
     doubt: Doubt
@@ -169,7 +169,7 @@ def decode_identity(token: int, body: bytes | memoryview) -> tuple[MemberIdentit
 
 @dataclass(slots=True)
 class LogFound:
-    """What a log and its snapshots hold."""
+    """The content of a log and its snapshots."""
 
     catalog: Catalog
     index: int = 0  # That the catalog is as of, and its term.
@@ -207,7 +207,8 @@ class LogFound:
         return max(before, *self.starts, 0)
 
     def older_starts(self, count: int) -> tuple[int, bytes | None]:
-        """As notes of older builds count: `StartMember` in the log, and the nonce of that number `count`."""
+        """Starts as notes of older builds count them: `StartMember` in the log, and the nonce of that number
+        `count`."""
         nonces = [
             command.nonce
             for entry in self.entries
@@ -222,7 +223,7 @@ class LogFound:
 
     @property
     def level(self) -> int:
-        """Of the cluster, behind the whole log."""
+        """The cluster's level, after the whole log."""
         raised = [
             command.level
             for entry in self.entries
@@ -290,7 +291,7 @@ class _Reader:
         self._older = OlderSnapshots()
 
     def look_ahead(self, records: Iterator[tuple[int, int, int, memoryview]]) -> None:
-        """The snapshots that the log names, and whose it is."""
+        """The snapshots that the log names, and its owner."""
         for token, kind, number, body in records:
             if kind == KIND_NAMED:
                 self.named.append(Named.decode(token, number, body))
@@ -368,7 +369,7 @@ class _Reader:
         if self._last is None:
             self._begins = keep_index
             if self._base is None:
-                found.index = keep_index  # What stands there is in an older snapshot, or this is 0.
+                found.index = keep_index  # Entries up to here are in an older snapshot, or this is 0.
         del found.entries[max(0, keep_index - found.index) :]
         before = found.entries[-1].term if found.entries else 0
         check_entries(entries, keep_index, before, max(found.term, FIRST_TERM))
@@ -455,7 +456,7 @@ class _Reader:
         if found.last_index and found.identity is None:
             raise StorageError("metadata log: it does not say whose it is")
         last_term = found.entries[-1].term if found.entries else found.base_term
-        if last_term > found.term:  # Whoever wrote it led; nobody here voted in that term.
+        if last_term > found.term:  # A leader of that term wrote it; this member did not vote in it.
             found.term, found.vote = last_term, None
         for entry in found.entries:
             if isinstance(entry.body, bytes):

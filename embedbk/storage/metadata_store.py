@@ -1,15 +1,16 @@
 """The durable side of a metadata member: its log of steps, and its snapshots (METADATA.md).
 
-Decides when a snapshot is due, and what a member begins with. The log is the C journal in its own directory (never the
-bookie's, whose bursts would delay it), or one in memory; each step of the member is one record of it (`Persist`), so
-that term, vote and entries share one sync.
+Decides when a snapshot is due, and the state that a member begins with. The log is the C journal in its own directory
+(never the bookie's, whose bursts would delay it), or one in memory; each step of the member is one record of it
+(`Persist`), so that term, vote and entries share one sync.
 
 Snapshots are files beside it (snapshots.py): the start takes the newest that counts, and the entries that come behind
-it (metadata_log.py). Who the member is stands in a record of every start, and again before each snapshot is named, with
-term and vote, so a log cannot be without them, and an emptied directory is another member of another cluster (P10.3).
+it (metadata_log.py). A record of every start has the member's identity, and another one before each snapshot is named,
+with term and vote, so a log cannot be without them, and an emptied directory is another member of another cluster
+(P10.3).
 
-How far the log was used is noted beside it (log_use.py), behind its durability and before anybody hears of it. A log
-that has less is refused, until its owner says that something may be lost: then a new generation begins (P9.2).
+How far the log was used is noted beside it (log_use.py), once it is durable and before anything about it is sent. A log
+that has less is refused, until its owner declares that something may be lost: then a new generation begins (P9.2).
 """
 
 from __future__ import annotations
@@ -83,17 +84,16 @@ def open_metadata_store(
 ) -> MetadataStore:
     """The store in a directory, made if its parent is there: a new cluster in an empty one.
 
-    may_have_lost: its owner's word that the log may be older than what others have heard of it, or shorter than it was;
-    so does a file MAY_HAVE_LOST in the directory, which is removed when it was heeded. gives_up: and that these
-    lineages are lost, which somebody met (P10.5); so does that file, which may name some, or say that nothing was lost
-    for certain. notes: of a log that is not on a real disk; None: none are kept there. start_nonce: as `MetadataStore`
-    has it.
+    may_have_lost: its owner declares that the log may be older than answers that others got, or shorter than it was. A
+    file MAY_HAVE_LOST in the directory declares the same; it is removed once that is done. gives_up: the owner also
+    declares these lineages lost, which nodes met (P10.5); the file may name some, or declare that certainly nothing was
+    lost. notes: of a log that is not on a real disk; None: none are kept there. start_nonce: as `MetadataStore` has it.
 
     Raises:
         StorageError: the directory cannot be used, is in use, or holds a damaged log or another kind of journal, or one
             that has less than it was used for.
         UsageError: file_bytes cannot hold a transaction of the largest size; or the directory is a bookie's; or
-            lineages are given up though nothing may be lost, or MAY_HAVE_LOST names what is none.
+            lineages are given up though nothing may be lost, or MAY_HAVE_LOST names something that is no lineage.
     """
     file_bytes_min = 2 * (limits.txn_bytes_max + limits.txn_operations_max * limits.key_bytes_max)
     if file_bytes < file_bytes_min:
@@ -101,7 +101,7 @@ def open_metadata_store(
     if io is None:
         _refuse_a_bookies(directory)
     if io is None:
-        directory = os.path.abspath(directory)  # Of a member that runs on, wherever its process works then.
+        directory = os.path.abspath(directory)  # The process may change its working directory.
     word: Path | None = None
     is_whole = False
     if io is None:
@@ -151,7 +151,7 @@ def open_metadata_store(
             )
             journal.wait(
                 journal.next_token() - 1
-            )  # Nobody may hear of an identity that a crash could take back.
+            )  # An identity that a crash could take back must not be sent.
             return store
         except BaseException:
             journal.close()
@@ -190,11 +190,11 @@ def _hinting_at_copies() -> Iterator[None]:
 
 
 def _refuse_a_bookies(directory: str | os.PathLike[str]) -> None:
-    """A new cluster must not begin in the midst of a bookie's files, where nobody would tell them apart."""
+    """A new cluster must not begin among a bookie's files, from which its own could not be told apart."""
     try:
         names = os.listdir(directory)
     except OSError:
-        return  # Not there yet; or the journal says what is wrong with it.
+        return  # Not there yet; or the journal reports the fault.
     held = sorted({"IDENTITY", "entries", "journal"} & set(names))
     if held and not any(name.startswith("journal-") for name in names):  # It has no log of its own there yet.
         raise UsageError(
@@ -225,13 +225,13 @@ class MetadataStore:
     ) -> None:
         """first_token: the journal's oldest record (0 or its next token when it is empty). snapshots: their directory;
         one that can only be read, or None, gets none. new_identity: for an empty log, minted if None. notes: where it
-        is noted how far the log was used. word: the file by which its owner may have said that something may be lost.
-        gives_up: the lineages that it names as lost. is_whole: it says that nothing was lost for certain.
+        is noted how far the log was used. word: the file by which its owner may have declared a loss. gives_up: the
+        lineages that it names as lost. is_whole: it declares that certainly nothing was lost.
         start_nonce: of START_ID_BYTES, another for each start; drawn if None. retained_bytes_max: as RaftLog has it.
 
         Raises:
             StorageError: the log is damaged, or begins after a trimmed part of which no snapshot is whole, or has less
-                than it was used for, and its owner has not said so.
+                than it was used for, and its owner has not declared a loss.
         """
         self._journal = journal
         self._snapshot_due_bytes, self._limits = snapshot_due_bytes, limits
@@ -242,18 +242,18 @@ class MetadataStore:
         self._entry_bytes = (
             found.entry_bytes
         )  # In the log since the last snapshot, or since the one under way began.
-        self._entry_bytes_before = 0  # What it was when the one under way began.
-        self._snapshot_bytes = found.snapshot_bytes  # Of the last snapshot.
+        self._entry_bytes_before = 0  # Its value when the snapshot under way began.
+        self._snapshot_bytes = found.snapshot_bytes  # The bytes of the last snapshot.
         self._marks = found.marks
         # (token, sequence, last index, term) of records that are not yet durable.
         self._queued: deque[tuple[int, int, int, int]] = deque()
         self._durable_sequence, self._durable_index, self._durable_term = 0, self._index, found.term
-        self._term, self._vote = found.term, found.vote  # As they are in the last record.
+        self._term, self._vote = found.term, found.vote  # The values in the last record.
         verdict = check_used(notes, found, journal.next_token() - 1, may_have_lost=may_have_lost)
         self.begins_generation = verdict.begins_generation
         self.gives_up = gives_up if verdict.begins_generation else ()
         self.is_whole = is_whole
-        self.level = found.level  # Of the cluster, behind the whole log.
+        self.level = found.level  # The cluster's level, after the whole log.
         self.identity = found.identity or _identity_of_new(verdict.used, new_identity)
         self.start = LogStart(found.start_count + 1, start_nonce or os.urandom(START_ID_BYTES))
         self._doubt = verdict.doubt
@@ -266,7 +266,7 @@ class MetadataStore:
                 self._use.begin()
             elif verdict.doubt is not None and verdict.used is not None:
                 self._use.keep_doubt(verdict.used)
-        # What is noted of this start is noted behind this record; with a new generation, behind the one that begins it.
+        # This start is noted after this record; with a new generation, after the record that begins it.
         self._start_token: int | None = self._append_identity()
         if self.begins_generation:
             self._start_token = None
@@ -292,7 +292,7 @@ class MetadataStore:
 
     @property
     def beginning(self) -> Beginning:
-        """What a member of a quorum starts with. Its catalog is as of the snapshot, and the caller's."""
+        """The state that a member of a quorum starts with. The catalog is as of the snapshot; the caller owns it."""
         if self._beginning is None:
             found, self._found = self._found, None
             assert found is not None
@@ -314,14 +314,14 @@ class MetadataStore:
 
     @property
     def index(self) -> int:
-        """Of the last entry in the log; that of the first is 1."""
+        """The index of the last entry in the log; that of the first is 1."""
         return self._index
 
     # --- While it runs -----------------------------------------------------------------------------------
 
     def persist(self, record: Persist, *, kick: bool = True) -> None:
-        """Queue what one step changed. `durable()` tells its sequence. kick: wake the thread that writes; else `kick()`
-        does, soon.
+        """Queue the changes of one step. `durable()` returns its sequence later. kick: wake the thread that writes;
+        else call `kick()` soon.
 
         Raises:
             StorageError: the journal failed or is full; a part of it may be queued, and the member cannot go on (P7.6).
@@ -364,7 +364,7 @@ class MetadataStore:
         return self.snapshots.take_saved() if self.snapshots is not None else None
 
     def end_doubt(self) -> None:
-        """The core has no doubt any more: what was lost is here again, durably. The next note says so."""
+        """The core has no doubt any more: the lost entries are here again, durably. The next note records that."""
         if self._use is not None:
             self._use.end_doubt()
 
@@ -373,14 +373,14 @@ class MetadataStore:
         return self._journal.failed()
 
     def filenos(self) -> list[int]:
-        """Descriptors that become readable when `durable()` has something to tell."""
+        """Descriptors that become readable when `durable()` has something to return."""
         fileno = self._journal.fileno()
         more = self.snapshots.filenos() if self.snapshots is not None else []
         return [*([fileno] if fileno >= 0 else []), *more]
 
     @property
     def snapshot_bytes(self) -> int:
-        """Of the newest; 0: there is none."""
+        """The index of the newest; 0: there is none."""
         return self._snapshot_bytes
 
     def is_snapshot_due(self) -> bool:
@@ -415,7 +415,7 @@ class MetadataStore:
         return self.snapshots
 
     def abandon_snapshot(self) -> None:
-        """What is under way cannot be written: it is as due as it was."""
+        """The snapshot under way cannot be written: the next is as due as this one was."""
         assert self.snapshots is not None
         self.snapshots.abandon()
         self._entry_bytes += self._entry_bytes_before
@@ -467,7 +467,7 @@ class MetadataStore:
         return token
 
     def _cut_queued(self, keep_index: int) -> None:
-        """What is taken back is not there, durable or not."""
+        """Forget entries that were taken back, durable or not."""
         self._durable_index = min(self._durable_index, keep_index)
         self._queued = deque(
             (token, sequence, min(last, keep_index), term) for token, sequence, last, term in self._queued
@@ -477,14 +477,15 @@ class MetadataStore:
         return self._journal.append(KIND_IDENTITY, 0, encode_identity(self.identity, self.start))
 
     def _repeat(self) -> None:
-        """What a trimmed log must still say, before the snapshot is named for which it is trimmed."""
+        """Repeat the records that a trimmed log must still have, before the snapshot is named for which it is
+        trimmed."""
         self._append_identity()
         self._append_step(Persist(0, self._term, self._vote, self._index, ()))
 
 
 def _said_in(word: Path) -> tuple[tuple[Lineage, ...], bool]:
-    """The lineages that an owner's word names, and whether it says that nothing was lost. Raises StorageError,
-    UsageError: it cannot be read, or names what is none."""
+    """The lineages that an owner's file names, and whether it declares that nothing was lost. Raises StorageError,
+    UsageError: it cannot be read, or names something that is no lineage."""
     try:
         text = word.read_bytes()[:_WORD_BYTES_MAX].decode("ascii", "replace")
     except FileNotFoundError:
@@ -500,7 +501,8 @@ def _said_in(word: Path) -> tuple[tuple[Lineage, ...], bool]:
 
 
 def _identity_of_new(used: Used | None, new_identity: MemberIdentity | None) -> MemberIdentity:
-    """Of an empty log. A founder whose first start was cut short is who its note says; nobody has heard of it."""
+    """The identity for an empty log. A founder whose first start was cut short takes the one in its note, which was
+    never sent."""
     identity = new_identity or MemberIdentity.mint()
     if used is None or not identity.is_founder:
         return identity

@@ -28,7 +28,7 @@ from embedbk.metadata import leading as leading_module
 from embedbk.metadata import member as member_module
 from embedbk.metadata.agreed_log import AgreedLog
 from embedbk.metadata.catalog import Catalog
-from embedbk.metadata.command_log import Committed, LeaderChanged, ReadReady
+from embedbk.metadata.command_log import Committed, LeadershipChanged, ReadIndexed
 from embedbk.metadata.commands import StartMember, decode_command
 from embedbk.metadata.member import Member
 from embedbk.metadata.quorum import Configuration, MemberId
@@ -378,9 +378,9 @@ def test_a_log_tells_its_member_of_reads_and_of_who_leads() -> None:
     [sent] = {each.message.body.round for each in effects if isinstance(each, Send)}
     answer = Message(stand.raft.term, stand.others[0], stand.own.member, HeartbeatReply(sent, 0, False))
     news = stand.log.step(Received(stand.now_ns, answer), effects)
-    assert news == [ReadReady(7, stand.raft.commit_index)]
+    assert news == [ReadIndexed(7, stand.raft.commit_index)]
     over = Message(stand.raft.term + 1, stand.others[1], stand.own.member, Heartbeat(0, 1))
     news = stand.log.step(Received(stand.now_ns, over), effects)
-    assert news == [LeaderChanged()]
+    assert news == [LeadershipChanged()]
     assert stand.log.term == 0
     assert stand.log.not_leader == NotLeader("c")

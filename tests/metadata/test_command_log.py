@@ -35,7 +35,7 @@ from embedbk.codec.metadata_messages import (
 )
 from embedbk.metadata import member as member_module
 from embedbk.metadata.catalog import GENERATION_BITS, Catalog
-from embedbk.metadata.command_log import Committed, Entry, LeaderChanged, LogNews, ReadReady
+from embedbk.metadata.command_log import Committed, Entry, LeadershipChanged, LogNews, ReadIndexed
 from embedbk.metadata.commands import ExpireSession, Run, decode_command, encode_command
 from embedbk.metadata.member import Member
 from embedbk.metadata.raft_vocabulary import Durable, Persist
@@ -141,7 +141,7 @@ class Stand:
 
     def confirm(self) -> None:
         """The reads that wait are told up to where."""
-        news: list[LogNews] = [ReadReady(token, self.log.committed_index) for token in self.log.rounds]
+        news: list[LogNews] = [ReadIndexed(token, self.log.committed_index) for token in self.log.rounds]
         self.log.rounds.clear()
         self.step(News(self.now_ns, news))
 
@@ -151,13 +151,13 @@ class Stand:
         self.log.entries.append(Entry(len(self.log.entries) + 1, self.log.term + 1, None))
         self.log.rounds.clear()
         term, self.log.term = self.log.term, 0
-        self.step(News(self.now_ns, [LeaderChanged()]))
+        self.step(News(self.now_ns, [LeadershipChanged()]))
         self.next_term = term + 2
 
     def lead(self) -> None:
         self.log.term = self.next_term
         self.log.entries.append(Entry(len(self.log.entries) + 1, self.log.term, None))
-        self.step(News(self.now_ns, [LeaderChanged()]))
+        self.step(News(self.now_ns, [LeadershipChanged()]))
 
     def results(self) -> list[Result]:
         found = [reply.result for _, reply in self.told]
@@ -271,7 +271,7 @@ def test_a_read_waits_for_what_was_committed_when_it_came_and_for_no_more() -> N
     assert [value_of(result) for result in stand.results()] == [None, None]
     stand.ask(Get("/a"), other, 2, link=2)
     token = stand.log.rounds.pop()
-    stand.step(News(0, [ReadReady(token, len(stand.log.entries))]))  # Committed, and not heard of here.
+    stand.step(News(0, [ReadIndexed(token, len(stand.log.entries))]))  # Committed, and not heard of here.
     assert stand.results() == []
     stand.commit()
     assert [value_of(result) for result in stand.results() if isinstance(result, Value)] == [b"1"]

@@ -84,7 +84,7 @@ def test_a_cut_is_the_state_at_the_cut_whatever_was_applied_meanwhile(seed: int,
             for _ in range(chance.choice([0, 0, 1, 5, 40])):
                 catalog.apply(random_command(chance, catalog, number), 1, FIRST_TERM)
                 number += 1
-        assert cut.parked_count == 0
+        assert cut.set_aside_count == 0
         catalog.end_cut()
         loaded = load(pieces)
         assert loaded.snapshot() == expected

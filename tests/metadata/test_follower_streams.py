@@ -30,7 +30,7 @@ from embedbk.metadata.follower_link import (
     LAG_NS,
     FollowerLink,
 )
-from embedbk.metadata.following import Followed
+from embedbk.metadata.following import FollowedPrefix
 from embedbk.metadata.vocabulary import CatalogReplaced, Dial, HangUp, LinkLost, Send
 from tests.metadata.test_command_log import Stand
 from tests.metadata.test_member import Desk
@@ -279,7 +279,8 @@ def test_streams_are_asked_for_in_turns_and_again_where_that_is_lost() -> None:
     line = Line()
     line.up()
     watches = [
-        Followed(n, f"/{n}/", may_lag=True, revision=3, watch_id=n + 1, is_asking=True) for n in range(80)
+        FollowedPrefix(n, f"/{n}/", may_lag=True, revision=3, watch_id=n + 1, is_asking=True)
+        for n in range(80)
     ]
     for watch in watches:
         line.link.follow(watch, line.now_ns, line.done)  # type: ignore[arg-type]

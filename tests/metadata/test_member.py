@@ -44,9 +44,9 @@ from embedbk.metadata.vocabulary import (
     Halted,
     JournalFailed,
     LinkLost,
+    Remark,
     Reply,
     RequestReceived,
-    Said,
     SendEvents,
     Tick,
     TurnEnded,
@@ -78,7 +78,7 @@ class Desk:
             effects += self.member.step(TurnEnded(self.now_ns))
         self.sequence += sum(isinstance(effect, Persist) for effect in effects)
         self.sent += [effect for effect in effects if isinstance(effect, Reply | SendEvents)]
-        return [effect for effect in effects if not isinstance(effect, Said)]
+        return [effect for effect in effects if not isinstance(effect, Remark)]
 
     def ask(
         self, operation: Operation, session: int = 0, *, link: int = LINK, repeat: int = 0

@@ -85,7 +85,7 @@ def test_the_pieces_and_the_file_of_a_snapshot_are_those_of_the_page() -> None:
             cutting.Lineages,
             cutting.Sessions,
             cutting.Records,
-            cutting.Starts,
+            cutting.StartsPiece,
             cutting.Spared,
         )
     ]

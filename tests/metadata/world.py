@@ -44,10 +44,10 @@ from embedbk.metadata.vocabulary import (
     LinkLost,
     MemberStarted,
     MessageReceived,
+    Remark,
     Reply,
     Requested,
     RequestReceived,
-    Said,
     Send,
     SendEvents,
     SessionLost,
@@ -185,7 +185,7 @@ class World:
             match effect:
                 case Persist():
                     self.store.persist(effect)
-                case LeaderChanged() | Said():
+                case LeaderChanged() | Remark():
                     pass
                 case Reply(link, reply):
                     self.answered(link, reply)

@@ -21,7 +21,7 @@ MUTANTS = (
         "follower-streams-ahead-as-gone",
         "METADATA.md 6",
         "a member that is behind says of a revision which it has not applied that its changes are gone",
-        ((_WATCHES, "        return self.may_be_behind and stream.sent_revision > until\n", "        return False\n"),),
+        ((_WATCHES, "        return self.may_lag and stream.sent_revision > until\n", "        return False\n"),),
         (_HERE + "a_stream_from_what_this_member_has_not_applied_yet_waits",),
     ),
     Mutant(

@@ -157,8 +157,8 @@ MUTANTS = (
         (
             (
                 _CUTTING,
-                "        if self._left and key > self._after and key not in self._parked:\n",
-                "        if self._left and key > self._after:\n            self._parked_keys.remove(key) if self._parked.get(key) else None\n",
+                "        if self._left and key > self._after and key not in self._set_aside:\n",
+                "        if self._left and key > self._after:\n            self._set_aside_keys.remove(key) if self._set_aside.get(key) else None\n",
             ),
         ),
         (_IS_THE_CUT,),
@@ -170,8 +170,8 @@ MUTANTS = (
         (
             (
                 _CUTTING,
-                "            self._parked[key] = before\n",
-                "            if before is not None:\n                self._parked[key] = before\n",
+                "            self._set_aside[key] = before\n",
+                "            if before is not None:\n                self._set_aside[key] = before\n",
             ),
         ),
         (_IS_THE_CUT,),

@@ -12,7 +12,7 @@ from embedbk.errors import StorageError, UsageError
 from embedbk.metadata.catalog import Catalog, Limits
 from embedbk.metadata.command_log import FIRST_TERM
 from embedbk.metadata.commands import Run, StartSession, encode_command
-from embedbk.metadata.cutting import Cut
+from embedbk.metadata.cutting import CatalogCut
 from embedbk.storage.journal import DamagedJournal
 from embedbk.storage.member_notes import MemoryNotes
 from embedbk.storage.memory_disk import MemoryDisk
@@ -33,7 +33,7 @@ class Writer:
     key_count = 7
 
     def __init__(self, store: MetadataStore) -> None:
-        self.cut: Cut | None = None
+        self.cut: CatalogCut | None = None
         self.store = store
         self.catalog = replayed(store)
         self.digests = {store.index: self.catalog.digest()}  # By index, of the catalog after it.
