@@ -68,6 +68,7 @@ from embedbk.metadata.divergence import DIGEST_ENTRIES, Divergence
 from embedbk.metadata.fullness import Fullness, fullness
 from embedbk.metadata.levels import LACKING, LEVEL_OF_LINEAGES, Heard, left_out, named
 from embedbk.metadata.lifetimes import Lifetimes
+from embedbk.metadata.pending_requests import PendingRequest, PendingRequests
 from embedbk.metadata.postponing import RESUMED_MAX, Postponing
 from embedbk.metadata.vocabulary import (
     CatalogReplaced,
@@ -93,14 +94,11 @@ __all__ = ["SESSION_TTL_MS_MAX", "SESSION_TTL_MS_MIN", "Member", "MemberEffect",
 SESSION_TTL_MS_MIN = 200
 SESSION_TTL_MS_MAX = 600_000
 NONCE_BYTES = 16  # Random, of one start.
-REPLIES_WAITING_MAX = 8192  # Requests that wait for the log; more are put off (BUSY), not queued.
-WAITING_BYTES_MAX = 64 << 20  # Bytes of commands that are not applied yet, and of lists that wait for them.
-WAITING_SHARE = 4  # A link may have as many waiting as this part of what is free of half of them,
-WAITING_LEAST = 4  # and so many in any case: the other half is enough for that on every link.
 LISTED_RECORD_BYTES = 1024  # Counted for each record that a waiting list may return.
 SESSIONS_PER_LINK_MAX = 128  # Opened over one link and still living. A client has one.
 WATCHES_MAX = 65_536
-WATCHES_PER_LINK_MAX = 4096  # And no more than a quarter of those that are free.
+WATCHES_PER_LINK_MAX = 4096
+WATCHES_SHARE = 4  # And no more on one link than this part of those that are free.
 FOLLOWING_LINKS_MAX = (
     256  # With streams that may lag; the others are for sessions, if this member leads next.
 )
@@ -141,17 +139,6 @@ class RandomBits(Protocol):
 
 
 @dataclass(slots=True)
-class _Asked:
-    """A request, and whether it waits."""
-
-    link: int
-    request: MetadataRequest
-    key: tuple[int, int]  # (session, sequence); (0, a number of its own) without a session.
-    bytes: int = 0
-    is_gone: bool = False  # Its link is lost: no answer is sent.
-
-
-@dataclass(slots=True)
 class _Proposed:
     """A command that is not applied yet, and the requests that its outcome answers."""
 
@@ -159,7 +146,7 @@ class _Proposed:
     term: int
     command: Command
     bytes: int
-    asked: list[_Asked]
+    asked: list[PendingRequest]
 
 
 @dataclass(slots=True)
@@ -204,13 +191,13 @@ class Member:
         self._last_of: dict[int, int] = {}  # Session -> index of its last command that is not applied.
         self._expiring: set[int] = set()  # Sessions that end by a command which is not applied.
         self._reads: dict[
-            int, list[_Asked]
+            int, list[PendingRequest]
         ] = {}  # By the index that must be applied before they are answered.
-        self._unready: dict[int, _Asked] = {}  # Reads whose index the log has not returned yet, by token.
+        self._unready: dict[
+            int, PendingRequest
+        ] = {}  # Reads whose index the log has not returned yet, by token.
         self._read_count = 0
-        self._waiting_of: dict[int, dict[tuple[int, int], _Asked]] = {}  # By link, then key.
-        self._waiting = 0
-        self._waiting_bytes = 0
+        self._pending = PendingRequests()
         self._unnumbered = 0  # Requests without a session so far: each of them is another.
         self._openings: dict[int, _Opening] = {}  # By link.
         self._opened_on: dict[int, dict[int, None]] = {}  # By link: sessions opened on it.
@@ -347,12 +334,12 @@ class Member:
         if number == 0:
             self._unnumbered += 1
             key = (0, -self._unnumbered)
-        elif key in self._waiting_of.get(link, ()):
+        elif self._pending.has(link, key):
             return []  # A repeat; its answer is on its way.
         refusal = check_operation(operation, self.catalog.limits) or self.catalog.check_level(operation)
         if refusal is not None:
             return [Reply(link, MetadataReply(number, request.sequence, refusal))]
-        asked = _Asked(link, request, key)
+        asked = PendingRequest(link, request, key)
         effects: list[MemberEffect] = []
         if session is not None and isinstance(operation, _CHANGES) and self._is_new(key):
             self._run(asked, operation, effects)
@@ -402,7 +389,7 @@ class Member:
         if not self._led_term:
             return [Reply(event.link, MetadataReply(request.session, request.sequence, self.log.not_leader))]
         self._unnumbered += 1
-        asked = _Asked(event.link, request, (0, -self._unnumbered))
+        asked = PendingRequest(event.link, request, (0, -self._unnumbered))
         lacking = self.lacking(event.level)
         if lacking:
             text = f"the level cannot be raised to {event.level}: in the way are {named(lacking)}"
@@ -418,18 +405,20 @@ class Member:
         if not self._led_term:
             return [Reply(event.link, MetadataReply(request.session, request.sequence, self.log.not_leader))]
         self._unnumbered += 1
-        asked = _Asked(event.link, request, (0, -self._unnumbered))
+        asked = PendingRequest(event.link, request, (0, -self._unnumbered))
         ranges = ", ".join(f"{first} to {end - 1}" for first, end in event.ranges)
         said = f"ids {ranges} are spared no more, by an operator's word"
         self._propose_for(asked, StopSparing(event.ranges), said, effects)
         return effects
 
-    def _propose_for(self, asked: _Asked, command: Command, said: str, effects: list[MemberEffect]) -> None:
+    def _propose_for(
+        self, asked: PendingRequest, command: Command, said: str, effects: list[MemberEffect]
+    ) -> None:
         """Propose a command whose outcome answers the request; or answer that it is put off."""
         body = encode_command(command)
         if not self._put_off(asked, effects, body):
             self._propose(body, command, effects, said).asked.append(asked)
-            self._wait(asked)
+            self._pending.add(asked)
 
     def lacking(self, level: int) -> list[str]:
         """Clients, bookies among them, that keep the level from being raised, as far as this leader knows. A session
@@ -457,7 +446,7 @@ class Member:
         """Whether an operation of a session was not run yet, as far as is known here."""
         return self.catalog.kept_reply(*key) is None
 
-    def _opens_another(self, asked: _Asked) -> bool:
+    def _opens_another(self, asked: PendingRequest) -> bool:
         """Whether a request opens a session, which its link has not been given under the same attempt."""
         operation = asked.request.operation
         if not isinstance(operation, OpenSession):
@@ -466,7 +455,7 @@ class Member:
         is_same = opening is not None and operation.attempt and operation.attempt == opening.attempt
         return not is_same or (opening is not None and opening.proposed is not None)
 
-    def _must_wait(self, asked: _Asked, effects: list[MemberEffect]) -> bool:
+    def _must_wait(self, asked: PendingRequest, effects: list[MemberEffect]) -> bool:
         """Let a request wait that shows the catalog, until everything is applied that was committed when it came, and
         what its session asked before it."""
         self._read_count += 1
@@ -478,14 +467,14 @@ class Member:
             asked.bytes = min(operation.limit, self.catalog.limits.list_records_max) * LISTED_RECORD_BYTES
         if self._put_off(asked, effects):
             return True
-        self._wait(asked)
+        self._pending.add(asked)
         if index is None:
             self._unready[self._read_count] = asked
         else:
             self._reads.setdefault(max(index, self._after(asked)), []).append(asked)
         return True
 
-    def _after(self, asked: _Asked) -> int:
+    def _after(self, asked: PendingRequest) -> int:
         """The last command of a request's session that is not applied. Who opens one again waits for its end only."""
         number = asked.request.session
         if isinstance(asked.request.operation, OpenSession):
@@ -493,10 +482,10 @@ class Member:
             number = opening.session if opening is not None and opening.session in self._expiring else 0
         return max(self._started_index, self._last_of.get(number, 0))
 
-    def _put_off(self, asked: _Asked, effects: list[MemberEffect], body: bytes = b"") -> bool:
+    def _put_off(self, asked: PendingRequest, effects: list[MemberEffect], body: bytes = b"") -> bool:
         """Answer BUSY, at once, if there is no room for the request; returns whether it did. The answer shows nothing
         of the catalog, so it need not wait. body: of the command that is to be proposed for the request."""
-        full = self._what_is_full(len(self._waiting_of.get(asked.link, ())))
+        full = self._pending.why_full(asked.link)
         if body and not full:
             full = self.log.why_full(len(body))
         if full:
@@ -504,33 +493,6 @@ class Member:
             reply = MetadataReply(request.session, request.sequence, Refusal(BUSY, full))
             effects.append(Reply(asked.link, reply))
         return bool(full)
-
-    def _what_is_full(self, of_link: int) -> str:
-        """Why a request is put off that could only wait; empty: it need not be."""
-        count, size = self._waiting, self._waiting_bytes
-        if size > WAITING_BYTES_MAX:
-            return f"{size} bytes wait for the metadata member's disk, allowed are {WAITING_BYTES_MAX}: try again later"
-        share = max((REPLIES_WAITING_MAX // 2 - count) // WAITING_SHARE, WAITING_LEAST)
-        if count >= REPLIES_WAITING_MAX or of_link >= share:
-            return (
-                f"{count} answers wait for the metadata member's disk, {of_link} of them on this link; "
-                f"allowed are {REPLIES_WAITING_MAX}, and now {share} on one link: try again later"
-            )
-        return ""
-
-    def _wait(self, asked: _Asked) -> None:
-        self._waiting += 1
-        self._waiting_bytes += asked.bytes
-        self._waiting_of.setdefault(asked.link, {})[asked.key] = asked
-
-    def _end_wait(self, asked: _Asked) -> None:
-        self._waiting -= 1
-        self._waiting_bytes -= asked.bytes
-        if not asked.is_gone:
-            of_link = self._waiting_of[asked.link]
-            del of_link[asked.key]
-            if not of_link:
-                del self._waiting_of[asked.link]
 
     def _may_renew(self, session: int, now_ns: int) -> bool:
         """Whether no leader, this or an earlier one, has proposed the session's end, and no other member leads."""
@@ -549,7 +511,7 @@ class Member:
     # --- Requests that the present catalog answers -------------------------------------------------------
 
     def _serve(
-        self, asked: _Asked, now_ns: int, effects: list[MemberEffect], answers: list[MemberEffect]
+        self, asked: PendingRequest, now_ns: int, effects: list[MemberEffect], answers: list[MemberEffect]
     ) -> None:
         """Do what a request asks: it is answered, or a command is proposed for it."""
         request = asked.request
@@ -588,11 +550,11 @@ class Member:
                 self._watches.remove(asked.link, watch_id)
                 self._answer(asked, Acknowledged(self.catalog.revision), answers)
 
-    def _answer(self, asked: _Asked, result: Result, answers: list[MemberEffect]) -> None:
+    def _answer(self, asked: PendingRequest, result: Result, answers: list[MemberEffect]) -> None:
         request = asked.request
         answers.append(Reply(asked.link, MetadataReply(request.session, request.sequence, result)))
 
-    def _run(self, asked: _Asked, operation: Changing, effects: list[MemberEffect]) -> None:
+    def _run(self, asked: PendingRequest, operation: Changing, effects: list[MemberEffect]) -> None:
         request = asked.request
         proposed = self._runs.get(asked.key)  # A repeat over another link has the outcome of the first.
         if proposed is not None:
@@ -606,11 +568,11 @@ class Member:
             proposed = self._runs[asked.key] = self._propose(body, run, effects)
             self._last_of[request.session] = proposed.index
         proposed.asked.append(asked)
-        self._wait(asked)
+        self._pending.add(asked)
 
     def _open(
         self,
-        asked: _Asked,
+        asked: PendingRequest,
         operation: OpenSession,
         now_ns: int,
         effects: list[MemberEffect],
@@ -628,7 +590,7 @@ class Member:
             if opening.proposed is not None:
                 if not self._put_off(asked, effects):
                     opening.proposed.asked.append(asked)
-                    self._wait(asked)
+                    self._pending.add(asked)
                 return
             if session is not None:
                 self._lifetimes.hear(session.session, now_ns)
@@ -653,7 +615,7 @@ class Member:
             return
         proposed = self._propose(body, start, effects)
         proposed.asked.append(asked)
-        self._wait(asked)
+        self._pending.add(asked)
         self._openings[link] = _Opening(operation.attempt, proposed)
         self._opened_on[link] = there
         self._opening_on[link] = self._opening_on.get(link, 0) + 1
@@ -671,7 +633,7 @@ class Member:
     def _watch(self, link: int, session: int, watch: Watch) -> Result:
         """Begin a stream; what it is sent comes with the next feed."""
         count, total = self._watches.count(link), self._watches.total
-        allowed = min(WATCHES_PER_LINK_MAX, (WATCHES_MAX - total) // WAITING_SHARE)
+        allowed = min(WATCHES_PER_LINK_MAX, (WATCHES_MAX - total) // WATCHES_SHARE)
         if count >= allowed:
             return Refusal(
                 "UNAVAILABLE",
@@ -693,7 +655,7 @@ class Member:
         index = self.log.propose(body, said, effects)
         proposed = _Proposed(index, self.log.term, command, len(body), [])
         self._proposed.append(proposed)
-        self._waiting_bytes += len(body)
+        self._pending.bytes += len(body)
         return proposed
 
     def _on_log(self, event: MemberEvent) -> list[MemberEffect]:
@@ -735,8 +697,7 @@ class Member:
         ):
             waiting.clear()
         self._is_resuming = False
-        self._waiting_of.clear()
-        self._waiting = self._waiting_bytes = 0
+        self._pending.clear()
         self._openings = {link: known for link, known in self._openings.items() if known.proposed is None}
         self._opening_on.clear()
 
@@ -762,9 +723,9 @@ class Member:
         return effects + answers
 
     def _serve_waiting(
-        self, asked: _Asked, now_ns: int, effects: list[MemberEffect], answers: list[MemberEffect]
+        self, asked: PendingRequest, now_ns: int, effects: list[MemberEffect], answers: list[MemberEffect]
     ) -> None:
-        self._end_wait(asked)
+        self._pending.end(asked)
         if not asked.is_gone:
             self._serve(asked, now_ns, effects, answers)
 
@@ -803,7 +764,7 @@ class Member:
                     effects.append(Halted(result.text))
         if proposed is not None:
             for asked in proposed.asked:
-                self._end_wait(asked)
+                self._pending.end(asked)
                 if not asked.is_gone:
                     self._answer(asked, result, answers)
 
@@ -815,7 +776,7 @@ class Member:
             self._lose_what_was_proposed()  # Another leader's stands in its place.
             return None
         proposed = self._proposed.popleft()
-        self._waiting_bytes -= proposed.bytes
+        self._pending.bytes -= proposed.bytes
         return proposed
 
     def _note_run(self, run: Run, index: int, *, is_own: bool) -> None:
@@ -929,8 +890,7 @@ class Member:
         self._watches.remove_link(link)
         for of_link in (self._openings, self._opened_on, self._opening_on, self._following_links):
             of_link.pop(link, None)
-        for asked in self._waiting_of.pop(link, {}).values():
-            asked.is_gone = True
+        self._pending.lose_link(link)
         return []
 
     def _on_replaced(self, event: CatalogReplaced) -> list[MemberEffect]:

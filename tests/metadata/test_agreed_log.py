@@ -25,7 +25,7 @@ from embedbk.codec.metadata_messages import (
     Value,
 )
 from embedbk.metadata import leading as leading_module
-from embedbk.metadata import member as member_module
+from embedbk.metadata import pending_requests
 from embedbk.metadata.agreed_log import AgreedLog
 from embedbk.metadata.catalog import Catalog
 from embedbk.metadata.command_log import Committed, LeadershipChanged, ReadIndexed
@@ -341,7 +341,7 @@ def test_a_read_that_was_put_off_is_no_more_when_its_round_comes_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It was told BUSY at once; the word of the others for it ended the member."""
-    monkeypatch.setattr(member_module, "REPLIES_WAITING_MAX", 2)
+    monkeypatch.setattr(pending_requests, "REPLIES_WAITING_MAX", 2)
     stand = Stand()
     stand.lead()
     for _ in range(6):

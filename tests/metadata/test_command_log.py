@@ -308,8 +308,8 @@ def test_reads_that_were_not_confirmed_are_dropped_with_the_leadership() -> None
     stand.depose()
     stand.commit()
     assert stand.results() == []
-    assert stand.member._waiting == stand.member._waiting_bytes == 0
-    assert stand.member._waiting_of == {}
+    assert stand.member._pending.count == stand.member._pending.bytes == 0
+    assert stand.member._pending.of_link == {}
 
 
 def test_what_others_committed_is_shown_to_watchers() -> None:
@@ -520,8 +520,8 @@ def test_whatever_is_lost_is_asked_again_and_run_once(seed: int) -> None:
     created = [result for result in crowd.done.values() if isinstance(result, TxnDone)]
     assert sorted(result.revision for result in created) == list(range(1, member.catalog.revision + 1))
     assert all(result.is_done for result in created)
-    assert member._waiting_of == member._runs == member._last_of == {}
-    assert (member._waiting, member._waiting_bytes, len(member._proposed)) == (0, 0, 0)
+    assert member._pending.of_link == member._runs == member._last_of == {}
+    assert (member._pending.count, member._pending.bytes, len(member._proposed)) == (0, 0, 0)
     twin = Catalog()
     for entry in crowd.stand.log.entries:
         if entry.body:

@@ -34,6 +34,7 @@ from embedbk.codec.metadata_messages import (
     WatchEvents,
 )
 from embedbk.metadata import member as member_module
+from embedbk.metadata import pending_requests
 from embedbk.metadata.catalog import GENERATION_BITS, Catalog, Limits
 from embedbk.metadata.command_log import FIRST_TERM
 from embedbk.metadata.commands import BeginGeneration, StartSession
@@ -287,7 +288,7 @@ def test_a_keep_alive_passes_any_number_of_answers_that_wait() -> None:
     desk = Desk()
     session = desk.open()
     desk.ask(put("/a"), session)
-    for _ in range(member_module.REPLIES_WAITING_MAX):
+    for _ in range(pending_requests.REPLIES_WAITING_MAX):
         desk.ask(Get("/a"), session)
     [answer] = desk.ask(KeepAlive(), session)
     assert isinstance(answer, Reply)
@@ -538,7 +539,7 @@ def test_requests_that_wait_for_the_disk_are_bounded() -> None:
         while desk.ask(Get("/a"), session, link=link) == []:
             waiting += 1
         waiting += 1
-    assert 7000 < waiting <= member_module.REPLIES_WAITING_MAX
+    assert 7000 < waiting <= pending_requests.REPLIES_WAITING_MAX
     replies = [reply for reply in desk.sync() if isinstance(reply, Reply)]
     assert len(replies) == waiting
     found = desk.do(Get("/b"), session)
@@ -685,13 +686,13 @@ def test_what_is_asked_again_while_the_disk_stands_still_waits_once() -> None:
         for sequence in range(1, 11):
             desk.ask(put(f"/{sequence}"), session, repeat=sequence)
             desk.ask(Get("/1"), session, repeat=100 + sequence)
-    assert desk.member._waiting == 20
+    assert desk.member._pending.count == 20
     assert len([effect for effect in desk.sync() if isinstance(effect, Reply)]) == 20
-    assert desk.member._waiting_of == {}
+    assert desk.member._pending.of_link == {}
 
 
 def test_commands_that_wait_for_the_disk_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(member_module, "WAITING_BYTES_MAX", 4 << 20)
+    monkeypatch.setattr(pending_requests, "WAITING_BYTES_MAX", 4 << 20)
     desk = Desk()
     session = desk.open()
     asked = 1
@@ -702,7 +703,7 @@ def test_commands_that_wait_for_the_disk_are_bounded_in_bytes(monkeypatch: pytes
     assert code_of(busy.reply.result) == BUSY
     assert asked == 17
     desk.sync()
-    assert desk.member._waiting_bytes == 0
+    assert desk.member._pending.bytes == 0
     assert desk.do(put("/again"), session) == TxnDone(True, asked)
 
 

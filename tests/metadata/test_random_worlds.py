@@ -38,6 +38,7 @@ from embedbk.codec.metadata_messages import (
 )
 from embedbk.metadata import intake as intake_module
 from embedbk.metadata import member as member_module
+from embedbk.metadata import pending_requests
 from embedbk.metadata.catalog import Catalog, Limits
 from embedbk.metadata.client import is_unknown
 from embedbk.metadata.vocabulary import RequestReceived
@@ -76,8 +77,8 @@ class Run:
         self.is_crowded = seed % 4 == 1
         self.is_full = seed % 5 == 2
         if self.is_crowded:
-            monkeypatch.setattr(member_module, "REPLIES_WAITING_MAX", 12)
-            monkeypatch.setattr(member_module, "WAITING_LEAST", 2)
+            monkeypatch.setattr(pending_requests, "REPLIES_WAITING_MAX", 12)
+            monkeypatch.setattr(pending_requests, "WAITING_LEAST", 2)
             monkeypatch.setattr(member_module, "WATCHES_MAX", 14)
             monkeypatch.setattr(intake_module, "REQUESTS_WAITING_MAX", 10)
             monkeypatch.setattr(intake_module, "LINK_LEAST", 2)
@@ -147,8 +148,8 @@ class Run:
             self.world.cancel(peer, self.chance.randrange(1, peer.request_count + 1))
         elif action == "stranger":
             self.be_strange()
-        waiting = self.world.member._waiting
-        assert waiting <= member_module.REPLIES_WAITING_MAX
+        waiting = self.world.member._pending.count
+        assert waiting <= pending_requests.REPLIES_WAITING_MAX
         self.seen["a crowd"] += self.is_crowded and waiting >= 4
 
     def be_strange(self) -> None:
@@ -219,7 +220,7 @@ class Run:
     def check(self) -> None:
         catalog = self.world.member.catalog
         assert set(catalog.sessions) == {peer.client.session for peer in self.world.peers.values()}
-        assert self.world.member._waiting_of == {}
+        assert self.world.member._pending.of_link == {}
         twin = Catalog.restore(catalog.snapshot(), catalog.limits)
         assert (twin.bytes, twin.shared_bytes, twin.sessions_bytes) == (
             catalog.bytes,

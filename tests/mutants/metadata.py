@@ -256,7 +256,7 @@ MUTANTS = (
         (
             (
                 _MEMBER,
-                "        proposed.asked.append(asked)\n        self._wait(asked)\n\n    def _open(\n",
+                "        proposed.asked.append(asked)\n        self._pending.add(asked)\n\n    def _open(\n",
                 "        done = self.catalog.copy().apply(proposed.command, proposed.index, proposed.term)\n"
                 "        self._answer(asked, done, effects)\n\n    def _open(\n",
             ),
@@ -471,8 +471,8 @@ MUTANTS = (
                 "        return [*self._watches.marks(event.link), Reply(event.link, answer)]\n",
                 "        if not self._proposed:\n"
                 "            return [*self._watches.marks(event.link), Reply(event.link, answer)]\n"
-                "        asked = _Asked(event.link, request, (request.session, request.sequence))\n"
-                "        self._wait(asked)\n"
+                "        asked = PendingRequest(event.link, request, (request.session, request.sequence))\n"
+                "        self._pending.add(asked)\n"
                 "        self._reads.setdefault(self._proposed[-1].index, []).append(asked)\n"
                 "        return []\n",
             ),
@@ -567,7 +567,7 @@ MUTANTS = (
         (
             (
                 _MEMBER,
-                "        full = self._what_is_full(len(self._waiting_of.get(asked.link, ())))\n",
+                "        full = self._pending.why_full(asked.link)\n",
                 '        full = ""\n',
             ),
         ),
