@@ -1,4 +1,4 @@
-"""What a field of a metadata message may hold; msgspec refuses everything else while it decodes."""
+"""Types and bounds of fields in metadata messages; msgspec refuses everything else while it decodes."""
 
 from __future__ import annotations
 

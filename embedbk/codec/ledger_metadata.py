@@ -215,7 +215,7 @@ class LogList(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def first_offset(self) -> int:
-        """Of the log: where it begins, or went on behind what was truncated."""
+        """The first offset of the log: its beginning, or where it continues after a truncation."""
         if self.pages is not None and self.pages.first < self.pages.end:
             return self.pages.first_offset
         first_offset = self.segments[0].first_offset if self.segments else 0

@@ -138,7 +138,7 @@ class AddRequest(msgspec.Struct, frozen=True, array_like=True):
     seating: _Count  # Rises whenever a seat's holder changes (P1, seat generation).
     recovery: bool  # Passes fences and limbo (P5.2d).
     deferred: bool = False  # Answer RECEIVED at once when it is in memory, and OK when it is durable (P3.2).
-    # Of a recovery add: a copy that repair makes, by whom no key of a ledger is known. None is compared, none is bound
+    # In a recovery add: a copy that repair makes, which knows no key of a ledger. None is compared, none is bound
     # (P11.2). Only from LEVEL_OF_COPIES on: a bookie of the build before would bind the zeros in its frame's header.
     is_copy: bool = False
 

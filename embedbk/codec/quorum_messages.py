@@ -1,4 +1,4 @@
-"""What operators, members and bookies ask about the metadata quorum itself, and the answers (P10.3, P10.5, P10.8;
+"""Requests of operators, members and bookies about the metadata quorum itself, and the answers (P10.3, P10.5, P10.8;
 WIRE.md section 5): who votes, who leads, which level is used, snapshots over the wire, the formation of a cluster.
 
 Reading and changing what the quorum stores is in `metadata_messages`, which has the envelope of all requests.
@@ -218,8 +218,8 @@ class BaseTold(msgspec.Struct, frozen=True, array_like=True):
 
 
 class QuorumTold(msgspec.Struct, frozen=True, array_like=True, tag=39):
-    """What one member knows. role: "leader", "candidate", "follower", "learner" for a member without a vote, or "blank"
-    for one that holds nothing, and so knows no cluster either (cluster_token empty).
+    """The status of one member. role: "leader", "candidate", "follower", "learner" for a member without a vote, or
+    "blank" for one that holds nothing, and so knows no cluster either (cluster_token empty).
 
     configuration: the index of the entry in which it stands. leader empty: none is known. has_doubt: its disk may
     have lost something, so it does not vote yet. log_bytes: of memory, that the entries take which it keeps.

@@ -55,7 +55,7 @@ class RepairMark(msgspec.Struct, frozen=True, array_like=True):
     created_ms: _Count = 0
     tries: _Count = 0
     is_postponed: bool = False
-    # What stands behind these, each as its bytes: kept by whatever build writes the mark anew. The first two are the
+    # Fields behind these, each as its bytes: kept by every build that writes the mark anew. The first two are the
     # workers' (`MarkProgress`), and the catalog looks into none of them: so members of two builds decide alike.
     rest: tuple[bytes, ...] = ()
 

@@ -68,9 +68,9 @@ class RepairsMarked(msgspec.Struct, frozen=True, array_like=True, tag=94):
 
 
 class RepairsTaken(msgspec.Struct, frozen=True, array_like=True, tag=95):
-    """What a session may repair. epoch: of its hold on each of these ledgers (P9.2); 0: it holds none. asked: the
-    revision at which it asked; with epoch 0 it has waited since then, or, where that is 0, it does not wait. marks:
-    (ledger id, revision of the mark, position in missing)."""
+    """The ledgers that a session may repair. epoch: of its hold on each of these ledgers (P9.2); 0: it holds none.
+    asked: the revision at which it asked; with epoch 0 it has waited since then, or, where that is 0, it does not wait.
+    marks: (ledger id, revision of the mark, position in missing)."""
 
     epoch: int
     asked: int

@@ -93,11 +93,11 @@ class Often:
 class Measured(NamedTuple):
     """Measurements of one member since its process began. Without samples the costs are assumed ones."""
 
-    stall_ns: int = 0  # Of its loop, behind what was due: 999 of 1,000 were at most this.
+    stall_ns: int = 0  # Lateness of its loop's timers: 999 of 1,000 were at most this.
     stalls: int = 0  # So many turns were looked at.
     sync_ns: int = 0  # From a record to its durability: 99 of 100.
     syncs: int = 0
-    round_trip_ns: int = 0  # Of its heartbeats, while it led: 99 of 100.
+    round_trip_ns: int = 0  # Of its heartbeats, while it led: 99 of 100 were at most this.
     round_trips: int = 0
     log_bytes_per_s: int = 0  # In 95 of 100 seconds in which anything was written.
     log_seconds: int = 0
@@ -133,7 +133,7 @@ class Advice(NamedTuple):
     catch_up_s: float  # Of the slowest member.
     log_bytes_per_s: int
     log_bytes: int  # Worth keeping.
-    log_kept_bytes: int  # What is kept of it.
+    log_kept_bytes: int  # The bytes of it that are kept.
     log_binds: str
 
     @property

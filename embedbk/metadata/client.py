@@ -168,7 +168,7 @@ class Client:
         self._in_flight: dict[int, _Pending] = {}  # Requests by sequence, rising.
         self._again: deque[_Pending] = (
             deque()
-        )  # Of these, those not sent over the present link yet, in order.
+        )  # Requests in flight that were not sent over the present link yet, in order.
         self._outstanding: dict[Token, _Pending] = {}
         self._watching = Watching()
         self._closing_sequence: int | None = None
@@ -300,7 +300,7 @@ class Client:
         if now_ns >= lease_until_ns:
             return  # It ended before its answer arrived; a later request's answer follows.
         self._open_retry_ns = (
-            None  # What was asked meanwhile stays in _opening: its answers renew the session.
+            None  # Requests that were sent meanwhile stay in _opening: their answers renew the session.
         )
         self._session = _Session(
             opened.session, ttl_ns, lease_until_ns, now_ns, now_ns - sent_ns, opened.secret

@@ -45,9 +45,7 @@ __all__ = [
     "encode_command",
 ]
 
-COMMAND_VERSION = (
-    2  # Of what is logged now; what is known reaches back to 1, whose fields all have their places.
-)
+COMMAND_VERSION = 2  # The version that is logged now; all versions from 1 on can be read.
 RULES = (
     3  # By which what is logged now is decided; a command of an older log keeps those that it was decided by.
 )

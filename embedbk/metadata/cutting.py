@@ -161,10 +161,10 @@ class CatalogCut:
         self._images: dict[int, SessionImage | None] = dict.fromkeys(sessions)
         self._order = deque(sessions)
         self._after = ""  # Keys up to this one were reached.
-        self._left = head.records  # Of the records that were there at the cut.
+        self._left = head.records  # How many of the records at the cut are left.
         self._set_aside: dict[
             str, Record | None
-        ] = {}  # Of keys that were not reached; None: it was not there.
+        ] = {}  # Records of keys that were not reached; None: there was none.
         self._set_aside_keys = SortedKeys()  # The keys in it that existed: they may be deleted by now.
         self._starts, self._spared = deque(starts), deque(spared)
 

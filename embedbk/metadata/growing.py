@@ -53,7 +53,8 @@ def growth_of(catalog: Catalog) -> Growth:
 
 
 def offers(learners: Sequence[str], growth: Growth) -> list[str]:
-    """What the cluster could use, each with the command for it; empty: nothing. learners: members without a vote."""
+    """Unused members and bookies, each with the command that uses them; empty: none. learners: members without a
+    vote."""
     said = []
     if learners:
         names, verb = ", ".join(learners), "learns and has" if len(learners) == 1 else "learn and have"

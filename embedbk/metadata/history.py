@@ -56,7 +56,7 @@ class History:
         self._bytes_max = bytes_max
         self._changes_max = changes_max
         self._newest = floor
-        self._others_floor = floor  # Of every folder that is not in _folders.
+        self._others_floor = floor  # The floor of every folder that is not in _folders.
         self._changes: dict[int, tuple[Record, ...]] = {}
         self._folders: dict[str, _Folder] = {}
 

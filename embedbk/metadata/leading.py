@@ -182,7 +182,7 @@ class Leading:
         return found
 
     def why_base_stays(self) -> str:
-        """What keeps this leader from looking for another base; empty: nothing."""
+        """Why this leader does not look for another base; empty: it does."""
         state, configuration = self._state, self._state.configuration
         if len(configuration.voters) == 1 and not configuration.is_joint:
             return "who votes alone is never elected by others"

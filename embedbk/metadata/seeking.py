@@ -39,7 +39,7 @@ class Seeker:
         ] = ()  # All members, as sent last by a member that does not lead, and may be out of date.
         self._named: deque[str] = deque()  # The leader's address, as a member sent it.
         self._hops = 0  # Names followed since an address had its turn.
-        # Of each known address, when it had its turn last, by count; of one that came to be known, when that was, so
+        # For each known address, when it had its turn last, by count; for a new one, when it became known, so
         # that it waits behind those who waited before it, however often others are named.
         self._turns: dict[str, int] = {}
         self._count = 0

@@ -148,7 +148,7 @@ class Auditor(Machine):
         self.seen: tuple[BookieInfo, ...] = ()  # The bookies when the newest round began.
         self.triggers = 0  # The operators' count of triggers when the newest round began.
         self.round_due_ns: int | None = None
-        # Of the round that is under way.
+        # State of the round that is under way.
         self.is_round = self.is_whole = self.is_asked_for = False
         self.began_ms = self.pages = 0
         self.gone: frozenset[Member] = frozenset()

@@ -1,4 +1,4 @@
-"""What ledgers have on one bookie, and what it waits for before it can be taken out of service (P11.3).
+"""Ledgers with copies on one bookie, and why it cannot be taken out of service yet (P11.3).
 
 Decides which ledgers name a bookie, in any incarnation, also deleted ones that can still be brought back; which of
 their fragments repair copies away, and which are left to their writers; which have copies that no other bookie could

@@ -55,7 +55,7 @@ class NativeAddPath:
         self._size = ffi.new("size_t *")
 
     def _open_tail(self, table: NativeLedgerTable, store: NativeEntryStore, incarnation: bytes) -> Any:
-        """What readers' polls and writers' hints are offered to (native/road/tail_path.h)."""
+        """The C path that readers' polls and writers' hints are offered to (native/road/tail_path.h)."""
         settings = ffi.new("struct ebk_tail_settings *")
         settings.table, settings.store, settings.parked = table.handle, store.handle, self.parked.handle
         settings.incarnation, settings.wait_ms_max = incarnation, LAC_WAIT_MS_MAX

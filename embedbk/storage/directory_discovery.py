@@ -81,7 +81,7 @@ class NodeDirectory:
 
 @dataclass(slots=True)
 class DirectoryReport:
-    """What a check of one directory has read and found."""
+    """The result of checking one directory."""
 
     place: NodeDirectory
     findings: Findings

@@ -393,7 +393,7 @@ class Journal:
         """Commit what is queued (if the journal still works), stop its threads, release the directory."""
         journal, self._journal = self._journal, None
         if journal is not None:
-            while self._replays:  # Of a loop that was left, and is kept by a traceback.
+            while self._replays:  # A loop over records was left, and a traceback still holds it.
                 ffi.release(self._replays.pop())
             lib.ebk_journal_close(journal)
             self._kept.clear()

@@ -27,7 +27,7 @@ JOIN_AGAIN = "let it join again from an empty directory (embedbk metadata --join
 
 NOTE_SYNCED_BYTES = (
     4 << 20
-)  # Of entries, behind which the note is synced again; each start and each stop does.
+)  # Bytes of entries after which the note is synced again; each start and each stop syncs it.
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,7 +88,7 @@ class SnapshotHeader:
 
     @property
     def size(self) -> int:
-        """Of the header itself, in whole blocks."""
+        """Bytes of the header itself, in whole blocks."""
         return _header_bytes(len(self.config))
 
     def encode(self) -> bytes:

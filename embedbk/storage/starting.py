@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 Records = Iterable[tuple[int, int, int, memoryview]]  # own token, kind, ledger_id, body
 
-RECORD_OVERHEAD_BYTES = 64  # What a record costs beside its body, for the bound of the write cache.
+RECORD_OVERHEAD_BYTES = 64  # Bytes of a record beside its body, for the bound of the write cache.
 _LOOK_SHARE = (
     16  # While a flush would find too little room, its device is asked again after this part of flush_bytes.
 )

@@ -15,8 +15,8 @@ from embedbk.ids import START_ID_BYTES
 
 __all__ = ["NEVER_STARTED", "STARTS_KEPT", "StartCount", "Starts"]
 
-# Of the last ones the numbers are known: so often may it start, and end before it reached metadata, until it cannot
-# tell its own last word there from that of a copy.
+# Starts whose numbers are kept: so often may a bookie start, and end before it reached metadata, until it cannot tell
+# its own last entry there from that of a copy.
 STARTS_KEPT = 64
 
 
