@@ -50,11 +50,12 @@ class _Writer(Closing):
         return self._appending.durability
 
     async def flush(self, timeout_s: float | None = None) -> int:
-        """Until everything queued before is acknowledged as an append is; the LAC."""
+        """Wait until everything queued before is acknowledged as an append is; return the LAC."""
         return await run_async(self._appending.flush(timeout_s))
 
     async def force(self, timeout_s: float | None = None) -> int:
-        """Until everything queued before is durable on its ack quorum, also with deferred sync (P3.2); the LAC."""
+        """Wait until everything queued before is durable on its ack quorum, also with deferred sync (P3.2); return the
+        LAC."""
         return await run_async(self._appending.force(timeout_s))
 
     def release(self) -> None:

@@ -1,4 +1,4 @@
-"""What every writing handle does, whichever face shows it: append, wait for the LAC, close, release (P3, P5.1).
+"""The writing handle of a ledger, for both faces: append, wait for the LAC, close, release (P3, P5.1).
 
 Nothing here decides when something is acknowledged; `core.writer` does. What one append asks for, and its
 ticket, stand in `tickets.py`; what precedes the handle's ledger in `past.py`.
@@ -347,7 +347,7 @@ class Appending:
                     items, Appended(self.ledger_id, first, first + done - 1), until_s, caller
                 )
             except EmbedbkError as stopped:
-                if done:  # What was queued before may survive.
+                if done:  # Entries queued before may survive.
                     stopped.definite, stopped.ticket = False, Ticket(self, first + done - 1)
                 raise
             first = begin if done == 0 else first
@@ -613,7 +613,7 @@ class Appending:
         return in_parts(parts)
 
     async def fate(self, entry_id: int) -> Fate:
-        """What became of an entry: by the LAC, or by the CLOSED metadata (P3.6)."""
+        """Whether an entry survived: by the LAC, or by the CLOSED metadata (P3.6)."""
         handle, moved = self.now(entry_id)
         if handle is not self:
             return await handle.fate(moved)

@@ -1,4 +1,4 @@
-"""What readers are given: an entry, a run of entries as buffers, and how far one ledger of a log may be read.
+"""What readers receive: an entry, a run of entries as buffers, and how far one ledger of a log may be read.
 
 Decides how entries are cut out of a frame that was read. How far may be read, reading.py decides.
 """
@@ -117,7 +117,7 @@ def entries_of(located: Located) -> Iterator[Entry]:
         if len(places) > len(numbers) // _FEW:
             yield from _with_attributes(located, numbers, begins, sizes)
             return
-        # Of a log a few have some, for their times: the others cost no more than where none has.
+        # In a log few entries have attributes, for their times: the others cost no more than where none has.
         done = 0
         for place in places:
             plain = zip(numbers[done:place], begins[done:place], sizes[done:place], strict=True)

@@ -110,7 +110,7 @@ def refuse_new(paths: Sequence[Path], what: str) -> None:
 
 
 def holds_log(directory: Path) -> bool:
-    """Whether a metadata member has begun in it: the log says whose cluster it is."""
+    """Whether a metadata member has begun in it: its log names the cluster."""
     try:
         return any(name.startswith("journal-") for name in os.listdir(directory))
     except (FileNotFoundError, NotADirectoryError):

@@ -28,7 +28,7 @@ class BookieState(NamedTuple):
     why: str  # Why it is read-only, or who drains it and why; empty for the others.
     endpoints: tuple[str, ...]
     location: str  # "zone/rack", or nothing.
-    free_bytes: int  # As it said when it registered last.
+    free_bytes: int  # As it registered last.
 
 
 async def bookie_states(runtime: Runtime) -> list[BookieState]:

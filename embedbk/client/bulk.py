@@ -32,7 +32,7 @@ Place = Position | int | Literal["earliest", "latest"]
 
 @dataclass(frozen=True, slots=True)
 class Bulk:
-    """What one call read: the entries that follow each other from where the reader stood, in runs of one ledger each.
+    """The entries that one call read: they follow each other from where the reader stood, in runs of one ledger each.
 
     Its length counts entries, so one without any is false: nothing more was there yet. It is an Arrow stream by itself
     (`pyarrow.table(bulk)`, with the columns of `embedbk.arrow.SCHEMA`), in both faces, as it is in memory.

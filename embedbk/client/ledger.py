@@ -333,11 +333,12 @@ class LedgerWriter:
         return self._appending.durability
 
     def flush(self, timeout_s: float | None = None) -> int:
-        """Until everything added before is acknowledged as an add is; the LAC."""
+        """Wait until everything added before is acknowledged as an add is; return the LAC."""
         return run_blocking(self._appending.flush(timeout_s), "aio.LedgerWriter.flush")
 
     def force(self, timeout_s: float | None = None) -> int:
-        """Until everything added before is durable on its ack quorum, also with deferred sync (P3.2); the LAC."""
+        """Wait until everything added before is durable on its ack quorum, also with deferred sync (P3.2); return the
+        LAC."""
         return run_blocking(self._appending.force(timeout_s), "aio.LedgerWriter.force")
 
     def close(self) -> int:

@@ -316,11 +316,12 @@ class LogWriter:
         return self._appending.durability
 
     def flush(self, timeout_s: float | None = None) -> int:
-        """Until everything appended before is acknowledged as an append is; the LAC."""
+        """Wait until everything appended before is acknowledged as an append is; return the LAC."""
         return run_blocking(self._appending.flush(timeout_s), "aio.LogWriter.flush")
 
     def force(self, timeout_s: float | None = None) -> int:
-        """Until everything appended before is durable on its ack quorum, also with deferred sync (P3.2); the LAC."""
+        """Wait until everything appended before is durable on its ack quorum, also with deferred sync (P3.2); return
+        the LAC."""
         return run_blocking(self._appending.force(timeout_s), "aio.LogWriter.force")
 
     def close(self) -> Position:

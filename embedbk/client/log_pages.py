@@ -32,7 +32,7 @@ class Place:
     ]  # The ledgers of that page, without the truncated ones, or of the list itself.
     index: int
     number: int | None = None
-    series: int = 0  # Of the pages.
+    series: int = 0  # The series to which the pages belong.
 
     @property
     def segment(self) -> LogSegment:

@@ -303,8 +303,8 @@ class Owning:
         return fenced
 
     def lose(self) -> None:
-        """Whether another client has the epoch; or a bookie reports a fence, and the metadata cannot be asked. From any
-        thread."""
+        """Whether another client has the epoch; or a bookie reports a fence while the metadata cannot be asked. From
+        any thread."""
         if not self.is_lost:
             self.is_lost = True
             self.runtime.call_if_open(self._note_lost)

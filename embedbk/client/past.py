@@ -47,7 +47,7 @@ class Past:
     closed_empty: Callable[[], Awaitable[bool]] | None = None  # Whether that is why the ledger is gone.
     learning: Resumed[None] | None = None  # The reading back of producers, while it runs.
     producers: Producers = field(default_factory=Producers)
-    # Of entries of this ledger that were queued on a condition: whether it names an id of this ledger. Such a one is
+    # By entry of this ledger that was queued on a condition: whether that names an id of this ledger. Such a one is
     # not what was asked for in another ledger.
     bound: dict[int, bool] = field(default_factory=dict)
     heirs: dict[int, Heir] = field(default_factory=dict)  # By ledger before it that failed, the newest ones.

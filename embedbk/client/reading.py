@@ -166,7 +166,8 @@ class LedgerReading:
         return limit
 
     async def wait_beyond(self, entry_id: int, idle_s: float | None) -> int | None:
-        """Until something above entry_id may be read, or the ledger is closed; gives the limit, None after idle_s."""
+        """Wait until something above entry_id may be read, or the ledger is closed; return the limit, None after
+        idle_s."""
         waited = _Waited(self.runtime, idle_s)
         while True:
             self.check()
@@ -212,7 +213,7 @@ class LedgerReading:
             self._came_along = core.frame
             return
         self._turn += (
-            1  # Where there was news the same bookie is asked again: its writer knows that somebody waits.
+            1  # Where there was news the same bookie is asked again: its writer knows that a reader waits.
         )
         # Fenced: the metadata decides what comes next. Else no bookie had news, or none could be asked.
         pause_s = waited.left_s() if is_fenced else _PAUSE_S

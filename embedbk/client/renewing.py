@@ -121,7 +121,7 @@ class Succession:
         return self.appending.writing.is_undecided
 
     def has_left(self, appending: Appending) -> bool:
-        """Whether this handle refused because the log goes, or went, over to another ledger."""
+        """Whether this handle refused because the log moves, or moved, to another ledger."""
         is_before = self.is_between or appending is not self.appending
         is_left = appending.is_over or appending.writing.failure is not None
         return is_left and is_before and not self._has_ended
@@ -205,7 +205,7 @@ class Succession:
         self._signal.notify()
 
     async def _before_is_closed(self, timeout_s: float | None) -> None:
-        """Until the ledger before is recorded as closed, or could not be closed (P8.2 iv)."""
+        """Wait until the ledger before is recorded as closed, or could not be closed (P8.2 iv)."""
         if not await Moved(self._signal, lambda: not self._is_closing_before, timeout_s):
             raise OperationTimeout(
                 f"{self.appending.what}: the ledger before {self.appending.ledger_id} is not recorded as closed yet, "
@@ -566,7 +566,7 @@ class Succession:
     # Losing the log.
 
     async def lost(self, timeout_s: float | None) -> bool:
-        """Until somebody else has the log; False: not within timeout_s, or it was closed or released by us."""
+        """Wait until another client has the log; False: not within timeout_s, or it was closed or released by us."""
         runtime = self.owning.runtime
         if self.owning.is_lost or self._has_ended:
             return self.owning.is_lost

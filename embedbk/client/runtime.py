@@ -96,7 +96,7 @@ class FollowedKey:
         return self.state[1] if self.state is not None else 0
 
     def beyond(self, revision: int, timeout_s: float | None) -> Moved:
-        """Until the key has a revision above this one, or there is nothing to wait for any more."""
+        """Wait until the key has a revision above this one, or there is nothing to wait for any more."""
         return Moved(self.signal, lambda: self.revision > revision or self._runtime.is_ended, timeout_s)
 
     def end(self) -> None:

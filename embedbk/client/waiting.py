@@ -60,7 +60,7 @@ class Wait(ABC, Generic[T]):
 
 
 class Moved(Wait[bool]):
-    """Until a predicate holds that a signal speaks of; False when the time was over first."""
+    """Waits until a predicate holds that a signal notifies of; False when the time was over first."""
 
     __slots__ = ("predicate", "signal")
 
@@ -80,7 +80,7 @@ class Moved(Wait[bool]):
 
 
 class Passed(Wait[bool]):
-    """Until a watermark has passed an entry; False when the time was over first."""
+    """Waits until a watermark has passed an entry; False when the time was over first."""
 
     __slots__ = ("entry_id", "watermark")
 
@@ -100,7 +100,8 @@ class Passed(Wait[bool]):
 
 
 class Settled(Wait[bool]):
-    """Until a future that the host's thread settles is done, in whichever way; False when the time was over first."""
+    """Waits until a future that the host's thread settles is done, in either way; False when the time was over
+    first."""
 
     __slots__ = ("future",)
 

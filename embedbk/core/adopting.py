@@ -334,7 +334,7 @@ class LedgerAdoption(Machine):
         self.pause_until.pop(name, None)
         return self._read_on(now_ns)
 
-    # What was found.
+    # The findings.
 
     def _found(self, now_ns: int) -> list[Effect]:
         survey = self.survey

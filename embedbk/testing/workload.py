@@ -169,7 +169,7 @@ def _writer(world: World, client: str, chance: random.Random, quorum: Quorum) ->
 
 
 def _settled(writing: Writing, count: int, timeout_ns: int = 60 * SECOND) -> Until:
-    """Until each of the first count entries was acknowledged or has failed."""
+    """Wait until each of the first count entries was acknowledged or has failed."""
     return Until(lambda: writing.lac >= count - 1 or writing.error is not None, timeout_ns)
 
 

@@ -13,21 +13,21 @@ from embedbk.codec.repair_messages import (
     RepairsTaken,
     TakeRepairs,
 )
-from embedbk.testing.repairers import Asked, check_repairs
+from embedbk.testing.repairers import RepairCall, check_repairs
 from embedbk.testing.violation import Violation
 
 MARK, AGAIN = MarkRepairs(((7, ("n1",)),)), MarkRepairs(((7, ("n2",)),))
 
 
-def story() -> list[Asked]:
+def story() -> list[RepairCall]:
     """Marked at 1, taken, marked again, given back, taken by another, ended."""
     return [
-        Asked("auditor", MARK, RepairsMarked(1)),
-        Asked("one", TakeRepairs(1), RepairsTaken(2, 2, 2, ((7, 1, 0),), (("n1",),))),
-        Asked("auditor", AGAIN, RepairsMarked(3)),
-        Asked("one", EndRepairs(((7, 2, 1),)), RepairsEnded(4, (2,))),
-        Asked("two", TakeRepairs(1), RepairsTaken(5, 5, 5, ((7, 3, 0),), (("n1", "n2"),))),
-        Asked("two", EndRepairs(((7, 5, 3),)), RepairsEnded(6, (1,))),
+        RepairCall("auditor", MARK, RepairsMarked(1)),
+        RepairCall("one", TakeRepairs(1), RepairsTaken(2, 2, 2, ((7, 1, 0),), (("n1",),))),
+        RepairCall("auditor", AGAIN, RepairsMarked(3)),
+        RepairCall("one", EndRepairs(((7, 2, 1),)), RepairsEnded(4, (2,))),
+        RepairCall("two", TakeRepairs(1), RepairsTaken(5, 5, 5, ((7, 3, 0),), (("n1", "n2"),))),
+        RepairCall("two", EndRepairs(((7, 5, 3),)), RepairsEnded(6, (1,))),
     ]
 
 
@@ -57,9 +57,9 @@ def test_a_lie_is_found(place: int, lie: RepairsTaken | RepairsEnded, said: str)
 
 
 def test_what_was_ended_is_handed_out_no_more() -> None:
-    calls = [*story(), Asked("one", TakeRepairs(1), RepairsTaken(8, 8, 8, ((7, 3, 0),), (("n1",),)))]
+    calls = [*story(), RepairCall("one", TakeRepairs(1), RepairsTaken(8, 8, 8, ((7, 3, 0),), (("n1",),)))]
     with pytest.raises(Violation, match="was given 7 of 3 behind its end at 6"):
         check_repairs(calls, is_empty=False)
-    calls = [*story(), Asked("one", EndRepairs(((7, 5, 3),)), RepairsEnded(9, (2,)))]
+    calls = [*story(), RepairCall("one", EndRepairs(((7, 5, 3),)), RepairsEnded(9, (2,)))]
     with pytest.raises(Violation, match="one ended 7 under 5, another's hold"):
         check_repairs(calls, is_empty=False)
