@@ -221,7 +221,9 @@ class Bookie(Machine):
             None if _is_copy(request) else header.ledger_key,
             from_reserve=request.recovery,
         )
-        self.drops.touch(row.ledger_id)  # Metadata was read before this add, so it says nothing of it (P7.7).
+        self.drops.touch(
+            row.ledger_id
+        )  # Metadata was read before this add, so the answer does not cover it (P7.7).
         if row.is_dropped:
             effects.append(self._hold_again(row))
         # Behind the frame: readers that wait for the LAC must not delay its way to the journal.
@@ -585,7 +587,7 @@ class Bookie(Machine):
         return []
 
     def _on_drop_allowed(self, event: DropAllowed) -> list[Effect]:
-        """Drop a ledger of which nothing came since metadata was asked (P7.7).
+        """Drop a ledger for which no add came since metadata was asked (P7.7).
 
         Else: metadata says that no fragment names b1; a mark makes b1 the target of a repair, its entries are copied
         here, acknowledged, and published; then they are dropped for what was read before.

@@ -65,8 +65,8 @@ _SECOND = 1_000_000_000
 class CollectorOptions:
     interval_ns: int = 900 * _SECOND  # From the end of a round to the next.
     pace_ns: int = _SECOND // 50  # Between two pages of a round: metadata serves others as well.
-    # Of the bookie's ledgers asked about together, and of a page of the listing. Judged in one turn of the bookie, so
-    # its adds wait for a millisecond or two.
+    # So many of the bookie's ledgers are asked about together, and stand in a page of the listing. Judged in one turn
+    # of the bookie, so its adds wait for a millisecond or two.
     page_ledgers: int = 100
     alone_max: int = 16  # Where the listing of a page is empty, so many ledgers are asked about one by one.
 

@@ -61,7 +61,7 @@ class AnyLedgerRow(Protocol):
     lac: int  # With lac_length a pair that never falls.
     lac_length: int
     last_token: int  # Journal token of the last record queued for the ledger; 0 since start: none.
-    is_awaited: int  # Somebody may wait for a newer LAC. 1 in a new row: a poll may be parked from before.
+    is_awaited: int  # A reader may wait for a newer LAC. 1 in a new row: a poll may be pending from before.
 
 
 class AnyLedgerTable(Protocol):

@@ -190,7 +190,7 @@ class Recovery(Machine):
         return self._begin_fencing(now_ns) if self.phase is Phase.MARKING else self._end(None)
 
     def _go_on_from(self, before: LedgerMetadata, now_ns: int) -> list[Effect]:
-        """Another version stands there than the one that we knew."""
+        """The metadata has another version than the one that we knew."""
         self.publishing.drop()
         if self.metadata.is_closed:
             return self._end(None)  # Another recoverer's result is ours (P5.2e).

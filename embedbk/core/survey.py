@@ -131,7 +131,7 @@ class Survey:
         return True
 
     def _take(self, holding: SurveyedBookie, frame: Frame, first: int, last: int) -> _Ranges:
-        """Note the entries of a sound frame; what was said by it."""
+        """Note the entries of a sound frame; return the ranges that it covers."""
         said: _Ranges = []
         for entry_id, entry in split(frame):
             if not first <= entry_id <= last:

@@ -128,7 +128,7 @@ def _is_wanted(terms: Terms, end: int, ended_ms: int | None, bytes_behind: int, 
 
 
 def _ended_ms(window: tuple[LogSegment, ...], index: int) -> int | None:
-    """A time behind all appends to a ledger, as clocks agree; None: the list does not tell one. A takeover begins its
+    """A time behind all appends to a ledger, as clocks agree; None: the list has none. A takeover begins its
     ledger behind the end of the one before, and what is ready-made is spliced behind it. An owner lists its next one
     while it still appends, but the one after that only when the end of this one is recorded (P8.2 iv)."""
     following = window[index + 1 : index + 3]

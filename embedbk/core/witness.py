@@ -151,7 +151,8 @@ class Witness(Machine):
         met = _met_in(told)
         is_newer = not doubt and (before is None or _extent(met) > _extent(before))
         if is_newer and _link(met) != _link(before):
-            if event.tag != before:  # It came further since: whether this goes on from there was not asked.
+            # It met newer metadata since: whether this continues from there was not asked.
+            if event.tag != before:
                 self.due_ns = event.now_ns
                 return []
             return [KeepMet(met, True)]  # Judged when that is over.
@@ -163,7 +164,7 @@ class Witness(Machine):
 
     def _on_kept(self, event: MetKept) -> list[Effect]:
         self.doubt, self.unkept, self.is_judged = "", event.refused, True
-        if event.refused:  # It is met when it is told, and can be kept, again.
+        if event.refused:  # It counts as met when it is reported again, and can be kept.
             self.due_ns = event.now_ns + self.options.again_ns
         else:
             self.met = event.met

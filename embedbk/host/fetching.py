@@ -78,7 +78,7 @@ class Fetching:
         self._last: Patience | None = None
         self._links: dict[int, None] = {}  # All of ours that are not down yet.
         self._configuration = Configuration(())
-        self._left = snapshots.newest_fetched()  # Here, of no task: of an earlier start, or nobody took it.
+        self._left = snapshots.newest_fetched()  # A file at hand that belongs to no task: of an earlier start, or never taken.
 
     @property
     def wanted(self) -> FetchSnapshot | None:

@@ -18,8 +18,8 @@ HINT_NS = (
     5_000_000  # At the latest so long after its LAC last moved, the bookies of a writer that pauses have it.
 )
 _TOGETHER_NS = HINT_NS // 2  # Pauses of this length are hinted together with one that is due.
-# Writers of this client that pause or idle, and have not told their LAC durably. With more, each is told durably only:
-# a hint for each short pause of very many would cost more than their adds.
+# Writers of this client that pause or idle, and have not sent their LAC durably. With more, each LAC is sent durably
+# only: a hint for each short pause of very many would cost more than their adds.
 HINTED_WRITERS_MAX = 128
 
 

@@ -1,4 +1,4 @@
-"""What a metadata member measures of itself: turns, syncs, heartbeats, its log, snapshots (RAFT.md, 8).
+"""The measurements of a metadata member: turns, syncs, heartbeats, its log, snapshots (RAFT.md, 8).
 
 Decides which moments are compared. `metadata/calibration.py` decides what follows from the numbers.
 """

@@ -213,7 +213,7 @@ class MetadataNode:
         self._send_gathered()
 
     def listen(self, endpoint: str) -> list[str]:
-        """Be reached there from now on, by other processes; where. They are told of no place inside this one.
+        """Be reached there from now on, by other processes; where. They get no endpoint inside this process.
 
         Raises UsageError: it cannot be bound; nothing was changed.
         """

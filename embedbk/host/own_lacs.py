@@ -1,4 +1,4 @@
-"""What this client's own writers had acknowledged, ledger by ledger: its readers show that at once (P6.2).
+"""The LACs of this client's own writers, ledger by ledger: its readers show them at once (P6.2).
 
 Bookies learn a LAC from the next frame, or when its writer pauses. The client that wrote knows it sooner, and
 acknowledged entries stay acknowledged (P3.3). Decides how long the LAC of a handle that is gone is kept. Leaves to
@@ -15,7 +15,7 @@ from embedbk.ids import NO_ENTRY
 
 __all__ = ["GONE_HANDLES_MAX", "OwnLac", "OwnLacs"]
 
-# LACs kept of handles that are gone. A ledger that was closed tells its end itself; one that was released and is not
+# LACs kept of handles that are gone. A closed ledger has its end in its metadata; one that was released and is not
 # closed is read up to what bookies know once so many other handles have gone.
 GONE_HANDLES_MAX = 1024
 
