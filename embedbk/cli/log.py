@@ -23,9 +23,8 @@ from embedbk.errors import NoSuchLedger, UsageError
 __all__ = ["run_log"]
 
 Reach = Callable[[], Client]
-FLUSH_ENTRIES = (
-    10_000  # Appended before they are waited for; the writer waits by itself where room ends first.
-)
+# Appended before they are waited for; the writer waits by itself where room ends first.
+FLUSH_ENTRIES = 10_000
 
 
 def run_log(arguments: Sequence[str]) -> int:

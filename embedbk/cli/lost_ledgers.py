@@ -38,9 +38,8 @@ class _Seen(NamedTuple):
     told: Told
     holders: dict[int, list[str]]  # By ledger: the bookies that hold it.
     missed: dict[str, str]  # Bookies that did not report what they hold, and why.
-    stale: dict[
-        int, str
-    ]  # Ledgers that were not closed in the copy: their state there, or that it cannot be read.
+    # Ledgers that were not closed in the copy: their state there, or that it cannot be read.
+    stale: dict[int, str]
 
 
 def add_lost_ledgers(commands: Commands) -> None:

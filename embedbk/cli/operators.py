@@ -40,9 +40,8 @@ class CommandResult(NamedTuple):
 
 # Arguments for the cluster that --at names: its members, or a client of it.
 Reach = Callable[[argparse.Namespace], Any]
-Run = Callable[
-    [Callable[[], Any], argparse.Namespace], CommandResult
-]  # It reaches the cluster when it asks for it.
+# It reaches the cluster when it asks for it.
+Run = Callable[[Callable[[], Any], argparse.Namespace], CommandResult]
 
 
 def quorum_of(options: argparse.Namespace) -> Quorum:

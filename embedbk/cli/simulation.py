@@ -29,9 +29,8 @@ def run_sim(arguments: Sequence[str]) -> int:
     """Run the command; its exit code."""
     options = _parser().parse_args(arguments)
     before = logging.root.manager.disable
-    logging.disable(
-        logging.CRITICAL
-    )  # Log lines of nodes under faults are expected; a trace shows them in order.
+    # Log lines of nodes under faults are expected; a trace shows them in order.
+    logging.disable(logging.CRITICAL)
     try:
         return _run(options)
     finally:

@@ -50,9 +50,8 @@ from embedbk.ids import NO_ENTRY, Position
 
 __all__ = ["Appending"]
 
-_ROOM_POLL_S = (
-    0.01  # Freed blocks are noticed at the latest after this: a socket's thread may free the last one.
-)
+# Freed blocks are noticed at the latest after this: a socket's thread may free the last one.
+_ROOM_POLL_S = 0.01
 _next_caller = itertools.count(1).__next__  # Numbers the calls that append many.
 
 

@@ -58,9 +58,8 @@ class Consuming:
         self._epoch = 0  # The lease's epoch, also once the lease is over.
         self._followed: FollowedKey | None = None
         self._revision = 0  # The cursor's revision as it is known here.
-        self._committed = self._consumed = self._wanted = (
-            0  # Offsets; what is asked for next comes behind what is given.
-        )
+        # Offsets; what is asked for next comes behind what is given.
+        self._committed = self._consumed = self._wanted = 0
         self._due_s = 0.0  # When what was consumed is to be committed.
         self._frames: AsyncGenerator[Located, None] | None = None
         self._taking: Roused[None] | None = None

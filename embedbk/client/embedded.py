@@ -77,14 +77,12 @@ class Opened:
     """A client's runtime, and what it needs to know of the nodes beside it."""
 
     runtime: Runtime
-    bookies: dict[
-        str, list[str]
-    ]  # Id and endpoints of those that must be registered before a caller is served.
+    # Id and endpoints of those that must be registered before a caller is served.
+    bookies: dict[str, list[str]]
     url: str | None
     failures: list[Callable[[], EmbedbkError | None]] = field(default_factory=list)
-    listen: Callable[[str], list[str]] | None = (
-        None  # For nodes of this process: where they are reached then.
-    )
+    # For nodes of this process: where they are reached then.
+    listen: Callable[[str], list[str]] | None = None
 
     offers: Callable[[], list[str]] = list  # Describes what is there and not used.
 

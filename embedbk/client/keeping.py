@@ -33,9 +33,8 @@ __all__ = ["Keeper", "keep"]
 
 logger = logging.getLogger("embedbk.client.log")
 
-_JITTER = (
-    0.2  # A share of the pause, to either side, so that clients that began together do not ask together.
-)
+# A share of the pause, to either side, so that clients that began together do not ask together.
+_JITTER = 0.2
 _APART_S = 0.01  # Between two logs of a round.
 _RETAIN_S = 60.0  # Retention is looked at so often, or ten times while its age passes.
 _BEGINNING = threading.Lock()

@@ -27,9 +27,8 @@ class PageGone(Exception):
 class Place:
     """One ledger of a list, and where it stands: in a page, or (None) among the list's own."""
 
-    segments: tuple[
-        LogSegment, ...
-    ]  # The ledgers of that page, without the truncated ones, or of the list itself.
+    # The ledgers of that page, without the truncated ones, or of the list itself.
+    segments: tuple[LogSegment, ...]
     index: int
     number: int | None = None
     series: int = 0  # The series to which the pages belong.

@@ -650,9 +650,8 @@ class _Standing:
     place: Place
     segment: LogSegment  # With its place in the log.
     first: int | None  # Where it begins in this ledger; None: behind what is there now.
-    seen: int = (
-        NO_ENTRY  # The last entry of the ledger that it has read, or that stands before where it began.
-    )
+    # The last entry of the ledger that it has read, or that stands before where it began.
+    seen: int = NO_ENTRY
 
 
 def _offset(segment: LogSegment) -> int:

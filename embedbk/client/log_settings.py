@@ -88,9 +88,8 @@ class LogSettings(NamedTuple):
     retention_s: float | None = None
     retention_bytes: int | None = None
     properties: Mapping[str, bytes] = {}
-    revision: int = (
-        0  # The revision of the last change, which `change(revision=)` compares; 0: there were none.
-    )
+    # The revision of the last change, which `change(revision=)` compares; 0: there were none.
+    revision: int = 0
 
 
 class WriterArguments(NamedTuple):

@@ -353,9 +353,8 @@ class Owning:
         """Say where the log ends before this ledger, how its last entries are read, and how one learns that this ledger
         closed empty and left the list, when it is gone (P8.3)."""
         log_list = taken.log_list
-        last = last_position(
-            log_list.segments[:-1], log_list.pages
-        )  # A takeover closes all before its own (P8.1).
+        # A takeover closes all before its own (P8.1).
+        last = last_position(log_list.segments[:-1], log_list.pages)
         if last is None:
             appending.continue_behind(NO_POSITION, None, lambda: self._closed_empty(taken))
             return

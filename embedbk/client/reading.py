@@ -34,9 +34,8 @@ __all__ = ["LedgerReading", "check_ledger_id", "no_such_ledger"]
 
 logger = logging.getLogger(__name__)
 
-_PAUSE_S = (
-    0.1  # Before bookies are asked again that could tell no LAC, or had nothing that could be read, ...
-)
+# Before bookies are asked again that could tell no LAC, or had nothing that could be read, ...
+_PAUSE_S = 0.1
 _PAUSE_S_MAX = 1.0  # ... which is asked for ever later.
 
 
@@ -197,9 +196,8 @@ class LedgerReading:
         try:
             await Moved(
                 followed.signal,
-                lambda: (
-                    wait.future.done() or followed.revision > revision
-                ),  # Done, too, when the client ends.
+                # Done, too, when the client ends.
+                lambda: wait.future.done() or followed.revision > revision,
                 waited.left_s(),
             )
         finally:
@@ -212,9 +210,8 @@ class LedgerReading:
         if lac > entry_id:
             self._came_along = core.frame
             return
-        self._turn += (
-            1  # Where there was news the same bookie is asked again: its writer knows that a reader waits.
-        )
+        # Where there was news the same bookie is asked again: its writer knows that a reader waits.
+        self._turn += 1
         # Fenced: the metadata decides what comes next. Else no bookie had news, or none could be asked.
         pause_s = waited.left_s() if is_fenced else _PAUSE_S
         await followed.beyond(revision, pause_s)

@@ -124,9 +124,8 @@ class Runtime:
         self.is_forked = False
         self.signal = Signal()  # Moves with the list of bookies.
         self.chance = random.Random()
-        self.core_chance = random.Random(
-            self.chance.getrandbits(128)
-        )  # For the cores of all writers; used on the host's thread only.
+        # For the cores of all writers; used on the host's thread only.
+        self.core_chance = random.Random(self.chance.getrandbits(128))
         self.wake_writing = node.wake_writing  # One object for all handles.
         self.placement = settings.placement
         self.read_health = ReadHealth()  # Touched by the reading cores, on the host's thread.
@@ -139,9 +138,8 @@ class Runtime:
         self._asked: set[Future[Result]] = set()
         self._behind: Behind | None = None  # Made once background work begins.
         self.keeper: Keeper | None = None  # Once there is a writer of a log.
-        self.living_as: str | None = (
-            None  # Under which other clients know that it lives, once it owns a log (P8.5).
-        )
+        # Under which other clients know that it lives, once it owns a log (P8.5).
+        self.living_as: str | None = None
         self.spliced_epochs: dict[str, int] = {}  # Epochs of the logs that it took over to splice into them.
         self.bookies_known: tuple[str, ...] = ()  # That the cluster ever had, alive or not, as last listed.
         node.on_ready = self.signal.notify

@@ -62,9 +62,8 @@ class Truncation(NamedTuple):
     pin: str  # The pin that held it; "" where none did.
     why: str  # The same in words.
     cursor: str = ""  # The cursor that held it; "" where none did.
-    passed: tuple[
-        str, ...
-    ] = ()  # Cursors that hold no more: by force, or by the bounds that they were given.
+    # Cursors that hold no more: by force, or by the bounds that they were given.
+    passed: tuple[str, ...] = ()
 
 
 class LogPin(NamedTuple):

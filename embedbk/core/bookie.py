@@ -93,9 +93,8 @@ class _Look:
 
     link: int
     request_id: int
-    request: (
-        AddRequest | ReadRequest | HoldingsRequest | Poll | None
-    )  # None: of the bookie itself, for a share (P7.4).
+    # None: of the bookie itself, for a share (P7.4).
+    request: AddRequest | ReadRequest | HoldingsRequest | Poll | None
     ledger_id: int
     wait_token: int  # The answer also waits until this record is durable.
     frame: Frame | None = None  # The repeated add's frame.
@@ -131,9 +130,8 @@ class Bookie(Machine):
         self.parked: ParkedPolls = Parked() if parked is None else parked
         self.is_serving = not may_have_lost
         self.is_settled = is_settled  # False: no "no", and no ledger that is not known (P7.9).
-        self.is_waiting = (
-            not is_settled
-        )  # For metadata, while it can be reached: nothing is served meanwhile.
+        # For metadata, while it can be reached: nothing is served meanwhile.
+        self.is_waiting = not is_settled
         self.limbo_token: int | None = None  # While not serving: the last record that limbo waits for.
         self.limbo = LimboSearch(table.limbo())
         self.drops = Drops()
@@ -221,9 +219,8 @@ class Bookie(Machine):
             None if _is_copy(request) else header.ledger_key,
             from_reserve=request.recovery,
         )
-        self.drops.touch(
-            row.ledger_id
-        )  # Metadata was read before this add, so the answer does not cover it (P7.7).
+        # Metadata was read before this add, so the answer does not cover it (P7.7).
+        self.drops.touch(row.ledger_id)
         if row.is_dropped:
             effects.append(self._hold_again(row))
         # Behind the frame: readers that wait for the LAC must not delay its way to the journal.

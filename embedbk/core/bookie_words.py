@@ -196,9 +196,8 @@ class ReadEntries(Struct):
     bytes_max: int
     modulus: int = 1
     residues: int = 1
-    link: int | None = (
-        None  # The answer goes to this link at once, so the lookup may wait until the link has room.
-    )
+    # The answer goes to this link at once, so the lookup may wait until the link has room.
+    link: int | None = None
 
 
 class CountEntries(Struct):

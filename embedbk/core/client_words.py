@@ -53,9 +53,8 @@ class BookieInfo(NamedTuple):
     location: str = ""  # "zone/rack", or nothing.
     free_bytes: int = 0
     is_quarantined: bool = False  # Failed often lately: chosen only where no other bookie is left (RP45).
-    placement: int | None = (
-        None  # The placement that naming it compares (P10.6); None: an older build, nothing is compared.
-    )
+    # The placement that naming it compares (P10.6); None: an older build, nothing is compared.
+    placement: int | None = None
     is_leaving: bool = False  # It is drained (P11.3).
 
 

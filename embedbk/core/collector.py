@@ -85,9 +85,8 @@ class Collector(Machine):
         self.has_more = False  # Ledgers behind this page.
         self.listed: dict[int, bytes] = {}  # Ledgers of the page, with their metadata in the listing.
         self.listed_count = 0  # Ledgers in the listing, whichever.
-        self.suspects: list[
-            tuple[int, bool]
-        ] = []  # Ledger, and whether the listing shows it CLOSED elsewhere.
+        # Ledger, and whether the listing shows it CLOSED elsewhere.
+        self.suspects: list[tuple[int, bool]] = []
         self.told: Told | None = None  # By the metadata that is asked in this round.
         self.agreed: list[int] = []  # Ledgers of the page on which both reads agree.
         self.trouble = ""  # Why nothing is collected.
@@ -139,9 +138,8 @@ class Collector(Machine):
             if ledger_id in wanted:
                 self.listed[ledger_id] = value
         if event.has_more and not event.records:
-            return self._end_round(
-                event.now_ns
-            )  # An empty page with others behind it: nothing follows from it.
+            # An empty page with others behind it: nothing follows from it.
+            return self._end_round(event.now_ns)
         if event.has_more and event.records[-1][0] < ledger_key_path(self.page[-1]):
             return [*effects, self._list(event.records[-1][0])]
         if self.listed_count == 0:

@@ -30,9 +30,8 @@ class CopyPart(NamedTuple):
 
     frames: tuple[Frame, ...]
     absent: tuple[tuple[int, int], ...]  # Ranges (first, last) that it denies to have.
-    unknown: tuple[
-        tuple[int, int], ...
-    ]  # Ranges about which it cannot tell: unreadable there, damaged, or the ledger is in limbo.
+    # Ranges about which it cannot tell: unreadable there, damaged, or the ledger is in limbo.
+    unknown: tuple[tuple[int, int], ...]
     next_entry: int
 
 

@@ -75,9 +75,8 @@ def _reborn(member: Member, bookies: Sequence[BookieInfo], avoid: Collection[str
 def change_fragments(fragments: tuple[Fragment, ...], proposal: Proposal) -> tuple[Fragment, ...]:
     """The fragments with the last one's successor added, or the last replaced when it starts there already (P4.1)."""
     last, first_entry = fragments[-1], proposal.first_entry
-    assert (
-        first_entry >= last.first_entry
-    )  # Never below the last fragment: its entries are not ours to move (P2.3).
+    # Never below the last fragment: its entries are not ours to move (P2.3).
+    assert first_entry >= last.first_entry
     ensemble = tuple((seating.member.bookie_id, seating.member.incarnation) for seating in proposal.seatings)
     if first_entry == last.first_entry:
         return (*fragments[:-1], Fragment(first_entry, last.length_before, ensemble))

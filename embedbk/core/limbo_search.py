@@ -28,9 +28,8 @@ class LimboSearch:
     def __init__(self, ledger_ids: Iterable[int]) -> None:
         """ledger_ids: in limbo, ascending, without dropped ones, which stay in limbo for ever (P7.3)."""
         self.ledgers: dict[int, None] = dict.fromkeys(ledger_ids)
-        self.shares: dict[
-            int, list[SharePart]
-        ] = {}  # By ledger, what is still to be found; the first is searched.
+        # By ledger, what is still to be found; the first is searched.
+        self.shares: dict[int, list[SharePart]] = {}
         self.due_ns: int | None = None  # When the next lookup is due.
 
     @property

@@ -42,9 +42,8 @@ class Naming:
         self._chosen: dict[str, int | None] = {}  # Bookie id -> its placement when it was chosen.
         self._compared: dict[str, int] = {}  # By the transaction that is under way.
         self._unread: set[str] = set()  # Those whose placement is not read yet.
-        self._outdated: set[tuple[str, int | None]] = (
-            set()
-        )  # (bookie id, placement) of choices that were too late.
+        # (bookie id, placement) of choices that were too late.
+        self._outdated: set[tuple[str, int | None]] = set()
         self.is_confirmed = False  # The ledger's key is read again, behind a placement that has changed.
 
     def usable(self, bookies: tuple[BookieInfo, ...]) -> tuple[BookieInfo, ...]:

@@ -12,9 +12,8 @@ from typing import Protocol
 
 __all__ = ["FOLLOWED_NS", "POLLS_PER_LINK_MAX", "Parked", "ParkedPolls", "Poll"]
 
-POLLS_PER_LINK_MAX = (
-    16_384  # One more is answered at once, as if its time were over: its reader pauses by itself.
-)
+# One more is answered at once, as if its time were over: its reader pauses by itself.
+POLLS_PER_LINK_MAX = 16_384
 FOLLOWED_NS = 1_000_000_000  # A reader that asked so lately is expected to ask again.
 
 

@@ -17,9 +17,8 @@ from embedbk.ids import Member
 
 __all__ = ["Chance", "choose_bookies", "fill_seats", "is_adherent"]
 
-WEIGHT_MULTIPLE_MAX = (
-    3  # A new and empty bookie gets at most so many times the chance of the median one (RP43).
-)
+# A new and empty bookie gets at most so many times the chance of the median one (RP43).
+WEIGHT_MULTIPLE_MAX = 3
 DRAWS_MAX = 16  # Tries to find seats that keep the racks apart, before it is done as well as it goes.
 
 Seats = Sequence[Member | None]

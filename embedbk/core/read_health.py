@@ -20,9 +20,8 @@ class ReadHealth:
 
     def __init__(self) -> None:
         self.mean_ns = 0  # Smoothed time to a good answer of any bookie, and its variation: as for TCP's
-        self.deviation_ns = (
-            0  # retransmission, so that a slow bookie is left behind at the pace of the others.
-        )
+        # retransmission, so that a slow bookie is left behind at the pace of the others.
+        self.deviation_ns = 0
         self.answer_count = 0
         self.failed_ns: dict[str, int] = {}  # Bookie -> when a read of it failed last.
 

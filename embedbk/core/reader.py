@@ -43,9 +43,8 @@ class ReadOptions:
     timeout_ns: int = 5_000 * _MS  # No answer for this long: a failed copy.
     # Asked for, here, or given to the user and not consumed yet; above it nothing more is asked for.
     ahead_bytes: int = 8 << 20
-    pipeline_bytes: int = (
-        4 << 20
-    )  # So many of these are asked for at a time, once a read turned out to be sequential (RP29).
+    # So many of these are asked for at a time, once a read turned out to be sequential (RP29).
+    pipeline_bytes: int = 4 << 20
     sequential_answers: int = 2  # So many answers that were full in a row make it so.
     chunk_entries: int = 8192  # Most entries of one striped request round.
     retry_ns: int = 200 * _MS  # Pause before the second and last round over all copies.

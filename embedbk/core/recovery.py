@@ -82,9 +82,8 @@ class Recovery(Machine):
         mac_key: bytes = b"",
     ) -> None:
         self.metadata = metadata
-        self.mac_key = (
-            mac_key  # The key of the ledger's tags; a copy with a wrong tag is a failed copy (P3.1).
-        )
+        # The key of the ledger's tags; a copy with a wrong tag is a failed copy (P3.1).
+        self.mac_key = mac_key
         self.revision = revision
         self.ledger_key = ledger_key
         self.nonce = nonce
@@ -107,20 +106,17 @@ class Recovery(Machine):
         if self.in_flight is not None:
             self.next_seating = self.in_flight.next_seating
             self.in_flight = None
-        self.base = self.metadata.fragments[
-            -1
-        ]  # Reads go to this ensemble, whatever changes we make (P5.2c, I26).
+        # Reads go to this ensemble, whatever changes we make (P5.2c, I26).
+        self.base = self.metadata.fragments[-1]
         self.quorum = self.metadata.quorum
-        self.fragments = (
-            self.metadata.fragments
-        )  # With our own changes, published only by the closing CAS (P5.2d).
+        # With our own changes, published only by the closing CAS (P5.2d).
+        self.fragments = self.metadata.fragments
         self.fenced = 0  # Seats whose fence is durable.
         # Never below the last fragment's first entry - 1 (P5.2b): what is before it is another fragment's matter.
         self.start = self.base.first_entry - 1
         self.start_length = self.base.length_before
-        self.asked: dict[
-            int, tuple[int, int]
-        ] = {}  # Seat -> (when, first entry asked for) of its open question.
+        # Seat -> (when, first entry asked for) of its open question.
+        self.asked: dict[int, tuple[int, int]] = {}
         self.pause_until: dict[int, int] = {}  # Seat -> when an unknown may be asked again.
         self.reasons: dict[int, str] = {}  # Seat -> the last reason for an unknown, for people.
         self.absent: dict[int, list[tuple[int, int]]] = {}  # Seat -> explicit negatives, as ranges.

@@ -37,9 +37,8 @@ class SpaceOptions:
     look_ns: int = 5_000_000_000  # Sooner, when the device could be down to low_bytes before.
     fill_bytes_per_s: int = 4 << 30  # Nothing fills a device faster than this, all its writers together.
     retry_ns: int = 500_000_000  # While a write finds no room.
-    again_ns: int = (
-        50_000_000  # Pause after the first write that found no room: the write cache lasts so long.
-    )
+    # Pause after the first write that found no room: the write cache lasts so long.
+    again_ns: int = 50_000_000
 
 
 class Space(Machine):

@@ -40,9 +40,8 @@ class StatusQuery(Machine):
     def __init__(self, metadata: LedgerMetadata) -> None:
         self.metadata = metadata
         last = metadata.last_entry
-        self.entry = (
-            last if last is not None and last != NO_ENTRY else None
-        )  # A closed ledger's, which must be there.
+        # A closed ledger's, which must be there.
+        self.entry = last if last is not None and last != NO_ENTRY else None
         members = metadata.fragments[-1].members
         self.seats = [
             SeatStatus(seat, member.bookie_id, "no answer", False, NO_ENTRY, False, None)

@@ -239,9 +239,8 @@ class LogTruncating(Dropping):
         self.pins_revision = ABSENT
         self.cursors: tuple[NamedCursor, ...] = ()
         self.cursors_revision = ABSENT
-        self.holders: dict[
-            str, tuple[CursorRecord, int]
-        ] = {}  # Cursors that hold: where they stand, its revision.
+        # Cursors that hold: where they stand, its revision.
+        self.holders: dict[str, tuple[CursorRecord, int]] = {}
         self.asked: set[str] = set()  # Cursors whose place is still to be read.
         self.missed_at: int | None = None  # A cursor that these name was not there.
         self.front: tuple[LogSegment, ...] = ()

@@ -36,9 +36,8 @@ class Terms(NamedTuple):
     """The bounds that were asked for; a ledger goes only where each bound that is given allows it."""
 
     before: int | None = None  # Entries below this offset.
-    begun_before_ms: int | None = (
-        None  # Entries appended before this time, by the list's times of its ledgers.
-    )
+    # Entries appended before this time, by the list's times of its ledgers.
+    begun_before_ms: int | None = None
     keep_bytes: int | None = None  # So many payload bytes stay, as far as lengths are recorded.
     is_forced: bool = False  # Past cursors that hold the log.
 

@@ -47,9 +47,8 @@ class Met(Struct, frozen=True, array_like=True):
 
 @dataclass(frozen=True, slots=True)
 class WitnessOptions:
-    look_ns: int = (
-        5 * _SECOND
-    )  # Changes since the last look are forgotten by a crash, if no newer start is reported.
+    # Changes since the last look are forgotten by a crash, if no newer start is reported.
+    look_ns: int = 5 * _SECOND
     again_ns: int = _SECOND // 2  # Pause after a question that got no answer.
 
 

@@ -23,9 +23,8 @@ class Absences:
     def __init__(self, grace_ns: int) -> None:
         self._grace_ns = grace_ns
         self._there: frozenset[Member] = frozenset()
-        self._away: dict[
-            Member, int
-        ] = {}  # Since when each is absent; those whose handles were notified are removed.
+        # Since when each is absent; those whose handles were notified are removed.
+        self._away: dict[Member, int] = {}
         self._told: deque[tuple[Member, Writing]] = deque()  # Handles that are to be notified, in turn.
 
     def note(self, now_ns: int, members: Iterable[Member]) -> None:

@@ -84,17 +84,15 @@ __all__ = ["BookieNode"]
 
 logger = logging.getLogger(__name__)
 
-REQUESTS_PER_LINK_MAX = (
-    1 << 17
-)  # Unanswered; a peer that asks for more loses its link, and the bookie no memory.
+# Unanswered; a peer that asks for more loses its link, and the bookie no memory.
+REQUESTS_PER_LINK_MAX = 1 << 17
 ANSWERS_PER_MESSAGE_MAX = 1 << 14  # To adds; more of one step leave in several messages.
 USUAL_COLLECTION = CollectorOptions()
 DUTIES_NS = 5_000_000  # Work beside adds is not late by more than this.
 # The same of a wait in C, which every duty but one (does the journal have room for its next file?) ends by itself.
 WAIT_DUTIES_NS = 20_000_000
-READ_AGAIN_NS = (
-    2_000_000  # The pause before a link without room is looked at again, where no event reports room.
-)
+# The pause before a link without room is looked at again, where no event reports room.
+READ_AGAIN_NS = 2_000_000
 USUAL_COMPACTION = CompactorOptions()
 USUAL_SPACE = SpaceOptions()
 
@@ -184,22 +182,19 @@ class BookieNode:
         self.is_leaving = False  # It stops: no add is taken any more.
         self._was_registered = False  # As it was logged last.
         self.scrub = scrub or ScrubPace(bookie_id, storage, 0)
-        self._links: dict[
-            int, int
-        ] = {}  # Links of clients, with how many of their requests are not answered yet.
+        # Links of clients, with how many of their requests are not answered yet.
+        self._links: dict[int, int] = {}
         self.waiting = WaitingRequests(self.has_room, waiting_bytes_max)
         self._events: deque[Event] = deque()
         self._is_stepping = False
         # By link, lookups for its requests, each in its turn: as many as its client takes the answers of, so that no
         # answer has to be kept here, and a slow reader costs its own link nothing but time.
         self._reads: dict[int, deque[ReadEntries]] = {}
-        self._found: dict[
-            int, int
-        ] = {}  # By link, bytes found and not answered yet: fences wait for the journal.
+        # By link, bytes found and not answered yet: fences wait for the journal.
+        self._found: dict[int, int] = {}
         self._read_at: int | None = None
-        self._durable = (
-            self.core.durable
-        )  # The core receives it when it waits for it, or before its next event.
+        # The core receives it when it waits for it, or before its next event.
+        self._durable = self.core.durable
         self._due_ns = 0  # Before it, a turn of nothing but adds does nothing else.
         self._is_late = False  # The last turn was such a one.
         self._taken = 0  # The adds taken by the add path, as far as the core knows.
@@ -453,9 +448,8 @@ class BookieNode:
             # LACs, which promise nothing: in memory they cost no record, and readers here see them.
             requests = [replace(request, is_hint=True) for request in requests]
         elif is_beyond_room and not isinstance(control, AddRequest):
-            self._drop(
-                link, "too much waits here for the journal; no more is kept"
-            )  # Its protocol has no answer for busy.
+            # Its protocol has no answer for busy.
+            self._drop(link, "too much waits here for the journal; no more is kept")
             return
         self._links[link] = unanswered + is_answered(control)
         for request in requests:
@@ -584,9 +578,8 @@ class BookieNode:
                 for effect in effects:
                     self._carry_out(effect, event.now_ns)
             elif self._reads and (read := self._next_read()) is not None:
-                self._read(
-                    read, now_ns
-                )  # One by one: the entries that the one before it found are sent, and count.
+                # One by one: the entries that the one before it found are sent, and count.
+                self._read(read, now_ns)
             else:
                 break
         self._send_lac_answers()

@@ -30,9 +30,8 @@ class Compacting:
         self._is_started = False
         self._is_running = False  # A slice is being copied.
         self._failures = Repeating(logger, logging.ERROR)
-        self._log_count = self._began_ns = self._bytes_before = (
-            0  # Figures of the compaction that runs, to be logged.
-        )
+        # Figures of the compaction that runs, to be logged.
+        self._log_count = self._began_ns = self._bytes_before = 0
 
     def step(self, now_ns: int) -> None:
         if not self._is_started:

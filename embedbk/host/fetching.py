@@ -78,7 +78,8 @@ class Fetching:
         self._last: Patience | None = None
         self._links: dict[int, None] = {}  # All of ours that are not down yet.
         self._configuration = Configuration(())
-        self._left = snapshots.newest_fetched()  # A file at hand that belongs to no task: of an earlier start, or never taken.
+        # A file at hand that belongs to no task: of an earlier start, or never taken.
+        self._left = snapshots.newest_fetched()
 
     @property
     def wanted(self) -> FetchSnapshot | None:
@@ -341,9 +342,8 @@ class Fetching:
         elif link is not None and peer is not None:
             wanted = task.wanted
             last = SnapshotPull(self._own, peer.member, wanted.index, wanted.term, 0, 0)
-            self._transport.send(
-                link, encode_message(0, last)
-            )  # Not taken: it is dropped some minutes later.
+            # Not taken: it is dropped some minutes later.
+            self._transport.send(link, encode_message(0, last))
         if task.file is not None:
             task.file.stop(keep=keep)
             task.file = None

@@ -14,9 +14,8 @@ from embedbk.host.operations import Writing
 
 __all__ = ["HINTED_WRITERS_MAX", "HINT_NS", "Hinting"]
 
-HINT_NS = (
-    5_000_000  # At the latest so long after its LAC last moved, the bookies of a writer that pauses have it.
-)
+# At the latest so long after its LAC last moved, the bookies of a writer that pauses have it.
+HINT_NS = 5_000_000
 _TOGETHER_NS = HINT_NS // 2  # Pauses of this length are hinted together with one that is due.
 # Writers of this client that pause or idle, and have not sent their LAC durably. With more, each LAC is sent durably
 # only: a hint for each short pause of very many would cost more than their adds.
@@ -28,9 +27,8 @@ class Hinting:
 
     def __init__(self) -> None:
         self._owing: dict[Writing, tuple[int, int]] = {}  # The LAC that it owes, and since when.
-        self._pauses: deque[tuple[int, int, Writing]] = (
-            deque()
-        )  # (since, LAC, whose), oldest first; past ones too.
+        # (since, LAC, whose), oldest first; past ones too.
+        self._pauses: deque[tuple[int, int, Writing]] = deque()
 
     def note(self, now_ns: int, writing: Writing) -> None:
         """After its core was stepped."""

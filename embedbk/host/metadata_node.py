@@ -140,9 +140,8 @@ class MetadataNode:
         self._due_ns: int | None = None  # When the next turn is due, as it was returned to the host last.
         self._core_due: int | None = None  # The core's deadline, if it is known.
         self._knows_core_due = False
-        self._has_queued = (
-            False  # Something is queued for the log, and the thread that writes it was not woken for it.
-        )
+        # Something is queued for the log, and the thread that writes it was not woken for it.
+        self._has_queued = False
         self.failure: EmbedbkError | None = None  # Why this member must not serve: shown to its operator.
         self._durable_sequence = 0
         self._has_doubt = begun.doubt is not None  # And it is noted so.

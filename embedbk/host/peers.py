@@ -30,9 +30,8 @@ logger = logging.getLogger(__name__)
 
 REDIAL_NS_MIN = 50_000_000  # Pause before a member is dialled again; doubles while its links do not last.
 REDIAL_NS_MAX = 1_000_000_000
-LINKS_PER_PEER_MAX = (
-    4  # That one process may have dialled here: one for messages, one for a snapshot, and their heirs.
-)
+# That one process may have dialled here: one for messages, one for a snapshot, and their heirs.
+LINKS_PER_PEER_MAX = 4
 STRANGERS_MAX = 16  # Processes of members that are in no configuration here, linked at a time.
 
 
@@ -89,9 +88,8 @@ class PeerLinks:
 
     def __init__(self, transport: Transport, own: Boot, cluster_token: bytes) -> None:
         self.own = own
-        self.unsent_count = (
-            0  # Messages that no link could take: the core sent, or will send, what replaces them.
-        )
+        # Messages that no link could take: the core sent, or will send, what replaces them.
+        self.unsent_count = 0
         self._transport = transport
         self._token = cluster_token
         self._configuration: Configuration | None = None

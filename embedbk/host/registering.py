@@ -119,9 +119,8 @@ class Registering:
         self._is_following = False  # Its placement.
         self._told: tuple[int, ...] = ()  # Tokens, as they were reported to metadata last.
         self._written = ABSENT  # Revision of the cookie that was written last; no other one is under way.
-        self._suffered = (
-            b""  # A cookie that knows more than these directories: what may be lost is in limbo for it.
-        )
+        # A cookie that knows more than these directories: what may be lost is in limbo for it.
+        self._suffered = b""
         self._dead = 0  # Revision of a registration whose process is not alive.
         self._trouble = ""  # Why it cannot register, as it was logged last.
         self._leave_ns: int | None = None  # It stops: how long it waits for the answer to its last report.

@@ -50,9 +50,8 @@ __all__ = ["aftermath"]
 ROUNDS = CollectorOptions(interval_ns=SECOND, pace_ns=SECOND // 200, page_ledgers=5)
 HEARD_NS = 6 * SECOND  # In this time every bookie learns how far metadata is (WitnessOptions.look_ns).
 RAISES = 9999  # The number of the operator who raises the level here; steps of plans have lower numbers.
-CATCH_UP_MAX = (
-    400  # Changes and ids by which the copy passes the newest, and what it lacked before; more is no news.
-)
+# Changes and ids by which the copy passes the newest, and what it lacked before; more is no news.
+CATCH_UP_MAX = 400
 
 
 def aftermath(

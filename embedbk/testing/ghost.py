@@ -41,24 +41,20 @@ class LedgerGhost:
     given: dict[int, bytes] = field(default_factory=dict)  # Payloads as the application gave them.
     length: list[int] = field(default_factory=list)  # Payload bytes up to and including the entry.
     acked: int = NO_ENTRY  # ACKED: everything up to here was acknowledged to the application.
-    acked_to: dict[str, int] = field(
-        default_factory=dict
-    )  # The same by the process that received it, while it lives.
+    # The same by the process that received it, while it lives.
+    acked_to: dict[str, int] = field(default_factory=dict)
     failed: int | None = None  # The application got an error for entries from here on.
     racked: int = NO_ENTRY  # RACKED: the highest entry that a recovery saw written back to an ack quorum.
     read: dict[int, bytes] = field(default_factory=dict)  # READ: payloads ever given to a reader.
     read_last: int = NO_ENTRY  # The highest of them that was given as confirmed.
-    read_healed: set[int] = field(
-        default_factory=set
-    )  # Given to readers since faults stopped. Asked, not walked.
-    is_refused: bool = (
-        False  # Since all healed, a recovery or a read of it was refused: too much was destroyed.
-    )
+    # Given to readers since faults stopped. Asked, not walked.
+    read_healed: set[int] = field(default_factory=set)
+    # Since all healed, a recovery or a read of it was refused: too much was destroyed.
+    is_refused: bool = False
     versions: list[tuple[int, LedgerMetadata]] = field(default_factory=list)  # META, with revisions.
     closed: LedgerMetadata | None = None  # CLOSED: the first such version.
-    open: LedgerMetadata | None = (
-        None  # The last OPEN version: what a creator's acknowledgements are judged by.
-    )
+    # The last OPEN version: what a creator's acknowledgements are judged by.
+    open: LedgerMetadata | None = None
     deleted: int | None = None  # The revision that removed it; None again once it was brought back.
     has_tombstone: bool = False  # It can be brought back.
     tombstone_gone: int = 0  # The revision that took its tombstone away.
@@ -96,29 +92,22 @@ class BookieGhost:
     # Above: journal records not durable yet: (token, ledger, entries); a promise has () and stands in `promises`.
     promises: dict[int, int] = field(default_factory=dict)  # Token of a fence, limbo or drop -> its ledger.
     stable_fences: set[int] = field(default_factory=set)  # Ledgers whose fence is on the disk.
-    fences: dict[int, int] = field(
-        default_factory=dict
-    )  # FACK: ledger -> the step of the first acknowledgement.
-    negatives: dict[int, list[Range]] = field(
-        default_factory=dict
-    )  # NEG: entries that recovery reads got as absent.
-    gone: dict[int, range] = field(
-        default_factory=dict
-    )  # Token of a record -> ledgers that are gone, and fenced by it.
-    given_up: dict[int, list[int]] = field(
-        default_factory=dict
-    )  # Ledger -> entries that a drop gave up, and that are there until it is carried out.
-    kept: dict[int, tuple[int, list[int]]] = field(
-        default_factory=dict
-    )  # Token of a record that takes a drop back before it was carried out -> ledger, what it keeps.
-    asked: dict[tuple[int, int], Any] = field(
-        default_factory=dict
-    )  # (link, request id) -> the request's event.
+    # FACK: ledger -> the step of the first acknowledgement.
+    fences: dict[int, int] = field(default_factory=dict)
+    # NEG: entries that recovery reads got as absent.
+    negatives: dict[int, list[Range]] = field(default_factory=dict)
+    # Token of a record -> ledgers that are gone, and fenced by it.
+    gone: dict[int, range] = field(default_factory=dict)
+    # Ledger -> entries that a drop gave up, and that are there until it is carried out.
+    given_up: dict[int, list[int]] = field(default_factory=dict)
+    # Token of a record that takes a drop back before it was carried out -> ledger, what it keeps.
+    kept: dict[int, tuple[int, list[int]]] = field(default_factory=dict)
+    # (link, request id) -> the request's event.
+    asked: dict[tuple[int, int], Any] = field(default_factory=dict)
     looks: dict[int, Any] = field(default_factory=dict)  # Lookup -> the request that waits for it.
     lacs: dict[int, int] = field(default_factory=dict)  # Ledger -> the LAC its row showed last.
-    collected: dict[int, int] = field(
-        default_factory=dict
-    )  # Ledger -> when metadata began to be asked about it.
+    # Ledger -> when metadata began to be asked about it.
+    collected: dict[int, int] = field(default_factory=dict)
     found_absent: dict[tuple[int, int], list[Range]] = field(default_factory=dict)
     # Above: as `asked`: what the lookup for a read found absent; the answer may have to wait for its fence.
     is_lost: bool = False  # LOSTDISK.
@@ -139,9 +128,8 @@ class HandleGhost:
     frames: dict[int, Any] = field(default_factory=dict)  # First entry -> frame, not confirmed yet.
     asked: dict[tuple[int, int], tuple[Member, int]] = field(default_factory=dict)
     # Above: (seating, first entry of the part) -> whom, and the frame's first entry.
-    confirmed: dict[int, dict[int, int]] = field(
-        default_factory=dict
-    )  # Frame -> seating -> the member's bit.
+    # Frame -> seating -> the member's bit.
+    confirmed: dict[int, dict[int, int]] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
@@ -149,9 +137,8 @@ class WriterGhost(HandleGhost):
     proposals: dict[Any, tuple[int, LedgerMetadata]] = field(default_factory=dict)
     # Above: tag of a compare-and-set without an outcome -> revision compared with, what it would publish.
     failed: bool = False
-    failed_seats: set[int] = field(
-        default_factory=set
-    )  # Numbers of the seatings that had failed at its last step.
+    # Numbers of the seatings that had failed at its last step.
+    failed_seats: set[int] = field(default_factory=set)
 
 
 @dataclass(slots=True, eq=False)
@@ -163,9 +150,8 @@ class RecoveryGhost(HandleGhost):
     floor: int | None = None  # Once it reads: the last entry that it takes as given.
     reads: dict[Any, tuple[Member, int, int]] = field(default_factory=dict)  # Tag -> whom, first, last.
     negatives: dict[Member, list[Range]] = field(default_factory=dict)
-    copies: set[int] = field(
-        default_factory=set
-    )  # Entries of which a valid copy was shown. Asked, not walked.
+    # Entries of which a valid copy was shown. Asked, not walked.
+    copies: set[int] = field(default_factory=set)
     end: int | None = None  # The last entry that it decided on.
     is_over: bool = False
 
@@ -184,9 +170,8 @@ class Ghost:
         self.lost = 0  # LOSTDISK as bits.
         self.up: set[str] = set()  # Asked, not walked.
         self.paused: set[str] = set()
-        self.clocks: dict[
-            str, int
-        ] = {}  # The last time of each node's own clock; no two clocks show the same.
+        # The last time of each node's own clock; no two clocks show the same.
+        self.clocks: dict[str, int] = {}
         self.healed: dict[str, int] | None = None
         # The time of each when faults stopped, as far as a time of it came since; None: they have not stopped.
         self._masks: dict[Any, tuple[int, ...]] = {}

@@ -47,9 +47,8 @@ from embedbk.testing.violation import Violation
 
 __all__ = ["HandleWatch"]
 
-_HEALED_GRACE_NS = (
-    15_000_000_000  # Failures from before the healing may still be reported this long after it.
-)
+# Failures from before the healing may still be reported this long after it.
+_HEALED_GRACE_NS = 15_000_000_000
 
 
 class HandleWatch:
@@ -154,9 +153,8 @@ class HandleWatch:
             ledger.length.append(header[6])
             given = ledger.given.get(entry_id)
             if given is not None:
-                begin = (
-                    ENTRY_HEADER.size + header[2]
-                )  # Behind the attributes, which header[3] counts as well.
+                # Behind the attributes, which header[3] counts as well.
+                begin = ENTRY_HEADER.size + header[2]
                 if entry[begin : ENTRY_HEADER.size + header[3]] != given:
                     raise Violation("I7", f"ledger {ledger.ledger_id} entry {entry_id} is not what was given")
         if ledger.open is not None and ledger.open.ensemble_size > ledger.open.write_quorum:

@@ -33,9 +33,8 @@ from embedbk.testing.world import MS, SECOND, World
 __all__ = ["Healers"]
 
 AT_ONCE = 2  # Processes.
-HEALED_NS = (
-    1_500 * SECOND
-)  # Grace, a round, and a mark that may be postponed for five minutes, again behind a leader.
+# Grace, a round, and a mark that may be postponed for five minutes, again behind a leader.
+HEALED_NS = 1_500 * SECOND
 SETTLED_NS = 3 * SECOND  # Time for a client to learn the cluster's level.
 GRACES_NS = (300 * MS, 2 * SECOND, 8 * SECOND)
 

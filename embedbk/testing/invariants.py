@@ -84,9 +84,8 @@ class Invariants(Observer):
         self._names = LogNames(self.sometimes.note)
         self._cores[LogTakeover] = self._logs.on_takeover
         self._lists: dict[str, frozenset[int]] = {}  # Key of a log's list -> the ledgers that it names.
-        self._closed: dict[
-            str, int
-        ] = {}  # Bookie that was listed as read-only last, or is drained -> revision of that (P10.6).
+        # Bookie that was listed as read-only last, or is drained -> revision of that (P10.6).
+        self._closed: dict[str, int] = {}
         self._placements = PlacementWatch(self.sometimes, self._closed)
         self._parked: dict[Any, tuple[int, int]] = {}  # Reader core -> (second, requests sent in it).
         self._ticks: dict[Any, tuple[int, int]] = {}  # Core -> (time of its last tick, ticks at that time).

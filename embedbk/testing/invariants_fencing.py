@@ -269,9 +269,8 @@ def identity_is_checked(bookie: BookieGhost, request: Any, answer: Any) -> None:
     wanted = getattr(request, "incarnation", None)
     if wanted is None or wanted == bookie.member.incarnation:
         return
-    status = getattr(
-        answer, "status", Status.WRONG_INCARNATION
-    )  # An ErrorAnswer has none, and promises nothing.
+    # An ErrorAnswer has none, and promises nothing.
+    status = getattr(answer, "status", Status.WRONG_INCARNATION)
     if status != Status.WRONG_INCARNATION:
         raise Violation(
             "I33", f"{bookie.member} answered {Status(status).name} to a request for another incarnation"

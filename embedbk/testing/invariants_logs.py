@@ -28,9 +28,8 @@ class Logs:
     def __init__(self, ghost: Ghost) -> None:
         self._ghost = ghost
         self._lists: dict[str, tuple[LogSegment, ...]] = {}
-        self._behind: dict[
-            int, int
-        ] = {}  # Ledger -> the one that its owner had listed behind it, to roll over to.
+        # Ledger -> the one that its owner had listed behind it, to roll over to.
+        self._behind: dict[int, int] = {}
         self._takeovers: dict[Any, str] = {}  # That have not ended: by whom.
         self._seals: dict[str, LogSeal] = {}
         self._pins: dict[str, tuple[PinRecord, ...]] = {}  # The pins of each log, by the key of its list.

@@ -25,9 +25,8 @@ class PlacementWatch:
         self._sometimes = sometimes
         self._closed = closed
         self._notes: dict[str, PlacementNote] = {}
-        self._named: dict[
-            str, frozenset[str]
-        ] = {}  # Key of a ledger or tombstone -> the bookies that it names.
+        # Key of a ledger or tombstone -> the bookies that it names.
+        self._named: dict[str, frozenset[str]] = {}
 
     def take_key(self, revision: int, key: str, new: bytes | None) -> None:
         if key.startswith((LEDGERS_PREFIX, DELETED_PREFIX)):

@@ -183,9 +183,8 @@ class QuietReaders(Observer):
     another."""
 
     def __init__(self) -> None:
-        self._sent: dict[
-            tuple[str, int], tuple[int, int]
-        ] = {}  # (client, ledger) -> (second, requests in it).
+        # (client, ledger) -> (second, requests in it).
+        self._sent: dict[tuple[str, int], tuple[int, int]] = {}
 
     def on_step(self, node: str, core: Any, event: Any, effects: Sequence[Any]) -> None:
         if type(core) is not LacWait and type(core) is not LacRead:

@@ -30,9 +30,8 @@ __all__ = ["OpenedMember", "open_behind_a_flip", "open_behind_a_tear"]
 PLACE = "/log"
 BLOCK_BYTES = 4096
 FILE_BYTES = 288 * BLOCK_BYTES  # The largest record fits, and one fills it.
-FILLER_KIND = (
-    9  # The kind of records before the log's first one, which are trimmed: tokens never begin again.
-)
+# The kind of records before the log's first one, which are trimmed: tokens never begin again.
+FILLER_KIND = 9
 FULL_BODY_BYTES = FILE_BYTES - 4184  # Behind it nothing fits into a file.
 GROUP_RECORDS_MAX = 4
 NOTE_GONE = 0.3  # In this share of the logs with a flipped bit the note is gone, too.

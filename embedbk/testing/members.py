@@ -94,12 +94,10 @@ class Members:
         self.endpoints = [f"sim://{name}" for name in self.names]
         self.agreed = Agreed(world)
         self.watch = QuorumWatch(world) if count > 1 else None
-        self.wiped: dict[
-            str, None
-        ] = {}  # Members that lost their directory are other ones, which are not known.
-        self.harmed: dict[
-            str, None
-        ] = {}  # Members whose log was damaged: they may be in doubt for as long as the log lasts.
+        # Members that lost their directory are other ones, which are not known.
+        self.wiped: dict[str, None] = {}
+        # Members whose log was damaged: they may be in doubt for as long as the log lasts.
+        self.harmed: dict[str, None] = {}
         self.copies = MemberCopies(world)
         self._places = frozenset(self.names)
         self._directories = {
@@ -116,14 +114,12 @@ class Members:
             addresses=tuple((voter, (f"sim://{voter.name}",)) for voter in voters),
         )
         self._configured = self._begun = FIRST_ENTRY  # Where those stand in the log.
-        self.slow_apply: dict[
-            str, int
-        ] = {}  # P5: how long a turn of this member takes that applied something.
+        # P5: how long a turn of this member takes that applied something.
+        self.slow_apply: dict[str, int] = {}
         self.operator: Operator | None = None  # The operator who changes the voters, once there is one.
         self.watchers: dict[Callable[[str, Member], None], None] = {}  # Callbacks of faults for every step.
-        self.on_joint: list[
-            Callable[[str], None]
-        ] = []  # Told who leads, once, when both sets of voters count.
+        # Told who leads, once, when both sets of voters count.
+        self.on_joint: list[Callable[[str], None]] = []
         if count > 1:
             for name in self._directories:
                 self._form(name)
@@ -422,9 +418,8 @@ class Members:
         before = self._directories[name]
         self.make(name)
         directory, kept = self._directories[name], copy.kept()
-        directory.starts = (
-            before.starts
-        )  # A process draws its random numbers from this, and no two draw the same.
+        # A process draws its random numbers from this, and no two draw the same.
+        directory.starts = before.starts
         identity = MemberIdentity(CLUSTER_TOKEN, directory.incarnation)
         files = SnapshotFiles(SNAPSHOT_DIRECTORY, io=directory.disk)
         write_state(kept, identity, files)

@@ -47,9 +47,8 @@ def mender(world: World, client: str, chance: random.Random, quorum: Quorum) -> 
                 yield from _work_off(world, client, chance, taken)
         yield Sleep(chance.randint(0, 500) * MS)
     yield from _asked(world, client, TakeRepairs(0))
-    node.metadata.close(
-        world.now_of(client)
-    )  # A mark that it was handed in a lost answer goes with its session.
+    # A mark that it was handed in a lost answer goes with its session.
+    node.metadata.close(world.now_of(client))
     world.wake(client)
 
 

@@ -35,9 +35,8 @@ __all__ = ["RepairCall", "Repairers", "check_repairs"]
 AUDITOR, WORKERS = "auditor-1", ("repairer-1", "repairer-2", "repairer-3")
 FIRST_LEDGER, LEDGERS = 1 << 40, 6  # None that anybody makes.
 ANSWERED_NS = 60 * SECOND
-EMPTY_NS = (
-    1_800 * SECOND
-)  # Once faults have stopped: marks may be postponed for five minutes, again behind each leader.
+# Once faults have stopped: marks may be postponed for five minutes, again behind each leader.
+EMPTY_NS = 1_800 * SECOND
 
 
 @dataclass(slots=True)

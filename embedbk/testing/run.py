@@ -258,9 +258,8 @@ def _liveness(
     outcome.refusals = len(refusals)
     if refusals and not may_stall:
         raise Violation("L1", f"after everything healed: {refusals[0]}")
-    world.run_until(
-        lambda: _are_settled(world, promises), SETTLE_NS
-    )  # The invariants check whether they were.
+    # The invariants check whether they were.
+    world.run_until(lambda: _are_settled(world, promises), SETTLE_NS)
     nothing_is_held(world)
     if plan.members > 1:
         agree_at_last(world)

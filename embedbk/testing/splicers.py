@@ -82,9 +82,8 @@ def _each_comes_once(client: str, runtime: Runtime, reading: LogReading) -> Step
     frames = reading.read(None, None)
     seen: dict[tuple[bytes, bytes], bytes] = {}  # Transaction -> the attempt that stands in the log.
     latest: dict[bytes, int] = {}
-    expected: tuple[bytes, int, int, int, int] | None = (
-        None  # (attempt, part, parts, entry, entries) that comes next.
-    )
+    # (attempt, part, parts, entry, entries) that comes next.
+    expected: tuple[bytes, int, int, int, int] | None = None
     is_first = True
     while True:
         try:

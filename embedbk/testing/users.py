@@ -264,9 +264,8 @@ class _Watched(Owning):
     def __init__(self, world: World, client: str, *terms: Any) -> None:
         super().__init__(*terms)
         self._world, self._client = world, client
-        self.taken: dict[
-            int, dict[int, bytes]
-        ] = {}  # Ledger -> what its packer took, in the order of beginning.
+        # Ledger -> what its packer took, in the order of beginning.
+        self.taken: dict[int, dict[int, bytes]] = {}
         self.serial = 0  # Numbers the appends; each payload contains its own number.
 
     def begin(self, taken: TakenOver) -> Appending:

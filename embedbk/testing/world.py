@@ -188,9 +188,8 @@ class World:
         self.levels = dict.fromkeys(names, LEVEL_FIRST) if begins_older else {}
         self.slow_ns: dict[str, int] = {}  # P5: how long after its turn is due a node takes it.
         self.sync_ns: dict[str, tuple[int, int]] = {}  # D11: of a disk that is slower or faster than others.
-        self.lost: dict[
-            str, None
-        ] = {}  # Bookies whose disk is gone for good, or damaged so that they refuse it.
+        # Bookies whose disk is gone for good, or damaged so that they refuse it.
+        self.lost: dict[str, None] = {}
         self.features: frozenset[str] = frozenset()  # The features that the applications of this world use.
         self.page_ledgers = LOG_PAGE_LEDGERS  # Ledgers in a page of the lists of logs.
         self.is_healed = False  # Faults have stopped: one that repeats itself ends.
@@ -200,9 +199,8 @@ class World:
         self.sometimes: Counter[str] = Counter()
         self.truncations_begun = self.truncations_under_way = 0  # By applications.
         self.faults_done: Counter[str] = Counter()
-        self.writings: dict[
-            str, dict[Writing, int]
-        ] = {}  # By client: how far each was reported; -2: failed, and reported.
+        # By client: how far each was reported; -2: failed, and reported.
+        self.writings: dict[str, dict[Writing, int]] = {}
         self.actors: list[Actor] = []
         # Receives the lines that a trace writes between the messages.
         self.on_note: Callable[[str], None] | None = None
@@ -212,9 +210,8 @@ class World:
         self._timer_count = 0
         self._due: dict[str, int] = {}  # The next turn of a node for which a timer stands.
         self._syncing: set[str] = set()
-        self._deferred: dict[
-            str, list[Callable[[], None]]
-        ] = {}  # Actions of a paused client's actors, put off.
+        # Actions of a paused client's actors, put off.
+        self._deferred: dict[str, list[Callable[[], None]]] = {}
         self._incarnations = self._starts = 0
         self.members = Members(self, members, policy, election_base_ms, first_members, base_rules)
         self.metadata_copy: MetadataCopy | None = None  # Taken on the way, for what comes behind the run.
@@ -355,9 +352,8 @@ class World:
             self.sometimes["newest file missed"] += 1
         node.registering.may_go_alone = not disk.is_less and bookie_of(name) not in self.twins
         if storage.may_have_lost:
-            disk.is_less = (
-                False  # It found out by itself, and keeps its word of that until its limbo is durable.
-            )
+            # It found out by itself, and keeps its word of that until its limbo is durable.
+            disk.is_less = False
         if self.has_near and bookie_of(name) == name:
             self._near.let_near(node)
         self.enter(name, "bookie", node)

@@ -468,7 +468,7 @@ MUTANTS = (
             ),
             (
                 _BOOKIE,
-                "        self.drops.touch(row.ledger_id)  # Metadata was read before this add, so the answer does not cover it (P7.7).\n",
+                "        self.drops.touch(row.ledger_id)\n",
                 "",
             ),
         ),
