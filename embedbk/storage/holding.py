@@ -18,7 +18,9 @@ __all__ = ["DAMAGED_MAX", "LACKING_MAX", "HoldingCount", "without_damaged"]
 LACKING_MAX = 64  # Ranges in one answer; with more, the count says so.
 DAMAGED_MAX = 1_024  # Entries that one question has read again.
 MET_MAX = 512
-SUM_BYTES_MAX = 1 << 20  # Read for the digests of one question, in the loop's thread.
+SUM_BYTES_MAX = (
+    2 << 20
+)  # Read for the digests of one question, in the loop's thread: a part of a run of 1 KiB entries.
 
 
 def without_damaged(
