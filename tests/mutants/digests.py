@@ -179,7 +179,7 @@ MUTANTS = (
                 "min(last, first + ids_max - 1)",
             ),
         ),
-        (_COMPARED + "any_conflicts_are_found_and_no_others",),
+        (_COMPARED + "who_joined_later_is_compared_with_who_was_there_before",),
     ),
     Mutant(
         "conflicts-are-named-for-ever",

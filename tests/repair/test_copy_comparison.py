@@ -176,6 +176,13 @@ def test_an_index_that_tells_another_digest_than_the_bytes_is_not_called_good() 
     assert set(found.untold[7]) == {"b1", "b2", "b3"}
 
 
+def test_who_joined_later_is_compared_with_who_was_there_before() -> None:
+    """P11.4: they are asked in several questions each, which begin at other entries and end at the same ones."""
+    bookies = Bookies(metadata(THREE, 399, (0, (1, 2, 3)), (150, (1, 2, 4))))
+    bookies.change(4, 240)
+    assert entries(bookies.check(ids_max=100)) == [240]
+
+
 def test_any_conflicts_are_found_and_no_others() -> None:
     """By chance: striped ledgers, ensembles that changed, parts of questions, answers that have not all digests."""
     chance = random.Random(3)
