@@ -42,7 +42,7 @@ def seals(world: World, client: str, runtime: Runtime, reading: LogReading, quor
         if runtime.clock_s() - begun_s >= _LONG_S:
             raise Violation("P8.9", f"{client} waits at the end of {reading.name}, which is sealed") from None
     traits = traits_of(runtime, "synced", None, delays_change=False, digest="crc32c")
-    steps = log.take_over(runtime, reading.name, reading.password, quorum, traits)
+    steps = log.take_over(runtime, reading.given, reading.password, quorum, traits)
     try:
         yield from awaited(runtime, steps)
     except LogSealed:
