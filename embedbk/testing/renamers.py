@@ -18,6 +18,7 @@ from embedbk.client.log_names import log_names
 from embedbk.client.log_reading import LogReading
 from embedbk.client.runtime import Runtime
 from embedbk.errors import EmbedbkError, Truncated
+from embedbk.metadata.levels import LEVEL_OF_LOG_IDS
 from embedbk.testing.plan import MS
 from embedbk.testing.sim_runtime import awaited
 from embedbk.testing.violation import Violation
@@ -63,7 +64,9 @@ def _delete(
     of = LogReading(runtime, name, reading.password)
     first = yield from _read(runtime, of)
     log_id = str(of.name)
-    steps = delete_log(runtime, name, reading.password, force=chance.random() < 0.7)
+    # Below the level force deletes an open ledger for ever, with what was acknowledged in it (CL30).
+    force = chance.random() < 0.7 and runtime.has_level(LEVEL_OF_LOG_IDS)
+    steps = delete_log(runtime, name, reading.password, force=force)
     yield from awaited(runtime, steps)
     yield Sleep(chance.choice([0, 10, 100, 1_500]) * MS)
     if chance.random() < 0.85:
