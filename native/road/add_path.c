@@ -26,7 +26,7 @@
 #define ADD_FIELDS_LEAST 4u /* Of the builds before. */
 #define ADD_FIELDS 6u
 #define PENDING_MIN 64u
-#define RECORD_OVERHEAD_BYTES 64u /* as storage/bookie_storage.py counts it */
+#define RECORD_OVERHEAD_BYTES 64u /* as storage/starting.py counts it */
 #define ANSWER_BYTES_MAX 128u /* a message with one answer: 32 + 1 + 1 + 2 * 9 + 1 + 3 * 9 + 1 */
 
 struct pending {

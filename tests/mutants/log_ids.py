@@ -88,7 +88,13 @@ MUTANTS = (
         "a-rename-that-was-not-heard-of-counts-as-done",
         "P2.2",
         "a rename of unknown outcome is taken for done",
-        ((_IDENTITY, "        now is not None and revision > before.revision and", "        True or"),),
+        (
+            (
+                _IDENTITY,
+                "        now is not None\n        and revision >",
+                "        True\n        or revision >",
+            ),
+        ),
         (_SCENE + "a_rename_of_which_nobody_hears_is_told_by_the_identity[False]",),
     ),
     Mutant(
