@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from embedbk.client.log_identity import find
+from embedbk.client.log_identity import find, identity_of
 from embedbk.client.log_pages import ListWalk, PageGone
 from embedbk.client.runtime import Runtime
 from embedbk.codec.ledger_metadata import (
@@ -25,6 +25,7 @@ from embedbk.codec.ledger_metadata import (
     log_key_path,
     log_left_path,
 )
+from embedbk.codec.log_identity import LogId, LogIdentityState
 from embedbk.errors import MetadataConflict, NoSuchLedger, StorageError
 
 __all__ = ["LogFinding", "check_log"]
@@ -60,7 +61,7 @@ async def check_log(runtime: Runtime, name: str) -> list[LogFinding]:
         listed = await _listed(runtime, name, what)
         known = await _known(runtime, what)
         left = await _left(runtime, name, what)
-        found = _findings(name, listed, known, left)
+        found = [*await _of_identity(runtime, log_id, what), *_findings(name, listed, known, left)]
         is_as_it_was = (await runtime.get(log_key_path(name), what))[1] == listed.revision
         if is_as_it_was and (not found or found == before):
             return found
@@ -68,6 +69,23 @@ async def check_log(runtime: Runtime, name: str) -> list[LogFinding]:
     raise MetadataConflict(
         f"log {name!r} changed {_ROUNDS_MAX} times while it was checked", hint="check it again"
     )
+
+
+async def _of_identity(runtime: Runtime, log_id: str, what: str) -> list[LogFinding]:
+    """The name points to a log exactly where that log's identity says this name (P8.12)."""
+    if not isinstance(log_id, LogId):
+        return []  # From below the level: it is its name.
+    try:
+        identity, _ = await identity_of(runtime, log_id, what)
+    except StorageError as unread:
+        return [LogFinding(None, str(unread))]
+    if identity is None:
+        return [LogFinding(None, f"its name points to {str(log_id)!r}, and there is no identity of that id")]
+    if identity.state != LogIdentityState.NAMED:
+        return [LogFinding(None, f"its name points to {str(log_id)!r}, which was deleted")]
+    if identity.name != log_id.called:
+        return [LogFinding(None, f"its name points to {str(log_id)!r}, which is called {identity.name!r}")]
+    return []
 
 
 async def _listed(runtime: Runtime, name: str, what: str) -> _Listed:

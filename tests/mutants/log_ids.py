@@ -10,8 +10,22 @@ _IDENTITY = "embedbk/client/log_identity.py"
 _DELETING = "embedbk/client/log_deleting.py"
 _NAMES = "embedbk/client/log_names.py"
 _SCENE = "tests/scenarios/test_log_identity.py::test_"
+_CHECK = "tests/scenarios/test_log_checking.py::test_"
 
 MUTANTS = (
+    Mutant(
+        "log-check-believes-every-pointer",
+        "P8.12",
+        "a name that points to a log which is called otherwise is called sound",
+        (
+            (
+                "embedbk/client/log_checking.py",
+                "    if identity.name != log_id.called:\n",
+                "    if not log_id.called:\n",
+            ),
+        ),
+        (_CHECK + "a_name_that_points_to_a_log_which_does_not_say_so_is_found",),
+    ),
     Mutant(
         "an-epoch-of-a-log-that-was-deleted",
         "P8.12",

@@ -18,6 +18,12 @@ from embedbk.codec.ledger_metadata import (
     ledger_key_path,
     log_key_path,
 )
+from embedbk.codec.log_identity import (
+    LogIdentity,
+    LogIdentityState,
+    encode_log_identity,
+    log_identity_path,
+)
 from embedbk.codec.metadata_messages import Delete, Put
 from embedbk.errors import MetadataConflict, NoSuchLedger
 from embedbk.testing import Cluster
@@ -91,6 +97,23 @@ def test_what_fits_is_sound(client: Client) -> None:
     assert client.log(NAME).end() == 10
     with pytest.raises(NoSuchLedger):
         run_blocking(check_log(client._runtime, "other"), "log check")
+
+
+def test_a_name_that_points_to_a_log_which_does_not_say_so_is_found(client: Client) -> None:
+    """P8.12: a name points to a log exactly where that log's identity says this name."""
+    key = log_identity_path(NAME)
+    identity = value(client, key)
+    for wrong, text in (
+        (Delete(key), "there is no identity of that id"),
+        (Put(key, encode_log_identity(LogIdentity(1, "bills", LogIdentityState.NAMED))), "is called 'bills'"),
+        (Put(key, encode_log_identity(LogIdentity(1, NAME, LogIdentityState.DELETED))), "was deleted"),
+        (Put(key, b"newer"), "identity of log orders"),
+    ):
+        change(client, wrong)
+        (found,) = check(client)
+        assert found.ledger_id is None and text in found.text
+    change(client, Put(key, identity))
+    assert check(client) == []
 
 
 def test_a_ledger_that_is_gone_or_another_one_is_found(client: Client) -> None:
