@@ -34,13 +34,15 @@ class Logs:
         self._seals: dict[str, LogSeal] = {}
         self._pins: dict[str, tuple[PinRecord, ...]] = {}  # The pins of each log, by the key of its list.
         self._spliced: dict[str, dict[str, int]] = {}  # By log and application: the newest number.
+        # Of lists that went: their ledgers, and the newest numbers spliced. A deleted log may come back (P8.13).
+        self._gone: dict[str, tuple[set[int], dict[str, int]]] = {}
         self._pages: dict[str, tuple[LogSegment, ...]] = {}  # That are there, by key.
 
     def take(self, key: str, new: LogList | None) -> tuple[LogSegment, ...]:
         """A list comes, changes or goes; what it was before."""
         before = self._lists.pop(key, ())
         if new is None:
-            self._spliced.pop(key, None)
+            self._gone[key] = {each.ledger_id for each in before}, self._spliced.pop(key, {})
         self._a_seal_stays(key, before, new)
         if new is not None:
             self._lists[key] = new.segments
@@ -58,6 +60,10 @@ class Logs:
     ) -> None:
         """I98: ready-made ledgers come in one change, of one transaction that is new, behind closed ledgers only."""
         named = {each.ledger_id for each in before}
+        had, spliced = self._gone.get(key, (set[int](), dict[str, int]()))
+        if not before and had & {each.ledger_id for each in segments}:
+            named |= had
+            self._spliced[key] = spliced
         fresh = [each for each in segments if each.begun == Begun.SPLICE and each.ledger_id not in named]
         if not fresh:
             return

@@ -19,6 +19,7 @@ from embedbk.codec import (
     kernels,
     ledger_metadata,
     log_cursors,
+    log_identity,
     log_pages,
     log_pins,
     log_settings,
@@ -131,6 +132,7 @@ def test_values_and_operations_are_those_of_the_page() -> None:
             each
             for each in (
                 registration,
+                log_identity,
                 log_pages,
                 log_pins,
                 log_cursors,

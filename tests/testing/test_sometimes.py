@@ -34,6 +34,7 @@ _RARE = {
     "damaged metadata log gone on with in doubt",
     "damaged metadata log refused",
     "damaged disk refused",
+    "deleted log ended",
     "disk harmed",
     "disk lost",
     "disk doubted",
