@@ -52,7 +52,7 @@ def run_log(arguments: Sequence[str]) -> int:
         "check", _check, "what of their lists does not fit their ledgers; changes nothing", reach=client_of
     )
     made.add_argument("names", nargs="*", metavar="NAME", help="of logs (default: all)")
-    made = _add(commands, "rename", _rename, "call it otherwise; whoever has it open goes on")
+    made = _add(commands, "rename", _rename, "give it another name; handles that have it open go on")
     made.add_argument("new_name")
     made = _add(commands, "undelete", _undelete, "bring it back, as long as it is among the deleted ones")
     made.add_argument("--as", dest="new_name", metavar="NAME", help="by another name than it had")

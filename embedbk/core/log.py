@@ -30,11 +30,12 @@ from embedbk.codec.metadata_messages import ABSENT, Compare, Delete, Put
 from embedbk.config import LEDGERS_LEFT_MAX
 from embedbk.core.client_words import BookieInfo
 from embedbk.core.contending import back_off_ns
-from embedbk.core.log_listing import RETRY_NS, Listing, NewLedger, Stage, first_free_offset
+from embedbk.core.log_listing import Listing, NewLedger, Stage, first_free_offset
 from embedbk.core.machine import Effect, Handlers
 from embedbk.core.metadata_words import KeyRead, ReadKey, Transact, Transacted, TransactUnknown
 from embedbk.core.placement import Chance
 from embedbk.core.recovery import Recovery, RecoveryOptions
+from embedbk.core.retrying import RETRY_NS
 from embedbk.core.vocabulary import Ended, Started
 from embedbk.errors import (
     LedgerFenced,

@@ -54,6 +54,7 @@ from embedbk.core.metadata_words import (
 )
 from embedbk.core.placement import Chance
 from embedbk.core.recovery import Recovery
+from embedbk.core.retrying import RETRY_NS
 from embedbk.core.vocabulary import Ended, Started, Tick
 from embedbk.errors import (
     EmbedbkError,
@@ -66,9 +67,8 @@ from embedbk.errors import (
 )
 from embedbk.ids import LEDGER_ID_MAX
 
-__all__ = ["RETRY_NS", "Listing", "NewLedger", "Stage", "TakenOver", "first_free_offset"]
+__all__ = ["Listing", "NewLedger", "Stage", "TakenOver", "first_free_offset"]
 
-RETRY_NS = 100_000_000
 _ROUNDS_MAX = (
     50  # List read again this often while the epoch is ours: somebody rewrites it without owning it.
 )

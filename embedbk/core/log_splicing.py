@@ -40,10 +40,11 @@ from embedbk.codec.log_splices import (
 from embedbk.codec.metadata_messages import ABSENT, Compare, Delete, Put
 from embedbk.core.client_words import BookieInfo
 from embedbk.core.log import LogTakeover
-from embedbk.core.log_listing import RETRY_NS, NewLedger, Stage, first_free_offset
+from embedbk.core.log_listing import NewLedger, Stage, first_free_offset
 from embedbk.core.machine import Effect, Handlers
 from embedbk.core.metadata_words import KeyRead, ReadKey, Transact
 from embedbk.core.placement import Chance
+from embedbk.core.retrying import RETRY_NS
 from embedbk.core.vocabulary import Ended, Started
 from embedbk.errors import EmbedbkError, LedgerFenced, StorageError, UsageError, WrongPassword, ensure
 from embedbk.ids import NO_ENTRY

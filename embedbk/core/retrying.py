@@ -11,9 +11,9 @@ from typing import ClassVar
 from embedbk.core.machine import Effect, Event, Handlers, Machine
 from embedbk.core.vocabulary import Tick
 
-__all__ = ["Retrying"]
+__all__ = ["RETRY_NS", "Retrying"]
 
-_RETRY_NS = 100_000_000
+RETRY_NS = 100_000_000
 
 
 class Retrying(Machine):
@@ -28,10 +28,11 @@ class Retrying(Machine):
 
     def _pause(self, event: Event) -> list[Effect]:
         """Begin again 100 ms after this event; also the handler of events without an outcome."""
-        self.retry_at = event.now_ns + _RETRY_NS
+        self.retry_at = event.now_ns + RETRY_NS
         return []
 
     def _again(self) -> list[Effect]:
+        """Each kind begins again in its own way; this one is never stepped by itself."""
         raise NotImplementedError
 
     def _on_tick(self, event: Tick) -> list[Effect]:
