@@ -153,6 +153,39 @@ def test_the_compiled_module_has_few_doors() -> None:
     report(broken)
 
 
+KEPT_ON_PURPOSE = {
+    "embedbk.storage.journal"
+}  # Until the record is durable; its `__del__` lets go before the collector.
+
+
+def test_what_c_borrows_for_a_call_ends_with_the_call() -> None:
+    """NATIVE.md, manners: "`ffi.from_buffer` stands in the arguments or in a `with`"."""
+    broken = []
+    for source in SOURCES:
+        if source.name in KEPT_ON_PURPOSE:
+            continue
+        passed = {
+            id(given)
+            for node in ast.walk(source.tree)
+            for given in (
+                [item.context_expr for item in node.items]
+                if isinstance(node, ast.With)
+                else [*node.args, *(keyword.value for keyword in node.keywords)]
+                if isinstance(node, ast.Call)
+                else []
+            )
+        }
+        broken += [
+            f"{source.path.relative_to(PROJECT)}:{node.lineno}: what was borrowed outlives the call"
+            for node in ast.walk(source.tree)
+            if isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr == "from_buffer"
+            and id(node) not in passed
+        ]
+    report(broken)
+
+
 def test_the_pure_floors_import_nothing_of_the_world() -> None:
     broken = [
         f"{source.path.relative_to(PROJECT)}:{line}: {name} is not in PURE_MODULES"

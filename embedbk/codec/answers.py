@@ -63,8 +63,8 @@ class Answers:
         lib.ebk_answers_answered(self.handle, request_id)
 
     def take(self, link: int, message: Buffer) -> bool:
-        source = ffi.from_buffer(message)
-        return bool(lib.ebk_answers_take(self.handle, link, source, len(source)))
+        with ffi.from_buffer(message) as source:
+            return bool(lib.ebk_answers_take(self.handle, link, source, len(source)))
 
     def tell(self) -> list[tuple[int, int, bool]]:
         count = self._state.untold

@@ -7,6 +7,7 @@ GIL is kept (native/base/gil.h): a frame is summed in microseconds. Results in n
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from embedbk import _native
@@ -53,8 +54,8 @@ def scan(body: Buffer) -> tuple[int, int, int, int, int]:
             lengths that do not grow by the payload where ids are consecutive, or two ledgers in one body.
     """
     facts = ffi.new("struct ebk_frame_facts *")
-    source = ffi.from_buffer(body)
-    fault = lib.ebk_frame_scan(source, len(source), facts)
+    with ffi.from_buffer(body) as source:
+        fault = lib.ebk_frame_scan(source, len(source), facts)
     if fault:
         raise refusal(fault, facts.fault_at, body)
     return facts.first_entry, facts.last_entry, facts.count, facts.length, facts.ledger_id
@@ -70,11 +71,11 @@ def cut(body: Buffer, ensemble_size: int, write_quorum: int, seat: int) -> bytes
     check_seat(ensemble_size, write_quorum, seat)
     facts = ffi.new("struct ebk_frame_facts *")
     taken = ffi.new("size_t *")
-    source = ffi.from_buffer(body)
-    part = bytearray(len(source))
-    fault = lib.ebk_frame_cut(
-        source, len(source), ensemble_size, write_quorum, seat, ffi.from_buffer(part), taken, facts
-    )
+    with ffi.from_buffer(body) as source:
+        part = bytearray(len(source))
+        fault = lib.ebk_frame_cut(
+            source, len(source), ensemble_size, write_quorum, seat, ffi.from_buffer(part), taken, facts
+        )
     if fault:
         raise refusal(fault, facts.fault_at, body)
     del part[taken[0] :]
@@ -85,12 +86,13 @@ def merge(bodies: Sequence[Buffer], first: int, last: int) -> Merged | None:
     """The entries first, first + 1 ... last as far as they follow without a gap and their lengths go on, out of 1 to 64
     checked bodies of one ledger; None when there is no entry `first`. Where several have one, any of them."""
     check_merge(bodies)
-    sources = [ffi.from_buffer(body) for body in bodies]
-    pointers = ffi.new("const uint8_t *[]", sources)
-    sizes = ffi.new("size_t[]", [len(source) for source in sources])
     facts = ffi.new("struct ebk_frame_facts *")
-    to = bytearray(sum(sizes))
-    used = lib.ebk_frame_merge(pointers, sizes, len(sources), first, last, ffi.from_buffer(to), facts)
+    with ExitStack() as held:
+        sources = [held.enter_context(ffi.from_buffer(body)) for body in bodies]
+        pointers = ffi.new("const uint8_t *[]", sources)
+        sizes = ffi.new("size_t[]", [len(source) for source in sources])
+        to = bytearray(sum(sizes))
+        used = lib.ebk_frame_merge(pointers, sizes, len(sources), first, last, ffi.from_buffer(to), facts)
     if not used:
         return None
     return Merged(memoryview(to)[:used].toreadonly(), facts.count, facts.length)
@@ -101,14 +103,14 @@ def offsets(body: Buffer) -> Offsets:
 
     Raises PeerError when the body is no run of entries (digests are not looked at here).
     """
-    source = ffi.from_buffer(body)
-    if len(source) > _BODY_BYTES_MAX:
-        raise refusal(Fault.LARGE, 0, body)
-    count, _, _ = _count(source, body)
-    ids, spans = bytearray(8 * count), bytearray(8 * count)
-    lib.ebk_frame_offsets(
-        source, count, ffi.from_buffer("int64_t[]", ids), ffi.from_buffer("uint32_t[]", spans)
-    )
+    with ffi.from_buffer(body) as source:
+        if len(source) > _BODY_BYTES_MAX:
+            raise refusal(Fault.LARGE, 0, body)
+        count, _, _ = _count(source, body)
+        ids, spans = bytearray(8 * count), bytearray(8 * count)
+        lib.ebk_frame_offsets(
+            source, count, ffi.from_buffer("int64_t[]", ids), ffi.from_buffer("uint32_t[]", spans)
+        )
     return Offsets(memoryview(ids).cast("q"), memoryview(spans).cast("I"))
 
 
@@ -125,18 +127,18 @@ def values(body: Buffer) -> Values:
 
     Raises PeerError when the body is no run of entries (digests are not looked at here).
     """
-    source = ffi.from_buffer(body)
-    count, records, payload_bytes = _count(source, body)
-    if payload_bytes > _VALUES_BYTES_MAX:
-        raise refusal(Fault.LARGE, 0, body)
-    ids, ends, data = bytearray(8 * records), bytearray(4 * (records + 1)), bytearray(payload_bytes)
-    lib.ebk_frame_values(
-        source,
-        count,
-        ffi.from_buffer("int64_t[]", ids),
-        ffi.from_buffer("int32_t[]", ends),
-        ffi.from_buffer(data),
-    )
+    with ffi.from_buffer(body) as source:
+        count, records, payload_bytes = _count(source, body)
+        if payload_bytes > _VALUES_BYTES_MAX:
+            raise refusal(Fault.LARGE, 0, body)
+        ids, ends, data = bytearray(8 * records), bytearray(4 * (records + 1)), bytearray(payload_bytes)
+        lib.ebk_frame_values(
+            source,
+            count,
+            ffi.from_buffer("int64_t[]", ids),
+            ffi.from_buffer("int32_t[]", ends),
+            ffi.from_buffer(data),
+        )
     return Values(memoryview(ids).cast("q"), memoryview(ends).cast("i"), memoryview(data))
 
 

@@ -9,7 +9,7 @@ The contract is `packer_twin.Packing`; `TwinPacker` there is the plain form, and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from embedbk import _native
@@ -73,9 +73,9 @@ class Packer(_Native):  # type: ignore[misc]
     def append_buffer(self, data: Buffer, sizes: Buffer) -> tuple[int, int, bool]:
         """As append_many, for payloads that lie behind each other in data; sizes is an array of uint32."""
         done = ffi.new("struct ebk_appended *")
-        source, counts = ffi.from_buffer(data), ffi.from_buffer("uint32_t[]", sizes)
         packer = ffi.cast("struct ebk_packer *", self._address)
-        answer = lib.ebk_packer_append_run(packer, source, len(source), counts, len(counts), done)
+        with ffi.from_buffer(data) as source, ffi.from_buffer("uint32_t[]", sizes) as counts:
+            answer = lib.ebk_packer_append_run(packer, source, len(source), counts, len(counts), done)
         if answer == lib.EBK_USAGE:
             refuse_sizes(data, sizes)
         return done.first_entry, done.taken, bool(done.should_wake)
@@ -92,8 +92,9 @@ class Packer(_Native):  # type: ignore[misc]
     def append_again(self, frame: Frame, begin: int, count: int) -> int:
         """Append again `count` entries of a frame of another packer, from its `begin`th on (`Packing`)."""
         done = ffi.new("struct ebk_appended *")
-        source, packer = ffi.from_buffer(frame.body), ffi.cast("struct ebk_packer *", self._address)
-        answer = lib.ebk_packer_append_again(packer, source, len(source), begin, count, done)
+        packer = ffi.cast("struct ebk_packer *", self._address)
+        with ffi.from_buffer(frame.body) as source:
+            answer = lib.ebk_packer_append_again(packer, source, len(source), begin, count, done)
         ensure(answer != lib.EBK_USAGE, "a frame holds its entries whole")
         return int(done.taken)
 
@@ -137,10 +138,16 @@ class ToldPacker(Packer):
         taken: tuple[int, bool] = super().append(data)
         return taken
 
-    def append_many(self, payloads: Iterable[Buffer], caller: int = 0) -> tuple[int, int, bool]:
+    def append_many(
+        self, payloads: Iterable[Buffer], caller: int = 0, *attributes: Sequence[bytes]
+    ) -> tuple[int, int, bool]:
         self._tell_time()
-        taken: tuple[int, int, bool] = super().append_many(payloads, caller)
+        taken: tuple[int, int, bool] = super().append_many(payloads, caller, *attributes)
         return taken
+
+    def append_buffer(self, data: Buffer, sizes: Buffer) -> tuple[int, int, bool]:
+        self._tell_time()
+        return super().append_buffer(data, sizes)
 
     def append_rows(self, *rows: Any) -> tuple[int, int, bool]:
         self._tell_time()

@@ -39,8 +39,9 @@ class SnapshotFile:
         return bytes(ffi.buffer(room, got))
 
     def write(self, data: Buffer, offset: int) -> None:
-        borrowed = ffi.from_buffer(data)
-        _checked(lib.ebk_io_write(self._table, self._descriptor, borrowed, len(borrowed), offset), self.path)
+        with ffi.from_buffer(data) as borrowed:
+            wrote = lib.ebk_io_write(self._table, self._descriptor, borrowed, len(borrowed), offset)
+        _checked(wrote, self.path)
 
     def sync(self) -> None:
         """After a refusal its content is unknown: never sync it again (P7.6)."""

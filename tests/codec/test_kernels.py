@@ -393,6 +393,42 @@ def test_what_is_no_buffer_is_not_gathered() -> None:
         kernels.gather([b"a"])  # type: ignore[arg-type]
 
 
+def test_an_error_that_is_kept_with_the_bytes_it_was_about_ends_no_process() -> None:
+    """NATIVE.md, manners: "where one of them still lends out a memoryview, and the error becomes part of a cycle,
+    CPython's collector ends the process"."""
+    story = """
+import gc, sys
+from array import array
+from embedbk.codec import kernels
+from embedbk.codec.packer import Packer
+from embedbk.errors import EmbedbkError
+
+packer = Packer(7)
+wrong = (
+    lambda view: kernels.scan(view),
+    lambda view: kernels.cut(view, 3, 2, 0),
+    lambda view: kernels.offsets(view),
+    lambda view: kernels.values(view),
+    lambda view: packer.append_buffer(view, memoryview(array("I", [1]))),
+)
+
+
+def keep(number):
+    try:
+        wrong[number](memoryview(bytearray(100)))
+    except EmbedbkError as error:
+        kept = error  # This frame keeps it, and it keeps this frame.
+    assert kept
+
+
+gc.disable()
+for number in range(len(wrong)):
+    keep(number)
+    assert gc.collect() > 0
+"""
+    subprocess.run([sys.executable, "-c", story], check=True, env=environment())
+
+
 def test_a_block_is_used_again_when_its_last_view_is_gone() -> None:
     """A message costs its copy, not the clearing of fresh pages; what is kept has a bound."""
     story = """
