@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from embedbk.client.splicing import SpliceOutcome, Staging
     from embedbk.client.tickets import Fate, Ticket
     from embedbk.client.truncating import LogPin, Truncation
+    from embedbk.codec.entry_records import EntryRecord
     from embedbk.config import Placement, Roll, Settings
     from embedbk.errors import (
         AppendConflict,
@@ -91,6 +92,7 @@ __all__ = [
     "DeletedLog",
     "EmbedbkError",
     "Entry",
+    "EntryRecord",
     "EntryUnreadable",
     "EpochGuard",
     "Fate",
@@ -177,6 +179,7 @@ client.bookie_states BookieState
 client.draining BookieReport
 repair.stopping StopVerdict
 client.batches Batch Entry Segment
+codec.entry_records EntryRecord
 replicated replicated
 spark spark
 """

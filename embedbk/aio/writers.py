@@ -13,6 +13,7 @@ from embedbk.client.renewing import Succession
 from embedbk.client.runtime import refuse_pickling
 from embedbk.client.tickets import PLAIN, Ticket, terms_of
 from embedbk.client.waiting import run_async
+from embedbk.codec.entry_records import EntryRecord
 from embedbk.codec.packer_twin import Buffer
 from embedbk.config import check_seconds
 from embedbk.errors import OperationTimeout, UsageError
@@ -62,7 +63,7 @@ class _Writer(Closing):
         """Let go without touching cluster state; the next opener recovers."""
         self._appending.release()
 
-    def _queue_nowait(self, data: Buffer) -> Ticket:
+    def _queue_nowait(self, data: Buffer | EntryRecord) -> Ticket:
         entry_id = self._appending.try_append(data)
         if entry_id < 0:
             raise OperationTimeout(
@@ -89,7 +90,7 @@ class LedgerWriter(_Writer):
 
     async def add(
         self,
-        data: Buffer,
+        data: Buffer | EntryRecord,
         *,
         timeout_s: float | None = None,
         entry_id: int | None = None,
@@ -103,7 +104,7 @@ class LedgerWriter(_Writer):
 
     async def add_batch(
         self,
-        parts: Sequence[Buffer],
+        parts: Sequence[Buffer | EntryRecord],
         *,
         timeout_s: float | None = None,
         entry_id: int | None = None,
@@ -114,11 +115,13 @@ class LedgerWriter(_Writer):
         terms = terms_of(timeout_s, entry_id, after, producer)
         return (await run_async(self._appending.append_batch(parts, terms))).entry_id
 
-    def add_nowait(self, data: Buffer) -> Ticket:
+    def add_nowait(self, data: Buffer | EntryRecord) -> Ticket:
         """Queue one entry, to be awaited; raises OperationTimeout, definite, when there is no room."""
         return self._queue_nowait(data)
 
-    async def add_many(self, items: Sequence[Buffer], timeout_s: float | None = None) -> Appended:
+    async def add_many(
+        self, items: Sequence[Buffer | EntryRecord], timeout_s: float | None = None
+    ) -> Appended:
         return await run_async(self._appending.append_many(items, timeout_s))
 
     async def append_arrow(
@@ -164,7 +167,7 @@ class LogWriter(_Writer):
 
     async def append(
         self,
-        data: Buffer,
+        data: Buffer | EntryRecord,
         *,
         timeout_s: float | None = None,
         entry_id: int | None = None,
@@ -183,7 +186,7 @@ class LogWriter(_Writer):
 
     async def append_batch(
         self,
-        parts: Sequence[Buffer],
+        parts: Sequence[Buffer | EntryRecord],
         *,
         timeout_s: float | None = None,
         entry_id: int | None = None,
@@ -194,7 +197,7 @@ class LogWriter(_Writer):
         terms = terms_of(timeout_s, entry_id, after, producer)
         return await run_async(self._line.through(lambda now, left: now.append_batch(parts, left), terms))
 
-    def append_nowait(self, data: Buffer) -> Ticket:
+    def append_nowait(self, data: Buffer | EntryRecord) -> Ticket:
         """Queue one entry, to be awaited; raises OperationTimeout, definite, when there is no room, or while `renew`
         is on its way to a new ledger."""
         appending = self._appending
@@ -209,7 +212,9 @@ class LogWriter(_Writer):
                 hint="await the appending call, which waits for it",
             ) from refused
 
-    async def append_many(self, items: Sequence[Buffer], timeout_s: float | None = None) -> Appended:
+    async def append_many(
+        self, items: Sequence[Buffer | EntryRecord], timeout_s: float | None = None
+    ) -> Appended:
         terms = terms_of(timeout_s, None, None, None)
         steps = self._line.through(lambda now, left: now.append_many(items, left.timeout_s), terms)
         return await run_async(steps)

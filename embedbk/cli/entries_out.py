@@ -6,17 +6,16 @@ Decides the bytes that `embedbk log read | tail` and `embedbk ledger read` write
 from __future__ import annotations
 
 import argparse
-import base64
 import json
 import re
 import sys
-from typing import Any
 
+from embedbk.cli.entries_json import as_json
 from embedbk.client.batches import Entry
 from embedbk.errors import UsageError
 from embedbk.ids import LEDGER_ID_MAX, Position
 
-__all__ = ["add_format", "add_places", "as_json", "parse_place", "write_entry"]
+__all__ = ["add_format", "add_places", "parse_place", "write_entry"]
 
 _PLACE = re.compile(r"([0-9]{1,19})(?::([0-9]{1,19}))?", re.ASCII)
 
@@ -48,20 +47,6 @@ def parse_place(text: str | None) -> Position | int | None:
             f"{text[:80]!r} is no place of a log", hint="an offset, as 17, or a position, as 3:17"
         )
     return int(match[1]) if match[2] is None else Position(int(match[1]), int(match[2]))
-
-
-def as_json(entry: Entry) -> dict[str, Any]:
-    """The value as text where it is text, else in base64."""
-    told: dict[str, Any] = {
-        "offset": entry.offset,
-        "ledger_id": entry.ledger_id,
-        "entry_id": entry.entry_id,
-    }
-    try:
-        told["value"] = bytes(entry).decode()
-    except UnicodeDecodeError:
-        told["base64"] = base64.b64encode(entry.data).decode()
-    return told
 
 
 def write_entry(entry: Entry, options: argparse.Namespace) -> None:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from embedbk.cli.entries_json import parse_line
 from embedbk.cli.entries_out import add_format, add_places, parse_place, write_entry
 from embedbk.cli.log_keeping import add_keeping
 from embedbk.cli.operators import CommandResult, Commands, client_of
@@ -18,10 +19,12 @@ from embedbk.client.client import Client
 from embedbk.client.log import Log, LogWriter
 from embedbk.client.log_checking import check_log
 from embedbk.client.waiting import run_blocking
+from embedbk.codec.entry_records import EntryRecord
 from embedbk.errors import NoSuchLedger, UsageError
 
 __all__ = ["run_log"]
 
+Given = bytes | EntryRecord | list[EntryRecord]  # One entry, or an atomic batch, to be appended.
 Reach = Callable[[], Client]
 # Appended before they are waited for; the writer waits by itself where room ends first.
 FLUSH_ENTRIES = 10_000
@@ -35,6 +38,11 @@ def run_log(arguments: Sequence[str]) -> int:
     made = _add(commands, "append", _append, "append each line of standard input, or what is given")
     made.add_argument("entries", nargs="*", metavar="ENTRY", help="instead of standard input")
     made.add_argument("--whole", action="store_true", help="all of standard input is one entry")
+    made.add_argument(
+        "--from-json",
+        action="store_true",
+        help="each line is JSON, as read --json writes it: keys and headers, too",
+    )
     made.add_argument(
         "--take-over", action="store_true", help="also from a writer that may be at work, which is fenced"
     )
@@ -149,8 +157,8 @@ def _show(reach: Reach, options: argparse.Namespace) -> CommandResult:
 
 
 def _append(reach: Reach, options: argparse.Namespace) -> CommandResult:
-    if options.entries and options.whole:
-        raise UsageError("--whole is for standard input; nothing was appended")
+    if (options.entries and (options.whole or options.from_json)) or (options.whole and options.from_json):
+        raise UsageError("--whole or --from-json is for standard input; nothing was appended")
     with reach() as client:
         log = _log(client, options)
         if not options.take_over:
@@ -167,12 +175,15 @@ def _append(reach: Reach, options: argparse.Namespace) -> CommandResult:
     return CommandResult(data, f"{count} entries appended{where}")
 
 
-def _appended(writer: LogWriter, entries: Iterable[bytes]) -> tuple[int, UsageError | None]:
+def _appended(writer: LogWriter, entries: Iterable[Given]) -> tuple[int, UsageError | None]:
     """How many are appended, and why no more are."""
     count, refused = 0, None
     try:
         for entry in entries:
-            writer.append_nowait(entry)
+            if isinstance(entry, list):
+                writer.append_batch(entry)
+            else:
+                writer.append_nowait(entry)
             count += 1
             if count % FLUSH_ENTRIES == 0:
                 writer.flush()
@@ -182,12 +193,12 @@ def _appended(writer: LogWriter, entries: Iterable[bytes]) -> tuple[int, UsageEr
     return count, refused
 
 
-def _given(options: argparse.Namespace) -> Iterable[bytes]:
+def _given(options: argparse.Namespace) -> Iterable[Given]:
     if options.entries:
         return [entry.encode(errors="surrogateescape") for entry in options.entries]
     if options.whole:
         return [sys.stdin.buffer.read()]
-    return _lines()
+    return map(parse_line, _lines()) if options.from_json else _lines()
 
 
 def _lines() -> Iterator[bytes]:

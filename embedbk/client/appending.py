@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from embedbk.client.past import NO_PAST, PRODUCERS_LOCK, Past, pair
 from embedbk.client.placed import Appended, Heir, append_again, in_parts
@@ -30,6 +30,7 @@ from embedbk.client.waiting import (
 from embedbk.codec.arrow_rows import Rows
 from embedbk.codec.attributes import Producer, encode_attributes
 from embedbk.codec.digest import DigestType
+from embedbk.codec.entry_records import EntryRecord, RecordRun, encode_records
 from embedbk.codec.ledger_metadata import Durability, decode_ledger_metadata, ledger_key_path
 from embedbk.codec.packer import PACKER_CONFLICT, Packer, ToldPacker
 from embedbk.codec.packer_twin import Buffer, Packing, TwinPacker, refuse_payload
@@ -47,11 +48,13 @@ from embedbk.errors import (
 )
 from embedbk.host.operations import HandedOver, Writing
 from embedbk.ids import NO_ENTRY, Position
+from embedbk.metadata.levels import LEVEL_OF_RECORDS
 
 __all__ = ["Appending"]
 
 # Freed blocks are noticed at the latest after this: a socket's thread may free the last one.
 _ROOM_POLL_S = 0.01
+Items = Sequence[Buffer] | RecordRun  # What one call appends as entries behind each other.
 _next_caller = itertools.count(1).__next__  # Numbers the calls that append many.
 
 
@@ -228,7 +231,7 @@ class Appending:
 
     # Appending. Payloads are copied before a call returns.
 
-    def try_append(self, data: Buffer) -> int:
+    def try_append(self, data: Buffer | EntryRecord) -> int:
         """Queue one entry: its id, or NO_ENTRY when so much is in flight that the caller must wait for room.
 
         Raises:
@@ -237,20 +240,35 @@ class Appending:
         """
         if self.is_over or self.runtime.is_forked:
             self._refuse()
+        if isinstance(data, EntryRecord):
+            return self.writing.try_append_with(
+                data.value, encode_attributes(records=self._records([data])), -1
+            )
         return self.writing.try_append(data)
 
-    async def queue(self, data: Buffer) -> int:
+    def _records(self, records: Sequence[EntryRecord]) -> bytes:
+        """What these records have beside their values, as it is appended."""
+        encoded = encode_records(records)
+        if encoded and not self.runtime.has_level(LEVEL_OF_RECORDS):
+            raise UsageError(
+                f"{self.what}: keys, timestamps and headers need level {LEVEL_OF_RECORDS} of the cluster, and builds "
+                "that cannot read them may come back; nothing was appended",
+                hint="when every node runs this build: embedbk quorum raise",
+            )
+        return encoded
+
+    async def queue(self, data: Buffer | EntryRecord) -> int:
         """Queue one entry, waiting for room."""
         while (entry_id := self.try_append(data)) == NO_ENTRY:
             await self._room()
         return entry_id
 
     async def _queue_on(
-        self, terms: AppendTerms, data: Buffer, part_ends: Sequence[int], until_s: float
+        self, terms: AppendTerms, data: Buffer, part_ends: Sequence[int], records: bytes, until_s: float
     ) -> Position:
         """Queue one entry on these terms, or find where it stands already."""
         producer = Producer(*pair(terms.producer, "producer")) if terms.producer is not None else None
-        attributes = encode_attributes(part_ends, producer)
+        attributes = encode_attributes(part_ends, producer, records)
         expected = self._past.expected(terms, self.ledger_id)
         if producer is not None and not self._past.are_producers_known:
             await self._past.learn(self.what, self.runtime.clock_s, terms.timeout_s, until_s)
@@ -296,7 +314,7 @@ class Appending:
         conflict.last_position = last
         raise conflict
 
-    async def queue_many(self, items: Sequence[Buffer], until_s: float = math.inf) -> Appended:
+    async def queue_many(self, items: Sequence[Buffer | EntryRecord], until_s: float = math.inf) -> Appended:
         """Queue all items as consecutive entries, waiting for room; no object per entry is made. Other appends wait
         until all are queued: the range is known by its first id and its count alone (P3.1).
 
@@ -309,14 +327,21 @@ class Appending:
                 f"append_many takes a list of payloads; this is one {type(items).__name__}",
                 hint="append takes one",
             )
-        items = items if isinstance(items, list | tuple | Rows) else list(items)
+        run: Any = items if isinstance(items, list | tuple | Rows) else list(items)
+        if len(run) and not isinstance(run, Rows) and isinstance(run[0], EntryRecord):
+            run = self._record_run(run)
         caller = _next_caller()
         try:
-            return await self._queue_all(items, until_s, caller)
+            return await self._queue_all(run, until_s, caller)
         finally:
             self.writing.packer.give_up_rest(caller)
             if self._heir is not None:
                 self._give_up_rest_there(caller)
+
+    def _record_run(self, items: Sequence[Buffer | EntryRecord]) -> RecordRun:
+        records = list(map(_as_record, items))
+        attributes = [encode_attributes(records=self._records([record])) for record in records]
+        return RecordRun([record.value for record in records], attributes)
 
     def _give_up_rest_there(self, caller: int) -> None:
         heir = self._heir
@@ -324,7 +349,7 @@ class Appending:
             heir.appending.writing.packer.give_up_rest(caller)
             heir = heir.appending._heir
 
-    async def _queue_all(self, items: Sequence[Buffer], until_s: float, caller: int) -> Appended:
+    async def _queue_all(self, items: Items, until_s: float, caller: int) -> Appended:
         first, done = self.writing.try_append_many(items, caller)
         while done < len(items):
             if self.runtime.clock_s() >= until_s:
@@ -354,9 +379,7 @@ class Appending:
             done += taken
         return Appended(self.ledger_id, first, first + done - 1)
 
-    async def _queue_rest(
-        self, items: Sequence[Buffer], queued: Appended, until_s: float, caller: int
-    ) -> Appended:
+    async def _queue_rest(self, items: Items, queued: Appended, until_s: float, caller: int) -> Appended:
         """The ledger failed after the first of these items, which move to the next one: queue the others behind them,
         with no other call's entries in between (P3.1)."""
         left_s = None if until_s == math.inf else max(0.0, until_s - self.runtime.clock_s())
@@ -468,7 +491,7 @@ class Appending:
 
     # One entry without any terms, in both faces: nearly every append, so no more steps than it takes.
 
-    def append_blocking(self, data: Buffer, aio_twin: str) -> Position:
+    def append_blocking(self, data: Buffer | EntryRecord, aio_twin: str) -> Position:
         """As `append`, blocking this thread."""
         refuse_in_event_loop(aio_twin)
         entry_id = self.try_append(data)
@@ -510,7 +533,7 @@ class Appending:
         if not (self.writing.is_received(entry_id) or self.writing.wait_locally(entry_id)):
             Passed(self.writing, entry_id).wait()
 
-    async def append_awaited(self, data: Buffer) -> Position:
+    async def append_awaited(self, data: Buffer | EntryRecord) -> Position:
         """As `append`, as part of the running task."""
         entry_id = self.try_append(data)
         if entry_id == NO_ENTRY:
@@ -539,7 +562,11 @@ class Appending:
             raise
 
     async def append(
-        self, data: Buffer, terms: AppendTerms = PLAIN, part_ends: Sequence[int] = ()
+        self,
+        data: Buffer | EntryRecord,
+        terms: AppendTerms = PLAIN,
+        part_ends: Sequence[int] = (),
+        records: bytes = b"",
     ) -> Position:
         """Append one entry and wait until it is acknowledged. A cancelled or interrupted caller gets the exception with
         a `ticket` for the queued entry, None when nothing was queued."""
@@ -549,7 +576,9 @@ class Appending:
             if terms is PLAIN and not part_ends:
                 entry_id = await self.queue(data)
             else:
-                placed = await self._queue_on(terms, data, part_ends, until_s)
+                record = _as_record(data)
+                value, records = record.value, records or self._records([record])
+                placed = await self._queue_on(terms, value, part_ends, records, until_s)
                 if placed.ledger_id != self.ledger_id:
                     return placed  # Appended before this writer's time, and closed behind it.
                 entry_id = placed.entry_id
@@ -571,17 +600,24 @@ class Appending:
             else f"{self.what}: nothing was appended"
         )
 
-    async def append_batch(self, parts: Sequence[Buffer], terms: AppendTerms = PLAIN) -> Position:
+    async def append_batch(
+        self, parts: Sequence[Buffer | EntryRecord], terms: AppendTerms = PLAIN
+    ) -> Position:
         """All parts as one entry: all of them are there, or none."""
-        if isinstance(parts, bytes | bytearray | memoryview | str) or not len(parts):
+        if isinstance(parts, bytes | bytearray | memoryview | str | EntryRecord) or not len(parts):
             raise UsageError("a batch is a list of at least one record; nothing was appended")
-        for part in parts:
-            if not isinstance(part, bytes | bytearray | memoryview):
-                refuse_payload(part)
-        ends = list(itertools.accumulate(memoryview(part).nbytes for part in parts))
-        return await self.append(b"".join(parts), terms, ends)
+        records = list(map(_as_record, parts))
+        for record in records:
+            if not isinstance(record.value, bytes | bytearray | memoryview):
+                refuse_payload(record.value)
+        ends = list(itertools.accumulate(memoryview(record.value).nbytes for record in records))
+        return await self.append(
+            b"".join(record.value for record in records), terms, ends, self._records(records)
+        )
 
-    async def append_many(self, items: Sequence[Buffer], timeout_s: float | None = None) -> Appended:
+    async def append_many(
+        self, items: Sequence[Buffer | EntryRecord], timeout_s: float | None = None
+    ) -> Appended:
         check_seconds(timeout_s, "timeout_s")
         until_s = math.inf if timeout_s is None else self.runtime.clock_s() + timeout_s
         appended = await self.queue_many(items, until_s)
@@ -721,3 +757,7 @@ class Appending:
         raise UsageError(
             f"{self.what} was closed or released; nothing was appended", hint="open a new writer to append"
         )
+
+
+def _as_record(item: Buffer | EntryRecord) -> EntryRecord:
+    return item if isinstance(item, EntryRecord) else EntryRecord(item)

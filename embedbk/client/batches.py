@@ -5,12 +5,13 @@ Decides how entries are cut out of a frame that was read. How far may be read, r
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from embedbk.codec import kernels
-from embedbk.codec.attributes import Producer, parts_of, producer_of
+from embedbk.codec.attributes import AttributeKind, Producer, parts_of, producer_of, value_of
 from embedbk.codec.entry import ENTRY_HEADER, ENTRY_OVERHEAD_BYTES
+from embedbk.codec.entry_records import NO_HEADERS, EntryRecord, records_in
 from embedbk.codec.frame import Frame
 from embedbk.codec.packer_twin import Buffer
 from embedbk.ids import Position
@@ -41,6 +42,34 @@ class Entry:
         """The records of an atomic batch; an entry that is none is one record."""
         ends = parts_of(self._attributes) or (len(self.data),)
         return [self.data[begin:end] for begin, end in zip((0, *ends), ends, strict=False)]
+
+    @property
+    def records(self) -> list[EntryRecord]:
+        """The same records, each with its key, timestamp and headers."""
+        beside = value_of(self._attributes, AttributeKind.RECORDS)
+        return list(records_in(b"" if beside is None else beside, self.parts))
+
+    @property
+    def key(self) -> bytes | None:
+        """Of an entry that is one record; of an atomic batch each of `records` has its own."""
+        return self._only.key
+
+    @property
+    def timestamp(self) -> int | None:
+        """ms since 1970, as the application gave it; likewise."""
+        return self._only.timestamp
+
+    @property
+    def headers(self) -> Mapping[str, bytes]:
+        """Likewise."""
+        return self._only.headers
+
+    @property
+    def _only(self) -> EntryRecord:
+        beside = value_of(self._attributes, AttributeKind.RECORDS)
+        if beside is None or parts_of(self._attributes):
+            return EntryRecord(self.data, headers=NO_HEADERS)
+        return next(records_in(beside, [self.data]))
 
     @property
     def producer(self) -> Producer | None:

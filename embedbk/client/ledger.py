@@ -22,6 +22,7 @@ from embedbk.client.tickets import PLAIN, Ticket, terms_of
 from embedbk.client.waiting import run_blocking
 from embedbk.codec.arrow_columns import rows_of
 from embedbk.codec.digest import DigestType
+from embedbk.codec.entry_records import EntryRecord
 from embedbk.codec.ledger_metadata import (
     LEDGERS_PREFIX,
     Durability,
@@ -240,7 +241,7 @@ class LedgerWriter:
 
     def add(
         self,
-        data: Buffer,
+        data: Buffer | EntryRecord,
         *,
         timeout_s: float | None = None,
         entry_id: int | None = None,
@@ -250,6 +251,7 @@ class LedgerWriter:
         """Add one entry; its id, once it is durable on its ack quorum (P3.2, P3.3).
 
         Args:
+            data: a payload; or, from level 15 of the cluster on, an `EntryRecord`: one with key, timestamp and headers.
             timeout_s: seconds for the whole call; None waits without end.
             entry_id: the id that the caller expects; any other is a UsageError, and nothing is added.
             after: append only if this position stands last (as `last_position` gives it), else AppendConflict.
@@ -271,14 +273,15 @@ class LedgerWriter:
 
     def add_batch(
         self,
-        parts: Sequence[Buffer],
+        parts: Sequence[Buffer | EntryRecord],
         *,
         timeout_s: float | None = None,
         entry_id: int | None = None,
         after: Position | None = None,
         producer: tuple[int, int] | None = None,
     ) -> int:
-        """Add all parts as one entry: all of them are there, or none; readers get them by `Entry.parts`.
+        """Add all parts as one entry: all of them are there, or none; readers get them by `Entry.parts`, or by
+        `Entry.records` with what each has beside its value.
 
         The arguments and errors are those of `add`; the bounds are those of one entry, and 8192 parts.
         """
@@ -291,12 +294,15 @@ class LedgerWriter:
         """Position of the last entry that was queued; before the first one, an entry id of -1."""
         return self._appending.last_position
 
-    def add_nowait(self, data: Buffer) -> Ticket:
+    def add_nowait(self, data: Buffer | EntryRecord) -> Ticket:
         """Queue one entry; blocks only while as many bytes are in flight as are allowed."""
         return queue_blocking(self._appending, data, "aio.LedgerWriter.add")
 
-    def add_many(self, items: Sequence[Buffer], timeout_s: float | None = None) -> Appended:
-        """Add all items as consecutive entries; returns when the last is durable."""
+    def add_many(self, items: Sequence[Buffer | EntryRecord], timeout_s: float | None = None) -> Appended:
+        """Add all items as consecutive entries; returns when the last is durable.
+
+        All are payloads; or the first is an `EntryRecord`, and the others are either.
+        """
         return run_blocking(self._appending.append_many(items, timeout_s), "aio.LedgerWriter.add_many")
 
     def append_arrow(
@@ -481,7 +487,7 @@ def append_arrow(
     return lambda now, left_s: now.append_many(rows, left_s)
 
 
-def queue_blocking(appending: Appending, data: Buffer, aio_twin: str) -> Ticket:
+def queue_blocking(appending: Appending, data: Buffer | EntryRecord, aio_twin: str) -> Ticket:
     entry_id = appending.try_append(data)
     if entry_id < 0:
         entry_id = run_blocking(appending.queue(data), aio_twin)

@@ -43,6 +43,7 @@ from embedbk.client.splicing import STAGED_TTL_S, SpliceOutcome, Staging
 from embedbk.client.tickets import PLAIN, AppendTerms, Ticket, terms_of
 from embedbk.client.truncating import LogPin, Truncation
 from embedbk.client.waiting import run_blocking
+from embedbk.codec.entry_records import EntryRecord
 from embedbk.codec.packer_twin import Buffer
 from embedbk.config import NEVER_ROLL, Placement, Quorum, Roll, check_seconds
 from embedbk.errors import EmbedbkError, UsageError
@@ -154,7 +155,7 @@ class LogWriter:
 
     def append(
         self,
-        data: Buffer,
+        data: Buffer | EntryRecord,
         *,
         timeout_s: float | None = None,
         entry_id: int | None = None,
@@ -164,6 +165,7 @@ class LogWriter:
         """Append one entry; its position, once it is durable on its ack quorum (P3.2, P3.3).
 
         Args:
+            data: a payload; or, from level 15 of the cluster on, an `EntryRecord`: one with key, timestamp and headers.
             timeout_s: seconds for the whole call; None waits without end.
             entry_id: the id that the caller expects in the ledger of now; any other is a UsageError, and nothing is
                 appended, also when that ledger fails before the entry is in it.
@@ -195,14 +197,15 @@ class LogWriter:
 
     def append_batch(
         self,
-        parts: Sequence[Buffer],
+        parts: Sequence[Buffer | EntryRecord],
         *,
         timeout_s: float | None = None,
         entry_id: int | None = None,
         after: Position | None = None,
         producer: tuple[int, int] | None = None,
     ) -> Position:
-        """Append all parts as one entry: all of them are there, or none; readers get them by `Entry.parts`.
+        """Append all parts as one entry: all of them are there, or none; readers get them by `Entry.parts`, or by
+        `Entry.records` with what each has beside its value.
 
         The arguments and errors are those of `append`; the bounds are those of one entry, and 8192 parts.
         """
@@ -215,7 +218,7 @@ class LogWriter:
         """Position of the last entry that was queued; before the first one, of the last entry of the ledgers before."""
         return self._appending.last_position
 
-    def append_nowait(self, data: Buffer) -> Ticket:
+    def append_nowait(self, data: Buffer | EntryRecord) -> Ticket:
         """Queue one entry; blocks only while as many bytes are in flight as are allowed."""
         appending = self._line.appending
         try:
@@ -229,8 +232,11 @@ class LogWriter:
 
         return run_blocking(self._line.through(queue, PLAIN), "aio.LogWriter.append")
 
-    def append_many(self, items: Sequence[Buffer], timeout_s: float | None = None) -> Appended:
-        """Append all items as consecutive entries; returns when the last is durable."""
+    def append_many(self, items: Sequence[Buffer | EntryRecord], timeout_s: float | None = None) -> Appended:
+        """Append all items as consecutive entries; returns when the last is durable.
+
+        All are payloads; or the first is an `EntryRecord`, and the others are either.
+        """
         terms = terms_of(timeout_s, None, None, None)
         steps = self._line.through(lambda now, left: now.append_many(items, left.timeout_s), terms)
         return run_blocking(steps, "aio.LogWriter.append_many")

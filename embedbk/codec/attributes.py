@@ -1,4 +1,5 @@
-"""The attributes that an entry may carry between header and payload (WIRE.md section 1): parts, its producer, its time.
+"""The attributes that an entry may carry between header and payload (WIRE.md section 1): parts, its producer, its
+time, what its records have beside their values.
 
 Attributes stand in the order of their kinds, each once; an unknown kind refuses the entry. The scan of a frame checks
 them, so what is read here is sound.
@@ -23,6 +24,7 @@ __all__ = [
     "encode_attributes",
     "encode_time",
     "last_time_in",
+    "parted",
     "parts_of",
     "producer_of",
     "producers_in",
@@ -49,6 +51,7 @@ class AttributeKind(enum.IntEnum):
     XXH3 = 3  # Tags (codec.digest).
     HMAC = 4
     TIME = 5  # i64 ms since 1970: when the packer of a log made the entry.
+    RECORDS = 6  # Keys, timestamps and headers of its records (codec.entry_records).
 
 
 class Producer(NamedTuple):
@@ -58,8 +61,13 @@ class Producer(NamedTuple):
     sequence: int
 
 
-def encode_attributes(part_ends: Sequence[int] = (), producer: Producer | None = None) -> bytes:
-    """Raises UsageError for more parts than are allowed, and for numbers out of range."""
+def encode_attributes(
+    part_ends: Sequence[int] = (), producer: Producer | None = None, records: bytes = b""
+) -> bytes:
+    """records: as `encode_records` gives them.
+
+    Raises UsageError for more parts than are allowed, and for numbers out of range.
+    """
     if len(part_ends) > PARTS_MAX:
         raise UsageError(f"a batch of {len(part_ends)} records: at most {PARTS_MAX} are allowed")
     attributes = b""
@@ -71,6 +79,8 @@ def encode_attributes(part_ends: Sequence[int] = (), producer: Producer | None =
             if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= SEQUENCE_MAX:
                 raise UsageError(f"{producer}: both are whole numbers of 0 to {SEQUENCE_MAX}")
         attributes += _HEADER.pack(AttributeKind.PRODUCER, 0, _PRODUCER.size) + _PRODUCER.pack(*producer)
+    if records:
+        attributes += _HEADER.pack(AttributeKind.RECORDS, 0, len(records)) + records
     return attributes
 
 
@@ -121,6 +131,14 @@ def value_of(attributes: Buffer, wanted: int) -> bytes | bytearray | memoryview 
             return attributes[offset : offset + size]
         offset += size
     return None
+
+
+def parted(attributes: bytes, kind: int) -> tuple[bytes, bytes]:
+    """Sound attributes, of the kinds below this one and of the others."""
+    offset = 0
+    while offset < len(attributes) and attributes[offset] < kind:
+        offset += _HEADER.size + _HEADER.unpack_from(attributes, offset)[2]
+    return attributes[:offset], attributes[offset:]
 
 
 def without(attributes: bytes, *kinds: int) -> bytes:

@@ -6,13 +6,13 @@ is given to it, because nothing on this floor waits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import NoReturn, Protocol
 
 from embedbk.codec.arrow_rows import ValueColumn
-from embedbk.codec.attributes import AttributeKind, encode_time, without
+from embedbk.codec.attributes import AttributeKind, encode_time, parted, without
 from embedbk.codec.digest import DigestType, encode_tagged, tag_bytes
 from embedbk.codec.entry import ENTRY_HEADER, ENTRY_OVERHEAD_BYTES, encode_entry
 from embedbk.codec.frame import Frame, split
@@ -64,6 +64,9 @@ class Packing(Protocol):
     append_many(payloads, caller), caller a number above 0: when only some were taken, every other append finds the
     packer full until the same caller has appended the rest, so that the ids of all it appends are dense. A caller that
     does not go on calls give_up_rest(caller), which does nothing for other callers.
+
+    append_many(payloads, caller, attributes): the same with attributes, one for each payload, as for append_with; with
+    any caller, 0 among them.
 
     append_rows(columns, begin, caller): as append_many with a caller, of the rows of a tuple of columns, one column
     behind the other, from the row `begin` of all of them on (codec.arrow_columns).
@@ -179,7 +182,10 @@ def refuse_payload(data: object) -> NoReturn:
     try:
         size = memoryview(data).nbytes  # type: ignore[arg-type]
     except TypeError:
-        raise UsageError(f"an entry is bytes or a buffer of them, not {type(data).__name__}") from None
+        raise UsageError(
+            f"an entry is bytes or a buffer of them, not {type(data).__name__}",
+            hint="of many items the first says what all are: payloads, or records",
+        ) from None
     if size <= ENTRY_BYTES_MAX and not memoryview(data).c_contiguous:  # type: ignore[arg-type]
         raise UsageError("the buffer of an entry must be contiguous")
     what = "" if size > ENTRY_BYTES_MAX else " and its attributes"
@@ -257,9 +263,13 @@ class TwinPacker:
             self._look_at_clock()
             return self._append(payload)
 
-    def append_many(self, payloads: Iterable[Buffer], caller: int = 0) -> tuple[int, int, bool]:
+    def append_many(
+        self, payloads: Iterable[Buffer], caller: int = 0, attributes: Sequence[bytes] = ()
+    ) -> tuple[int, int, bool]:
         checked = [self._payload(data) for data in payloads]
-        return self._append_each(checked, len(checked), caller)
+        for payload, beside in zip(checked, attributes, strict=True) if attributes else ():
+            self._check_attributes(payload, beside)
+        return self._append_each(checked, len(checked), caller, attributes)
 
     def append_rows(self, columns: tuple[ValueColumn, ...], begin: int, caller: int) -> tuple[int, int, bool]:
         largest = max((column.largest for column in columns), default=0)
@@ -268,12 +278,15 @@ class TwinPacker:
         count = sum(map(len, columns)) - begin
         return self._append_each(_rows_from(columns, begin), count, caller)
 
-    def _append_each(self, payloads: Iterable[bytes], count: int, caller: int) -> tuple[int, int, bool]:
+    def _append_each(
+        self, payloads: Iterable[bytes], count: int, caller: int, attributes: Sequence[bytes] = ()
+    ) -> tuple[int, int, bool]:
         with self._lock:
             self._look_at_clock()
             first, taken, should_wake, entry_id = self.next_entry, 0, False, NO_ENTRY
             for payload in payloads:
-                entry_id, wakes = self._append(payload, caller=caller)
+                beside = attributes[taken] if attributes else b""
+                entry_id, wakes = self._append(payload, beside, caller)
                 should_wake |= wakes
                 if entry_id < 0:
                     break
@@ -294,15 +307,18 @@ class TwinPacker:
 
     def append_with(self, data: Buffer, attributes: bytes, expected: int) -> tuple[int, bool]:
         payload = self._payload(data)
-        if len(attributes) > 0xFFFF - self._tag_bytes - _TIME_BYTES:
-            refuse_payload(data)
-        if len(attributes) + self._tag_bytes + len(payload) > ENTRY_BYTES_MAX:
-            refuse_payload(data)
+        self._check_attributes(payload, attributes)
         with self._lock:
             if expected >= 0 and expected != self.next_entry and not self.is_stopped:
                 return PACKER_CONFLICT, False
             self._look_at_clock()
             return self._append(payload, attributes)
+
+    def _check_attributes(self, payload: bytes, attributes: bytes) -> None:
+        if len(attributes) > 0xFFFF - self._tag_bytes - _TIME_BYTES:
+            refuse_payload(payload)
+        if len(attributes) + self._tag_bytes + len(payload) > ENTRY_BYTES_MAX:
+            refuse_payload(payload)
 
     def append_buffer(self, data: Buffer, sizes: Buffer) -> tuple[int, int, bool]:
         counts = memoryview(sizes).cast("B").cast("I").tolist()
@@ -415,10 +431,12 @@ class TwinPacker:
         if self._open is None:
             self._open = _OpenFrame(entry_id, [], 0, 0)
         given = (self.ledger_id, entry_id, length, payload, self._lac, self._lac_length)
+        before, behind = parted(attributes, AttributeKind.TIME)
+        behind = time + behind
         if self._tag_bytes:
-            self._open.entries.append(encode_tagged(self._digest, self._mac_key, *given, attributes, time))
+            self._open.entries.append(encode_tagged(self._digest, self._mac_key, *given, before, behind))
         else:
-            self._open.entries.append(encode_entry(*given, attributes + time))
+            self._open.entries.append(encode_entry(*given, before + behind))
         if time:
             self._written_ms = self.time_ms
         self._open.length = length

@@ -22,9 +22,13 @@ from embedbk.ids import LEDGER_ID_MAX, NO_ENTRY
 
 __all__ = [
     "Fault",
+    "HEADERS_MAX",
     "Merged",
     "Offsets",
+    "RECORD_HAS_KEY",
+    "RECORD_HAS_TIMESTAMP",
     "Values",
+    "are_records_sound",
     "attributed",
     "check_merge",
     "check_seat",
@@ -32,6 +36,7 @@ __all__ = [
     "cut",
     "is_tag_right",
     "gather",
+    "is_header_name",
     "merge",
     "message_head",
     "offsets",
@@ -51,6 +56,11 @@ _ATTRIBUTE = struct.Struct("<BBH")  # kind, 0, size of the value behind it
 _PARTS = 1
 _XXH3 = 3
 _TIME = 5
+_RECORDS = 6
+RECORD_HAS_KEY, RECORD_HAS_TIMESTAMP = 1, 2  # Flags of a record.
+HEADERS_MAX = 255  # Of a record.
+_RECORD_HEAD = struct.Struct("<BB")  # flags, count of headers
+_SIZE = struct.Struct("<H")
 _SIZES = {2: 16, 3: 8, 4: 32, _TIME: 8}  # Sizes of the values of the other kinds: producer, XXH3, HMAC, time.
 _LENGTH_MAX = 2**63 - 1  # A length is an int64 in everything that is built on it (Arrow, index).
 _BODY_BYTES_MAX = 2**32 - 1  # The most that the offsets of `offsets` can name.
@@ -272,7 +282,7 @@ def values(body: Buffer) -> Values:
 
 def are_attributes_sound(attributes: Buffer, payload_size: int) -> bool:
     """Are these attributes known, in order, and right about a payload of so many bytes?"""
-    view, last_kind = memoryview(attributes), 0
+    view, last_kind, records = memoryview(attributes), 0, 1
     while view:
         if len(view) < _ATTRIBUTE.size:
             return False
@@ -284,10 +294,46 @@ def are_attributes_sound(attributes: Buffer, payload_size: int) -> bool:
             ends = struct.unpack(f"<{size // 4}I", value) if size % 4 == 0 else ()
             if not ends or any(a > b for a, b in pairwise(ends)) or ends[-1] != payload_size:
                 return False
+            records = len(ends)
+        elif kind == _RECORDS:
+            if not are_records_sound(value, records):
+                return False
         elif _SIZES.get(kind) != size or (kind == _TIME and value[-1] & 0x80):
             return False  # No time is below 0.
         last_kind = kind
     return True
+
+
+def are_records_sound(value: Buffer, count: int) -> bool:
+    """Whether the value of RECORDS has a set for each of so many records, and nothing behind."""
+    at, view = 0, bytes(value)
+    try:
+        for _ in range(count):
+            flags, headers = _RECORD_HEAD.unpack_from(view, at)
+            at += _RECORD_HEAD.size
+            if flags & ~(RECORD_HAS_KEY | RECORD_HAS_TIMESTAMP):
+                return False
+            if flags & RECORD_HAS_KEY:
+                at += _SIZE.size + _SIZE.unpack_from(view, at)[0]
+            if flags & RECORD_HAS_TIMESTAMP:
+                at += 8
+                if at > len(view) or view[at - 1] & 0x80:
+                    return False  # No timestamp is below 0.
+            last_name = b""
+            for _ in range(headers):
+                name = view[at + 1 : at + 1 + view[at]]
+                if len(name) != view[at] or not is_header_name(name) or name <= last_name:
+                    return False
+                at, last_name = at + 1 + len(name), name
+                at += _SIZE.size + _SIZE.unpack_from(view, at)[0]
+    except (struct.error, IndexError):
+        return False  # Cut short.
+    return at == len(view)
+
+
+def is_header_name(name: bytes) -> bool:
+    """1 to 255 printable ASCII characters without a blank."""
+    return 0 < len(name) <= 255 and all(0x21 <= each <= 0x7E for each in name)
 
 
 def is_tag_right(entry: memoryview, attributes_size: int) -> bool:

@@ -14,6 +14,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Protocol
 
 from embedbk.codec.arrow_rows import Rows
+from embedbk.codec.entry_records import RecordRun
 from embedbk.codec.frame import Frame
 from embedbk.codec.ledger_metadata import Durability, LedgerMetadata
 from embedbk.codec.packer_twin import PACKER_STOPPED, Buffer, Packing
@@ -387,11 +388,13 @@ class Writing(Operation, Watermark):
             self._tell_reached()
         return entry_id
 
-    def try_append_many(self, items: Sequence[Buffer], caller: int) -> tuple[int, int]:
+    def try_append_many(self, items: Sequence[Buffer] | RecordRun, caller: int) -> tuple[int, int]:
         """Queue as many items as there is room for: the first id, and how many were taken. Nobody else appends before
         this caller's rest (`Packing`). Raises `stop_error` where none was taken."""
         if isinstance(items, Rows):
             first, taken, should_wake = self.packer.append_rows(items.columns, items.begin, caller)
+        elif isinstance(items, RecordRun):
+            first, taken, should_wake = self.packer.append_many(items.values, caller, items.attributes)
         else:
             first, taken, should_wake = self.packer.append_many(items, caller)
         if should_wake:

@@ -28,6 +28,7 @@ __all__ = [
     "LEVEL_OF_LOGS",
     "LEVEL_OF_LOG_IDS",
     "LEVEL_OF_PAGES",
+    "LEVEL_OF_RECORDS",
     "LEVEL_OF_REPAIRS",
     "LEVEL_OF_SPLICES",
     "LEVEL_OF_STALE_KEYS",
@@ -54,7 +55,8 @@ LEVEL_OF_DRAINS = 11
 LEVEL_OF_SPLICES = 12
 LEVEL_OF_STALE_KEYS = 13
 LEVEL_OF_LOG_IDS = 14
-LEVEL = 14  # The newest that this build knows.
+LEVEL_OF_RECORDS = 15
+LEVEL = 15  # The newest that this build knows.
 NAMED_MAX = 8  # In one sentence.
 LABEL_CHARS = 80  # Of a client that is named.
 LACKING = (

@@ -76,6 +76,7 @@ FEATURES = (
     "times",
     "splices",
     "renames",
+    "records",
 )
 # Drawn by a chance of their own, so that a plain plan (is_plain) stays what it was before they came.
 LESS_KINDS = ("older-disk", "newest-gone")  # The bookie is not informed (P7.9).
@@ -382,6 +383,8 @@ def _users(more: random.Random, duration_ns: int) -> tuple[tuple[str, ...], list
         features += ("splices",)
     if random.Random(f"renames {features} {duration_ns}").random() < 0.4:
         features += ("renames",)
+    if random.Random(f"records {features} {duration_ns}").random() < 0.4:
+        features += ("records",)
     most = {"user": 2, "owner": 2, "visitor": 2, "remover": 2, "mender": 2}
     most["remover"] *= "deletion" in features
     most["mender"] *= "repair" in features

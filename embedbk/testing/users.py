@@ -51,6 +51,7 @@ from embedbk.testing.bulk_readers import reads_in_bulk
 from embedbk.testing.consumers import uses_cursors
 from embedbk.testing.menders import mender
 from embedbk.testing.plan import MS, SECOND
+from embedbk.testing.records import are_records_right, dressed
 from embedbk.testing.renamers import renames
 from embedbk.testing.sealers import seals
 from embedbk.testing.settlers import changes_settings
@@ -116,8 +117,8 @@ class _TellingPacker:
             self._tell(taken[0], data)
         return taken
 
-    def append_many(self, payloads: list[bytes], caller: int) -> tuple[int, int, bool]:
-        first, taken, should_wake = self._packer.append_many(payloads, caller)
+    def append_many(self, payloads: list[bytes], caller: int, *attributes: Any) -> tuple[int, int, bool]:
+        first, taken, should_wake = self._packer.append_many(payloads, caller, *attributes)
         for number in range(taken):
             self._tell(first + number, payloads[number])
         if 0 < taken < len(payloads) and not self._packer.is_stopped:
@@ -327,6 +328,7 @@ def _append_over(
     owning: Any = line.owning
     arrows = random.Random(f"arrows of {client} {world.seed}") if "arrow" in world.features else None
     strays = random.Random(f"strays of {client} {world.seed}") if "failures" in world.features else None
+    beside = _beside(world, client)
     try:
         for _ in range(chance.choice([3, 10, 40])):
             if strays is not None and strays.random() < 0.15:
@@ -334,7 +336,8 @@ def _append_over(
             sequence = min(s for s in range(len(placed) + 1) if s not in placed)
             payload = b"%d#%d " % (producer, sequence) + b"x" * chance.randint(0, size)
             if chance.random() < 0.5:
-                yield from _produce_over(runtime, line, placed, producer, sequence, payload, client)
+                given = dressed(payload, beside)
+                yield from _produce_over(runtime, line, placed, producer, sequence, given, client)
             else:
                 count = chance.randint(1, 5) * (1 if strays is None else strays.choice([1, 1, 4]))
                 payloads = [_numbered(owning, client, b"y" * size) for _ in range(count)]
@@ -402,7 +405,7 @@ def _produce_over(
     placed: dict[int, Position],
     producer: int,
     sequence: int,
-    payload: bytes,
+    payload: Any,
     client: str,
 ) -> Steps:
     terms = AppendTerms(producer=(producer, sequence))
@@ -433,8 +436,9 @@ def _append_all(
     password: Password,
 ) -> Steps:
     """placed: sequence -> its position, as far as it was returned. producer 0: this ledger's own."""
-    # A generator of its own, so that what is appended does not depend on it.
+    # Generators of their own, so that what is appended does not depend on them.
     looks = random.Random(appending.ledger_id)
+    beside = _beside(world, client)
     pause_ns, size = chance.choice([0, 1, 5, 30]) * MS, chance.choice([1, 1, 30, 300])
     is_producing = "producers" in world.features and chance.random() < 0.7
     sequence = min((s for s in range(len(placed) + 1) if s not in placed), default=0)
@@ -444,20 +448,22 @@ def _append_all(
         mark = b"%d#%d " % (producer, sequence) if is_producing else b"%s " % client.encode()
         payload = mark + chance.randbytes(4).hex().encode() * chance.randint(1, size)
         if is_producing:
-            yield from _produce(
-                world, client, runtime, appending, chance, placed, producer, sequence, payload
-            )
+            given = dressed(payload, beside)
+            yield from _produce(world, client, runtime, appending, chance, placed, producer, sequence, given)
             sequence += 1
         elif "conditional" in world.features and chance.random() < 0.3:
             is_alone = "crowds" not in world.features
-            yield from _append_if(runtime, appending, chance, payload, is_alone=is_alone)
+            given = dressed(payload, beside)
+            yield from _append_if(runtime, appending, chance, given, is_alone=is_alone)
         elif "batches" in world.features and chance.random() < 0.4:
             parts = [payload[begin : begin + 7] for begin in range(0, len(payload), 7)][:500]
-            yield from awaited(runtime, appending.append_batch(parts))
+            yield from awaited(runtime, appending.append_batch([dressed(part, beside) for part in parts]))
         elif chance.random() < 0.3:
-            yield from awaited(runtime, appending.append_many([payload] * chance.randint(1, 20)))
+            many = [payload] * chance.randint(1, 20)
+            run = [dressed(payload, beside), *(dressed(each, beside) for each in many[1:])]
+            yield from awaited(runtime, appending.append_many(many if run[0] is payload else run))
         else:
-            appending.try_append(payload)
+            appending.try_append(dressed(payload, beside))
         if pause_ns:
             yield Sleep(chance.randint(0, 2 * pause_ns))
         if chance.random() < 0.1:
@@ -469,6 +475,11 @@ def _append_all(
         appending.release()
     else:
         yield from awaited(runtime, appending.close() if ends == "close" else appending.force())
+
+
+def _beside(world: World, client: str) -> random.Random | None:
+    """What decides which payloads of this client are records with keys and headers; None: none is."""
+    return random.Random(f"records of {client} {world.seed}") if "records" in world.features else None
 
 
 def _append_runs(world: World, client: str, runtime: Runtime, appending: Appending, number: int) -> Steps:
@@ -511,7 +522,7 @@ def _produce(
     placed: dict[int, Position],
     producer: int,
     sequence: int,
-    payload: bytes,
+    payload: Any,
 ) -> Steps:
     """Append under a sequence, and now and then once more: it must stand where it stood."""
     terms = AppendTerms(producer=(producer, sequence))
@@ -538,7 +549,7 @@ def _produce(
 
 
 def _append_if(
-    runtime: Runtime, appending: Appending, chance: random.Random, payload: bytes, *, is_alone: bool
+    runtime: Runtime, appending: Appending, chance: random.Random, payload: Any, *, is_alone: bool
 ) -> Steps:
     """The condition that holds is no conflict; one that does not appends nothing. Beside others either may come true or
     false meanwhile, and what was appended stands behind what was named."""
@@ -696,6 +707,7 @@ def _take(
         for entry in entries_of(located):
             if b"".join(entry.parts) != bytes(entry.data):
                 raise Violation("batch", f"entry {entry.position}: its parts are not its bytes")
+            world.sometimes["record read with its key"] += are_records_right(entry, entry._attributes)
 
 
 # --- Ending ------------------------------------------------------------------------------------------------

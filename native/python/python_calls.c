@@ -12,6 +12,7 @@
 #include "wire/message.h"
 #include "wire/packer.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #define GIL_BYTES_MAX (64 << 10) /* More than this is copied with the GIL free: about 10 microseconds. */
@@ -338,22 +339,44 @@ static int read_payloads(PyObject *sequence, struct payloads *payloads)
     return 0;
 }
 
-/* append_many(payloads, caller) */
+/* As many attributes as payloads, each within the limit together with its payload? A Python error is set where not. */
+static bool do_fit(const struct payloads *payloads, const struct payloads *attributes)
+{
+    if (payloads->count != attributes->count) {
+        PyErr_SetString(PyExc_TypeError, "append_many: one attributes for each payload");
+        return false;
+    }
+    for (Py_ssize_t i = 0; i < payloads->count; i++) {
+        if (attributes->sizes[i] <= UINT16_MAX - EBK_TIME_BYTES &&
+            attributes->sizes[i] + payloads->sizes[i] <= EBK_ENTRY_APPEND_BYTES_MAX)
+            continue;
+        refuse(PyList_GetItem(payloads->kept, i));
+        return false;
+    }
+    return true;
+}
+
+/* append_many(payloads, caller, attributes) */
 static PyObject *append_many(PyObject *self, PyObject *arguments)
 {
     struct ebk_packer *packer = packer_of(self);
-    PyObject *sequence;
+    PyObject *sequence, *beside = NULL;
     unsigned long long caller = 0;
-    if (!PyArg_ParseTuple(arguments, "O|K", &sequence, &caller)) return NULL;
+    if (!PyArg_ParseTuple(arguments, "O|KO", &sequence, &caller, &beside)) return NULL;
     struct ebk_appended done = {.first_entry = 0};
-    struct payloads payloads;
-    if (read_payloads(sequence, &payloads) < 0) {
+    struct payloads payloads, attributes = {.kept = NULL};
+    if (read_payloads(sequence, &payloads) < 0 ||
+        (beside != NULL && (read_payloads(beside, &attributes) < 0 || !do_fit(&payloads, &attributes)))) {
         free_payloads(&payloads);
+        free_payloads(&attributes);
         return NULL;
     }
-    IN_TURN(packer, payloads.bytes <= GIL_BYTES_MAX,
-            ebk_packer_append_each_in_turn(packer, caller, payloads.data, payloads.sizes, (uint64_t)payloads.count, &done));
+    const struct ebk_payloads given = {payloads.data, payloads.sizes, attributes.data, attributes.sizes,
+                                       (uint64_t)payloads.count};
+    IN_TURN(packer, payloads.bytes + attributes.bytes <= GIL_BYTES_MAX,
+            ebk_packer_append_each_in_turn(packer, caller, &given, &done));
     free_payloads(&payloads);
+    free_payloads(&attributes);
     return Py_BuildValue("(LLO)", (long long)done.first_entry, (long long)done.taken,
                          done.should_wake ? Py_True : Py_False);
 }

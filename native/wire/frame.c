@@ -14,12 +14,60 @@
 #include "base/errors.h"
 #include "base/xxh3.h"
 
+#include <string.h>
+
 #define ENTRY_NONE (-1)
+
+/* Take `count` bytes of the *left ones at *at. False: there are not so many. */
+static inline int take(const uint8_t **at, uint32_t *left, uint32_t count)
+{
+    if (count > *left) return 0;
+    *at += count;
+    *left -= count;
+    return 1;
+}
+
+/* A u16, and so many bytes behind it. */
+static inline int take_sized(const uint8_t **at, uint32_t *left)
+{
+    const uint8_t *const size = *at;
+    return take(at, left, 2) && take(at, left, ebk_load_u16(size));
+}
+
+/* A name of a header, behind that one (NULL: it is the first). */
+static int take_name(const uint8_t **at, uint32_t *left, const uint8_t **last)
+{
+    const uint8_t *const name = *at;
+    if (!take(at, left, 1) || name[0] == 0 || !take(at, left, name[0])) return 0;
+    for (uint32_t i = 1; i <= name[0]; i++)
+        if (name[i] < 0x21 || name[i] > 0x7e) return 0;
+    if (*last != NULL) {
+        const uint8_t *const before = *last;
+        const int order = memcmp(before + 1, name + 1, before[0] < name[0] ? before[0] : name[0]);
+        if (order > 0 || (order == 0 && before[0] >= name[0])) return 0;
+    }
+    *last = name;
+    return 1;
+}
+
+/* Has the value of RECORDS a set for each of so many records, and nothing behind? */
+static int are_records_sound(const uint8_t *at, uint32_t left, uint32_t count)
+{
+    for (; count > 0; count--) {
+        const uint8_t *const head = at, *last = NULL;
+        if (!take(&at, &left, 2) || (head[0] & ~(EBK_RECORD_HAS_KEY | EBK_RECORD_HAS_TIMESTAMP)) != 0) return 0;
+        if ((head[0] & EBK_RECORD_HAS_KEY) != 0 && !take_sized(&at, &left)) return 0;
+        if ((head[0] & EBK_RECORD_HAS_TIMESTAMP) != 0 && (!take(&at, &left, 8) || ebk_load_u64(at - 8) > INT64_MAX)) return 0;
+        for (uint32_t headers = head[1]; headers > 0; headers--)
+            if (!take_name(&at, &left, &last) || !take_sized(&at, &left)) return 0;
+    }
+    return left == 0;
+}
 
 /* Are these attributes known, in order, and right about a payload of so many bytes? */
 static __attribute__((noinline)) int are_attributes_sound(const uint8_t *at, uint32_t size, uint32_t payload)
 {
-    uint32_t last_kind = 0;
+    uint32_t last_kind = 0, records = 1;
     while (size > 0) {
         if (size < EBK_ATTRIBUTE_HEADER_BYTES || at[0] <= last_kind || at[1] != 0) return 0;
         const uint32_t value = ebk_load_u16(at + 2);
@@ -35,6 +83,9 @@ static __attribute__((noinline)) int are_attributes_sound(const uint8_t *at, uin
                 end = ebk_load_u32(at + i);
             }
             if (end != payload) return 0;
+            records = value / 4;
+        } else if (last_kind == EBK_ATTRIBUTE_RECORDS) {
+            if (!are_records_sound(at, value, records)) return 0;
         } else if (!((last_kind == EBK_ATTRIBUTE_PRODUCER && value == EBK_ATTRIBUTE_PRODUCER_BYTES) ||
                      (last_kind == EBK_ATTRIBUTE_XXH3 && value == EBK_ATTRIBUTE_XXH3_BYTES) ||
                      (last_kind == EBK_ATTRIBUTE_HMAC && value == EBK_ATTRIBUTE_HMAC_BYTES) ||

@@ -40,6 +40,10 @@
 #define EBK_ATTRIBUTE_HMAC_BYTES 32u
 #define EBK_ATTRIBUTE_TIME 5u /* i64 ms since 1970, put in by the packer of a log; no bound of an append counts it */
 #define EBK_ATTRIBUTE_TIME_BYTES 8u
+#define EBK_ATTRIBUTE_RECORDS 6u /* for each record: u8 flags, u8 count of headers, [u16 size, key], [i64 ms],
+                                  * (u8 size, name, u16 size, value) by ascending name */
+#define EBK_RECORD_HAS_KEY 1u
+#define EBK_RECORD_HAS_TIMESTAMP 2u
 #define EBK_TIME_BYTES (EBK_ATTRIBUTE_HEADER_BYTES + EBK_ATTRIBUTE_TIME_BYTES)
 #define EBK_ENTRY_PAYLOAD_BYTES_MAX (EBK_ENTRY_APPEND_BYTES_MAX + EBK_TIME_BYTES) /* of what is stored */
 

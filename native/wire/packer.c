@@ -255,16 +255,25 @@ static inline uint32_t time_size(const struct ebk_packer *packer, size_t size)
     return EBK_TIME_BYTES;
 }
 
-/* Bytes of sound attributes without their time, which is the last of them. */
-static size_t without_time(const uint8_t *attributes, size_t size)
+/* Attributes without a time, those before it and those behind it: kinds ascend. */
+struct attributes {
+    const uint8_t *before, *behind;
+    size_t before_size, behind_size;
+};
+
+static const struct attributes no_attributes = {(const uint8_t *)"", (const uint8_t *)"", 0, 0};
+
+/* Sound attributes, which may have a time: it is left out. */
+static struct attributes part_at_time(const uint8_t *attributes, size_t size)
 {
-    for (size_t at = 0; size - at >= EBK_ATTRIBUTE_HEADER_BYTES;) {
-        if (attributes[at] == EBK_ATTRIBUTE_TIME) return at;
+    size_t at = 0, time_bytes = 0;
+    while (size - at >= EBK_ATTRIBUTE_HEADER_BYTES && attributes[at] < EBK_ATTRIBUTE_TIME) {
         const size_t whole = EBK_ATTRIBUTE_HEADER_BYTES + (size_t)ebk_load_u16(attributes + at + 2);
         if (whole > size - at) break;
         at += whole;
     }
-    return size;
+    if (size - at >= EBK_TIME_BYTES && attributes[at] == EBK_ATTRIBUTE_TIME) time_bytes = EBK_TIME_BYTES;
+    return (struct attributes){attributes, attributes + at + time_bytes, at, size - at - time_bytes};
 }
 
 /* ---- one entry ---------------------------------------------------------------------- */
@@ -279,10 +288,10 @@ static __attribute__((noinline)) void write_time(uint8_t *to, const struct ebk_p
 }
 
 static inline __attribute__((always_inline)) void write_entry(uint8_t *to, const struct ebk_packer *packer,
-                                                              const uint8_t *attributes, uint32_t attributes_size,
+                                                              const struct attributes *attributes,
                                                               uint32_t time_bytes, const uint8_t *data, uint32_t size)
 {
-    const uint32_t attributes_all = attributes_size + time_bytes;
+    const uint32_t attributes_all = (uint32_t)(attributes->before_size + attributes->behind_size) + time_bytes;
     const struct ebk_packer_state *state = &packer->state;
     memset(to, 0, EBK_ENTRY_AT_PAYLOAD_SIZE); /* no flags */
     to[EBK_ENTRY_AT_VERSION] = EBK_ENTRY_VERSION;
@@ -293,20 +302,26 @@ static inline __attribute__((always_inline)) void write_entry(uint8_t *to, const
     ebk_store_u64(to + EBK_ENTRY_AT_LENGTH, state->length + size);
     ebk_store_u64(to + EBK_ENTRY_AT_LAC, (uint64_t)state->lac);
     ebk_store_u64(to + EBK_ENTRY_AT_LAC_LENGTH, state->lac_length);
-    memcpy(to + EBK_ENTRY_HEADER_BYTES, attributes, attributes_size);
-    if (time_bytes != 0) write_time(to + EBK_ENTRY_HEADER_BYTES + attributes_size, packer);
-    memcpy(to + EBK_ENTRY_HEADER_BYTES + attributes_all, data, size);
+    uint8_t *at = to + EBK_ENTRY_HEADER_BYTES;
+    memcpy(at, attributes->before, attributes->before_size);
+    at += attributes->before_size;
+    if (time_bytes != 0) write_time(at, packer);
+    at += time_bytes;
+    memcpy(at, attributes->behind, attributes->behind_size);
+    memcpy(at + attributes->behind_size, data, size);
     const size_t checked = EBK_ENTRY_HEADER_BYTES + (size_t)attributes_all + size;
     ebk_store_u32(to + checked, ebk_crc32c(0, to, checked));
 }
 
 /* One more entry, for which the bounds have room. is_again: it counted for them before. Inline: a call of its own is
  * 6 % of an append of 100 B. */
-static inline __attribute__((always_inline)) int64_t put_locked(struct ebk_packer *packer, const uint8_t *attributes,
-                                                                size_t attributes_size, const uint8_t *data,
-                                                                size_t size, int is_again, int *should_wake)
+static inline __attribute__((always_inline)) int64_t put_locked(struct ebk_packer *packer,
+                                                                const struct attributes *attributes,
+                                                                const uint8_t *data, size_t size, int is_again,
+                                                                int *should_wake)
 {
     const uint32_t time_bytes = time_size(packer, size);
+    const size_t attributes_size = attributes->before_size + attributes->behind_size;
     const uint32_t whole = EBK_ENTRY_OVERHEAD_BYTES + time_bytes + (uint32_t)(attributes_size + size);
     const uint64_t unreleased = packer->state.unreleased_bytes;
     if (make_room(packer, whole, is_again, should_wake) != 0) return EBK_FULL;
@@ -314,8 +329,7 @@ static inline __attribute__((always_inline)) int64_t put_locked(struct ebk_packe
     struct ebk_block *block = packer->open;
     const int64_t entry_id = packer->state.next_entry;
     const uint64_t length = packer->state.length + size;
-    write_entry(block->data + block->used, packer, attributes, (uint32_t)attributes_size, time_bytes, data,
-                (uint32_t)size);
+    write_entry(block->data + block->used, packer, attributes, time_bytes, data, (uint32_t)size);
     if (time_bytes != 0) packer->written_ms = packer->time_ms;
     if (block->count == 0) block->first_entry = entry_id;
     block->used += whole;
@@ -329,9 +343,10 @@ static inline __attribute__((always_inline)) int64_t put_locked(struct ebk_packe
     return entry_id;
 }
 
-static int64_t append_locked(struct ebk_packer *packer, uint64_t caller, const uint8_t *attributes,
-                             size_t attributes_size, const uint8_t *data, size_t size, int *should_wake)
+static int64_t append_locked(struct ebk_packer *packer, uint64_t caller, const struct attributes *attributes,
+                             const uint8_t *data, size_t size, int *should_wake)
 {
+    const size_t attributes_size = attributes->before_size + attributes->behind_size;
     if (size > EBK_ENTRY_APPEND_BYTES_MAX || attributes_size > EBK_ENTRY_APPEND_BYTES_MAX - size) return EBK_USAGE;
     if (packer->state.is_stopped || is_of_parent(packer)) return EBK_FAILED;
     if (packer->held_by != 0 && packer->held_by != caller) return EBK_FULL;
@@ -340,7 +355,7 @@ static int64_t append_locked(struct ebk_packer *packer, uint64_t caller, const u
     if (unreleased > 0 && unreleased + EBK_ENTRY_OVERHEAD_BYTES + time_size(packer, size) + attributes_size + size >
                               packer->state.bytes_max)
         return EBK_FULL;
-    return put_locked(packer, attributes, attributes_size, data, size, 0, should_wake);
+    return put_locked(packer, attributes, data, size, 0, should_wake);
 }
 
 int64_t ebk_packer_append_in_turn(struct ebk_packer *packer, const uint8_t *data, size_t size, int *should_wake)
@@ -348,7 +363,7 @@ int64_t ebk_packer_append_in_turn(struct ebk_packer *packer, const uint8_t *data
     *should_wake = 0;
     ebk_packer_lock(packer);
     look_at_clock(packer);
-    const int64_t entry_id = append_locked(packer, 0, (const uint8_t *)"", 0, data, size, should_wake);
+    const int64_t entry_id = append_locked(packer, 0, &no_attributes, data, size, should_wake);
     ebk_packer_unlock(packer);
     return entry_id;
 }
@@ -358,12 +373,13 @@ int64_t ebk_packer_append_with_in_turn(struct ebk_packer *packer, int64_t expect
 {
     *should_wake = 0;
     if (attributes_size > UINT16_MAX - EBK_TIME_BYTES) return EBK_USAGE;
+    const struct attributes parted = part_at_time(attributes, attributes_size);
     ebk_packer_lock(packer);
     look_at_clock(packer);
     int64_t entry_id = EBK_CONFLICT;
     /* A stopped packer returns that, whatever was expected. */
     if (expected < 0 || expected == packer->state.next_entry || packer->state.is_stopped || is_of_parent(packer))
-        entry_id = append_locked(packer, 0, attributes, attributes_size, data, size, should_wake);
+        entry_id = append_locked(packer, 0, &parted, data, size, should_wake);
     ebk_packer_unlock(packer);
     return entry_id;
 }
@@ -387,35 +403,40 @@ static void note_rest(struct ebk_packer *packer, uint64_t caller, int64_t answer
         packer->held_by = 0;
 }
 
-/* Payloads one after another at `run`, or each at `each[i]`: sizes[i] bytes, in slices under the mutex. */
-static int append_slices(struct ebk_packer *packer, uint64_t caller, const uint8_t *run, const uint8_t *const *each,
-                         const uint32_t *sizes, uint64_t count, struct ebk_appended *out)
+/* In slices under the mutex. run: where the payloads lie one behind the other; NULL: each lies at its data. */
+static int append_slices(struct ebk_packer *packer, uint64_t caller, const uint8_t *run,
+                         const struct ebk_payloads *payloads, struct ebk_appended *out)
 {
     int64_t answer = 0;
     *out = (struct ebk_appended){.first_entry = packer->state.next_entry};
-    while (out->taken < count && answer >= 0) {
+    while (out->taken < payloads->count && answer >= 0) {
         size_t sliced = 0;
         ebk_packer_lock(packer);
         look_at_clock(packer);
-        while (out->taken < count && sliced < SLICE_BYTES) {
-            const uint32_t size = sizes[out->taken];
-            const uint8_t *data = each != NULL ? each[out->taken] : run;
-            answer = append_locked(packer, caller, (const uint8_t *)"", 0, data, size, &out->should_wake);
+        while (out->taken < payloads->count && sliced < SLICE_BYTES) {
+            const uint64_t i = out->taken;
+            const uint32_t size = payloads->sizes[i];
+            struct attributes attributes = no_attributes;
+            if (payloads->attributes != NULL)
+                attributes = part_at_time(payloads->attributes[i], payloads->attribute_sizes[i]);
+            answer = append_locked(packer, caller, &attributes, run != NULL ? run : payloads->data[i], size,
+                                   &out->should_wake);
             if (answer < 0) break;
-            if (each == NULL) run += size;
-            sliced += size;
+            if (run != NULL) run += size;
+            sliced += size + attributes.behind_size;
             out->taken += 1;
         }
-        if (caller != 0 && (answer < 0 || out->taken == count)) note_rest(packer, caller, answer, out->taken);
+        if (caller != 0 && (answer < 0 || out->taken == payloads->count))
+            note_rest(packer, caller, answer, out->taken);
         ebk_packer_unlock(packer);
     }
     return answer < 0 ? (int)answer : 0;
 }
 
-int ebk_packer_append_each_in_turn(struct ebk_packer *packer, uint64_t caller, const uint8_t *const *data,
-                                   const uint32_t *sizes, uint64_t count, struct ebk_appended *out)
+int ebk_packer_append_each_in_turn(struct ebk_packer *packer, uint64_t caller, const struct ebk_payloads *payloads,
+                                   struct ebk_appended *out)
 {
-    return append_slices(packer, caller, NULL, data, sizes, count, out);
+    return append_slices(packer, caller, NULL, payloads, out);
 }
 
 int ebk_packer_append_rows_in_turn(struct ebk_packer *packer, uint64_t caller,
@@ -433,7 +454,7 @@ int ebk_packer_append_rows_in_turn(struct ebk_packer *packer, uint64_t caller,
         while (column < column_count && sliced < SLICE_BYTES) {
             uint32_t size;
             const uint8_t *data = ebk_arrow_row(columns[column], row, &size);
-            answer = append_locked(packer, caller, (const uint8_t *)"", 0, data, size, &out->should_wake);
+            answer = append_locked(packer, caller, &no_attributes, data, size, &out->should_wake);
             if (answer < 0) break;
             sliced += EBK_ENTRY_OVERHEAD_BYTES + size;
             out->taken += 1;
@@ -463,7 +484,8 @@ int ebk_packer_append_run(struct ebk_packer *packer, const uint8_t *data, size_t
     *out = (struct ebk_appended){.first_entry = packer->state.next_entry};
     if (sum != size || largest > EBK_ENTRY_APPEND_BYTES_MAX) return EBK_USAGE;
     ebk_packer_take_turn(packer);
-    const int answer = append_slices(packer, 0, data, NULL, sizes, count, out);
+    const struct ebk_payloads payloads = {.sizes = sizes, .count = count};
+    const int answer = append_slices(packer, 0, data, &payloads, out);
     ebk_packer_end_turn(packer);
     return answer;
 }
@@ -501,8 +523,8 @@ int ebk_packer_append_again(struct ebk_packer *packer, const uint8_t *entries, s
                 const uint8_t *attributes = entries + EBK_ENTRY_HEADER_BYTES;
                 const size_t data_size = whole - EBK_ENTRY_OVERHEAD_BYTES - attributes_size;
                 /* Its time is made anew, as its place is: it is behind that of what stands before it there. */
-                answer = put_locked(packer, attributes, without_time(attributes, attributes_size),
-                                    attributes + attributes_size, data_size, 1, &out->should_wake);
+                const struct attributes parted = part_at_time(attributes, attributes_size);
+                answer = put_locked(packer, &parted, attributes + attributes_size, data_size, 1, &out->should_wake);
                 if (answer < 0) break;
                 out->taken += 1;
             }

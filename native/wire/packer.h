@@ -136,10 +136,19 @@ int64_t ebk_packer_append_in_turn(struct ebk_packer *packer, const uint8_t *data
  * EBK_CONFLICT and nothing was appended; below 0: whichever is. */
 int64_t ebk_packer_append_with_in_turn(struct ebk_packer *packer, int64_t expected, const uint8_t *attributes,
                                        size_t attributes_size, const uint8_t *data, size_t size, int *should_wake);
-/* As append_run, for payloads anywhere; data[i] has sizes[i] bytes, each within the limit. caller, unless it is 0: when
- * only some were taken, every other append answers EBK_FULL until this caller has appended the rest, or gives it up. */
-int ebk_packer_append_each_in_turn(struct ebk_packer *packer, uint64_t caller, const uint8_t *const *data,
-                                   const uint32_t *sizes, uint64_t count, struct ebk_appended *out);
+/* Payloads anywhere: data[i] has sizes[i] bytes, and attributes[i] attribute_sizes[i], together within the limit.
+ * attributes NULL: there are none. */
+struct ebk_payloads {
+    const uint8_t *const *data;
+    const uint32_t *sizes;
+    const uint8_t *const *attributes;
+    const uint32_t *attribute_sizes;
+    uint64_t count;
+};
+/* As append_run, of these. caller, unless it is 0: when only some were taken, every other append answers EBK_FULL until
+ * this caller has appended the rest, or gives it up. */
+int ebk_packer_append_each_in_turn(struct ebk_packer *packer, uint64_t caller, const struct ebk_payloads *payloads,
+                                   struct ebk_appended *out);
 /* The same for rows of Arrow columns, one column behind the other, from the row `begin` of all of them on. */
 struct ebk_arrow_column;
 int ebk_packer_append_rows_in_turn(struct ebk_packer *packer, uint64_t caller,

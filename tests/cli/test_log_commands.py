@@ -180,6 +180,61 @@ def test_knocks_that_ask_for_nothing_keep_nobody_waiting(data: Path, bk: embedbk
         link.close()
 
 
+def test_what_is_read_as_json_is_appended_from_json(run: Run, data: Path, bk: embedbk.Client) -> None:
+    """A log is copied through a pipe with the keys, timestamps, headers and batches of its records."""
+    records = [
+        embedbk.EntryRecord(b"text", b"key", 0, {"trace": b"\xff\x00", "a": b"b"}),
+        embedbk.EntryRecord(b"\xff", b"\xfe"),
+        embedbk.EntryRecord("\u00e4\n\U0001f600".encode()),
+    ]
+    with bk.log("from").writer() as writer:
+        writer.append_many(records)
+        writer.append_batch(records)
+    code, told, _ = run("log", "read", "from", "--at", data, "--json")
+    lines = [json.loads(line) for line in told.splitlines()]
+    assert (code, lines[1]) == (
+        0,
+        {"offset": 1, "ledger_id": 1, "entry_id": 1, "base64": "/w==", "key": {"base64": "/g=="}},
+    )
+    assert lines[0]["headers"] == {"a": "b", "trace": {"base64": "/wA="}}
+    assert [line.get("records") is not None for line in lines] == [False, False, False, True]
+    copied = run("log", "append", "to", "--at", data, "--from-json", given=told.encode())
+    assert copied[:2] == (0, "4 entries appended, offsets 0 to 3\n")
+    assert [entry.records for entry in bk.log("to").read()] == [*([each] for each in records), records]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (b"no json", "is no JSON"),
+        (b"\xff", "is no JSON"),
+        (b"[]", "is no JSON object"),
+        (b"{}", "either value or base64"),
+        (b'{"value": "", "base64": ""}', "either value or base64"),
+        (b'{"value": 1}', "bytes are a string"),
+        (b'{"base64": "/w="}', "is no base64"),
+        (b'{"base64": "\\ud800"}', "is no base64"),
+        (b'{"value": "\\ud800"}', "is no text in UTF-8"),
+        (b'{"value": "", "colour": "red"}', "'colour' is nothing that a record has"),
+        (b'{"value": "", "key": {"base64": "/w==", "a": 1}}', "bytes are a string"),
+        (b'{"value": "", "headers": []}', "headers is an object"),
+        (b'{"value": "", "headers": {" ": ""}}', "names no header"),
+        (b'{"value": "", "timestamp": "now"}', "a whole number of ms"),
+        (b'{"value": "", "timestamp": 1e300}', "a whole number of ms"),
+        (b'{"records": [1]}', "records is a list of objects"),
+        (b'{"records": [], "value": ""}', "nothing stands beside it"),
+        (b'{"records": []}', "at least one record"),
+        (b"[" * 100_000, "is no JSON"),
+    ],
+)
+def test_a_line_that_is_no_entry_is_refused_and_those_before_it_are_appended(
+    run: Run, data: Path, bk: embedbk.Client, line: bytes, said: str
+) -> None:
+    code, _, err = run("log", "append", "to", "--at", data, "--from-json", given=b'{"value": "a"}\n' + line)
+    assert code == 1 and said in err and "the 1 before it are appended" in err
+    assert [bytes(entry) for entry in bk.log("to").read()] == [b"a"]
+
+
 def test_a_directory_that_no_process_has_is_opened_by_the_command(
     run: Run, data: Path, bk: embedbk.Client, tmp_path: Path
 ) -> None:

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 
 from embedbk.cluster import environment
 from embedbk.codec import kernels, twins
-from embedbk.codec.attributes import Producer, encode_attributes
+from embedbk.codec.attributes import AttributeKind, Producer, encode_attributes, value_of
 from embedbk.codec.entry import ENTRY_HEADER, ENTRY_OVERHEAD_BYTES, encode_entry, read_entry
+from embedbk.codec.entry_records import EntryRecord, encode_records, records_in
 from embedbk.config import STORED_BYTES_MAX
 from embedbk.errors import PeerError, UsageError
 from embedbk.ids import LEDGER_ID_MAX
@@ -31,7 +32,19 @@ crc_oracle = crcmod.predefined.mkPredefinedCrcFun("crc-32c")
 def attributes_of(payload: bytes) -> bytes:
     """Some that suit the payload, different ones for different payloads."""
     ends = [len(payload) // 3, len(payload)] if len(payload) % 2 else []
-    return encode_attributes(ends, Producer(len(payload), 1) if len(payload) % 3 else None)
+    records = [EntryRecord(b"", b"key"[: len(payload) % 4], 5, {"a": b"1", "ab": payload[:9]})] * (
+        len(ends) or 1
+    )
+    return encode_attributes(
+        ends,
+        Producer(len(payload), 1) if len(payload) % 3 else None,
+        encode_records(records) if len(payload) % 5 else b"",
+    )
+
+
+def records_of(value: bytes) -> bytes:
+    """The attribute RECORDS, whatever is in it."""
+    return struct.pack("<BBH", AttributeKind.RECORDS, 0, len(value)) + value
 
 
 def body_of(
@@ -280,7 +293,35 @@ class TestKernels:
             b"\x05\x00\x06\x00" + bytes(6),  # A time of another size.
             b"\x05\x00\x08\x00" + bytes(7) + b"\x80",  # A time before all.
             b"\x05\x00\x08\x00" + bytes(8) + b"\x02\x00\x10\x00" + bytes(16),  # In front of a producer.
-            b"\x06\x00\x00\x00",  # What a later build may bring.
+            b"\x07\x00\x00\x00",  # What a later build may bring.
+            *map(
+                records_of,
+                (
+                    b"",  # Records without a set.
+                    b"\x00",
+                    b"\x00\x00\x00\x00",  # Two sets for one record.
+                    b"\x04\x00",  # A flag without a meaning.
+                    b"\x01\x00\x02\x00k",  # A key, cut short.
+                    b"\x01\x00\x02",
+                    b"\x02\x00" + bytes(7),  # A timestamp, cut short.
+                    b"\x02\x00" + bytes(7) + b"\x80",  # One below 0.
+                    b"\x00\x01",  # No header where there is one.
+                    b"\x00\x01\x00\x00\x00",  # A header without a name.
+                    b"\x00\x01\x02a",  # A name, cut short.
+                    b"\x00\x01\x01a",  # A header without a value.
+                    b"\x00\x01\x01a\x02\x00v",  # A value, cut short.
+                    b"\x00\x01\x01 \x00\x00",  # Names that are not printable ASCII.
+                    b"\x00\x01\x01\x7f\x00\x00",
+                    b"\x00\x01\x01\xe4\x00\x00",
+                    b"\x00\x02\x01b\x00\x00\x01a\x00\x00",  # Names that fall.
+                    b"\x00\x02\x01a\x00\x00\x01a\x00\x00",  # One twice.
+                    b"\x00\x02\x02ab\x00\x00\x01a\x00\x00",
+                    b"\x00\x01\x01a\x00\x00\x00",  # One byte more.
+                ),
+            ),
+            encode_attributes([1, 2]) + records_of(b"\x00\x00"),  # One set for two records.
+            encode_attributes([1, 2]) + records_of(b"\x00\x00" * 3),
+            records_of(b"\x00\x00") + b"\x05\x00\x08\x00" + bytes(8),  # In front of the time.
         ],
     )
     def test_attributes_that_are_not_known_or_not_sound_are_refused(
@@ -293,6 +334,30 @@ class TestKernels:
                 function(body)
         with pytest.raises(PeerError, match="attributes"):
             read_entry(memoryview(body))
+
+    @pytest.mark.parametrize(
+        "records",
+        [
+            [EntryRecord(b"ab", b"")],
+            [EntryRecord(b"ab", b"k" * 300, 0)],
+            [EntryRecord(b"ab", timestamp=2**63 - 1, headers={"b": b"", "ab": b"v" * 300, "a": b"\xff"})],
+            [EntryRecord(b"a", b"k", 7), EntryRecord(b""), EntryRecord(b"b", headers={"~" * 255: b"1"})],
+            [EntryRecord(b"ab", headers={str(number): b"" for number in range(255)})],
+        ],
+    )
+    def test_what_records_have_beside_their_values_is_read_as_it_was_written(
+        self, kernel: ModuleType, records: list[EntryRecord]
+    ) -> None:
+        """WIRE.md 1, RECORDS: a set for each record; neither payload nor length."""
+        values = [bytes(record.value) for record in records]
+        ends = list(itertools.accumulate(map(len, values))) if len(records) > 1 else []
+        attributes = encode_attributes(ends, Producer(1, 2), encode_records(records))
+        body = encode_entry(LEDGER, 4, 2, b"".join(values), attributes=attributes)
+        assert kernel.scan(body) == kernel.scan(body_of([b""] * 4 + [b"ab"])[4 * ENTRY_OVERHEAD_BYTES :])
+        assert bytes(kernel.values(body).data) == b"ab"
+        found = value_of(read_entry(memoryview(body)).attributes, AttributeKind.RECORDS)
+        assert found is not None
+        assert list(records_in(found, [memoryview(value) for value in values])) == records
 
     def test_a_read_out_of_no_entries_is_empty(self, kernel: ModuleType) -> None:
         assert [part.tolist() for part in kernel.offsets(b"")] == [[], []]

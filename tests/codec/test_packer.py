@@ -16,9 +16,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embedbk._native import ffi, lib
-from embedbk.codec.attributes import Producer, encode_attributes, last_time_in, producers_in, time_of
+from embedbk.codec.attributes import (
+    Producer,
+    encode_attributes,
+    encode_time,
+    last_time_in,
+    producers_in,
+    time_of,
+)
 from embedbk.codec.digest import check_tags
 from embedbk.codec.entry import ENTRY_OVERHEAD_BYTES
+from embedbk.codec.entry_records import EntryRecord, encode_records
 from embedbk.codec.frame import Frame, frame_of, iter_entries, split
 from embedbk.codec.kernels import crc32c
 from embedbk.codec.packer import (
@@ -156,6 +164,47 @@ class TestPacker:
         assert packer.next_entry == 1
         packer.stop()
         assert packer.append_with(b"x", b"", 9) == (PACKER_STOPPED, False)
+
+    def test_the_time_stands_between_the_attributes_in_the_order_of_kinds(self, make: Make) -> None:
+        """WIRE.md 1: kinds ascend, whoever put them in; so a reader of each kind finds it (P8.11)."""
+        packer = make(LEDGER) if make is make_twin else ToldPacker(LEDGER)
+        packer.begin_times(0, lambda: 7)
+        records = encode_records([EntryRecord(b"", b"key")])
+        attributes = encode_attributes([2], Producer(7, 1), records)
+        assert packer.append_with(b"ab", attributes, -1)[0] == 0
+        assert packer.append_with(b"ab", encode_attributes(records=records), -1)[0] == 1
+        (frame,) = drain(packer)
+        first, second = (bytes(entry.attributes) for entry in iter_entries(frame))
+        assert (
+            first == encode_attributes([2], Producer(7, 1)) + encode_time(7) + attributes[-len(records) - 4 :]
+        )
+        assert second == encode_attributes(records=records), "its time is that of the entry before it"
+        again = make(LEDGER + 1) if make is make_twin else ToldPacker(LEDGER + 1)
+        again.begin_times(9, lambda: 9)
+        assert again.append_again(frame, 0, 2) == 2
+        (moved,) = drain(again)
+        assert [bytes(entry.attributes) for entry in iter_entries(moved)] == [
+            first.replace(encode_time(7), encode_time(9)),
+            second,
+        ]
+
+    def test_many_entries_are_appended_each_with_its_attributes(self, make: Make) -> None:
+        """P3.1: as one call appends payloads; a refused one means that none was appended."""
+        packer = make(LEDGER, bytes_max=4 * (OVERHEAD + 12))
+        beside = [encode_attributes(records=encode_records([EntryRecord(b"", key)])) for key in (b"", b"k")]
+        assert packer.append_many([b"one", b"two"], 5, beside) == (0, 2, True)
+        assert packer.append_many([b"three", b"four", b"five"], 5, [beside[1], b"", beside[0]])[1] == 2
+        assert packer.append(b"x") == (PACKER_FULL, False), "the rest of that call comes first"
+        (frame,) = drain(packer)
+        assert [bytes(entry.attributes) for entry in iter_entries(frame)] == [*beside, beside[1], b""]
+        assert payloads_of(frame) == [b"one", b"two", b"three", b"four"]
+        packer.release(frame)
+        assert packer.append_many([b"five"], 5, [b""])[1] == 1
+        with pytest.raises(UsageError, match="and its attributes"):
+            packer.append_many([b"", bytes(ENTRY_BYTES_MAX)], 5, [b"", beside[0]])
+        with pytest.raises((TypeError, ValueError)):
+            packer.append_many([b"", b""], 5, [b"\x00\x00"])
+        assert packer.last_entry == 4
 
     def test_attributes_count_for_the_limit(self, make: Make) -> None:
         packer = make(LEDGER)

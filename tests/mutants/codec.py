@@ -35,8 +35,8 @@ MUTANTS = (
         (
             (
                 "native/wire/packer.c",
-                "attributes, without_time(attributes, attributes_size),",
-                "attributes, attributes_size,",
+                "                const struct attributes parted = part_at_time(attributes, attributes_size);\n                answer",
+                "                const struct attributes parted = {attributes, attributes, attributes_size, 0};\n                answer",
             ),
         ),
         (_PACKER + "test_what_is_appended_again_has_a_time_of_its_new_place",),
