@@ -5,7 +5,7 @@ The only file beside the Spark source that needs pyarrow (`pip install embedbk[a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -13,22 +13,47 @@ import pyarrow.compute as pc
 
 from embedbk.client.batches import Batch
 
-__all__ = ["SCHEMA", "columns", "record_batch", "stream"]
+__all__ = ["SCHEMA", "SCHEMA_WITH_RECORDS", "columns", "record_batch", "record_columns", "stream"]
 
 # A row is a record: an entry, or a part of an atomic batch. `offset` is dense in the log it was read from.
 SCHEMA = pa.schema(
     [("ledgerId", pa.int64()), ("entryId", pa.int64()), ("offset", pa.int64()), ("value", pa.binary())]
 )
 
+# What a record has beside its value; null where it has not. timestamp: ms since 1970, as its application gave it.
+_RECORD_FIELDS = {
+    "key": pa.binary(),
+    "timestamp": pa.int64(),
+    "headers": pa.map_(pa.string(), pa.binary()),
+}
+SCHEMA_WITH_RECORDS = pa.schema([*SCHEMA, *(pa.field(*field) for field in _RECORD_FIELDS.items())])
 
-def record_batch(batch: Batch) -> pa.RecordBatch:
+
+def record_batch(batch: Batch, *, with_records: bool = False) -> pa.RecordBatch:
     """The rows of a batch; they keep its buffers alive."""
-    return pa.RecordBatch.from_arrays(columns(batch), schema=SCHEMA)
+    if not with_records:
+        return pa.RecordBatch.from_arrays(columns(batch), schema=SCHEMA)
+    beside = record_columns(batch, tuple(_RECORD_FIELDS))
+    return pa.RecordBatch.from_arrays([*columns(batch), *beside], schema=SCHEMA_WITH_RECORDS)
 
 
-def stream(batches: Iterator[pa.RecordBatch], requested_schema: object) -> Any:
+def stream(batches: Iterator[pa.RecordBatch], schema: pa.Schema, requested_schema: object) -> Any:
     """A capsule of the Arrow C stream interface, which takes the batches as it is read."""
-    return pa.RecordBatchReader.from_batches(SCHEMA, batches).__arrow_c_stream__(requested_schema)
+    return pa.RecordBatchReader.from_batches(schema, batches).__arrow_c_stream__(requested_schema)
+
+
+def record_columns(batch: Batch, names: Sequence[str]) -> list[pa.Array]:
+    """key, timestamp, headers, as far as they are named. A Python object is made for a row only where a record of the
+    batch has any of them."""
+    records = batch.records()
+    if records is None:
+        return [pa.nulls(len(batch.ids), _RECORD_FIELDS[name]) for name in names]
+    made: dict[str, list[Any]] = {name: [] for name in _RECORD_FIELDS}
+    for record in records:
+        made["key"].append(record.key)
+        made["timestamp"].append(record.timestamp)
+        made["headers"].append(list(record.headers.items()) or None)
+    return [pa.array(made[name], _RECORD_FIELDS[name]) for name in names]
 
 
 def columns(batch: Batch) -> list[pa.Array]:

@@ -77,8 +77,10 @@ class Log:
     def read_batches(self, start: Start = None, end: Start = None) -> AsyncIterator[Batch]:
         return each(self._reading.read(start, end), batch_of)
 
-    def record_batches(self, start: Start = None, end: Start = None) -> AsyncIterator[Any]:
-        return each(self._reading.read(start, end), record_batch_maker())
+    def record_batches(
+        self, start: Start = None, end: Start = None, *, with_records: bool = False
+    ) -> AsyncIterator[Any]:
+        return each(self._reading.read(start, end), record_batch_maker(with_records=with_records))
 
     async def end(self) -> int:
         return await run_async(self._reading.end())

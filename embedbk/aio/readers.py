@@ -62,8 +62,10 @@ class LedgerReader(Closing):
     def read_batches(self, first: int = 0, last: int | None = None) -> AsyncIterator[Batch]:
         return each(self._reading.read(first, last), batch_of)
 
-    def record_batches(self, first: int = 0, last: int | None = None) -> AsyncIterator[Any]:
-        return each(self._reading.read(first, last), record_batch_maker())
+    def record_batches(
+        self, first: int = 0, last: int | None = None, *, with_records: bool = False
+    ) -> AsyncIterator[Any]:
+        return each(self._reading.read(first, last), record_batch_maker(with_records=with_records))
 
     def close(self) -> None:
         self._reading.close()

@@ -101,9 +101,8 @@ def _rebuilt(ledger_id: int, entry_id: int, offset: int, data: bytes, attributes
 class Batch(NamedTuple):
     """A run of entries of one ledger as buffers: record i is data[ends[i] : ends[i + 1]], of entry ids[i].
 
-    An entry is one record, an atomic batch as many as it has parts.
-
-    The layout is that of an Arrow int64 and an Arrow binary array.
+    An entry is one record, an atomic batch as many as it has parts. The layout is that of an Arrow int64 and an Arrow
+    binary array. `body`, the frame it came in, is there where a record has something beside its value.
     """
 
     ledger_id: int
@@ -113,6 +112,16 @@ class Batch(NamedTuple):
     ids: memoryview  # int64
     ends: memoryview  # int32, one more than ids
     data: memoryview
+    body: memoryview | None = None
+
+    def records(self) -> list[EntryRecord] | None:
+        """What each record is, with its key, timestamp and headers; an object for each. None: no record of these has
+        anything beside its value."""
+        if self.body is None or not self.ids:
+            return None
+        first, last = self.ids[0], self.ids[-1]
+        entries = _entries_in(self.ledger_id, self.first_offset, self.body)
+        return [record for entry in entries if first <= entry.entry_id <= last for record in entry.records]
 
     @property
     def entry_count(self) -> int:
@@ -138,13 +147,16 @@ class Located(NamedTuple):
 
 def entries_of(located: Located) -> Iterator[Entry]:
     frame, first_offset = located
-    body, ledger_id = frame.body, frame.ledger_id
+    return _entries_in(frame.ledger_id, first_offset, frame.body)
+
+
+def _entries_in(ledger_id: int, first_offset: int, body: memoryview) -> Iterator[Entry]:
     ids, spans = kernels.offsets(body)
     numbers, begins, sizes = ids.tolist(), spans[::2].tolist(), spans[1::2].tolist()
     if len(body) != ENTRY_OVERHEAD_BYTES * len(ids) + sum(sizes):
         places = kernels.attributed(body, len(numbers)).tolist()
         if len(places) > len(numbers) // _FEW:
-            yield from _with_attributes(located, numbers, begins, sizes)
+            yield from _with_attributes(ledger_id, first_offset, body, numbers, begins, sizes)
             return
         # In a log few entries have attributes, for their times: the others cost no more than where none has.
         done = 0
@@ -163,20 +175,17 @@ def entries_of(located: Located) -> Iterator[Entry]:
 
 
 def _with_attributes(
-    located: Located, ids: list[int], begins: list[int], sizes: list[int]
+    ledger_id: int, first_offset: int, body: memoryview, ids: list[int], begins: list[int], sizes: list[int]
 ) -> Iterator[Entry]:
     """The same where many have attributes: those stand between the entry's header and its payload."""
-    frame, first_offset = located
-    body, at = frame.body, 0
+    at = 0
     for entry_id, begin, size in zip(ids, begins, sizes, strict=True):
         attributes = body[at + ENTRY_HEADER.size : begin]
-        yield Entry(
-            frame.ledger_id, entry_id, first_offset + entry_id, body[begin : begin + size], attributes
-        )
+        yield Entry(ledger_id, entry_id, first_offset + entry_id, body[begin : begin + size], attributes)
         at = begin + size + _CRC_BYTES
 
 
 def batch_of(located: Located) -> Batch:
     frame, first_offset = located
-    ids, ends, data = kernels.values(frame.body)
-    return Batch(frame.ledger_id, first_offset, ids, ends, data)
+    ids, ends, data, has_records = kernels.values(frame.body)
+    return Batch(frame.ledger_id, first_offset, ids, ends, data, frame.body if has_records else None)

@@ -447,13 +447,19 @@ class LedgerReader:
         for located in iterate(self._reading.read(first, last), "aio.LedgerReader.read_batches"):
             yield batch_of(located)
 
-    def record_batches(self, first: int = 0, last: int | None = None) -> RecordBatches:
+    def record_batches(
+        self, first: int = 0, last: int | None = None, *, with_records: bool = False
+    ) -> RecordBatches:
         """The same as Arrow record batches (`embedbk.arrow.SCHEMA`), whose columns stand on those buffers: to be
         iterated, or as one stream: `pyarrow.table(ledger.record_batches())`.
 
+        with_records: also key, timestamp and headers (`embedbk.arrow.SCHEMA_WITH_RECORDS`). A batch in which no record
+        has any costs no more for it; in the others an object is made for each row.
+
         Raises UsageError where pyarrow is not installed.
         """
-        return RecordBatches(iterate(self._reading.read(first, last), "aio.LedgerReader.record_batches"))
+        frames = iterate(self._reading.read(first, last), "aio.LedgerReader.record_batches")
+        return RecordBatches(frames, with_records=with_records)
 
     def close(self) -> None:
         self._reading.close()

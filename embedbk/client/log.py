@@ -434,13 +434,19 @@ class Log:
         for located in iterate(self._reading.read(start, end), "aio.Log.read_batches"):
             yield batch_of(located)
 
-    def record_batches(self, start: Start = None, end: Start = None) -> RecordBatches:
+    def record_batches(
+        self, start: Start = None, end: Start = None, *, with_records: bool = False
+    ) -> RecordBatches:
         """The same as Arrow record batches (`embedbk.arrow.SCHEMA`), whose columns stand on those buffers: to be
         iterated, or as one stream: `pyarrow.table(log.record_batches())`.
 
+        with_records: also key, timestamp and headers (`embedbk.arrow.SCHEMA_WITH_RECORDS`). A batch in which no record
+        has any costs no more for it; in the others an object is made for each row.
+
         Raises UsageError where pyarrow is not installed.
         """
-        return RecordBatches(iterate(self._reading.read(start, end), "aio.Log.record_batches"))
+        frames = iterate(self._reading.read(start, end), "aio.Log.record_batches")
+        return RecordBatches(frames, with_records=with_records)
 
     def end(self) -> int:
         """The dense offset behind the last entry that may be read now."""

@@ -26,19 +26,19 @@ def _arrow() -> Any:
     return arrow
 
 
-def record_batch_maker() -> Callable[[Located], Any]:
+def record_batch_maker(*, with_records: bool) -> Callable[[Located], Any]:
     """A function that makes an Arrow record batch of a frame.
 
     Raises UsageError where pyarrow is not installed.
     """
     arrow = _arrow()
-    return lambda located: arrow.record_batch(batch_of(located))
+    return lambda located: arrow.record_batch(batch_of(located), with_records=with_records)
 
 
 def stream_of(batches: Iterator[Batch], requested_schema: object) -> Any:
     """A capsule of the Arrow C stream interface; a batch is made when its holder asks for the next."""
     arrow = _arrow()
-    return arrow.stream(map(arrow.record_batch, batches), requested_schema)
+    return arrow.stream(map(arrow.record_batch, batches), arrow.SCHEMA, requested_schema)
 
 
 class RecordBatches(Iterator[Any]):
@@ -47,21 +47,22 @@ class RecordBatches(Iterator[Any]):
     taker's thread.
 
     Attributes:
-        schema: of every batch, `embedbk.arrow.SCHEMA`.
+        schema: of every batch, `embedbk.arrow.SCHEMA` or `SCHEMA_WITH_RECORDS`.
         next_offset: the dense offset behind the last row that was given; None before the first.
         error: what ended it early. Iterating raises it as it is; the C interface carries its text only, so that whoever
             took the stream finds the error itself here.
     """
 
-    def __init__(self, frames: Iterator[Located]) -> None:
+    def __init__(self, frames: Iterator[Located], *, with_records: bool) -> None:
         self._arrow = _arrow()
+        self._with_records = with_records
         self._frames = frames
         self.next_offset: int | None = None
         self.error: EmbedbkError | None = None
 
     @property
     def schema(self) -> Any:
-        return self._arrow.SCHEMA
+        return self._arrow.SCHEMA_WITH_RECORDS if self._with_records else self._arrow.SCHEMA
 
     def __next__(self) -> Any:
         try:
@@ -70,7 +71,7 @@ class RecordBatches(Iterator[Any]):
             self.error = failed
             raise
         self.next_offset = located.first_offset + located.frame.last_entry + 1
-        return self._arrow.record_batch(batch_of(located))
+        return self._arrow.record_batch(batch_of(located), with_records=self._with_records)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> Any:
-        return self._arrow.stream(self, requested_schema)
+        return self._arrow.stream(self, self.schema, requested_schema)

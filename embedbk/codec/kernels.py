@@ -106,7 +106,7 @@ def offsets(body: Buffer) -> Offsets:
     with ffi.from_buffer(body) as source:
         if len(source) > _BODY_BYTES_MAX:
             raise refusal(Fault.LARGE, 0, body)
-        count, _, _ = _count(source, body)
+        count = _count(source, body).count
         ids, spans = bytearray(8 * count), bytearray(8 * count)
         lib.ebk_frame_offsets(
             source, count, ffi.from_buffer("int64_t[]", ids), ffi.from_buffer("uint32_t[]", spans)
@@ -128,27 +128,30 @@ def values(body: Buffer) -> Values:
     Raises PeerError when the body is no run of entries (digests are not looked at here).
     """
     with ffi.from_buffer(body) as source:
-        count, records, payload_bytes = _count(source, body)
-        if payload_bytes > _VALUES_BYTES_MAX:
+        facts = _count(source, body)
+        if facts.payload_bytes > _VALUES_BYTES_MAX:
             raise refusal(Fault.LARGE, 0, body)
-        ids, ends, data = bytearray(8 * records), bytearray(4 * (records + 1)), bytearray(payload_bytes)
+        records = facts.records
+        ids, ends, data = bytearray(8 * records), bytearray(4 * (records + 1)), bytearray(facts.payload_bytes)
         lib.ebk_frame_values(
             source,
-            count,
+            facts.count,
             ffi.from_buffer("int64_t[]", ids),
             ffi.from_buffer("int32_t[]", ends),
             ffi.from_buffer(data),
         )
-    return Values(memoryview(ids).cast("q"), memoryview(ends).cast("i"), memoryview(data))
+    return Values(
+        memoryview(ids).cast("q"), memoryview(ends).cast("i"), memoryview(data), facts.with_records > 0
+    )
 
 
-def _count(source: Any, body: Buffer) -> tuple[int, int, int]:
-    """Entries, records and payload bytes of a body, its layout checked."""
+def _count(source: Any, body: Buffer) -> Any:
+    """What ebk_frame_count() tells of a body, its layout checked."""
     facts = ffi.new("struct ebk_frame_facts *")
     fault = lib.ebk_frame_count(source, len(source), facts)
     if fault:
         raise refusal(fault, facts.fault_at, body)
-    return facts.count, facts.records, facts.payload_bytes
+    return facts
 
 
 def keep_freed_memory() -> None:

@@ -117,6 +117,7 @@ class Values(NamedTuple):
     ids: memoryview  # int64
     ends: memoryview  # int32, one more than ids
     data: memoryview
+    has_records: bool  # An entry has the attribute RECORDS.
 
 
 def refusal(fault: int, offset: int, body: Buffer) -> PeerError:
@@ -267,17 +268,19 @@ def values(body: Buffer) -> Values:
     Raises PeerError when the body is no run of entries (digests are not looked at here).
     """
     block = memoryview(body)
-    ids, ends, data = array("q"), array("i", [0]), bytearray()
+    ids, ends, data, has_records = array("q"), array("i", [0]), bytearray(), False
     for offset, end in _walk(block):
         head = _HEADER.unpack_from(block, offset)
         begin = offset + _HEADER.size + head[2]
-        parts = parts_of(block[offset + _HEADER.size : begin]) or (end - _CRC.size - begin,)
+        attributes = block[offset + _HEADER.size : begin]
+        has_records |= _RECORDS in _kinds_of(attributes)
+        parts = parts_of(attributes) or (end - _CRC.size - begin,)
         ids.extend([head[5]] * len(parts))
         ends.extend(len(data) + part_end for part_end in parts)
         data += block[begin : end - _CRC.size]
         if len(data) > _VALUES_BYTES_MAX:
             raise refusal(Fault.LARGE, 0, block)
-    return Values(memoryview(ids), memoryview(ends), memoryview(data))
+    return Values(memoryview(ids), memoryview(ends), memoryview(data), has_records)
 
 
 def are_attributes_sound(attributes: Buffer, payload_size: int) -> bool:
@@ -347,6 +350,15 @@ def is_tag_right(entry: memoryview, attributes_size: int) -> bool:
             return xxhash.xxh3_64_digest(covered) == entry[at : at + size]
         at += size
     return True
+
+
+def _kinds_of(attributes: Buffer) -> Iterator[int]:
+    """Of sound ones."""
+    at = 0
+    while at < len(attributes):
+        kind, _, size = _ATTRIBUTE.unpack_from(attributes, at)
+        yield kind
+        at += _ATTRIBUTE.size + size
 
 
 def parts_of(attributes: Buffer) -> tuple[int, ...]:

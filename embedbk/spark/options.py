@@ -12,9 +12,17 @@ from embedbk.errors import UsageError
 from embedbk.ids import check_log_name
 from embedbk.spark.reading import EARLIEST, LATEST, ReadPlace, Starting
 
-__all__ = ["COLUMN_NAMES", "SourceOptions", "cluster_of", "columns_of", "read_options"]
+__all__ = [
+    "COLUMN_NAMES",
+    "RECORD_COLUMNS",
+    "SourceOptions",
+    "cluster_of",
+    "columns_of",
+    "read_options",
+]
 
-COLUMN_NAMES = ("log", "ledgerId", "entryId", "slot", "offset", "value")
+COLUMN_NAMES = ("log", "ledgerId", "entryId", "slot", "offset", "value")  # Without the option `columns`.
+RECORD_COLUMNS = ("key", "timestamp", "headers")
 ROWS_PER_PARTITION_MAX = 250_000  # A second of work or so: enough to be worth a task, little to repeat.
 PIN_SECONDS = 3600.0
 POLL_WAIT_MS = 100
@@ -125,10 +133,10 @@ def columns_of(options: Mapping[str, str]) -> tuple[tuple[str, ...], bool]:
     if value is None:
         return COLUMN_NAMES, is_text
     columns = tuple(name.strip() for name in value.split(","))
-    if len(set(columns)) != len(columns) or not set(columns) <= set(COLUMN_NAMES):
+    if len(set(columns)) != len(columns) or not set(columns) <= {*COLUMN_NAMES, *RECORD_COLUMNS}:
         raise UsageError(
             f"option columns={value!r}: allowed are names with commas between them, each once, of "
-            f"{', '.join(COLUMN_NAMES)}"
+            f"{', '.join(COLUMN_NAMES + RECORD_COLUMNS)}"
         )
     return columns, is_text
 

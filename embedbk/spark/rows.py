@@ -9,11 +9,20 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, StringType, StructType
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructType,
+)
 
 from embedbk import arrow
 from embedbk.client.batches import Batch
 from embedbk.errors import EntryUnreadable
+from embedbk.spark.options import RECORD_COLUMNS
 
 __all__ = ["arrow_schema", "record_batch", "spark_schema"]
 
@@ -27,6 +36,9 @@ _TYPES: dict[str, tuple[DataType, pa.DataType]] = {
     ),  # The number of a record in its atomic batch; any other entry is one record.
     "offset": (LongType(), pa.int64()),
     "value": (BinaryType(), pa.binary()),
+    "key": (BinaryType(), pa.binary()),
+    "timestamp": (LongType(), pa.int64()),
+    "headers": (MapType(StringType(), BinaryType()), pa.map_(pa.string(), pa.binary())),
 }
 
 
@@ -44,11 +56,14 @@ def arrow_schema(columns: Sequence[str], *, is_text: bool) -> pa.Schema:
 
 
 def record_batch(log: str, batch: Batch, columns: Sequence[str], *, is_text: bool) -> pa.RecordBatch:
-    """The columns stand on the buffers of `batch` (embedbk/arrow.py); no Python object is made for a row.
+    """The columns stand on the buffers of `batch` (embedbk/arrow.py); no Python object is made for a row, but where a
+    record has a key, a timestamp or headers and they are asked for.
 
     Raises EntryUnreadable where text was asked for and a value is none.
     """
     ledger_ids, entry_ids, offsets, values = arrow.columns(batch)
+    beside = [name for name in columns if name in RECORD_COLUMNS]
+    of_records = dict(zip(beside, arrow.record_columns(batch, beside), strict=True)) if beside else {}
     made = []
     for name in columns:
         if name == "log":
@@ -57,6 +72,8 @@ def record_batch(log: str, batch: Batch, columns: Sequence[str], *, is_text: boo
             made.append(_slots(entry_ids))
         elif name == "value":
             made.append(_text(log, batch, values) if is_text else values)
+        elif name in of_records:
+            made.append(of_records[name])
         else:
             made.append({"ledgerId": ledger_ids, "entryId": entry_ids, "offset": offsets}[name])
     return pa.RecordBatch.from_arrays(made, schema=arrow_schema(columns, is_text=is_text))

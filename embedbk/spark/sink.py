@@ -24,6 +24,7 @@ from embedbk.errors import UsageError
 from embedbk.spark import sinking
 from embedbk.spark.sink_options import SinkOptions, sink_options
 from embedbk.spark.sinking import VALUE, Output
+from embedbk.spark.written_records import RECORD_TYPES
 
 __all__ = ["EmbedbkStreamWriter", "EmbedbkWriter", "batch_writer", "stream_writer"]
 
@@ -68,11 +69,18 @@ def check_schema(schema: StructType, order_by: str) -> None:
         raise UsageError(
             f"option orderBy={order_by!r} names no column of {', '.join(types)}; nothing was written"
         )
-    more = sorted(set(types) - {VALUE, order_by})
+    for name, allowed in RECORD_TYPES.items():
+        if name in types and not any(types[name].simpleString() == each for each in allowed):
+            raise UsageError(
+                f"column {name} is {' or '.join(allowed)}, and there is {types[name].simpleString()}; nothing was "
+                "written"
+            )
+    more = sorted(set(types) - {VALUE, order_by, *RECORD_TYPES})
     if more:
         raise UsageError(
-            f"columns {', '.join(more)} would be lost: an entry is the bytes of {VALUE}; nothing was written",
-            hint='df.select("value")',
+            f"columns {', '.join(more)} would be lost: an entry has {VALUE}, {', '.join(RECORD_TYPES)}; nothing was "
+            "written",
+            hint='df.select("key", "value")',
         )
 
 

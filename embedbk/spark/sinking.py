@@ -19,12 +19,11 @@ from embedbk.core.log_splicing import SPLICE_LEDGERS_MAX
 from embedbk.errors import EmbedbkError, UsageError
 from embedbk.spark.clients import client_of
 from embedbk.spark.sink_options import SinkOptions
+from embedbk.spark.written_records import VALUE, append_rows
 
-__all__ = ["Output", "call_off", "commit", "log_of", "write"]
+__all__ = ["VALUE", "Output", "call_off", "commit", "log_of", "write"]
 
 logger = logging.getLogger("embedbk.spark")
-
-VALUE = "value"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +65,10 @@ def write(options: SinkOptions, staging: Staging, batches: Iterable[pa.RecordBat
         return Output(rows, None, _packed(held), first, last) if held else Output()
     with log_of(options).stage(staging) as writer:
         for batch in held:
-            writer.append_arrow(batch, VALUE)
+            append_rows(writer, batch)
         held.clear()
         for batch in todo:
-            writer.append_arrow(batch, VALUE)
+            append_rows(writer, batch)
             rows += batch.num_rows
     return Output(rows, writer.ledger_id, b"", first, last)
 
@@ -180,7 +179,7 @@ def _stage_inline(options: SinkOptions, staging: Staging, outputs: list[Output])
     with log_of(options).stage(staging) as writer:
         for output in outputs:
             for batch in _unpacked(output):
-                writer.append_arrow(batch, VALUE)
+                append_rows(writer, batch)
     return writer.ledger_id
 
 

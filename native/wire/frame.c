@@ -129,6 +129,15 @@ static inline uint32_t part_count(const uint8_t *entry)
     return ebk_load_u16(first + 2) / 4u;
 }
 
+/* Has the checked entry RECORDS? It is the highest kind, so the last one there is. */
+static inline int has_records(const uint8_t *entry)
+{
+    const uint8_t *at = entry + EBK_ENTRY_HEADER_BYTES, *const end = at + attributes_size(entry);
+    uint8_t last_kind = 0;
+    for (; at < end; at += EBK_ATTRIBUTE_HEADER_BYTES + ebk_load_u16(at + 2)) last_kind = at[0];
+    return last_kind == EBK_ATTRIBUTE_RECORDS;
+}
+
 /* The size of the entry at `offset`, whole, or a negated fault of layout. */
 static inline int64_t entry_size(const uint8_t *body, size_t size, size_t offset)
 {
@@ -211,18 +220,20 @@ int ebk_frame_scan(const uint8_t *body, size_t size, struct ebk_frame_facts *fac
 
 int ebk_frame_count(const uint8_t *body, size_t size, struct ebk_frame_facts *facts)
 {
-    uint64_t count = 0, records = 0, payload_bytes = 0;
+    uint64_t count = 0, records = 0, with_records = 0, payload_bytes = 0;
     for (size_t offset = 0; offset < size;) {
         const int64_t whole = entry_size(body, size, offset);
         if (whole < 0) return fault(facts, offset, (int)-whole);
         const uint32_t parts = part_count(body + offset);
         count += 1;
         records += parts > 0 ? parts : 1;
+        with_records += has_records(body + offset);
         payload_bytes += (uint64_t)whole - EBK_ENTRY_OVERHEAD_BYTES - attributes_size(body + offset);
         offset += (size_t)whole;
     }
     facts->count = count;
     facts->records = records;
+    facts->with_records = with_records;
     facts->payload_bytes = payload_bytes;
     return EBK_FRAME_SOUND;
 }

@@ -71,6 +71,7 @@ struct ebk_frame_facts {
     uint64_t count;         /* entries */
     uint64_t payload_bytes; /* of these entries alone */
     uint64_t records;       /* entries, those with parts counted by part; set by ebk_frame_count() */
+    uint64_t with_records;  /* entries with RECORDS; set by ebk_frame_count() */
     uint64_t fault_at;      /* offset of the entry that is wrong, when a fault is returned */
 };
 

@@ -40,6 +40,46 @@ def test_a_column_stands_on_the_buffers_of_the_batch() -> None:
     assert table.column("entryId").buffers()[1].address == pa.py_buffer(batch.ids).address
 
 
+def test_what_records_have_beside_their_values_are_columns(bk: embedbk.Client, log_name: str) -> None:
+    """One row for a record, with nulls where it has nothing; a batch without any is made of nulls."""
+    log, record = bk.log(log_name), embedbk.EntryRecord
+    with log.writer() as writer:
+        writer.append_many([b"%d" % number for number in range(200)])
+        writer.flush()
+        writer.append(record(b"one", b"k", 7, {"b": b"2", "a": b""}))
+        writer.append_batch([b"two", record(b"three", b""), record(b"four", headers={"c": b"\xff"})])
+        writer.append(b"five")
+    table = pa.table(log.record_batches(with_records=True))
+    assert table.schema == arrow.SCHEMA_WITH_RECORDS
+    assert table.column("value").to_pylist()[200:] == [b"one", b"two", b"three", b"four", b"five"]
+    assert table.column("key").to_pylist() == [None] * 200 + [b"k", None, b"", None, None]
+    assert table.column("timestamp").to_pylist() == [None] * 200 + [7, None, None, None, None]
+    headers = [[("a", b""), ("b", b"2")], None, None, [("c", b"\xff")], None]
+    assert table.column("headers").to_pylist() == [None] * 200 + headers
+    assert pa.table(log.record_batches()).schema == arrow.SCHEMA
+    some = pa.table(log.record_batches(200, 202, with_records=True))
+    assert some.column("key").to_pylist() == [b"k", None, b"", None]
+    with bk.open_ledger(writer.ledger_id) as ledger:
+        assert pa.table(ledger.record_batches(201, 201, with_records=True)).num_rows == 3
+
+
+def test_a_bulk_that_was_split_has_the_records_of_its_rows(bk: embedbk.Client, log_name: str) -> None:
+    record = embedbk.EntryRecord
+    with bk.log(log_name).writer() as writer:
+        writer.append_many([record(b"%d" % number, b"k%d" % number) for number in range(10)])
+        writer.append_many([b"plain"] * 3)
+    with bk.log(log_name).reader() as reader:
+        told = [batch.records() for size in (3, 4, 100) for batch in reader.read_bulk(size, wait_s=9).batches]
+    assert [len(each or ()) for each in told][:2] == [3, 4]
+    assert [each.key for batch in told for each in batch or ()][:10] == [
+        b"k%d" % number for number in range(10)
+    ]
+    with bk.log(log_name).writer() as writer:
+        writer.append(b"alone")
+    (batch,) = bk.log(log_name).read_batches(13)
+    assert batch.records() is None and batch.body is None
+
+
 def test_a_log_and_its_ledgers_are_read_as_record_batches(bk: embedbk.Client, log_name: str) -> None:
     """Rows are records: an entry, or each part of an atomic batch, under its entry's id."""
     given = [b"%d" % number for number in range(100)]

@@ -35,8 +35,8 @@ MUTANTS = (
         (
             (
                 "native/wire/packer.c",
-                "                const struct attributes parted = part_at_time(attributes, attributes_size);\n                answer",
-                "                const struct attributes parted = {attributes, attributes, attributes_size, 0};\n                answer",
+                "part_at_time(attributes, attributes_size);\n                answer",
+                "(struct attributes){attributes, attributes, attributes_size, 0};\n                answer",
             ),
         ),
         (_PACKER + "test_what_is_appended_again_has_a_time_of_its_new_place",),

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark import TaskContext, cloudpickle
-from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    BinaryType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from embedbk.client.client import Client
+from embedbk.codec.entry_records import EntryRecord
 from embedbk.errors import UsageError
 from embedbk.spark.source import EmbedbkSource
 
@@ -20,7 +31,15 @@ def through(thing: Any) -> Any:
     return cloudpickle.loads(cloudpickle.dumps(thing))
 
 
-TYPES = {"binary": BinaryType(), "string": StringType(), "long": LongType()}
+TYPES = {
+    "binary": BinaryType(),
+    "string": StringType(),
+    "long": LongType(),
+    "bigint": LongType(),
+    "int": IntegerType(),
+    "timestamp": TimestampType(),
+    "map<string;string>": MapType(StringType(), StringType()),
+}
 
 
 def schema_of(ddl: str = "value binary") -> StructType:
@@ -92,6 +111,50 @@ def test_a_batch_stands_in_partition_order_whatever_travels_in_messages(bk: Clie
     assert values_of(bk, log) == [b"0 a", b"0 b", b"2" * 100, b"2 b", b"3", b"4"]
     segments = bk.log(log).segments()
     assert len(segments) == {"1000000": 1, "0": 4, "64": 3}[inline]
+
+
+@pytest.mark.parametrize("inline", ["1000000", "0"])
+def test_keys_timestamps_and_headers_are_written_with_their_values(bk: Client, inline: str) -> None:
+    """A row is a record; null is nothing. Times become ms, fractions left off."""
+    log = f"records{inline}"
+    moment = datetime(2026, 11, 26, 1, 2, 3, 456_789, tzinfo=UTC)
+    task = pa.record_batch(
+        {
+            "value": pa.array(["one", "two"]),
+            "key": pa.array([b"k", None], pa.binary()),
+            "timestamp": pa.array([moment, None], pa.timestamp("us", "UTC")),
+            "headers": pa.array([[("b", "2"), ("a", "")], None], pa.map_(pa.string(), pa.string())),
+        }
+    )
+    ddl = "value string, key binary, timestamp timestamp, headers map<string;string>"
+    Job(options(bk, log, inlineMaxBytes=inline), ddl).run([task])
+    first, second = bk.log(log).read()
+    at_ms = int(moment.timestamp() * 1000)
+    assert first.records == [EntryRecord(first.data, b"k", at_ms, {"a": b"", "b": b"2"})]
+    assert second.records == [EntryRecord(second.data)]
+    ordered = pa.record_batch({"value": pa.array([b"z", b"y"], pa.binary()), "timestamp": pa.array([9, 8])})
+    given = options(bk, log, orderBy="timestamp", inlineMaxBytes=inline)
+    Job(given, "value binary, timestamp bigint").run([ordered])
+    assert [(bytes(entry), entry.timestamp) for entry in bk.log(log).read(2)] == [(b"y", 8), (b"z", 9)]
+
+
+@pytest.mark.parametrize(
+    ("ddl", "columns", "says"),
+    [
+        ("value binary, key int", {}, "column key is binary or string, and there is int"),
+        ("value binary, timestamp string", {}, "column timestamp is bigint or timestamp"),
+        ("value binary, headers string", {}, "column headers is map<string,binary>"),
+        ("value binary, key binary", {"value": [None], "key": [b"k"]}, "a row has no value"),
+        ("value binary, timestamp bigint", {"value": [b""], "timestamp": [-1]}, "timestamp=-1"),
+    ],
+)
+def test_rows_that_can_be_no_records_are_refused(
+    bk: Client, ddl: str, columns: dict[str, list[Any]], says: str
+) -> None:
+    rows_of = [pa.record_batch({name: pa.array(values) for name, values in columns.items()})]
+    with pytest.raises(UsageError, match=says):
+        Job(options(bk, "refused", inlineMaxBytes="0"), ddl).run(rows_of)
+    assert not bk.log_exists("refused") or values_of(bk, "refused") == []
 
 
 def test_an_empty_batch_writes_nothing(bk: Client) -> None:

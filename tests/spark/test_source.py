@@ -21,7 +21,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from embedbk.client.client import Client
 from embedbk.errors import EntryUnreadable, UsageError
 from embedbk.spark import rows
-from embedbk.spark.options import COLUMN_NAMES, read_options
+from embedbk.spark.options import COLUMN_NAMES, RECORD_COLUMNS, read_options
 from embedbk.spark.partitions import RangePartition, split
 from embedbk.spark.reading import LedgerRange
 from embedbk.spark.source import EmbedbkReader, EmbedbkSource, PruningReader
@@ -176,8 +176,9 @@ def test_filters_leave_out_what_no_row_can_come_from(
 def test_the_arrow_schema_is_the_one_that_spark_makes_of_the_columns() -> None:
     """Spark refuses a first batch whose schema differs in order, type or nullability."""
     for is_text in (False, True):
-        made = rows.arrow_schema(COLUMN_NAMES, is_text=is_text)
-        assert to_arrow_schema(rows.spark_schema(COLUMN_NAMES, is_text=is_text)).equals(made)
+        names = COLUMN_NAMES + RECORD_COLUMNS
+        made = rows.arrow_schema(names, is_text=is_text)
+        assert to_arrow_schema(rows.spark_schema(names, is_text=is_text)).equals(made)
     assert pa.types.is_string(made.field("value").type)
 
 
@@ -200,7 +201,7 @@ def test_option_names_arrive_in_lower_case() -> None:
         ({**LOG, "maxRowsPerPartition": "0"}, "at least 1"),
         ({**LOG, "maxRowsPerPartition": "many"}, "at least 1"),
         ({**LOG, "columns": "offset,offset"}, "each once"),
-        ({**LOG, "columns": "offset,key"}, "allowed are names"),
+        ({**LOG, "columns": "offset,colour"}, "allowed are names"),
         ({**LOG, "payload": "json"}, "binary and string"),
         ({**LOG, "startingOffsets": "-1"}, 'allowed are "earliest"'),
         ({**LOG, "startingOffsets": '{"others": 3}'}, "'others', which is not read"),

@@ -90,6 +90,25 @@ def test_a_stream_goes_on_behind_its_checkpoint_and_has_every_row_once(
     assert taken() == list(enumerate([*LINES, b"more", b"and more"]))
 
 
+def test_keys_timestamps_and_headers_go_through_spark_both_ways(spark: Any, url: str) -> None:
+    """SPARK.md, columns: "null where they have not"; `timestamp_millis(timestamp)` is the moment."""
+    frame = spark.sql(
+        "select cast(id as string) as value, if(id % 2 = 0, cast(cast(id as string) as binary), null) as key, "
+        "timestamp_millis(1764115200000 + id) as timestamp, map('n', cast(id as string)) as headers "
+        "from range(0, 1000, 1, 3)"
+    )
+    frame.write.format("embedbk").option("cluster", url).option("log", "records").mode("append").save()
+    read = spark.read.format("embedbk").option("cluster", url).option("log", "records")
+    table = read.option("columns", "offset,value,key,timestamp,headers").option("payload", "string").load()
+    table.createOrReplaceTempView("records")
+    told = spark.sql(
+        "select value, key, timestamp_millis(timestamp) = timestamp_millis(1764115200000 + cast(value as bigint)) "
+        "as fits, cast(headers['n'] as string) as n from records order by offset"
+    ).collect()
+    assert [(row.value, row.n, row.fits) for row in told] == [(str(n), str(n), True) for n in range(1000)]
+    assert [row.key is None for row in told] == [n % 2 == 1 for n in range(1000)]
+
+
 def test_a_batch_is_written_and_read_back(spark: Any, url: str) -> None:
     """In partition order, small outputs and large ones; a number that was written is not written again."""
     frame = spark.range(0, 20_000, numPartitions=4).selectExpr("cast(id AS string) AS value")
