@@ -27,6 +27,10 @@ def unpack(
     try:
         return decoder.decode(data)
     except Exception as broken:
+        # The decoder is C and calls no Python. What comes out of another frame was raised by a signal handler of the
+        # application, which ran here by chance, and says nothing of these bytes.
+        if broken.__traceback__ is not None and broken.__traceback__.tb_next is not None:
+            raise
         # Text that is no UTF-8 is a UnicodeDecodeError, arrays in arrays in arrays are a RecursionError: a list of what
         # a decoder may raise would be another promise that somebody else keeps.
         raise refusal(f"{what}: {broken}") from broken

@@ -101,6 +101,7 @@ from embedbk.codec.repair_state import (
     encode_unrepairable,
 )
 from embedbk.codec.tombstone import Tombstone, decode_tombstone, encode_tombstone, tombstone_path
+from embedbk.codec.unpacking import unpack
 from embedbk.errors import EmbedbkError, PeerError, StorageError
 from embedbk.metadata.catalog import Catalog
 from embedbk.metadata.commands import Run as RunCommand
@@ -189,6 +190,19 @@ def tolerate(name: str, body: bytes) -> Any:
         return decode(body)
     except refusal:
         return None
+
+
+def test_what_a_signal_handler_raises_meanwhile_is_no_damage() -> None:
+    """An application may end a call of its own by an exception, as with SIGALRM. Where that meets a decoder, the bytes are
+    not called damaged: "cannot tell" is never "no"."""
+
+    class Interrupted:
+        def decode(self, data: bytes) -> None:
+            raise TimeoutError(f"the application's own time is over, after {len(data)} bytes")
+
+    decoder: Any = Interrupted()
+    with pytest.raises(TimeoutError):
+        unpack(decoder, b"sound", StorageError, "these bytes")
 
 
 def test_every_decoder_is_in_this_file() -> None:
