@@ -193,8 +193,8 @@ def tolerate(name: str, body: bytes) -> Any:
 
 
 def test_what_a_signal_handler_raises_meanwhile_is_no_damage() -> None:
-    """An application may end a call of its own by an exception, as with SIGALRM. Where that meets a decoder, the bytes are
-    not called damaged: "cannot tell" is never "no"."""
+    """An application may end a call of its own by an exception, as with SIGALRM. Where that meets a decoder, the bytes
+    are not called damaged: "cannot tell" is never "no"."""
 
     class Interrupted:
         def decode(self, data: bytes) -> None:
