@@ -32,6 +32,7 @@ __all__ = [
     "Journal",
     "LinkDown",
     "LinkUp",
+    "MemoryRefused",
     "Near",
     "Received",
     "ScrubDamage",
@@ -489,6 +490,10 @@ class ScrubPiece(Struct, frozen=True):
     bytes_read: int
     damages: tuple[ScrubDamage, ...] = ()
     is_pass_end: bool = False  # Everything was read once; the next piece begins anew.
+
+
+class MemoryRefused(StorageError):
+    """The system gave no memory for this call, which changed nothing and may be made again."""
 
 
 class DeviceFull(StorageError):

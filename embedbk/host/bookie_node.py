@@ -74,6 +74,7 @@ from embedbk.ports import (
     EntriesFound,
     LinkDown,
     LinkUp,
+    MemoryRefused,
     Near,
     Received,
     Transport,
@@ -189,7 +190,8 @@ class BookieNode:
         self._is_stepping = False
         # By link, lookups for its requests, each in its turn: as many as its client takes the answers of, so that no
         # answer has to be kept here, and a slow reader costs its own link nothing but time.
-        self._reads: dict[int, deque[ReadEntries]] = {}
+        self._reads: dict[int | None, deque[ReadEntries]] = {}
+        self._reads_from_ns = 0  # Memory was refused for one: the next is made then.
         # By link, bytes found and not answered yet: fences wait for the journal.
         self._found: dict[int, int] = {}
         self._read_at: int | None = None
@@ -577,7 +579,7 @@ class BookieNode:
                     self.on_step(self.core, event, effects)
                 for effect in effects:
                     self._carry_out(effect, event.now_ns)
-            elif self._reads and (read := self._next_read()) is not None:
+            elif self._reads and (read := self._next_read(now_ns)) is not None:
                 # One by one: the entries that the one before it found are sent, and count.
                 self._read(read, now_ns)
             else:
@@ -667,10 +669,12 @@ class BookieNode:
             return
         ensure(given == expected, f"the journal numbered a record {given}, the core {expected}")
 
-    def _next_read(self) -> ReadEntries | None:
-        """A lookup whose link has room for what it may find."""
+    def _next_read(self, now_ns: int) -> ReadEntries | None:
+        """A lookup whose link has room for what it may find, or the bookie's own."""
+        if now_ns < self._reads_from_ns:
+            return None
         for link, waiting in self._reads.items():
-            if self.transport.has_room(link, self._found.get(link, 0) + READ_ROOM_BYTES):
+            if link is None or self.transport.has_room(link, self._found.get(link, 0) + READ_ROOM_BYTES):
                 effect = waiting.popleft()
                 if not waiting:
                     del self._reads[link]
@@ -687,9 +691,18 @@ class BookieNode:
                 effect.modulus,
                 effect.residues,
             )
+        except MemoryRefused as refused:
+            # Nothing is broken, and nothing is known: it is made again. No outcome is told, as an empty one would mean
+            # that the copy cannot be read.
+            if not self._reads_from_ns:
+                logger.warning("bookie %s reads nothing just now: %s", self.bookie_id, refused)
+            self._reads_from_ns = self._read_at = now_ns + READ_AGAIN_NS
+            self._reads.setdefault(effect.link, deque()).appendleft(effect)
+            return
         except StorageError as failed:
             self._fail(now_ns, str(failed))  # Told before the empty outcome: nothing is concluded from that.
             found = EntriesFound(None)
+        self._reads_from_ns = 0
         if effect.link is not None and found.frame is not None:
             self._found[effect.link] = self._found.get(effect.link, 0) + len(found.frame.body)
         self._step_core(EntriesRead(now_ns, effect.read_id, found.frame, found.absent))

@@ -16,7 +16,7 @@ from embedbk.codec.frame import Frame
 from embedbk.core.upkeep_words import LogFacts
 from embedbk.errors import StorageError, UsageError
 from embedbk.ids import INCARNATION_BYTES
-from embedbk.ports import DeviceFull, EntriesFound, EntriesHeld, EntrySums
+from embedbk.ports import DeviceFull, EntriesFound, EntriesHeld, EntrySums, MemoryRefused
 from embedbk.storage.directories import Directories
 from embedbk.storage.journals import Journals
 from embedbk.storage.ledger_table import NativeLedgerTable
@@ -173,7 +173,10 @@ class NativeEntryStore:
         code = lib.ebk_store_read_memory(*asked)
         if code == lib.EBK_END:  # It waits for a device: this call gives the GIL away.
             code = lib.ebk_store_read(*asked)
-        check(code, f"read of ledger {ledger_id}, entries {first}..{last}")
+        what = f"read of ledger {ledger_id}, entries {first}..{last}"
+        if code == lib.EBK_NO_MEMORY:
+            raise MemoryRefused(f"{what}: memory was refused")
+        check(code, what)
         frame = None
         if found.body != ffi.NULL:
             block = ffi.gc(found.body, lib.ebk_found_free, found.size)

@@ -25,7 +25,7 @@ from embedbk.host.metadata_node import MetadataNode
 from embedbk.host.operations import OneResult, Writing
 from embedbk.host.waiting import WAITING_BYTES_MAX
 from embedbk.metadata.client import Client
-from embedbk.ports import Identity, LinkDown, LinkUp, Received
+from embedbk.ports import EntriesFound, Identity, LinkDown, LinkUp, MemoryRefused, Received
 from embedbk.storage.bookie_storage import BookieStorage
 from embedbk.storage.memory import MemoryBookieStorage, Survivors
 from embedbk.storage.memory_disk import MemoryDisk
@@ -56,10 +56,16 @@ class DiskStorage(BookieStorage):
         incarnation: bytes = b"d" * 16,
     ) -> None:
         self.disk = disk
+        self.refuses_memory = False
         super().__init__(
             "d", name, TOKEN, flush_bytes=flush_bytes, cache_bytes_max=cache_bytes_max,
             journal_file_bytes=2 << 20, ledgers_max=64, threaded=False, io=disk, incarnation=incarnation,
         )  # fmt: skip
+
+    def read(self, ledger_id: int, *asked: Any) -> EntriesFound:
+        if self.refuses_memory:
+            raise MemoryRefused(f"read of ledger {ledger_id}: memory was refused")
+        return super().read(ledger_id, *asked)
 
     def commit(self) -> None:
         try:

@@ -6,6 +6,7 @@ import errno
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -66,6 +67,29 @@ def status_of(answer: Control) -> Status:
 
 
 # --- Durability ------------------------------------------------------------------------------------------
+
+
+def test_a_lookup_without_memory_is_made_again_and_ends_no_bookie(on_disk: Place) -> None:
+    """ "Cannot tell" is never "no": nothing is broken by it. No empty outcome is told, by which a repeated add would be
+    stored unseen (P3.4b)."""
+    place, incarnation = on_disk, incarnation_of(on_disk)
+    node, peer = place.bookie("b1"), place.peer("b1")
+    held, other = frame(7, 0, [b"held"]), frame(7, 0, [b"other"])
+    peer.ask(*add(incarnation, held))
+    storage: Any = node.storage
+    storage.refuses_memory = True
+    asked = peer.send(*add(incarnation, other))
+    read = peer.send(ReadRequest(incarnation, 7, 0, 0, 1 << 20))
+    place.run_for(50 * MS)
+    peer.look()
+    assert not peer.messages and peer.down is None and node.failure is None
+    storage.refuses_memory = False
+    place.run_for(50 * MS)
+    peer.look()
+    told = {message.request_id: message for message in peer.messages}
+    refused, answer = told[asked].control, told[read].control
+    assert isinstance(refused, AddAnswer) and refused.status == Status.CONFLICT
+    assert isinstance(answer, ReadAnswer) and len(told[read].frames) == 1
 
 
 def test_nothing_is_acknowledged_before_it_is_durable(place: Place) -> None:
