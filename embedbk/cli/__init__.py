@@ -28,6 +28,7 @@ usage: embedbk COMMAND ...
                 ledger lost|forget: what a lost future left on bookies when metadata was brought back
   health        whether every entry has all of its copies, and what is done where not; 0 when it is so
   repair        repair status|marks|start|stop|trigger: what lost bookies had is copied to others
+  spark         spark scrub: every copy of every entry is read and checked
   sim           whole clusters in virtual time, one world per seed
   storage       storage check DIR: read every byte of what is stored, and say what is damaged;
                 storage read-only|writable DIR: whether a bookie takes normal adds
@@ -75,6 +76,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from embedbk.cli.repair import run_repair
 
         return run_repair(rest)
+    if command == "spark":
+        from embedbk.cli.spark import run_spark
+
+        return run_spark(rest)
     if command == "log":
         from embedbk.cli.log import run_log
 

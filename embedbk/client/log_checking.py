@@ -37,10 +37,12 @@ WRITTEN_MAX = 2  # A log's last ledgers that may be open, or closed and not reco
 
 
 class LogFinding(NamedTuple):
-    """One thing that does not fit. ledger_id: None where it is of the list itself."""
+    """One thing that does not fit. ledger_id: None where it is of the list itself. is_unlisted: the ledger names the
+    log, which does not list it."""
 
     ledger_id: int | None
     text: str
+    is_unlisted: bool = False
 
 
 class _Listed(NamedTuple):
@@ -154,7 +156,7 @@ def _findings(
         if isinstance(metadata, str) or ledger_id in ids or ledger_id in left or STAGED in metadata.custom:
             continue
         if metadata.custom.get(LOG_OF_A_LEDGER) == name.encode():
-            found.append(LogFinding(ledger_id, "it names this log, which does not list it"))
+            found.append(LogFinding(ledger_id, "it names this log, which does not list it", True))
     return found
 
 

@@ -8,21 +8,15 @@ the same CRC and size, by a chance of 2^-32 or by intent.
 from __future__ import annotations
 
 from embedbk.codec.entry import ENTRY_HEADER
+from embedbk.codec.twins import digest_of
 
 __all__ = ["DIGEST_MASK", "entry_digest"]
 
 DIGEST_MASK = 2**64 - 1
 
 
-def _mix(number: int) -> int:
-    """The last steps of MurmurHash3 (fmix64)."""
-    number = (number ^ number >> 33) * 0xFF51AFD7ED558CCD & DIGEST_MASK
-    number = (number ^ number >> 33) * 0xC4CEB9FE1A85EC53 & DIGEST_MASK
-    return number ^ number >> 33
-
-
 def entry_digest(entry: bytes | memoryview) -> int:
     """Of one whole entry, header and CRC included, which was checked before."""
     entry_id = ENTRY_HEADER.unpack_from(entry)[5]
     crc = int.from_bytes(entry[-4:], "little")
-    return _mix(_mix(entry_id + 0x9E3779B97F4A7C15 & DIGEST_MASK) ^ (len(entry) << 32 | crc))
+    return digest_of(entry_id, len(entry), crc)

@@ -21,6 +21,7 @@ __all__ = [
     "attributed",
     "crc32c",
     "cut",
+    "digests",
     "gather",
     "keep_freed_memory",
     "message_head",
@@ -119,6 +120,23 @@ def attributed(body: Buffer, count: int) -> memoryview:
     places = bytearray(4 * count)
     found = lib.ebk_frame_attributed(ffi.from_buffer(body), count, ffi.from_buffer("uint32_t[]", places))
     return memoryview(places).cast("I")[:found]
+
+
+def digests(body: Buffer, first: int, last: int, modulus: int) -> tuple[memoryview, memoryview]:
+    """Of the entries first..last of a checked body, by residue of their ids: sums of their digests, and how many they
+    are; uint64 both."""
+    sums, counts = bytearray(8 * modulus), bytearray(8 * modulus)
+    source = ffi.from_buffer(body)
+    lib.ebk_frame_digests(
+        source,
+        len(source),
+        first,
+        last,
+        modulus,
+        ffi.from_buffer("uint64_t[]", sums),
+        ffi.from_buffer("uint64_t[]", counts),
+    )
+    return memoryview(sums).cast("Q"), memoryview(counts).cast("Q")
 
 
 def values(body: Buffer) -> Values:

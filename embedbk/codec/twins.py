@@ -34,6 +34,8 @@ __all__ = [
     "check_seat",
     "crc32c",
     "cut",
+    "digest_of",
+    "digests",
     "is_tag_right",
     "gather",
     "is_header_name",
@@ -64,6 +66,7 @@ _SIZE = struct.Struct("<H")
 _SIZES = {2: 16, 3: 8, 4: 32, _TIME: 8}  # Sizes of the values of the other kinds: producer, XXH3, HMAC, time.
 _LENGTH_MAX = 2**63 - 1  # A length is an int64 in everything that is built on it (Arrow, index).
 _BODY_BYTES_MAX = 2**32 - 1  # The most that the offsets of `offsets` can name.
+_DIGEST_MASK = 2**64 - 1
 _VALUES_BYTES_MAX = 2**31 - 1  # The most that the offsets of an Arrow binary array can name.
 _crc = crcmod.predefined.mkPredefinedCrcFun("crc-32c")
 
@@ -260,6 +263,33 @@ def attributed(body: Buffer, count: int) -> memoryview:
     heads = [_HEADER.unpack_from(block, offset) for offset, _ in _walk(block)]
     assert len(heads) == count
     return memoryview(array("I", [place for place, head in enumerate(heads) if head[2]]))
+
+
+def _mix(number: int) -> int:
+    """The last steps of MurmurHash3 (fmix64)."""
+    number = (number ^ number >> 33) * 0xFF51AFD7ED558CCD & _DIGEST_MASK
+    number = (number ^ number >> 33) * 0xC4CEB9FE1A85EC53 & _DIGEST_MASK
+    return number ^ number >> 33
+
+
+def digest_of(entry_id: int, size: int, crc: int) -> int:
+    """The digest of an entry of so many bytes (`entry_digest`)."""
+    return _mix(_mix(entry_id + 0x9E3779B97F4A7C15 & _DIGEST_MASK) ^ (size << 32 | crc))
+
+
+def digests(body: Buffer, first: int, last: int, modulus: int) -> tuple[memoryview, memoryview]:
+    """Of the entries first..last of a checked body, by residue of their ids: sums of their digests, and how many they
+    are; uint64 both."""
+    block = memoryview(body)
+    sums, counts = array("Q", bytes(8 * modulus)), array("Q", bytes(8 * modulus))
+    for offset, end in _walk(block):
+        entry_id: int = _HEADER.unpack_from(block, offset)[5]
+        if first <= entry_id <= last:
+            (crc,) = _CRC.unpack_from(block, end - _CRC.size)
+            residue = entry_id % modulus
+            sums[residue] = sums[residue] + digest_of(entry_id, end - offset, crc) & _DIGEST_MASK
+            counts[residue] += 1
+    return memoryview(sums), memoryview(counts)
 
 
 def values(body: Buffer) -> Values:

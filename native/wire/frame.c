@@ -13,6 +13,7 @@
 #include "base/crc32c.h"
 #include "base/errors.h"
 #include "base/xxh3.h"
+#include "wire/entry_digest.h"
 
 #include <string.h>
 
@@ -261,6 +262,24 @@ uint64_t ebk_frame_attributed(const uint8_t *body, uint64_t count, uint32_t *pla
         offset += EBK_ENTRY_OVERHEAD_BYTES + (size_t)payload_size(entry);
     }
     return found;
+}
+
+void ebk_frame_digests(const uint8_t *body, size_t size, int64_t first, int64_t last, uint32_t modulus, uint64_t *sums,
+                       uint64_t *counts)
+{
+    EBK_ASSERT(modulus > 0);
+    size_t offset = 0;
+    while (offset < size) {
+        const uint8_t *entry = body + offset;
+        const uint32_t whole = EBK_ENTRY_OVERHEAD_BYTES + payload_size(entry);
+        const int64_t entry_id = (int64_t)ebk_load_u64(entry + EBK_ENTRY_AT_ENTRY);
+        if (first <= entry_id && entry_id <= last) {
+            const uint64_t residue = (uint64_t)entry_id % modulus;
+            sums[residue] += ebk_entry_digest(entry, whole);
+            counts[residue] += 1;
+        }
+        offset += whole;
+    }
 }
 
 void ebk_frame_values(const uint8_t *body, uint64_t count, int64_t *ids, int32_t *ends, uint8_t *values)

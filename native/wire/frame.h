@@ -90,6 +90,11 @@ EBK_SHORT void ebk_frame_offsets(const uint8_t *body, uint64_t count, int64_t *i
 /* Which of `count` entries have attributes: places[0..answer - 1], from 0 and ascending. Room is for count. */
 EBK_SHORT uint64_t ebk_frame_attributed(const uint8_t *body, uint64_t count, uint32_t *places);
 
+/* Add to sums[id % modulus] the digest (entry_digest.h) of each entry first..last of a body that was scanned before, and
+ * 1 to counts[id % modulus]. Wants modulus > 0. */
+EBK_SHORT void ebk_frame_digests(const uint8_t *body, size_t size, int64_t first, int64_t last, uint32_t modulus,
+                                 uint64_t *sums, uint64_t *counts);
+
 /* Records one behind the other, an entry with parts part by part: ids[i] is the entry's, and record i stands at ends[i]
  * to ends[i + 1] of values. count entries; room is for records ids, records + 1 ends and payload_bytes values, at most 2 GiB - 1 of the last. */
 EBK_SHORT void ebk_frame_values(const uint8_t *body, uint64_t count, int64_t *ids, int32_t *ends, uint8_t *values);

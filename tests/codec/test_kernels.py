@@ -19,7 +19,9 @@ from embedbk.cluster import environment
 from embedbk.codec import kernels, twins
 from embedbk.codec.attributes import AttributeKind, Producer, encode_attributes, value_of
 from embedbk.codec.entry import ENTRY_HEADER, ENTRY_OVERHEAD_BYTES, encode_entry, read_entry
+from embedbk.codec.entry_digest import entry_digest
 from embedbk.codec.entry_records import EntryRecord, encode_records, records_in
+from embedbk.codec.frame import frame_of, split
 from embedbk.config import STORED_BYTES_MAX
 from embedbk.errors import PeerError, UsageError
 from embedbk.ids import LEDGER_ID_MAX
@@ -273,6 +275,18 @@ class TestKernels:
             )
             expected = [number for number, mark in enumerate(marks) if mark]
             assert kernel.attributed(body, len(marks)).tolist() == expected
+
+    def test_the_digests_of_entries_add_up_by_residue(self, kernel: ModuleType) -> None:
+        """storage/STORAGE.md, section 3: one number of id, size and CRC for each entry, added up modulo 2^64."""
+        body = body_of([b"%d" % number * number for number in range(12)], first=5)
+        entries = {5 + number: entry for number, (_, entry) in enumerate(split(frame_of(memoryview(body))))}
+        for first, last, modulus in ((0, 99, 1), (5, 16, 4), (7, 11, 3), (17, 99, 2), (9, 9, 5)):
+            sums, counts = kernel.digests(body, first, last, modulus)
+            chosen = [each for each in entries if first <= each <= last]
+            for residue in range(modulus):
+                mine = [each for each in chosen if each % modulus == residue]
+                assert counts[residue] == len(mine)
+                assert sums[residue] == sum(entry_digest(entries[each]) for each in mine) % 2**64
 
     @pytest.mark.parametrize(
         "attributes",

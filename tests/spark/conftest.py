@@ -15,7 +15,9 @@ from embedbk.client.client import Client
 from embedbk.spark.clients import close_clients
 
 collect_ignore = (
-    [] if find_spec("pyspark") is not None else ["test_sink.py", "test_source.py", "test_streaming.py"]
+    []
+    if find_spec("pyspark") is not None
+    else ["test_scrubbing.py", "test_sink.py", "test_source.py", "test_streaming.py"]
 )
 
 
