@@ -28,7 +28,7 @@ usage: embedbk COMMAND ...
                 ledger lost|forget: what a lost future left on bookies when metadata was brought back
   health        whether every entry has all of its copies, and what is done where not; 0 when it is so
   repair        repair status|marks|start|stop|trigger: what lost bookies had is copied to others
-  spark         spark scrub: every copy of every entry is read and checked
+  spark         spark scrub|report: every copy of every entry is read and checked; where the space is
   sim           whole clusters in virtual time, one world per seed
   storage       storage check DIR: read every byte of what is stored, and say what is damaged;
                 storage read-only|writable DIR: whether a bookie takes normal adds

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from embedbk.cli.operators import Commands
+from embedbk.cli.spark_report import add_report
 from embedbk.cli.spark_scrub import add_scrub
 
 __all__ = ["run_spark"]
@@ -16,6 +17,7 @@ __all__ = ["run_spark"]
 def run_spark(arguments: Sequence[str]) -> int:
     commands = Commands("spark", "Jobs over a whole cluster.")
     add_scrub(commands)
+    add_report(commands)
     try:
         return commands.run(arguments)
     except SystemExit as refused:

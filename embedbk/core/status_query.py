@@ -32,6 +32,7 @@ class SeatStatus(NamedTuple):
     lac: int
     is_fenced: bool
     holds_last: bool | None  # The last entry of a closed ledger; None: it owes none, or could not tell.
+    lac_length: int = 0  # Payload bytes of the ledger up to its LAC.
 
 
 class StatusQuery(Machine):
@@ -82,6 +83,7 @@ class StatusQuery(Machine):
                 has_answered=answer.status in (Status.OK, Status.NO_SUCH_LEDGER),
                 lac=answer.lac,
                 is_fenced=answer.is_fenced,
+                lac_length=answer.lac_length,
             )
         elif isinstance(answer, ReadAnswer) and kind == "last":
             is_no = answer.status == Status.NO_SUCH_LEDGER or bool(answer.absent)

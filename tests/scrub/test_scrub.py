@@ -283,3 +283,17 @@ def test_a_cluster_at_work_has_no_findings(planted: Planted) -> None:
     assert service.outcomes["repaired"] > 0
     assert len(done) >= 2
     writer.close()
+
+
+def test_what_was_not_read_is_not_sound(planted: Planted) -> None:
+    """Reads run elsewhere, too: one that gives less than it was asked for is incomplete."""
+    planted.closed(30)
+    runtime = planted.client._runtime
+
+    async def check(tasks: list[CopyTask]) -> list[CopyBlock]:
+        blocks: list[CopyBlock] = await runtime.run(CopiesCheck(tasks[1:]), "reading")
+        return blocks
+
+    result = run_blocking(scrub_cluster(runtime, ScrubOptions(), check), "scrub")
+    assert (result.findings, result.exit_code) == ([], EXIT_INCOMPLETE)
+    assert list(result.untold.values()) == ["it was not read"]

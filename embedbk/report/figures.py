@@ -1,0 +1,285 @@
+"""The figures of a space report, from what was gathered (REPORT.md). Pure.
+
+Decides what is counted where. Bytes are payload bytes; stored bytes count each of the Qw copies. What a ledger grew by
+in a day is not written anywhere: its bytes are spread evenly over the time from its creation to the next one of its
+log, and to now where there is none.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from embedbk.codec.ledger_metadata import LedgerMetadata
+from embedbk.core.quorum import count_ids, write_set_mask
+
+__all__ = [
+    "BookieSpace",
+    "HotLedger",
+    "LedgerSpace",
+    "LogSpace",
+    "Reclaimable",
+    "SpaceReport",
+    "figures_of",
+]
+
+HOUR_MS, DAY_MS = 3_600_000, 86_400_000
+AGES = (("an hour", HOUR_MS), ("a day", DAY_MS), ("a week", 7 * DAY_MS), ("30 days", 30 * DAY_MS))
+GROWTH_DAYS = 14
+HOT_MAX = 20
+
+
+class LedgerSpace(NamedTuple):
+    """log: its id, as the ledger names it; empty: of none. entries, length: up to its end or its LAC, as far as a
+    bookie told. was_entries, was_length: the same a while before, where that was asked. deleted_until_ms: it can be
+    brought back until then for certain; 0: it is not deleted."""
+
+    metadata: LedgerMetadata
+    log: str
+    entries: int
+    length: int
+    is_told: bool = True
+    was_entries: int | None = None
+    was_length: int | None = None
+    deleted_until_ms: int = 0
+    is_staged: bool = False
+
+    @property
+    def stored(self) -> int:
+        return self.length * self.metadata.write_quorum
+
+
+class LogSpace(NamedTuple):
+    """state: "", "deleted", "unknown" (ledgers name it, and it is not there). owner: of its newest writer. oldest_ms:
+    when its oldest ledger was begun. consumed_bytes: what lies before all of its cursors and pins; None: it has none,
+    or that cannot be told. day_bytes: grown in the last day."""
+
+    name: str
+    owner: str
+    state: str
+    ledgers: int
+    open_ledgers: int
+    entries: int
+    payload_bytes: int
+    stored_bytes: int
+    oldest_ms: int
+    newest_ms: int
+    consumed_bytes: int | None
+    day_bytes: int
+
+
+class Reclaimable(NamedTuple):
+    """stored_bytes that go when `how` is done."""
+
+    what: str
+    stored_bytes: int
+    how: str
+
+
+class HotLedger(NamedTuple):
+    """is_measured: between two looks; else on the average since it was begun."""
+
+    ledger_id: int
+    log: str
+    entries_per_s: float
+    bytes_per_s: float
+    is_measured: bool
+
+
+class BookieSpace(NamedTuple):
+    bookie_id: str
+    state: str
+    free_bytes: int
+    owed_bytes: int  # Payload bytes that ledgers say it holds, by the share of their entries.
+    ledgers: int
+
+
+class SpaceReport(NamedTuple):
+    """untold: open ledgers of which no bookie told how long they are; unread: keys that are no ledgers'. ages: (at most
+    so old, stored bytes). growth: (begin of a day before now, payload bytes), the oldest first. logs: the largest
+    first."""
+
+    made_ms: int
+    payload_bytes: int
+    stored_bytes: int
+    logs: tuple[LogSpace, ...]
+    owners: tuple[tuple[str, int], ...]
+    reclaimable: tuple[Reclaimable, ...]
+    ages: tuple[tuple[str, int], ...]
+    growth: tuple[tuple[int, int], ...]
+    hot: tuple[HotLedger, ...]
+    bookies: tuple[BookieSpace, ...]
+    untold: tuple[int, ...]
+    unread: tuple[str, ...]
+
+
+class ReportedLog(NamedTuple):
+    """Of a log: what it is called, who owns it, whether it was deleted; what lies before cursors and pins."""
+
+    name: str
+    owner: str = ""
+    is_deleted: bool = False
+    consumed_bytes: int | None = None
+
+
+def figures_of(
+    ledgers: Sequence[LedgerSpace],
+    logs: Mapping[str, ReportedLog],
+    bookies: Iterable[tuple[str, str, int]],
+    now_ms: int,
+    sample_s: float,
+    unread: Sequence[str] = (),
+) -> SpaceReport:
+    """bookies: (id, state, free bytes)."""
+    by_log: dict[str, list[LedgerSpace]] = defaultdict(list)
+    for each in ledgers:
+        if not each.deleted_until_ms:
+            by_log[each.log].append(each)
+    growth = {now_ms - (day + 1) * DAY_MS: 0 for day in reversed(range(GROWTH_DAYS))}
+    found: list[LogSpace] = []
+    for log in sorted({*by_log, *logs}):
+        mine = sorted(by_log.get(log, []), key=lambda each: each.metadata.created_ms)
+        grown = _spread(mine, now_ms, is_log=bool(log))
+        for begin in growth:
+            growth[begin] += _within(grown, begin, begin + DAY_MS)
+        found.append(_log(log, mine, logs.get(log), _within(grown, now_ms - DAY_MS, now_ms)))
+    found.sort(key=lambda each: (-each.stored_bytes, each.name))
+    owners: dict[str, int] = defaultdict(int)
+    for log_space in found:
+        owners[log_space.owner] += log_space.stored_bytes
+    return SpaceReport(
+        now_ms,
+        sum(each.length for each in ledgers),
+        sum(each.stored for each in ledgers),
+        tuple(found),
+        tuple(sorted(owners.items(), key=lambda each: (-each[1], each[0]))),
+        _reclaimable(ledgers, found, now_ms),
+        _ages(ledgers, now_ms),
+        tuple(sorted(growth.items())),
+        _hot(ledgers, logs, now_ms, sample_s),
+        _bookies(ledgers, bookies),
+        tuple(each.metadata.ledger_id for each in ledgers if not each.is_told),
+        tuple(unread),
+    )
+
+
+def _log(log: str, mine: Sequence[LedgerSpace], facts: ReportedLog | None, day_bytes: int) -> LogSpace:
+    created = [each.metadata.created_ms for each in mine]
+    state = "" if not log else "unknown" if facts is None else "deleted" if facts.is_deleted else ""
+    stored = sum(each.stored for each in mine)
+    return LogSpace(
+        facts.name if facts is not None else log,
+        facts.owner if facts is not None else "",
+        state,
+        len(mine),
+        sum(not each.metadata.is_closed for each in mine),
+        sum(each.entries for each in mine),
+        sum(each.length for each in mine),
+        stored,
+        min(created, default=0),
+        max(created, default=0),
+        facts.consumed_bytes if facts is not None else None,
+        day_bytes,
+    )
+
+
+def _spread(mine: Sequence[LedgerSpace], now_ms: int, *, is_log: bool) -> list[tuple[int, int, int]]:
+    """(from, until, bytes). Ledgers of no log have nothing behind them: a closed one counts where it was begun."""
+    spans: list[tuple[int, int, int]] = []
+    for place, each in enumerate(mine):
+        begin = each.metadata.created_ms
+        end = mine[place + 1].metadata.created_ms if is_log and place + 1 < len(mine) else now_ms
+        if not is_log and each.metadata.is_closed:
+            end = begin
+        spans.append((begin, max(begin, end), each.length))
+    return spans
+
+
+def _within(spans: Iterable[tuple[int, int, int]], begin: int, end: int) -> int:
+    total = 0
+    for first, last, size in spans:
+        if first == last:
+            total += size if begin <= first < end else 0
+        else:
+            total += size * max(0, min(last, end) - max(first, begin)) // (last - first)
+    return total
+
+
+def _reclaimable(
+    ledgers: Sequence[LedgerSpace], logs: Sequence[LogSpace], now_ms: int
+) -> tuple[Reclaimable, ...]:
+    deleted = [each for each in ledgers if each.deleted_until_ms]
+    over = sum(each.stored for each in deleted if each.deleted_until_ms <= now_ms)
+    held = sum(each.stored for each in deleted if each.deleted_until_ms > now_ms)
+    staged = sum(each.stored for each in ledgers if each.is_staged and not each.deleted_until_ms)
+    gone = sum(each.stored_bytes for each in logs if each.state == "deleted")
+    unknown = sum(each.stored_bytes for each in logs if each.state == "unknown")
+    found = [
+        Reclaimable("deleted ledgers whose grace is over", over, "forget_deleted()"),
+        Reclaimable(
+            "deleted ledgers that can be brought back", held, "forget_deleted(), when their grace is over"
+        ),
+        Reclaimable("deleted logs", gone, "forget_deleted(), when their grace is over"),
+        Reclaimable("staged for logs, and not spliced in", staged, "the next splice, or its time"),
+        Reclaimable(
+            "ledgers that name a log which is not there", unknown, "look at them: embedbk spark scrub"
+        ),
+    ]
+    for log in logs:
+        if log.consumed_bytes and log.payload_bytes and not log.state:
+            stored = log.consumed_bytes * log.stored_bytes // log.payload_bytes
+            how = f"embedbk log truncate {log.name}"
+            found.append(Reclaimable(f"before all cursors and pins of log {log.name}", stored, how))
+    return tuple(each for each in found if each.stored_bytes)
+
+
+def _ages(ledgers: Iterable[LedgerSpace], now_ms: int) -> tuple[tuple[str, int], ...]:
+    sums = dict.fromkeys([name for name, _ in AGES] + ["older"], 0)
+    for each in ledgers:
+        age_ms = now_ms - each.metadata.created_ms
+        sums[next((name for name, most in AGES if age_ms <= most), "older")] += each.stored
+    return tuple(sums.items())
+
+
+def _hot(
+    ledgers: Iterable[LedgerSpace], logs: Mapping[str, ReportedLog], now_ms: int, sample_s: float
+) -> tuple[HotLedger, ...]:
+    found: list[HotLedger] = []
+    for each in ledgers:
+        if each.metadata.is_closed or each.deleted_until_ms or not each.is_told:
+            continue
+        is_measured = sample_s > 0 and each.was_entries is not None and each.was_length is not None
+        seconds = sample_s if is_measured else max(1, now_ms - each.metadata.created_ms) / 1000
+        entries = each.entries - (each.was_entries or 0 if is_measured else 0)
+        size = each.length - (each.was_length or 0 if is_measured else 0)
+        name = logs[each.log].name if each.log in logs else each.log
+        found.append(HotLedger(each.metadata.ledger_id, name, entries / seconds, size / seconds, is_measured))
+    found.sort(key=lambda each: (-each.bytes_per_s, each.ledger_id))
+    return tuple(each for each in found[:HOT_MAX] if each.entries_per_s > 0)
+
+
+def _bookies(
+    ledgers: Iterable[LedgerSpace], bookies: Iterable[tuple[str, str, int]]
+) -> tuple[BookieSpace, ...]:
+    owed: dict[str, int] = defaultdict(int)
+    held: dict[str, int] = defaultdict(int)
+    for each in ledgers:
+        metadata = each.metadata
+        size, quorum = metadata.ensemble_size, metadata.quorum
+        named: set[str] = set()
+        starts = [part.first_entry for part in metadata.fragments] + [each.entries]
+        for number, fragment in enumerate(metadata.fragments):
+            last = min(starts[number + 1], each.entries) - 1
+            for seat, member in enumerate(fragment.members):
+                named.add(member.bookie_id)
+                residues = sum(1 << r for r in range(size) if write_set_mask(r, quorum) >> seat & 1)
+                count = count_ids(fragment.first_entry, last, size, residues)
+                owed[member.bookie_id] += each.length * count // max(1, each.entries)
+        for name in named:
+            held[name] += 1
+    known = {name: (state, free) for name, state, free in bookies}
+    return tuple(
+        BookieSpace(name, *known.get(name, ("away", 0)), owed[name], held[name])
+        for name in sorted({*known, *held})
+    )

@@ -1,0 +1,146 @@
+"""Scrubs: what an answer proves, what is judged again, what counts as done (scrub/SCRUB.md)."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+__all__ = ["MUTANTS"]
+
+_CHECK = "embedbk/repair/copy_check.py"
+_JUDGE = "embedbk/scrub/judging.py"
+_COURSE = "embedbk/scrub/scrubbing.py"
+_STATE = "embedbk/scrub/state.py"
+_ALONE = "tests/repair/test_copy_check.py::test_"
+_SCENE = "tests/scrub/test_scrub.py::test_"
+_NOTED = "tests/scrub/test_state.py::test_"
+
+MUTANTS = (
+    Mutant(
+        "scrub-calls-limbo-damage",
+        "P7.4",
+        "what a bookie in limbo leaves out counts as unreadable",
+        (
+            (
+                _CHECK,
+                "unsaid is not None and not reading.is_sure:",
+                "unsaid is not None and reading.is_sure is None:",
+            ),
+        ),
+        (
+            _ALONE + "who_is_in_limbo_has_nothing_bad_and_nothing_missing",
+            _SCENE + "who_is_in_limbo_proves_nothing",
+        ),
+    ),
+    Mutant(
+        "scrub-silence-is-missing",
+        "P7.1",
+        "what a silent bookie was not asked any more has no reason, and counts as told",
+        (
+            (
+                _CHECK,
+                "self._end_task(queue.tasks.popleft(), queue.silent)",
+                "self._end_task(queue.tasks.popleft())",
+            ),
+        ),
+        (_ALONE + "who_is_silent_or_not_reached_gets_no_more_reads",),
+    ),
+    Mutant(
+        "scrub-places-by-guess",
+        "P11.4",
+        "an answer with a frame that is none makes all that was asked for unreadable",
+        (
+            (
+                _CHECK,
+                "        if reading.asked_last > reading.next_entry:\n",
+                "        if reading.asked_last < 0:\n",
+            ),
+        ),
+        (_ALONE + "frames_that_are_none_are_narrowed_down_to_their_entries",),
+    ),
+    Mutant(
+        "scrub-loses-its-rate-at-the-end",
+        "AR12",
+        "the last bytes of a check are not waited for",
+        ((_CHECK, "not each.out and not each.ready_ns for each", "not each.out for each"),),
+        (_ALONE + "the_rate_bounds_each_bookie_and_another_does_not_wait",),
+    ),
+    Mutant(
+        "scrub-compares-whole-copies-alone",
+        "P11.4",
+        "blocks whose sums differ are not looked into",
+        ((_JUDGE, "not (is_whole and len(", "not (is_whole or len("),),
+        (_SCENE + "each_bad_copy_is_found_in_its_place",),
+    ),
+    Mutant(
+        "scrub-reports-at-first-sight",
+        "P11.4",
+        "what is found is reported though it does not stay",
+        (
+            (
+                _COURSE,
+                "                if found.is_sound:\n                    continue\n",
+                "                if found.is_sound:\n                    found = was\n",
+            ),
+        ),
+        (_SCENE + "what_is_repaired_or_deleted_meanwhile_is_no_finding",),
+    ),
+    Mutant(
+        "scrub-owes-all-copies-while-open",
+        "P4.5",
+        "a ledger that is written owes every copy",
+        (
+            (
+                _JUDGE,
+                '        if is_closed:\n            found += _named("missing"',
+                '        if quorum:\n            found += _named("missing"',
+            ),
+        ),
+        (_SCENE + "an_open_ledger_is_read_up_to_its_lac_and_owes_its_ack_quorum",),
+    ),
+    Mutant(
+        "scrub-is-complete-without-a-bookie",
+        "P7.1",
+        "a bookie that is not registered is passed over",
+        (
+            (
+                _COURSE,
+                '                    mine.untold[task.member.bookie_id] = "it is away"\n',
+                "                    pass\n",
+            ),
+        ),
+        (_SCENE + "a_bookie_that_is_away_makes_it_incomplete_and_nothing_missing",),
+    ),
+    Mutant(
+        "scrub-lost-tasks-are-sound",
+        "P7.1",
+        "a read that nobody did counts as done",
+        (
+            (
+                _COURSE,
+                "for task in tasks if task not in read]",
+                "for task in tasks if task in read and False]",
+            ),
+        ),
+        (_SCENE + "what_was_not_read_is_not_sound",),
+    ),
+    Mutant(
+        "scrub-state-of-other-seats",
+        "P11.4",
+        "a range counts as done though the ledger's key has changed since",
+        ((_STATE, "blake2b(metadata, digest_size", 'blake2b(b"", digest_size'),),
+        (_NOTED + "a_range_counts_while_the_metadata_is_the_same",),
+    ),
+    Mutant(
+        "scrub-notes-what-is-bad",
+        "P11.4",
+        "a ledger with something bad counts as done",
+        (
+            (
+                _COURSE,
+                "            elif mine.sound_to == unit.first - 1 and",
+                "            if mine.sound_to == unit.first - 1 and",
+            ),
+        ),
+        (_SCENE + "a_scrub_goes_on_where_it_was_and_only_there",),
+    ),
+)
