@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from embedbk.cli.adopt import add_adopt
+from embedbk.cli.choose_copy import add_choose_copy
 from embedbk.cli.dump import add_dump
 from embedbk.cli.entries_out import add_format, write_entry
 from embedbk.cli.log import password_of
@@ -58,6 +59,7 @@ def run_ledger(arguments: Sequence[str]) -> int:
     add_lost_ledgers(commands)
     add_adopt(commands)
     add_dump(commands)
+    add_choose_copy(commands)
     return commands.run(arguments)
 
 

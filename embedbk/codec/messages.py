@@ -48,6 +48,8 @@ __all__ = [
     "Message",
     "ReadAnswer",
     "ReadRequest",
+    "ReplaceAnswer",
+    "ReplaceRequest",
     "Status",
     "MESSAGES_PER_BUNDLE_MAX",
     "decode_message",
@@ -352,6 +354,26 @@ class HoldingsAnswer(msgspec.Struct, frozen=True, array_like=True):
     digests: Annotated[list[_Nonce | None], msgspec.Meta(max_length=_DIGESTS_MAX)] = []
 
 
+class ReplaceRequest(msgspec.Struct, frozen=True, array_like=True):
+    """Keep the one entry in the frame instead of the copy whose digest this is (P11.5), by an operator's word alone.
+    From LEVEL_OF_CHOICES on."""
+
+    incarnation: _Incarnation
+    ledger_id: _LedgerId
+    entry_id: _EntryId
+    replaces: _Nonce  # The digest of the copy that is held (`entry_digest`). Any 64 bits.
+
+
+class ReplaceAnswer(msgspec.Struct, frozen=True, array_like=True):
+    """OK: the entry of the frame is durable here. CONFLICT: what is held is neither of both; held: its digest, 0 where
+    it is not held or cannot be read. Whatever the answer is but OK, nothing was changed by this request."""
+
+    status: Status
+    ledger_id: _LedgerId
+    entry_id: _EntryId
+    held: _Nonce = 0
+
+
 class ErrorAnswer(msgspec.Struct, frozen=True, array_like=True):
     """The request could not be understood; nothing was done."""
 
@@ -398,6 +420,7 @@ for _kind, _struct in (
     (1, AddRequest), (2, AddAnswer), (3, FenceRequest), (4, FenceAnswer), (5, ReadRequest), (6, ReadAnswer),
     (7, LacRequest), (8, LacAnswer), (9, ExplicitLacRequest), (10, ExplicitLacAnswer), (12, AddAnswers), (13, Bundle),
     (15, ErrorAnswer), (16, ExplicitLacs), (17, LacHints), (18, HoldingsRequest), (19, HoldingsAnswer),
+    (20, ReplaceRequest), (21, ReplaceAnswer),
 ):  # fmt: skip
     register_kind(_kind, _struct)
 

@@ -17,6 +17,7 @@ from typing import ClassVar
 
 from msgspec.structs import replace
 
+from embedbk.codec.entry_digest import entry_digest
 from embedbk.codec.frame import Frame, FrameHeader, encode_frame_header, frame_of, split
 from embedbk.codec.journal_records import (
     HELD_AGAIN,
@@ -42,6 +43,8 @@ from embedbk.codec.messages import (
     LacRequest,
     ReadAnswer,
     ReadRequest,
+    ReplaceAnswer,
+    ReplaceRequest,
     Status,
 )
 from embedbk.config import FRAME_BYTES_MAX, LAC_WAIT_MS_MAX
@@ -94,7 +97,7 @@ class _Look:
     link: int
     request_id: int
     # None: of the bookie itself, for a share (P7.4).
-    request: AddRequest | ReadRequest | HoldingsRequest | Poll | None
+    request: AddRequest | ReadRequest | HoldingsRequest | ReplaceRequest | Poll | None
     ledger_id: int
     wait_token: int  # The answer also waits until this record is durable.
     frame: Frame | None = None  # The repeated add's frame.
@@ -185,6 +188,8 @@ class Bookie(Machine):
             return self._on_explicit_lac(event, request)
         if isinstance(request, HoldingsRequest):
             return self._on_holdings(event, request)
+        if isinstance(request, ReplaceRequest):
+            return self._on_replace(event, request)
         return [
             Reply(event.link, event.request_id, ErrorAnswer("a bookie does not take this kind of message"))
         ]
@@ -360,6 +365,53 @@ class Bookie(Machine):
         self.looks[read_id] = look
         link = look.link if isinstance(look.request, ReadRequest | Poll) else None
         return ReadEntries(read_id, look.ledger_id, first, last, bytes_max, modulus, residues, link)
+
+    def _on_replace(self, event: RequestReceived, request: ReplaceRequest) -> list[Effect]:
+        """Replace one copy by an operator's word, if it is still the one that the word is about (P11.5)."""
+        if len(event.frames) != 1:
+            refused = ErrorAnswer(f"a replacement has one frame, not {len(event.frames)}")
+            return [Reply(event.link, event.request_id, refused)]
+        row, status, frame = self.table.get(request.ledger_id), Status.OK, None
+        try:
+            frame = frame_of(event.frames[0][1], request.ledger_id)
+        except PeerError:
+            status = Status.BAD_FRAME
+        if frame is not None and (frame.first_entry, frame.last_entry) != (
+            request.entry_id,
+            request.entry_id,
+        ):
+            status = Status.BAD_FRAME
+        if request.incarnation != self.incarnation:
+            status = Status.WRONG_INCARNATION
+        elif self.failure is not None:
+            status = Status.UNKNOWN
+        elif row is None or row.is_dropped:
+            status = Status.NO_SUCH_LEDGER
+        # One at a time: of two that are looked up together each would meet the copy that it may replace.
+        elif any(_is_replacing(look, request) for look in self.looks.values()):
+            status = Status.BUSY
+        if status != Status.OK or row is None:
+            return [Reply(event.link, event.request_id, _replaced(status, request))]
+        look = _Look(event.link, event.request_id, request, row.ledger_id, row.last_token, frame)
+        return [self._look(look, request.entry_id, request.entry_id, FRAME_BYTES_MAX)]
+
+    def _finish_replacing(
+        self, look: _Look, request: ReplaceRequest, row: AnyLedgerRow, event: EntriesRead
+    ) -> list[Effect]:
+        frame, effects = look.frame, list[Effect]()
+        assert frame is not None
+        if self.failure is not None:
+            return [Reply(look.link, look.request_id, _replaced(Status.UNKNOWN, request))]
+        held = dict(split(event.frame)) if event.frame is not None else {}
+        stored = held.get(request.entry_id)
+        digest = entry_digest(stored) if stored is not None else 0
+        if stored is None or (stored != frame.body and digest != request.replaces):
+            return [Reply(look.link, look.request_id, _replaced(Status.CONFLICT, request, digest))]
+        if stored != frame.body:
+            effects.append(self._store(row, frame))
+        reply = Reply(look.link, look.request_id, _replaced(Status.OK, request, entry_digest(frame.body)))
+        self._reply_when(row.last_token, reply, effects, event.now_ns)
+        return effects
 
     def _on_holdings(self, event: RequestReceived, request: HoldingsRequest) -> list[Effect]:
         """Count the entries held durably (P11.4); the answer waits until everything accepted is durable."""
@@ -634,6 +686,8 @@ class Bookie(Machine):
         if look.request is None:
             self.limbo.found(event.frame, event.now_ns)
             return []
+        if isinstance(look.request, ReplaceRequest):
+            return self._finish_replacing(look, look.request, row, event)
         assert isinstance(look.request, AddRequest)  # Holdings are counted, not read.
         return self._finish_repeated_add(look, look.request, row, event)
 
@@ -791,6 +845,16 @@ def _knows_all(row: AnyLedgerRow) -> bool:
     return not row.in_limbo and not row.is_dropped
 
 
+def _is_replacing(look: _Look, request: ReplaceRequest) -> bool:
+    other = look.request
+    same = (request.ledger_id, request.entry_id)
+    return isinstance(other, ReplaceRequest) and (other.ledger_id, other.entry_id) == same
+
+
+def _replaced(status: Status, request: ReplaceRequest, held: int = 0) -> ReplaceAnswer:
+    return ReplaceAnswer(status, request.ledger_id, request.entry_id, held)
+
+
 def _is_copy(request: AddRequest) -> bool:
     """Whether it is a copy by repair, which knows no key (P11.2). A normal add that claims so is a normal add
     (P3.5)."""
@@ -831,6 +895,8 @@ def _as_unknown(reply: Reply) -> Reply:
             control.first_entry,
             control.last_entry,
         )
+    elif isinstance(control, ReplaceAnswer):
+        control = ReplaceAnswer(Status.UNKNOWN, control.ledger_id, control.entry_id)
     elif isinstance(control, FenceAnswer | ReadAnswer | ExplicitLacAnswer | HoldingsAnswer):
         control = type(control)(Status.UNKNOWN, control.ledger_id)
     return Reply(reply.link, reply.request_id, control)

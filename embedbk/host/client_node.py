@@ -24,6 +24,7 @@ from embedbk.codec.messages import (
     Control,
     ExplicitLacRequest,
     HoldingsRequest,
+    ReplaceRequest,
     Status,
     decode_message,
     encode_bundle,
@@ -74,7 +75,7 @@ from embedbk.host.signal import AlarmsHeld
 from embedbk.host.unread import Unread
 from embedbk.ids import Member
 from embedbk.metadata.client import Client
-from embedbk.metadata.levels import LEVEL_OF_HOLDINGS
+from embedbk.metadata.levels import LEVEL_OF_CHOICES, LEVEL_OF_HOLDINGS
 from embedbk.ports import Identity, LinkDown, LinkUp, Near, NearWait, Received, Transport
 
 __all__ = ["ClientNode"]
@@ -123,6 +124,13 @@ class _Peer:
     # LACs of idle writers, and hints of those that pause: each kind leaves together.
     lacs: list[ExplicitLacRequest] = field(default_factory=list)
     hints: list[ExplicitLacRequest] = field(default_factory=list)
+
+
+def _level_needed(request: type) -> int:
+    """The level of the cluster from which on bookies know such a request; 0: they always did."""
+    if request is HoldingsRequest:
+        return LEVEL_OF_HOLDINGS
+    return LEVEL_OF_CHOICES if request is ReplaceRequest else 0
 
 
 class ClientNode:
@@ -425,7 +433,7 @@ class ClientNode:
 
     def _send(self, now_ns: int, operation: Operation, effect: Send) -> None:
         is_awaited = is_answered(effect.control)
-        if type(effect.control) is HoldingsRequest and self.metadata.client.cluster_level < LEVEL_OF_HOLDINGS:
+        if self.metadata.client.cluster_level < _level_needed(type(effect.control)):
             # A bookie of a build before would end its link, and with it what others are asking over it.
             self.tell(operation, SendFailed(now_ns, effect.tag, effect.member, BELOW_LEVEL))
             return

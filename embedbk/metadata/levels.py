@@ -20,6 +20,7 @@ __all__ = [
     "LEVEL",
     "LEVEL_FIRST",
     "LEVEL_OF_ADOPTION",
+    "LEVEL_OF_CHOICES",
     "LEVEL_OF_CURSORS",
     "LEVEL_OF_COPIES",
     "LEVEL_OF_DRAINS",
@@ -56,7 +57,8 @@ LEVEL_OF_SPLICES = 12
 LEVEL_OF_STALE_KEYS = 13
 LEVEL_OF_LOG_IDS = 14
 LEVEL_OF_RECORDS = 15
-LEVEL = 15  # The newest that this build knows.
+LEVEL_OF_CHOICES = 16
+LEVEL = 16  # The newest that this build knows.
 NAMED_MAX = 8  # In one sentence.
 LABEL_CHARS = 80  # Of a client that is named.
 LACKING = (

@@ -11,6 +11,7 @@ __all__ = ["KINDS", "Weights"]
 _OF_FOLDER = {
     "ledgers": "ledgers",
     "adopted": "ledgers",
+    "decided": "ledgers",
     "logs": "logs",
     "deleted": "deleted ledgers",
     "bookies": "bookies",

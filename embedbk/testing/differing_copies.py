@@ -1,31 +1,47 @@
 """A copy that differs from the others and is whole by itself, planted when all is healed (I56).
 
 No protocol makes one, no bookie can find it, and no reader may meet it: so it is planted behind everything that a run
-checks, and taken away again. Whoever audits must name it within a round, and nothing may be copied over it.
+checks. Whoever audits must name it within a round, and nothing may be copied over it. A scrub finds nothing before, and
+that one entry then. At last an operator says which copy is right (P11.5): all bookies hold that one from then on.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from functools import partial
+from typing import Any, TypeVar
 
+from embedbk.client.copy_choosing import EntryCopies, choose_copy, entry_copies
+from embedbk.client.password import Password
+from embedbk.client.runtime import Runtime
+from embedbk.codec.digest import DigestType
 from embedbk.codec.entry import ENTRY_OVERHEAD_BYTES
 from embedbk.codec.kernels import crc32c
 from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, LedgerMetadata, decode_ledger_metadata
 from embedbk.core.quorum import write_set
-from embedbk.errors import StorageError
+from embedbk.errors import EmbedbkError, StorageError
 from embedbk.host.bookie_node import BookieNode
 from embedbk.host.repairing import RepairService
 from embedbk.ids import Member
+from embedbk.metadata.levels import LEVEL_OF_CHOICES
 from embedbk.repair.copy_comparison import cuts_of
+from embedbk.scrub.options import ScrubOptions
+from embedbk.scrub.scrubbing import scrub_cluster
 from embedbk.storage.memory import MemoryBookieStorage
+from embedbk.testing.sim_runtime import SimRuntime, awaited
 from embedbk.testing.violation import Violation
-from embedbk.testing.world import SECOND, World
+from embedbk.testing.world import SECOND, Steps, World
 
 __all__ = ["differing_copy_is_found"]
 
 FOUND_NS = 120 * SECOND  # A round begins each 30 seconds.
 CHANCE = 0.3
+READY_NS = 60 * SECOND
+SCRUBBED_NS = 600 * SECOND
+TRIES = 5
+OPERATOR = "scrubber"
+_Result = TypeVar("_Result")
 
 
 def differing_copy_is_found(
@@ -35,6 +51,7 @@ def differing_copy_is_found(
     places = sorted(_places(world), key=lambda place: (place[0], place[1], place[2]))
     if not places or chance.random() >= CHANCE:
         return
+    _scrub_finds(world, set(), "before a copy was made to differ")
     ledger_id, entry_id, name = chance.choice(places)
     storage = world.nodes[name].storage
     entries = storage.store.entries[ledger_id]
@@ -50,7 +67,69 @@ def differing_copy_is_found(
     if entries[entry_id] != other:
         raise Violation("I56", f"a copy of entry {entry_id} of ledger {ledger_id} was overwritten by a guess")
     world.sometimes["differing copy named"] += 1
-    entries[entry_id] = held
+    _scrub_finds(world, {(ledger_id, entry_id)}, f"behind another copy on {name}")
+    world.sometimes["differing copy found by a scrub"] += 1
+    if not world.nodes[name].metadata.client.cluster_level >= LEVEL_OF_CHOICES or chance.random() < 0.3:
+        entries[entry_id] = held
+        return
+    _choose(world, ledger_id, entry_id, held, chance)
+
+
+def _runtime(world: World) -> SimRuntime:
+    node = world.nodes.get(OPERATOR) or world.start_client(OPERATOR)
+    world.run_until(lambda: node.is_ready and bool(node.bookies), READY_NS)
+    return SimRuntime(world, OPERATOR, node)
+
+
+def _run(world: World, steps: Callable[[Runtime], Coroutine[Any, Any, _Result]]) -> _Result:
+    """Drive an operator's coroutine until it ends. Raises what it raises."""
+    results: list[_Result | EmbedbkError] = []
+    runtime = _runtime(world)
+
+    def act() -> Steps:
+        try:
+            results.append((yield from awaited(runtime, steps(runtime))))
+        except EmbedbkError as refused:
+            results.append(refused)
+
+    world.spawn(OPERATOR, act())
+    if not world.run_until(lambda: bool(results), SCRUBBED_NS):
+        raise Violation("L2", f"{OPERATOR} has no answer from a command")
+    (result,) = results
+    if isinstance(result, EmbedbkError):
+        raise result
+    return result
+
+
+def _scrub_finds(world: World, expected: set[tuple[int, int]], when: str) -> None:
+    """Nothing but these entries, whose copies differ. What belongs to lists and strangers is not of copies."""
+    result = _run(world, lambda runtime: scrub_cluster(runtime, ScrubOptions(settle_s=2.0)))
+    found = {
+        (each.kind, each.ledger_id, each.first)
+        for each in result.findings
+        if each.kind not in ("orphan-ledger", "dangling-segment")
+    }
+    if found != {("replicas-differ", ledger_id, entry_id) for ledger_id, entry_id in expected}:
+        raise Violation("I55", f"a scrub {when} found {[str(each) for each in result.findings[:4]]}")
+
+
+def _choose(world: World, ledger_id: int, entry_id: int, made: bytes, chance: random.Random) -> None:
+    """An operator's word, given until it is carried out: every copy is the one that its writer made then (I7)."""
+
+    def look(runtime: Runtime) -> Coroutine[Any, Any, EntryCopies]:
+        return entry_copies(runtime, ledger_id, entry_id, Password(b""))
+
+    for _ in range(TRIES):
+        shown = _run(world, look)
+        right = [each.member.bookie_id for each in shown.copies if each.entry == made]
+        if right and not shown.is_conflict and len(right) == len(shown.copies):
+            world.sometimes["copy chosen by an operator"] += 1
+            return
+        if right and shown.is_conflict:
+            word = partial(choose_copy, shown=shown, bookie_id=chance.choice(right), why="it is said so")
+            _run(world, word)
+        world.run_for(SECOND)
+    raise Violation("I56", f"a copy of entry {entry_id} of ledger {ledger_id} was chosen, and others stay")
 
 
 def _is_named(world: World, services: Mapping[str, RepairService], ledger_id: int, entry_id: int) -> bool:
@@ -80,7 +159,9 @@ def _places(world: World) -> Iterator[tuple[int, int, str]]:
             metadata = decode_ledger_metadata(value)
         except StorageError:
             continue  # A stranger's.
-        if metadata.is_closed:
+        if (
+            metadata.is_closed and metadata.digest != DigestType.XXH3
+        ):  # Else its tag is wrong: it is not whole.
             yield from _places_of(metadata, nodes)
 
 

@@ -67,6 +67,8 @@ SOMETIMES = {
     "election base raised": "metadata members went on with a longer election base, by what they had measured",
     "healer killed": "a process that repairs was killed, whatever it was doing, and another began",
     "bookie found to lack entries": "the auditor heard that a bookie which is there lacks entries that it owes",
+    "copy chosen by an operator": "of copies that differ one was chosen, and took the place of the others",
+    "differing copy found by a scrub": "a scrub found nothing, and the entry whose copies differ behind that",
     "differing copy named": "the auditor named an entry of which two bookies held copies that differ, each whole",
     "bookie got what it lacked": "a worker gave a bookie that keeps its seat what it lacked",
     "ledger repaired": "a worker gave lost seats to others, with all that they owe",

@@ -17,6 +17,12 @@ from hypothesis import strategies as st
 import embedbk.codec
 from embedbk.codec import kernels, messages
 from embedbk.codec.adopted import AdoptedLedger, decode_adopted, encode_adopted
+from embedbk.codec.copy_decision import (
+    CopyDecision,
+    DecidedCopy,
+    decode_copy_decisions,
+    encode_copy_decisions,
+)
 from embedbk.codec.frame import decode_frame_header, frame_of
 from embedbk.codec.journal_records import decode_explicit_lac, decode_gone, decode_key
 from embedbk.codec.ledger_metadata import (
@@ -157,6 +163,7 @@ DECODERS: dict[str, tuple[Callable[[bytes], Any], type[EmbedbkError]]] = {
     "decode_changed_metadata": (lambda body: decode_changed_metadata(body, METADATA), StorageError),
     "decode_log_list": (decode_log_list, StorageError),
     "decode_adopted": (decode_adopted, StorageError),
+    "decode_copy_decisions": (decode_copy_decisions, StorageError),
     "decode_log_pins": (decode_log_pins, StorageError),
     "decode_log_identity": (lambda data: decode_log_identity(data, "orders"), StorageError),
     "decode_log_pointer": (lambda data: decode_log_pointer(data, "orders"), StorageError),
@@ -327,6 +334,18 @@ SOUND = {
     "decode_ledger_metadata": encode_ledger_metadata(METADATA),
     "decode_log_list": encode_log_list(LOG_LIST),
     "decode_log_page": encode_log_page(LOG_PAGE),
+    "decode_copy_decisions": encode_copy_decisions(
+        (
+            CopyDecision(
+                DecidedCopy("b1", bytes(16), 2**63 + 7),
+                (DecidedCopy("b2", bytes(16), 5),),
+                "me",
+                "why",
+                1,
+                True,
+            ),
+        )
+    ),
     "decode_adopted": encode_adopted(
         AdoptedLedger(1, 7, 1000, "somebody", 9, (("b1", b"i" * 16),), ((2, 3),), 4, ("b2", "b3"))
     ),

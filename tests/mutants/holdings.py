@@ -283,8 +283,8 @@ MUTANTS = (
         (
             (
                 _CLIENT,
-                "self.metadata.client.cluster_level < LEVEL_OF_HOLDINGS",
-                "self.metadata.client.cluster_level < 0",
+                "        return LEVEL_OF_HOLDINGS\n",
+                "        return 0\n",
             ),
         ),
         (_FILLED + "below_its_level_nobody_is_asked_and_repair_is_as_before",),

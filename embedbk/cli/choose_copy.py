@@ -1,0 +1,137 @@
+"""`embedbk ledger copies | choose-copy`: copies of one entry that differ, and which one is right (P11.5).
+
+Decides what an operator sees, and has to type before a copy is replaced: the digest of the copy that is right.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from embedbk.cli.log import password_of
+from embedbk.cli.operators import CommandResult, Commands, client_of
+from embedbk.client.client import Client
+from embedbk.client.copy_choosing import EntryCopies, EntryCopy, choose_copy, copies_of_entry
+from embedbk.client.waiting import run_blocking
+from embedbk.codec.copy_decision import CopyDecision
+from embedbk.codec.entry import read_entry
+from embedbk.errors import UsageError
+
+__all__ = ["add_choose_copy"]
+
+Reach = Callable[[], Client]
+SHOWN_BYTES = 48  # Of a payload.
+
+
+def add_choose_copy(commands: Commands) -> None:
+    """Two commands of the noun `ledger`."""
+    _add(commands, "copies", _copies, "what each bookie holds of one entry; 1: they differ")
+    made = _add(
+        commands, "choose-copy", _choose, "say which bookie's copy of an entry is right: others get it"
+    )
+    made.add_argument("bookie", metavar="BOOKIE", help="that holds the right copy")
+    made.add_argument("--why", required=True, help="stays with the decision")
+    made.add_argument("--digest", help="of the right copy: what would else be asked for")
+
+
+def _add(
+    commands: Commands, name: str, run: Callable[[Reach, argparse.Namespace], CommandResult], text: str
+) -> argparse.ArgumentParser:
+    made = commands.add(name, run, text, reach=client_of)
+    made.add_argument("ledger_id", type=int, metavar="ID", help="of the ledger")
+    made.add_argument("entry_id", type=int, metavar="ENTRY")
+    made.add_argument("--password-file", metavar="FILE", help="holds its password")
+    return made
+
+
+def _copies(reach: Reach, options: argparse.Namespace) -> CommandResult:
+    with reach() as client:
+        shown = copies_of_entry(client, options.ledger_id, options.entry_id, password_of(options))
+    return CommandResult(_data(shown), _text(shown), 1 if shown.is_conflict else 0)
+
+
+def _choose(reach: Reach, options: argparse.Namespace) -> CommandResult:
+    with reach() as client:
+        shown = copies_of_entry(client, options.ledger_id, options.entry_id, password_of(options))
+        _confirm(options, shown)
+        steps = choose_copy(client._runtime, shown, options.bookie, why=options.why)
+        chosen = run_blocking(steps, "embedbk ledger choose-copy")
+        after = copies_of_entry(client, options.ledger_id, options.entry_id, password_of(options))
+    lines = [_decision(chosen.decision), _text(after)]
+    lines += [f"not replaced on {name}: {why}; say it again" for name, why in sorted(chosen.left.items())]
+    data = {**_data(after), "left": dict(chosen.left)}
+    return CommandResult(data, "\n".join(lines), 1 if chosen.left else 0)
+
+
+def _confirm(options: argparse.Namespace, shown: EntryCopies) -> None:
+    """By the digest: it names the copy, whichever bookie has it by then."""
+    chosen = next((each for each in shown.copies if each.member.bookie_id == options.bookie), None)
+    wanted = "" if chosen is None or chosen.digest is None else f"{chosen.digest:016x}"
+    given = options.digest
+    if given is None and wanted and shown.is_conflict:
+        print(
+            f"{_text(shown)}\ncopies of others go for ever; type the digest of the right one: ",
+            end="",
+            file=sys.stderr,
+        )
+        sys.stderr.flush()
+        given = sys.stdin.readline().strip()
+    if wanted and shown.is_conflict and given != wanted:
+        raise UsageError(
+            f"that is not the digest of the copy of {options.bookie}; nothing was changed",
+            hint=f"embedbk ledger copies {options.ledger_id} {options.entry_id}",
+        )
+
+
+def _data(shown: EntryCopies) -> dict[str, Any]:
+    return {
+        "ledger_id": shown.metadata.ledger_id,
+        "entry_id": shown.entry_id,
+        "differ": shown.is_conflict,
+        "copies": [
+            {
+                "bookie": each.member.bookie_id,
+                "digest": None if each.digest is None else f"{each.digest:016x}",
+                "bytes": None if each.entry is None else len(each.entry),
+                "why": each.why,
+            }
+            for each in shown.copies
+        ],
+        "decisions": [
+            {
+                "chosen": {"bookie": each.chosen.bookie_id, "digest": f"{each.chosen.digest:016x}"},
+                "replaced": [
+                    {"bookie": copy.bookie_id, "digest": f"{copy.digest:016x}"} for copy in each.replaced
+                ],
+                "by": each.by,
+                "why": each.why,
+                "decided_ms": each.decided_ms,
+                "is_done": each.is_done,
+            }
+            for each in shown.decisions
+        ],
+    }
+
+
+def _text(shown: EntryCopies) -> str:
+    lines = [f"entry {shown.entry_id} of ledger {shown.metadata.ledger_id}:"]
+    lines += [f"  {_copy(each)}" for each in shown.copies]
+    return "\n".join([*lines, *(f"  {_decision(each)}" for each in shown.decisions)])
+
+
+def _copy(copy: EntryCopy) -> str:
+    if copy.entry is None:
+        return f"{copy.member.bookie_id}: {copy.why}"
+    payload = bytes(read_entry(memoryview(copy.entry)).data)
+    more = f" ... ({len(payload)} bytes)" if len(payload) > SHOWN_BYTES else ""
+    return f"{copy.member.bookie_id}: {copy.digest:016x}  {payload[:SHOWN_BYTES]!r}{more}"
+
+
+def _decision(each: CopyDecision) -> str:
+    when = datetime.fromtimestamp(each.decided_ms / 1000, tz=UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    others = ", ".join(copy.bookie_id for copy in each.replaced)
+    done = "" if each.is_done else "; not all are replaced yet"
+    return f"{when}, {each.by}: the copy of {each.chosen.bookie_id} is right, for {others}: {each.why}{done}"

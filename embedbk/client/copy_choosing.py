@@ -1,0 +1,220 @@
+"""An operator says which of the copies of an entry is right (P11.5).
+
+Copies that differ and are each whole by themselves are a conflict: nobody here knows which one is right (P11.4), so
+nothing is ever chosen here. Decides what an operator is shown, and what must hold when the word is given: the ledger is
+CLOSED and its key is as it was, the copies are those that were shown, and no other word was given since. The word is
+put into the metadata before the first copy is replaced; giving it again carries out what is left of it.
+
+    copies of the entry ─▶ shown, confirmed ─▶ one transaction: who, what, why ─▶ each replaced, by a comparison
+                                                                               ─▶ the word is noted as done
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from embedbk.client.client import Client
+from embedbk.client.password import Password
+from embedbk.client.reading import check_ledger_id, no_such_ledger
+from embedbk.client.runtime import Runtime
+from embedbk.client.waiting import run_blocking
+from embedbk.codec.copy_decision import (
+    CopyDecision,
+    DecidedCopy,
+    decided_path,
+    decode_copy_decisions,
+    encode_copy_decisions,
+)
+from embedbk.codec.entry_digest import entry_digest
+from embedbk.codec.frame import Frame, frame_of, split
+from embedbk.codec.ledger_metadata import LedgerMetadata, decode_ledger_metadata, ledger_key_path
+from embedbk.codec.metadata_messages import ABSENT, Compare, Put
+from embedbk.codec.repair_mark import WHY_CHARS_MAX
+from embedbk.core.copy_read import CopyPart, CopyRead
+from embedbk.core.quorum import write_set
+from embedbk.errors import MetadataConflict, NotEnoughBookies, UsageError
+from embedbk.ids import Member
+from embedbk.metadata.levels import LEVEL_OF_CHOICES
+from embedbk.repair.copy_replacing import CopyReplacing, ReplacedCopy
+
+__all__ = ["ChosenCopy", "EntryCopies", "EntryCopy", "choose_copy", "copies_of_entry", "entry_copies"]
+
+
+class EntryCopy(NamedTuple):
+    """What one bookie of the entry's write set holds. entry: the whole entry, header and CRC included; None: it gave
+    none, and why says that."""
+
+    member: Member
+    entry: bytes | None
+    why: str = ""
+
+    @property
+    def digest(self) -> int | None:
+        return None if self.entry is None else entry_digest(self.entry)
+
+
+class EntryCopies(NamedTuple):
+    """The copies of one entry of a CLOSED ledger. decisions: earlier words about it, the newest last."""
+
+    metadata: LedgerMetadata
+    revision: int  # Of the ledger's key.
+    entry_id: int
+    copies: tuple[EntryCopy, ...]
+    decisions: tuple[CopyDecision, ...]
+    decided_revision: int  # Of the key of the decisions; ABSENT: there is none.
+
+    @property
+    def is_conflict(self) -> bool:
+        return len({each.digest for each in self.copies if each.entry is not None}) > 1
+
+
+class ChosenCopy(NamedTuple):
+    """decision: as it stands in the metadata. left: bookies whose copies were not replaced, and why."""
+
+    decision: CopyDecision
+    left: Mapping[str, str]
+
+
+def copies_of_entry(client: Client, ledger_id: int, entry_id: int, password: bytes = b"") -> EntryCopies:
+    """As `entry_copies`, for a thread that waits."""
+    steps = entry_copies(client._runtime, ledger_id, entry_id, Password(password))
+    return run_blocking(steps, "embedbk ledger copies")
+
+
+async def entry_copies(runtime: Runtime, ledger_id: int, entry_id: int, password: Password) -> EntryCopies:
+    """What each bookie of the entry's write set holds of it. Changes nothing. password: with another one than the
+    ledger's HMAC tags are not checked, and the copies are shown all the same.
+
+    Raises:
+        NoSuchLedger. UsageError: it is not CLOSED, or has no such entry.
+    """
+    check_ledger_id(ledger_id)
+    what = f"looking at the copies of entry {entry_id} of ledger {ledger_id}"
+    value, revision = await runtime.get(ledger_key_path(ledger_id), what)
+    if value is None:
+        raise no_such_ledger(ledger_id)
+    metadata = decode_ledger_metadata(value, ledger_id)
+    if metadata.last_entry is None:
+        raise UsageError(
+            f"ledger {ledger_id} is not closed: its copies are its writer's, or a recovery's; nothing was changed",
+            hint=f"embedbk ledger recover {ledger_id}, if nobody writes it any more",
+        )
+    if not 0 <= entry_id <= metadata.last_entry:
+        raise UsageError(f"ledger {ledger_id} has the entries 0 to {metadata.last_entry}, not {entry_id}")
+    decided, decided_revision = await runtime.get(decided_path(ledger_id, entry_id), what)
+    decisions = decode_copy_decisions(decided) if decided is not None else ()
+    members = metadata.fragment_of(entry_id).members
+    there = {info.member for info in runtime.bookies}
+    copies: list[EntryCopy] = []
+    for seat in write_set(entry_id, metadata.quorum):
+        member = members[seat]
+        copies.append(
+            await _copy(runtime, metadata, member, entry_id, password)
+            if member in there
+            else EntryCopy(member, None, "it is away")
+        )
+    revision_now = ABSENT if decided is None else decided_revision
+    return EntryCopies(metadata, revision, entry_id, tuple(copies), decisions, revision_now)
+
+
+async def _copy(
+    runtime: Runtime, metadata: LedgerMetadata, member: Member, entry_id: int, password: Password
+) -> EntryCopy:
+    is_known = password.verifier == metadata.password_verifier
+    shown = metadata if is_known else metadata.with_changes(digest=0)  # Its tags cannot be checked then.
+    core = CopyRead(shown, member, entry_id, entry_id, password.mac_key)
+    try:
+        part: CopyPart = await runtime.run(core, f"reading from {member.bookie_id}")
+    except NotEnoughBookies as silent:
+        return EntryCopy(member, None, str(silent))
+    for frame in part.frames:
+        for found, entry in split(frame):
+            if found == entry_id:
+                return EntryCopy(member, bytes(entry))
+    return EntryCopy(
+        member, None, "it denies to have it" if part.absent else "it cannot read it, or cannot tell"
+    )
+
+
+async def choose_copy(
+    runtime: Runtime, shown: EntryCopies, bookie_id: str, *, why: str = "", by: str = ""
+) -> ChosenCopy:
+    """Say that the copy which this bookie holds, as it was shown, is right: those of others that differ are replaced by
+    it. Nothing else is touched. Where that is cut short the word stands, and giving it again goes on.
+
+    Raises:
+        UsageError: the bookie showed no copy, no copy differs from it, no reason was given, or the cluster's level is
+            below 16; nothing was changed.
+        MetadataConflict: the ledger's key, or what was decided before, is another by now; nothing was changed.
+    """
+    ledger_id, entry_id = shown.metadata.ledger_id, shown.entry_id
+    what = f"choosing a copy of entry {entry_id} of ledger {ledger_id}"
+    if not runtime.has_level(LEVEL_OF_CHOICES):
+        raise UsageError(
+            f"copies are chosen at level {LEVEL_OF_CHOICES}, and the cluster's level is lower; nothing was changed",
+            hint="embedbk quorum raise, when all nodes know it",
+        )
+    if not why.strip():
+        raise UsageError("a decision needs its reason, for whoever reads it later; nothing was changed")
+    chosen = next((each for each in shown.copies if each.member.bookie_id == bookie_id), None)
+    if chosen is None or chosen.entry is None:
+        held = ", ".join(each.member.bookie_id for each in shown.copies if each.entry is not None)
+        raise UsageError(
+            f"bookie {bookie_id} shows no copy of entry {entry_id}; these do: {held or 'none'}; nothing was changed"
+        )
+    others = [each for each in shown.copies if each.entry is not None and each.digest != chosen.digest]
+    newest = shown.decisions[-1] if shown.decisions else None
+    if not others and newest is not None and not newest.is_done and newest.chosen.digest == chosen.digest:
+        done = await _note_done(runtime, decided_path(ledger_id, entry_id), newest, what)
+        return ChosenCopy(done, {})
+    if not others:
+        raise UsageError(f"no copy of entry {entry_id} differs from that of {bookie_id}; nothing was changed")
+    frame = frame_of(memoryview(chosen.entry), ledger_id)
+    decision = CopyDecision(
+        _decided(chosen),
+        tuple(_decided(each) for each in others),
+        (by or runtime.owner())[:WHY_CHARS_MAX],
+        why[:WHY_CHARS_MAX],
+        runtime.wall_ms(),
+    )
+    key, ledger_key = decided_path(ledger_id, entry_id), ledger_key_path(ledger_id)
+    when = [Compare(ledger_key, shown.revision), Compare(key, shown.decided_revision)]
+    value = encode_copy_decisions((*shown.decisions, decision))
+    if not await runtime.transact(when, [Put(key, value)], what):
+        raise MetadataConflict(
+            f"{what}: the ledger, or what was decided of the entry, is another by now; nothing was changed",
+            hint="look at the copies again",
+        )
+    left = await _carry_out(runtime, decision, frame, what)
+    if not left:
+        decision = await _note_done(runtime, key, decision, what)
+    return ChosenCopy(decision, left)
+
+
+def _decided(copy: EntryCopy) -> DecidedCopy:
+    assert copy.digest is not None
+    return DecidedCopy(copy.member.bookie_id, copy.member.incarnation, copy.digest)
+
+
+async def _carry_out(runtime: Runtime, decision: CopyDecision, frame: Frame, what: str) -> dict[str, str]:
+    left: dict[str, str] = {}
+    for each in decision.replaced:
+        core = CopyReplacing(Member(each.bookie_id, each.incarnation), frame, each.digest)
+        replaced: ReplacedCopy = await runtime.run(core, what)
+        if not replaced.is_done:
+            left[each.bookie_id] = replaced.why
+    return left
+
+
+async def _note_done(runtime: Runtime, key: str, decision: CopyDecision, what: str) -> CopyDecision:
+    """Only where the word is still the newest one; the copies are replaced in either case."""
+    done = replace(decision, is_done=True)
+    value, revision = await runtime.get(key, what)
+    decisions = decode_copy_decisions(value) if value is not None else ()
+    if decisions and decisions[-1] == decision:
+        put = Put(key, encode_copy_decisions((*decisions[:-1], done)))
+        await runtime.transact([Compare(key, revision)], [put], what)
+    return done

@@ -1,0 +1,74 @@
+"""`embedbk ledger copies | choose-copy`: what is shown, what has to be typed, what stays written (P11.5)."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+import embedbk
+from embedbk.cli import main
+from embedbk.client.client import Client
+from embedbk.client.copy_choosing import copies_of_entry
+from embedbk.client.waiting import run_blocking
+from embedbk.codec.entry import encode_entry
+from embedbk.codec.entry_digest import entry_digest
+from embedbk.codec.frame import frame_of
+from embedbk.repair.copy_replacing import CopyReplacing
+
+SETTINGS = embedbk.Settings(journal_file_bytes=2 << 20, open_timeout_s=120.0)
+
+
+def plant(bk: Client, bookie_id: str, ledger_id: int, entry_id: int) -> None:
+    """By the road of a decision, without one."""
+    made = copies_of_entry(bk, ledger_id, entry_id).copies[0].entry
+    assert made is not None
+    length = int.from_bytes(made[24:32], "little")
+    other = encode_entry(ledger_id, entry_id, length, b"no entry")
+    member = next(info.member for info in bk._runtime.bookies if info.member.bookie_id == bookie_id)
+    core = CopyReplacing(member, frame_of(memoryview(other), ledger_id), entry_digest(made))
+    assert run_blocking(bk._runtime.run(core, "planting"), "planting").is_done
+
+
+def test_a_conflict_is_shown_and_ended_by_the_typed_digest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = tmp_path / "data"
+    with embedbk.open(data, bookies=3, settings=SETTINGS) as bk:
+        with bk.create_ledger() as writer:
+            writer.add_many([b"entry %02d" % number for number in range(10)])
+        plant(bk, "b2", writer.ledger_id, 4)
+    at, where = ["--at", str(data)], [str(writer.ledger_id), "4"]
+
+    def run(*words: str) -> tuple[int, str, str]:
+        code = main(["ledger", *words, *at])
+        told = capsys.readouterr()
+        return code, told.out, told.err
+
+    code, out, _ = run("copies", *where, "--json")
+    shown = json.loads(out)
+    digests = {each["bookie"]: each["digest"] for each in shown["copies"]}
+    assert (code, shown["differ"], shown["decisions"]) == (1, True, [])
+    assert digests["b1"] == digests["b3"] != digests["b2"]
+    code, out, _ = run("copies", *where)
+    assert f"b2: {digests['b2']}  b'no entry'" in out
+    monkeypatch.setattr("sys.stdin", io.StringIO("b1\n"))
+    code, _, err = run("choose-copy", *where, "b1", "--why", "b2 was restored")
+    assert code == 1 and "type the digest of the right one" in err and "nothing was changed" in err
+    code, _, err = run("choose-copy", *where, "b1", "--why", "x", "--digest", digests["b2"])
+    assert code == 1 and "that is not the digest of the copy of b1" in err
+    monkeypatch.setattr("sys.stdin", io.StringIO(digests["b1"] + "\n"))
+    code, out, _ = run("choose-copy", *where, "b1", "--why", "b2 was restored")
+    assert code == 0
+    assert "the copy of b1 is right, for b2: b2 was restored" in out
+    code, out, _ = run("copies", *where, "--json")
+    shown = json.loads(out)
+    assert (code, shown["differ"], len(shown["decisions"])) == (0, False, 1)
+    assert shown["decisions"][0]["replaced"] == [{"bookie": "b2", "digest": digests["b2"]}]
+    assert shown["decisions"][0]["is_done"]
+    assert main(["health", *at]) == 0
+    capsys.readouterr()
+    code, _, err = run("choose-copy", *where, "b1", "--why", "again", "--digest", digests["b1"])
+    assert code == 1 and "no copy of entry 4 differs" in err

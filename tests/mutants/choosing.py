@@ -1,0 +1,115 @@
+"""An operator's word about copies that differ: what it may replace, and what is written of it (P11.5)."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+__all__ = ["MUTANTS"]
+
+_BOOKIE = "embedbk/core/bookie.py"
+_CHOOSING = "embedbk/client/copy_choosing.py"
+_RULE = "tests/rules/test_p11_choosing.py::test_"
+_SCENE = "tests/repair/test_choosing.py::test_"
+_COMMAND = "tests/cli/test_choose_copy.py::test_"
+
+MUTANTS = (
+    Mutant(
+        "a-word-replaces-whatever-is-there",
+        "P11.5",
+        "a bookie replaces a copy that the word is not about",
+        (
+            (
+                _BOOKIE,
+                "(stored != frame.body and digest != request.replaces)",
+                "(stored != frame.body and not digest)",
+            ),
+        ),
+        (_RULE + "any_other_copy_stays", _SCENE + "nothing_is_chosen_of_what_was_not_shown"),
+    ),
+    Mutant(
+        "a-word-makes-copies",
+        "P11.5",
+        "a bookie that has no copy takes the chosen one",
+        (
+            (
+                _BOOKIE,
+                "        if stored is None or (stored != frame.body",
+                "        if stored is not None and (stored != frame.body",
+            ),
+        ),
+        (_RULE + "what_is_not_held_is_not_made",),
+    ),
+    Mutant(
+        "a-word-is-done-before-it-is-durable",
+        "I40",
+        "the answer to a replacement does not wait for its record",
+        (
+            (
+                _BOOKIE,
+                "entry_digest(frame.body)))\n        self._reply_when(row.last_token, reply",
+                "entry_digest(frame.body)))\n        self._reply_when(0, reply",
+            ),
+        ),
+        (_RULE + "the_copy_that_is_meant_is_replaced_and_answered_when_that_is_durable",),
+    ),
+    Mutant(
+        "a-word-survives-a-failed-journal",
+        "P7.6",
+        "a replacement whose record will never be durable is acknowledged",
+        (
+            (
+                _BOOKIE,
+                "control = ReplaceAnswer(Status.UNKNOWN, control",
+                "control = ReplaceAnswer(control.status, control",
+            ),
+        ),
+        (_RULE + "behind_a_failed_journal_nothing_is_promised",),
+    ),
+    Mutant(
+        "two-words-at-once",
+        "P11.5",
+        "two replacements of one entry are looked up together",
+        ((_BOOKIE, "elif any(_is_replacing(look, request) for look", "elif any(look is None for look"),),
+        (_RULE + "of_two_words_at_once_one_is_answered_later",),
+    ),
+    Mutant(
+        "a-word-about-another-ledger-key",
+        "P2.2",
+        "the transaction of a decision does not compare the ledger's key",
+        (
+            (
+                _CHOOSING,
+                "when = [Compare(ledger_key, shown.revision), Compare(key, shown.decided_revision)]",
+                "when = [Compare(key, shown.decided_revision)]",
+            ),
+        ),
+        (_SCENE + "what_changed_since_it_was_shown_is_refused",),
+    ),
+    Mutant(
+        "a-word-over-another-word",
+        "P2.2",
+        "the transaction of a decision does not compare what was decided before",
+        (
+            (
+                _CHOOSING,
+                "when = [Compare(ledger_key, shown.revision), Compare(key, shown.decided_revision)]",
+                "when = [Compare(ledger_key, shown.revision)]",
+            ),
+        ),
+        (_SCENE + "nothing_is_chosen_of_what_was_not_shown",),
+    ),
+    Mutant(
+        "a-word-without-a-digest",
+        "P11.5",
+        "whatever was typed, copies are replaced",
+        (("embedbk/cli/choose_copy.py", "and given != wanted:", "and given is None:"),),
+        (_COMMAND + "a_conflict_is_shown_and_ended_by_the_typed_digest",),
+    ),
+    Mutant(
+        "a-word-is-done-though-copies-are-left",
+        "P11.5",
+        "a decision is noted as done where a bookie did not answer",
+        ((_CHOOSING, "    if not left:\n        decision", "    if left or not left:\n        decision"),),
+        (_SCENE + "nothing_is_chosen_of_what_was_not_shown",),
+    ),
+)
