@@ -366,8 +366,9 @@ class Roused(Generic[T]):
 
 def refuse_in_event_loop(aio_twin: str) -> None:
     """Raises UsageError in a thread whose event loop runs: blocking it would stop every task there."""
-    events = sys.modules.get("asyncio.events")  # Not imported: no loop runs.
-    if events is not None and events._get_running_loop() is not None:
+    # Not imported, or being imported by another thread just now: no loop runs.
+    running_loop = getattr(sys.modules.get("asyncio.events"), "_get_running_loop", None)
+    if running_loop is not None and running_loop() is not None:
         raise UsageError(
             "this call blocks, and an asyncio event loop runs in this thread; nothing was done",
             hint=f"await {aio_twin} instead",

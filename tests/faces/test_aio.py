@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Coroutine
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -124,6 +126,14 @@ def test_blocking_calls_are_refused_where_a_loop_runs(bk: embedbk.Client, log_na
             assert twin in refused.value.hint
 
     run(story())
+    assert bk.ledgers() is not None
+
+
+def test_a_blocking_call_beside_the_first_import_of_asyncio(
+    bk: embedbk.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread, a client's background work say, imports it: the module is listed before it has anything."""
+    monkeypatch.setitem(sys.modules, "asyncio.events", ModuleType("asyncio.events"))
     assert bk.ledgers() is not None
 
 
