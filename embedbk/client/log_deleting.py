@@ -16,6 +16,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from embedbk.client import deleting
+from embedbk.client.archiving import forget_archive
 from embedbk.client.deleting import delete
 from embedbk.client.log_identity import NamedLog, check_level, free_name, identity_of, named
 from embedbk.client.password import Password
@@ -278,6 +279,7 @@ async def _end(runtime: Runtime, log_id: LogId, identity: LogIdentity, revision:
     # Its grace is over, so that of its ledgers is.
     await _delete_ledgers_of(runtime, log_id, None, what, force=identity.is_forced, grace_s=0.0)
     await sweep(runtime, log_id, Password(b""), takes_all=True)
+    await forget_archive(runtime, log_id)
     last: Put | Delete = Delete(log_identity_path(log_id))
     if not is_minted(log_id):
         last = Put(

@@ -69,6 +69,13 @@ class LogReading:
         self.password = password
         self.walk = ListWalk(runtime, name)
 
+    @classmethod
+    def of_id(cls, runtime: Runtime, log_id: str, name: str, password: Password) -> LogReading:
+        """The log of this id, whatever it is called by now; `name` for people."""
+        reading = cls(runtime, name, password)
+        reading._bind(LogId(log_id, name))
+        return reading
+
     async def found(self) -> None:
         """Where the name leads; from then on this is the log of that id, whatever it is called by then (P8.12). A name
         without a pointer is asked about again, until there is a log of it.

@@ -90,6 +90,7 @@ class LogSettings(NamedTuple):
     properties: Mapping[str, bytes] = {}
     # The revision of the last change, which `change(revision=)` compares; 0: there were none.
     revision: int = 0
+    archive: str | None = None  # The directory where it is archived (P8.14).
 
 
 class WriterArguments(NamedTuple):
@@ -140,6 +141,7 @@ def _shown(record: SettingsRecord, revision: int) -> LogSettings:
         record.retention_bytes,
         dict(record.properties),
         revision,
+        None if record.archive is None else record.archive.path,
     )
 
 
@@ -200,6 +202,8 @@ def _changed(record: SettingsRecord, wanted: Mapping[str, Any]) -> SettingsRecor
         )
     if "properties" in given:
         record = replace(record, properties=_properties(given["properties"]))
+    if "archive" in given:
+        record = replace(record, archive=given["archive"])
     return record
 
 

@@ -8,6 +8,7 @@ import msgspec
 
 from embedbk.codec.digest import DigestType
 from embedbk.codec.ledger_metadata import METADATA_VERSION, Durability
+from embedbk.codec.log_archives import ArchivePlace
 from embedbk.codec.unpacking import unpack
 from embedbk.config import CUSTOM_BYTES_MAX, Quorum
 from embedbk.errors import StorageError, UsageError
@@ -52,6 +53,7 @@ class SettingsRecord(msgspec.Struct, frozen=True, array_like=True):
     retention_ms: _Count | None = None
     retention_bytes: Annotated[int, msgspec.Meta(ge=0, le=LEDGER_ID_MAX)] | None = None
     properties: dict[str, bytes] = {}
+    archive: ArchivePlace | None = None  # Only from LEVEL_OF_ARCHIVES on.
 
     @property
     def quorum(self) -> Quorum | None:
@@ -76,7 +78,8 @@ def properties_bytes(properties: dict[str, bytes]) -> int:
 
 
 def encode_log_settings(value: SettingsRecord) -> bytes:
-    return msgspec.msgpack.encode(value)
+    """Without an archive as earlier builds wrote them (P10.8)."""
+    return msgspec.msgpack.encode(value if value.archive is not None else msgspec.structs.astuple(value)[:-1])
 
 
 def decode_log_settings(data: bytes, name: str = "") -> SettingsRecord:

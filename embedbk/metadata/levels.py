@@ -20,6 +20,7 @@ __all__ = [
     "LEVEL",
     "LEVEL_FIRST",
     "LEVEL_OF_ADOPTION",
+    "LEVEL_OF_ARCHIVES",
     "LEVEL_OF_CHOICES",
     "LEVEL_OF_CURSORS",
     "LEVEL_OF_COPIES",
@@ -57,8 +58,9 @@ LEVEL_OF_SPLICES = 12
 LEVEL_OF_STALE_KEYS = 13
 LEVEL_OF_LOG_IDS = 14
 LEVEL_OF_RECORDS = 15
+LEVEL_OF_ARCHIVES = 15
 LEVEL_OF_CHOICES = 16
-LEVEL = 16  # The newest that this build knows.
+LEVEL = 17  # The newest that this build knows.
 NAMED_MAX = 8  # In one sentence.
 LABEL_CHARS = 80  # Of a client that is named.
 LACKING = (

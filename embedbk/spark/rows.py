@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.types import (
     BinaryType,
     DataType,
@@ -69,7 +68,7 @@ def record_batch(log: str, batch: Batch, columns: Sequence[str], *, is_text: boo
         if name == "log":
             made.append(pa.repeat(pa.scalar(log, pa.string()), len(entry_ids)))
         elif name == "slot":
-            made.append(_slots(entry_ids))
+            made.append(arrow.slots(entry_ids))
         elif name == "value":
             made.append(_text(log, batch, values) if is_text else values)
         elif name in of_records:
@@ -77,16 +76,6 @@ def record_batch(log: str, batch: Batch, columns: Sequence[str], *, is_text: boo
         else:
             made.append({"ledgerId": ledger_ids, "entryId": entry_ids, "offset": offsets}[name])
     return pa.RecordBatch.from_arrays(made, schema=arrow_schema(columns, is_text=is_text))
-
-
-def _slots(entry_ids: pa.Array) -> pa.Array:
-    """How many rows before it have the same entry."""
-    count = len(entry_ids)
-    if count == 0 or entry_ids[-1].as_py() - entry_ids[0].as_py() + 1 == count:
-        return pa.repeat(pa.scalar(0, pa.int32()), count)
-    number = pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int32()), count))
-    first = pc.index_in(entry_ids, value_set=entry_ids)
-    return pc.subtract(pc.subtract(number, pa.scalar(1, pa.int32())), first)
 
 
 def _text(log: str, batch: Batch, values: pa.Array) -> pa.Array:

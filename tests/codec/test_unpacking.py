@@ -41,6 +41,13 @@ from embedbk.codec.ledger_metadata import (
     ledger_key_path,
     ledger_of_key,
 )
+from embedbk.codec.log_archives import (
+    ArchivePlace,
+    ArchiveRecord,
+    ArchiveState,
+    decode_archive_record,
+    encode_archive_record,
+)
 from embedbk.codec.log_cursors import (
     CursorRecord,
     LogCursors,
@@ -173,6 +180,7 @@ DECODERS: dict[str, tuple[Callable[[bytes], Any], type[EmbedbkError]]] = {
     "decode_log_splices": (lambda body: decode_log_splices(body, "orders"), StorageError),
     "decode_splice_request": (lambda body: decode_splice_request(body, "orders"), StorageError),
     "decode_log_settings": (decode_log_settings, StorageError),
+    "decode_archive_record": (lambda body: decode_archive_record(body, 7), StorageError),
     "decode_log_page": (lambda body: decode_log_page(body, "orders", 0), StorageError),
     "decode_ledgers_left": (decode_ledgers_left, StorageError),
     "decode_registration": (decode_registration, StorageError),
@@ -359,8 +367,13 @@ SOUND = {
         LogSplices(1, (SplicedRecord("import", 3, b"job", 0, 9, 1, 1000),))
     ),
     "decode_splice_request": encode_splice_request(SpliceRequest(1, "import", 3, b"job", (7,), False, 1000)),
+    "decode_archive_record": encode_archive_record(
+        ArchiveRecord(1, 7, ArchiveState.VERIFIED, 9, 1000, 99, b"h" * 32, 11, 1000)
+    ),
     "decode_log_settings": encode_log_settings(
-        SettingsRecord(1, 3, 3, 2, 0, 1, RollRecord(1, None, 5), 9, 0, {"a": b"b"})
+        SettingsRecord(
+            1, 3, 3, 2, 0, 1, RollRecord(1, None, 5), 9, 0, {"a": b"b"}, ArchivePlace(b"i" * 16, "/archive")
+        )
     ),
     "decode_registration": encode_registration(REGISTRATION),
     "decode_placement": encode_placement(PLACEMENT),

@@ -18,6 +18,7 @@ from embedbk.codec import (
     journal_records,
     kernels,
     ledger_metadata,
+    log_archives,
     log_cursors,
     log_identity,
     log_pages,
@@ -132,6 +133,7 @@ def test_values_and_operations_are_those_of_the_page() -> None:
             each
             for each in (
                 registration,
+                log_archives,
                 log_identity,
                 log_pages,
                 log_pins,

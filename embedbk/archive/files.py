@@ -1,0 +1,153 @@
+"""One file of an archive: a run of entries of one ledger as Parquet, written and looked through.
+
+Decides what a sound file is: Parquet whose pages fit their checksums, whose rows are entries that pass the scan of a
+frame, without a gap from the first to the last one, and which are the rows that these very entries give. Leaves to
+`place` how it gets its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from embedbk.archive.columns import BODY_BYTES_MAX, SCHEMA, body_of, digest_sum, rows_of
+from embedbk.client.batches import Located
+from embedbk.codec import kernels
+from embedbk.codec.entry_digest import DIGEST_MASK
+from embedbk.errors import PeerError, StorageError
+
+__all__ = ["EntryRun", "Summed", "sound_rows", "summed", "write_rows"]
+
+ROW_GROUP_BYTES = 16 << 20  # Of entries; so much is held in memory while a file is written or read.
+
+
+class EntryRun(NamedTuple):
+    """Entries first..last, both included, of a ledger whose entry 0 has this offset in its log."""
+
+    log_id: str
+    ledger_id: int
+    first: int
+    last: int
+    first_offset: int
+
+
+class Summed(NamedTuple):
+    """What a file, or bookies, hold of a run, whole."""
+
+    rows: int
+    payload_bytes: int
+    digest: int
+
+
+def write_rows(
+    file: Any, run: EntryRun, located: Iterable[Located], time_ms: int | None, facts: dict[str, str]
+) -> Summed:
+    """Write the entries of a run, as they come in order, as one Parquet file. facts: for its metadata.
+
+    time_ms: of the entry in front of the run. Raises StorageError: other entries came.
+    """
+    rows = payload_bytes = digest = 0
+    following, held_bytes, held = run.first, 0, list[pa.RecordBatch]()
+    writer = pq.ParquetWriter(
+        file, SCHEMA, compression="zstd", write_page_checksum=True, use_dictionary=["log", "ledgerId"]
+    )
+
+    def write_out() -> None:
+        nonlocal held_bytes, rows
+        if held:
+            table = pa.Table.from_batches(held)
+            writer.write_table(table, row_group_size=table.num_rows)
+            rows += table.num_rows
+            held.clear()
+            held_bytes = 0
+
+    try:
+        for frame, first_offset in located:
+            first, last, count, _, ledger_id = kernels.scan(frame.body)
+            is_next = first == following and last - first + 1 == count and last <= run.last
+            if not is_next or ledger_id != run.ledger_id or first_offset != run.first_offset:
+                raise StorageError(
+                    f"entries {first}..{last} of ledger {ledger_id} came, and {following} of {run.ledger_id} is next"
+                )
+            batch, time_ms = rows_of(frame.body, run.log_id, ledger_id, first_offset, time_ms)
+            held.append(batch)
+            held_bytes += len(frame.body)
+            following = last + 1
+            payload_bytes += _payload_bytes(batch)
+            digest = (digest + digest_sum(frame.body)) & DIGEST_MASK
+            if held_bytes >= ROW_GROUP_BYTES:
+                write_out()
+        if following != run.last + 1:
+            raise StorageError(
+                f"ledger {run.ledger_id}: of the entries {run.first}..{run.last} those up to {following - 1} could "
+                "be read",
+                hint="try again when more of its bookies answer",
+            )
+        write_out()
+        counts = {"embedbk.rows": str(rows), "embedbk.digest": f"{digest:016x}"}
+        writer.add_key_value_metadata({**facts, **counts})
+    finally:
+        writer.close()
+    return Summed(rows, payload_bytes, digest)
+
+
+def _row_groups(file: Any) -> Iterator[pa.Table]:
+    """The rows of a file, a row group at a time; each begins with the first row of an entry.
+
+    Raises PeerError: it is no Parquet, a page does not fit its checksum, or it has more in one row group than any
+    archive.
+    """
+    try:
+        parquet = pq.ParquetFile(file, page_checksum_verification=True)
+        for number in range(parquet.num_row_groups):
+            if parquet.metadata.row_group(number).total_byte_size > BODY_BYTES_MAX:
+                raise PeerError(f"row group {number} is larger than any of an archive")
+            yield parquet.read_row_group(number)
+    except (pa.ArrowException, OSError, ValueError, MemoryError) as unread:
+        if isinstance(unread, OSError) and unread.errno is not None:
+            raise  # The device, not the file.
+        raise PeerError(f"it is no sound Parquet: {unread}") from unread
+
+
+def summed(file: Any, run: EntryRun) -> Summed:
+    """What a file holds of its run. Raises PeerError: anything is wrong with it."""
+    row_count = payload_bytes = digest = 0
+    for rows, body in sound_rows(file, run):
+        row_count += rows.num_rows
+        payload_bytes += _payload_bytes(rows)
+        digest = (digest + digest_sum(body)) & DIGEST_MASK
+    return Summed(row_count, payload_bytes, digest)
+
+
+def sound_rows(file: Any, run: EntryRun) -> Iterator[tuple[pa.Table, memoryview]]:
+    """The rows of a file of this run, checked, and the entries that they are, as bodies of frames.
+
+    Raises PeerError: anything is wrong with it; says what.
+    """
+    following, time_ms = run.first, None
+    for rows in _row_groups(file):
+        body = body_of(rows)
+        first, last, count, _, ledger_id = kernels.scan(body)
+        if first != following or last - first + 1 != count or last > run.last or ledger_id != run.ledger_id:
+            raise PeerError(
+                f"it has {count} entries {first}..{last} of ledger {ledger_id} where entry {following} of "
+                f"{run.ledger_id} is next, up to {run.last}"
+            )
+        if following == run.first > 0:
+            time_ms = rows.column("time").cast(pa.int64())[0].as_py()  # That of an entry in another file.
+        anew, time_ms = rows_of(body, run.log_id, ledger_id, run.first_offset, time_ms)
+        if not pa.Table.from_batches([anew]).equals(rows):
+            raise PeerError(f"its columns are not those of the entries {first}..{last} that stand in it")
+        following = last + 1
+        yield rows, body
+    if following != run.last + 1:
+        raise PeerError(f"it ends at entry {following - 1}, want {run.last}")
+
+
+def _payload_bytes(rows: pa.Table | pa.RecordBatch) -> int:
+    total: int = pc.sum(pc.binary_length(rows.column("value"))).as_py()
+    return total

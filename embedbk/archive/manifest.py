@@ -1,0 +1,126 @@
+"""The manifest of one ledger's archive: which files it has, and what stands in them.
+
+Decides its bytes and its name. Which manifest counts, the metadata says, by the hash of these bytes (P8.14); the hash
+covers those of all files. JSON, so that anybody can read it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Annotated, Any
+
+import msgspec
+
+from embedbk.codec.ledger_metadata import LedgerMetadata
+from embedbk.errors import StorageError
+from embedbk.ids import LEDGER_ID_MAX
+
+__all__ = [
+    "MANIFEST_BYTES_MAX",
+    "MANIFEST_PREFIX",
+    "FilePart",
+    "Manifest",
+    "decode_manifest",
+    "encode_manifest",
+    "file_name",
+    "ledger_facts",
+    "manifest_hash",
+    "manifest_name",
+]
+
+MANIFEST_VERSION = 1
+MANIFEST_BYTES_MAX = 64 << 20
+MANIFEST_PREFIX = "_manifest-"
+_NAME_HEX = 12  # Of digests, in names.
+
+_Id = Annotated[int, msgspec.Meta(ge=0, le=LEDGER_ID_MAX)]
+_Sha = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
+_Digest = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{16}\Z")]
+_FileName = Annotated[str, msgspec.Meta(pattern=r"\A[0-9]+-[0-9]+-[0-9a-f]{12}\.parquet\Z")]
+
+
+class FilePart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One file: the entries first_entry..last_entry, both included."""
+
+    name: _FileName
+    bytes: _Id
+    sha256: _Sha
+    first_entry: _Id
+    last_entry: _Id
+    rows: _Id
+    payload_bytes: _Id
+    digest: _Digest  # The sum of the entries' digests.
+
+
+class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Everything that is archived of one ledger, in order and without a gap."""
+
+    version: int
+    log_id: str
+    log_name: str  # At that time.
+    ledger_id: _Id
+    first_offset: _Id
+    last_entry: _Id
+    ledger: dict[str, Any]  # Its metadata, for people and for a restore.
+    files: tuple[FilePart, ...]
+
+
+def file_name(first_entry: int, last_entry: int, digest: int) -> str:
+    return f"{first_entry}-{last_entry}-{digest:016x}"[: -(16 - _NAME_HEX)] + ".parquet"
+
+
+def ledger_facts(metadata: LedgerMetadata) -> dict[str, Any]:
+    """As JSON; bytes as hex digits, but for what the user attached, which is text where it is text."""
+    facts: dict[str, Any] = msgspec.json.decode(
+        msgspec.json.encode(
+            {name: getattr(metadata, name) for name in metadata.__struct_fields__}, enc_hook=str
+        )
+    )
+    facts["custom"] = {name: value.decode(errors="replace") for name, value in metadata.custom.items()}
+    facts.pop("password_verifier")  # Nobody who has the files needs it.
+    facts["fragments"] = [
+        {"first_entry": each.first_entry, "bookies": [member.bookie_id for member in each.members]}
+        for each in metadata.fragments
+    ]
+    return facts
+
+
+def encode_manifest(value: Manifest) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(value), indent=1)
+
+
+def manifest_hash(data: bytes) -> bytes:
+    return hashlib.sha256(data).digest()
+
+
+def manifest_name(sha256: bytes) -> str:
+    return f"{MANIFEST_PREFIX}{sha256.hex()[:_NAME_HEX]}.json"
+
+
+def decode_manifest(data: bytes, log_id: str, ledger_id: int) -> Manifest:
+    """Raises StorageError: these bytes are no manifest of this ledger, or its files are no whole ledger."""
+    what = f"the manifest of ledger {ledger_id} of log {log_id!r}"
+    try:
+        value = _decoder.decode(data)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as unread:
+        raise StorageError(f"{what}: these {len(data)} bytes are none: {unread}") from unread
+    if value.version != MANIFEST_VERSION:
+        raise StorageError(f"{what}: it has version {value.version}; this embedbk knows {MANIFEST_VERSION}")
+    if (value.log_id, value.ledger_id) != (log_id, ledger_id):
+        raise StorageError(
+            f"{what}: that of ledger {value.ledger_id} of log {value.log_id!r} stands in its place"
+        )
+    following = 0
+    for part in value.files:
+        named = file_name(part.first_entry, part.last_entry, int(part.digest, 16))
+        if part.first_entry != following or part.last_entry < part.first_entry or part.name != named:
+            raise StorageError(f"{what}: {part.name!r} is not what follows entry {following - 1}")
+        following = part.last_entry + 1
+    if following != value.last_entry + 1:
+        raise StorageError(
+            f"{what}: its files end at entry {following - 1}, and the ledger at {value.last_entry}"
+        )
+    return value
+
+
+_decoder = msgspec.json.Decoder(Manifest)

@@ -1,0 +1,237 @@
+"""Putting archived entries back into a log, behind what it has: new ledgers, spliced in at once (P8.5, P8.14).
+
+Decides which manifests count, that nothing is left out in the middle, and that every byte is checked before it is
+appended. Entries get new positions and offsets and the time of the splice; payloads, and the parts of atomic batches,
+stay. Bringing back the same ledgers at the same positions is not built: P2.1 says that an id is never used twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from embedbk.archive.files import EntryRun, sound_rows
+from embedbk.archive.manifest import (
+    MANIFEST_BYTES_MAX,
+    MANIFEST_PREFIX,
+    FilePart,
+    Manifest,
+    decode_manifest,
+    manifest_hash,
+    manifest_name,
+)
+from embedbk.archive.place import ArchiveDirectory
+from embedbk.client.archiving import archive_records
+from embedbk.client.client import Client
+from embedbk.client.ledger import LedgerWriter
+from embedbk.client.log import Log
+from embedbk.client.splicing import SpliceOutcome, Staging
+from embedbk.client.waiting import run_blocking
+from embedbk.codec.log_archives import ArchiveState
+from embedbk.core.log_splicing import SPLICE_LEDGERS_MAX
+from embedbk.errors import EmbedbkError, PeerError, StorageError, UsageError
+
+__all__ = ["Restored", "RestoreTask", "restore", "stage_files"]
+
+
+@dataclass(frozen=True)
+class RestoreTask:
+    """Files whose entries become one staged ledger, in this order; begin..end are dense offsets, `end` left out."""
+
+    directory: ArchiveDirectory
+    staging: Staging
+    files: tuple[tuple[EntryRun, FilePart], ...]
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Restored:
+    """Where the entries stand; None: there were none. entries: of this transaction."""
+
+    outcome: SpliceOutcome | None
+    entries: int
+
+
+StageRunner = Callable[[Log, Sequence[RestoreTask]], Iterable[int]]
+
+
+def restore(
+    client: Client,
+    into: str,
+    directory: ArchiveDirectory,
+    log_id: str,
+    *,
+    password: bytes = b"",
+    begin: int | None = None,
+    end: int | None = None,
+    application: str | None = None,
+    number: int = 0,
+    run: StageRunner | None = None,
+) -> Restored:
+    """Append what is archived of the log of this id to the log `into`, all at once.
+
+    Args:
+        begin, end: dense offsets of the archived log, `end` left out; None: all that is archived.
+        application, number: the same ones again, or a lower number, append nothing (`Log.staging`); None: a
+            transaction that is not run again.
+        run: how tasks are run; None: one after the other, in this process.
+
+    Raises:
+        UsageError: nothing is archived there, or something in the middle is not.
+        StorageError: the archive is not there, or damaged: says which file. Nothing was appended.
+        What `Log.splice` raises.
+    """
+    log = client.log(into, password=password)
+    terms = log.staging(application, number)
+    done = None if application is None else _done_before(log, application)
+    if done is not None and done.number >= number:
+        return Restored(done._replace(is_replay=True), 0)
+    manifests = list(_manifests(client, directory, log_id))
+    first, last = _bounds(manifests, log_id, begin, end)
+    chosen = [
+        (EntryRun(log_id, each.ledger_id, part.first_entry, part.last_entry, each.first_offset), part)
+        for each in manifests
+        for part in each.files
+        if each.first_offset + part.first_entry < last and each.first_offset + part.last_entry >= first
+    ]
+    if first >= last:
+        return Restored(None, 0)
+    tasks = [RestoreTask(directory, terms, some, first, last) for some in _dealt(chosen)]
+    try:
+        ids = list((run or run_here)(log, tasks))
+        outcome = log.splice(terms, ids)
+    except EmbedbkError:
+        with contextlib.suppress(EmbedbkError):  # It is given up when its time is over.
+            log.unstage(terms)
+        raise
+    return Restored(outcome, last - first)
+
+
+def run_here(log: Log, tasks: Sequence[RestoreTask]) -> Iterator[int]:
+    for task in tasks:
+        yield stage_files(log, task)
+
+
+def _done_before(log: Log, application: str) -> SpliceOutcome | None:
+    with contextlib.suppress(EmbedbkError):  # There is no such log yet, say; the splice finds out.
+        return log.spliced(application)
+    return None
+
+
+def _manifests(client: Client, directory: ArchiveDirectory, log_id: str) -> Iterator[Manifest]:
+    """In the order of the log: those that the metadata says count; of a log that it does not know, those that are
+    there."""
+    records = run_blocking(archive_records(client._runtime, log_id), "archive")
+    found = []
+    for ledger_id in directory.ledgers(log_id):
+        with directory.ledger(log_id, ledger_id) as ledger:
+            names = [name for name in ledger.names() if name.startswith(MANIFEST_PREFIX)]
+            read = {name: ledger.read(name, MANIFEST_BYTES_MAX) for name in names}
+        record = records.get(ledger_id)
+        if record is not None and record.state == ArchiveState.COPYING:
+            continue
+        if record is not None:
+            name = manifest_name(record.manifest)
+            if name not in read or manifest_hash(read[name]) != record.manifest:
+                raise StorageError(
+                    f"ledger {ledger_id} of log {log_id!r}: its manifest {name} is damaged or not there"
+                )
+            found.append(decode_manifest(read[name], log_id, ledger_id))
+            continue
+        sound = [
+            decode_manifest(data, log_id, ledger_id)
+            for name, data in read.items()
+            if manifest_name(manifest_hash(data)) == name
+        ]
+        same = {(each.first_offset, tuple((part.name, part.digest) for part in each.files)) for each in sound}
+        if len(same) > 1 or (read and not sound):
+            raise StorageError(
+                f"ledger {ledger_id} of log {log_id!r} has {len(read)} manifests, {len(sound)} of them sound, and the "
+                "metadata does not say which counts"
+            )
+        found += sound[:1]
+    return iter(sorted(found, key=lambda each: each.first_offset))
+
+
+def _bounds(
+    manifests: Sequence[Manifest], log_id: str, begin: int | None, end: int | None
+) -> tuple[int, int]:
+    if not manifests:
+        raise UsageError(f"nothing of log {log_id!r} is archived there")
+    first = manifests[0].first_offset if begin is None else begin
+    last = manifests[-1].first_offset + manifests[-1].last_entry + 1 if end is None else end
+    following = first
+    for each in manifests:
+        behind = each.first_offset + each.last_entry + 1
+        if behind <= following or following >= last:
+            continue
+        if each.first_offset > following:
+            break
+        following = behind
+    if following < last:
+        raise UsageError(
+            f"log {log_id!r}: offsets {first} to {last - 1} were asked for, and offset {following} is not archived"
+        )
+    return first, last
+
+
+def _dealt(files: Sequence[tuple[EntryRun, FilePart]]) -> Iterator[tuple[tuple[EntryRun, FilePart], ...]]:
+    """In order, to at most as many ledgers as a transaction has."""
+    groups = min(len(files), SPLICE_LEDGERS_MAX)
+    for group in range(groups):
+        yield tuple(files[len(files) * group // groups : len(files) * (group + 1) // groups])
+
+
+def stage_files(log: Log, task: RestoreTask) -> int:
+    """In a task: the ledger that it staged, durable and closed.
+
+    Raises StorageError: a file is not what the manifest says; the staged ledger is given up with the transaction.
+    """
+    with log.stage(task.staging) as writer:
+        for run, part in task.files:
+            try:
+                _append_file(writer, task, run, part)
+            except (PeerError, OSError) as damaged:
+                raise StorageError(f"ledger {run.ledger_id}, {part.name}: {damaged}") from damaged
+    return writer.ledger_id
+
+
+def _append_file(writer: LedgerWriter, task: RestoreTask, run: EntryRun, part: FilePart) -> None:
+    with task.directory.ledger(run.log_id, run.ledger_id) as ledger:
+        sha256, size = ledger.hash(part.name)
+        if (sha256.hex(), size) != (part.sha256, part.bytes):
+            raise PeerError(f"its SHA-256 and size are {sha256.hex()}, {size}, not those of the manifest")
+        with ledger.reading(part.name) as file:
+            for rows, _ in sound_rows(file, run):
+                offset = rows.column("offset")
+                wanted = pc.and_(pc.greater_equal(offset, task.begin), pc.less(offset, task.end))
+                _append_rows(writer, rows.filter(wanted))
+
+
+def _append_rows(writer: LedgerWriter, rows: pa.Table) -> None:
+    """Records that are entries go as they stand, in one piece as far as no atomic batch comes in between."""
+    if not rows.num_rows:
+        return
+    slots = rows.column("slot").combine_chunks()
+    values = rows.select(["value"]).combine_chunks()
+    if not pc.any(pc.greater(slots, 0)).as_py():
+        writer.append_arrow(values)
+        return
+    starts = pc.indices_nonzero(pc.equal(slots, 0)).to_pylist()
+    ends = [*starts[1:], rows.num_rows]
+    plain_from = 0
+    for start, end in zip(starts, ends, strict=True):
+        if end - start == 1:
+            continue
+        if plain_from < start:
+            writer.append_arrow(values.slice(plain_from, start - plain_from))
+        parts = values.slice(start, end - start).column("value").to_pylist()
+        writer.add_batch(parts)
+        plain_from = end
+    if plain_from < rows.num_rows:
+        writer.append_arrow(values.slice(plain_from))

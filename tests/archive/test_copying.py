@@ -1,0 +1,461 @@
+"""Closed ledgers become Parquet files, once, whatever is killed in between (P8.14)."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import embedbk
+from embedbk.archive import place as places
+from embedbk.archive.columns import SCHEMA
+from embedbk.archive.copying import ByteRate, CopyTask, FileCopied, run_copy
+from embedbk.archive.jobs import PIN_NAME, archive, archive_lock, set_place
+from embedbk.archive.place import create_place, find_place
+from embedbk.archive.verifying import verify_archive
+from embedbk.client.archiving import archive_records, forget_archive
+from embedbk.client.client import Client
+from embedbk.client.log_reading import LogReading
+from embedbk.client.password import Password
+from embedbk.client.waiting import run_blocking
+from embedbk.codec.log_archives import ARCHIVE_PATH_MAX, ArchiveState
+from embedbk.errors import NotTruncated, OperationTimeout, StorageError, UsageError
+from embedbk.metadata.levels import LEVEL_OF_ARCHIVES
+from tests.archive.scenes import archived, files_of, records_of, rows_in, write
+
+# --- What stands there --------------------------------------------------------------------------------------
+
+
+def test_whoever_reads_parquet_has_every_record_once(bk: Client, name: str, place: Path) -> None:
+    report = archived(bk, name, place, 40, 25)
+    assert [each.outcome for each in report.ledgers] == ["copied", "copied"] and report.is_whole
+    assert all(each.files > 1 for each in report.ledgers), "a ledger is cut into slices"
+    rows = rows_in(place)
+    read = [
+        (entry.offset, *entry.position, slot, bytes(part))
+        for entry in bk.log(name).read()
+        for slot, part in enumerate(entry.parts)
+    ]
+    columns = [
+        rows.column(column).to_pylist() for column in ("offset", "ledgerId", "entryId", "slot", "value")
+    ]
+    assert list(zip(*columns, strict=True)) == read
+    assert set(rows.column("log").to_pylist()) == {bk.log(name).log_id()}
+    times = rows.column("time").cast(pa.int64()).to_pylist()
+    assert times == [bk.log(name).time_at(offset) for offset in columns[0]]
+
+
+def test_names_are_the_same_whoever_copies(bk: Client, name: str, place: Path, tmp_path: Path) -> None:
+    """ "Deterministic names": of log, ledger, entries and their digest."""
+    archived(bk, name, place, 40)
+    first = files_of(place)
+    log_id, (ledger_id,) = bk.log(name).log_id(), records_of(bk, name)
+    assert all(each.startswith(f"log={log_id}/ledger={ledger_id}/") for each in first)
+    shutil.rmtree(place / f"log={log_id}")
+    archive(bk, name, anew=[ledger_id], slice_bytes=300)
+    assert [each for each in files_of(place) if "_manifest" not in each] == [
+        each for each in first if "_manifest" not in each
+    ]
+
+
+def test_a_file_says_what_is_in_it_and_its_pages_have_checksums(bk: Client, name: str, place: Path) -> None:
+    archived(bk, name, place, 10, slice_bytes=10_000)
+    path = next(place.rglob("*.parquet"))
+    told = {key.decode(): value.decode() for key, value in pq.read_metadata(path).metadata.items()}
+    assert told["embedbk.name"] == name and told["embedbk.entries"] == "0-9"
+    assert told["embedbk.rows"] == str(pq.read_metadata(path).num_rows)
+    assert pq.read_metadata(path).row_group(0).column(5).compression == "ZSTD"
+    whole = bytearray(path.read_bytes())
+    values = pq.read_metadata(path).row_group(0).column(SCHEMA.get_field_index("value"))
+    whole[values.data_page_offset + values.total_compressed_size // 2] ^= 1
+    path.write_bytes(whole)
+    with pytest.raises((OSError, pa.ArrowException)):
+        pq.ParquetFile(path, page_checksum_verification=True).read()
+
+
+def test_what_is_archived_is_not_copied_again_and_what_is_open_not_at_all(
+    bk: Client, name: str, place: Path
+) -> None:
+    archived(bk, name, place, 10)
+    with bk.log(name).writer() as writer:
+        writer.append(b"open")
+        report = archive(bk, name)
+        assert (report.before, report.ledgers) == (1, [])
+    assert [each.entries for each in archive(bk, name).ledgers] == [1]
+
+
+def test_options_say_which_ledgers_are_due(bk: Client, name: str, place: Path) -> None:
+    small, large = write(bk, name, 5, 50)
+    create_place(place)
+    set_place(bk, name, place)
+    planned = archive(bk, name, dry_run=True)
+    assert [(each.ledger_id, each.outcome) for each in planned.ledgers] == [
+        (small, "planned"),
+        (large, "planned"),
+    ]
+    assert files_of(place) == [] and records_of(bk, name) == {}
+    assert archive(bk, name, older_than_s=3600, dry_run=True).ledgers == []
+    assert [each.ledger_id for each in archive(bk, name, bytes_min=300).ledgers] == [large]
+
+
+def test_the_rate_is_kept() -> None:
+    now, slept = [0.0], list[float]()
+    pace = ByteRate(100.0, lambda: now[0], slept.append)
+    pace.passed(50)
+    now[0] = 2.0
+    pace.passed(50)
+    pace.passed(200)
+    assert slept == [0.5, 1.0]
+    ByteRate(None, lambda: now[0], slept.append).passed(10**9)
+    assert len(slept) == 2
+
+
+# --- Killed, beside each other ------------------------------------------------------------------------------
+
+
+class Killed(BaseException):
+    """Nothing of the process goes on behind it."""
+
+
+class Dying:
+    """The `os` of a process that is killed at one of its calls that change something; all later ones fail alike."""
+
+    CALLS = ("mkdir", "fsync", "link", "open", "unlink", "rename")
+
+    def __init__(self, at: int) -> None:
+        self.left = at
+
+    def __getattr__(self, called: str) -> Any:
+        found = getattr(os, called)
+        if called not in self.CALLS:
+            return found
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            self.left -= 1
+            if self.left < 0:
+                raise Killed
+            return found(*arguments, **named)
+
+        return call
+
+
+def test_a_job_that_is_killed_anywhere_is_gone_on_with(
+    bk: Client, name: str, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ "Resumable after kill at any point": whatever was done, the next job leaves what an undisturbed one leaves."""
+    write(bk, name, 12)
+    create_place(place)
+    set_place(bk, name, place)
+    log_id = bk.log(name).log_id()
+    at, is_over = 0, False
+    while not is_over:
+        run_blocking(forget_archive(bk._runtime, log_id), "archive")
+        shutil.rmtree(place / f"log={log_id}", ignore_errors=True)
+        with monkeypatch.context() as patch:
+            patch.setattr(places, "os", Dying(at))
+            try:
+                archive(bk, name, slice_bytes=80)
+                is_over = True
+            except Killed:
+                pass
+        state = next(iter(records_of(bk, name).values())).state if records_of(bk, name) else None
+        if not is_over:
+            assert state in (None, ArchiveState.COPYING), "what is not whole is not recorded as copied"
+        report = archive(bk, name, slice_bytes=80)
+        assert report.is_whole
+        names = files_of(place)
+        assert not [each for each in names if "_temp" in each or "_aside" in each]
+        assert verify_archive(bk, name).findings == []
+        assert len([each for each in names if each.endswith(".parquet")]) == 3
+        at += 1
+    assert at > 30, "every call was the last one once"
+
+
+def test_files_that_are_there_are_taken_and_not_written_again(bk: Client, name: str, place: Path) -> None:
+    archived(bk, name, place, 40)
+    before = {path: path.stat().st_ino for path in place.rglob("*.parquet")}
+    archive(bk, name, anew=list(records_of(bk, name)), slice_bytes=300)
+    assert {path: path.stat().st_ino for path in place.rglob("*.parquet")} == before
+
+
+def test_a_file_that_is_damaged_is_set_aside_and_written_anew(bk: Client, name: str, place: Path) -> None:
+    archived(bk, name, place, 40)
+    path = sorted(place.rglob("*.parquet"))[0]
+    sound = path.read_bytes()
+    path.write_bytes(sound[: len(sound) // 2])
+    assert archive(bk, name, anew=list(records_of(bk, name)), slice_bytes=300).is_whole
+    assert path.read_bytes() == sound
+    assert [each.name for each in path.parent.iterdir() if each.name.startswith("_aside")]
+    assert verify_archive(bk, name).code == 0
+
+
+def test_files_of_other_slices_do_not_stay_beside(bk: Client, name: str, place: Path) -> None:
+    """Whoever reads the directory has every record once, also behind a second copying."""
+    archived(bk, name, place, 40)
+    assert archive(bk, name, anew=list(records_of(bk, name)), slice_bytes=10_000).is_whole
+    assert rows_in(place).column("offset").to_pylist() == [
+        entry.offset for entry in bk.log(name).read() for _ in entry.parts
+    ]
+    assert verify_archive(bk, name).code == 0
+
+
+def test_one_job_at_a_time_works_on_a_logs_archive(bk: Client, name: str, place: Path) -> None:
+    write(bk, name, 5)
+    create_place(place)
+    set_place(bk, name, place)
+    assert bk.url is not None
+    with embedbk.open(bk.url) as other, archive_lock(LogReading(other._runtime, name, Password(b""))):
+        pass
+    reading = LogReading(bk._runtime, name, Password(b""))
+    reading.name = bk.log(name).log_id()
+    with embedbk.open(bk.url) as other:
+        of_other = LogReading.of_id(other._runtime, reading.name, name, Password(b""))
+        with archive_lock(of_other), pytest.raises(OperationTimeout):
+            archive(bk, name)
+    assert archive(bk, name).is_whole
+
+
+def test_a_job_that_was_paused_publishes_nothing_behind_the_next_one(
+    bk: Client, name: str, place: Path
+) -> None:
+    """ "Two archivers at once": the paused one has lost its lock, and its files are those of the next one anyway."""
+    write(bk, name, 20)
+    create_place(place)
+    set_place(bk, name, place)
+    assert bk.url is not None
+
+    def paused(reading: LogReading, tasks: Sequence[CopyTask]) -> Iterator[FileCopied]:
+        done = [run_copy(reading, task) for task in tasks]
+        hold = reading.runtime.holds[f"archive:{reading.name}"]
+        reading.runtime.call(hold.let_go)  # Its session is over, say.
+        with embedbk.open(bk.url or "") as other:
+            with archive_lock(LogReading.of_id(other._runtime, reading.name, name, Password(b"")), 30.0):
+                pass  # From now on it is free.
+            assert archive(other, name, slice_bytes=80).is_whole
+        yield from done
+
+    report = archive(bk, name, slice_bytes=80, run=paused)
+    assert [each.outcome for each in report.ledgers] == ["failed"]
+    assert f"not copied under epoch {report.epoch}" in report.ledgers[0].why
+    (record,) = records_of(bk, name).values()
+    assert record.state == ArchiveState.COPIED and record.epoch > report.epoch
+    assert verify_archive(bk, name).code == 0
+
+
+# --- What goes on meanwhile ---------------------------------------------------------------------------------
+
+
+def between(act: Callable[[], object]) -> Callable[[LogReading, Sequence[CopyTask]], Iterator[FileCopied]]:
+    """Something happens between the claim and the copying."""
+
+    def run(reading: LogReading, tasks: Sequence[CopyTask]) -> Iterator[FileCopied]:
+        act()
+        for task in tasks:
+            yield run_copy(reading, task)
+
+    return run
+
+
+def test_a_log_that_is_renamed_is_the_same_log(bk: Client, name: str, place: Path) -> None:
+    write(bk, name, 10)
+    create_place(place)
+    set_place(bk, name, place)
+    other = f"other-{name}"
+
+    def rename() -> None:
+        bk.log(name).rename(other)
+        write(bk, name, 3)  # Another log gets the name.
+
+    assert archive(bk, name, run=between(rename)).is_whole
+    assert rows_in(place).column("log").to_pylist()[0] == bk.log(other).log_id()
+    assert verify_archive(bk, other).code == 0
+    with pytest.raises(UsageError, match="no archive"):
+        archive(bk, name)
+
+
+def test_a_log_that_is_deleted_meanwhile_is_reported(bk: Client, name: str, place: Path) -> None:
+    write(bk, name, 10)
+    create_place(place)
+    set_place(bk, name, place)
+    log_id = bk.log(name).log_id()
+    report = archive(bk, name, run=between(lambda: bk.delete_log(name)))
+    assert [each.outcome for each in report.ledgers] == ["truncated"] and not report.is_whole
+    assert bk.undelete_log(log_id).name == name
+    assert archive(bk, name).is_whole
+
+
+def test_the_pin_holds_and_a_log_that_is_truncated_all_the_same_is_reported(
+    bk: Client, name: str, place: Path
+) -> None:
+    ledgers = write(bk, name, 10, 10, 1)
+    create_place(place)
+    set_place(bk, name, place)
+
+    def truncate(reading: LogReading, tasks: Sequence[CopyTask]) -> Iterator[FileCopied]:
+        yield run_copy(reading, tasks[0])
+        with pytest.raises(NotTruncated, match=f"pin {PIN_NAME!r}"):
+            bk.log(name).truncate(15)
+        assert bk.log(name).unpin(PIN_NAME)
+        assert bk.log(name).truncate(15).reached == 10
+        for task in tasks[1:]:
+            yield run_copy(reading, task)
+
+    report = archive(bk, name, slice_bytes=50, run=truncate)
+    assert [each.outcome for each in report.ledgers] == ["truncated"] * 3, (
+        "the pin's place is gone with the first"
+    )
+    assert bk.log(name).pins() == []
+    later = archive(bk, name, slice_bytes=50)
+    assert [(each.ledger_id, each.outcome) for each in later.ledgers] == [
+        (ledgers[1], "copied"),
+        (ledgers[2], "copied"),
+    ]
+
+
+def test_an_ended_logs_records_go_and_its_files_stay(
+    bk: Client, name: str, place: Path, tmp_path: Path
+) -> None:
+    settings = embedbk.Settings(journal_file_bytes=2 << 20, delete_grace_s=0.0)
+    with embedbk.open(tmp_path / "data", bookies=1, settings=settings) as own:
+        archived(own, name, place, 10)
+        log_id = own.log(name).log_id()
+        before = files_of(place)
+        own.delete_log(name)
+        own.forget_deleted()
+        assert run_blocking(archive_records(own._runtime, log_id), "archive") == {}
+    assert files_of(place) == before
+
+
+# --- Where it stands ----------------------------------------------------------------------------------------
+
+
+def test_an_archive_that_is_not_mounted_is_an_error_and_never_made_anew(
+    bk: Client, name: str, place: Path
+) -> None:
+    archived(bk, name, place, 10)
+    write(bk, name, 5)
+    place.rename(place.with_name("elsewhere"))
+    for _ in range(2):
+        with pytest.raises(StorageError, match="no archive is in"):
+            archive(bk, name)
+        place.mkdir(exist_ok=True)  # The mount point alone.
+    assert list(place.iterdir()) == []
+    place.rmdir()
+    place.with_name("elsewhere").rename(place)
+    assert archive(bk, name).is_whole
+
+
+def test_an_archive_that_goes_away_meanwhile_is_reported(bk: Client, name: str, place: Path) -> None:
+    write(bk, name, 10)
+    create_place(place)
+    set_place(bk, name, place)
+
+    def unmount() -> None:
+        place.rename(place.with_name("elsewhere"))
+        place.mkdir()
+
+    report = archive(bk, name, run=between(unmount))
+    assert [each.outcome for each in report.ledgers] == ["failed"]
+    assert "no archive is in" in report.ledgers[0].why
+    assert list(place.iterdir()) == []
+    assert next(iter(records_of(bk, name).values())).state == ArchiveState.COPYING
+
+
+def test_another_archive_in_its_place_is_refused(bk: Client, name: str, place: Path) -> None:
+    archived(bk, name, place, 10)
+    place.rename(place.with_name("elsewhere"))
+    create_place(place)
+    with pytest.raises(StorageError, match="is the archive"):
+        archive(bk, name)
+    with pytest.raises(UsageError, match="is archived in"):
+        set_place(bk, name, place)
+
+
+def test_where_no_archive_can_be_made(tmp_path: Path) -> None:
+    with pytest.raises(StorageError):
+        create_place(tmp_path / "missing" / "archive")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").write_bytes(b"somebody's")
+    with pytest.raises(UsageError, match="not empty"):
+        create_place(tmp_path / "full")
+    with pytest.raises(StorageError, match="no archive is in"):
+        find_place(tmp_path / "full")
+    with pytest.raises(UsageError, match="characters"):
+        create_place("/" + "a/" * ARCHIVE_PATH_MAX)
+    created = create_place(tmp_path / "new")
+    with pytest.raises(UsageError, match="not empty"):
+        create_place(tmp_path / "new")
+    assert find_place(tmp_path / "new") == created
+    (tmp_path / "new" / "_embedbk-archive.json").write_bytes(b'{"version": 2}')
+    with pytest.raises(StorageError, match="names no archive"):
+        find_place(tmp_path / "new")
+
+
+def test_a_log_without_an_archive_and_a_level_without_archives(
+    bk: Client, name: str, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(bk, name, 3)
+    with pytest.raises(UsageError, match="has no archive"):
+        archive(bk, name)
+    create_place(place)
+    with monkeypatch.context() as patch:
+        patch.setattr(bk._runtime, "has_level", lambda level: level < LEVEL_OF_ARCHIVES)
+        with pytest.raises(UsageError, match=str(LEVEL_OF_ARCHIVES)):
+            set_place(bk, name, place)
+    assert bk.log(name).settings().archive is None
+    bk.log(name).change(properties={"a": b"b"})
+    set_place(bk, name, place)
+    assert bk.log(name).settings().archive == str(place)
+    bk.log(name).change(retention_bytes=1 << 40)
+    assert bk.log(name).settings().archive == str(place)
+    assert bk.log(name).settings().properties == {"a": b"b"}
+
+
+# --- Disks --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("call", ["fsync", "link", "open", "mkdir"])
+def test_a_disk_that_is_full_is_said_and_leaves_nothing_that_counts(
+    bk: Client, name: str, place: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """ "A failed sync is never retried": its file is given up, and the next job writes another one."""
+    write(bk, name, 10)
+    create_place(place)
+    set_place(bk, name, place)
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def fills(*arguments: Any, **named: Any) -> Any:
+        if call == "open" and not arguments[1] & os.O_CREAT:
+            return _open(*arguments, **named)
+        return full()
+
+    _open = os.open
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, fills)
+        report = archive(bk, name)
+    assert [each.outcome for each in report.ledgers] == ["failed"] and "No space left" in report.ledgers[
+        0
+    ].why
+    assert files_of(place) == []
+    assert archive(bk, name).is_whole and verify_archive(bk, name).code == 0
+
+
+def test_a_log_with_a_password_needs_it(bk: Client, name: str, place: Path) -> None:
+    with bk.log(name, password=b"secret").writer() as writer:
+        writer.append(b"hidden")
+    create_place(place)
+    set_place(bk, name, place, password=b"secret")
+    with contextlib.suppress(embedbk.errors.WrongPassword):
+        assert [each.outcome for each in archive(bk, name).ledgers] == ["failed"]
+    assert archive(bk, name, password=b"secret").is_whole
+    assert b"verifier" not in next(place.rglob("_manifest-*")).read_bytes()

@@ -1,0 +1,150 @@
+"""What is archived comes back into a log, once, or not at all (P8.5, P8.14)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+import embedbk
+from embedbk.archive.jobs import archive, directory_of, set_place
+from embedbk.archive.place import ArchiveDirectory, find_place
+from embedbk.archive.restoring import RestoreTask, restore, stage_files
+from embedbk.client.client import Client
+from embedbk.client.log import Log
+from embedbk.core.log_splicing import SPLICE_LEDGERS_MAX
+from embedbk.errors import StorageError, UsageError
+from tests.archive.scenes import archived, records_of, write
+
+
+def parts_in(bk: Client, name: str) -> list[list[bytes]]:
+    return [[bytes(part) for part in entry.parts] for entry in bk.log(name).read()]
+
+
+def source(bk: Client, name: str) -> tuple[ArchiveDirectory, str]:
+    reading, directory = directory_of(bk, name, b"")
+    return directory, str(reading.name)
+
+
+def test_every_record_comes_back_as_it_was_and_batches_as_batches(bk: Client, name: str, place: Path) -> None:
+    archived(bk, name, place, 40, 25)
+    into = f"into-{name}"
+    with bk.log(into).writer() as writer:
+        writer.append(b"before")
+        done = restore(bk, into, *source(bk, name))  # Beside a writer that lives.
+        writer.append(b"behind")
+    assert done.outcome is not None and (done.entries, done.outcome.first_offset, done.outcome.end) == (
+        65,
+        1,
+        66,
+    )
+    assert parts_in(bk, into) == [[b"before"], *parts_in(bk, name), [b"behind"]]
+
+
+def test_a_transaction_comes_back_once(bk: Client, name: str, place: Path) -> None:
+    archived(bk, name, place, 10)
+    into = f"into-{name}"
+    first = restore(bk, into, *source(bk, name), application="backfill", number=4)
+    again = restore(bk, into, *source(bk, name), application="backfill", number=4)
+    older = restore(bk, into, *source(bk, name), application="backfill", number=3)
+    assert first.outcome is not None and not first.outcome.is_replay
+    assert again.outcome == older.outcome == first.outcome._replace(is_replay=True)
+    assert (again.entries, older.entries) == (0, 0)
+    assert parts_in(bk, into) == parts_in(bk, name)
+
+
+@pytest.mark.parametrize(("begin", "end"), [(0, 1), (3, 4), (5, 33), (39, 41), (12, None), (None, 7)])
+def test_a_stretch_comes_back_by_its_offsets(
+    bk: Client, name: str, place: Path, begin: int | None, end: int | None
+) -> None:
+    archived(bk, name, place, 40, 25)
+    into = f"into-{name}"
+    done = restore(bk, into, *source(bk, name), begin=begin, end=end)
+    assert parts_in(bk, into) == parts_in(bk, name)[begin:end]
+    assert done.entries == len(parts_in(bk, into))
+
+
+def test_nothing_is_left_out_in_the_middle(bk: Client, name: str, place: Path) -> None:
+    """ "A gap in the archive is an error that names the first offset that lacks"."""
+    write(bk, name, 10, 2, 10)
+    archived(bk, name, place, 4)
+    ledgers = sorted(records_of(bk, name))
+    directory, log_id = source(bk, name)
+    other = f"other-{name}"
+    write(bk, other, 10, 2, 10)
+    set_place(bk, other, place)
+    assert [each.entries for each in archive(bk, other, bytes_min=60).ledgers] == [10, 10]
+    into = f"into-{name}"
+    with pytest.raises(UsageError, match="offset 10 is not archived"):
+        restore(bk, into, *source(bk, other))
+    with pytest.raises(UsageError, match="offset 26 is not archived"):
+        restore(bk, into, directory, log_id, end=30)
+    with pytest.raises(UsageError, match="nothing of log"):
+        restore(bk, into, directory, "~0000000000000000")
+    assert restore(bk, into, *source(bk, other), begin=12).entries == 10
+    assert restore(bk, into, directory, log_id).entries == 26 and len(ledgers) == 4
+
+
+def test_damage_in_any_file_appends_nothing(bk: Client, name: str, place: Path) -> None:
+    archived(bk, name, place, 40, 25)
+    into = f"into-{name}"
+    with bk.log(into).writer() as writer:
+        writer.append(b"before")
+    for path in [*sorted(place.rglob("*.parquet")), *sorted(place.rglob("_manifest-*"))]:
+        sound = path.read_bytes()
+        for damaged in (sound[:-1], sound[: len(sound) // 2] + b"?" + sound[len(sound) // 2 + 1 :]):
+            path.write_bytes(damaged)
+            with pytest.raises(StorageError):
+                restore(bk, into, *source(bk, name))
+        path.unlink()
+        with pytest.raises(StorageError):
+            restore(bk, into, *source(bk, name))
+        path.write_bytes(sound)
+    assert parts_in(bk, into) == [[b"before"]]
+    assert bk._runtime is not None and restore(bk, into, *source(bk, name)).entries == 65
+
+
+def test_a_job_that_dies_between_its_tasks_and_the_splice_appends_nothing(
+    bk: Client, name: str, place: Path
+) -> None:
+    archived(bk, name, place, 40)
+    into = f"into-{name}"
+
+    class Killed(BaseException):
+        pass
+
+    def dies(log: Log, tasks: Sequence[RestoreTask]) -> Iterator[int]:
+        yield stage_files(log, tasks[0])
+        raise Killed
+
+    with pytest.raises(Killed):
+        restore(bk, into, *source(bk, name), application="backfill", number=1, run=dies)
+    assert restore(bk, into, *source(bk, name), application="backfill", number=1).entries == 40
+    assert parts_in(bk, into) == parts_in(bk, name)
+
+
+def test_a_log_that_is_gone_comes_back_by_its_files(name: str, place: Path, tmp_path: Path) -> None:
+    """Another cluster knows no record of it: the manifests that are sound count."""
+    settings = embedbk.Settings(journal_file_bytes=2 << 20)
+    with embedbk.open(tmp_path / "old", bookies=1, settings=settings) as old:
+        archived(old, name, place, 20, 5)
+        log_id, was = old.log(name).log_id(), parts_in(old, name)
+    with embedbk.open(tmp_path / "new", bookies=1, settings=settings) as new:
+        directory = ArchiveDirectory(find_place(place))
+        assert directory.logs() == [log_id]
+        assert restore(new, name, directory, log_id).entries == 25
+        assert parts_in(new, name) == was
+        manifest = next(place.rglob("_manifest-*"))
+        manifest.write_bytes(manifest.read_bytes().replace(b'"rows"', b'"rowz"'))
+        with pytest.raises(StorageError, match="0 of them sound"):
+            restore(new, "again", directory, log_id)
+
+
+def test_more_files_than_a_transaction_has_ledgers(bk: Client, name: str, place: Path) -> None:
+    archived(bk, name, place, SPLICE_LEDGERS_MAX + 5, slice_bytes=1)
+    into = f"into-{name}"
+    assert len(list(place.rglob("*.parquet"))) == SPLICE_LEDGERS_MAX + 5
+    done = restore(bk, into, *source(bk, name))
+    assert done.entries == SPLICE_LEDGERS_MAX + 5 and len(bk.log(into).segments()) <= SPLICE_LEDGERS_MAX
+    assert parts_in(bk, into) == parts_in(bk, name)
