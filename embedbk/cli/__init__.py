@@ -29,7 +29,7 @@ usage: embedbk COMMAND ...
   health        whether every entry has all of its copies, and what is done where not; 0 when it is so
   repair        repair status|marks|start|stop|trigger: what lost bookies had is copied to others
   spark         spark scrub|report: every copy of every entry is read and checked; where the space is
-  spark         spark archive|verify-archive|restore: jobs over logs, on Spark or without
+                spark archive|verify-archive|restore: closed ledgers as Parquet files, on Spark or without
   sim           whole clusters in virtual time, one world per seed
   storage       storage check DIR: read every byte of what is stored, and say what is damaged;
                 storage read-only|writable DIR: whether a bookie takes normal adds
@@ -85,10 +85,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from embedbk.cli.log import run_log
 
         return run_log(rest)
-    if command == "spark":
-        from embedbk.cli.spark import run_spark
-
-        return run_spark(rest)
     if command == "demo":
         from embedbk.demo import run_demo
 

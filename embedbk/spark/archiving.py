@@ -1,17 +1,14 @@
 """The jobs of an archive on Spark (P8.14): the tasks of `embedbk.archive`, each in an executor, straight from bookies.
 
-Decides how tasks and answers travel: pickled, by number, so that no more goes through Spark than that. All that is
-recorded is recorded by the driver. Executors find the archive's directory under the same path.
+Decides which function a task runs. All that is recorded is recorded by the driver. Executors find the archive's
+directory under the same path.
 """
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any, TypeVar
-
-import pyarrow as pa
+from typing import Any
 
 from embedbk.archive.copying import CopyTask, FileCopied, run_copy
 from embedbk.archive.jobs import ArchiveReport
@@ -25,11 +22,9 @@ from embedbk.client.log import Log
 from embedbk.client.log_reading import LogReading
 from embedbk.client.password import Password
 from embedbk.spark.clients import client_of
+from embedbk.spark.tasks import each
 
 __all__ = ["archive", "restore", "verify_archive"]
-
-T = TypeVar("T")
-R = TypeVar("R")
 
 
 def archive(spark: Any, cluster: str, name: str, *, password: bytes = b"", **options: Any) -> ArchiveReport:
@@ -64,52 +59,32 @@ def restore(
 def _copied(
     spark: Any, cluster: str, password: bytes, reading: LogReading, tasks: Sequence[CopyTask]
 ) -> Iterator[FileCopied]:
-    name = reading.given
+    return each(spark, partial(_copy, cluster, reading.given, password), tasks)
 
-    def copy(task: CopyTask) -> FileCopied:
-        return run_copy(_of_id(cluster, task.run.log_id, name, password), task)
 
-    return _each(spark, copy, tasks)
+def _copy(cluster: str, name: str, password: bytes, task: CopyTask) -> FileCopied:
+    return run_copy(_of_id(cluster, task.run.log_id, name, password), task)
 
 
 def _looked(
     spark: Any, cluster: str, password: bytes, reading: LogReading, tasks: Sequence[VerifyTask]
 ) -> Iterator[Looked]:
-    name = reading.given
+    return each(spark, partial(_look, cluster, reading.given, password), tasks)
 
-    def look(task: VerifyTask) -> Looked:
-        return run_look(_of_id(cluster, task.run.log_id, name, password), task)
 
-    return _each(spark, look, tasks)
+def _look(cluster: str, name: str, password: bytes, task: VerifyTask) -> Looked:
+    return run_look(_of_id(cluster, task.run.log_id, name, password), task)
 
 
 def _staged(
     spark: Any, cluster: str, into: str, password: bytes, log: Log, tasks: Sequence[RestoreTask]
 ) -> Iterator[int]:
-    def stage(task: RestoreTask) -> int:
-        return stage_files(client_of(cluster).log(into, password=password), task)
+    return each(spark, partial(_stage, cluster, into, password), tasks)
 
-    return _each(spark, stage, tasks)
+
+def _stage(cluster: str, into: str, password: bytes, task: RestoreTask) -> int:
+    return stage_files(client_of(cluster).log(into, password=password), task)
 
 
 def _of_id(cluster: str, log_id: str, name: str, password: bytes) -> LogReading:
     return LogReading.of_id(client_of(cluster)._runtime, log_id, name, Password(password))
-
-
-def _each(spark: Any, function: Callable[[T], R], tasks: Sequence[T]) -> Iterator[R]:
-    """The answers in the order of the tasks, each task in a partition of its own."""
-    if not tasks:
-        return iter(())
-    packed = [pickle.dumps(task) for task in tasks]
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                answer = pickle.dumps(function(pickle.loads(packed[number])))
-                yield pa.RecordBatch.from_pydict(
-                    {"task": pa.array([number], pa.int64()), "answer": pa.array([answer], pa.binary())}
-                )
-
-    answered = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(run, "task LONG, answer BINARY")
-    found = {row.task: bytes(row.answer) for row in answered.collect()}
-    return iter([pickle.loads(found[number]) for number in range(len(tasks))])

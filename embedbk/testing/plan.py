@@ -77,6 +77,7 @@ FEATURES = (
     "splices",
     "renames",
     "records",
+    "archives",
 )
 # Drawn by a chance of their own, so that a plain plan (is_plain) stays what it was before they came.
 LESS_KINDS = ("older-disk", "newest-gone")  # The bookie is not informed (P7.9).
@@ -385,6 +386,8 @@ def _users(more: random.Random, duration_ns: int) -> tuple[tuple[str, ...], list
         features += ("renames",)
     if random.Random(f"records {features} {duration_ns}").random() < 0.4:
         features += ("records",)
+    if random.Random(f"archives {features} {duration_ns}").random() < 0.3:
+        features += ("archives",)
     most = {"user": 2, "owner": 2, "visitor": 2, "remover": 2, "mender": 2}
     most["remover"] *= "deletion" in features
     most["mender"] *= "repair" in features

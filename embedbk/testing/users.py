@@ -46,6 +46,7 @@ from embedbk.config import NEVER_ROLL, Quorum, Roll, Settings
 from embedbk.core.log_listing import TakenOver
 from embedbk.errors import AppendConflict, EmbedbkError, UsageError
 from embedbk.ids import NO_ENTRY, Position
+from embedbk.testing.archivers import archives
 from embedbk.testing.arrow_bytes import FORMATS, ArrowBytes
 from embedbk.testing.bulk_readers import reads_in_bulk
 from embedbk.testing.consumers import uses_cursors
@@ -584,6 +585,11 @@ def _visitor(world: World, client: str, chance: random.Random, quorum: Quorum) -
     own_times = random.Random(f"times of {client} {world.seed}")
     splicing = random.Random(f"splices of {client} {world.seed}")
     renaming = random.Random(f"renames of {client} {world.seed}")
+    archiving = random.Random(f"archives of {client} {world.seed}")
+    if "archives" in world.features and archiving.random() < 0.8:
+        password = PASSWORDS[world.seed % len(PASSWORDS)] if "passwords" in world.features else b""
+        reading = LogReading(runtime, LOG, Password(password))
+        world.spawn(client, archives(world, client, runtime, reading, archiving))
     if "bulk" in world.features:
         own = random.Random(f"bulk of {client} {world.seed}")
         password = PASSWORDS[world.seed % len(PASSWORDS)] if "passwords" in world.features else b""

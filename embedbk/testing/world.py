@@ -197,6 +197,9 @@ class World:
         self.refused: dict[str, StorageError] = {}  # Bookies that would not start on their disks.
         self.steps = 0
         self.sometimes: Counter[str] = Counter()
+        self.archived: dict[
+            tuple[str, int, bytes], bytes
+        ] = {}  # Files, by log, ledger and hash of the manifest.
         self.truncations_begun = self.truncations_under_way = 0  # By applications.
         self.faults_done: Counter[str] = Counter()
         # By client: how far each was reported; -2: failed, and reported.

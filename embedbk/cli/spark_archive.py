@@ -1,0 +1,183 @@
+"""`embedbk spark archive | verify-archive | restore`: jobs over the archive of a log, on Spark or in this process.
+
+Decides how a job is asked for and what is shown; each job stands in a module of its own, which is imported when it is
+asked for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from embedbk.cli.log import password_of
+from embedbk.cli.operators import CommandResult, Commands, client_of
+from embedbk.client.client import Client
+from embedbk.errors import UsageError
+
+__all__ = ["add_archive"]
+
+
+def add_archive(commands: Commands) -> None:
+    made = _add(commands, "archive", _archive, "copy closed ledgers of a log to Parquet files")
+    made.add_argument("log")
+    made.add_argument(
+        "--create", metavar="DIR", help="make an archive there, and archive the log in it from now on"
+    )
+    made.add_argument("--place", metavar="DIR", help="archive the log in this archive from now on")
+    made.add_argument("--older-than-s", type=float, default=0.0, metavar="SECONDS")
+    made.add_argument(
+        "--min-size", type=int, default=0, metavar="BYTES", help="only ledgers that have so many"
+    )
+    made.add_argument("--rate", type=float, metavar="BYTES", help="a second, of each task")
+    made.add_argument(
+        "--anew", type=int, action="append", default=[], metavar="LEDGER", help="also if it was copied"
+    )
+    made.add_argument("--dry-run", action="store_true")
+    made = _add(
+        commands,
+        "verify-archive",
+        _verify,
+        "read what is archived, and say what is wrong: JSON lines; exit 2",
+    )
+    made.add_argument("log")
+    made.add_argument(
+        "--sample", type=float, default=1.0, metavar="SHARE", help="of files; below 1 none is verified"
+    )
+    made.add_argument("--against-bookies", action="store_true")
+    made = _add(commands, "restore", _restore, "append what is archived to a log, once")
+    made.add_argument("into", help="the log that gets it")
+    made.add_argument("--log", help="the archived log, by its name; or --place and --log-id")
+    made.add_argument("--place", metavar="DIR")
+    made.add_argument("--log-id")
+    made.add_argument("--from", dest="begin", type=int, metavar="OFFSET")
+    made.add_argument("--to", dest="end", type=int, metavar="OFFSET", help="left out")
+    made.add_argument("--application", help="with --number: done once, however often it is asked for")
+    made.add_argument("--number", type=int, default=0)
+
+
+def _add(commands: Commands, name: str, run: Any, text: str) -> argparse.ArgumentParser:
+    made = commands.add(name, run, text, reach=client_of)
+    made.add_argument("--no-spark", action="store_true", help="in this process, without Java")
+    made.add_argument("--master", default="local[*]", help="of Spark (default: local[*])")
+    made.add_argument("--password-file", metavar="FILE", help="holds the log's password")
+    return made
+
+
+def _session(options: argparse.Namespace, client: Client) -> tuple[Any, str]:
+    """A session, and the address by which executors find the cluster."""
+    from embedbk.spark.session import session
+
+    if client.url is None:
+        raise UsageError(
+            f"--at {options.at}: Spark's workers are other processes, and cannot reach a cluster by its directory",
+            hint="--no-spark; or open it with listen=",
+        )
+    return session("embedbk spark", master=options.master), client.url
+
+
+def _archive(reach: Callable[[], Client], options: argparse.Namespace) -> CommandResult:
+    from embedbk.archive import jobs
+    from embedbk.archive.place import create_place
+
+    given: dict[str, Any] = {
+        "password": password_of(options),
+        "older_than_s": options.older_than_s,
+        "bytes_min": options.min_size,
+        "bytes_per_s": options.rate,
+        "anew": options.anew,
+        "dry_run": options.dry_run,
+    }
+    with reach() as client:
+        place = options.place
+        if options.create:
+            place = create_place(options.create).path
+        if place:
+            jobs.set_place(client, options.log, place, password=password_of(options))
+        if options.no_spark or options.dry_run:
+            report = jobs.archive(client, options.log, **given)
+        else:
+            from embedbk.spark import archiving
+
+            spark, url = _session(options, client)
+            report = archiving.archive(spark, url, options.log, **given)
+    lines = [
+        f"  ledger {each.ledger_id}: {each.outcome}, {each.entries} entries, {each.payload_bytes} bytes in "
+        f"{each.file_bytes} bytes of {each.files} files" + (f" ({each.why})" if each.why else "")
+        for each in report.ledgers
+    ]
+    head = f"log {options.log}, archive {report.place}: {len(report.ledgers)} ledgers, {report.before} before"
+    data = {
+        "log_id": report.log_id,
+        "place": report.place,
+        "before": report.before,
+        "ledgers": [vars(each) for each in report.ledgers],
+    }
+    return CommandResult(data, "\n".join([head, *lines]), 0 if report.is_whole else 3)
+
+
+def _verify(reach: Callable[[], Client], options: argparse.Namespace) -> CommandResult:
+    from embedbk.archive.verifying import verify_archive
+
+    given = {
+        "password": password_of(options),
+        "sample": options.sample,
+        "against_bookies": options.against_bookies,
+    }
+    with reach() as client:
+        if options.no_spark:
+            report = verify_archive(client, options.log, **given)
+        else:
+            from embedbk.spark import archiving
+
+            spark, url = _session(options, client)
+            report = archiving.verify_archive(spark, url, options.log, **given)
+    for each in report.findings:
+        print(json.dumps(each._asdict()))
+    for ledger_id, why in report.incomplete:
+        print(json.dumps({"ledger_id": ledger_id, "kind": "incomplete", "file": "", "why": why}))
+    verified = len(report.verified)
+    summary = f"{report.files} files, {report.entries} entries read, {verified} ledgers verified"
+    print(f"{summary}, {len(report.findings)} findings, {len(report.incomplete)} incomplete", file=sys.stderr)
+    return CommandResult(None, code=report.code)
+
+
+def _restore(reach: Callable[[], Client], options: argparse.Namespace) -> CommandResult:
+    from embedbk.archive import jobs
+    from embedbk.archive.place import ArchiveDirectory, find_place
+    from embedbk.archive.restoring import restore
+
+    given = {
+        "password": password_of(options),
+        "begin": options.begin,
+        "end": options.end,
+        "application": options.application,
+        "number": options.number,
+    }
+    with reach() as client:
+        if options.log and not (options.place or options.log_id):
+            reading, directory = jobs.directory_of(client, options.log, password_of(options))
+            log_id = str(reading.name)
+        elif options.place and options.log_id and not options.log:
+            directory, log_id = ArchiveDirectory(find_place(options.place)), options.log_id
+        else:
+            raise UsageError("which archive? --log NAME, or --place DIR and --log-id ID")
+        if options.no_spark:
+            done = restore(client, options.into, directory, log_id, **given)
+        else:
+            from embedbk.spark import archiving
+
+            spark, url = _session(options, client)
+            done = archiving.restore(spark, url, options.into, directory, log_id, **given)
+    told = done.outcome
+    data = {
+        "entries": done.entries,
+        "first_offset": None if told is None else told.first_offset,
+        "end": None if told is None else told.end,
+        "is_replay": told is not None and told.is_replay,
+    }
+    where = "" if told is None else f", offsets {told.first_offset} to {told.end - 1}"
+    again = ", which was done before" if data["is_replay"] else ""
+    return CommandResult(data, f"log {options.into}: {done.entries} entries appended{where}{again}")

@@ -1,0 +1,129 @@
+"""Jobs that archive the log that owners write, and verify what others archived, beside them (P8.14).
+
+Decides what is asked for. Files are values in memory here, under the hash of what stands in them; what is judged is
+what the metadata says of them: whatever counts is there, whole, and what the log's readers read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Generator
+from typing import Any
+
+from embedbk.client.archiving import ArchiveLock, archive_records, change_archive
+from embedbk.client.batches import Segment, entries_of
+from embedbk.client.log_reading import LogReading
+from embedbk.client.runtime import Runtime
+from embedbk.codec.log_archives import ArchiveRecord, ArchiveState
+from embedbk.core.archiving import Claim, Copied, Doubted, Verified
+from embedbk.errors import EmbedbkError, LockLost, MetadataConflict, NoSuchLedger, OperationTimeout, Truncated
+from embedbk.ids import Position
+from embedbk.metadata.levels import LEVEL_OF_ARCHIVES
+from embedbk.testing.plan import MS
+from embedbk.testing.sim_runtime import awaited
+from embedbk.testing.violation import Violation
+from embedbk.testing.world import Sleep, Steps, Until, World
+
+__all__ = ["archives"]
+
+Read = Generator[Sleep | Until, Any, bytes | None]
+
+
+def archives(
+    world: World, client: str, runtime: Runtime, reading: LogReading, chance: random.Random
+) -> Steps:
+    """A job or several, each under a hold of its own; some stand still in the middle, and find that out."""
+    if not runtime.has_level(LEVEL_OF_ARCHIVES):
+        return
+    for _ in range(chance.randint(1, 3)):
+        yield Sleep(chance.randint(0, 800) * MS)
+        lock: ArchiveLock | None = None
+        try:
+            log_id = yield from awaited(runtime, reading.log_id())
+            lock = ArchiveLock(runtime, log_id)
+            epoch = yield from awaited(runtime, lock.acquire(chance.choice([0.0, 1.0])))
+            if chance.random() < 0.2:
+                lock.let_go()  # It goes on without knowing that it has lost it.
+            act = chance.choice([_copy, _copy, _verify])
+            yield from act(world, client, runtime, reading, chance, epoch)
+        except (LockLost, MetadataConflict) as refused:
+            world.sometimes["archive step refused"] += 1
+            world.note(f"{client}: archiving: {refused}")
+        except (OperationTimeout, NoSuchLedger, Truncated) as busy:
+            world.note(f"{client}: archiving: {busy}")
+        except EmbedbkError as error:
+            world.note(f"{client}: archiving: {type(error).__name__}: {error}")
+        finally:
+            if lock is not None:
+                lock.let_go()
+
+
+def _copy(
+    world: World, client: str, runtime: Runtime, reading: LogReading, chance: random.Random, epoch: int
+) -> Steps:
+    log_id = str(reading.name)
+    segments = yield from awaited(runtime, reading.segments())
+    for segment in segments:
+        if not segment.is_closed or segment.last_entry < 0 or chance.random() < 0.2:
+            continue
+        claim = Claim(chance.randint(1, 9), anew=chance.random() < 0.3)
+        record = yield from awaited(runtime, change_archive(runtime, log_id, segment.ledger_id, claim, epoch))
+        if record.state != ArchiveState.COPYING:
+            continue
+        content = yield from _entries(runtime, reading, segment)
+        if content is None:
+            continue
+        sha256 = hashlib.sha256(content).digest()
+        world.archived[log_id, segment.ledger_id, sha256] = content
+        yield Sleep(chance.choice([0, 0, 10, 300]) * MS)
+        step = Copied(sha256)
+        yield from awaited(runtime, change_archive(runtime, log_id, segment.ledger_id, step, epoch))
+        world.sometimes["ledger archived"] += 1
+
+
+def _verify(
+    world: World, client: str, runtime: Runtime, reading: LogReading, chance: random.Random, epoch: int
+) -> Steps:
+    log_id = str(reading.name)
+    segments = {each.ledger_id: each for each in (yield from awaited(runtime, reading.segments()))}
+    records = yield from awaited(runtime, archive_records(runtime, log_id))
+    for ledger_id, record in sorted(records.items()):
+        if record.state == ArchiveState.COPYING:
+            continue
+        segment = segments.get(ledger_id)
+        content = None if segment is None else (yield from _entries(runtime, reading, segment))
+        _is_sound(world, client, log_id, record, content)
+        step = Doubted(record.manifest) if chance.random() < 0.2 else Verified(record.manifest)
+        after = yield from awaited(runtime, change_archive(runtime, log_id, ledger_id, step, epoch))
+        if after.state == ArchiveState.VERIFIED:
+            world.sometimes["archive verified"] += 1
+
+
+def _is_sound(world: World, client: str, log_id: str, record: ArchiveRecord, content: bytes | None) -> None:
+    """What the metadata counts was written before, whole; what readers read of a closed ledger never changes."""
+    written = world.archived.get((log_id, record.ledger_id, record.manifest))
+    if written is None:
+        raise Violation("P8.14", f"{client}: {record} counts, and nobody wrote that")
+    if content is not None and content != written:
+        raise Violation("P8.14", f"{client}: {record} counts, and readers read something else")
+    if record.state == ArchiveState.VERIFIED and record.verified_epoch <= record.epoch:
+        raise Violation("P8.14", f"{client}: {record} was verified by its writer")
+
+
+def _entries(runtime: Runtime, reading: LogReading, segment: Segment) -> Read:
+    """All of a closed ledger; None: the log does not list it any more."""
+    content, following = b"", 0
+    begin, end = Position(segment.ledger_id, 0), Position(segment.ledger_id, segment.last_entry + 1)
+    frames = reading.read(begin, end)
+    while following <= segment.last_entry:
+        try:
+            located = yield from awaited(runtime, frames.__anext__())
+        except (StopAsyncIteration, Truncated, NoSuchLedger):
+            return None
+        for entry in entries_of(located):
+            if entry.position != (segment.ledger_id, following):
+                return None  # The log was truncated up to there meanwhile.
+            content += b"%d:%d:" % (entry.entry_id, len(entry)) + bytes(entry)
+            following += 1
+    return content
