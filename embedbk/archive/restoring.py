@@ -31,6 +31,8 @@ from embedbk.client.ledger import LedgerWriter
 from embedbk.client.log import Log
 from embedbk.client.splicing import SpliceOutcome, Staging
 from embedbk.client.waiting import run_blocking
+from embedbk.codec.attributes import AttributeKind, value_of
+from embedbk.codec.entry_records import EntryRecord, records_in
 from embedbk.codec.log_archives import ArchiveState
 from embedbk.core.log_splicing import SPLICE_LEDGERS_MAX
 from embedbk.errors import EmbedbkError, PeerError, StorageError, UsageError
@@ -218,6 +220,15 @@ def _append_rows(writer: LedgerWriter, rows: pa.Table) -> None:
     if not rows.num_rows:
         return
     slots = rows.column("slot").combine_chunks()
+    beside = _beside(rows)
+    if any(beside):
+        _append_records(
+            writer,
+            rows.column("value").to_pylist(),
+            beside,
+            pc.indices_nonzero(pc.equal(slots, 0)).to_pylist(),
+        )
+        return
     values = rows.select(["value"]).combine_chunks()
     if not pc.any(pc.greater(slots, 0)).as_py():
         writer.append_arrow(values)
@@ -235,3 +246,29 @@ def _append_rows(writer: LedgerWriter, rows: pa.Table) -> None:
         plain_from = end
     if plain_from < rows.num_rows:
         writer.append_arrow(values.slice(plain_from))
+
+
+def _beside(rows: pa.Table) -> list[bytes]:
+    """Of each row, what the records of its entry have beside their values; empty: nothing."""
+    return [
+        bytes(value_of(attributes, AttributeKind.RECORDS) or b"") if attributes else b""
+        for attributes in rows.column("attributes").to_pylist()
+    ]
+
+
+def _append_records(
+    writer: LedgerWriter, values: list[bytes], beside: list[bytes], starts: list[int]
+) -> None:
+    """The same one by one, with keys, timestamps and headers."""
+    waiting: list[EntryRecord] = []
+    for start, end in zip(starts, [*starts[1:], len(values)], strict=True):
+        records = list(records_in(beside[start], [memoryview(value) for value in values[start:end]]))
+        if len(records) == 1:
+            waiting += records
+            continue
+        if waiting:
+            writer.add_many(waiting)
+            waiting = []
+        writer.add_batch(records)
+    if waiting:
+        writer.add_many(waiting)

@@ -12,6 +12,7 @@ from embedbk.archive.place import create_place
 from embedbk.client.archiving import archive_records
 from embedbk.client.client import Client
 from embedbk.client.waiting import run_blocking
+from embedbk.codec.entry_records import EntryRecord
 from embedbk.codec.log_archives import ArchiveRecord
 
 __all__ = ["archived", "files_of", "records_of", "rows_in", "write"]
@@ -25,6 +26,10 @@ def write(bk: Client, name: str, *counts: int) -> list[int]:
             for number in range(count):
                 if number % 7 == 3:
                     writer.append_batch([b"part one of %d" % number, b"", b"part three"])
+                elif number % 7 == 1:
+                    writer.append(EntryRecord(b"keyed", b"%d" % number, number, {"n": b"%d" % number}))
+                elif number % 11 == 10:
+                    writer.append_batch([b"bare", EntryRecord(b"dated", timestamp=number)])
                 elif number % 7 == 5:
                     writer.append(b"produced %d" % number, producer=(4, 1 + number + 1000 * len(ledgers)))
                 else:

@@ -13,13 +13,14 @@ from embedbk.archive.place import ArchiveDirectory, find_place
 from embedbk.archive.restoring import RestoreTask, restore, stage_files
 from embedbk.client.client import Client
 from embedbk.client.log import Log
+from embedbk.codec.entry_records import EntryRecord
 from embedbk.core.log_splicing import SPLICE_LEDGERS_MAX
 from embedbk.errors import StorageError, UsageError
 from tests.archive.scenes import archived, records_of, write
 
 
-def parts_in(bk: Client, name: str) -> list[list[bytes]]:
-    return [[bytes(part) for part in entry.parts] for entry in bk.log(name).read()]
+def parts_in(bk: Client, name: str) -> list[list[EntryRecord]]:
+    return [entry.records for entry in bk.log(name).read()]
 
 
 def source(bk: Client, name: str) -> tuple[ArchiveDirectory, str]:
@@ -39,7 +40,7 @@ def test_every_record_comes_back_as_it_was_and_batches_as_batches(bk: Client, na
         1,
         66,
     )
-    assert parts_in(bk, into) == [[b"before"], *parts_in(bk, name), [b"behind"]]
+    assert parts_in(bk, into) == [[EntryRecord(b"before")], *parts_in(bk, name), [EntryRecord(b"behind")]]
 
 
 def test_a_transaction_comes_back_once(bk: Client, name: str, place: Path) -> None:
@@ -101,7 +102,7 @@ def test_damage_in_any_file_appends_nothing(bk: Client, name: str, place: Path) 
         with pytest.raises(StorageError):
             restore(bk, into, *source(bk, name))
         path.write_bytes(sound)
-    assert parts_in(bk, into) == [[b"before"]]
+    assert parts_in(bk, into) == [[EntryRecord(b"before")]]
     assert bk._runtime is not None and restore(bk, into, *source(bk, name)).entries == 65
 
 
