@@ -83,7 +83,7 @@ def rows_of(
             for at in (_AT_LENGTH, _AT_LAC, _AT_LAC_LENGTH)
         ),
     ]
-    record_ids, record_ends, data = kernels.values(body)
+    record_ids, record_ends, data, _ = kernels.values(body)
     records = len(record_ids)
     entry_ids = pa.Array.from_buffers(pa.int64(), records, [None, pa.py_buffer(record_ids)])
     values = pa.Array.from_buffers(
