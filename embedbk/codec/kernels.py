@@ -126,16 +126,16 @@ def digests(body: Buffer, first: int, last: int, modulus: int) -> tuple[memoryvi
     """Of the entries first..last of a checked body, by residue of their ids: sums of their digests, and how many they
     are; uint64 both."""
     sums, counts = bytearray(8 * modulus), bytearray(8 * modulus)
-    source = ffi.from_buffer(body)
-    lib.ebk_frame_digests(
-        source,
-        len(source),
-        first,
-        last,
-        modulus,
-        ffi.from_buffer("uint64_t[]", sums),
-        ffi.from_buffer("uint64_t[]", counts),
-    )
+    with ffi.from_buffer(body) as source:
+        lib.ebk_frame_digests(
+            source,
+            len(source),
+            first,
+            last,
+            modulus,
+            ffi.from_buffer("uint64_t[]", sums),
+            ffi.from_buffer("uint64_t[]", counts),
+        )
     return memoryview(sums).cast("Q"), memoryview(counts).cast("Q")
 
 
