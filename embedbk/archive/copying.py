@@ -95,7 +95,7 @@ def copy_slice(log: LogReading, task: CopyTask) -> FilePart:
         for name in ledger.names():
             if name.startswith(prefix):
                 try:
-                    return part_of(ledger, name, run)
+                    return _taken(ledger, name, run)
                 except PeerError:
                     ledger.set_aside(name)
         try:
@@ -133,8 +133,15 @@ def _written(log: LogReading, task: CopyTask, ledger: LedgerDirectory) -> FilePa
         try:
             ledger.settle(file, temp, name)
         except FileExistsError:  # Another task of the same run was faster.
-            return part_of(ledger, name, run)
+            return _taken(ledger, name, run)
     return _part(name, size, sha256, run, written)
+
+
+def _taken(ledger: LedgerDirectory, name: str, run: EntryRun) -> FilePart:
+    """One that another task has written: its content was synced before it got its name."""
+    part = part_of(ledger, name, run)
+    ledger.sync()
+    return part
 
 
 def part_of(ledger: LedgerDirectory, name: str, run: EntryRun) -> FilePart:

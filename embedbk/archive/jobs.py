@@ -266,6 +266,9 @@ class _Job:
             left[ledger_id] -= 1
             if not left[ledger_id]:
                 self.report.ledgers.append(self._recorded(*claimed[ledger_id], done.pop(ledger_id)))
+        for ledger_id in done:
+            why = f"{left[ledger_id]} of its tasks gave no answer"
+            self.report.ledgers.append(_outcome(*claimed[ledger_id], "failed", why))
 
     def _claimed(self, segment: Segment, metadata: LedgerMetadata, pin_offset: int) -> list[CopyTask]:
         assert metadata.last_entry is not None
@@ -359,9 +362,10 @@ class _Job:
                 try:
                     ledger.put(name, data)
                 except FileExistsError:
-                    if manifest_hash(ledger.read(name, len(data))) != sha256:
+                    if ledger.hash(name) != (sha256, len(data)):
                         ledger.set_aside(name)
                         ledger.put(name, data)
+                    ledger.sync()
         except OSError as failed:
             raise StorageError(f"the manifest of ledger {segment.ledger_id}: {failed}") from failed
         return sha256

@@ -125,6 +125,10 @@ class _Directory:
         os.link(temp, name, src_dir_fd=self.fd, dst_dir_fd=self.fd, follow_symlinks=False)
         os.fsync(self.fd)
 
+    def sync(self) -> None:
+        """The names that files have are durable: who gave them may have been killed before it had synced them."""
+        os.fsync(self.fd)
+
     def put(self, name: str, data: bytes) -> None:
         with self.writing() as (file, temp):
             file.write(data)

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import shutil
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,8 @@ import embedbk
 from embedbk.archive import place as places
 from embedbk.archive.columns import SCHEMA
 from embedbk.archive.copying import ByteRate, CopyTask, FileCopied, run_copy
-from embedbk.archive.jobs import PIN_NAME, archive, archive_lock, set_place
+from embedbk.archive.files import EntryRun
+from embedbk.archive.jobs import PIN_NAME, archive, archive_lock, directory_of, set_place
 from embedbk.archive.place import create_place, find_place
 from embedbk.archive.verifying import verify_archive
 from embedbk.client.archiving import archive_records, forget_archive
@@ -197,6 +199,49 @@ def test_a_file_that_is_damaged_is_set_aside_and_written_anew(bk: Client, name: 
     assert verify_archive(bk, name).code == 0
 
 
+def test_names_are_durable_before_a_file_of_another_task_is_taken(
+    bk: Client, name: str, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever wrote it may have been killed between the link and the sync of the directory."""
+    archived(bk, name, place, 10, slice_bytes=10_000)
+    reading, directory = directory_of(bk, name, b"")
+    (ledger_id,) = records_of(bk, name)
+    run = EntryRun(str(reading.name), ledger_id, 0, 9, 0)
+    synced, real = list[str](), os.fsync
+
+    def fsync(fd: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{fd}"))
+        real(fd)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fsync)
+        task = CopyTask(directory, name, run, 1, PIN_NAME, 0, 60.0)
+        done = run_copy(reading, task)
+    assert done.part is not None and synced[-1].endswith(f"ledger={ledger_id}")
+    assert len(synced) == 3, "the two directories on the way there, and then the file's own"
+
+
+@pytest.mark.parametrize("answers", [0, 1])
+def test_a_ledger_whose_tasks_did_not_all_succeed_is_not_copied(
+    bk: Client, name: str, place: Path, answers: int
+) -> None:
+    """ "COPIED: the manifest names all files": one that failed, or of which nobody reports anything."""
+    write(bk, name, 40)
+    create_place(place)
+    set_place(bk, name, place)
+
+    def runs(reading: LogReading, tasks: Sequence[CopyTask]) -> Iterator[FileCopied]:
+        for task in tasks[:-1]:
+            yield run_copy(reading, task)
+        for task in tasks[-1:] * answers:
+            yield FileCopied(task.run, None, "no disk")
+
+    report = archive(bk, name, slice_bytes=300, run=runs)
+    assert [each.outcome for each in report.ledgers] == ["failed"] and not report.is_whole
+    assert [each.state for each in records_of(bk, name).values()] == [ArchiveState.COPYING]
+    assert archive(bk, name).is_whole
+
+
 def test_files_of_other_slices_do_not_stay_beside(bk: Client, name: str, place: Path) -> None:
     """Whoever reads the directory has every record once, also behind a second copying."""
     archived(bk, name, place, 40)
@@ -320,17 +365,16 @@ def test_the_pin_holds_and_a_log_that_is_truncated_all_the_same_is_reported(
     ]
 
 
-def test_an_ended_logs_records_go_and_its_files_stay(
-    bk: Client, name: str, place: Path, tmp_path: Path
-) -> None:
-    settings = embedbk.Settings(journal_file_bytes=2 << 20, delete_grace_s=0.0)
-    with embedbk.open(tmp_path / "data", bookies=1, settings=settings) as own:
-        archived(own, name, place, 10)
-        log_id = own.log(name).log_id()
-        before = files_of(place)
-        own.delete_log(name)
-        own.forget_deleted()
-        assert run_blocking(archive_records(own._runtime, log_id), "archive") == {}
+def test_an_ended_logs_records_go_and_its_files_stay(bk: Client, name: str, place: Path) -> None:
+    """P8.13: "the records go with a log that is ended, behind its ledgers"."""
+    archived(bk, name, place, 10)
+    log_id, before = bk.log(name).log_id(), files_of(place)
+    assert bk.url is not None
+    with embedbk.open(bk.url, settings=embedbk.Settings(delete_grace_s=0.0)) as hasty:
+        hasty.delete_log(name)
+        assert run_blocking(archive_records(bk._runtime, log_id), "archive"), "it may come back"
+        hasty.forget_deleted()
+    assert run_blocking(archive_records(bk._runtime, log_id), "archive") == {}
     assert files_of(place) == before
 
 
@@ -422,7 +466,7 @@ def test_a_log_without_an_archive_and_a_level_without_archives(
 # --- Disks --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("call", ["fsync", "link", "open", "mkdir"])
+@pytest.mark.parametrize("call", ["fsync", "fsync of a directory", "link", "open", "mkdir"])
 def test_a_disk_that_is_full_is_said_and_leaves_nothing_that_counts(
     bk: Client, name: str, place: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
@@ -431,17 +475,18 @@ def test_a_disk_that_is_full_is_said_and_leaves_nothing_that_counts(
     create_place(place)
     set_place(bk, name, place)
 
-    def full(*_: Any, **__: Any) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    function, *_ = call.split()
+    real = getattr(os, function)
 
     def fills(*arguments: Any, **named: Any) -> Any:
-        if call == "open" and not arguments[1] & os.O_CREAT:
-            return _open(*arguments, **named)
-        return full()
+        if function == "fsync" and stat.S_ISDIR(os.fstat(arguments[0]).st_mode) != ("directory" in call):
+            return real(*arguments)
+        if function == "open" and not arguments[1] & os.O_CREAT:
+            return real(*arguments, **named)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    _open = os.open
     with monkeypatch.context() as patch:
-        patch.setattr(os, call, fills)
+        patch.setattr(os, function, fills)
         report = archive(bk, name)
     assert [each.outcome for each in report.ledgers] == ["failed"] and "No space left" in report.ledgers[
         0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.mutants import (
     adopting,
+    archives,
     between_two,
     cannot_tell,
     choosing,
@@ -58,6 +59,7 @@ __all__ = ["MUTANTS"]
 
 MUTANTS = (
     *adopting.MUTANTS,
+    *archives.MUTANTS,
     *codec.MUTANTS,
     *core_writer.MUTANTS,
     *core_recovery.MUTANTS,
