@@ -8,6 +8,7 @@ arrow_column: Any  # Put there by ebk_arrow_calls_install (native/python/arrow_c
 arrow_column_of_stream: Any  # Put there by ebk_arrow_calls_install (native/python/arrow_calls.h).
 crc32c: Any  # Put there by ebk_python_calls_install (native/python/python_calls.h).
 frame_address: Any  # Put there by ebk_python_calls_install (native/python/python_calls.h).
+frame_view: Any  # Put there by ebk_python_calls_install (native/python/python_calls.h).
 gather: Any  # Put there by ebk_gather_install (native/python/gather.h).
 message_head: Any  # Put there by ebk_python_calls_install (native/python/python_calls.h).
 packing_type: Any  # Put there by ebk_python_calls_install (native/python/python_calls.h).

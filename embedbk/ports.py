@@ -34,12 +34,12 @@ __all__ = [
     "LinkUp",
     "MemoryRefused",
     "Near",
+    "OwedFrame",
     "Received",
     "ScrubDamage",
     "ScrubPiece",
     "SentAdds",
     "SentFacts",
-    "SentFrame",
     "Transport",
     "TransportEvent",
     "WaitEnd",
@@ -191,13 +191,15 @@ class AddSeat(Struct, frozen=True):
     link: int
     seating: int  # As its answers name it (P3.8).
     control: bytes  # The control part of each request, encoded.
+    slot: int  # Where the table of frames counts what it answers.
     near: Near | None = None  # Then the link and what is said over it are not used.
 
 
 class AddTerms(Struct, frozen=True):
-    """Of one writing handle, with nothing on its way above the LAC."""
+    """Of one writing handle."""
 
     packer: Any  # The one in C (codec/packer.py).
+    table: Any  # The handle's frames in flight, in C (`core.frame_table.AnyFrameTable`).
     ledger_id: int
     ledger_key: bytes
     nonce: int
@@ -205,10 +207,7 @@ class AddTerms(Struct, frozen=True):
     lac: int
     lac_length: int
     bytes_max: int  # Of frames that are not acknowledged.
-    behind_max: (
-        int  # Of those that are, kept for seats that are behind, with their price, here and by the core.
-    )
-    backlog: Any = None  # As `core.backlog.Backlog`, with a handle; None: nobody counts.
+    behind_max: int  # Of those that are, kept for seats that are behind, with their price.
 
 
 class SentFacts(Struct, frozen=True):
@@ -225,20 +224,17 @@ class SentFacts(Struct, frozen=True):
     is_pressed: bool = False  # So much is kept for seats that are behind that nothing is sealed.
     # Then, by seat: since when it has answered nothing of what it owes; 0: it owes nothing.
     silent_ns: tuple[int, ...] = ()
-    has_unsent: bool = False  # It is ending, and a seat was not sent all of them.
+    answered_ns: tuple[
+        int, ...
+    ] = ()  # By seat: when the newest was sent of what it has answered; 0: nothing.
 
 
-class SentFrame(NamedTuple):
-    """A frame that is not acknowledged, or that a seat has not answered."""
+class OwedFrame(NamedTuple):
+    """A frame that was sent this way and is owed an answer; a bit for each seat that owes it."""
 
     first_entry: int
-    last_entry: int
-    entry_count: int
-    length: int
-    body: bytes
     first_request: int  # Of seat 0; those of the others follow.
-    sent_ns: int
-    answered: int  # A bit for each seat.
+    asked: int  # Whose request is on its way.
     unsent: int  # Whose link took nothing of it, or who is near and has it not durable yet.
 
 
@@ -254,22 +250,16 @@ class SentAdds(Protocol):
         """What there is to tell; it is told by that."""
         ...
 
-    def keep_beside(self, byte_count: int) -> None:
-        """The core keeps so much for seats that are behind, of frames that it had sent before: it counts for the same
-        bound."""
-        ...
-
     def fail(self, seat: int) -> None:
         """This seat has failed: nothing is kept for it any more, and nothing more goes this way."""
         ...
 
-    def give(self) -> Iterator[SentFrame]:
-        """The frames that the core has to know of, in entry order. Nothing goes this way any more, and answers to them
-        are the host's."""
+    def end(self) -> list[OwedFrame]:
+        """Nothing goes this way any more, and answers are the host's: those to these frames, in entry order."""
         ...
 
     def close(self) -> None:
-        """Release what was not given; who waits hears that nothing comes this way. Threads may still ask."""
+        """The table is not used any more; who waits hears that nothing comes this way. Threads may still ask."""
         ...
 
     def lac(self) -> tuple[int, int]:

@@ -38,6 +38,7 @@ NATIVE_IMPORTERS = {
     "embedbk.codec.packer",
     "embedbk.storage.native",
     "embedbk.transports.adds",
+    "embedbk.transports.in_flight",
     "embedbk.transports.loop_wait",
     "embedbk.transports.near",
     "embedbk.transports.sim_adds",

@@ -12,7 +12,7 @@ from typing import Any
 from embedbk._native import ffi, lib
 from embedbk.codec.frame import Frame
 from embedbk.errors import StorageError, UsageError
-from embedbk.ports import AddSeat, AddTerms, SentFacts, SentFrame
+from embedbk.ports import AddSeat, AddTerms, OwedFrame, SentFacts
 
 __all__ = ["AddsInC", "StoredNear", "Turns"]
 
@@ -69,7 +69,7 @@ class StoredNear:
 
 
 class AddsInC:
-    """`ports.SentAdds`. Keeps the packer, the links, what counts answers and the bookies of its loop alive.
+    """`ports.SentAdds`. Keeps the packer, the table, the links, what counts answers and the bookies of its loop alive.
 
     Args:
         turns: among which these adds take theirs.
@@ -80,15 +80,15 @@ class AddsInC:
     def __init__(
         self, turns: Turns, links: Any, answers: Any, terms: AddTerms, seats: Sequence[AddSeat]
     ) -> None:
-        if len(seats) > lib.EBK_LINK_SEATS_MAX:
-            raise UsageError(f"{len(seats)} seats; at most {lib.EBK_LINK_SEATS_MAX} are asked from C")
+        if len(seats) > lib.EBK_FLIGHT_SEATS_MAX:
+            raise UsageError(f"{len(seats)} seats; at most {lib.EBK_FLIGHT_SEATS_MAX} are asked from C")
         nears = [seat.near for seat in seats]
-        self._parts = (terms.packer, links, answers, terms.backlog, nears)
+        self._parts = (terms.packer, terms.table, links, answers, nears)
         self._turns = turns
         self._ledger_id = terms.ledger_id
         self.is_followed = False
         settings = ffi.new("struct ebk_link_settings *")
-        settings.packer = terms.packer.handle
+        settings.packer, settings.table = terms.packer.handle, terms.table.handle
         settings.links = ffi.NULL if links is None else links
         settings.answers = ffi.NULL if answers is None else answers
         settings.ledger_id, settings.key, settings.nonce = terms.ledger_id, terms.ledger_key, terms.nonce
@@ -96,13 +96,13 @@ class AddsInC:
         for place, seat in zip(settings.seats, seats, strict=False):
             place.near = ffi.NULL if seat.near is None else seat.near.handle  # type: ignore[attr-defined]
             place.link, place.seating = seat.link, seat.seating
+            place.slot = seat.slot
             ffi.buffer(place.control)[: len(seat.control)] = seat.control
             place.control_size = len(seat.control)
         settings.lac, settings.lac_length = terms.lac, terms.lac_length
         settings.bytes_max, settings.behind_max = terms.bytes_max, terms.behind_max
-        backlog = None if terms.backlog is None else terms.backlog.handle
-        settings.backlog = ffi.NULL if backlog is None else backlog
         self.seat_count = len(seats)
+        self.begin_place = int(lib.ebk_in_flight_state(terms.table.handle).end)  # Of what is sent this way.
         made = lib.ebk_link_adds_new(settings)
         if made == ffi.NULL:
             raise MemoryError("no memory for the adds of a handle")
@@ -125,26 +125,20 @@ class AddsInC:
             tuple(facts.heard_ns[0 : self.seat_count]),
             facts.is_pressed,
             tuple(facts.silent_ns[0 : self.seat_count]) if facts.is_pressed else (),
-            facts.has_unsent,
+            tuple(facts.answered_ns[0 : self.seat_count]),
         )
-
-    def keep_beside(self, byte_count: int) -> None:
-        lib.ebk_link_adds_keep_beside(self.handle, byte_count)
 
     def fail(self, seat: int) -> None:
         lib.ebk_link_adds_fail(self.handle, seat)
 
-    def give(self) -> Iterator[SentFrame]:
+    def end(self) -> list[OwedFrame]:
         self._turns.end(self)
-        found = ffi.new("struct ebk_link_frame *")
-        while lib.ebk_link_adds_give(self.handle, found):
-            packed = found.packed
-            body = bytes(ffi.buffer(packed.body, packed.size))
-            lib.ebk_packer_release(packed.body)
-            yield SentFrame(
-                packed.first_entry, packed.last_entry, packed.count, packed.length, body,
-                found.first_request, found.sent_ns, found.answered, found.unsent,
-            )  # fmt: skip
+        lib.ebk_link_adds_end(self.handle)
+        place, found = ffi.new("uint64_t *"), ffi.new("struct ebk_link_owed *")
+        owed: list[OwedFrame] = []
+        while lib.ebk_link_adds_next_owed(self.handle, place, found):
+            owed.append(OwedFrame(found.first_entry, found.first_request, found.asked, found.unsent))
+        return owed
 
     def close(self) -> None:
         self._turns.end(self)
@@ -155,7 +149,7 @@ class AddsInC:
         lib.ebk_link_adds_turn(self.handle, now_ns)
 
     def stored_from(self, place: int, seat: int) -> Iterator[StoredNear]:
-        """What a near seat was sent, from the frame at this place on (0: the first one ever), for who watches."""
+        """What a near seat was sent, from the frame at this place of the table on, for who watches."""
         packed, token = ffi.new("struct ebk_packed *"), ffi.new("uint64_t *")
         lac, length = ffi.new("int64_t *"), ffi.new("uint64_t *")
         while lib.ebk_link_adds_show(self.handle, place, seat, packed, token, lac, length):

@@ -52,6 +52,7 @@ from embedbk.storage.layout import Layout
 from embedbk.storage.metadata_store import MetadataStore, open_metadata_store
 from embedbk.storage.native import self_test
 from embedbk.transports import open_transport
+from embedbk.transports.in_flight import table_in_c
 from embedbk.transports.near import NativeNear, NearPoll
 from embedbk.transports.widened import WidenedTransport
 from embedbk.transports.zmq_adds import backlog_of_process
@@ -424,6 +425,7 @@ def _client(
         _metadata_client(label, token, settings),
         slow_bookie_bytes_max=settings.slow_bookie_bytes_max,
         backlog=backlog_of_process(),
+        table_of=table_in_c,
         seat_grace_ns=int(settings.repair_grace_s * 1e9),
     )
     node.on_wake = loop.wake

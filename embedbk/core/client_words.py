@@ -27,11 +27,11 @@ __all__ = [
     "BookieInfo",
     "BookiesChanged",
     "Confirmed",
+    "CourseEnded",
     "Consumed",
     "EnsembleChanged",
     "EntriesReady",
     "FrameSealed",
-    "FrameSent",
     "HintDue",
     "Received",
     "SeatLeaving",
@@ -115,8 +115,7 @@ class FrameSealed(Struct):
 
 
 class AddedNearby(Struct):
-    """Everything up to last_entry was sealed, stored by every seat or sent to it, and is durable at an ack quorum, past
-    this core (host/courses.py). is_idle: nothing more is under way there."""
+    """A course has confirmed everything up to last_entry (host/courses.py). is_idle: nothing more is under way."""
 
     now_ns: int
     last_entry: int
@@ -125,16 +124,17 @@ class AddedNearby(Struct):
     longest_ns: int = 0  # That an answer took of those since the last such event; 0: there were none.
 
 
-class FrameSent(Struct):
-    """A frame was sealed and sent to every seat (host/link_adds.py), and is not acknowledged by this core, or owed an
-    answer by a seat. Behind an `AddedNearby` of all that is acknowledged; in entry order."""
+class CourseEnded(Struct):
+    """A course of this handle is over (host/courses.py): its core has the frames in flight to itself again. Behind an
+    `AddedNearby` of all that is acknowledged."""
 
     now_ns: int
-    frame: Frame
-    sent_ns: int
-    answered: tuple[int, ...]  # Numbers of the seatings whose OK came.
-    unsent: tuple[int, ...]  # Numbers of the seatings whose links took nothing of it.
-    heard_ns: tuple[int, ...]  # By seat: when it answered last, any of these; 0: never.
+    heard_ns: tuple[int, ...]  # By seat: when it answered last; 0: never.
+    answered_ns: tuple[
+        int, ...
+    ]  # By seat: when the newest was sent of the frames that it has answered; 0: none.
+    # First entry of each frame that seats were not sent, in entry order, and the numbers of their seatings.
+    unsent: tuple[tuple[int, tuple[int, ...]], ...] = ()
 
 
 class SeatLost(Struct):

@@ -6,19 +6,50 @@ known by its slot, of which each seat has two: while an ensemble change is in fl
 proposed for it the other (P4.2).
 
     put ─▶ PENDING ──confirm──▶ BEHIND ──every slot that owes it has answered, or owes nothing more──▶ released
+
+`AnyFrameTable` is the contract. `FrameTable` is the plain form, for recoveries and for writers whose frames are not in
+the memory of C; `transports/in_flight.py` is the form in C. Both pass the same tests.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
 
 from embedbk.codec.frame import Frame
 from embedbk.core.backlog import FRAME_PRICE, Backlog
 
-__all__ = ["FrameTable", "Pending"]
+__all__ = [
+    "AnyFrameTable",
+    "FrameTable",
+    "MakeTable",
+    "Marks",
+    "Newest",
+    "Pending",
+    "plain_table",
+    "state_of",
+]
 
 _NO_FRAMES: dict[int, Pending] = {}  # One for all tables that have none; never changed.
+
+
+class Marks(NamedTuple):
+    """What of a frame decides whether it is done. Bits by slot, as in `Pending`."""
+
+    first_entry: int
+    last_entry: int
+    length: int
+    acked: int
+    received: int
+
+
+class Newest(NamedTuple):
+    """Of the frame that was put last, which is not done."""
+
+    last_entry: int
+    entry_count: int
+    byte_count: int
 
 
 @dataclass(slots=True)
@@ -26,19 +57,140 @@ class Pending:
     """A frame on its way. Bits by slot: who has all of its part durable, and who holds it at least in memory (P3.2)."""
 
     frame: Frame
-    residues: tuple[int, ...]
     acked: int = 0
     received: int = 0  # Deferred sync only.
 
 
+class AnyFrameTable(Protocol):
+    """The contract, of one thread."""
+
+    # Counts what is kept behind, for all handles of the process; None: nobody counts.
+    backlog: Backlog | None
+
+    @property
+    def handle(self) -> Any:
+        """The struct of native/road/in_flight.h, for C code that sends and counts; None: there is none."""
+        ...
+
+    # Frames.
+
+    @property
+    def pending_count(self) -> int:
+        """Frames that are not done."""
+        ...
+
+    @property
+    def pending_bytes(self) -> int:
+        """Of their bodies."""
+        ...
+
+    @property
+    def behind_bytes(self) -> int:
+        """Of frames that are done and kept for slots that owe an answer, each with its price."""
+        ...
+
+    @property
+    def pending(self) -> Mapping[int, Pending]:
+        """Frames that are not done, by first entry, in entry order: for who looks, since it may be made for that."""
+        ...
+
+    @property
+    def behind(self) -> Mapping[int, Pending]:
+        """The same of those that are done and kept."""
+        ...
+
+    def put(self, frame: Frame) -> None:
+        """The newest frame. Nobody owes an answer for it before `owe`."""
+        ...
+
+    def find(self, first_entry: int) -> Frame | None:
+        """A frame that is not done, or kept."""
+        ...
+
+    def newest(self) -> Newest:
+        """Wants one that is not done."""
+        ...
+
+    def newest_first(self) -> Iterator[int]:
+        """First entries of the frames that are not done, the newest first."""
+        ...
+
+    def oldest(self) -> Marks | None:
+        """Of the first frame that is not done."""
+        ...
+
+    def marks(self) -> Iterator[Marks]:
+        """Of each frame that is not done, in entry order."""
+        ...
+
+    def confirm(self) -> None:
+        """The oldest is done: it is kept while a slot owes an answer for it."""
+        ...
+
+    def drop_oldest_behind(self) -> None:
+        """Of the frames that are kept the oldest is let go of, though it is owed."""
+        ...
+
+    def give_up(self) -> None:
+        """Nothing is on its way any more, and nothing is kept."""
+        ...
+
+    def let_go(self) -> None:
+        """Nothing is kept for anybody any more."""
+        ...
+
+    # What is owed.
+
+    def owe(self, slot: int, first_entry: int, now_ns: int) -> None:
+        """This slot is sent the frame. What it is sent again counts from the first time."""
+        ...
+
+    def owes(self, slot: int, first_entry: int) -> bool: ...
+
+    def owed_count(self, slot: int) -> int:
+        """How many frames the slot has not answered."""
+        ...
+
+    def owed(self, slot: int) -> Mapping[int, int]:
+        """First entry of each of them -> when it was sent; in the order of sending. For who looks."""
+        ...
+
+    def oldest_sent_ns(self, slot: int) -> int | None:
+        """When the oldest frame was sent that it has not answered."""
+        ...
+
+    def is_owed(self) -> bool:
+        """Whether any slot owes an answer."""
+        ...
+
+    def answered(self, slot: int, first_entry: int) -> int | None:
+        """The slot has all of its part durable: when it was sent it. None: it owes no answer, and this counts for
+        nothing."""
+        ...
+
+    def took(self, slot: int, first_entry: int) -> bool:
+        """The slot holds its part in memory, and still owes its answer (P3.2). False: it owes none, or it is done."""
+        ...
+
+    def excuse(self, slot: int) -> None:
+        """The slot owes nothing any more."""
+        ...
+
+    def empty(self, slots: int) -> None:
+        """Whoever had these slots, given as bits, lost them: they owe nothing, and no answer of theirs counts."""
+        ...
+
+
 class FrameTable:
-    """Frames by first entry.
+    """`AnyFrameTable` in plain Python. Frames by first entry.
 
     Args:
         backlog: counts what is kept behind, for all handles of the process; None: nobody counts.
     """
 
     __slots__ = ("_behind", "_owed", "_pending", "backlog", "behind_bytes", "pending_bytes")
+
+    handle: Any = None
 
     def __init__(self, backlog: Backlog | None) -> None:
         self.backlog = backlog
@@ -58,51 +210,51 @@ class FrameTable:
 
     @property
     def pending(self) -> Mapping[int, Pending]:
-        """Frames that are not done, by first entry, in entry order."""
         return self._pending
 
     @property
     def behind(self) -> Mapping[int, Pending]:
-        """Frames that are done and kept for slots that owe an answer, by first entry, in the order of being done."""
+        """In the order of being done."""
         return self._behind
 
-    def put(self, frame: Frame, residues: tuple[int, ...]) -> Pending:
-        """The newest frame. Nobody owes an answer for it before `owe`."""
-        pending = Pending(frame, residues)
+    @property
+    def pending_count(self) -> int:
+        return len(self._pending)
+
+    def put(self, frame: Frame) -> None:
+        pending = Pending(frame)
         if self._pending:
             assert frame.first_entry > next(reversed(self._pending))
             self._pending[frame.first_entry] = pending
         else:
             self._pending = {frame.first_entry: pending}
         self.pending_bytes += len(frame.body)
-        return pending
 
-    def find(self, first_entry: int) -> Pending | None:
-        return self._pending.get(first_entry) or self._behind.get(first_entry)
+    def find(self, first_entry: int) -> Frame | None:
+        found = self._pending.get(first_entry) or self._behind.get(first_entry)
+        return None if found is None else found.frame
 
-    def newest(self) -> Frame:
-        """The one that was put last, of those that are not done."""
-        return next(reversed(self._pending.values())).frame
+    def newest(self) -> Newest:
+        frame = next(reversed(self._pending.values())).frame
+        return Newest(frame.last_entry, frame.entry_count, len(frame.body))
 
     def newest_first(self) -> Iterator[int]:
-        """First entries of the frames that are not done, the newest first."""
         return reversed(self._pending)
 
-    def oldest(self) -> Pending | None:
-        """The first that is not done."""
-        return next(iter(self._pending.values()), None)
+    def oldest(self) -> Marks | None:
+        return next(self.marks(), None)
+
+    def marks(self) -> Iterator[Marks]:
+        for first_entry, pending in self._pending.items():
+            frame = pending.frame
+            yield Marks(first_entry, frame.last_entry, frame.length, pending.acked, pending.received)
 
     def confirm(self) -> None:
-        """The oldest is done: it is kept while a slot owes an answer for it."""
         first_entry = next(iter(self._pending))
         pending = self._pending.pop(first_entry)
         self.pending_bytes -= len(pending.frame.body)
         if not self._pending:
             self._pending = _NO_FRAMES  # An empty dict keeps the room of what was in it.
-        self.keep(first_entry, pending)
-
-    def keep(self, first_entry: int, pending: Pending) -> None:
-        """A frame that is done, while a slot owes an answer for it."""
         if not any(first_entry in owed for owed in self._owed):
             return
         if not self._behind:
@@ -114,20 +266,17 @@ class FrameTable:
         self._drop(next(iter(self._behind)))
 
     def give_up(self) -> None:
-        """Nothing is on its way any more, and nothing is kept."""
         self._pending = _NO_FRAMES
         self.pending_bytes = 0
         self.let_go()
 
     def let_go(self) -> None:
-        """Nothing is kept for anybody any more."""
         self._count_behind(-self.behind_bytes)
         self._behind = _NO_FRAMES
 
     # What is owed.
 
     def owe(self, slot: int, first_entry: int, now_ns: int) -> None:
-        """This slot is sent the frame. What it is sent again counts from the first time."""
         while len(self._owed) <= slot:
             self._owed.append({})
         self._owed[slot].setdefault(first_entry, now_ns)
@@ -135,22 +284,20 @@ class FrameTable:
     def owes(self, slot: int, first_entry: int) -> bool:
         return slot < len(self._owed) and first_entry in self._owed[slot]
 
+    def owed_count(self, slot: int) -> int:
+        return len(self._owed[slot]) if slot < len(self._owed) else 0
+
     def owed(self, slot: int) -> Mapping[int, int]:
-        """First entry of each frame that the slot has not answered -> when it was sent; in the order of sending."""
         return self._owed[slot] if slot < len(self._owed) else {}
 
     def oldest_sent_ns(self, slot: int) -> int | None:
-        """When the oldest frame was sent that it has not answered."""
         owed = self.owed(slot)
         return next(iter(owed.values())) if owed else None  # The first was sent first.
 
     def is_owed(self) -> bool:
-        """Whether any slot owes an answer."""
         return any(self._owed)
 
     def answered(self, slot: int, first_entry: int) -> int | None:
-        """The slot has all of its part durable: when it was sent it. None: it owes no answer, and this counts for
-        nothing."""
         sent_ns = self._owed[slot].pop(first_entry, None) if slot < len(self._owed) else None
         if sent_ns is None:
             return None
@@ -164,7 +311,6 @@ class FrameTable:
         return sent_ns
 
     def took(self, slot: int, first_entry: int) -> bool:
-        """The slot holds its part in memory, and still owes its answer (P3.2). False: it owes none, or it is done."""
         pending = self._pending.get(first_entry)
         if pending is None or not self.owes(slot, first_entry):
             return False
@@ -172,14 +318,15 @@ class FrameTable:
         return True
 
     def excuse(self, slot: int) -> None:
-        """The slot owes nothing any more."""
         if slot < len(self._owed) and self._owed[slot]:
             self._owed[slot] = {}
             for first_entry in list(self._behind):
                 self._forget(first_entry)
 
+    def getstate(self) -> Any:
+        return state_of(self, len(self._owed))
+
     def empty(self, slots: int) -> None:
-        """Whoever had these slots, given as bits, lost them: they owe nothing, and no answer of theirs counts."""
         for slot in range(len(self._owed)):
             if slots >> slot & 1:
                 self.excuse(slot)
@@ -201,3 +348,18 @@ class FrameTable:
         self.behind_bytes += byte_count
         if self.backlog is not None and byte_count:
             self.backlog.add(byte_count)
+
+
+def state_of(table: AnyFrameTable, slot_count: int) -> Any:
+    """For digests: the same, whichever form has it."""
+    pending = [(each.frame, each.acked, each.received) for each in table.pending.values()]
+    owed = {slot: list(table.owed(slot).items()) for slot in range(slot_count) if table.owed(slot)}
+    return pending, list(table.behind), owed
+
+
+MakeTable = Callable[[Backlog | None], AnyFrameTable]
+
+
+def plain_table(packer: object, ensemble_size: int) -> MakeTable:
+    """What makes the plain form, for whichever packer and number of seats."""
+    return FrameTable

@@ -18,6 +18,7 @@ import msgspec
 from embedbk.codec.ledger_metadata import Durability, LedgerMetadata
 from embedbk.core.backlog import Backlog
 from embedbk.core.client_words import BookieInfo
+from embedbk.core.frame_table import MakeTable
 from embedbk.core.in_flight import InFlight
 from embedbk.core.lateness import AnswerTimes
 from embedbk.core.placement import Chance
@@ -50,6 +51,7 @@ _FLIGHT_GIVEN = {
     "_backlog",
     "behind_max",
     "ledger_key",
+    "make_table",
     "nonce",
     "quorum",
     "_first_members",
@@ -62,6 +64,7 @@ _FLIGHT_NEW: dict[str, Any] = {
     "_frames": None,
     "_seatings": None,
     "has_busy": False,
+    "is_lent": False,
     "is_recovery": False,
 }
 _TIMES_KEPT = tuple(name for name in AnswerTimes.__slots__ if name != "terms")
@@ -91,13 +94,14 @@ class IdleForm(msgspec.Struct, frozen=True, gc=False):
     options: WriterOptions
     numbers: bytes
     backlog: Backlog | None
+    make_table: MakeTable
 
     def restore(self) -> Writer:
         """A writer in the state of the one that was shrunk."""
         revision, nonce, cas_number, *kept = _decode(self.numbers)
         chance: Chance = self.chance
         writer = Writer(self.metadata, revision, self.ledger_key, nonce, self.bookies, chance, self.options)
-        writer.in_flight.backlog = self.backlog
+        writer.in_flight.backlog, writer.in_flight.make_table = self.backlog, self.make_table
         writer.publishing = Publishing(cas_number) if cas_number else None
         numbers = iter(kept)
         for name in _WRITER_KEPT:
@@ -126,5 +130,13 @@ def shrink(writer: Writer) -> IdleForm | None:
     kept = (*_writer_kept(writer), *_flight_kept(flight), *(() if times is None else _times_kept(times)))
     cas_number = 0 if publishing is None else publishing.number
     numbers = _encode((writer.revision, flight.nonce, cas_number, *kept))
-    options, backlog = writer.options, flight.backlog
-    return IdleForm(metadata, flight.ledger_key, writer.bookies, writer.chance, options, numbers, backlog)
+    return IdleForm(
+        metadata,
+        flight.ledger_key,
+        writer.bookies,
+        writer.chance,
+        writer.options,
+        numbers,
+        flight.backlog,
+        flight.make_table,
+    )

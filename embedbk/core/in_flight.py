@@ -9,13 +9,14 @@ finds seats that are slower than the others.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from embedbk.codec.frame import Frame, cut, encode_frame_header
 from embedbk.codec.messages import AddAnswer, AddRequest
 from embedbk.config import BEHIND_BYTES_MAX, Quorum
 from embedbk.core.backlog import Backlog
 from embedbk.core.client_words import Send
-from embedbk.core.frame_table import FrameTable, Pending
+from embedbk.core.frame_table import AnyFrameTable, FrameTable, MakeTable, Marks, Newest, Pending
 from embedbk.core.lateness import AnswerTimes
 from embedbk.core.machine import earliest
 from embedbk.core.quorum import has_ack_quorum, residues_of
@@ -42,8 +43,10 @@ class InFlight:
         "done_length",
         "has_busy",
         "is_deferred",
+        "is_lent",
         "is_recovery",
         "ledger_key",
+        "make_table",
         "next_seating",
         "nonce",
         "quorum",
@@ -70,6 +73,8 @@ class InFlight:
         seat that has not answered, each with its price."""
         self.behind_max = behind_max
         self._backlog: Backlog | None = None
+        # Makes `frames`; set by the host before anything is sent, where they are kept in C.
+        self.make_table: MakeTable = FrameTable
         self.times = times
         self.ledger_key = ledger_key
         self.quorum = quorum
@@ -84,7 +89,8 @@ class InFlight:
         self.next_seating = next_seating + len(
             self._first_members
         )  # Never given out twice under one nonce (P3.8).
-        self._frames: FrameTable | None = None  # Until the first frame, and while nothing is on its way.
+        self._frames: AnyFrameTable | None = None  # Until the first frame, and while nothing is on its way.
+        self.is_lent = False  # A course has `frames` (host/courses.py).
         self.has_busy = False  # A seat may be busy.
         self.done = done  # Every entry up to here is done.
         self.done_length = 0  # Ledger length up to `done`; set by whoever knows it at the start.
@@ -104,11 +110,15 @@ class InFlight:
         return self._seatings
 
     @property
-    def frames(self) -> FrameTable:
+    def frames(self) -> AnyFrameTable:
         """Every frame above `done`, and those that seats owe an answer for."""
         if self._frames is None:
-            self._frames = FrameTable(self.backlog)
+            self._frames = self.make_table(self.backlog)
         return self._frames
+
+    def getstate(self) -> dict[str, Any]:
+        """For digests: how its table is made is no part of its state."""
+        return {name: getattr(self, name) for name in self.__slots__ if name != "make_table"}
 
     @property
     def backlog(self) -> Backlog | None:
@@ -123,8 +133,12 @@ class InFlight:
 
     @property
     def pending(self) -> Mapping[int, Pending]:
-        """Frames above `done`, by first entry, in entry order."""
+        """Frames above `done`, by first entry, in entry order. For who looks."""
         return _NOTHING if self._frames is None else self._frames.pending
+
+    @property
+    def pending_count(self) -> int:
+        return 0 if self._frames is None else self._frames.pending_count
 
     @property
     def pending_bytes(self) -> int:
@@ -132,7 +146,7 @@ class InFlight:
 
     @property
     def behind(self) -> Mapping[int, Pending]:
-        """Frames that are done and kept for seats that owe an answer."""
+        """Frames that are done and kept for seats that owe an answer. For who looks."""
         return _NOTHING if self._frames is None else self._frames.behind
 
     @property
@@ -143,7 +157,7 @@ class InFlight:
     def shrink(self, now_ns: int) -> None:
         """Keep as little as can be while nothing is on its way, nobody failed and nobody was replaced. Not for a writer
         whose change is in flight: its proposal has these seatings."""
-        if self._seatings is None or self.pending or self.frames.is_owed():
+        if self.is_lent or self._seatings is None or self.pending_count or self.frames.is_owed():
             return
         for seating in self._seatings:
             if (
@@ -174,7 +188,7 @@ class InFlight:
     @property
     def is_at_rest(self) -> bool:
         """Nothing is on its way, not even to a seat that an ack quorum did not wait for."""
-        return self._frames is None or not (self._frames.pending or self._frames.is_owed())
+        return self._frames is None or not (self._frames.pending_count or self._frames.is_owed())
 
     @property
     def failed_seats(self) -> list[int]:
@@ -188,36 +202,33 @@ class InFlight:
     def send(self, frame: Frame, now_ns: int, lac: int | None, lac_length: int) -> list[Send]:
         """Take the next frame and send it to every seat that is not failed. lac None: the frames carry no LAC."""
         assert frame.first_entry > self.done
-        pending = self.frames.put(frame, residues_of(frame.first_entry, frame.last_entry, self.quorum))
+        self.frames.put(frame)
         seatings = [seating for seating in self.seatings if seating.failure is None]
-        return self._sends(pending, seatings, now_ns, lac, lac_length)
+        return self._sends(frame, seatings, now_ns, lac, lac_length)
 
-    def adopt(
-        self, frame: Frame, sent_ns: int, answered: Sequence[int], heard_ns: Sequence[int], *, is_done: bool
-    ) -> None:
-        """Take a frame that was sent to every seat, and the answers to it that came (`FrameSent`)."""
-        frames, residues = self.frames, residues_of(frame.first_entry, frame.last_entry, self.quorum)
-        pending = Pending(frame, residues) if is_done else frames.put(frame, residues)
+    def lend(self) -> None:
+        """From now on a course sends, counts and confirms by `frames`: this counts answers to what it had sent before,
+        and does nothing else, until `take_back`."""
+        assert not self.is_lent
+        self.is_lent = True
+
+    def take_back(self, heard_ns: Sequence[int], answered_ns: Sequence[int]) -> None:
+        """The course is over. By seat: when it answered last, and when the newest was sent of what it has answered."""
+        assert self.is_lent
+        self.is_lent = False
         for seating in self.seatings:
             seating.heard_ns = max(seating.heard_ns, heard_ns[seating.seat])
-            if seating.number in answered:
-                pending.acked |= 1 << seating.slot
-                seating.answered_ns = max(seating.answered_ns, sent_ns)
-            else:
-                frames.owe(seating.slot, frame.first_entry, sent_ns)
-        if is_done:
-            frames.keep(frame.first_entry, pending)
-            self._bound_behind()
+            seating.answered_ns = max(seating.answered_ns, answered_ns[seating.seat])
 
     def send_unsent(
         self, first_entry: int, numbers: Sequence[int], now_ns: int, lac: int, lac_length: int
     ) -> list[Send]:
-        """Send an adopted frame to the seats whose links took nothing of it."""
-        pending = self.frames.find(first_entry)
-        if pending is None or not numbers:
+        """Send a frame of a course to the seats that took nothing of it."""
+        frame = self.frames.find(first_entry)
+        if frame is None or not numbers:
             return []
         seatings = [seating for seating in self.seatings if seating.number in numbers]
-        return self._sends(pending, seatings, now_ns, lac, lac_length, is_again=True)
+        return self._sends(frame, seatings, now_ns, lac, lac_length, is_again=True)
 
     def resend(
         self, seatings: Iterable[Seating], now_ns: int, lac: int | None, lac_length: int
@@ -225,13 +236,20 @@ class InFlight:
         """Send everything pending to these (new) seats (P4.4)."""
         chosen = list(seatings)
         sends: list[Send] = []
-        for pending in self.pending.values():
-            sends += self._sends(pending, chosen, now_ns, lac, lac_length)
+        if not chosen:
+            return sends
+        for frame in self.frames_pending():
+            sends += self._sends(frame, chosen, now_ns, lac, lac_length)
         return sends
+
+    def frames_pending(self) -> list[Frame]:
+        """Those above `done`, in entry order."""
+        found = [] if self._frames is None else list(self._frames.pending.values())
+        return [pending.frame for pending in found]
 
     def _sends(
         self,
-        pending: Pending,
+        frame: Frame,
         seatings: Sequence[Seating],
         now_ns: int,
         lac: int | None,
@@ -239,7 +257,6 @@ class InFlight:
         *,
         is_again: bool = False,
     ) -> list[Send]:
-        frame = pending.frame
         if is_again and lac is not None and lac >= frame.first_entry:
             lac, lac_length = (
                 None,
@@ -345,14 +362,14 @@ class InFlight:
                 del busy.owed[first_entry]
                 if not self.frames.owes(seating.slot, first_entry):
                     continue
-                pending = self.frames.find(first_entry)
-                if pending is None:
+                frame = self.frames.find(first_entry)
+                if frame is None:
                     lost.append(seating.number)
                     break
-                sends += self._sends(pending, [seating], now_ns, lac, lac_length, is_again=True)
+                sends += self._sends(frame, [seating], now_ns, lac, lac_length, is_again=True)
                 if busy.silent_ns is None:
                     busy.silent_ns = now_ns
-            if not seating.owed:
+            if not self.frames.owed_count(seating.slot):
                 seating.busy = None  # A second answer to the same was late, and nothing is owed.
         self.has_busy = any(seating.busy is not None for seating in self._seatings or ())
         return sends, lost
@@ -386,9 +403,9 @@ class InFlight:
         self.has_busy = any(seating.busy is not None for seating in self.seatings)
 
     def let_go(self) -> None:
-        """Nothing is kept for anybody any more."""
+        """The handle is over: no frame is kept for anybody."""
         if self._frames is not None:
-            self._frames.let_go()
+            self._frames.give_up()
 
     def take_received(self, seating_number: int, first_entry: int, answer: AddAnswer, now_ns: int) -> bool:
         """Count that a seat holds its part of a frame in memory; its final answer is still owed (P3.2)."""
@@ -454,15 +471,15 @@ class InFlight:
         proposed: while an ensemble change is in flight a frame also needs its quorum among these (P4.2).
         """
         before, frames = self.done, self.frames
-        while (pending := frames.oldest()) is not None:
-            if not self._is_done(pending, self.seatings):
+        while (marks := frames.oldest()) is not None:
+            if not self._is_done(marks, self.seatings):
                 break
-            if proposed is not None and not self._is_done(pending, proposed):
+            if proposed is not None and not self._is_done(marks, proposed):
                 break
             frames.confirm()
             self._bound_behind()
-            self.done = pending.frame.last_entry
-            self.done_length = pending.frame.length
+            self.done = marks.last_entry
+            self.done_length = marks.length
         return self.done > before
 
     def advance_received(self, proposed: Sequence[Seating] | None = None) -> bool:
@@ -474,15 +491,15 @@ class InFlight:
         self.received, self.received_length = max(
             (self.received, self.received_length), (self.done, self.done_length)
         )
-        for pending in self.pending.values():
-            if pending.frame.first_entry <= self.received:
+        for marks in self.frames.marks():
+            if marks.first_entry <= self.received:
                 continue
-            held = pending.acked | pending.received
-            if not self._has_quorum(held, pending, self.seatings):
+            held = marks.acked | marks.received
+            if not self._has_quorum(held, marks, self.seatings):
                 break
-            if proposed is not None and not self._has_quorum(held, pending, proposed):
+            if proposed is not None and not self._has_quorum(held, marks, proposed):
                 break
-            self.received, self.received_length = pending.frame.last_entry, pending.frame.length
+            self.received, self.received_length = marks.last_entry, marks.length
         return self.received > before
 
     def unreceived_frames(self, most: int) -> int:
@@ -494,19 +511,21 @@ class InFlight:
             count += 1
         return count
 
-    def newest_frame(self) -> Frame:
-        """The one that was sent last, of those on their way."""
+    def newest(self) -> Newest:
+        """The frame that was sent last, of those on their way."""
         return self.frames.newest()
 
-    def _is_done(self, pending: Pending, seatings: Sequence[Seating]) -> bool:
-        return self._has_quorum(pending.acked, pending, seatings)
+    def _is_done(self, marks: Marks, seatings: Sequence[Seating]) -> bool:
+        return self._has_quorum(marks.acked, marks, seatings)
 
-    def _has_quorum(self, slots: int, pending: Pending, seatings: Sequence[Seating]) -> bool:
+    def _has_quorum(self, slots: int, marks: Marks, seatings: Sequence[Seating]) -> bool:
         seats = 0  # A plain loop: asked for behind every answer.
         for seating in seatings:
             if slots >> seating.slot & 1:
                 seats |= 1 << seating.seat
-        return has_ack_quorum(seats, pending.residues, self.quorum)
+        return has_ack_quorum(
+            seats, residues_of(marks.first_entry, marks.last_entry, self.quorum), self.quorum
+        )
 
     def overdue(self, now_ns: int, timeout_ns: int, busy_timeout_ns: int) -> list[int]:
         """Seating numbers that have left something unanswered for too long (`Seating.fails_at_ns`)."""

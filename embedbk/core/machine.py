@@ -46,10 +46,10 @@ from embedbk.core.client_words import (
     BookiesChanged,
     Confirmed,
     Consumed,
+    CourseEnded,
     EnsembleChanged,
     EntriesReady,
     FrameSealed,
-    FrameSent,
     HintDue,
     Received,
     SeatLeaving,
@@ -101,7 +101,7 @@ __all__ = ["Effect", "Event", "Handlers", "Machine", "earliest"]
 Event = (
     Started | Tick | Answered | AddsAnswered | SendFailed | KeyRead | Transacted | TransactUnknown | IdsAllocated
     | TransactRefused
-    | MetadataFailed | BookiesChanged | FrameSealed | AddedNearby | FrameSent | HintDue | CloseRequested | Consumed
+    | MetadataFailed | BookiesChanged | FrameSealed | AddedNearby | CourseEnded | HintDue | CloseRequested | Consumed
     | MetadataChanged
     | RequestReceived | AddsTaken | LinkLost | JournalDurable | JournalFailed
     | EntriesRead | EntriesCounted | CountSettled | ServeAlone | LossFound | LimboListed | ShareTold

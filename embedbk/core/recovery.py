@@ -275,7 +275,7 @@ class Recovery(Machine):
         effects += self._replace_failed(now_ns)
         if self.end is None:
             return effects + self._ask_reads(now_ns)
-        if not self.in_flight.pending:
+        if not self.in_flight.pending_count:
             return effects + self._close()
         return effects
 
@@ -426,7 +426,7 @@ class Recovery(Machine):
     def _replace_failed(self, now_ns: int) -> list[Effect]:
         """Replace as in P4, but the new fragment stays our own until the closing CAS (P5.2d)."""
         assert self.in_flight is not None
-        if not self.in_flight.failed_seats or not self.in_flight.pending:
+        if not self.in_flight.failed_seats or not self.in_flight.pending_count:
             return []
         avoid = [bookie for bookie, until in self.avoid_until.items() if until > now_ns]
         usable = self.publishing.naming.usable(self.bookies)

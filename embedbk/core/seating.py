@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from embedbk.core.frame_table import FrameTable
+from embedbk.core.frame_table import AnyFrameTable
 from embedbk.ids import Member
 
 __all__ = ["BUSY_FIRST_NS", "BUSY_FRAMES_MAX", "BUSY_MOST_NS", "Busy", "Seating"]
@@ -41,7 +41,7 @@ class Seating:
     seat: int
     slot: int  # Where `frames` counts what it answers.
     member: Member
-    frames: FrameTable = field(repr=False)
+    frames: AnyFrameTable = field(repr=False)
     failure: str | None = None  # Why nothing more is sent to it; it waits to be replaced.
     stays_away: bool = False  # It failed, and its own answer shows that it stays away (P4.6).
     answered_ns: int = 0  # When the newest of the frames that it has answered was sent (P4.7).
@@ -51,7 +51,8 @@ class Seating:
 
     @property
     def owed(self) -> Mapping[int, int]:
-        """First entry of each frame that it has not answered -> when it was sent; in the order of sending."""
+        """First entry of each frame that it has not answered -> when it was sent; in the order of sending. For who
+        looks."""
         return self.frames.owed(self.slot)
 
     def oldest_sent_ns(self) -> int | None:
@@ -67,7 +68,7 @@ class Seating:
         """It answered something. While it is busy it owes the next answer from now on, if one is to come."""
         self.heard_ns = now_ns
         if self.busy is not None:
-            is_more_out = len(self.owed) > len(self.busy.owed)
+            is_more_out = self.frames.owed_count(self.slot) > len(self.busy.owed)
             self.busy.silent_ns = now_ns if is_more_out else None
 
     def fails_at_ns(self, timeout_ns: int, busy_timeout_ns: int) -> int | None:

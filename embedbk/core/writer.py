@@ -33,9 +33,9 @@ from embedbk.core.client_words import (
     BookieInfo,
     BookiesChanged,
     Confirmed,
+    CourseEnded,
     EnsembleChanged,
     FrameSealed,
-    FrameSent,
     HintDue,
     Received,
     SeatLeaving,
@@ -230,7 +230,7 @@ class Writer(Machine):
             or self.in_flight.is_pressed()
         ):
             return False
-        out = len(self.in_flight.pending)
+        out = self.in_flight.pending_count
         if is_full or out == 0:
             return out < self.options.inflight_frames_max
         if self.in_flight.is_deferred:
@@ -239,8 +239,8 @@ class Writer(Machine):
                 return False
             out = self.in_flight.unreceived_frames(2)
         if out == 1:
-            newest = self.in_flight.newest_frame()
-            return waiting >= newest.entry_count or len(newest.body) >= LARGE_FRAME_BYTES
+            newest = self.in_flight.newest()
+            return waiting >= newest.entry_count or newest.byte_count >= LARGE_FRAME_BYTES
         return out == 0
 
     @property
@@ -248,6 +248,8 @@ class Writer(Machine):
         if self.state is WriterState.ENDED:
             return None
         in_flight = self.in_flight
+        if in_flight.is_lent:
+            return self._publish_at_ns() if self.owes_lac else None  # Who is silent ends the course first.
         oldest = in_flight.oldest_sent_ns()
         timeout = None if oldest is None else oldest + self.options.add_timeout_ns
         if in_flight.has_busy:
@@ -279,7 +281,7 @@ class Writer(Machine):
     @property
     def owes_lac(self) -> bool:
         """Nothing is under way that would carry the LAC, and the bookies do not know it, or only by a hint."""
-        is_idle = not self.in_flight.pending and self.state in (WriterState.OPEN, WriterState.CLOSING)
+        is_idle = not self.in_flight.pending_count and self.state in (WriterState.OPEN, WriterState.CLOSING)
         return is_idle and self.lac > self.lac_published
 
     @property
@@ -296,7 +298,8 @@ class Writer(Machine):
         """Besides, every seat gets the next frames whole: they may be added where the bookies are, and be told by
         `AddedNearby`. Not the first of a ledger, which makes it known to its bookies."""
         is_whole = self.quorum.ensemble_size == self.quorum.write_quorum and not self.in_flight.is_deferred
-        return is_whole and self.is_common and self.proposed is None and self.lac != NO_ENTRY
+        is_begun = self.lac != NO_ENTRY and not self.in_flight.is_lent
+        return is_whole and self.is_common and self.proposed is None and is_begun
 
     # Adding.
 
@@ -310,13 +313,13 @@ class Writer(Machine):
         return list(self.in_flight.send(frame, event.now_ns, self.lac, self.in_flight.done_length))
 
     def _on_added_nearby(self, event: AddedNearby) -> list[Effect]:
-        """As if these frames had been sent and answered: none of this core's own is on its way meanwhile. What a seat
-        still owes of them is known where they went; else this core hears of it (`FrameSent`)."""
+        """As if this core had sent these frames, heard the answers and confirmed."""
         ensure(
-            self.state is WriterState.OPEN and not self.in_flight.pending, "added beside adds on their way"
+            self.state is WriterState.OPEN and self.in_flight.is_lent,
+            "added nearby, and no course is under way",
         )
         ensure(event.last_entry > self.lac, "the LAC fell or stood still")
-        self.lap = event.last_entry
+        self.lap = max(self.lap, event.last_entry)
         self.in_flight.done, self.in_flight.done_length = event.last_entry, event.length
         self.last_active_ns = event.now_ns
         if event.longest_ns and self.in_flight.times is not None:
@@ -324,21 +327,22 @@ class Writer(Machine):
         confirmed = Confirmed(self.lac, self.in_flight.done_length)
         return [confirmed, *self._hint(event.now_ns)] if event.is_idle else [confirmed]
 
-    def _on_frame_sent(self, event: FrameSent) -> list[Effect]:
-        """As if this core had sent it then, and heard those answers; it is acknowledged already, or waits for more."""
-        frame, in_flight = event.frame, self.in_flight
-        ensure(self.state is WriterState.OPEN, "sent for a handle that is not open")
-        is_done = frame.last_entry <= self.lac
-        ensure(is_done or frame.first_entry == self.lap + 1, "what was sent leaves a gap")  # P3.1
-        if not is_done:
-            self.lap = frame.last_entry
+    def _on_course_ended(self, event: CourseEnded) -> list[Effect]:
+        """As if this core had sent what is on its way, and heard the answers that came: it is in the table."""
+        in_flight = self.in_flight
+        ensure(self.state is WriterState.OPEN, "a course of a handle that is not open")
+        in_flight.take_back(event.heard_ns, event.answered_ns)
+        oldest = in_flight.frames.oldest()
+        if oldest is not None:
+            ensure(oldest.first_entry == self.lac + 1, "what was sent leaves a gap")  # P3.1
+            self.lap = in_flight.newest().last_entry
             self.last_active_ns = event.now_ns
-        in_flight.adopt(frame, event.sent_ns, event.answered, event.heard_ns, is_done=is_done)
-        return list(
-            in_flight.send_unsent(
-                frame.first_entry, event.unsent, event.now_ns, self.lac, in_flight.done_length
+        effects = self._advance(event.now_ns)
+        for first_entry, numbers in event.unsent:
+            effects += in_flight.send_unsent(
+                first_entry, numbers, event.now_ns, self.lac, in_flight.done_length
             )
-        )
+        return effects
 
     def _on_answered(self, event: Answered) -> list[Effect]:
         kind, number, first_entry = event.tag
@@ -435,6 +439,8 @@ class Writer(Machine):
 
     def _advance(self, now_ns: int) -> list[Effect]:
         before = self.in_flight.done
+        if self.in_flight.is_lent:
+            return []  # The course confirms.
         if self.error is not None or not self.in_flight.advance(
             self.proposal.seatings if self.proposal else None
         ):
@@ -445,7 +451,7 @@ class Writer(Machine):
         effects: list[Effect] = [Confirmed(self.lac, self.in_flight.done_length), *self._advance_received()]
         if self.state is WriterState.CLOSING:
             effects += self._go_on_closing()
-        elif not self.in_flight.pending:
+        elif not self.in_flight.pending_count:
             effects += self._hint(now_ns)
         return effects
 
@@ -465,7 +471,7 @@ class Writer(Machine):
     def _failed(self, error: EmbedbkError) -> AddFailed:
         if not self.options.hands_over:
             return AddFailed(error)
-        return AddFailed(error, tuple(pending.frame for pending in self.in_flight.pending.values()))
+        return AddFailed(error, tuple(self.in_flight.frames_pending()))
 
     # Ensemble change.
 
@@ -491,7 +497,7 @@ class Writer(Machine):
         """Replace failed seats, one change at a time: further failures are decided after it is settled (P4.2)."""
         if self.error is not None or self.proposed is not None or self.state is WriterState.ENDED:
             return []
-        closes_now = self.state is WriterState.CLOSING and not self.in_flight.pending
+        closes_now = self.state is WriterState.CLOSING and not self.in_flight.pending_count
         if closes_now or not self.in_flight.failed_seats:
             return []  # What is acknowledged needs no replacement to be closed.
         if self._tolerates():
@@ -710,7 +716,7 @@ class Writer(Machine):
         }
         back = self.in_flight.forgive(each.bookie_id for each in self.in_flight.members if each in able)
         if is_short and self.in_flight.has_usable_quorum():
-            self.stall.relieve(has_outstanding=bool(self.in_flight.pending))
+            self.stall.relieve(has_outstanding=self.in_flight.pending_count > 0)
         return list(self.in_flight.resend(back, now_ns, self.lac, self.in_flight.done_length))
 
     def _stand_still(self, now_ns: int) -> list[Effect]:
@@ -812,7 +818,7 @@ class Writer(Machine):
         is dropped, and adds go on as where nobody can be found (P4.5)."""
         if self.publishing is None or not self.publishing.is_outcome(event):
             return []
-        has_only_to_close = self.state is WriterState.CLOSING and not self.in_flight.pending
+        has_only_to_close = self.state is WriterState.CLOSING and not self.in_flight.pending_count
         if self.proposal is None or (has_only_to_close and self.is_unsettled):
             return self._close_refused(event.reason)
         until_ns = event.now_ns + self.options.refused_ns
@@ -907,7 +913,7 @@ class Writer(Machine):
 
     def _go_on_closing(self) -> list[Effect]:
         """Outstanding adds first finish or fail, a change in flight is settled; then CAS to CLOSED (P5.1)."""
-        if self.in_flight.pending or self.proposal is not None or self.proposed is not None:
+        if self.in_flight.pending_count or self.proposal is not None or self.proposed is not None:
             return []
         last, length = self.lac, self.in_flight.done_length
         closed = self.metadata.with_changes(state=LedgerState.CLOSED, last_entry=last, length=length)
@@ -977,6 +983,8 @@ class Writer(Machine):
         effects: list[Effect] = []
         if self.state is WriterState.ENDED:
             return effects
+        if self.in_flight.is_lent:
+            return self._publish_if_idle(event.now_ns)
         limits_ns = self.options.add_timeout_ns, self.options.busy_timeout_ns
         for number in self.in_flight.overdue(event.now_ns, *limits_ns):
             seating = self.in_flight.seating(number)
@@ -994,9 +1002,7 @@ class Writer(Machine):
         if self.stall.until_ns is not None and self.stall.is_over(event.now_ns):
             self.stall.until_ns = None
             effects += self._end_shortage(event.now_ns) or self._check_usable(event.now_ns)
-        if self.owes_lac and event.now_ns >= self._publish_at_ns():
-            effects += self._publish_lac(event.now_ns)
-        return effects
+        return effects + self._publish_if_idle(event.now_ns)
 
     def _try_again(self, now_ns: int) -> list[Effect]:
         if self.proposed is not None:
@@ -1013,6 +1019,9 @@ class Writer(Machine):
         """When its idleness has lasted long enough."""
         latest_ns = self.last_active_ns + self.options.explicit_lac_ns
         return latest_ns - latest_ns % self.options.explicit_lac_grid_ns
+
+    def _publish_if_idle(self, now_ns: int) -> list[Effect]:
+        return self._publish_lac(now_ns) if self.owes_lac and now_ns >= self._publish_at_ns() else []
 
     def _publish_lac(self, now_ns: int) -> list[Effect]:
         """Readers without recovery see the last entries before a next add (P6.2), at any bookie, for good."""
@@ -1072,7 +1081,7 @@ class Writer(Machine):
     HANDLERS: ClassVar[Handlers] = {
         FrameSealed: _on_frame,
         AddedNearby: _on_added_nearby,
-        FrameSent: _on_frame_sent,
+        CourseEnded: _on_course_ended,
         HintDue: _on_hint_due,
         Answered: _on_answered,
         AddsAnswered: _on_adds_answered,

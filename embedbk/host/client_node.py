@@ -36,6 +36,7 @@ from embedbk.codec.messages import (
 from embedbk.codec.metadata_messages import (
     Record,
 )
+from embedbk.codec.packer_twin import Packing
 from embedbk.codec.registration import BOOKIES_PREFIX, Registration, decode_registration
 from embedbk.config import REPAIR_GRACE_S, SLOW_BOOKIE_BYTES_MAX
 from embedbk.core.backlog import Backlog
@@ -53,6 +54,7 @@ from embedbk.core.client_words import (
     Send,
     SendFailed,
 )
+from embedbk.core.frame_table import MakeTable, plain_table
 from embedbk.core.machine import Effect, Event, Machine, earliest
 from embedbk.core.metadata_words import AllocateIds, ListKeys, ReadKey, Transact
 from embedbk.core.quarantine import Quarantine
@@ -145,6 +147,7 @@ class ClientNode:
         slow_bookie_bytes_max: int = SLOW_BOOKIE_BYTES_MAX,
         counting: Callable[[], Counting] | None = Answers,
         backlog: Backlog | None = None,
+        table_of: Callable[[Packing, int], MakeTable] = plain_table,
         seat_grace_ns: int = SEAT_GRACE_NS,
     ) -> None:
         """slow_bookie_bytes_max: requests to one bookie that its link does not take yet; more fail at once (RP34).
@@ -153,10 +156,13 @@ class ClientNode:
 
         backlog: what all handles keep for bookies that are behind, if it is counted.
 
+        table_of: what makes the table of frames in flight of a writing handle with this packer and so many seats.
+
         seat_grace_ns: a bookie that is not registered for so long loses its seats in open ledgers, also of writers for
             which nothing is under way (P4.1).
         """
         self.backlog = backlog
+        self._table_of = table_of
         self.slow_bookie_bytes_max = slow_bookie_bytes_max
         self.transport = transport
         self.metadata = MetadataLink(transport, metadata_endpoints, client, on_session=self._on_session)
@@ -193,7 +199,7 @@ class ClientNode:
         self.courses: Courses | None = None
         if self._answers is not None and self._answers.handle is not None:
             self.courses = LinkAdds(
-                transport.adds, self._link_of, self._note_asked, self._queue, self._hear, self._look_again,
+                transport.adds, self._link_of, self._note_asked, self._queue, self._look_again,
                 self._note_good,
             )  # fmt: skip
         self._dirty: deque[Writing] = deque()  # Filled from users' threads.
@@ -229,7 +235,9 @@ class ClientNode:
             return
         if isinstance(operation, Writing):
             self.own_lacs.add(operation)
-            operation.core.in_flight.backlog = self.backlog
+            in_flight = operation.core.in_flight
+            in_flight.backlog = self.backlog
+            in_flight.make_table = self._table_of(operation.packer, in_flight.quorum.ensemble_size)
         else:
             self.operations[operation] = None
         if Started in operation.core.HANDLERS:
@@ -250,7 +258,7 @@ class ClientNode:
     def add_locally(self, wait: NearWait, nears: Mapping[Member, Near]) -> None:
         """From now on writers reach these bookies, which are on this node's loop, without messages where they can."""
         self.courses = LocalAdds(
-            wait, nears, self._note_asked, self._queue, self._hear, self._look_again, self._note_good
+            wait, nears, self._note_asked, self._queue, self._look_again, self._note_good
         )
         self._beside = frozenset(nears)
 
@@ -513,10 +521,6 @@ class ClientNode:
                 frame.first_entry, frame.last_entry,
             )
         )  # fmt: skip
-
-    def _hear(self, now_ns: int) -> None:
-        if self._answers is not None and self._answers.untold:
-            self._tell_counted(now_ns)
 
     def _tell_counted(self, now_ns: int) -> None:
         """Tell each core what was counted for it, in the order of coming."""

@@ -1,8 +1,9 @@
 """Adds of writers that go past their cores while the loop waits: when they do, and when no longer.
 
 A course is how the adds of one writer go then: to bookies on the same loop (`local_adds`), or over links (`link_adds`).
-What goes, and what is acknowledged by it, is decided in C by the rules of the cores. A writer's core is told what was
-added and confirmed before it hears of anything else; and what it hears of then finds it as if it had done all itself.
+What goes, and what is acknowledged by it, is decided in C by the rules of the cores, in the one table of frames of the
+handle (core/frame_table.py): its core lends it to the course. A writer's core is told what was confirmed before it
+hears of anything else; and what it hears of then finds it as if it had done all itself.
 """
 
 from __future__ import annotations
@@ -23,13 +24,9 @@ __all__ = ["SILENT_NS", "Course", "Courses", "silent_ns"]
 
 _MS = 1_000_000
 WRITERS_MAX = 16  # That go this way at a time: each wait looks at all of them.
-GATHER_NS = (
-    20 * _MS
-)  # So long a writer seals nothing, so that what is on its way by messages has its ack quorum first.
 # So long a seat may leave a frame unanswered before the core hears of it, while nobody knows what is late. The core has
 # the patience, and the blame.
 SILENT_NS = 1_000 * _MS
-DRAIN_NS = 100 * _MS  # So long what is on its way may take once nothing more goes this way.
 AGAIN_NS = 2 * _MS  # Until a writer whose adds soon had to leave this way tries it again; doubled each time.
 AGAIN_NS_MAX = 1_000 * _MS
 WORTH_ENTRIES = 64  # Added this way: then it was worth the while.
@@ -44,9 +41,9 @@ class Course:
     adds: Any
     members: tuple[Member, ...]
     began_lac: int
+    began_lap: int  # What its core had sent before: answers to that come to the core.
     lac: int  # As its core was told.
     moved_ns: int  # When it was told last.
-    drain_until_ns: int | None = None
     look_ns: int = 0  # When `Courses.look` is wanted; 0: when something moves.
     pressed_again_ns: int = 0  # At the bound of what is kept: when to look again who is silent.
     answered_ns: tuple[int, ...] = ()  # By seat: when it answered last, as the node was told.
@@ -67,7 +64,6 @@ class Courses(ABC):
 
     Args:
         queue: tell a writer's core an event, behind those that it was told.
-        hear: tell the cores which answers have come; some are told late.
         look_again: have a writer's packer looked at in the node's next step, which is to come at once.
         note_good: a bookie has answered well (RP45).
     """
@@ -75,18 +71,14 @@ class Courses(ABC):
     def __init__(
         self,
         queue: Callable[[Operation, Event], None],
-        hear: Callable[[int], None],
         look_again: Callable[[Writing], None],
         note_good: Callable[[str], None],
     ) -> None:
         self._note_good = note_good
         self._queue = queue
-        self._hear = hear
         self._look_again = look_again
         self._courses: dict[Writing, Course] = {}
         self._pauses: dict[Writing, _Pause] = {}
-        # Writers that seal nothing until what they have sent is answered, or until then.
-        self._gathering: dict[Writing, int] = {}
         self._full_until_ns = 0  # Every place was in use when it was looked: none is unused before this.
 
     # What the ways differ in.
@@ -105,7 +97,7 @@ class Courses(ABC):
 
     @abstractmethod
     def open(self, writing: Writing) -> Any | None:
-        """Begin, with nothing on the way: what C has of it. None: not now."""
+        """Begin: what C has of it. None: not now."""
 
     @abstractmethod
     def leave(self, course: Course) -> None:
@@ -113,7 +105,8 @@ class Courses(ABC):
 
     @abstractmethod
     def give_back(self, now_ns: int, writing: Writing, course: Course, facts: Any) -> None:
-        """Its core was told what is acknowledged; now it is told what is not."""
+        """Its core was told what is acknowledged; now it is told that the table is its own again, and who was not sent
+        what."""
 
     @abstractmethod
     def look(self, now_ns: int, writing: Writing, course: Course, facts: Any) -> None:
@@ -138,40 +131,31 @@ class Courses(ABC):
     def deadline_ns(self) -> int | None:
         due = None
         for course in self._courses.values():
-            # One that ends is looked at no more: only its limit is waited for.
-            due = earliest(
-                due, course.look_ns or None if course.drain_until_ns is None else course.drain_until_ns
-            )
-        return earliest(due, *self._gathering.values())
+            due = earliest(due, course.look_ns or None)
+        return due
 
     def step(self, now_ns: int) -> None:
         """Tell the cores what went on, and end what has to."""
         for writing, course in list(self._courses.items()):
             self._go_on(now_ns, writing, course)
-        for writing in [writing for writing, until_ns in self._gathering.items() if now_ns >= until_ns]:
-            self._pause(now_ns, writing)  # A bookie leaves something unanswered.
-            self._look_again(writing)
 
     def pump(self, now_ns: int, writing: Writing) -> bool:
-        """Whether this writer's frames are sealed by C, or not now. False: the core says what is sealed, and it goes by
-        messages."""
+        """Whether this writer's frames are sealed by C. False: the core says what is, and it goes by messages."""
         course = self._courses.get(writing)
         if course is None:
             course = self._begin_if_due(now_ns, writing)
-            if course is None:
-                return writing in self._gathering
-        return True  # While the loop waits.
+        elif course.lac < course.began_lap:
+            self._tell(now_ns, writing, course)  # The core has counted answers, and the course confirms.
+        return course is not None
 
     def before(self, writing: Writing, event: Event) -> None:
         """This writer's core is about to be told something: what went on without it comes first."""
         course = self._courses.get(writing)
-        if course is None or isinstance(event, AddedNearby | BookiesChanged | HintDue):
+        if course is None or isinstance(event, AddedNearby | BookiesChanged | HintDue | Tick):
             return
-        if isinstance(event, Tick) and writing.core.in_flight.is_at_rest:
-            return  # Else somebody may be late with what the core had sent before.
         if isinstance(event, Answered) and (event.tag[0] != "add" or _is_yes(event)):
             course.heard_ns[event.member] = event.now_ns
-            return  # It answers an explicit LAC, or a frame that was acknowledged before this began.
+            return  # It answers an explicit LAC, or a frame that the core had sent before this began.
         self.end(event.now_ns, writing)
 
     def note_counted(self, now_ns: int, writing: Operation, members: Iterable[Member]) -> None:
@@ -189,7 +173,6 @@ class Courses(ABC):
     def forget(self, now_ns: int, writing: Writing) -> None:
         """It is over."""
         self._pauses.pop(writing, None)
-        self._gathering.pop(writing, None)
         course = self._courses.pop(writing, None)
         if course is not None:
             self.leave(course)
@@ -201,28 +184,21 @@ class Courses(ABC):
 
     def _begin_if_due(self, now_ns: int, writing: Writing) -> Course | None:
         if self._is_full(now_ns):  # Asked first: of very many writers nearly all hear that.
-            self._gathering.pop(writing, None)
             return None
         pause = self._pauses.get(writing)
         is_paused = pause is not None and now_ns < pause.until_ns
         if is_paused or not self.is_open_to(writing) or not self._has_place(now_ns):
-            self._gathering.pop(writing, None)
             return None
         core = writing.core
         if core.in_flight.is_pressed() or _is_slow(now_ns, writing):
-            self._gathering.pop(writing, None)  # What an ack quorum has waits for nobody else.
-            return None
-        if core.in_flight.pending:
-            self._gathering.setdefault(writing, now_ns + GATHER_NS)
-            self._hear(now_ns)
-            return None
-        self._gathering.pop(writing, None)
+            return None  # The core would have to look at once who is behind.
         adds = self.open(writing)
         if adds is None:
             self._pause(now_ns, writing)
             return None
-        course = Course(adds, core.in_flight.members, core.lac, core.lac, now_ns)
+        course = Course(adds, core.in_flight.members, core.lac, core.lap, core.lac, now_ns)
         self._courses[writing] = course
+        core.in_flight.lend()
         writing.attach(adds)
         if writing.packer.open_count() or writing.packer.has_full():
             self.wake_adds()  # Who appended it has woken the node, whose turn this was.
@@ -243,7 +219,6 @@ class Courses(ABC):
         return len(self._courses) >= WRITERS_MAX and now_ns < self._full_until_ns
 
     def _pause(self, now_ns: int, writing: Writing) -> None:
-        self._gathering.pop(writing, None)
         before = self._pauses.get(writing)
         length_ns = AGAIN_NS if before is None else min(2 * before.length_ns, AGAIN_NS_MAX)
         if len(self._pauses) >= PAUSES_MAX:
@@ -253,10 +228,7 @@ class Courses(ABC):
     def _go_on(self, now_ns: int, writing: Writing, course: Course) -> None:
         facts = self._tell(now_ns, writing, course)
         if facts.is_ending:
-            if course.drain_until_ns is None:
-                course.drain_until_ns = now_ns + DRAIN_NS
-            if not facts.pending or facts.has_unsent or now_ns >= course.drain_until_ns:
-                self._finish(now_ns, writing, course)
+            self._finish(now_ns, writing, course)
         elif now_ns >= course.look_ns or self.is_pressed(facts):
             self.look(now_ns, writing, course, facts)
 

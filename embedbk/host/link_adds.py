@@ -2,18 +2,17 @@
 
 Decides which writers' adds can go that way, and how long a bookie may be silent there. When they do is `courses`';
 what goes, and what is acknowledged by it, is decided in C by the rules of core/writer.py. Nothing is sent twice: at the
-end of a course the core is told which frames are on their way, and the node which requests.
+end of a course its core has the frames that are on their way in its table, and the node is told which requests are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from embedbk.codec.frame import Frame
 from embedbk.codec.messages import AddRequest, encode_control
 from embedbk.codec.packer import Packer
 from embedbk.core.backlog import SILENT_AT_BOUND, look_at_ns, silent_seats
-from embedbk.core.client_words import FrameSent, SendFailed
+from embedbk.core.client_words import CourseEnded, SendFailed
 from embedbk.core.in_flight import InFlight
 from embedbk.core.machine import Event, earliest
 from embedbk.core.seating import Seating
@@ -41,11 +40,10 @@ class LinkAdds(Courses):
         link_of: Callable[[Member], int | None],
         asked: Callable[[Member, int, Operation, Tag], None],
         queue: Callable[[Operation, Event], None],
-        hear: Callable[[int], None],
         look_again: Callable[[Writing], None],
         note_good: Callable[[str], None],
     ) -> None:
-        super().__init__(queue, hear, look_again, note_good)
+        super().__init__(queue, look_again, note_good)
         self._find_sending = sending
         self._link_of = link_of
         self._asked = asked
@@ -61,12 +59,13 @@ class LinkAdds(Courses):
         super().step(now_ns)
         for writing, course in self._courses.items():
             course.adds.is_followed = writing.core.is_followed(now_ns)
-            course.adds.keep_beside(writing.core.in_flight.behind_bytes)
 
     def is_open_to(self, writing: Writing) -> bool:
         if self._sending is None:
             self._sending = self._find_sending()
-        return self._sending is not None and writing.core.is_plain and type(writing.packer) is Packer
+        if self._sending is None or type(writing.packer) is not Packer or not writing.core.is_plain:
+            return False
+        return writing.core.in_flight.frames.handle is not None
 
     def open(self, writing: Writing) -> SentAdds | None:
         core, in_flight = writing.core, writing.core.in_flight
@@ -75,14 +74,11 @@ class LinkAdds(Courses):
         if None in seats:
             return None
         terms = AddTerms(
-            writing.packer, core.ledger_id, in_flight.ledger_key, in_flight.nonce, core.quorum.ack_quorum,
-            core.lac, in_flight.done_length, core.options.inflight_bytes_max, core.options.behind_bytes_max,
-            in_flight.backlog,
+            writing.packer, in_flight.frames, core.ledger_id, in_flight.ledger_key, in_flight.nonce,
+            core.quorum.ack_quorum, core.lac, in_flight.done_length, core.options.inflight_bytes_max,
+            core.options.behind_bytes_max,
         )  # fmt: skip
-        adds = self._sending.open_adds(terms, seats)  # type: ignore[arg-type]  # None of them is None.
-        if adds is not None:
-            adds.keep_beside(in_flight.behind_bytes)  # One bound for both (P4.5, RP33).
-        return adds
+        return self._sending.open_adds(terms, seats)  # type: ignore[arg-type]  # None of them is None.
 
     def seat(self, in_flight: InFlight, seating: Seating) -> AddSeat | None:
         """Where the frames of a seat go. None: nothing goes there now."""
@@ -90,39 +86,23 @@ class LinkAdds(Courses):
         if link is None:
             return None
         request = AddRequest(seating.member.incarnation, in_flight.nonce, seating.number, recovery=False)
-        return AddSeat(link, seating.number, encode_control(request))
+        return AddSeat(link, seating.number, encode_control(request), seating.slot)
 
     def leave(self, course: Course) -> None:
-        """Answers that came count; `give` ends that."""
+        """Answers that came count; `end` ends that."""
 
     def give_back(self, now_ns: int, writing: Writing, course: Course, facts: SentFacts) -> None:
         numbers = [seating.number for seating in writing.core.in_flight.seatings]
-        heard_ns = _heard_ns(course, facts)
-        for sent in course.adds.give():
-            frame = Frame(
-                writing.core.ledger_id,
-                sent.first_entry,
-                sent.last_entry,
-                sent.entry_count,
-                sent.length,
-                memoryview(sent.body),
-            )
+        unsent: list[tuple[int, tuple[int, ...]]] = []
+        for owed in course.adds.end():
             for seat, member in enumerate(course.members):
-                if not (sent.answered | sent.unsent) >> seat & 1:
-                    self._asked(
-                        member, sent.first_request + seat, writing, ("add", numbers[seat], sent.first_entry)
-                    )
-            self._queue(
-                writing,
-                FrameSent(
-                    now_ns,
-                    frame,
-                    sent.sent_ns,
-                    _chosen(numbers, sent.answered),
-                    _chosen(numbers, sent.unsent),
-                    heard_ns,
-                ),
-            )
+                if owed.asked >> seat & 1:
+                    tag = ("add", numbers[seat], owed.first_entry)
+                    self._asked(member, owed.first_request + seat, writing, tag)
+            if owed.unsent:
+                unsent.append((owed.first_entry, _chosen(numbers, owed.unsent)))
+        heard_ns = _heard_ns(course, facts)
+        self._queue(writing, CourseEnded(now_ns, heard_ns, facts.answered_ns, tuple(unsent)))
 
     def is_pressed(self, facts: SentFacts) -> bool:
         return facts.is_pressed

@@ -33,11 +33,10 @@ class LocalAdds(LinkAdds):
         nears: Mapping[Member, Near],
         asked: Callable[[Member, int, Operation, Tag], None],
         queue: Callable[[Operation, Event], None],
-        hear: Callable[[int], None],
         look_again: Callable[[Writing], None],
         note_good: Callable[[str], None],
     ) -> None:
-        super().__init__(lambda: wait, lambda member: None, asked, queue, hear, look_again, note_good)
+        super().__init__(lambda: wait, lambda member: None, asked, queue, look_again, note_good)
         self._wait = wait
         self._nears = dict(nears)
 
@@ -53,4 +52,4 @@ class LocalAdds(LinkAdds):
         """Nothing of these goes over a link."""
 
     def seat(self, in_flight: InFlight, seating: Seating) -> AddSeat | None:
-        return AddSeat(0, seating.number, b"", self._nears[seating.member])
+        return AddSeat(0, seating.number, b"", seating.slot, self._nears[seating.member])

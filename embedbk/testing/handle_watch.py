@@ -29,9 +29,9 @@ from embedbk.core.client_words import (
     Answered,
     BookieInfo,
     Confirmed,
+    CourseEnded,
     EnsembleChanged,
     FrameSealed,
-    FrameSent,
     SeatLeaving,
     Send,
 )
@@ -73,9 +73,11 @@ class HandleWatch:
             if not self._is_given_back(writer, event.frame):
                 self._take_frame(writer, event.frame)
             adding.queues_stay_bounded(core)
-        elif kind is FrameSent:
-            self._take_past_the_core(writer, event.frame)  # Else no link took it.
-            self.sometimes.note("course given back")
+        elif kind is CourseEnded:
+            for pending in core.in_flight.pending.values():
+                self._take_past_the_core(writer, pending.frame)  # Else no link took it.
+            if not core.in_flight.is_at_rest:
+                self.sometimes.note("course given back")
         elif kind is Transacted:
             if not event.is_done:
                 self.sometimes.note("conflict of metadata")

@@ -36,7 +36,7 @@ class _Turns(Turns):
         self.adds: dict[AddsInC, list[int]] = {}
 
     def begin(self, adds: AddsInC) -> None:
-        self.adds[adds] = [0] * adds.seat_count
+        self.adds[adds] = [adds.begin_place] * adds.seat_count
 
     def end(self, adds: AddsInC) -> None:
         self.adds.pop(adds, None)
@@ -79,6 +79,7 @@ class NearLoops:
         now_of: what a node's clock shows.
         is_paused: whether a bookie stands still; then all of its loop does.
         wake: have a client take a turn now.
+        kick: a bookie's disk has something to sync, without a step of its node.
         note: what was met, for the list in sometimes.py.
     """
 
@@ -89,6 +90,7 @@ class NearLoops:
         now_of: Callable[[str], int],
         is_paused: Callable[[str], bool],
         wake: Callable[[str], None],
+        kick: Callable[[str], None],
         note: Callable[[str], None],
     ) -> None:
         self._writings_of = writings_of
@@ -96,6 +98,7 @@ class NearLoops:
         self._now_of = now_of
         self._is_paused = is_paused
         self._wake = wake
+        self._kick = kick
         self._note = note
         self._loops: dict[str, _Loop] = {}
         self._stored: dict[str, list[_Stored]] = {}  # By bookie, in the order of their tokens.
@@ -159,6 +162,7 @@ class NearLoops:
         event = RequestReceived(self._now_of(name), _NO_LINK, token, request, [(header, frame.body)])
         loop.untold.append((loop.bookies[seating.member], event, [StoreFrame(token, frame)]))
         self._note("sent to bookies of its loop")
+        self._kick(name)
 
     def on_durable(self, bookie: str, node: BookieNode, token: int) -> None:
         """Behind what was told of that."""

@@ -57,6 +57,7 @@ from embedbk.testing.near_loops import NearLoops
 from embedbk.testing.observer import Observer
 from embedbk.testing.twins import Twins, bookie_of
 from embedbk.testing.violation import Violation
+from embedbk.transports.in_flight import table_in_c
 from embedbk.transports.sim import CALM, Faults, SimNetwork
 from embedbk.transports.zmq_adds import SharedBacklog
 
@@ -176,6 +177,7 @@ class World:
             self.now_of,
             lambda bookie: bookie in self.paused,
             self.wake,
+            self._plan_sync,
             self._note_met,
         )
         self.disks: dict[str, BookieDisk] = {}
@@ -391,7 +393,11 @@ class World:
         transport = self.network.transport(Identity("client", name, self.fresh(), b""))
         backlog = SharedBacklog(2 * self.behind_bytes_max)
         node = ClientNode(
-            transport, self.members.endpoints, Client(ttl_ms=SESSION_MS, label=name), backlog=backlog
+            transport,
+            self.members.endpoints,
+            Client(ttl_ms=SESSION_MS, label=name),
+            backlog=backlog,
+            table_of=table_in_c,
         )
         node.on_wake = partial(self._wake, name)
         node.is_sending_watched = self.network.has_adds

@@ -115,6 +115,18 @@ static PyObject *frame_address(PyObject *module, PyObject *view)
     return PyLong_FromVoidPtr((void *)found);
 }
 
+/* frame_view(address, size): of a frame that is out; one more release of it is owed, by the last reference to its bytes. */
+static PyObject *frame_view(PyObject *module, PyObject *arguments)
+{
+    (void)module;
+    unsigned long long address;
+    unsigned int size;
+    if (!PyArg_ParseTuple(arguments, "KI", &address, &size)) return NULL;
+    const struct ebk_packed frame = {.body = (uint8_t *)(uintptr_t)address, .size = size};
+    ebk_packer_retain(frame.body);
+    return view_of(&frame);
+}
+
 /* ---- the packer as an object ------------------------------------------------------- */
 
 struct packing {
@@ -539,6 +551,7 @@ static PyMethodDef installed[] = {
     {"message_head", (PyCFunction)(void (*)(void))message_head, METH_FASTCALL, NULL},
     {"packing_type", packing_type_with, METH_O, NULL},
     {"frame_address", frame_address, METH_O, NULL},
+    {"frame_view", frame_view, METH_VARARGS, NULL},
     {"crc32c", (PyCFunction)(void (*)(void))crc32c, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -37,6 +37,7 @@
  * bytes. And for these,
  *
  *     frame_address(view) -> where the bytes of a frame begin, or 0 when view is not the whole body of one that is out
+ *     frame_view(address, size) -> one more such memoryview of a frame that is out, of which its bytes begin there
  *
  * Returns 0, or -1 without memory. */
 int ebk_python_calls_install(void);

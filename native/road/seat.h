@@ -1,10 +1,10 @@
-/* seat.h: what a seat is for the ring of a writing handle (link_adds.h): somebody who is sent frames, and answers them.
+/* seat.h: what a seat is for the adds of a writing handle (link_adds.h): somebody who is sent frames, and answers them.
  *
- *     ring ─▶ room? ─▶ send ─┬─▶ a dialled link: envelope, message, frame; its answers come through answers.h
+ *     table ─▶ room? ─▶ send ─┬─▶ a dialled link: envelope, message, frame; its answers come through answers.h
  *                            ├─▶ a link of a simulated cluster: the same message, on a tray
  *                            └─▶ a bookie of this loop: stored there; it has answered when its journals are durable
  *
- * The ring knows which kind only by these calls.
+ * They know which kind only by these calls.
  */
 #ifndef EBK_SEAT_H
 #define EBK_SEAT_H
@@ -28,6 +28,7 @@ struct ebk_link_seat {
     struct ebk_near *near; /* a bookie of this loop, borrowed; NULL: it is reached over the link */
     uint64_t link;
     uint64_t seating;
+    uint32_t slot; /* where the table counts what it answers */
     uint8_t control[64]; /* the control part of each of its requests (codec/messages.py) */
     uint32_t control_size;
 };

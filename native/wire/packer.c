@@ -36,7 +36,7 @@ struct note {
     struct ebk_packer *packer;
     struct ebk_block *block;
     uint32_t size;
-    uint32_t is_out;
+    uint32_t out; /* references to a frame that was taken; 0: it is released */
 };
 _Static_assert(sizeof(struct note) <= EBK_NOTE_BYTES, "a note fits in front of its frame");
 
@@ -615,7 +615,7 @@ int ebk_packer_seal_locked(struct ebk_packer *packer, struct ebk_packed *out)
     /* Dense, and nothing is behind the open one (P3.1). */
     EBK_ASSERT(block->first_entry + block->count <= packer->state.next_entry);
     EBK_ASSERT(is_full || block->first_entry + block->count == packer->state.next_entry);
-    *note_of(body) = (struct note){.packer = packer, .block = block, .size = size, .is_out = 1};
+    *note_of(body) = (struct note){.packer = packer, .block = block, .size = size, .out = 1};
     *out = (struct ebk_packed){
         .body = body,
         .size = size,
@@ -656,9 +656,9 @@ void ebk_packer_release_locked(struct ebk_packer *packer, uint8_t *body)
 {
     struct note *note = note_of(body);
     if (is_of_parent(packer)) return;
-    EBK_ASSERT(note->is_out == 1 && note->packer == packer);
+    EBK_ASSERT(note->out > 0 && note->packer == packer);
     EBK_ASSERT(packer->state.frames_out > 0 && note->size <= packer->state.unreleased_bytes);
-    note->is_out = 0;
+    if (__atomic_sub_fetch(&note->out, 1, __ATOMIC_ACQ_REL) > 0) return;
     PUBLISH(packer, unreleased_bytes, packer->state.unreleased_bytes - note->size);
     PUBLISH(packer, frames_out, packer->state.frames_out - 1);
     ebk_block_unref(note->block);
@@ -669,10 +669,25 @@ void ebk_packer_release_locked(struct ebk_packer *packer, uint8_t *body)
     }
 }
 
+uint64_t ebk_packer_ledger_of(uint8_t *body)
+{
+    EBK_ASSERT(note_of(body)->out > 0);
+    return note_of(body)->packer->ledger_id;
+}
+
+void ebk_packer_retain(uint8_t *body)
+{
+    struct note *note = note_of(body);
+    if (is_of_parent(note->packer)) return;
+    EBK_ASSERT(note->out > 0);
+    __atomic_add_fetch(&note->out, 1, __ATOMIC_RELAXED);
+    ebk_packer_ref(note->packer); /* Each release gives one back. */
+}
+
 void *ebk_packer_hold(uint8_t *body)
 {
     const struct note *note = note_of(body);
-    EBK_ASSERT(note->is_out == 1);
+    EBK_ASSERT(note->out > 0);
     ebk_block_ref(note->block);
     return note->block;
 }

@@ -108,6 +108,10 @@ EBK_SHORT void ebk_packer_want(struct ebk_packer *packer, uint32_t count);
  * The body stays unchanged until ebk_packer_release(body), which is owed exactly once. */
 int ebk_packer_seal(struct ebk_packer *packer, struct ebk_packed *out);
 void ebk_packer_release(uint8_t *body);
+/* One more owner of a frame that is out: one more release is owed, and only the last lets go. */
+EBK_SHORT void ebk_packer_retain(uint8_t *body);
+/* The ledger of a frame that is out. */
+EBK_SHORT uint64_t ebk_packer_ledger_of(uint8_t *body);
 
 /* The caller whose rest is waited for (ebk_packer_append_each_in_turn), 0: none; and wait for this caller's from now on. */
 uint64_t ebk_packer_held_by(struct ebk_packer *packer);

@@ -6,8 +6,8 @@
  * was never asked, for other handles, seats, links, ledgers and entries, beyond the end, a second time, with another
  * status, cut short, with a bit turned over. Links have no room now and then, and are sent the same bytes later. A plain
  * count of our own says after each step what is acknowledged. A life ends by what the core does, by a link that goes, by a
- * send that is refused, by a seat that has failed at the bound of what is kept, or with the handle itself; what is given
- * back then are the frames that we have not seen answered by all, each with who has answered and who was never asked.
+ * send that is refused, by a seat that has failed at the bound of what is kept, or with the handle itself; what the table
+ * has then are the frames that we have not seen answered by all, each with who owes an answer and who was never asked.
  * Prints nothing and returns 0, or stops where the fault is.
  */
 #include "base/bytes.h"
@@ -173,6 +173,8 @@ static struct link links[SEATS_MAX];
 static struct ebk_answers *answers;
 static struct ebk_packer *packer;
 static struct ebk_links *sending;
+static struct ebk_in_flight *table;
+static struct ebk_backlog backlog;
 static struct ebk_turns *turns;
 static struct ebk_link_adds *adds;
 static atomic_uint users;
@@ -374,29 +376,33 @@ static void *use(void *argument)
     return NULL;
 }
 
-static void check_given(void)
+/* What the core finds: in the table, and of the requests that are open. */
+static void check_end(void)
 {
-    struct ebk_link_frame frame;
+    const struct ebk_flight_state *const state = ebk_in_flight_state(table);
+    struct ebk_link_owed owed;
     const uint32_t all = (1u << seats) - 1;
-    uint32_t next = 0;
-    int64_t after = -1;
-    while (next < head && (sent[next].answered | failed) == all) after = sent[next++].last;
-    while (ebk_link_adds_give(adds, &frame)) {
-        while (next < head && (sent[next].answered | failed) == all) after = sent[next++].last;
-        EBK_ASSERT(frame.packed.first_entry == after + 1 && frame.packed.body[0] == 1);
-        after = frame.packed.last_entry;
-        if (next < sent_count) {
-            EBK_ASSERT(frame.packed.first_entry == sent[next].first && after == sent[next].last);
-            EBK_ASSERT(frame.answered == sent[next].answered && frame.unsent == (all & ~sent[next].asked));
-            EBK_ASSERT(frame.first_request == sent[next].first_request);
-            next += 1;
-        } else {
-            EBK_ASSERT(frame.unsent == all && frame.answered == 0); /* Nobody took it. */
+    uint32_t next = 0, left = 0;
+    uint64_t place = 0;
+    ebk_link_adds_end(adds);
+    while (ebk_link_adds_next_owed(adds, &place, &owed)) {
+        while (next < sent_count && (sent[next].answered | failed) == all) next += 1;
+        const struct ebk_flying *const flying = ebk_in_flight_at(table, place - 1);
+        EBK_ASSERT(flying->packed.first_entry == owed.first_entry && flying->packed.body[0] == 1);
+        left += 1;
+        if (next == sent_count) {
+            EBK_ASSERT(owed.unsent == (all & ~failed) && owed.asked == 0); /* Nobody took it. */
+            continue;
         }
-        ebk_packer_release(frame.packed.body);
+        EBK_ASSERT(owed.first_entry == sent[next].first && owed.first_request == sent[next].first_request);
+        EBK_ASSERT(owed.unsent == (all & ~failed & ~sent[next].asked));
+        EBK_ASSERT(owed.asked == (all & ~failed & sent[next].asked & ~sent[next].answered));
+        next += 1;
     }
-    while (next < head && (sent[next].answered | failed) == all) next += 1;
-    EBK_ASSERT(next == sent_count);
+    while (next < sent_count && (sent[next].answered | failed) == all) next += 1;
+    EBK_ASSERT(next == sent_count && state->end - state->head >= sent_count - head);
+    for (uint64_t at = state->head; at < state->end; at++) EBK_ASSERT(ebk_in_flight_at(table, at)->packed.first_entry > lac);
+    EBK_ASSERT(backlog.kept_bytes == state->behind_bytes && state->behind_count <= left);
     struct sent *of;
     uint32_t seat;
     if (!choose(false, &of, &seat)) return;
@@ -417,7 +423,11 @@ static void live(uint32_t way)
     sending = ebk_links_new();
     turns = ebk_turns_new();
     packer = ebk_packer_open(LEDGER, 0, 0, 64 << 10, 64 << 20);
-    struct ebk_link_settings settings = {.packer = packer, .links = sending, .answers = answers, .seat_count = seats,
+    table = ebk_in_flight_new();
+    EBK_ASSERT(table != NULL);
+    backlog = (struct ebk_backlog){.bytes_max = UINT64_MAX};
+    ebk_in_flight_count_in(table, &backlog);
+    struct ebk_link_settings settings = {.packer = packer, .table = table, .links = sending, .answers = answers, .seat_count = seats,
                                          .ack_quorum = ack_quorum, .ledger_id = LEDGER, .nonce = NONCE, .lac = -1,
                                          .bytes_max = draw() % 2 ? 100 << 10 : 16 << 20,
                                          .behind_max = way == BY_BOUND ? 64 << 10 : 64 << 20};
@@ -425,6 +435,7 @@ static void live(uint32_t way)
     for (uint32_t seat = 0; seat < seats; seat++) {
         links[seat] = (struct link){.seat = seat};
         settings.seats[seat] = (struct ebk_link_seat){.link = LINK + seat, .seating = SEATING + seat,
+                                                      .slot = seat % 2 ? seat : seat + SEATS_MAX,
                                                       .control_size = sizeof CONTROL};
         memcpy(settings.seats[seat].control, CONTROL, sizeof CONTROL);
     }
@@ -471,7 +482,7 @@ static void live(uint32_t way)
             is_down = true;
         }
     }
-    if (way != BY_CLOSE) check_given();
+    if (way != BY_CLOSE) check_end();
     ebk_turns_end(turns, adds);
     ebk_link_adds_close(adds);
     for (uint32_t i = 0; i < USERS; i++) pthread_join(threads[i], NULL);
@@ -480,6 +491,8 @@ static void live(uint32_t way)
     pthread_mutex_unlock(&wire_lock);
     pthread_join(carrier, NULL);
     ebk_link_adds_free(adds);
+    ebk_in_flight_free(table);
+    EBK_ASSERT(backlog.kept_bytes == 0);
     ebk_turns_free(turns);
     ebk_links_free(sending);
     ebk_answers_free(answers);

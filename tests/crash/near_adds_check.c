@@ -34,6 +34,7 @@ struct bookie {
 
 static struct bookie bookies[BOOKIES];
 static struct ebk_packer *packer;
+static struct ebk_in_flight *table;
 static struct ebk_link_adds *adds;
 static struct ebk_turns *turns;
 static struct ebk_loop_wait *loop;
@@ -125,13 +126,15 @@ static void live(unsigned seed, bool fails)
     const struct ebk_loop_parts parts = {.turns = turns};
     loop = turns == NULL ? NULL : ebk_loop_wait_new(&parts);
     packer = ebk_packer_open(LEDGER, 0, 0, 16 << 10, 1 << 20);
-    EBK_ASSERT(loop != NULL && packer != NULL);
+    table = ebk_in_flight_new();
+    EBK_ASSERT(loop != NULL && packer != NULL && table != NULL);
     struct ebk_link_settings settings = {
-        .packer = packer, .seat_count = BOOKIES, .ack_quorum = ACK_QUORUM, .ledger_id = LEDGER, .lac = -1,
+        .packer = packer, .table = table, .seat_count = BOOKIES, .ack_quorum = ACK_QUORUM, .ledger_id = LEDGER, .lac = -1,
         .bytes_max = 1 << 20, .behind_max = 32 << 20};
     for (uint32_t i = 0; i < BOOKIES; i++) {
         open_bookie(&bookies[i]);
         settings.seats[i].near = bookies[i].near;
+        settings.seats[i].slot = i;
     }
     adds = ebk_link_adds_new(&settings);
     EBK_ASSERT(adds != NULL && ebk_turns_begin(turns, adds) == EBK_OK);
@@ -161,20 +164,23 @@ static void live(unsigned seed, bool fails)
         if (atomic_load(&users) == 0) break;
     }
     if (facts.is_ending) {
-        struct ebk_link_frame frame;
+        const struct ebk_flight_state *const state = ebk_in_flight_state(table);
+        struct ebk_link_owed owed;
+        uint64_t place = 0;
         int64_t next = facts.lac + 1;
-        while (ebk_link_adds_give(adds, &frame)) {
-            const struct ebk_packed *const packed = &frame.packed;
-            /* Also what is acknowledged, where a bookie has it not durable. */
-            EBK_ASSERT((packed->last_entry <= facts.lac || packed->first_entry == next) && packed->body[0] == 1);
-            if (packed->last_entry > facts.lac) next = packed->last_entry + 1;
-            ebk_packer_release(packed->body);
+        ebk_link_adds_end(adds);
+        while (ebk_link_adds_next_owed(adds, &place, &owed)) EBK_ASSERT(owed.asked == 0 && owed.unsent != 0);
+        for (place = state->head; place < state->end; place++) {
+            const struct ebk_packed *const packed = &ebk_in_flight_at(table, place)->packed;
+            EBK_ASSERT(packed->first_entry == next && packed->body[0] == 1);
+            next = packed->last_entry + 1;
         }
     }
     ebk_turns_end(turns, adds);
     ebk_link_adds_close(adds);
     for (uint32_t i = 0; i < USERS; i++) pthread_join(threads[i], NULL);
     ebk_link_adds_free(adds);
+    ebk_in_flight_free(table);
     for (uint32_t i = 0; i < BOOKIES; i++) close_bookie(&bookies[i]);
     ebk_packer_unref(packer);
     ebk_loop_wait_free(loop);

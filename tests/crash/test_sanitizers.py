@@ -33,7 +33,7 @@ ADD_PATH_SOURCES = [
 ]
 ADDS_SOURCES = [
     *ADD_PATH_SOURCES,
-    *named("ahead answers block_pool link_adds link_tray links near packer seat turns"),
+    *named("ahead answers block_pool in_flight link_adds link_tray links near packer seat turns"),
     *named("loop_wait wait_set zmq_accepted zmq_calls zmq_dialled zmq_send"),
 ]
 STORE_SOURCES = [source for source in BY_NAME.values() if "Python.h" not in source.read_text()]

@@ -31,6 +31,7 @@ from embedbk.storage.memory import MemoryBookieStorage, Survivors
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.memory_journal import MemoryJournal
 from embedbk.storage.metadata_store import MemberIdentity, MetadataStore
+from embedbk.transports.in_flight import table_in_c
 from embedbk.transports.local import LocalTransport
 
 MS = 1_000_000
@@ -134,6 +135,7 @@ class Place:
             self.metadata.endpoints,
             Client(ttl_ms=SESSION_MS, label=name, cluster_token=TOKEN),
             counting=counting,
+            table_of=table_in_c,
         )
         self.nodes[name] = node
         self.until(lambda: node.is_ready)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from embedbk.host.courses import DRAIN_NS, Course, Courses
+from embedbk.host.courses import Course, Courses
 from tests.host.place import MS
 
 
@@ -17,15 +17,12 @@ class Way(Courses):
     """One that leads nowhere: its course is as this says."""
 
     def __init__(self) -> None:
-        super().__init__(
-            lambda writing, event: None, lambda now_ns: None, lambda writing: None, lambda bookie_id: None
-        )
+        super().__init__(lambda writing, event: None, lambda writing: None, lambda bookie_id: None)
         self.facts = SimpleNamespace(
             lac=0,
             lac_length=0,
             pending=1,
             is_ending=False,
-            has_unsent=False,
             followed=0,
             longest_ns=0,
             oldest_sent_ns=None,
@@ -34,7 +31,7 @@ class Way(Courses):
         self.looked = 0
         adds: Any = SimpleNamespace(tell=lambda now_ns: self.facts, close=lambda: None)
         self.writing: Any = Writer()
-        self.course = Course(adds, (), 0, 0, 0)
+        self.course = Course(adds, (), 0, 0, 0, 0)
         self._courses[self.writing] = self.course
 
     def wake_adds(self) -> None: ...
@@ -54,17 +51,14 @@ class Way(Courses):
         course.look_ns = now_ns + 50 * MS
 
 
-def test_a_course_that_ends_wants_no_turn_before_its_limit() -> None:
-    """L14: nothing spins. What was to be looked at while it went on is looked at no more when it ends, so that is no
-    moment to be woken at: the loop would turn without end until a bookie answers, or the limit."""
+def test_a_course_that_cannot_go_on_is_over_at_once() -> None:
+    """L14, L15: nothing spins, and nothing waits: its core goes on with what is on its way, in the same table. What was
+    to be looked at while it went on is looked at no more."""
     way = Way()
     way.step(1 * MS)
     assert way.looked == 1
     assert way.deadline_ns() == 51 * MS
     way.facts.is_ending = True
     way.step(40 * MS)
-    way.step(51 * MS)
     assert way.looked == 1
-    assert way.deadline_ns() == 40 * MS + DRAIN_NS
-    way.step(40 * MS + DRAIN_NS)
-    assert way.deadline_ns() is None
+    assert way.deadline_ns() is None and not way.wake(way.writing)

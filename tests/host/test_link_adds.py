@@ -43,6 +43,7 @@ from embedbk.ports import Identity, LinkUp, Received
 from embedbk.storage.memory import MemoryBookieStorage, Survivors
 from embedbk.storage.memory_journal import MemoryJournal
 from embedbk.storage.metadata_store import MemberIdentity, MetadataStore
+from embedbk.transports.in_flight import table_in_c
 from embedbk.transports.zmq import ZmqTransport
 from embedbk.transports.zmq_adds import SharedBacklog
 from tests.host.place import KEY, SECOND, THREE, TOKEN
@@ -79,7 +80,9 @@ class Side:
             self.disks[name] = storage
         session = Client(ttl_ms=60_000, label="c1", cluster_token=TOKEN)
         self.transport = ZmqTransport(Identity("client", "c1", b"c" * 16, TOKEN))
-        self.client = self.nodes["client"] = ClientNode(self.transport, self.metadata.endpoints, session)
+        self.client = self.nodes["client"] = ClientNode(
+            self.transport, self.metadata.endpoints, session, table_of=table_in_c
+        )
         if not sends:
             self.client.courses = None
         self.filenos = tuple(self.client.filenos())
@@ -346,6 +349,23 @@ def test_a_course_begins_beside_what_a_seat_owes(side: Side) -> None:
     side.until(lambda: not in_flight.behind)
     assert side.courses.wake(writing), "an answer to what the core had sent ended it"
     side.until(lambda: len(side.stored("b3", writing)) == writing.packer.last_entry + 1)
+
+
+def test_a_course_begins_beside_what_waits_for_its_ack_quorum(side: Side) -> None:
+    """P3.3: what the core has sent is in the same table, so nobody waits until it is answered: whoever counts its answers,
+    it is confirmed in order with what the course has sent."""
+    writing = side.course()
+    side.held = set(NAMES)
+    first = side.append(writing)
+    side.until(lambda: all(first in side.stored(name, writing) for name in NAMES[:3]))
+    side.courses.end(side.now_ns, writing)
+    side.until(lambda: bool(side.append(writing)) and side.courses.wake(writing))
+    assert writing.lac == first - 1 and next(iter(writing.core.in_flight.pending)) == first
+    last = side.append(writing, 2000, 40_000)
+    side.held = set()
+    side.until(lambda: writing.lac == last)
+    assert writing.error is None and writing.ensemble_changes == 0
+    side.until(lambda: all(len(side.stored(name, writing)) == last + 1 for name in NAMES[:3]))
 
 
 def test_an_answer_from_before_leaves_a_course_alone(side: Side) -> None:

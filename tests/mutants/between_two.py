@@ -99,8 +99,8 @@ MUTANTS = (
         ),
         (
             (
-                "native/road/link_adds.c",
-                "    return adds->behind > 0 && backlog != NULL &&",
+                "native/road/in_flight.c",
+                "    return table->state.behind_bytes > 0 && backlog != NULL &&",
                 "    return backlog != NULL &&",
             ),
         ),
@@ -242,12 +242,12 @@ MUTANTS = (
             (
                 "embedbk/core/writer.py",
                 (
-                    "        if self.in_flight.pending or self.proposal is not None or "
+                    "        if self.in_flight.pending_count or self.proposal is not None or "
                     "self.proposed is not None:\n"
                     "            return []\n"
                     "        last"
                 ),
-                ("        if self.in_flight.pending:\n            return []\n        last"),
+                ("        if self.in_flight.pending_count:\n            return []\n        last"),
             ),
         ),
         ("tests/rules/test_p4_ensemble_change.py::test_a_close_does_not_wait_for_one_more_change",),

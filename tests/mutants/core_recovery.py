@@ -76,7 +76,7 @@ MUTANTS = (
         (
             (
                 _RECOVERY,
-                "        if not self.in_flight.pending:\n            return effects + self._close()\n        return effects\n",
+                "        if not self.in_flight.pending_count:\n            return effects + self._close()\n        return effects\n",
                 "        return effects + ([] if self.phase is Phase.CLOSING else self._close())\n",
             ),
             (

@@ -144,8 +144,8 @@ MUTANTS = (
                 _IN_FLIGHT,
                 "        before, frames = self.done, self.frames\n",
                 "        before, frames = self.done, self.frames\n"
-                "        acked = [first for first, one in self.pending.items() if self._is_done(one, self.seatings)]\n"
-                "        for _ in [first for first in self.pending if acked and first < acked[-1]]:\n"
+                "        acked = [one[0] for one in frames.marks() if self._is_done(one, self.seatings)]\n"
+                "        for _ in [one for one in frames.marks() if acked and one[0] < acked[-1]]:\n"
                 "            frames.confirm()\n",
             ),
         ),
@@ -358,7 +358,7 @@ MUTANTS = (
         (
             (
                 _WRITER,
-                "        if self.in_flight.pending or self.proposal is not None or self.proposed is not None:\n",
+                "        if self.in_flight.pending_count or self.proposal is not None or self.proposed is not None:\n",
                 "        if self.proposal is not None or self.proposed is not None:\n",
             ),
         ),
@@ -409,8 +409,8 @@ MUTANTS = (
         (
             (
                 _IN_FLIGHT,
-                "            if not self._has_quorum(held, pending, self.seatings):\n                break\n",
-                "            if not self._has_quorum(held, pending, self.seatings):\n                continue\n",
+                "            if not self._has_quorum(held, marks, self.seatings):\n                break\n",
+                "            if not self._has_quorum(held, marks, self.seatings):\n                continue\n",
             ),
         ),
         (_P3 + "what_is_received_is_counted_by_write_set_and_in_order",),
@@ -466,7 +466,7 @@ MUTANTS = (
         "busy-leaves-a-hole",
         "P7.8 RP34",
         "an entry that others have acknowledged is not sent again to the bookie that was busy",
-        ((_FRAMES, "        self.keep(first_entry, pending)\n", ""),),
+        ((_FRAMES, "        self._behind[first_entry] = pending\n", "        return\n"),),
         (_BUSY + "a_writer_waits_for_a_bookie_that_is_busy",),
     ),
     Mutant(

@@ -15,6 +15,8 @@ _LIMBO = "tests/host/test_limbo_asking.py::test_"
 _LOCAL = "tests/host/test_local_adds.py::test_"
 _LINKS = "tests/transports/test_link_adds.py::test_"
 _LINKS_STORIES = "tests/host/test_link_adds.py::test_"
+_FLIGHT = "tests/transports/test_in_flight.py::test_"
+_LENT = "tests/rules/test_p3_lent.py::test_"
 _TAIL = "native/road/tail_path.c"
 _LACS = "native/road/lac_path.c"
 _LACS_TESTS = "tests/host/test_lac_path.py::test_"
@@ -93,8 +95,8 @@ MUTANTS = (
         (
             (
                 "native/road/link_adds.c",
-                " || is_near_only(adds, seat, frame)",
-                " || (is_near_only(adds, seat, frame) && false)",
+                "adds->next[seat] > looked && adds->settings.seats[seat].near == NULL",
+                "adds->next[seat] > looked",
             ),
         ),
         (_LOCAL + "another_event_finds_the_core_as_if_it_had_waited",),
@@ -133,8 +135,8 @@ MUTANTS = (
         (
             (
                 "native/road/link_adds.c",
-                "    ebk_packer_want(adds->settings.packer, 1);\n    while (adds->tail",
-                "    while (adds->tail",
+                "    be_deaf(adds);\n    ebk_packer_want(adds->settings.packer, 1);\n",
+                "    be_deaf(adds);\n",
             ),
         ),
         (_LINKS + "who_appends_behind_the_end_wakes_the_host_again",),
@@ -143,7 +145,13 @@ MUTANTS = (
         "one-answer-is-enough-over-links",
         "P3.2",
         "an add that was sent from C is acknowledged when one of three bookies has answered",
-        (("native/road/link_adds.c", "->answered) >= adds->settings.ack_quorum) {", "->answered) >= 1) {"),),
+        (
+            (
+                "native/road/link_adds.c",
+                ">=\n                                      adds->settings.ack_quorum) {",
+                ">= 1) {",
+            ),
+        ),
         (_LINKS + "an_ack_quorum_acknowledges_and_in_order",),
     ),
     Mutant(
@@ -152,9 +160,9 @@ MUTANTS = (
         "a frame that was sent from C is let go of at its ack quorum, so a seat that is busy never gets it",
         (
             (
-                "native/road/link_adds.c",
-                "while (adds->tail < adds->head && is_over(adds, adds->tail)) {",
-                "while (adds->tail < adds->head) {",
+                "native/road/in_flight.c",
+                "    if (flying->owed == 0) drop(table, place);\n    retire(table);\n",
+                "    drop(table, place);\n    retire(table);\n",
             ),
         ),
         (_LINKS + "the_core_gets_what_is_on_its_way_and_who_answered",),
@@ -166,10 +174,10 @@ MUTANTS = (
         (
             (
                 "native/road/link_adds.c",
-                "    struct ebk_link_frame *frame = at(adds, place);\n    frame->answered",
+                "    EBK_ASSERT(!adds->is_deaf && place >= adds->begin && place < adds->flight->end);\n",
                 (
-                    "    struct ebk_link_frame *frame = at(adds, place + 64 < adds->end ? place + 64 : place);\n"
-                    "    frame->answered"
+                    "    if (place + 4 < adds->flight->end &&"
+                    " !(at(adds, place + 4)->acked >> slot_of(adds, seat) & 1)) place += 4;\n"
                 ),
             ),
         ),
@@ -195,8 +203,8 @@ MUTANTS = (
         (
             (
                 "native/road/link_adds.c",
-                "if (adds->next[seat] <= place || is_near_only(adds, seat, frame)) frame->unsent |= 1u << seat;",
-                "if (is_near_only(adds, seat, frame)) frame->unsent |= 1u << seat;",
+                "adds->next[seat] > looked && adds->settings.seats[seat].near == NULL",
+                "adds->settings.seats[seat].near == NULL",
             ),
         ),
         (_LINKS + "what_a_full_link_did_not_take_is_told_as_unsent",),
@@ -221,8 +229,8 @@ MUTANTS = (
         (
             (
                 "native/road/link_adds.c",
-                ".packed = &it->frame.packed, .lac = it->lac, ",
-                ".packed = &it->frame.packed, .lac = adds->lac, ",
+                "&at(adds, place)->packed, .lac = sent->lac, ",
+                "&at(adds, place)->packed, .lac = adds->lac, ",
             ),
         ),
         (_LINKS + "where_one_link_is_full_the_others_go_on_and_it_gets_the_same_bytes_later",),
@@ -267,30 +275,160 @@ MUTANTS = (
         ("tests/host/test_link_adds.py::test_at_the_bound_who_is_silent_is_gone_on_without",),
     ),
     Mutant(
-        "each-owner-keeps-as-much-as-the-handle-may",
+        "a-failed-seat-owes-on-over-links",
         "P4.5 RP33",
-        "what the core keeps for a bookie that is behind does not count for what is kept past it",
+        "what a seat owed that failed at the bound is kept for it, and asked of it by the core",
         (
             (
                 "native/road/link_adds.c",
-                "adds->behind + adds->behind_of_core >= adds->settings.behind_max",
-                "adds->behind >= adds->settings.behind_max",
-            ),
-        ),
-        (_LINKS_STORIES + "the_bound_of_a_handle_is_one_for_the_core_and_for_what_goes_past_it",),
-    ),
-    Mutant(
-        "what-caught-up-stays-counted",
-        "P4.5 RP33",
-        "what the core kept when a course began counts for its bound for ever",
-        (
-            (
-                "embedbk/host/link_adds.py",
-                "            course.adds.keep_beside(writing.core.in_flight.behind_bytes)\n",
+                "    ebk_in_flight_excuse(adds->settings.table, slot_of(adds, seat));\n",
                 "",
             ),
         ),
-        (_LINKS_STORIES + "the_bound_of_a_handle_is_one_for_the_core_and_for_what_goes_past_it",),
+        (_LINKS + "nothing_is_kept_for_a_seat_that_has_failed",),
+    ),
+    Mutant(
+        "the-core-confirms-beside-a-course",
+        "P3.3",
+        "an answer to what the core had sent moves the LAC of a core whose table a course has",
+        (
+            (
+                "embedbk/core/writer.py",
+                "        if self.in_flight.is_lent:\n            return []  # The course confirms.\n",
+                "",
+            ),
+        ),
+        (_LENT + "while_a_course_has_the_table_the_core_only_counts",),
+    ),
+    Mutant(
+        "the-core-judges-beside-a-course",
+        "P4.1 P4.7",
+        "a tick fails a seat for what it owes a course that goes on",
+        (
+            (
+                "embedbk/core/writer.py",
+                "        if self.in_flight.is_lent:\n            return self._publish_if_idle(event.now_ns)\n",
+                "",
+            ),
+        ),
+        (_LENT + "while_a_course_has_the_table_the_core_judges_nobody",),
+    ),
+    Mutant(
+        "the-core-forgets-a-table-that-is-lent",
+        "P3.3 P4.5",
+        "a core at rest drops the table of frames that a course goes on with",
+        (
+            (
+                "embedbk/core/in_flight.py",
+                "        if self.is_lent or self._seatings is None or",
+                "        if self._seatings is None or",
+            ),
+        ),
+        (_LENT + "while_a_course_has_the_table_the_core_keeps_it",),
+    ),
+    Mutant(
+        "answers-counted-beside-a-course-confirm-nothing",
+        "P3.3 L15",
+        "what was answered while the course had the table is confirmed with the next answer only",
+        (
+            (
+                "embedbk/core/writer.py",
+                "        effects = self._advance(event.now_ns)\n        for first_entry, numbers in event.unsent:\n",
+                "        effects: list[Effect] = []\n        for first_entry, numbers in event.unsent:\n",
+            ),
+        ),
+        (_LENT + "what_was_answered_meanwhile_is_confirmed_at_the_end",),
+    ),
+    Mutant(
+        "a-course-sees-other-slots-than-the-core",
+        "P4.2 P4.4",
+        "answers to a course are counted as those of whoever was seated first",
+        (
+            (
+                "embedbk/transports/adds.py",
+                "            place.slot = seat.slot\n",
+                "            place.slot = seat.slot % 3\n",
+            ),
+        ),
+        (_LINKS + "the_core_gets_what_is_on_its_way_and_who_answered",),
+    ),
+    Mutant(
+        "who-was-replaced-has-answered-in-c",
+        "P4.4 I16",
+        "acknowledgements of a bookie that lost its seat count for the frames that are not done",
+        (("native/road/in_flight.c", "->flying.acked &= ~slots;", "->flying.acked &= ~0u;"),),
+        (
+            _FLIGHT
+            + "a_slot_that_is_excused_owes_nothing_and_one_that_is_emptied_has_answered_nothing[FramesInC]",
+        ),
+    ),
+    Mutant(
+        "sent-again-counts-anew-in-c",
+        "P4.1 P7.8",
+        "what is sent to a seat again counts from then on, so that it may be busy without end",
+        (
+            (
+                "native/road/in_flight.c",
+                "    if (it->flying.owed >> slot & 1) return;\n",
+                "    if (it->flying.owed >> slot & 1) {\n        it->sent_ns[slot] = now_ns;\n        return;\n    }\n",
+            ),
+        ),
+        (_FLIGHT + "who_owes_since_when[FramesInC]",),
+    ),
+    Mutant(
+        "an-answer-nobody-owes-counts-in-c",
+        "P3.8",
+        "a seat that was sent nothing, or answered before, counts for a frame",
+        (
+            (
+                "native/road/in_flight.c",
+                "    if (!(it->flying.owed >> slot & 1)) return 0;\n    *sent_ns",
+                (
+                    "    if (!(it->flying.owed >> slot & 1)) {\n        it->flying.acked |= 1u << slot;\n"
+                    "        return 0;\n    }\n    *sent_ns"
+                ),
+            ),
+        ),
+        (_FLIGHT + "an_answer_counts_once_and_only_where_one_is_owed[FramesInC]",),
+    ),
+    Mutant(
+        "the-oldest-that-is-owed-is-the-newest-in-c",
+        "P4.1 P4.7",
+        "behind an answer a seat seems to owe only what is behind that",
+        (
+            (
+                "native/road/in_flight.c",
+                "    if (table->first_owed[slot] == place) note_first_owed(table, slot, place);\n",
+                "    note_first_owed(table, slot, place);\n",
+            ),
+        ),
+        (_FLIGHT + "who_owes_since_when[FramesInC]",),
+    ),
+    Mutant(
+        "a-frame-is-freed-under-who-sends-it",
+        "P7.8 T10",
+        "the bytes of a frame are used again while a message to a busy seat refers to them",
+        (
+            (
+                "native/python/python_calls.c",
+                "    ebk_packer_retain(frame.body);\n    return view_of(&frame);\n",
+                "    return view_of(&frame);\n",
+            ),
+        ),
+        (_FLIGHT + "a_frame_that_somebody_looks_at_stays_as_it_is[FramesInC]",),
+    ),
+    Mutant(
+        "what-is-dropped-is-counted-on-in-c",
+        "RP34 RP33",
+        "a frame that is let go of counts for the process for ever",
+        (
+            (
+                "native/road/in_flight.c",
+                "    if (place < table->state.head)\n        count_behind(table, packed, false);\n    else\n",
+                "    if (place < table->state.head) {\n        table->state.behind_count -= 1;\n    } else\n",
+            ),
+        ),
+        (_FLIGHT + "a_frame_is_pending_then_behind_then_gone[FramesInC]",),
     ),
     Mutant(
         "old-answers-are-no-sign-of-life",
@@ -334,12 +472,12 @@ MUTANTS = (
     Mutant(
         "courses-wait-for-every-answer",
         "P4.5",
-        "a writer seals nothing for 20 ms again and again while a seat owes it an answer",
+        "a writer whose table is never empty is left to its core, though an ack quorum waits for nobody else",
         (
             (
                 "embedbk/host/courses.py",
-                "        if core.in_flight.pending:\n            self._gathering",
-                "        if not core.in_flight.is_at_rest:\n            self._gathering",
+                "        if core.in_flight.is_pressed() or",
+                "        if not core.in_flight.is_at_rest or",
             ),
         ),
         ("tests/host/test_link_adds.py::test_a_course_begins_beside_what_a_seat_owes",),
@@ -361,12 +499,16 @@ MUTANTS = (
     Mutant(
         "core-hears-nothing-of-what-a-seat-owes",
         "P4.1 RP33",
-        "at the end of adds over links the core is told only of frames that are not acknowledged",
+        "at the end of a course nothing is owed any more of frames that are acknowledged",
         (
             (
-                "embedbk/core/writer.py",
-                "        in_flight.adopt(frame, event.sent_ns, event.answered, event.heard_ns, is_done=is_done)\n",
-                "        if not is_done:\n            in_flight.adopt(frame, 0, (), event.heard_ns, is_done=False)\n",
+                "embedbk/core/in_flight.py",
+                "        assert self.is_lent\n        self.is_lent = False\n",
+                (
+                    "        self.is_lent = False\n        for first_entry in list(self.behind):\n"
+                    "            for seating in self.seatings:\n"
+                    "                self.frames.answered(seating.slot, first_entry)\n"
+                ),
             ),
         ),
         (

@@ -10,7 +10,7 @@ from typing import Any
 from embedbk.codec.frame import Frame
 from embedbk.codec.messages import AddRequest, decode_message
 from embedbk.config import Quorum
-from embedbk.core.client_words import FrameSent, Send
+from embedbk.core.client_words import CourseEnded, Send
 from embedbk.core.writer import Writer
 from embedbk.testing.invariants import Invariants
 from embedbk.testing.observer import Observer
@@ -92,8 +92,8 @@ class Unsent(Observer):
         self.frames: list[int] = []
 
     def on_step(self, node: str, core: Any, event: Any, effects: Any) -> None:
-        if type(event) is FrameSent and event.unsent:
-            self.frames.append(event.frame.first_entry)
+        if type(event) is CourseEnded and event.unsent:
+            self.frames += [first_entry for first_entry, _ in event.unsent]
 
 
 def test_what_a_link_refuses_is_sent_by_the_core() -> None:

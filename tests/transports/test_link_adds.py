@@ -31,14 +31,16 @@ from embedbk.codec.messages import (
 from embedbk.codec.packer import Packer
 from embedbk.core.backlog import FRAME_PRICE
 from embedbk.core.writer import LARGE_FRAME_BYTES, WriterOptions
-from embedbk.ports import AddSeat, AddTerms, Received, SentFrame
+from embedbk.ports import AddSeat, AddTerms, OwedFrame, Received
 from embedbk.transports.conformance import PATIENCE_NS
+from embedbk.transports.in_flight import FramesInC
 from embedbk.transports.zmq_adds import SharedBacklog
 from tests.transports.arenas import TcpArena
 from tests.transports.test_listening import NOW, clock_ns
 
 LEDGER, KEY, NONCE, FIRST_SEATING = 7, b"k" * 16, 99, 5
 SEATS = ("b1", "b2", "b3")
+SLOTS = (0, 4, 2)  # Where the table counts what they answer; the second took its seat over.
 LONG = 20_000  # Bytes of a payload that goes by reference.
 
 
@@ -70,9 +72,10 @@ class Client:
         self.taken = [0, 0, 0]  # Of the bookies' bodies, how many were looked at.
         self.receive()
         self.packer = Packer(LEDGER, next_entry=1, length=4)
-        terms = AddTerms(self.packer, LEDGER, KEY, NONCE, ack_quorum, 0, 4, bytes_max, behind_max, backlog)
+        self.table = FramesInC(backlog)
+        terms = AddTerms(self.packer, self.table, LEDGER, KEY, NONCE, ack_quorum, 0, 4, bytes_max, behind_max)
         seats = [
-            AddSeat(link, FIRST_SEATING + seat, encode_control(self.control(seat)))
+            AddSeat(link, FIRST_SEATING + seat, encode_control(self.control(seat)), SLOTS[seat])
             for seat, link in enumerate(self.links)
         ]
         self.adds: Any = self.transport.adds().open_adds(terms, seats)
@@ -138,8 +141,8 @@ class Client:
     def lac(self) -> int:
         return int(self.adds.lac()[0])
 
-    def give(self) -> list[SentFrame]:
-        return list(self.adds.give())
+    def end(self) -> list[OwedFrame]:
+        return list(self.adds.end())
 
 
 @pytest.fixture
@@ -259,17 +262,22 @@ def test_the_core_gets_what_is_on_its_way_and_who_answered(client: Client) -> No
     client.until(lambda: client.answers.counted == 6)
     assert client.lac == 2
     before = clock_ns()
-    owed, waiting = client.give()
-    assert (owed.first_entry, owed.last_entry, owed.answered, owed.unsent) == (2, 2, 0b011, 0)
-    assert (waiting.first_entry, waiting.last_entry, waiting.answered, waiting.unsent) == (3, 3, 0b001, 0)
+    owed, waiting = client.end()
+    assert (owed.first_entry, owed.asked, owed.unsent) == (2, 0b100, 0)
+    assert (waiting.first_entry, waiting.asked, waiting.unsent) == (3, 0b110, 0)
+    assert list(client.table.behind) == [2] and list(client.table.pending) == [3]
+    assert client.table.pending[3].acked == 1 << SLOTS[0]
     for frame, number in ((owed, 1), (waiting, 2)):
         sent = asked[0][number]
-        assert frame.body == bytes(sent.frames[0][1])
+        found = client.table.find(frame.first_entry)
+        assert found is not None
+        assert bytes(found.body) == bytes(sent.frames[0][1])
         assert [frame.first_request + seat for seat in range(3)] == [
             asked[seat][number].request_id for seat in range(3)
         ]
-        assert 0 < frame.sent_ns <= before
-    assert client.packer.unreleased_bytes == 0
+        assert 0 < client.table.owed(SLOTS[2])[frame.first_entry] <= before
+    facts = client.adds.tell(clock_ns())
+    assert 0 < facts.answered_ns[2] < facts.answered_ns[1] < facts.answered_ns[0] <= before
     client.answer(2, asked[2][1])
     client.until(lambda: bool(client.heard()))
     assert client.lac == 2
@@ -331,13 +339,13 @@ def test_a_partial_frame_does_not_wait_for_a_large_one(client: Client) -> None:
     assert client.adds.tell(clock_ns()).pending == 2
 
 
-def test_core_and_ring_have_the_same_numbers() -> None:
+def test_core_and_c_have_the_same_numbers() -> None:
     """P3.3, P4.5: a writer is held to one set of bounds, whichever of the two seals its frames."""
     ring = (Path(__file__).parents[2] / "native" / "road" / "link_adds.c").read_text()
     (out_max,) = re.findall(r"^#define OUT_MAX (\d+)$", ring, re.MULTILINE)
     assert int(out_max) == WriterOptions().inflight_frames_max
     assert lib.EBK_LARGE_FRAME_BYTES == LARGE_FRAME_BYTES
-    assert lib.EBK_LINK_FRAME_PRICE == FRAME_PRICE
+    assert lib.EBK_FLIGHT_FRAME_PRICE == FRAME_PRICE
 
 
 def test_who_appends_behind_the_end_wakes_the_host_again(client: Client) -> None:
@@ -345,7 +353,7 @@ def test_who_appends_behind_the_end_wakes_the_host_again(client: Client) -> None
     client.append(10, 10, 10)
     client.wait()
     assert client.append(10) == 0
-    list(client.adds.give())
+    client.end()
     assert client.packer.seal() is not None
     assert client.append(10) == 1
 
@@ -410,9 +418,9 @@ def without_the_third(client: Client, count: int, size: int = 10) -> list[int]:
 
 
 def test_a_late_answer_counts_for_its_own_frame_however_many_went_since(client: Client) -> None:
-    """P3.2, P3.8, RP33: b3 owes more frames than the ring has places at first; then one bookie of three has the newest,
-    and b3 answers all that came before it. Nothing is acknowledged by that, and the newest alone is left."""
-    count = lib.EBK_LINK_FRAMES_MIN + 3
+    """P3.2, P3.8, RP33: b3 owes more frames than the table has places at first; then one bookie of three has the
+    newest, and b3 answers all that came before it. Nothing is acknowledged by that, and the newest alone is left."""
+    count = lib.EBK_FLIGHT_FRAMES_MIN + 3
     without_the_third(client, count)
     client.append(10)
     client.wait()
@@ -433,7 +441,7 @@ def test_below_the_bound_nothing_waits_for_the_third_and_at_it_everything_does()
     """P4.5, RP33: the bound counts bodies and a price for each frame, not frames; who waits is told at once since when
     the seat says nothing; its answers make room again."""
     arena = TcpArena()
-    client = Client(arena, behind_max=5 * (lib.EBK_LINK_FRAME_PRICE + 1000))
+    client = Client(arena, behind_max=5 * (lib.EBK_FLIGHT_FRAME_PRICE + 1000))
     last = without_the_third(client, 5, 1000)
     client.append(1000)
     until_ns = clock_ns() + PATIENCE_NS
@@ -455,7 +463,7 @@ def test_below_the_bound_nothing_waits_for_the_third_and_at_it_everything_does()
 def test_who_answers_slowly_at_the_bound_is_not_silent() -> None:
     """P4.5, P4.7: silence counts from the last answer, not from the sending of the oldest frame that it owes."""
     arena = TcpArena()
-    client = Client(arena, behind_max=5 * (lib.EBK_LINK_FRAME_PRICE + 1000))
+    client = Client(arena, behind_max=5 * (lib.EBK_FLIGHT_FRAME_PRICE + 1000))
     without_the_third(client, 5, 1000)
     sent_ns = client.adds.tell(clock_ns()).silent_ns[2]
     client.answer(2, client.requests(2)[0])
@@ -473,12 +481,12 @@ def test_who_answers_slowly_at_the_bound_is_not_silent() -> None:
 
 
 def test_the_bound_of_the_process_holds_whoever_keeps_something() -> None:
-    """RP34: counted in C and by cores alike; what is given, or answered, or closed is not kept any more."""
+    """RP34: counted in C and by cores alike; what is answered, or let go of, is not kept any more."""
     arena = TcpArena()
-    backlog = SharedBacklog(2 * (lib.EBK_LINK_FRAME_PRICE + 1000))
+    backlog = SharedBacklog(2 * (lib.EBK_FLIGHT_FRAME_PRICE + 1000))
     client = Client(arena, backlog=backlog)
     without_the_third(client, 1, 1000)
-    assert lib.EBK_LINK_FRAME_PRICE == FRAME_PRICE
+    assert lib.EBK_FLIGHT_FRAME_PRICE == FRAME_PRICE
     assert backlog.kept_bytes == client.packer.unreleased_bytes + FRAME_PRICE and not backlog.is_full
     assert not client.adds.tell(clock_ns()).is_pressed
     backlog.add(FRAME_PRICE + 1000)
@@ -497,6 +505,8 @@ def test_the_bound_of_the_process_holds_whoever_keeps_something() -> None:
     client.until(lambda: client.lac == 2)
     assert backlog.kept_bytes > FRAME_PRICE + 1000
     client.adds.close()
+    assert backlog.kept_bytes > FRAME_PRICE + 1000, "it is the core's"
+    client.table.let_go()
     assert backlog.kept_bytes == FRAME_PRICE + 1000
     arena.close()
 
@@ -528,8 +538,9 @@ def test_nothing_is_kept_for_a_seat_that_has_failed(client: Client) -> None:
     client.adds.fail(2)
     facts = client.adds.tell(clock_ns())
     assert facts.is_ending
-    (waiting,) = client.give()
-    assert (waiting.first_entry, waiting.answered, waiting.unsent) == (4, 0, 0)
+    (waiting,) = client.end()
+    assert (waiting.first_entry, waiting.asked, waiting.unsent) == (4, 0b011, 0)
+    assert not client.table.behind and list(client.table.pending) == [4]
 
 
 class Narrow(Client):
@@ -592,16 +603,16 @@ def test_what_a_full_link_did_not_take_is_told_as_unsent(narrow: Narrow) -> None
     narrow.room = 0
     narrow.append(10)
     narrow.wait()
-    first, second = narrow.give()
+    first, second = narrow.end()
     assert (first.unsent, second.unsent) == (0, 0b100)
 
 
 def test_an_ack_quorum_of_links_needs_room(narrow: Narrow) -> None:
     """P3.2: where all three must answer, nothing is sealed that one of them cannot be sent."""
     narrow.adds.close()
-    terms = AddTerms(narrow.packer, LEDGER, KEY, NONCE, 3, 0, 4, 16 << 20, 32 << 20)
+    terms = AddTerms(narrow.packer, narrow.table, LEDGER, KEY, NONCE, 3, 0, 4, 16 << 20, 32 << 20)
     seats = [
-        AddSeat(link, FIRST_SEATING + seat, encode_control(narrow.control(seat)))
+        AddSeat(link, FIRST_SEATING + seat, encode_control(narrow.control(seat)), SLOTS[seat])
         for seat, link in enumerate(narrow.links)
     ]
     narrow.adds = narrow.transport.adds().open_adds(terms, seats)
