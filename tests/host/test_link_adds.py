@@ -352,8 +352,8 @@ def test_a_course_begins_beside_what_a_seat_owes(side: Side) -> None:
 
 
 def test_a_course_begins_beside_what_waits_for_its_ack_quorum(side: Side) -> None:
-    """P3.3: what the core has sent is in the same table, so nobody waits until it is answered: whoever counts its answers,
-    it is confirmed in order with what the course has sent."""
+    """P3.3: what the core has sent is in the same table, so nobody waits until it is answered: whoever counts its
+    answers, it is confirmed in order with what the course has sent."""
     writing = side.course()
     side.held = set(NAMES)
     first = side.append(writing)
