@@ -267,6 +267,7 @@ def test_the_core_gets_what_is_on_its_way_and_who_answered(client: Client) -> No
     assert (waiting.first_entry, waiting.asked, waiting.unsent) == (3, 0b110, 0)
     assert list(client.table.behind) == [2] and list(client.table.pending) == [3]
     assert client.table.pending[3].acked == 1 << SLOTS[0]
+    assert list(client.table.owed(SLOTS[1])) == [3]
     for frame, number in ((owed, 1), (waiting, 2)):
         sent = asked[0][number]
         found = client.table.find(frame.first_entry)
