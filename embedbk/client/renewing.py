@@ -75,6 +75,7 @@ class Succession:
         self._lock = threading.Lock()  # Of what follows.
         self._signal = Signal()
         self._is_busy = False  # One of renew, roll, prepare and close is under way.
+        self._closers = 0  # Calls of close() that wait for their turn.
         self._is_renewing = False
         self._is_held = False  # Appends wait for the next ledger.
         self._is_closing_before = False  # The ledger before is not recorded as closed yet.
@@ -181,11 +182,17 @@ class Succession:
 
     # One at a time.
 
-    async def _take_turn(self, timeout_s: float | None, *, replaces: bool = False) -> None:
-        """replaces: to replace a ledger that failed, which comes before all else."""
+    async def _take_turn(
+        self, timeout_s: float | None, *, replaces: bool = False, closes: bool = False
+    ) -> None:
+        """replaces: to replace a ledger that failed, which comes before all else. closes: to end, which comes before what
+        would only go on: a roll may wait for bookies until its time is over, and its bound asks for the next one
+        meanwhile."""
 
         def is_free() -> bool:
-            return not self._is_busy and (replaces or not self._is_undecided)
+            if self._is_busy or (self._closers and not (replaces or closes)):
+                return False
+            return replaces or not self._is_undecided
 
         while True:
             with self._lock:
@@ -598,7 +605,12 @@ class Succession:
     async def close(self) -> tuple[Appending, int]:
         """As `Appending.close`, behind what is under way; also whose last entry it is."""
         while True:
-            await self._take_turn(None)
+            self._closers += 1
+            try:
+                await self._take_turn(None, closes=True)
+            finally:
+                self._closers -= 1
+                self._signal.notify()
             try:
                 self._end()
                 await self._before_is_closed(None)

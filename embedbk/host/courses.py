@@ -192,7 +192,10 @@ class Courses(ABC):
         core = writing.core
         if core.in_flight.is_pressed() or _is_slow(now_ns, writing):
             return None  # The core would have to look at once who is behind.
-        adds = self.open(writing)
+        try:
+            adds = self.open(writing)
+        except MemoryError:
+            adds = None  # The core goes on as it did, which needs less.
         if adds is None:
             self._pause(now_ns, writing)
             return None

@@ -131,6 +131,20 @@ def test_a_roll_by_age_that_failed_is_tried_again(cluster: Cluster) -> None:
     assert [bytes(entry) for entry in client.log(NAME).read()] == [b"one", b"two"]
 
 
+def test_a_writer_ends_although_its_bound_asks_for_one_roll_after_the_other(cluster: Cluster) -> None:
+    """L2: a roll waits for bookies until its time is over, and the next one is asked for meanwhile. Closing comes first."""
+    client = cluster.client("w")
+    roll = embedbk.Roll(bytes=None, age_s=0.5)
+    writer = client.log(NAME).writer(ensemble_size=4, write_quorum=3, roll=roll)
+    writer.append(b"one")
+    cluster.crash("b4")
+    cluster.run_for(200)
+    began_s = cluster.now_s
+    writer.close()
+    assert cluster.now_s - began_s < 2 * embedbk.Settings().operation_timeout_s
+    assert [bytes(entry) for entry in client.log(NAME).read()] == [b"one"]
+
+
 def test_who_takes_the_log_over_closes_both(cluster: Cluster) -> None:
     """P8.2, I91: "takeover closes both": the owner is away with its next ledger listed, and another in use."""
     client, other = cluster.client("w"), cluster.client("v")

@@ -179,6 +179,24 @@ def side() -> Iterator[Side]:
     side.close()
 
 
+def test_a_course_without_memory_is_none_and_ends_no_client(
+    side: Side, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the system refuses costs speed, and nothing else: the core sends what the course would have sent."""
+
+    def refuse(*_: object) -> None:
+        raise MemoryError("no memory for the adds of a handle")
+
+    monkeypatch.setattr(LinkAdds, "open", refuse)
+    writing = side.write()
+    last = side.append(writing, 100, 70_000, 100)
+    side.until(lambda: writing.lac == last)
+    assert not side.courses._courses
+    monkeypatch.undo()
+    last = side.append(writing)
+    side.until(lambda: bool(side.courses._courses) and writing.lac == last)
+
+
 def test_no_core_hears_of_a_frame_that_goes_this_way(side: Side) -> None:
     """The shortcut is one: hundreds of entries later the core has sealed none of them, and is at rest. It hears only of
     late answers to what it had sent before."""
