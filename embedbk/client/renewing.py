@@ -185,8 +185,8 @@ class Succession:
     async def _take_turn(
         self, timeout_s: float | None, *, replaces: bool = False, closes: bool = False
     ) -> None:
-        """replaces: to replace a ledger that failed, which comes before all else. closes: to end, which comes before what
-        would only go on: a roll may wait for bookies until its time is over, and its bound asks for the next one
+        """replaces: to replace a ledger that failed, which comes before all else. closes: to end, which comes before
+        what would only go on: a roll may wait for bookies until its time is over, and its bound asks for the next one
         meanwhile."""
 
         def is_free() -> bool:
