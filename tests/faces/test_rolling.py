@@ -132,7 +132,7 @@ def test_a_roll_by_age_that_failed_is_tried_again(cluster: Cluster) -> None:
 
 
 def test_a_writer_ends_although_its_bound_asks_for_one_roll_after_the_other(cluster: Cluster) -> None:
-    """L2: a roll waits for bookies until its time is over, and the next one is asked for meanwhile. Closing comes first."""
+    """L2: a roll waits for bookies until its time is over; the next one is asked for meanwhile. Closing comes first."""
     client = cluster.client("w")
     roll = embedbk.Roll(bytes=None, age_s=0.5)
     writer = client.log(NAME).writer(ensemble_size=4, write_quorum=3, roll=roll)
