@@ -22,11 +22,11 @@ from embedbk.client.waiting import run_blocking
 from embedbk.errors import EmbedbkError, NoSuchLedger, PeerError, StorageError, Truncated
 from embedbk.ids import Position
 
-__all__ = ["CopyTask", "ByteRate", "FileCopied", "copy_slice", "run_copy"]
+__all__ = ["SliceTask", "ByteRate", "FileCopied", "copy_slice", "run_copy"]
 
 
 @dataclass(frozen=True)
-class CopyTask:
+class SliceTask:
     """One file that is to be there."""
 
     directory: ArchiveDirectory
@@ -70,7 +70,7 @@ class ByteRate:
             self._sleep(early_s)
 
 
-def run_copy(log: LogReading, task: CopyTask) -> FileCopied:
+def run_copy(log: LogReading, task: SliceTask) -> FileCopied:
     """As `copy_slice`; what keeps this file from being there is part of the answer, so that others are copied."""
     try:
         return FileCopied(task.run, copy_slice(log, task))
@@ -80,7 +80,7 @@ def run_copy(log: LogReading, task: CopyTask) -> FileCopied:
         return FileCopied(task.run, None, f"{type(failed).__name__}: {failed}")
 
 
-def copy_slice(log: LogReading, task: CopyTask) -> FilePart:
+def copy_slice(log: LogReading, task: SliceTask) -> FilePart:
     """Its file, durable.
 
     Raises:
@@ -104,7 +104,7 @@ def copy_slice(log: LogReading, task: CopyTask) -> FilePart:
             raise StorageError(f"{ledger.path}: entries {run.first}..{run.last}: {failed}") from failed
 
 
-def _written(log: LogReading, task: CopyTask, ledger: LedgerDirectory) -> FilePart:
+def _written(log: LogReading, task: SliceTask, ledger: LedgerDirectory) -> FilePart:
     run, pace = task.run, ByteRate(task.bytes_per_s)
 
     def paced() -> Iterator[Located]:

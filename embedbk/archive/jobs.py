@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 
-from embedbk.archive.copying import CopyTask, FileCopied, run_copy
+from embedbk.archive.copying import FileCopied, SliceTask, run_copy
 from embedbk.archive.files import EntryRun
 from embedbk.archive.manifest import (
     MANIFEST_VERSION,
@@ -53,7 +53,7 @@ PIN_SECONDS = 3600.0
 PIN_NAME = "archive"
 _TASKS_AT_ONCE = 32  # Of as many ledgers as that gives; their records are written behind them.
 
-CopyRunner = Callable[[LogReading, Sequence[CopyTask]], Iterable[FileCopied]]
+CopyRunner = Callable[[LogReading, Sequence[SliceTask]], Iterable[FileCopied]]
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ def archive(
     return report
 
 
-def run_here(reading: LogReading, tasks: Sequence[CopyTask]) -> Iterator[FileCopied]:
+def run_here(reading: LogReading, tasks: Sequence[SliceTask]) -> Iterator[FileCopied]:
     for task in tasks:
         yield run_copy(reading, task)
 
@@ -247,7 +247,7 @@ class _Job:
     def copy(self, due: Sequence[Due], run: CopyRunner) -> None:
         """Claim these ledgers, run their tasks, and record each whose files are all there."""
         claimed: dict[int, Due] = {}
-        tasks: list[CopyTask] = []
+        tasks: list[SliceTask] = []
         for segment, metadata in due:
             try:
                 tasks += self._claimed(segment, metadata, due[0][0].first_offset)
@@ -270,7 +270,7 @@ class _Job:
             why = f"{left[ledger_id]} of its tasks gave no answer"
             self.report.ledgers.append(_outcome(*claimed[ledger_id], "failed", why))
 
-    def _claimed(self, segment: Segment, metadata: LedgerMetadata, pin_offset: int) -> list[CopyTask]:
+    def _claimed(self, segment: Segment, metadata: LedgerMetadata, pin_offset: int) -> list[SliceTask]:
         assert metadata.last_entry is not None
         count = metadata.last_entry + 1
         files = max(1, -(-(metadata.length or 0) // self.slice_bytes))
@@ -279,7 +279,7 @@ class _Job:
         with self.directory.ledger(str(self.reading.name), segment.ledger_id, makes=True) as files_there:
             files_there.sweep()
         return [
-            CopyTask(
+            SliceTask(
                 self.directory,
                 self.reading.given,
                 EntryRun(

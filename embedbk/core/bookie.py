@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 from msgspec.structs import replace
 
+from embedbk.codec.copy_decision import CopyDecision
 from embedbk.codec.entry_digest import entry_digest
 from embedbk.codec.frame import Frame, FrameHeader, encode_frame_header, frame_of, split
 from embedbk.codec.journal_records import (
@@ -53,6 +54,7 @@ from embedbk.core.bookie_words import (
     CollectionBegun,
     CountEntries,
     CountSettled,
+    DecisionsRead,
     DropAllowed,
     DropEntries,
     EntriesCounted,
@@ -63,6 +65,7 @@ from embedbk.core.bookie_words import (
     LimboListed,
     LinkLost,
     LossFound,
+    ReadDecisions,
     ReadEntries,
     Reply,
     RequestReceived,
@@ -392,7 +395,26 @@ class Bookie(Machine):
             status = Status.BUSY
         if status != Status.OK or row is None:
             return [Reply(event.link, event.request_id, _replaced(status, request))]
-        look = _Look(event.link, event.request_id, request, row.ledger_id, row.last_token, frame)
+        read_id = self.next_look
+        self.next_look += 1
+        self.looks[read_id] = _Look(
+            event.link, event.request_id, request, row.ledger_id, row.last_token, frame
+        )
+        return [ReadDecisions(read_id, request.ledger_id, request.entry_id)]
+
+    def _on_decisions(self, event: DecisionsRead) -> list[Effect]:
+        """Whoever reaches this bookie can ask for it: what stands in the metadata is the word, and nothing else."""
+        look = self.looks.pop(event.read_id, None)
+        if look is None:
+            return []
+        request, frame = look.request, look.frame
+        assert isinstance(request, ReplaceRequest) and frame is not None
+        status = Status.UNKNOWN
+        if event.decisions is not None and self.failure is None:
+            meant = (self.incarnation, request.replaces, entry_digest(frame.body))
+            status = Status.OK if _is_decided(event.decisions, meant) else Status.WRONG_KEY
+        if status != Status.OK:
+            return [Reply(look.link, look.request_id, _replaced(status, request))]
         return [self._look(look, request.entry_id, request.entry_id, FRAME_BYTES_MAX)]
 
     def _finish_replacing(
@@ -824,6 +846,7 @@ class Bookie(Machine):
         RequestReceived: _on_request,
         EntriesRead: _on_entries_read,
         EntriesCounted: _on_counted,
+        DecisionsRead: _on_decisions,
         AddsTaken: _on_taken,
         JournalDurable: _on_durable,
         JournalFailed: _on_journal_failed,
@@ -849,6 +872,15 @@ def _is_replacing(look: _Look, request: ReplaceRequest) -> bool:
     other = look.request
     same = (request.ledger_id, request.entry_id)
     return isinstance(other, ReplaceRequest) and (other.ledger_id, other.entry_id) == same
+
+
+def _is_decided(decisions: Sequence[CopyDecision], meant: tuple[bytes, int, int]) -> bool:
+    """Whether the newest word says that on this disk the copy with this digest gives way to the one with that."""
+    return any(
+        (copy.incarnation, copy.digest, decision.chosen.digest) == meant
+        for decision in decisions[-1:]
+        for copy in decision.replaced
+    )
 
 
 def _replaced(status: Status, request: ReplaceRequest, held: int = 0) -> ReplaceAnswer:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from msgspec import Struct, field
 
+from embedbk.codec.copy_decision import CopyDecision
 from embedbk.codec.frame import Frame, FrameHeader
 from embedbk.codec.messages import Control
 from embedbk.codec.metadata_messages import Told
@@ -15,6 +16,7 @@ __all__ = [
     "AddsTaken",
     "CollectionBegun",
     "CountEntries",
+    "DecisionsRead",
     "CountSettled",
     "DropAllowed",
     "DropEntries",
@@ -27,6 +29,7 @@ __all__ = [
     "LinkLost",
     "LossFound",
     "SharePart",
+    "ReadDecisions",
     "ReadEntries",
     "Reply",
     "RequestReceived",
@@ -156,6 +159,14 @@ class EntriesCounted(Struct):
     digests: list[int | None] = []
 
 
+class DecisionsRead(Struct):
+    """Outcome of ReadDecisions, the newest decision last; None: not known."""
+
+    now_ns: int
+    read_id: int
+    decisions: tuple[CopyDecision, ...] | None
+
+
 class WritableSet(Struct):
     """Normal adds are taken, or refused, from now on (P7.8)."""
 
@@ -211,6 +222,14 @@ class CountEntries(Struct):
     residues: int
     cuts: Sequence[int] = ()
     wants: int = 0  # Digests.
+
+
+class ReadDecisions(Struct):
+    """Read what operators decided about the copies of this entry (P11.5)."""
+
+    read_id: int
+    ledger_id: int
+    entry_id: int
 
 
 class DropEntries(Struct):

@@ -20,6 +20,7 @@ from embedbk.core.bookie_words import (
     CollectionBegun,
     CountEntries,
     CountSettled,
+    DecisionsRead,
     DropAllowed,
     DropEntries,
     EntriesCounted,
@@ -30,6 +31,7 @@ from embedbk.core.bookie_words import (
     LimboListed,
     LinkLost,
     LossFound,
+    ReadDecisions,
     ReadEntries,
     Reply,
     RequestReceived,
@@ -104,7 +106,7 @@ Event = (
     | MetadataFailed | BookiesChanged | FrameSealed | AddedNearby | CourseEnded | HintDue | CloseRequested | Consumed
     | MetadataChanged
     | RequestReceived | AddsTaken | LinkLost | JournalDurable | JournalFailed
-    | EntriesRead | EntriesCounted | CountSettled | ServeAlone | LossFound | LimboListed | ShareTold
+    | EntriesRead | EntriesCounted | DecisionsRead | CountSettled | ServeAlone | LossFound | LimboListed | ShareTold
     | CollectionBegun | DropAllowed
     | HeldListed | KeysListed | MetadataTold | MetKept | LogsListed | SliceCopied | CopyFailed
     | WritableSet | SpaceSeen | OperatorAsked | MetadataDoubted
@@ -113,7 +115,7 @@ Event = (
 Effect = (
     Send | AddFailed | Received | ReadKey | Transact | AllocateIds | Confirmed | EnsembleChanged | EntriesReady | Ended
     | Reply
-    | StoreFrame | JournalAppend | ReadEntries | CountEntries | DropEntries
+    | StoreFrame | JournalAppend | ReadEntries | ReadDecisions | CountEntries | DropEntries
     | ListHeld | ListKeys | AskMetadata | KeepMet | BeginCollection | AllowDrop | NameUnread
     | ListLogs | CopyLogs | CopySlice | SetWritable | RetryWrites
     | AskQuorum | BeginRepair

@@ -45,6 +45,7 @@ from embedbk.core.bookie_words import (
     JournalDurable,
     JournalFailed,
     LinkLost,
+    ReadDecisions,
     ReadEntries,
     Reply,
     RequestReceived,
@@ -58,6 +59,7 @@ from embedbk.core.vocabulary import Tick
 from embedbk.errors import EmbedbkError, PeerError, StorageError, ensure
 from embedbk.host.collecting import Collecting
 from embedbk.host.compacting import Compacting
+from embedbk.host.deciding import Deciding
 from embedbk.host.limbo import LimboAsking
 from embedbk.host.metadata_link import MetadataLink
 from embedbk.host.registering import Registering
@@ -152,6 +154,7 @@ class BookieNode:
             unread,
             self.witnessing.ask,
         )
+        self.deciding = Deciding(self.metadata, self._step_core, unread)
         self.collecting = Collecting(
             bookie_id,
             collector,
@@ -613,6 +616,8 @@ class BookieNode:
                 self._reads.setdefault(effect.link, deque()).append(effect)
         elif isinstance(effect, CountEntries):
             self._count_entries(effect, now_ns)
+        elif isinstance(effect, ReadDecisions):
+            self.deciding.ask(now_ns, effect)
         elif isinstance(effect, DropEntries):
             self.storage.drop(effect.ledger_id)
         elif self.failure is None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from embedbk.archive.copying import CopyTask, FileCopied, run_copy
+from embedbk.archive.copying import FileCopied, SliceTask, run_copy
 from embedbk.archive.jobs import ArchiveReport
 from embedbk.archive.jobs import archive as archive_log
 from embedbk.archive.place import ArchiveDirectory
@@ -57,12 +57,12 @@ def restore(
 
 
 def _copied(
-    spark: Any, cluster: str, password: bytes, reading: LogReading, tasks: Sequence[CopyTask]
+    spark: Any, cluster: str, password: bytes, reading: LogReading, tasks: Sequence[SliceTask]
 ) -> Iterator[FileCopied]:
     return each(spark, partial(_copy, cluster, reading.given, password), tasks)
 
 
-def _copy(cluster: str, name: str, password: bytes, task: CopyTask) -> FileCopied:
+def _copy(cluster: str, name: str, password: bytes, task: SliceTask) -> FileCopied:
     return run_copy(_of_id(cluster, task.run.log_id, name, password), task)
 
 

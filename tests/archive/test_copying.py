@@ -18,7 +18,7 @@ import pytest
 import embedbk
 from embedbk.archive import place as places
 from embedbk.archive.columns import SCHEMA
-from embedbk.archive.copying import ByteRate, CopyTask, FileCopied, run_copy
+from embedbk.archive.copying import ByteRate, FileCopied, SliceTask, run_copy
 from embedbk.archive.files import EntryRun
 from embedbk.archive.jobs import PIN_NAME, archive, archive_lock, directory_of, set_place
 from embedbk.archive.place import create_place, find_place
@@ -215,7 +215,7 @@ def test_names_are_durable_before_a_file_of_another_task_is_taken(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", fsync)
-        task = CopyTask(directory, name, run, 1, PIN_NAME, 0, 60.0)
+        task = SliceTask(directory, name, run, 1, PIN_NAME, 0, 60.0)
         done = run_copy(reading, task)
     assert done.part is not None and synced[-1].endswith(f"ledger={ledger_id}")
     assert len(synced) == 3, "the two directories on the way there, and then the file's own"
@@ -230,7 +230,7 @@ def test_a_ledger_whose_tasks_did_not_all_succeed_is_not_copied(
     create_place(place)
     set_place(bk, name, place)
 
-    def runs(reading: LogReading, tasks: Sequence[CopyTask]) -> Iterator[FileCopied]:
+    def runs(reading: LogReading, tasks: Sequence[SliceTask]) -> Iterator[FileCopied]:
         for task in tasks[:-1]:
             yield run_copy(reading, task)
         for task in tasks[-1:] * answers:
@@ -277,7 +277,7 @@ def test_a_job_that_was_paused_publishes_nothing_behind_the_next_one(
     set_place(bk, name, place)
     assert bk.url is not None
 
-    def paused(reading: LogReading, tasks: Sequence[CopyTask]) -> Iterator[FileCopied]:
+    def paused(reading: LogReading, tasks: Sequence[SliceTask]) -> Iterator[FileCopied]:
         done = [run_copy(reading, task) for task in tasks]
         hold = reading.runtime.holds[f"archive:{reading.name}"]
         reading.runtime.call(hold.let_go)  # Its session is over, say.
@@ -298,10 +298,10 @@ def test_a_job_that_was_paused_publishes_nothing_behind_the_next_one(
 # --- What goes on meanwhile ---------------------------------------------------------------------------------
 
 
-def between(act: Callable[[], object]) -> Callable[[LogReading, Sequence[CopyTask]], Iterator[FileCopied]]:
+def between(act: Callable[[], object]) -> Callable[[LogReading, Sequence[SliceTask]], Iterator[FileCopied]]:
     """Something happens between the claim and the copying."""
 
-    def run(reading: LogReading, tasks: Sequence[CopyTask]) -> Iterator[FileCopied]:
+    def run(reading: LogReading, tasks: Sequence[SliceTask]) -> Iterator[FileCopied]:
         act()
         for task in tasks:
             yield run_copy(reading, task)
@@ -344,7 +344,7 @@ def test_the_pin_holds_and_a_log_that_is_truncated_all_the_same_is_reported(
     create_place(place)
     set_place(bk, name, place)
 
-    def truncate(reading: LogReading, tasks: Sequence[CopyTask]) -> Iterator[FileCopied]:
+    def truncate(reading: LogReading, tasks: Sequence[SliceTask]) -> Iterator[FileCopied]:
         yield run_copy(reading, tasks[0])
         with pytest.raises(NotTruncated, match=f"pin {PIN_NAME!r}"):
             bk.log(name).truncate(15)

@@ -112,4 +112,37 @@ MUTANTS = (
         ((_CHOOSING, "    if not left:\n        decision", "    if left or not left:\n        decision"),),
         (_SCENE + "nothing_is_chosen_of_what_was_not_shown",),
     ),
+    Mutant(
+        "choosing-asks-for-no-word",
+        "P11.5",
+        "a bookie replaces a copy for whoever asks and knows its digest",
+        (
+            (
+                _BOOKIE,
+                "Status.OK if _is_decided(event.decisions, meant) else",
+                "Status.OK if meant else",
+            ),
+        ),
+        (_RULE + "nobody_replaces_a_copy_who_has_no_word_for_it",),
+    ),
+    Mutant(
+        "choosing-goes-by-an-older-word",
+        "P11.5",
+        "a word that was taken back by a later one still replaces copies",
+        ((_BOOKIE, "for decision in decisions[-1:]", "for decision in decisions"),),
+        (_RULE + "nobody_replaces_a_copy_who_has_no_word_for_it",),
+    ),
+    Mutant(
+        "choosing-takes-silence-for-a-word",
+        "P2.2 P11.5",
+        "where the metadata does not answer the copy is replaced",
+        (
+            (
+                _BOOKIE,
+                "        status = Status.UNKNOWN\n        if event.decisions is not None and",
+                "        status = Status.OK\n        if event.decisions is not None and",
+            ),
+        ),
+        (_RULE + "nobody_replaces_a_copy_who_has_no_word_for_it",),
+    ),
 )

@@ -229,9 +229,13 @@ def test_bookies_on_real_storage_keep_the_chosen_copy() -> None:
 
 
 def put_other(story: Healed, name: str, ledger_id: int, entry_id: int, made: bytes, other: bytes) -> None:
-    """By the same road, which no client goes without a decision: so that a conflict is there."""
+    """By the same road, with a word that no operator gave: so that a conflict is there."""
     runtime = story.cluster.client()._runtime
     member = next(info.member for info in runtime.bookies if info.member.bookie_id == name)
+    goes = DecidedCopy(name, member.incarnation, entry_digest(made))
+    word = CopyDecision(DecidedCopy("b9", bytes(16), entry_digest(other)), (goes,))
+    put = Put(decided_path(ledger_id, entry_id), encode_copy_decisions((word,)))
+    assert run_blocking(runtime.transact([], [put], "planting"), "planting")
     core = CopyReplacing(member, frame_of(memoryview(other), ledger_id), entry_digest(made))
     assert run_blocking(runtime.run(core, "planting"), "planting").is_done
 

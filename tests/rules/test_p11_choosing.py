@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
+from embedbk.codec.copy_decision import CopyDecision, DecidedCopy
 from embedbk.codec.entry import encode_entry
 from embedbk.codec.entry_digest import entry_digest
 from embedbk.codec.frame import Frame, frame_of
@@ -25,12 +27,27 @@ def stored(world: World, entry_id: int = 1) -> bytes:
     return bytes(found.body)
 
 
+def word(world: World, entry: bytes, replaces: bytes) -> CopyDecision:
+    """An operator's, that this copy on b1 gives way to this entry, which b2 has."""
+    goes = DecidedCopy("b1", b1(world).member.incarnation, entry_digest(replaces))
+    return CopyDecision(DecidedCopy("b2", b"2" * 16, entry_digest(entry)), (goes,))
+
+
 def asked(
-    world: World, entry: bytes, replaces: bytes, *, entry_id: int = 1, ledger_id: int = 1, disk: bytes = b""
+    world: World,
+    entry: bytes,
+    replaces: bytes,
+    *,
+    entry_id: int = 1,
+    ledger_id: int = 1,
+    disk: bytes = b"",
+    decided: tuple[CopyDecision, ...] | str | None = "the same",
 ) -> list[object]:
     request = ReplaceRequest(
         disk or b1(world).member.incarnation, ledger_id, entry_id, entry_digest(replaces)
     )
+    told = (word(world, entry, replaces),) if isinstance(decided, str) else decided
+    world.decided[ledger_id, entry_id] = told
     world.ask("b1", request, frame(entry))
     return list(world.heard())
 
@@ -53,6 +70,26 @@ def test_any_other_copy_stays() -> None:
     held = stored(world)
     assert asked(world, OTHER, THIRD) == [ReplaceAnswer(Status.CONFLICT, 1, 1, entry_digest(held))]
     assert stored(world) == held
+
+
+def test_nobody_replaces_a_copy_who_has_no_word_for_it() -> None:
+    """P11.5: a bookie reads the word in the metadata: whoever reaches it can ask. "Cannot tell" is never "yes"."""
+    world, _, _ = world_with_entries(3)
+    held = stored(world)
+    meant = word(world, OTHER, held)
+    elsewhere = replace(meant.replaced[0], incarnation=b"3" * 16)
+    for decided in (
+        (),
+        (word(world, THIRD, held),),  # Another copy is the right one.
+        (word(world, OTHER, THIRD),),  # Another copy gives way.
+        (replace(meant, replaced=(elsewhere,)),),  # On another disk.
+        (meant, word(world, THIRD, held)),  # A later word.
+    ):
+        assert asked(world, OTHER, held, decided=decided) == [ReplaceAnswer(Status.WRONG_KEY, 1, 1)]
+    assert asked(world, OTHER, held, decided=None) == [ReplaceAnswer(Status.UNKNOWN, 1, 1)]
+    assert stored(world) == held
+    asked(world, OTHER, held, decided=(word(world, THIRD, held), meant))
+    assert stored(world) == OTHER
 
 
 def test_what_is_not_held_is_not_made() -> None:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from embedbk.codec.copy_decision import CopyDecision
 from embedbk.codec.entry import encode_entry
 from embedbk.codec.frame import Frame, FrameHeader, encode_frame_header, frame_of, iter_entries, split
 from embedbk.codec.journal_records import RecordKind
@@ -46,6 +47,7 @@ from embedbk.config import Quorum
 from embedbk.core.bookie import Bookie
 from embedbk.core.bookie_words import (
     CountEntries,
+    DecisionsRead,
     DropEntries,
     EntriesCounted,
     EntriesRead,
@@ -53,6 +55,7 @@ from embedbk.core.bookie_words import (
     JournalDurable,
     JournalFailed,
     LimboListed,
+    ReadDecisions,
     ReadEntries,
     Reply,
     RequestReceived,
@@ -330,6 +333,9 @@ class Node:
                     self._look_up(effect)
             elif isinstance(effect, CountEntries):
                 self._count(effect)
+            elif isinstance(effect, ReadDecisions):
+                told = self.world.decided.get((effect.ledger_id, effect.entry_id), ())
+                self.perform(self.core.step(DecisionsRead(self.world.now_ns, effect.read_id, told)))
             elif isinstance(effect, DropEntries):
                 self.storage.drop(effect.ledger_id)
             else:
@@ -499,6 +505,8 @@ class World:
         self.next_nonce = 1
         self.acked: dict[int, int] = {}  # Ledger -> highest entry that its writer's user was told is done.
         self.sent: dict[tuple[int, int], bytes] = {}  # (ledger, entry) -> the entry as its writer made it.
+        # (ledger, entry) -> what operators decided about its copies; None: that cannot be told now.
+        self.decided: dict[tuple[int, int], tuple[CopyDecision, ...] | None] = {}
         self.disks_lost = 0
         self.acked_seen: dict[int, int] = {}  # Ledger -> up to where copies were counted.
         self.nobody = Client(self, "nobody", Machine())  # Who asks in `ask`.
