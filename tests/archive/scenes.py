@@ -27,9 +27,11 @@ def write(bk: Client, name: str, *counts: int) -> list[int]:
                 if number % 7 == 3:
                     writer.append_batch([b"part one of %d" % number, b"", b"part three"])
                 elif number % 7 == 1:
-                    writer.append(EntryRecord(b"keyed", b"%d" % number, number, {"n": b"%d" % number}))
+                    writer.append(
+                        EntryRecord(b"%d in ledger %d" % (number, len(ledgers)), b"key", number, {"n": b"1"})
+                    )
                 elif number % 11 == 10:
-                    writer.append_batch([b"bare", EntryRecord(b"dated", timestamp=number)])
+                    writer.append_batch([b"bare in %d" % number, EntryRecord(b"dated", timestamp=number)])
                 elif number % 7 == 5:
                     writer.append(b"produced %d" % number, producer=(4, 1 + number + 1000 * len(ledgers)))
                 else:

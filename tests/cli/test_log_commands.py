@@ -365,7 +365,11 @@ def test_a_tail_ends_when_nothing_comes(run: Run, data: Path, bk: embedbk.Client
         assert run("log", "tail", "orders", "--at", data, "--from", 1, "--idle-s", 0)[:2] == (0, "b\n")
 
 
-TAIL = "import sys; from embedbk.cli import main; sys.exit(main(sys.argv[1:]))"
+# Who began these tests may have them ignore SIGINT, as a shell does for its jobs; a terminal does not.
+TAIL = (
+    "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "from embedbk.cli import main; sys.exit(main(sys.argv[1:]))"
+)
 
 
 def test_a_tail_is_interrupted_and_pipes_close_without_a_word(data: Path, bk: embedbk.Client) -> None:
