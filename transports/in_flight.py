@@ -22,7 +22,6 @@ __all__ = ["FramesInC", "table_in_c"]
 
 _SLOTS_MAX: int = lib.EBK_FLIGHT_SLOTS_MAX
 _NO_MEMORY = "no memory for the frames of a writing handle"
-_sent_ns = ffi.new("int64_t *")  # Of one call at a time: it keeps the GIL.
 
 
 def table_in_c(packer: Packing, ensemble_size: int) -> MakeTable:
@@ -158,9 +157,10 @@ class FramesInC:
 
     def answered(self, slot: int, first_entry: int) -> int | None:
         place = lib.ebk_in_flight_find(self.handle, first_entry)
-        if place < 0 or not lib.ebk_in_flight_answered(self.handle, slot, place, _sent_ns):
+        sent_ns = ffi.new("int64_t *")  # Of this call: another loop's thread may come in before it is read.
+        if place < 0 or not lib.ebk_in_flight_answered(self.handle, slot, place, sent_ns):
             return None
-        return int(_sent_ns[0])
+        return int(sent_ns[0])
 
     def took(self, slot: int, first_entry: int) -> bool:
         place = lib.ebk_in_flight_find(self.handle, first_entry)

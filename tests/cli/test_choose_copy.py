@@ -13,23 +13,31 @@ from embedbk.cli import main
 from embedbk.client.client import Client
 from embedbk.client.copy_choosing import copies_of_entry
 from embedbk.client.waiting import run_blocking
+from embedbk.codec.copy_decision import CopyDecision, DecidedCopy, decided_path, encode_copy_decisions
 from embedbk.codec.entry import encode_entry
 from embedbk.codec.entry_digest import entry_digest
 from embedbk.codec.frame import frame_of
+from embedbk.codec.metadata_messages import Delete, Put
 from embedbk.repair.copy_replacing import CopyReplacing
 
 SETTINGS = embedbk.Settings(journal_file_bytes=2 << 20, open_timeout_s=120.0)
 
 
 def plant(bk: Client, bookie_id: str, ledger_id: int, entry_id: int) -> None:
-    """By the road of a decision, without one."""
+    """By a word that no operator gave, and that is gone behind it."""
     made = copies_of_entry(bk, ledger_id, entry_id).copies[0].entry
     assert made is not None
     length = int.from_bytes(made[24:32], "little")
     other = encode_entry(ledger_id, entry_id, length, b"no entry")
     member = next(info.member for info in bk._runtime.bookies if info.member.bookie_id == bookie_id)
+    goes = DecidedCopy(bookie_id, member.incarnation, entry_digest(made))
+    word = CopyDecision(DecidedCopy("b9", bytes(16), entry_digest(other)), (goes,))
+    key = decided_path(ledger_id, entry_id)
+    put = Put(key, encode_copy_decisions((word,)))
+    assert run_blocking(bk._runtime.transact([], [put], "planting"), "planting")
     core = CopyReplacing(member, frame_of(memoryview(other), ledger_id), entry_digest(made))
     assert run_blocking(bk._runtime.run(core, "planting"), "planting").is_done
+    assert run_blocking(bk._runtime.transact([], [Delete(key)], "planting"), "planting")
 
 
 def test_a_conflict_is_shown_and_ended_by_the_typed_digest(
