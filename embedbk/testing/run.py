@@ -6,7 +6,6 @@ plan ──▶ faults and applications (anything may fail, nothing may be wrong)
 
 from __future__ import annotations
 
-import ctypes
 import random
 import time
 from collections import Counter
@@ -88,18 +87,10 @@ def observers(seen: Counter[str]) -> list[Observer]:
     return [ReachedEvents(seen), QuietReaders(), invariants]
 
 
-def _give_memory_back() -> None:
-    """A world that is over leaves its memory in pieces, which malloc keeps: 200 MB behind twelve worlds."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's.
-    if trim is not None:
-        trim(0)
-
-
 def run_plan(
     plan: Plan, *, make_observers: MakeObservers = observers, prepare: Callable[[World], None] | None = None
 ) -> Outcome:
     """Run it. prepare(world) is called before anything happens, as to add a trace or a targeted rule."""
-    _give_memory_back()
     outcome = Outcome(plan)
     promises = Promises()
     seen: Counter[str] = Counter()
