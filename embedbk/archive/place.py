@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import secrets
 import stat
 from collections.abc import Iterator
@@ -27,6 +28,8 @@ __all__ = ["ArchiveDirectory", "LedgerDirectory", "create_place", "find_place"]
 _MARKER = "_embedbk-archive.json"  # Readers of Parquet pass over names with an underscore in front.
 _TEMP, _ASIDE = "_temp-", "_aside-"
 _PIECE_BYTES = 1 << 20
+# One spelling for each: a ledger that came twice would be restored twice.
+_LEDGER_NAME = re.compile(r"ledger=(0|[1-9][0-9]{0,18})")
 
 
 def create_place(path: str | os.PathLike[str]) -> ArchivePlace:
@@ -184,14 +187,21 @@ class ArchiveDirectory:
 
     def ledgers(self, log_id: str) -> list[int]:
         """Of which ledgers of the log there is a directory."""
+        found = map(_LEDGER_NAME.fullmatch, self._names(log_id))
+        return sorted(int(each[1]) for each in found if each is not None)
+
+    def strange(self, log_id: str) -> list[str]:
+        """What stands among them and is no ledger's, as `ledger=007`: we pass it over, and other readers do not."""
+        names = self._names(log_id)
+        return sorted(name for name in names if name[0] not in "_." and not _LEDGER_NAME.fullmatch(name))
+
+    def _names(self, log_id: str) -> list[str]:
         with self._root() as root:
             try:
                 with _opened(f"log={log_id}", root) as fd:
-                    names = os.listdir(fd)
+                    return os.listdir(fd)
             except FileNotFoundError:
                 return []
-        numbers = [name.removeprefix("ledger=") for name in names if name.startswith("ledger=")]
-        return sorted(int(each) for each in numbers if each.isascii() and each.isdecimal())
 
     def logs(self) -> list[str]:
         with self._root() as root:

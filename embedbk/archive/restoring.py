@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -131,9 +132,7 @@ def _manifests(client: Client, directory: ArchiveDirectory, log_id: str) -> Iter
     records = run_blocking(archive_records(client._runtime, log_id), "archive")
     found = []
     for ledger_id in directory.ledgers(log_id):
-        with directory.ledger(log_id, ledger_id) as ledger:
-            names = [name for name in ledger.names() if name.startswith(MANIFEST_PREFIX)]
-            read = {name: ledger.read(name, MANIFEST_BYTES_MAX) for name in names}
+        read = _read_manifests(directory, log_id, ledger_id)
         record = records.get(ledger_id)
         if record is not None and record.state == ArchiveState.COPYING:
             continue
@@ -160,6 +159,17 @@ def _manifests(client: Client, directory: ArchiveDirectory, log_id: str) -> Iter
     return iter(sorted(found, key=lambda each: each.first_offset))
 
 
+def _read_manifests(directory: ArchiveDirectory, log_id: str, ledger_id: int) -> dict[str, bytes]:
+    try:
+        with directory.ledger(log_id, ledger_id) as ledger:
+            names = [name for name in ledger.names() if name.startswith(MANIFEST_PREFIX)]
+            return {name: ledger.read(name, MANIFEST_BYTES_MAX) for name in names}
+    except OSError as failed:
+        raise StorageError(
+            f"ledger {ledger_id} of log {log_id!r}: its manifests cannot be read: {failed}"
+        ) from failed
+
+
 def _bounds(
     manifests: Sequence[Manifest], log_id: str, begin: int | None, end: int | None
 ) -> tuple[int, int]:
@@ -167,6 +177,13 @@ def _bounds(
         raise UsageError(f"nothing of log {log_id!r} is archived there")
     first = manifests[0].first_offset if begin is None else begin
     last = manifests[-1].first_offset + manifests[-1].last_entry + 1 if end is None else end
+    for before, behind_it in pairwise(manifests):
+        if before.first_offset + before.last_entry + 1 > behind_it.first_offset:
+            raise StorageError(
+                f"log {log_id!r}: ledgers {before.ledger_id} and {behind_it.ledger_id} both have offset "
+                f"{behind_it.first_offset} in their manifests",
+                hint="verify-archive tells which of them the metadata knows; put the other one's directory elsewhere",
+            )
     following = first
     for each in manifests:
         behind = each.first_offset + each.last_entry + 1

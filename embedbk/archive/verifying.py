@@ -51,9 +51,12 @@ __all__ = ["ArchiveFinding", "Looked", "VerifyReport", "VerifyTask", "look", "ru
 logger = logging.getLogger("embedbk.archive")
 
 
+NO_LEDGER = -1
+
+
 class ArchiveFinding(NamedTuple):
     """What is wrong. kind: manifest, missing, size, hash, file, foreign, differs (from bookies), metadata,
-    unrecorded."""
+    unrecorded. ledger_id: -1 where it is no ledger's."""
 
     ledger_id: int
     kind: str
@@ -233,6 +236,9 @@ def _metadata(reading: LogReading, ledger_id: int) -> LedgerMetadata | None:
 def _unrecorded(
     directory: ArchiveDirectory, log_id: str, records: dict[int, ArchiveRecord]
 ) -> Iterator[ArchiveFinding]:
+    for name in directory.strange(log_id):
+        why = "it is the directory of no ledger, and who reads the archive reads it, too"
+        yield ArchiveFinding(NO_LEDGER, "foreign", name, why)
     for ledger_id in directory.ledgers(log_id):
         if ledger_id not in records:
             why = "files are there, and the metadata knows of no archive of this ledger"

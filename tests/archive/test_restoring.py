@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import embedbk
 from embedbk.archive.jobs import archive, directory_of, set_place
+from embedbk.archive.manifest import Manifest, encode_manifest, manifest_hash, manifest_name
 from embedbk.archive.place import ArchiveDirectory, find_place
 from embedbk.archive.restoring import RestoreTask, restore, stage_files
 from embedbk.client.client import Client
@@ -26,6 +29,11 @@ def parts_in(bk: Client, name: str) -> list[list[EntryRecord]]:
 def source(bk: Client, name: str) -> tuple[ArchiveDirectory, str]:
     reading, directory = directory_of(bk, name, b"")
     return directory, str(reading.name)
+
+
+def parts_of(ledger: Path) -> Manifest:
+    (path,) = ledger.glob("_manifest-*")
+    return msgspec.json.decode(path.read_bytes(), type=Manifest)
 
 
 def test_every_record_comes_back_as_it_was_and_batches_as_batches(bk: Client, name: str, place: Path) -> None:
@@ -53,6 +61,45 @@ def test_a_transaction_comes_back_once(bk: Client, name: str, place: Path) -> No
     assert again.outcome == older.outcome == first.outcome._replace(is_replay=True)
     assert (again.entries, older.entries) == (0, 0)
     assert parts_in(bk, into) == parts_in(bk, name)
+
+
+def test_a_ledger_that_stands_there_twice_comes_back_once(bk: Client, name: str, place: Path) -> None:
+    """P8.14: another spelling of its number is no other ledger. Seen: every entry of it came back twice."""
+    archived(bk, name, place, 10, 5)
+    for path in list(place.glob("log=*/ledger=*")):
+        shutil.copytree(path, path.with_name(path.name.replace("=", "=0")))
+    assert restore(bk, f"into-{name}", *source(bk, name)).entries == 15
+    assert parts_in(bk, f"into-{name}") == parts_in(bk, name)
+
+
+def test_an_offset_that_two_ledgers_have_is_an_error(bk: Client, name: str, place: Path) -> None:
+    """P8.14: nothing comes back twice. The second manifest is sound, and no record says which of them counts."""
+    archived(bk, name, place, 10, 5)
+    (path,) = (each for each in place.glob("log=*/ledger=*") if parts_of(each).first_offset == 10)
+    other = path.with_name("ledger=999999")
+    other.mkdir()
+    data = encode_manifest(msgspec.structs.replace(parts_of(path), ledger_id=999_999, first_offset=12))
+    (other / manifest_name(manifest_hash(data))).write_bytes(data)
+    with pytest.raises(StorageError, match="and 999999 both have offset 12"):
+        restore(bk, f"into-{name}", *source(bk, name))
+    assert not bk.log_exists(f"into-{name}")
+
+
+@pytest.mark.parametrize("what", ["a file", "a link to nowhere", "a manifest that is a link"])
+def test_what_cannot_be_read_is_an_error_of_storage(bk: Client, name: str, place: Path, what: str) -> None:
+    """Never the system's own: it would say nothing of the ledger."""
+    archived(bk, name, place, 3)
+    (logs,) = place.glob("log=*")
+    strange = logs / "ledger=999999"
+    if what == "a file":
+        strange.write_bytes(b"")
+    elif what == "a link to nowhere":
+        strange.symlink_to("nowhere")
+    else:
+        strange.mkdir()
+        (strange / "_manifest-000000000000.json").symlink_to("nowhere")
+    with pytest.raises(StorageError, match=r"ledger 999999 of log .* manifests cannot be read"):
+        restore(bk, f"into-{name}", *source(bk, name))
 
 
 @pytest.mark.parametrize(("begin", "end"), [(0, 1), (3, 4), (5, 33), (39, 41), (12, None), (None, 7)])
