@@ -7,7 +7,6 @@ stay. Bringing back the same ledgers at the same positions is not built: P2.1 sa
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -26,6 +25,7 @@ from embedbk.archive.manifest import (
     manifest_name,
 )
 from embedbk.archive.place import ArchiveDirectory
+from embedbk.archive.transactions import done_before, given_up_unless_done
 from embedbk.client.archiving import archive_records
 from embedbk.client.client import Client
 from embedbk.client.ledger import LedgerWriter
@@ -36,7 +36,7 @@ from embedbk.codec.attributes import AttributeKind, value_of
 from embedbk.codec.entry_records import EntryRecord, records_in
 from embedbk.codec.log_archives import ArchiveState
 from embedbk.core.log_splicing import SPLICE_LEDGERS_MAX
-from embedbk.errors import EmbedbkError, PeerError, StorageError, UsageError
+from embedbk.errors import PeerError, StorageError, UsageError
 
 __all__ = ["Restored", "RestoreTask", "restore", "stage_files"]
 
@@ -91,9 +91,9 @@ def restore(
     """
     log = client.log(into, password=password)
     terms = log.staging(application, number)
-    done = None if application is None else _done_before(log, application)
-    if done is not None and done.number >= number:
-        return Restored(done._replace(is_replay=True), 0)
+    done = done_before(log, application, number)
+    if done is not None:
+        return Restored(done, 0)
     manifests = list(_manifests(client, directory, log_id))
     first, last = _bounds(manifests, log_id, begin, end)
     chosen = [
@@ -105,25 +105,14 @@ def restore(
     if first >= last:
         return Restored(None, 0)
     tasks = [RestoreTask(directory, terms, some, first, last) for some in _dealt(chosen)]
-    try:
-        ids = list((run or run_here)(log, tasks))
-        outcome = log.splice(terms, ids)
-    except EmbedbkError:
-        with contextlib.suppress(EmbedbkError):  # It is given up when its time is over.
-            log.unstage(terms)
-        raise
+    with given_up_unless_done(log, terms):
+        outcome = log.splice(terms, list((run or run_here)(log, tasks)))
     return Restored(outcome, last - first)
 
 
 def run_here(log: Log, tasks: Sequence[RestoreTask]) -> Iterator[int]:
     for task in tasks:
         yield stage_files(log, task)
-
-
-def _done_before(log: Log, application: str) -> SpliceOutcome | None:
-    with contextlib.suppress(EmbedbkError):  # There is no such log yet, say; the splice finds out.
-        return log.spliced(application)
-    return None
 
 
 def _manifests(client: Client, directory: ArchiveDirectory, log_id: str) -> Iterator[Manifest]:

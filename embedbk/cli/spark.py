@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from embedbk.cli.operators import Commands
 from embedbk.cli.spark_archive import add_archive
+from embedbk.cli.spark_import import add_import
 from embedbk.cli.spark_report import add_report
 from embedbk.cli.spark_scrub import add_scrub
 
@@ -18,6 +19,7 @@ __all__ = ["run_spark"]
 def run_spark(arguments: Sequence[str]) -> int:
     commands = Commands("spark", "Jobs over a whole cluster.")
     add_archive(commands)
+    add_import(commands)
     add_scrub(commands)
     add_report(commands)
     try:

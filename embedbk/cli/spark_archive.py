@@ -15,13 +15,14 @@ from typing import Any
 from embedbk.cli.log import password_of
 from embedbk.cli.operators import CommandResult, Commands, client_of
 from embedbk.client.client import Client
+from embedbk.client.splicing import SpliceOutcome
 from embedbk.errors import UsageError
 
-__all__ = ["add_archive"]
+__all__ = ["add_archive", "add_job", "appended", "session_of"]
 
 
 def add_archive(commands: Commands) -> None:
-    made = _add(commands, "archive", _archive, "copy closed ledgers of a log to Parquet files")
+    made = add_job(commands, "archive", _archive, "copy closed ledgers of a log to Parquet files")
     made.add_argument("log")
     made.add_argument(
         "--create", metavar="DIR", help="make an archive there, and archive the log in it from now on"
@@ -36,7 +37,7 @@ def add_archive(commands: Commands) -> None:
         "--anew", type=int, action="append", default=[], metavar="LEDGER", help="also if it was copied"
     )
     made.add_argument("--dry-run", action="store_true")
-    made = _add(
+    made = add_job(
         commands,
         "verify-archive",
         _verify,
@@ -47,7 +48,7 @@ def add_archive(commands: Commands) -> None:
         "--sample", type=float, default=1.0, metavar="SHARE", help="of files; below 1 none is verified"
     )
     made.add_argument("--against-bookies", action="store_true")
-    made = _add(commands, "restore", _restore, "append what is archived to a log, once")
+    made = add_job(commands, "restore", _restore, "append what is archived to a log, once")
     made.add_argument("into", help="the log that gets it")
     made.add_argument("--log", help="the archived log, by its name; or --place and --log-id")
     made.add_argument("--place", metavar="DIR")
@@ -58,7 +59,7 @@ def add_archive(commands: Commands) -> None:
     made.add_argument("--number", type=int, default=0)
 
 
-def _add(commands: Commands, name: str, run: Any, text: str) -> argparse.ArgumentParser:
+def add_job(commands: Commands, name: str, run: Any, text: str) -> argparse.ArgumentParser:
     made = commands.add(name, run, text, reach=client_of)
     made.add_argument("--no-spark", action="store_true", help="in this process, without Java")
     made.add_argument("--master", default="local[*]", help="of Spark (default: local[*])")
@@ -66,7 +67,7 @@ def _add(commands: Commands, name: str, run: Any, text: str) -> argparse.Argumen
     return made
 
 
-def _session(options: argparse.Namespace, client: Client) -> tuple[Any, str]:
+def session_of(options: argparse.Namespace, client: Client) -> tuple[Any, str]:
     """A session, and the address by which executors find the cluster."""
     from embedbk.spark.session import session
 
@@ -101,7 +102,7 @@ def _archive(reach: Callable[[], Client], options: argparse.Namespace) -> Comman
         else:
             from embedbk.spark import archiving
 
-            spark, url = _session(options, client)
+            spark, url = session_of(options, client)
             report = archiving.archive(spark, url, options.log, **given)
     lines = [
         f"  ledger {each.ledger_id}: {each.outcome}, {each.entries} entries, {each.payload_bytes} bytes in "
@@ -132,7 +133,7 @@ def _verify(reach: Callable[[], Client], options: argparse.Namespace) -> Command
         else:
             from embedbk.spark import archiving
 
-            spark, url = _session(options, client)
+            spark, url = session_of(options, client)
             report = archiving.verify_archive(spark, url, options.log, **given)
     for each in report.findings:
         print(json.dumps(each._asdict()))
@@ -169,15 +170,19 @@ def _restore(reach: Callable[[], Client], options: argparse.Namespace) -> Comman
         else:
             from embedbk.spark import archiving
 
-            spark, url = _session(options, client)
+            spark, url = session_of(options, client)
             done = archiving.restore(spark, url, options.into, directory, log_id, **given)
-    told = done.outcome
+    return appended(options.into, "entries", done.entries, done.outcome)
+
+
+def appended(into: str, what: str, count: int, outcome: SpliceOutcome | None) -> CommandResult:
+    """What a job says that put so many entries or rows into a log."""
     data = {
-        "entries": done.entries,
-        "first_offset": None if told is None else told.first_offset,
-        "end": None if told is None else told.end,
-        "is_replay": told is not None and told.is_replay,
+        what: count,
+        "first_offset": None if outcome is None else outcome.first_offset,
+        "end": None if outcome is None else outcome.end,
+        "is_replay": outcome is not None and outcome.is_replay,
     }
-    where = "" if told is None else f", offsets {told.first_offset} to {told.end - 1}"
+    where = "" if outcome is None else f", offsets {outcome.first_offset} to {outcome.end - 1}"
     again = ", which was done before" if data["is_replay"] else ""
-    return CommandResult(data, f"log {options.into}: {done.entries} entries appended{where}{again}")
+    return CommandResult(data, f"log {into}: {count} {what} appended{where}{again}")

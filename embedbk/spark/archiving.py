@@ -6,11 +6,14 @@ directory under the same path.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
 from embedbk.archive.copying import FileCopied, SliceTask, run_copy
+from embedbk.archive.importing import Imported, ImportTask, stage_rows
+from embedbk.archive.importing import import_files as import_into
 from embedbk.archive.jobs import ArchiveReport
 from embedbk.archive.jobs import archive as archive_log
 from embedbk.archive.place import ArchiveDirectory
@@ -24,7 +27,7 @@ from embedbk.client.password import Password
 from embedbk.spark.clients import client_of
 from embedbk.spark.tasks import each
 
-__all__ = ["archive", "restore", "verify_archive"]
+__all__ = ["archive", "import_files", "restore", "verify_archive"]
 
 
 def archive(spark: Any, cluster: str, name: str, *, password: bytes = b"", **options: Any) -> ArchiveReport:
@@ -56,6 +59,21 @@ def restore(
     return restore_log(client_of(cluster), into, directory, log_id, password=password, run=run, **options)
 
 
+def import_files(
+    spark: Any,
+    cluster: str,
+    into: str,
+    paths: Sequence[str | os.PathLike[str]],
+    *,
+    password: bytes = b"",
+    **options: Any,
+) -> Imported:
+    """As `embedbk.archive.importing.import_files`, with each ledger staged by a task of Spark, which finds the files
+    under the same paths."""
+    run = partial(_imported, spark, cluster, into, password)
+    return import_into(client_of(cluster), into, paths, password=password, run=run, **options)
+
+
 def _copied(
     spark: Any, cluster: str, password: bytes, reading: LogReading, tasks: Sequence[SliceTask]
 ) -> Iterator[FileCopied]:
@@ -84,6 +102,16 @@ def _staged(
 
 def _stage(cluster: str, into: str, password: bytes, task: RestoreTask) -> int:
     return stage_files(client_of(cluster).log(into, password=password), task)
+
+
+def _imported(
+    spark: Any, cluster: str, into: str, password: bytes, log: Log, tasks: Sequence[ImportTask]
+) -> Iterator[tuple[int, int]]:
+    return each(spark, partial(_stage_rows, cluster, into, password), tasks)
+
+
+def _stage_rows(cluster: str, into: str, password: bytes, task: ImportTask) -> tuple[int, int]:
+    return stage_rows(client_of(cluster).log(into, password=password), task)
 
 
 def _of_id(cluster: str, log_id: str, name: str, password: bytes) -> LogReading:

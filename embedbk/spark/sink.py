@@ -24,11 +24,16 @@ from embedbk.errors import UsageError
 from embedbk.spark import sinking
 from embedbk.spark.sink_options import SinkOptions, sink_options
 from embedbk.spark.sinking import VALUE, Output
-from embedbk.spark.written_records import RECORD_TYPES
 
 __all__ = ["EmbedbkStreamWriter", "EmbedbkWriter", "batch_writer", "stream_writer"]
 
 _JOB_BYTES = 16
+# The columns that a sink takes beside the value, and Spark's types of them.
+RECORD_TYPES = {
+    "key": ("binary", "string"),
+    "timestamp": ("bigint", "timestamp", "timestamp_ntz"),
+    "headers": ("map<string,binary>", "map<string,string>"),
+}
 
 
 @dataclass

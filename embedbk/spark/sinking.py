@@ -13,13 +13,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from embedbk.archive.record_rows import VALUE, append_rows
 from embedbk.client.log import Log
 from embedbk.client.splicing import SpliceOutcome, Staging
 from embedbk.core.log_splicing import SPLICE_LEDGERS_MAX
 from embedbk.errors import EmbedbkError, UsageError
 from embedbk.spark.clients import client_of
 from embedbk.spark.sink_options import SinkOptions
-from embedbk.spark.written_records import VALUE, append_rows
 
 __all__ = ["VALUE", "Output", "call_off", "commit", "log_of", "write"]
 

@@ -16,6 +16,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from embedbk.errors import EmbedbkError
+
 __all__ = ["TaskSource", "each"]
 
 T = TypeVar("T")
@@ -27,14 +29,36 @@ _SCHEMA = pa.schema([("task", pa.int64()), ("answer", pa.binary())])
 
 
 def each(spark: Any, function: Callable[[T], R], tasks: Sequence[T]) -> Iterator[R]:
-    """The answers in the order of the tasks. function: picklable, and as often as Spark runs a task."""
+    """The answers in the order of the tasks. function: picklable, and as often as Spark runs a task.
+
+    Raises: what the first task raised that failed with one of embedbk's errors, as it is, and no stack of Java's.
+    """
     if not tasks:
         return iter(())
     spark.dataSource.register(TaskSource)
     work = base64.b64encode(pickle.dumps((function, list(tasks)))).decode()
     rows = spark.read.format(_FORMAT).option(_WORK, work).load().collect()
     found = {row.task: bytes(row.answer) for row in rows}
-    return iter([pickle.loads(found[number]) for number in range(len(tasks))])
+    answers = [pickle.loads(found[number]) for number in range(len(tasks))]
+    for answer in answers:
+        if isinstance(answer, _Failure):
+            raise answer.error
+    return iter(answers)
+
+
+@dataclass(frozen=True)
+class _Failure:
+    """The answer of a task that ended with an error which says what to do."""
+
+    error: EmbedbkError
+
+
+def _answer(function: Callable[[T], R], task: T) -> bytes:
+    try:
+        return pickle.dumps(function(task))
+    except EmbedbkError as failed:
+        failed.ticket = None  # It is a handle of this process.
+        return pickle.dumps(_Failure(failed))
 
 
 @dataclass(frozen=True)
@@ -67,5 +91,5 @@ class TaskReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         function, tasks = pickle.loads(base64.b64decode(self.work))
         assert isinstance(partition, TaskPartition)
-        answer = pickle.dumps(function(tasks[partition.number]))
+        answer = _answer(function, tasks[partition.number])
         yield pa.RecordBatch.from_pydict({"task": [partition.number], "answer": [answer]}, schema=_SCHEMA)

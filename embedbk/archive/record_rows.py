@@ -1,4 +1,4 @@
-"""Rows that a sink writes, with what stands beside their values: key, timestamp and headers; needs no Spark.
+"""Rows of Arrow as records of a log: for files of other programs, and for Spark's sink; needs no Spark.
 
 Rows of values alone go in as Arrow, without an object for each; the others are made records one by one.
 """
@@ -13,31 +13,25 @@ from embedbk.client.ledger import LedgerWriter
 from embedbk.codec.entry_records import NO_HEADERS, EntryRecord
 from embedbk.errors import UsageError
 
-__all__ = ["RECORD_TYPES", "VALUE", "append_rows"]
+__all__ = ["VALUE", "append_rows"]
 
 VALUE = "value"
-# The columns that a sink takes beside the value, and Spark's types of them.
-RECORD_TYPES = {
-    "key": ("binary", "string"),
-    "timestamp": ("bigint", "timestamp", "timestamp_ntz"),
-    "headers": ("map<string,binary>", "map<string,string>"),
-}
+_BESIDE = ("key", "timestamp", "headers")
 
 
 def append_rows(writer: LedgerWriter, batch: pa.RecordBatch) -> None:
-    """Append each row of a batch as an entry, in order; all of them are durable when this returns.
+    """Append each row of a batch as an entry, in order; all of them are durable when this returns. Of its columns
+    `value`, and where they are there `key`, `timestamp` (ms, or an Arrow timestamp) and `headers`.
 
     Raises UsageError: a row can be no entry, and which.
     """
-    there = [name for name in RECORD_TYPES if name in batch.schema.names]
+    there = [name for name in _BESIDE if name in batch.schema.names]
     if not there:
         writer.append_arrow(batch, VALUE)
         return
     values = batch.column(VALUE)
     if values.null_count:
-        raise UsageError(
-            f"a row has no {VALUE}; nothing was written", hint=f'df.filter("{VALUE} is not null")'
-        )
+        raise UsageError(f"a row has no {VALUE}; nothing was written", hint="leave out rows without one")
     count = batch.num_rows
     keys, headers = (
         batch.column(name).to_pylist() if name in there else [None] * count for name in ("key", "headers")

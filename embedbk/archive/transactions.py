@@ -1,0 +1,38 @@
+"""A transaction of a job that puts ledgers into a log: it was done before, it is done, or it is given up whole (P8.5).
+
+Decides nothing about what is put in: `restoring` and `importing` do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from embedbk.client.log import Log
+from embedbk.client.splicing import SpliceOutcome, Staging
+from embedbk.errors import EmbedbkError
+
+__all__ = ["done_before", "given_up_unless_done"]
+
+
+def done_before(log: Log, application: str | None, number: int) -> SpliceOutcome | None:
+    """Where this transaction of an application, or a later one, was put before. None: it was not, as far as is known;
+    the splice finds out."""
+    if application is None:
+        return None
+    with contextlib.suppress(EmbedbkError):  # There is no such log yet, say.
+        done = log.spliced(application)
+        if done is not None and done.number >= number:
+            return done._replace(is_replay=True)
+    return None
+
+
+@contextlib.contextmanager
+def given_up_unless_done(log: Log, terms: Staging) -> Iterator[None]:
+    """What was staged inside is given up when an error ends it."""
+    try:
+        yield
+    except EmbedbkError:
+        with contextlib.suppress(EmbedbkError):  # It is given up when its time is over.
+            log.unstage(terms)
+        raise
