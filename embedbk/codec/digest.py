@@ -2,9 +2,9 @@
 
 Every entry has a CRC32C, which bookies and readers check. A ledger may ask for a tag beside it: XXH3, against damage
 that a CRC of 32 bits can miss, which the scan of a frame checks too, so that no bookie stores a wrong one; or HMAC
-under a key from the password, which no bookie knows, against entries that its writer did not make. The tag is the last
-attribute but for the time, and covers the entry without itself and its CRC32C. A copy without a right tag is a failed
-copy.
+under a key from the password, which no bookie knows, against entries that its writer did not make. The tag covers the
+entry without itself and its CRC32C, also what stands behind it: the time, and what belongs to records. A copy without a
+right tag is a failed copy.
 """
 
 from __future__ import annotations
@@ -48,12 +48,9 @@ def tag_bytes(digest: int) -> int:
 
 
 def digest_of_entry(entry: memoryview) -> DigestType:
-    """The digest of the ledger of a scanned entry, by the entry's tag, which is its last attribute."""
-    at, end, kind = ENTRY_HEADER.size, ENTRY_HEADER.size + ENTRY_HEADER.unpack_from(entry)[2], 0
-    while at < end:
-        kind, _, size = _ATTRIBUTE.unpack_from(entry, at)
-        at += _ATTRIBUTE.size + size
-    return _OF_KIND.get(kind, DigestType.CRC32C)
+    """The digest of the ledger of a scanned entry, by the entry's tag."""
+    tagged = (digest for kind, digest in _OF_KIND.items() if _tag_at(entry, kind))
+    return next(tagged, DigestType.CRC32C)
 
 
 def encode_tagged(

@@ -214,6 +214,7 @@ static int make_room(struct ebk_packer *packer, uint32_t whole, int is_again, in
 void ebk_packer_begin_times(struct ebk_packer *packer, int64_t floor_ms, int is_told)
 {
     ebk_packer_lock(packer);
+    EBK_ASSERT(packer->written_ms <= packer->time_ms);
     packer->is_timed = 1;
     packer->is_told = is_told;
     if (floor_ms > packer->time_ms) packer->time_ms = floor_ms;
@@ -255,7 +256,7 @@ static inline uint32_t time_size(const struct ebk_packer *packer, size_t size)
     return EBK_TIME_BYTES;
 }
 
-/* Attributes without a time, those before it and those behind it: kinds ascend. */
+/* Attributes without those that the packer makes: what stands before the time, and behind it. Kinds ascend. */
 struct attributes {
     const uint8_t *before, *behind;
     size_t before_size, behind_size;
@@ -263,17 +264,24 @@ struct attributes {
 
 static const struct attributes no_attributes = {(const uint8_t *)"", (const uint8_t *)"", 0, 0};
 
-/* Sound attributes, which may have a time: it is left out. */
-static struct attributes part_at_time(const uint8_t *attributes, size_t size)
+/* How many bytes from `at` on are sound attributes of the kinds up to this one. */
+static size_t kinds_up_to(const uint8_t *attributes, size_t at, size_t size, uint8_t kind)
 {
-    size_t at = 0, time_bytes = 0;
-    while (size - at >= EBK_ATTRIBUTE_HEADER_BYTES && attributes[at] < EBK_ATTRIBUTE_TIME) {
+    const size_t begin = at;
+    while (size - at >= EBK_ATTRIBUTE_HEADER_BYTES && attributes[at] <= kind) {
         const size_t whole = EBK_ATTRIBUTE_HEADER_BYTES + (size_t)ebk_load_u16(attributes + at + 2);
         if (whole > size - at) break;
         at += whole;
     }
-    if (size - at >= EBK_TIME_BYTES && attributes[at] == EBK_ATTRIBUTE_TIME) time_bytes = EBK_TIME_BYTES;
-    return (struct attributes){attributes, attributes + at + time_bytes, at, size - at - time_bytes};
+    return at - begin;
+}
+
+/* Sound attributes without those of the kinds first..EBK_ATTRIBUTE_TIME, which are left out. */
+static struct attributes part(const uint8_t *attributes, size_t size, uint8_t first)
+{
+    const size_t before = kinds_up_to(attributes, 0, size, first - 1);
+    const size_t left_out = kinds_up_to(attributes, before, size, EBK_ATTRIBUTE_TIME);
+    return (struct attributes){attributes, attributes + before + left_out, before, size - before - left_out};
 }
 
 /* ---- one entry ---------------------------------------------------------------------- */
@@ -327,6 +335,7 @@ static inline __attribute__((always_inline)) int64_t put_locked(struct ebk_packe
     if (make_room(packer, whole, is_again, should_wake) != 0) return EBK_FULL;
 
     struct ebk_block *block = packer->open;
+    EBK_ASSERT(whole <= block->capacity - block->used && block->begin <= block->used);
     const int64_t entry_id = packer->state.next_entry;
     const uint64_t length = packer->state.length + size;
     write_entry(block->data + block->used, packer, attributes, time_bytes, data, (uint32_t)size);
@@ -373,11 +382,12 @@ int64_t ebk_packer_append_with_in_turn(struct ebk_packer *packer, int64_t expect
 {
     *should_wake = 0;
     if (attributes_size > UINT16_MAX - EBK_TIME_BYTES) return EBK_USAGE;
-    const struct attributes parted = part_at_time(attributes, attributes_size);
+    const struct attributes parted = part(attributes, attributes_size, EBK_ATTRIBUTE_TIME);
     ebk_packer_lock(packer);
     look_at_clock(packer);
     int64_t entry_id = EBK_CONFLICT;
     /* A stopped packer returns that, whatever was expected. */
+    EBK_ASSERT(parted.before_size + parted.behind_size <= attributes_size);
     if (expected < 0 || expected == packer->state.next_entry || packer->state.is_stopped || is_of_parent(packer))
         entry_id = append_locked(packer, 0, &parted, data, size, should_wake);
     ebk_packer_unlock(packer);
@@ -418,7 +428,7 @@ static int append_slices(struct ebk_packer *packer, uint64_t caller, const uint8
             const uint32_t size = payloads->sizes[i];
             struct attributes attributes = no_attributes;
             if (payloads->attributes != NULL)
-                attributes = part_at_time(payloads->attributes[i], payloads->attribute_sizes[i]);
+                attributes = part(payloads->attributes[i], payloads->attribute_sizes[i], EBK_ATTRIBUTE_TIME);
             answer = append_locked(packer, caller, &attributes, run != NULL ? run : payloads->data[i], size,
                                    &out->should_wake);
             if (answer < 0) break;
@@ -430,6 +440,7 @@ static int append_slices(struct ebk_packer *packer, uint64_t caller, const uint8
             note_rest(packer, caller, answer, out->taken);
         ebk_packer_unlock(packer);
     }
+    EBK_ASSERT(out->taken <= payloads->count && (answer < 0 || out->taken == payloads->count));
     return answer < 0 ? (int)answer : 0;
 }
 
@@ -522,8 +533,10 @@ int ebk_packer_append_again(struct ebk_packer *packer, const uint8_t *entries, s
                 const size_t attributes_size = ebk_load_u16(entries + EBK_ENTRY_AT_ATTRIBUTES);
                 const uint8_t *attributes = entries + EBK_ENTRY_HEADER_BYTES;
                 const size_t data_size = whole - EBK_ENTRY_OVERHEAD_BYTES - attributes_size;
-                /* Its time is made anew, as its place is: it is behind that of what stands before it there. */
-                const struct attributes parted = part_at_time(attributes, attributes_size);
+                /* Its time is made anew, as its place is: it is behind that of what stands before it there. And no tag
+                 * comes along: it covers the place that the entry had, and this ledger has none (TwinPacker is for those
+                 * that have). */
+                const struct attributes parted = part(attributes, attributes_size, EBK_ATTRIBUTE_XXH3);
                 answer = put_locked(packer, &parted, attributes + attributes_size, data_size, 1, &out->should_wake);
                 if (answer < 0) break;
                 out->taken += 1;

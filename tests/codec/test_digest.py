@@ -11,8 +11,8 @@ import xxhash
 
 from embedbk._native import lib
 from embedbk.codec import kernels, twins
-from embedbk.codec.attributes import Producer, encode_attributes
-from embedbk.codec.digest import DigestType, check_tags, encode_tagged, tag_bytes
+from embedbk.codec.attributes import Producer, encode_attributes, encode_time
+from embedbk.codec.digest import DigestType, check_tags, digest_of_entry, encode_tagged, tag_bytes
 from embedbk.codec.entry import ENTRY_HEADER, encode_entry, read_entry
 from embedbk.codec.frame import frame_of
 from embedbk.codec.kernels import crc32c
@@ -41,6 +41,21 @@ def test_a_tag_covers_all_of_its_entry_but_itself(digest: DigestType) -> None:
     assert entry[48 + 4 : 48 + 4 + size] == want
     assert len(entry) == 52 + tag_bytes(digest) + 4
     check_tags(frame_of(memoryview(body_of(digest))), digest, KEY)
+
+
+@pytest.mark.parametrize("digest", [*TAGGED, DigestType.CRC32C])
+@pytest.mark.parametrize(
+    "behind", [b"", encode_time(1_234), bytes((6, 0, 1, 0, 9))], ids=["last", "time", "records"]
+)
+def test_the_digest_of_a_ledger_is_known_by_any_entry(digest: DigestType, behind: bytes) -> None:
+    """P10.5, P3.1: whoever adopts a ledger learns its digest from its entries. One of a log carries its time behind the
+    tag; a ledger adopted as one without tags is never checked by them again."""
+    attributes = encode_attributes([4], Producer(7, 1))
+    if digest == DigestType.CRC32C:
+        entry = encode_entry(7, 0, 4, b"zero", attributes=attributes + behind)
+    else:
+        entry = encode_tagged(digest, KEY, 7, 0, 4, b"zero", attributes=attributes, behind=behind)
+    assert digest_of_entry(memoryview(entry)) == digest
 
 
 @pytest.mark.parametrize("digest", TAGGED)

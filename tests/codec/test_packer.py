@@ -24,7 +24,7 @@ from embedbk.codec.attributes import (
     producers_in,
     time_of,
 )
-from embedbk.codec.digest import check_tags
+from embedbk.codec.digest import DigestType, check_tags
 from embedbk.codec.entry import ENTRY_OVERHEAD_BYTES
 from embedbk.codec.entry_records import EntryRecord, encode_records
 from embedbk.codec.frame import Frame, frame_of, iter_entries, split
@@ -457,6 +457,26 @@ class TestPacker:
         assert [entry.length for entry in entries] == [5, 5, 8, 308, 1008]
         assert [(entry.lac, entry.lac_length) for entry in entries[1:]] == [(0, 5)] * 4
         assert [bytes(entry.attributes) for entry in entries] == [b"", b"", produced, b"", b""]
+
+    @pytest.mark.parametrize("digest", [DigestType.XXH3, DigestType.HMAC])
+    @pytest.mark.parametrize("is_timed", [False, True])
+    def test_a_tag_does_not_come_along_into_a_ledger_without_tags(
+        self, make: Make, digest: DigestType, is_timed: bool
+    ) -> None:
+        """P8.2, P3.1: it covers the place that the entry had. A log's ledger may fail after its digest was changed; its
+        frame was then one that every bookie refuses, and with E > Qw its error ended the host (seed 35100061)."""
+        before, packer = TwinPacker(LEDGER, digest=digest, mac_key=b"key"), make(LEDGER + 1)
+        records = encode_records([EntryRecord(b"", b"key"), EntryRecord(b"")])
+        attributes = encode_attributes([1, 4], Producer(5, 6), records)
+        if is_timed:
+            before.begin_times(0, lambda: 1_234)
+        before.append(b"one")
+        before.append_with(b"four", attributes, -1)
+        (frame,) = drain(before)
+        assert packer.append_again(frame, 0, 2) == 2
+        (moved,) = drain(packer)
+        entries = list(iter_entries(frame_of(moved.body)))
+        assert [bytes(entry.attributes) for entry in entries] == [b"", attributes]
 
     def test_a_part_of_a_frame_is_appended_again(self, make: Make) -> None:
         before, packer = make(LEDGER), make(LEDGER + 1)

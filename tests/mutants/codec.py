@@ -35,11 +35,37 @@ MUTANTS = (
         (
             (
                 "native/wire/packer.c",
-                "part_at_time(attributes, attributes_size);\n                answer",
+                "part(attributes, attributes_size, EBK_ATTRIBUTE_XXH3);\n                answer",
                 "(struct attributes){attributes, attributes, attributes_size, 0};\n                answer",
             ),
         ),
         (_PACKER + "test_what_is_appended_again_has_a_time_of_its_new_place",),
+    ),
+    Mutant(
+        "tags-go-over-as-they-were",
+        "P8.2 P3.1",
+        "an entry that goes over to a ledger without tags keeps the tag of its place before",
+        (
+            (
+                "native/wire/packer.c",
+                "part(attributes, attributes_size, EBK_ATTRIBUTE_XXH3);\n                answer",
+                "part(attributes, attributes_size, EBK_ATTRIBUTE_TIME);\n                answer",
+            ),
+        ),
+        (_PACKER + "test_a_tag_does_not_come_along_into_a_ledger_without_tags",),
+    ),
+    Mutant(
+        "a-digest-is-the-last-attributes",
+        "P10.5 P3.1",
+        "whoever adopts a ledger of a log takes it for one without tags, since times stand behind them",
+        (
+            (
+                "embedbk/codec/digest.py",
+                "if _tag_at(entry, kind))",
+                "if entry[ENTRY_HEADER.size + ENTRY_HEADER.unpack_from(entry)[2] - tag_bytes(digest)] == kind)",
+            ),
+        ),
+        ("tests/codec/test_digest.py::test_the_digest_of_a_ledger_is_known_by_any_entry",),
     ),
     Mutant(
         "no-time-at-each-64th",

@@ -424,8 +424,8 @@ MUTANTS = (
         (
             (
                 "native/road/in_flight.c",
-                "    if (place < table->state.head)\n        count_behind(table, packed, false);\n    else\n",
-                "    if (place < table->state.head) {\n        table->state.behind_count -= 1;\n    } else\n",
+                "        count_behind(table, packed, false);\n    else {\n",
+                "        table->state.behind_count -= 1;\n    else {\n",
             ),
         ),
         (_FLIGHT + "a_frame_is_pending_then_behind_then_gone[FramesInC]",),

@@ -22,7 +22,13 @@ MUTANTS = (
         "records-stand-before-the-time",
         "P8.11",
         "the packer writes the time behind all attributes, so that readers and bookies refuse the entry",
-        ((_PACKER, "attributes[at] < EBK_ATTRIBUTE_TIME) {", "attributes[at] < EBK_ATTRIBUTE_TIME + 9) {"),),
+        (
+            (
+                _PACKER,
+                "kinds_up_to(attributes, 0, size, first - 1);",
+                "kinds_up_to(attributes, 0, size, first + 9);",
+            ),
+        ),
         (_PACKED + "the_time_stands_between_the_attributes_in_the_order_of_kinds",),
     ),
     Mutant(
@@ -32,8 +38,8 @@ MUTANTS = (
         (
             (
                 _PACKER,
-                "attributes + at + time_bytes, at, size - at - time_bytes};",
-                "attributes + at + time_bytes, at, time_bytes != 0 ? 0 : size - at};",
+                "attributes + before + left_out, before, size - before - left_out};",
+                "attributes + before + left_out, before, left_out != 0 ? 0 : size - before};",
             ),
         ),
         (_PACKED + "the_time_stands_between_the_attributes_in_the_order_of_kinds",),
