@@ -226,6 +226,7 @@ uint64_t ebk_add_path_store(struct ebk_add_path *path, const struct ebk_add *add
     if (token < 0) return 0;
     struct ebk_ledger_row *row = ebk_table_find(settings->table, add->ledger_id);
     EBK_ASSERT(row != NULL && (uint64_t)token > row->last_token && add->last > row->last_entry);
+    EBK_ASSERT((uint64_t)token < ebk_journals_next_token(settings->journals));
     row->last_entry = add->last;
     row->last_token = (uint64_t)token;
     ebk_table_mark_dirty(settings->table, row);
@@ -268,6 +269,7 @@ int ebk_add_path_take(struct ebk_add_path *path, uint64_t link, const uint8_t *h
     if (!ebk_add_path_has_room(path, add.body_size) || !make_room(path)) return EBK_ADD_PASSED;
     const uint64_t token = ebk_add_path_store(path, &add);
     if (token == 0) return EBK_ADD_PASSED;
+    EBK_ASSERT(row->last_token == token && row->last_entry == add.last);
     if (wakes) ebk_tail_wake(readers, row);
     EBK_ASSERT(path->end - path->head < path->room);
     EBK_ASSERT(path->due == path->end || at(path, path->end - 1)->token < token); /* They come due in this order. */
@@ -307,11 +309,13 @@ static bool chain(struct ebk_add_path *path, uint64_t place)
         path->groups[path->group_count++] = (struct group){.link = add->link, .first = NONE, .last = NONE};
     }
     EBK_ASSERT(number < path->group_count);
+    if (number < path->group_next) path->group_next = number; /* All that was due for it was told, and now there is more. */
     struct group *group = &path->groups[number];
     EBK_ASSERT(group->link == add->link && (group->first == NONE) == (group->last == NONE));
     add->next = NONE;
     add->is_followed = path->status == EBK_STATUS_OK && path->settings.tail != NULL &&
                        ebk_tail_is_followed(path->settings.tail, add->ledger_id);
+    EBK_ASSERT(group->last == NONE || path->pending[group->last].token < add->token); /* Told in the order of coming. */
     if (group->first == NONE)
         group->first = index;
     else
@@ -324,6 +328,7 @@ static bool chain(struct ebk_add_path *path, uint64_t place)
 /* Everything that was due is told: the ring and the groups begin anew. */
 static void forget_told(struct ebk_add_path *path)
 {
+    for (uint32_t i = 0; i < path->group_count; i++) EBK_ASSERT(path->groups[i].count == 0);
     path->head = path->due;
     path->group_count = path->group_next = 0;
     ebk_id_map_clear(&path->numbers);
@@ -414,6 +419,9 @@ int ebk_add_path_next(struct ebk_add_path *path, uint64_t *link, uint32_t *answe
         *size = ebk_message_seal(path->message, EBK_KIND_ADD_ANSWERS, 0, to);
     }
     group->count -= count;
+    if (group->first == NONE) group->last = NONE; /* More may be due for it before the others are told. */
+    EBK_ASSERT((group->count == 0) == (group->first == NONE));
+    EBK_ASSERT(*size <= path->message_room);
     return 1;
 }
 

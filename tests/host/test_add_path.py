@@ -6,6 +6,7 @@ what their disks hold at the end. The core is the definition.
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable
 from typing import Any
@@ -495,6 +496,34 @@ def test_answers_of_one_commit_are_the_cores_byte_for_byte() -> None:
         told.append([[bytes(event.body) for event in peer.transport.receive(0)] for peer in side.peers])  # type: ignore[union-attr]
     assert told[0] == told[1]
     assert [len(bodies) for bodies in told[0]] == [1, 1, 0, 0]
+
+
+@pytest.mark.parametrize("told_before", [1, 2, 3])
+def test_telling_that_was_cut_short_goes_on_when_more_is_due(told_before: int) -> None:
+    """P3.4: who tells the answers may be cut short between any two of them (memory is refused, a handler of a signal
+    raises). What it had told is told once; the rest is told by whoever tells next, also where meanwhile more became due
+    for a link that had been told all of its answers."""
+    beside = Beside()
+    path = beside.storage.add_path
+    assert path is not None
+    number, told = 0, []
+
+    def ask(links: list[int]) -> Any:
+        nonlocal number
+        for link in links:
+            control, frames = add(INCARNATION, frame(7, number, [b"x"], number))
+            pieces = encode_message(100 + number, control, frames)
+            assert path.take(link, b"".join(bytes(piece) for piece in pieces))
+            number += 1
+        beside.storage.commit()
+        return path.answers(beside.storage.durable(), 0)
+
+    first = ask([1, 2, 3])
+    told += [each[:2] for each in itertools.islice(first, told_before)]
+    told += [(link, count) for link, count, _ in ask([1, 1, 2, 3])]
+    told += [(link, count) for link, count, _ in ask([2])]
+    assert sorted(link for link, count in told for _ in range(count)) == [1, 1, 1, 2, 2, 2, 3, 3]
+    assert told[:told_before] == [(link, 1) for link in range(1, 1 + told_before)]
 
 
 def test_who_waits_for_a_ledger_that_is_yet_to_come_is_woken_by_its_first_lac() -> None:
