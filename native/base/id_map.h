@@ -62,7 +62,9 @@ static inline int ebk_id_map_add(struct ebk_id_map *map, uint64_t id, uint32_t n
 {
     EBK_ASSERT(number != EBK_ID_MAP_NONE);
     if ((map->slots == NULL || map->count >= map->slot_count / 2) && ebk_id_map_grow(map) < 0) return EBK_NO_MEMORY;
-    map->slots[ebk_id_map_slot(map, id)] = (struct ebk_id_slot){.id = id, .number = number};
+    const uint32_t slot = ebk_id_map_slot(map, id);
+    EBK_ASSERT(map->slots[slot].number == EBK_ID_MAP_NONE && map->count < map->slot_count / 2);
+    map->slots[slot] = (struct ebk_id_slot){.id = id, .number = number};
     map->count += 1;
     return EBK_OK;
 }
@@ -72,7 +74,7 @@ static inline void ebk_id_map_remove(struct ebk_id_map *map, uint64_t id)
 {
     const uint32_t mask = map->slot_count - 1;
     uint32_t hole = ebk_id_map_slot(map, id);
-    EBK_ASSERT(map->slots[hole].number != EBK_ID_MAP_NONE);
+    EBK_ASSERT(map->count > 0 && map->slots[hole].number != EBK_ID_MAP_NONE);
     for (uint32_t at = (hole + 1) & mask; map->slots[at].number != EBK_ID_MAP_NONE; at = (at + 1) & mask) {
         const uint32_t home = ebk_id_map_hash(map->slots[at].id) & mask;
         if (((at - home) & mask) < ((at - hole) & mask)) continue; /* Its own place lies behind the hole. */

@@ -67,6 +67,9 @@ static inline int ebk_id_ranges_add(struct ebk_id_ranges *set, uint64_t first, u
         memmove(set->ranges + begin + 1, set->ranges + end, (set->count - end) * sizeof *set->ranges);
     set->ranges[begin] = (struct ebk_id_range){.first = first, .last = last};
     set->count = set->count + 1 - (end - begin);
+    EBK_ASSERT(begin < set->count && set->count <= set->capacity);
+    EBK_ASSERT(begin == 0 || set->ranges[begin - 1].last + 1 < first); /* They do not touch. */
+    EBK_ASSERT(begin + 1 == set->count || last + 1 < set->ranges[begin + 1].first);
     return EBK_OK;
 }
 
@@ -78,6 +81,7 @@ static inline int ebk_id_ranges_cut(struct ebk_id_ranges *set, uint64_t id)
     if (ebk_id_ranges_reserve(set) < 0) return EBK_NO_MEMORY;
     const struct ebk_id_range whole = set->ranges[at];
     const uint32_t parts = (whole.first < id) + (id < whole.last);
+    EBK_ASSERT(whole.first <= id && id <= whole.last);
     memmove(set->ranges + at + parts, set->ranges + at + 1, (set->count - at - 1) * sizeof *set->ranges);
     set->count = set->count - 1 + parts;
     if (whole.first < id) set->ranges[at] = (struct ebk_id_range){.first = whole.first, .last = id - 1};

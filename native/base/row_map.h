@@ -66,7 +66,7 @@ static inline void ebk_row_map_remove(struct ebk_row_map *map, const void *rows,
 {
     const uint32_t mask = map->slot_count - 1;
     uint32_t hole = ebk_row_map_slot(map, rows, id_of, id);
-    EBK_ASSERT(map->slots[hole] != 0);
+    EBK_ASSERT(map->count > 0 && map->slots[hole] != 0);
     for (uint32_t at = (hole + 1) & mask; map->slots[at] != 0; at = (at + 1) & mask) {
         const uint32_t home = ebk_id_map_hash(id_of(rows, map->slots[at] - 1)) & mask;
         if (((at - home) & mask) < ((at - hole) & mask)) continue; /* Its own place lies behind the hole. */

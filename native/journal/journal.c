@@ -64,6 +64,7 @@ static int fail(struct ebk_journal *journal, int code, int system_error, uint64_
                 const char *reason)
 {
     char path[EBK_JOURNAL_PATH_BYTES];
+    EBK_ASSERT(code < 0 && atomic_load(&journal->failed) == EBK_OK);
     ebk_journal_path(journal, FILE_PREFIX, generation, path);
     ebk_fault_set(&journal->fault, code, system_error, path, offset, "%s", reason);
     atomic_store(&journal->failed, code);
@@ -75,6 +76,7 @@ static int fail(struct ebk_journal *journal, int code, int system_error, uint64_
  * was, and the same bytes go to the same place when there is room (JOURNAL.md section 5). */
 static int stall(struct ebk_journal *journal, int system_error)
 {
+    EBK_ASSERT(ebk_code_of(system_error) == EBK_NO_SPACE && atomic_load(&journal->failed) == EBK_OK);
     atomic_store(&journal->stalled, system_error);
     atomic_fetch_add(&journal->stalls, 1);
     announce(journal);
@@ -112,6 +114,8 @@ static int64_t submit(struct ebk_journal *journal, uint32_t kind, uint64_t ledge
                token - (journal->durable_seen = atomic_load(&journal->durable)) > SLOT_COUNT) {
         answer = EBK_FULL;
     } else {
+        EBK_ASSERT(token - journal->durable_seen <= SLOT_COUNT); /* The slot's last record is durable. */
+        EBK_ASSERT(!copied || head_size <= EBK_JOURNAL_COPY_BYTES_MAX);
         if (copied && head_size > 0) head = memcpy(journal->copies[token % SLOT_COUNT], head, head_size);
         journal->slots[token % SLOT_COUNT] = (struct slot){
             .piece = {head, tail}, .ledger_id = ledger_id, .kind = kind,
@@ -163,6 +167,8 @@ static uint32_t gather(const struct ebk_journal *journal, struct group_job *job,
         job->bytes += more;
         job->bodies += body;
     }
+    EBK_ASSERT(job->bytes <= GROUP_BUFFER_BYTES && job->bodies < job->bytes);
+    EBK_ASSERT(job->count == 0 || (job->bytes <= room && job->first + job->count - 1 <= last));
     return job->count;
 }
 
@@ -184,6 +190,7 @@ static void build(const struct ebk_journal *journal, struct group_job *job)
 {
     uint64_t at = sizeof(struct group_header);
     uint32_t records_crc = 0;
+    EBK_ASSERT(job->count > 0 && job->bytes <= GROUP_BUFFER_BYTES && job->position >= BLOCK_BYTES);
     for (uint32_t index = 0; index < job->count; index++) {
         const struct slot *slot = &journal->slots[(job->first + index) % SLOT_COUNT];
         struct record_header *record = (struct record_header *)(job->buffer + at);
@@ -242,6 +249,8 @@ static int roll(struct ebk_journal *journal)
     }
     int old = journal->file;
     if (!refused) {
+        EBK_ASSERT(journal->file_count < journal->settings.file_count_max);
+        EBK_ASSERT(journal->next.generation > journal->generation && journal->next.bytes >= EBK_JOURNAL_FILE_BYTES_MIN);
         journal->files[journal->file_count++] = journal->next;
         journal->file = journal->next_file;
         journal->file_bytes = journal->next.bytes;
@@ -260,10 +269,11 @@ static int roll(struct ebk_journal *journal)
 /* The group is on the device: tell. */
 static void settle(struct ebk_journal *journal, const struct group_job *job)
 {
+    EBK_ASSERT(job->count > 0 && job->sequence <= journal->sequence);
     if (job->position == BLOCK_BYTES) {
         pthread_mutex_lock(&journal->files_lock);
         struct journal_file *entry = &journal->files[journal->file_count - 1];
-        EBK_ASSERT(entry->generation == job->header.generation);
+        EBK_ASSERT(entry->generation == job->header.generation && entry->first_token == 0);
         entry->first_token = job->first;
         entry->first_sequence = job->sequence;
         pthread_mutex_unlock(&journal->files_lock);
@@ -283,6 +293,8 @@ static void settle(struct ebk_journal *journal, const struct group_job *job)
 static int64_t plan(struct ebk_journal *journal, struct group_job *job, uint64_t before)
 {
     uint64_t last = atomic_load(&journal->submitted);
+    EBK_ASSERT(before <= last && last - before <= SLOT_COUNT);
+    EBK_ASSERT(journal->held == NULL && !journal->is_ahead); /* What is planned is written before more is. */
     job->first = before + 1;
     if (job->first > last) return 0;
     if (gather(journal, job, last, journal->file_bytes - journal->offset) == 0) {
@@ -310,7 +322,10 @@ static void build_ahead(struct ebk_journal *journal, const struct group_job *job
     next->first = job->first + job->count;
     if (gather(journal, next, atomic_load(&journal->submitted), journal->file_bytes - journal->offset) == 0) return;
     if (next->bytes < OVERLAP_BYTES_MIN) return; /* More may arrive while this one is written: gather then. */
+    EBK_ASSERT(!journal->is_ahead);
     place(journal, next);
+    EBK_ASSERT(next->position == job->position + round_up(job->bytes, BLOCK_BYTES));
+    EBK_ASSERT(next->sequence == job->sequence + 1);
     next->previous_crc = job->header.crc;
     journal->is_ahead = true;
     journal->build_index = journal->job_index ^ 1;
@@ -321,12 +336,16 @@ static void build_ahead(struct ebk_journal *journal, const struct group_job *job
 static void wait_for_build(struct ebk_journal *journal)
 {
     uint32_t asked = atomic_load(&journal->builds_asked), done;
-    while ((done = atomic_load(&journal->builds_done)) != asked) futex_wait(&journal->builds_done, done);
+    while ((done = atomic_load(&journal->builds_done)) != asked) {
+        EBK_ASSERT(asked - done == 1);
+        futex_wait(&journal->builds_done, done);
+    }
 }
 
 /* Plan and build the next group, unless one that found no room is there. Returns as plan(). */
 static int64_t prepare_group(struct ebk_journal *journal)
 {
+    EBK_ASSERT(journal->job_index < 2);
     struct group_job *job = &journal->jobs[journal->job_index];
     if (journal->held != NULL) return journal->held->count;
     if (journal->is_ahead) {
@@ -353,6 +372,8 @@ int64_t ebk_journal_commit(struct ebk_journal *journal)
     const int64_t count = prepare_group(journal);
     if (count <= 0) return count;
     const struct group_job *job = journal->held;
+    EBK_ASSERT(job != NULL && job->header.generation == journal->generation);
+    EBK_ASSERT(job->position + round_up(job->bytes, BLOCK_BYTES) <= journal->file_bytes);
     int64_t wrote = journal->io->write(journal->io, journal->file, job->buffer, round_up(job->bytes, BLOCK_BYTES),
                                        job->position);
     if (wrote < 0 && ebk_code_of((int)-wrote) == EBK_NO_SPACE) return stall(journal, (int)-wrote);
@@ -404,6 +425,7 @@ static void *run_builds(void *argument)
             futex_wait(&journal->builds_asked, asked);
             continue;
         }
+        EBK_ASSERT(asked - atomic_load(&journal->builds_done) == 1 && journal->build_index < 2);
         build(journal, &journal->jobs[journal->build_index]);
         atomic_store(&journal->builds_done, asked);
         futex_wake(&journal->builds_done);
@@ -513,7 +535,9 @@ uint64_t ebk_journal_reap(struct ebk_journal *journal)
         EBK_ASSERT(errno == EAGAIN || errno == EINTR);
     /* Armed before durable is read: a group that ends in between sets the descriptor. */
     atomic_store(&journal->armed, 1);
-    return atomic_load(&journal->durable);
+    const uint64_t durable = atomic_load(&journal->durable);
+    EBK_ASSERT(durable <= atomic_load(&journal->submitted));
+    return durable;
 }
 
 int ebk_journal_wait(struct ebk_journal *journal, uint64_t token)
@@ -536,7 +560,8 @@ int ebk_journal_wait(struct ebk_journal *journal, uint64_t token)
         }
         futex_wait(&journal->durable_word, seen);
     }
-    atomic_fetch_sub(&journal->waiting, 1);
+    const uint32_t waited = atomic_fetch_sub(&journal->waiting, 1);
+    EBK_ASSERT(waited > 0);
     return code;
 }
 
@@ -566,6 +591,7 @@ void ebk_journal_trim(struct ebk_journal *journal, uint64_t token)
     while (count + 1 < journal->file_count && journal->files[count + 1].first_token != 0 &&
            journal->files[count + 1].first_token - 1 <= token)
         count += 1;
+    EBK_ASSERT(journal->trimmed_count <= count && count < journal->file_count); /* What is trimmed stays so. */
     journal->trimmed_count = count;
     if (journal->next_state == NEXT_REFUSED) journal->next_state = NEXT_MISSING; /* Room was made: try again. */
     pthread_cond_broadcast(&journal->files_changed);

@@ -374,6 +374,7 @@ static struct journal_file take_trimmed(struct ebk_journal *journal)
 {
     struct journal_file old = {0};
     if (journal->trimmed_count > 0 && journal->files[0].bytes == ebk_journal_next_bytes(journal)) {
+        EBK_ASSERT(journal->trimmed_count < journal->file_count && journal->files[0].generation != 0);
         old = journal->files[0];
         journal->file_count -= 1;
         journal->trimmed_count -= 1;
@@ -419,6 +420,8 @@ int ebk_journal_prepare(struct ebk_journal *journal)
     int file = is_broken ? -EIO : make_next(journal, &old, generation, bytes, &is_broken);
 
     pthread_mutex_lock(&journal->files_lock);
+    EBK_ASSERT(journal->next_state != NEXT_READY); /* One prepares at a time. */
+    EBK_ASSERT(generation <= journal->generation_last);
     journal->is_preparing_broken = is_broken;
     if (file < 0 && !is_broken) journal->generation_last -= 1; /* Nothing has it: tries may be many on a full device. */
     journal->next_state = file < 0 ? NEXT_REFUSED : NEXT_READY;
@@ -475,6 +478,7 @@ void ebk_journal_tidy(struct ebk_journal *journal)
         bool is_excess = ebk_journal_has_excess(journal) || is_odd;
         const struct journal_file dropped = journal->files[0];
         if (is_excess) {
+            EBK_ASSERT(journal->trimmed_count > 0 && journal->trimmed_count < journal->file_count);
             journal->file_count -= 1;
             journal->trimmed_count -= 1;
             memmove(journal->files, journal->files + 1, journal->file_count * sizeof *journal->files);

@@ -77,6 +77,7 @@ bool ebk_journals_has_room(struct ebk_journals *journals, uint32_t kept)
 /* A record was queued in this journal; returns its token over all. With one journal that is its own token. */
 static int64_t noted(struct ebk_journals *journals, uint32_t part, int64_t own)
 {
+    EBK_ASSERT(own > 0 && part < journals->count);
     if (journals->count > 1) return (int64_t)ebk_journals_note(journals, part);
     journals->parts[0].is_unkicked = true;
     return own;
@@ -157,6 +158,7 @@ uint64_t ebk_journals_own(const struct ebk_journals *journals, uint32_t part, ui
     uint64_t own = journals->parts[part].mark;
     for (uint64_t each = journals->durable + 1; each <= token; each++)
         own += journals->owners[each & (RING - 1)] == part;
+    EBK_ASSERT(own >= journals->parts[part].mark && own < ebk_journal_next_token(journals->parts[part].journal));
     return own;
 }
 

@@ -27,6 +27,7 @@ static void announce(struct ebk_ahead *ahead)
 
 void ebk_ahead_show(struct ebk_ahead *ahead, int64_t lac, uint64_t length)
 {
+    EBK_ASSERT(lac > atomic_load(&ahead->lac) && length >= atomic_load(&ahead->length)); /* It never goes back. */
     atomic_store(&ahead->length, length);
     atomic_store(&ahead->lac, lac);
     announce(ahead);

@@ -225,6 +225,7 @@ static void count(struct ebk_answers *answers, struct slot *slot, bool is_follow
     EBK_ASSERT(is_open(slot) && answers->state.untold < answers->untold_room);
     answers->state.counted += 1;
     if (slot->adds != NULL) {
+        EBK_ASSERT(answers->answered != NULL);
         slot->is_answered = true;
         answers->answered(slot->adds, slot->place, slot->seat, is_followed);
         return;

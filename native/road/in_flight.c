@@ -28,7 +28,8 @@ _Static_assert(EBK_FLIGHT_SLOTS_MAX == 2 * EBK_FLIGHT_SEATS_MAX && EBK_FLIGHT_SL
 
 void ebk_backlog_add(struct ebk_backlog *backlog, int64_t bytes)
 {
-    __atomic_fetch_add(&backlog->kept_bytes, (uint64_t)bytes, __ATOMIC_RELAXED);
+    const uint64_t before = __atomic_fetch_add(&backlog->kept_bytes, (uint64_t)bytes, __ATOMIC_RELAXED);
+    EBK_ASSERT(bytes >= 0 || before >= (uint64_t)-bytes); /* Nobody takes back what he did not count. */
 }
 
 uint64_t ebk_backlog_kept(const struct ebk_backlog *backlog)
@@ -98,6 +99,8 @@ static void check(const struct ebk_in_flight *table)
     EBK_ASSERT(state->tail <= state->head && state->head <= state->end && state->end - state->tail <= table->place_count);
     EBK_ASSERT(state->head < state->end || state->pending_bytes == 0);
     EBK_ASSERT(state->behind_count <= state->head - state->tail);
+    EBK_ASSERT(state->behind_bytes >= state->behind_count * EBK_FLIGHT_FRAME_PRICE);
+    EBK_ASSERT(state->owed_sum <= (state->end - state->tail) * EBK_FLIGHT_SLOTS_MAX);
 }
 
 /* ---- frames ---------------------------------------------------------------------------- */
@@ -142,7 +145,7 @@ int64_t ebk_in_flight_put(struct ebk_in_flight *table, const struct ebk_packed *
 {
     if (!is_room(table) && !widen(table)) return EBK_NO_MEMORY;
     const uint64_t place = table->state.end;
-    EBK_ASSERT(packed->body != NULL && packed->first_entry <= packed->last_entry);
+    EBK_ASSERT(packed->body != NULL && packed->size > 0 && packed->first_entry <= packed->last_entry);
     EBK_ASSERT(place == table->state.tail || packed->first_entry > place_of(table, place - 1)->flying.packed.last_entry);
     *place_of(table, place) = (struct place){.flying.packed = *packed};
     table->state.pending_bytes += packed->size;
@@ -173,8 +176,10 @@ static void drop(struct ebk_in_flight *table, uint64_t place)
     if (packed->body == NULL) return;
     if (place < table->state.head)
         count_behind(table, packed, false);
-    else
+    else {
+        EBK_ASSERT(packed->size <= table->state.pending_bytes);
         table->state.pending_bytes -= packed->size;
+    }
     ebk_packer_release(packed->body);
     packed->body = NULL;
 }
@@ -244,6 +249,7 @@ void ebk_in_flight_owe(struct ebk_in_flight *table, uint32_t slot, uint64_t plac
     it->flying.owed |= 1u << slot;
     it->sent_ns[slot] = now_ns;
     table->state.owed_sum += 1;
+    EBK_ASSERT(table->state.owed_count[slot] < table->state.owed_sum);
     if (table->state.owed_count[slot]++ > 0 && table->first_owed[slot] < place) return;
     table->first_owed[slot] = place;
     table->state.oldest_sent_ns[slot] = now_ns;
@@ -264,7 +270,8 @@ int ebk_in_flight_answered(struct ebk_in_flight *table, uint32_t slot, uint64_t 
     *sent_ns = it->sent_ns[slot];
     it->flying.owed &= ~(1u << slot);
     it->flying.acked |= 1u << slot;
-    EBK_ASSERT(table->state.owed_count[slot] > 0 && table->state.owed_sum > 0);
+    EBK_ASSERT(table->state.owed_count[slot] > 0 && table->state.owed_sum >= table->state.owed_count[slot]);
+    EBK_ASSERT(table->first_owed[slot] <= place);
     table->state.owed_count[slot] -= 1;
     table->state.owed_sum -= 1;
     if (table->first_owed[slot] == place) note_first_owed(table, slot, place);
@@ -288,6 +295,8 @@ void ebk_in_flight_excuse(struct ebk_in_flight *table, uint32_t slot)
 {
     EBK_ASSERT(slot < EBK_FLIGHT_SLOTS_MAX);
     if (table->state.owed_count[slot] == 0) return;
+    EBK_ASSERT(table->first_owed[slot] >= table->state.tail && table->first_owed[slot] < table->state.end);
+    EBK_ASSERT(table->state.owed_count[slot] <= table->state.owed_sum);
     for (uint64_t place = table->first_owed[slot]; place < table->state.end; place++) {
         struct ebk_flying *const flying = &place_of(table, place)->flying;
         flying->owed &= ~(1u << slot);

@@ -68,6 +68,7 @@ bool ebk_lac_path_take(const struct ebk_lac_terms *terms, const uint8_t *message
                                                            from + AT_LAC, RECORD_BYTES);
             /* Refused only by a journal that has failed: nothing of it counts any more, and nobody was promised anything. */
             if (token < 0) return true;
+            EBK_ASSERT((uint64_t)token > row->last_token);
             row->last_token = (uint64_t)token;
             ebk_table_mark_dirty(terms->table, row);
             *records += 1;

@@ -53,6 +53,7 @@ static void take_answer(struct ebk_link_adds *adds, uint64_t place, uint32_t sea
 {
     int64_t sent_ns;
     EBK_ASSERT(!adds->is_deaf && place >= adds->begin && place < adds->flight->end);
+    EBK_ASSERT(seat < adds->settings.seat_count && place < adds->next[seat]); /* Nobody answers what it was not sent. */
     if (adds->failed >> seat & 1) return; /* What it owed may be gone. */
     const int is_counted = ebk_in_flight_answered(adds->settings.table, slot_of(adds, seat), place, &sent_ns);
     EBK_ASSERT(is_counted); /* A request is answered once. */
@@ -185,7 +186,13 @@ static bool send_to(struct ebk_link_adds *adds, uint32_t seat, uint64_t place,
         return false;
     }
     adds->next[seat] = place + 1;
-    if (to->near != NULL) return true;
+    if (to->near != NULL) {
+        /* The tokens of a near seat ascend, so that one number says how far it is durable. */
+        EBK_ASSERT(place == adds->begin || place == adds->flight->tail ||
+                   ebk_in_flight_sent(settings->table, place - 1)->tokens[seat] < sent->tokens[seat]);
+        return true;
+    }
+    EBK_ASSERT(settings->answers != NULL);
     const struct ebk_asked asked = {
         .link = to->link, .request_id = add->request_id, .group = add->request_id, .needed = 1, .nonce = settings->nonce,
         .seating = to->seating, .ledger_id = settings->ledger_id, .first = packed->first_entry, .last = packed->last_entry};
@@ -255,6 +262,7 @@ static void note_times(struct ebk_link_adds *adds, int64_t now_ns)
     if (adds->heard == 0) return;
     for (uint32_t seat = 0; seat < adds->settings.seat_count; seat++)
         if (adds->heard >> seat & 1) adds->heard_ns[seat] = now_ns;
+    EBK_ASSERT(adds->heard >> adds->settings.seat_count == 0);
     if (now_ns - adds->answered_sent_ns > adds->longest_ns) adds->longest_ns = now_ns - adds->answered_sent_ns;
     adds->heard = 0;
     adds->answered_sent_ns = 0;
@@ -294,6 +302,8 @@ static void reap(struct ebk_link_adds *adds, int64_t now_ns)
 static void check(const struct ebk_link_adds *adds)
 {
     EBK_ASSERT(adds->lac_told <= adds->lac && adds->begin <= adds->flight->end);
+    EBK_ASSERT(out_count(adds) == 0 || at(adds, adds->flight->head)->packed.first_entry > adds->lac);
+    EBK_ASSERT(!adds->is_deaf || adds->is_ending);
     for (uint32_t seat = 0; seat < adds->settings.seat_count; seat++) {
         EBK_ASSERT(adds->durable[seat] <= adds->next[seat] && adds->next[seat] <= adds->flight->end);
         /* A place that is free was answered by this seat, or nothing is kept for it. */

@@ -48,6 +48,7 @@ int ebk_link_tray_put(struct ebk_link_tray *tray, const uint8_t *head, uint32_t 
         tray->bytes = wider;
         tray->capacity = 2 * wanted;
     }
+    EBK_ASSERT(wanted <= tray->capacity && tray->size < wanted);
     uint8_t *to = tray->bytes + tray->size;
     ebk_store_u32(to, (uint32_t)message_size);
     memcpy(to + 4, head, head_size);

@@ -27,6 +27,7 @@ void ebk_links_free(struct ebk_links *links)
 /* Room for one more. */
 static bool widen(struct ebk_links *links)
 {
+    EBK_ASSERT(links->count <= links->room);
     if (links->count < links->room) return true;
     const uint32_t wider = links->room ? links->room * 2 : 8;
     void *grown = realloc(links->links, wider * sizeof *links->links);

@@ -44,6 +44,7 @@ void ebk_near_leave(struct ebk_near *near)
 
 bool ebk_near_is_open(const struct ebk_near *near)
 {
+    EBK_ASSERT(!near->is_open || near->path != NULL);
     return near->is_open;
 }
 

@@ -173,6 +173,7 @@ bool ebk_parked_park(struct ebk_parked *parked, const struct ebk_poll *poll)
         return false;
     }
     struct follow *follow = &parked->follows[of];
+    EBK_ASSERT((follow->first == 0) == (follow->last == 0));
     parked->slots[place] = (struct slot){.poll = *poll};
     *(follow->last ? &parked->slots[follow->last].next : &follow->first) = place;
     follow->last = place;
@@ -190,6 +191,7 @@ void ebk_parked_note_asked(struct ebk_parked *parked, uint64_t ledger_id, int64_
     struct follow *follow = &parked->follows[place];
     follow->asked_ns = now_ns;
     follow->is_listed = true;
+    EBK_ASSERT(parked->newest == 0 || parked->follows[parked->newest].newer == 0);
     follow->older = parked->newest;
     *(parked->newest ? &parked->follows[parked->newest].newer : &parked->oldest) = place;
     parked->newest = place;

@@ -58,6 +58,8 @@ static bool ask(const struct ebk_link_seat *seat, struct ebk_sending_link *link,
 {
     uint8_t heads[HEADS_BYTES_MAX];
     const struct ebk_packed *const packed = add->packed;
+    EBK_ASSERT(packed->body != NULL && packed->size <= EBK_FRAME_BYTES_MAX);
+    EBK_ASSERT(seat->control_size <= EBK_LINK_CONTROL_BYTES_MAX);
     uint8_t *const message = heads + EBK_ENVELOPE_BYTES;
     uint8_t *end = message + EBK_MESSAGE_HEADER_BYTES;
     memcpy(end, seat->control, seat->control_size);

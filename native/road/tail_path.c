@@ -150,6 +150,7 @@ static bool take_poll(struct ebk_tail_path *tail, uint64_t link, struct ebk_mess
 
 static bool make_told_room(struct ebk_tail_path *tail)
 {
+    EBK_ASSERT(tail->told_next <= tail->told_count && tail->told_count <= tail->told_room);
     if (tail->told_count < tail->told_room) return true;
     if (tail->told_room >= EBK_TAIL_TOLD_MAX) return false;
     const uint32_t room = tail->told_room ? tail->told_room * 2 : 16;
@@ -266,6 +267,7 @@ static size_t add_entries(struct ebk_tail_path *tail, const struct ebk_poll *pol
 /* LacAnswer: [status, ledger_id, lac, lac_length, is_fenced]. */
 static size_t answer_poll(struct ebk_tail_path *tail, const struct ebk_poll *poll, uint64_t room_bytes)
 {
+    EBK_ASSERT(poll->lac > poll->after_lac); /* Who is woken here is told something new. */
     uint8_t control[CONTROL_BYTES_MAX], *to = control;
     *to++ = 0x95;
     *to++ = EBK_STATUS_OK;

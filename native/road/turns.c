@@ -41,6 +41,7 @@ int ebk_turns_begin(struct ebk_turns *turns, struct ebk_link_adds *adds)
         turns->room = wider;
     }
     for (uint32_t i = 0; i < turns->count; i++) EBK_ASSERT(turns->adds[i] != adds); /* One turn for each. */
+    EBK_ASSERT(adds != NULL && turns->count < turns->room);
     turns->adds[turns->count++] = adds;
     return EBK_OK;
 }

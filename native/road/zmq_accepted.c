@@ -75,6 +75,7 @@ void ebk_zmq_accepted_down(struct ebk_zmq_accepted *links, uint64_t number)
 {
     for (uint32_t i = 0; i < links->count; i++) {
         if (links->links[i].number != number) continue;
+        EBK_ASSERT(!links->links[i].has_moved || links->moved_count > 0);
         if (links->links[i].has_moved) links->moved_count -= 1;
         links->links[i] = links->links[--links->count];
         return;
@@ -92,6 +93,7 @@ static void set_moved(struct ebk_zmq_accepted *links, struct link *link)
 {
     if (!link->has_moved) links->moved_count += 1;
     link->has_moved = true;
+    EBK_ASSERT(links->moved_count > 0 && links->moved_count <= links->count);
 }
 
 /* A search from the start is right for the few links that a bookie has; who was found moves to the front, so that

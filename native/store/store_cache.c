@@ -106,6 +106,7 @@ void ebk_cache_reset(struct ebk_cache *cache, size_t kept)
 const struct ebk_cached_ledger *ebk_cache_find(const struct ebk_cache *cache, uint64_t ledger_id)
 {
     const uint32_t number = number_of(cache, ledger_id);
+    EBK_ASSERT(number == EBK_ROW_MAP_NONE || number < cache->ledger_count);
     return number == EBK_ROW_MAP_NONE || cache->ledgers[number].is_dropped ? NULL : &cache->ledgers[number];
 }
 
@@ -145,6 +146,7 @@ static int make_room(struct ebk_cached_ledger *ledger, uint32_t count)
     if (ledger->capacity == 0) spans[0] = ledger->one; /* Whether it counts or not. */
     ledger->many = spans;
     ledger->capacity = capacity;
+    EBK_ASSERT(ledger->count <= capacity && count <= capacity);
     return EBK_OK;
 }
 
@@ -207,6 +209,7 @@ static int insert(struct ebk_cached_ledger *ledger, const struct ebk_span *new)
     const struct ebk_span *spans = spans_of(ledger);
     if (ledger->count == 0 || spans[ledger->count - 1].last < new->first) { /* The common case. */
         if (make_room(ledger, ledger->count + 1) < 0) return EBK_NO_MEMORY;
+        EBK_ASSERT(ledger->count == 0 || ledger->count < ledger->capacity);
         spans_of(ledger)[ledger->count++] = *new;
         return EBK_OK;
     }
@@ -214,6 +217,7 @@ static int insert(struct ebk_cached_ledger *ledger, const struct ebk_span *new)
     while (spans[begin].last < new->first) begin += 1;
     uint32_t end = begin;
     while (end < ledger->count && spans[end].first <= new->last) end += 1;
+    EBK_ASSERT(begin < ledger->count); /* The last one ends at the new one or behind it. */
     return merge(ledger, begin, end, new);
 }
 
@@ -252,6 +256,9 @@ void ebk_cache_sort(struct ebk_cache *cache)
     /* The slots told rows by where they stood. There are as many as before, so the room is there. */
     memset(cache->numbers.slots, 0, cache->numbers.slot_count * sizeof *cache->numbers.slots);
     cache->numbers.count = 0;
-    for (uint32_t i = 0; i < cache->ledger_count; i++)
+    for (uint32_t i = 0; i < cache->ledger_count; i++) {
+        EBK_ASSERT(i == 0 || cache->ledgers[i - 1].ledger_id < cache->ledgers[i].ledger_id);
         ebk_row_map_add(&cache->numbers, cache->ledgers, id_of, cache->ledgers[i].ledger_id, i);
+    }
+    EBK_ASSERT(cache->numbers.count == cache->ledger_count);
 }

@@ -99,6 +99,7 @@ void ebk_table_free(struct ebk_table *table)
 struct ebk_ledger_row *ebk_table_find(const struct ebk_table *table, uint64_t ledger_id)
 {
     const uint32_t number = ebk_row_map_get(&table->numbers, table, id_of, ledger_id);
+    EBK_ASSERT(number == EBK_ROW_MAP_NONE || number < table->row_count);
     return number == EBK_ROW_MAP_NONE ? NULL : row_at(table, number);
 }
 
@@ -151,6 +152,7 @@ int ebk_table_create(struct ebk_table *table, uint64_t ledger_id, bool from_rese
     ebk_row_map_add(&table->numbers, table, id_of, ledger_id, number);
     *row = row_at(table, number);
     /* Polls may be parked from before there was a row; the core finds out. */
+    EBK_ASSERT(table->numbers.count == ebk_table_count(table) && ebk_table_count(table) == used + 1);
     **row = (struct ebk_ledger_row){.ledger_id = ledger_id, .last_entry = NO_ENTRY, .lac = NO_ENTRY, .is_awaited = 1};
     return EBK_OK;
 }
@@ -166,6 +168,7 @@ static void remove_row(struct ebk_table *table, struct ebk_ledger_row *row)
     row->dirty_next = table->free_head;
     table->free_head = number;
     table->free_count += 1;
+    EBK_ASSERT(table->numbers.count == ebk_table_count(table));
 }
 
 void ebk_table_mark_dirty(struct ebk_table *table, struct ebk_ledger_row *row)
@@ -177,6 +180,7 @@ void ebk_table_mark_dirty(struct ebk_table *table, struct ebk_ledger_row *row)
     row->dirty_next = table->dirty_head;
     table->dirty_head = number + 1;
     table->dirty_count += 1;
+    EBK_ASSERT(table->dirty_count <= ebk_table_count(table));
 }
 
 /* Take the first dirty row out of the list; NULL when there is none. */

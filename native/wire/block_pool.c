@@ -56,6 +56,7 @@ static struct ebk_block *take_block(uint32_t capacity, int is_beyond)
         pthread_mutex_unlock(&pool.mutex);
         return NULL;
     }
+    EBK_ASSERT(capacity > 0 && ebk_pool_used_bytes() >= capacity);
     *block = (struct ebk_block){.capacity = capacity, .refs = 1};
     return block;
 }
@@ -73,11 +74,13 @@ struct ebk_block *ebk_pool_take_beyond(uint32_t capacity)
 static void give(struct ebk_block *block)
 {
     pthread_mutex_lock(&pool.mutex);
+    EBK_ASSERT(block->refs == 0 && pool.used_bytes >= block->capacity);
     pool.used_bytes -= block->capacity;
     if (block->capacity == EBK_POOL_BLOCK_BYTES && pool.kept_bytes + block->capacity <= KEPT_BYTES_MAX) {
         pool.kept_bytes += block->capacity;
         block->next = pool.kept;
         pool.kept = block;
+        EBK_ASSERT(pool.kept_bytes <= KEPT_BYTES_MAX);
         block = NULL;
     }
     pthread_mutex_unlock(&pool.mutex);
