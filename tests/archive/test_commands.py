@@ -1,7 +1,9 @@
-"""`embedbk spark archive | verify-archive | restore` in processes of their own, without Spark."""
+"""`embedbk spark archive | verify-archive | restore` without Spark; processes where one is limited or killed."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import signal
@@ -12,17 +14,30 @@ from typing import Any
 
 import pytest
 
+from embedbk.cli import main
 from embedbk.client.client import Client
 from tests.archive.scenes import files_of, write
 
 RUN = "import sys; from embedbk.cli import main; sys.exit(main(sys.argv[1:]))"
 
 
-def command(bk: Client, *arguments: object, before: Any = None) -> tuple[int, str, str]:
-    assert bk.url is not None
+def command(bk: Client, *arguments: object) -> tuple[int, str, str]:
+    """Exit status, standard output and error, by a client of its own."""
+    given = ["spark", *map(str, arguments), "--at", bk.url, "--no-spark"]
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+        code = main(given)
+    return code, out.getvalue(), err.getvalue()
+
+
+def process(bk: Client, *arguments: object, before: Any) -> tuple[int, str, str]:
+    """The same in a process, which calls `before` first. What it limits must not cut off the bytecode of all tests."""
     given = ["spark", *map(str, arguments), "--at", bk.url, "--no-spark"]
     done = subprocess.run(
-        [sys.executable, "-c", RUN, *given], capture_output=True, text=True, timeout=120, preexec_fn=before
+        [sys.executable, "-B", "-c", RUN, *given],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        preexec_fn=before,
     )
     return done.returncode, done.stdout, done.stderr
 
@@ -68,7 +83,7 @@ def test_a_disk_that_is_full_in_the_middle_of_a_file(bk: Client, name: str, plac
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
 
-    code, out, said = command(bk, "archive", name, "--create", place, before=limited)
+    code, out, said = process(bk, "archive", name, "--create", place, before=limited)
     assert code == 3 and "failed" in out and "File too large" in out and "Traceback" not in said
     assert files_of(place) == []
     code, out, _ = command(bk, "archive", name)
