@@ -351,6 +351,7 @@ class Cluster:
             command += ["--repair-grace-s", str(settings.repair_grace_s)]
             command += ["--repair-bytes-per-s", str(settings.repair_bytes_per_s)]
             command += ["--audit-s", str(settings.audit_s)]
+            command += ["--scrub-bytes-per-s", str(settings.scrub_bytes_per_s)]
             for option, paths in (
                 ("--journal-dir", self.devices.journals_of(name)),
                 ("--ledger-dir", self.devices.ledgers_of(name)),

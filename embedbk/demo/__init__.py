@@ -1,7 +1,7 @@
-"""`embedbk demo [FILE]`: a replicated log survives kill -9 of a bookie and of its writer, on real input.
+"""`embedbk demo [FILE]`: a replicated log survives kill -9 of a bookie and of its writer, on real input; then Spark.
 
-Decides what is given and what is said at the end; `scenario` has what happens in between. Exit code 0 only if all of it
-held: 1 if something did not, 2 for an input that cannot be used.
+Decides what is given and what is said at the end; `scenario` has what happens while the log is written, `pipeline` what
+is done with it then. Exit code 0 only if all of it held: 1 if something did not, 2 for an input that cannot be used.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -62,7 +61,9 @@ def _parser() -> argparse.ArgumentParser:
         help=f'its lines are written ("-": standard input); default: {LINES_DEFAULT:,} lines of Python\'s own library',
     )
     parser.add_argument("--lines", type=_positive, metavar="N", help="only the first N lines")
-    parser.add_argument("--no-spark", action="store_true", help="leave out the last act, in Spark SQL")
+    parser.add_argument(
+        "--no-spark", action="store_true", help="leave out what needs Spark: SQL over the log, and its copy"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output, no table")
     return parser
 
@@ -80,19 +81,18 @@ def _run(options: argparse.Namespace, directory: Path) -> int:
     except UsageError as refused:
         print(f"embedbk demo: {refused}", file=sys.stderr)
         return 2
-    if not options.no_spark and find_spec("pyspark") is None:
-        hint = "pip install 'embedbk[spark]' brings it; --no-spark leaves the last act out"
-        print(f"embedbk demo: the last act needs Spark, which is not installed ({hint})", file=sys.stderr)
-        return 2
     # Not before the input is known to be good: Spark and the rest take time to load.
     from embedbk.demo.scenario import run
-    from embedbk.demo.sparked import SparkAct
+    from embedbk.demo.sparked import SparkAct, why_no_spark
 
-    spark = None if options.no_spark else SparkAct()
+    lacking = "" if options.no_spark else why_no_spark()
+    spark = None if options.no_spark or lacking else SparkAct(directory)
     screen = open_screen()
     try:
+        if lacking:
+            screen.say(f"{lacking}: SQL over the log and its copy are left out, the rest is shown")
         screen.say(f"{len(lines):,} lines, {lines.byte_count / 1e6:.1f} MB")
-        outcome = run(lines, directory / "cluster", screen, spark)
+        outcome = run(lines, directory, screen, spark)
     finally:
         screen.close()
         if spark is not None:

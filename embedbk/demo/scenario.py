@@ -1,6 +1,7 @@
 """The scenario: a log is written while a bookie and its writer are killed, and taken over twice; nothing is lost.
 
-Decides which process is killed when, and what is measured. Line numbers below are of the input, which has n lines:
+Decides which process is killed when, and what is measured; what is done with the log then, `pipeline` has. Line numbers
+below are of the input, which has n lines:
 
     0 ........ n/3 ............. 2n/3 .................. 9n/10 .......... n
     first      a bookie of its   first writer killed,    second stopped,  third is done: the second goes on,
@@ -22,12 +23,13 @@ from embedbk.cluster import Cluster
 from embedbk.config import Settings
 from embedbk.demo.copies import count_copies
 from embedbk.demo.lines import Lines
+from embedbk.demo.pipeline import PipelineOutcome, run_pipeline
 from embedbk.demo.screen import Rows, Screen
 from embedbk.demo.sparked import SparkAct
 from embedbk.demo.verdict import LogComparison, compare
 from embedbk.demo.worker_processes import WorkerProcesses, WriterProcess
 from embedbk.demo.writer import LOG
-from embedbk.errors import EmbedbkError, OperationTimeout
+from embedbk.errors import OperationTimeout
 
 __all__ = ["BOOKIES", "ScenarioOutcome", "ScenarioPlan", "run"]
 
@@ -37,7 +39,8 @@ MEMBERS = 3
 LOOK_S = 0.02  # Between two looks at metadata.
 # A process that cannot start says so at once; one that is slow shares the machine with whatever else runs there.
 # Nobody waits five minutes for a demonstration.
-SETTINGS = Settings(open_timeout_s=60.0, repair_grace_s=1.0, session_ttl_ms=3_000)
+# Bookies look for damage themselves, which the scrub at the end has to find first: they are told not to.
+SETTINGS = Settings(open_timeout_s=60.0, repair_grace_s=1.0, session_ttl_ms=3_000, scrub_bytes_per_s=0)
 HEALTH_LOOK_S = 0.25  # Between two looks at the health of the cluster.
 REFUSAL = "LedgerFenced"
 
@@ -94,9 +97,7 @@ class ScenarioOutcome:
     verdict: LogComparison | None = None
     ledgers: int = 0
     copies: dict[int, int] = field(default_factory=dict)
-    spark_rows: int | None = None
-    spark_s: float | None = None
-    is_with_spark: bool = False
+    pipeline: PipelineOutcome | None = None
 
     @property
     def is_old_writer_refused(self) -> bool:
@@ -114,7 +115,8 @@ class ScenarioOutcome:
             and self.failover_ms is not None
             and self.repaired_ms is not None
             and set(self.copies) <= {COPIES}
-            and (not self.is_with_spark or self.spark_rows == self.lines)
+            and self.pipeline is not None
+            and self.pipeline.holds
         )
 
     @property
@@ -146,7 +148,7 @@ class ScenarioOutcome:
             "old_writer_refused": self.is_old_writer_refused,
             "ledgers": self.ledgers,
             "copies": {str(count): entries for count, entries in self.copies.items()},
-            "spark_rows": self.spark_rows,
+            **(self.pipeline.as_json() if self.pipeline else {}),
         }
 
     def rows(self) -> Rows:
@@ -172,9 +174,7 @@ class ScenarioOutcome:
             (f"entries with {count} {'copy' if count == 1 else 'copies'} on living bookies", f"{entries:,}")
             for count, entries in self.copies.items()
         ]
-        if self.is_with_spark:
-            rows.append(("rows counted by Spark SQL", f"{self.spark_rows:,}" if self.spark_rows else "none"))
-        return rows
+        return [*rows, *(self.pipeline.rows() if self.pipeline else ())]
 
 
 def _rounded(value: float | None) -> float | None:
@@ -186,15 +186,15 @@ def _ms(value: float | None) -> str:
 
 
 def run(lines: Lines, directory: Path, screen: Screen, spark: SparkAct | None) -> ScenarioOutcome:
-    """Run it all.
+    """Run it all. directory: empty, for everything that is made.
 
     Raises:
         EmbedbkError: the scenario cannot go on: a process could not start, or ended where it should not.
     """
-    outcome = ScenarioOutcome(len(lines), lines.byte_count, is_with_spark=spark is not None)
+    outcome = ScenarioOutcome(len(lines), lines.byte_count)
     with (
         WorkerProcesses(lines.path, ("first", "second", "third")) as workers,
-        Cluster(directory, BOOKIES, settings=SETTINGS, members=MEMBERS) as cluster,
+        Cluster(directory / "cluster", BOOKIES, settings=SETTINGS, members=MEMBERS) as cluster,
     ):
         screen.say(f"{BOOKIES} bookies and {MEMBERS} metadata members run: {cluster.url}")
         for writer in workers.writers:
@@ -206,8 +206,7 @@ def run(lines: Lines, directory: Path, screen: Screen, spark: SparkAct | None) -
             scenario.until_repaired()
         with embedbk.open(cluster.url) as bk:  # A reader that knows the log's name and nothing else.
             scenario.read(bk)
-        if spark is not None:
-            _ask_spark(spark, cluster.url, outcome, screen)
+            outcome.pipeline = run_pipeline(lines, directory, cluster, bk, screen, spark)
     return outcome
 
 
@@ -371,18 +370,3 @@ class _Scenario:
         outcome.verdict = compare(log, self.lines, outcome.acknowledged, self.screen.move)
         outcome.ledgers = len(log.segments())
         outcome.copies = count_copies(bk, LOG)
-
-
-def _ask_spark(spark: SparkAct, url: str, outcome: ScenarioOutcome, screen: Screen) -> None:
-    began = time.monotonic()
-    screen.say("Spark SQL counts and groups the lines")
-    answer = spark.count(url, LOG)
-    outcome.spark_s = time.monotonic() - began
-    outcome.spark_rows = sum(group.entries for group in answer)
-    for group in answer:
-        entries, byte_count = f"{group.entries:,} lines", f"{group.byte_count:,} bytes"
-        screen.say(
-            f"  ledger {group.ledger_id}: {entries}, {byte_count}, from offset {group.first_offset:,} on"
-        )
-    if sum(group.byte_count for group in answer) != outcome.byte_count:
-        raise EmbedbkError(f"Spark counted {answer} for {outcome.byte_count} bytes")

@@ -25,7 +25,7 @@ from embedbk.client.log import LogWriter
 from embedbk.demo.lines import Lines
 from embedbk.errors import EmbedbkError
 
-__all__ = ["AFTER_ALL", "LOG", "main"]
+__all__ = ["AFTER_ALL", "LOG", "die_with_starter", "main"]
 
 LOG = "demo"
 BATCH = 128  # Lines between two looks at what is acknowledged.
@@ -36,12 +36,17 @@ AFTER_ALL = b"a writer that was taken over goes on\n"  # What it appends when no
 PR_SET_PDEATHSIG = 1
 
 
+def die_with_starter() -> None:
+    """The kernel kills this process when the one that started it is gone, however that ended."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
+
+
 class _Starter:
     """The other end of the pipes."""
 
     def __init__(self) -> None:
         # The end of the pipe is not enough for a process that may be stopped when its starter is killed.
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
+        die_with_starter()
 
     def hear(self) -> list[str]:
         line = sys.stdin.readline()

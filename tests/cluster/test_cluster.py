@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,10 @@ def is_alive(pid: int) -> bool:
 
 
 def test_a_cluster_serves_and_leaves_nothing_behind() -> None:
-    with Cluster(bookies=3, settings=QUICK) as cluster:
+    settings = replace(QUICK, scrub_bytes_per_s=0)  # Bookies are told what was set.
+    with Cluster(bookies=3, settings=settings) as cluster:
+        told = Path(f"/proc/{cluster.processes['b1'].pid}/cmdline").read_bytes().split(b"\0")
+        assert told[told.index(b"--scrub-bytes-per-s") + 1] == b"0"
         directory, url = cluster.directory, cluster.url
         pids = [peer.pid for peer in cluster.processes.values()]
         assert sorted(cluster.processes) == ["b1", "b2", "b3", "m1"]

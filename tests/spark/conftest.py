@@ -17,7 +17,14 @@ from embedbk.spark.clients import close_clients
 collect_ignore = (
     []
     if find_spec("pyspark") is not None
-    else ["test_archiving.py", "test_scrubbing.py", "test_sink.py", "test_source.py", "test_streaming.py"]
+    else [
+        "test_pipeline_project.py",
+        "test_scrubbing.py",
+        "test_sink.py",
+        "test_source.py",
+        "test_streaming.py",
+        "test_with_spark.py",
+    ]
 )
 
 

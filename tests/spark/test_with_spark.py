@@ -1,9 +1,11 @@
-"""Real sessions over one real cluster: what Spark says of a log is what its reader says, in batches and in streams."""
+"""A real session over a real cluster: what Spark says of a log is what its reader says, in batches, streams and jobs.
+
+One of each for all tests here: a JVM, and each kind of its Python workers, take seconds to start. The driver that is
+killed between the sink's commit and Spark's own is the demonstration's (tests/demo/test_with_spark.py).
+"""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,8 +13,15 @@ from typing import Any
 import pytest
 
 import embedbk
+from embedbk.archive.jobs import directory_of, set_place
+from embedbk.archive.place import create_place
+from embedbk.archive.verifying import verify_archive
+from embedbk.client.client import Client
+from embedbk.spark import archiving
+from embedbk.spark.clients import close_clients
+from embedbk.spark.session import SHORT_LIVED
 
-ENTRIES = 5_000
+ENTRIES = 3_000
 LINES = [f"line {number}".encode() for number in range(2 * ENTRIES)]
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
@@ -20,35 +29,45 @@ pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.t
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[Any]:
-    session = embedbk.spark.session("embedbk tests", master="local[2]")
+    session = embedbk.spark.session("embedbk tests", master="local[2]", config=SHORT_LIVED)
     yield session
     session.stop()
 
 
-@pytest.fixture
-def url(tmp_path: Path) -> Iterator[str]:
-    """A cluster with a log of two ledgers: one is closed, the other still written, and read up to its LAC (P6.2)."""
-    with embedbk.open(tmp_path / "data", bookies=3, listen="tcp://127.0.0.1:0") as bk:
-        with bk.log("lines").writer() as writer:
+@pytest.fixture(scope="module")
+def bk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """With a log of two ledgers: one is closed, the other still written, and read up to its LAC (P6.2)."""
+    data = tmp_path_factory.mktemp("spark") / "data"
+    with embedbk.open(data, bookies=3, listen="tcp://127.0.0.1:0") as client:
+        with client.log("lines").writer() as writer:
             writer.append_many(LINES[:ENTRIES])
-        with bk.log("lines").writer() as writer:
+        with client.log("lines").writer() as writer:
             writer.append_many(LINES[ENTRIES:])
-            assert bk.url is not None
-            yield bk.url
+            yield client
+            close_clients()
 
 
-def test_spark_reads_a_log_of_two_ledgers_straight_from_the_bookies(spark: Any, url: str) -> None:
+@pytest.fixture
+def url(bk: Client) -> str:
+    return bk.url
+
+
+def test_spark_reads_a_log_of_two_ledgers_straight_from_the_bookies(spark: Any, bk: Client, url: str) -> None:
     log = spark.read.format("embedbk").option("cluster", url).option("log", "lines")
-    log.option("maxRowsPerPartition", "2000").load().createOrReplaceTempView("lines")
+    log.option("maxRowsPerPartition", "1200").load().createOrReplaceTempView("lines")
     rows = spark.sql("SELECT offset, value FROM lines ORDER BY offset").collect()
     groups = spark.sql(
         "SELECT ledgerId, count(*), min(entryId), max(entryId), min(offset) FROM lines "
         "WHERE log = 'lines' GROUP BY ledgerId ORDER BY ledgerId"
     ).collect()
-    pruned = log.option("pushdown", "true").option("payload", "string").load().where("offset >= 9999")
+    pruned = (
+        log.option("pushdown", "true")
+        .option("payload", "string")
+        .load()
+        .where(f"offset >= {2 * ENTRIES - 1}")
+    )
     text = [tuple(row) for row in pruned.select("offset", "slot", "value").collect()]
-    with embedbk.open(url) as bk:
-        read = [(entry.position, bytes(entry.data)) for entry in bk.log("lines").read()]
+    read = [(entry.position, bytes(entry.data)) for entry in bk.log("lines").read()]
 
     assert [row.offset for row in rows] == list(range(2 * ENTRIES))
     assert [bytes(row.value) for row in rows] == LINES == [data for _, data in read]
@@ -57,17 +76,20 @@ def test_spark_reads_a_log_of_two_ledgers_straight_from_the_bookies(spark: Any, 
         (ledgers[0], ENTRIES, 0, ENTRIES - 1, 0),
         (ledgers[1], ENTRIES, 0, ENTRIES - 1, ENTRIES),
     ]
-    assert text == [(9999, 0, "line 9999")]
+    assert text == [(2 * ENTRIES - 1, 0, LINES[-1].decode())]
 
 
 def test_a_stream_goes_on_behind_its_checkpoint_and_has_every_row_once(
-    spark: Any, url: str, tmp_path: Path
+    spark: Any, bk: Client, url: str, tmp_path: Path
 ) -> None:
     """A query that takes what is there now, in bounded micro-batches; the next one takes what has come since."""
 
+    with bk.log("followed").writer() as writer:
+        writer.append_many(LINES[:1000])
+
     def take() -> None:
-        stream = spark.readStream.format("embedbk").option("cluster", url).option("log", "lines")
-        stream = stream.option("startingOffsets", "earliest").option("maxRowsPerTrigger", "3000").load()
+        stream = spark.readStream.format("embedbk").option("cluster", url).option("log", "followed")
+        stream = stream.option("startingOffsets", "earliest").option("maxRowsPerTrigger", "700").load()
         query = (
             stream.select("offset", "value")
             .writeStream.format("parquet")
@@ -83,11 +105,11 @@ def test_a_stream_goes_on_behind_its_checkpoint_and_has_every_row_once(
         return [(row.offset, bytes(row.value)) for row in rows]
 
     take()
-    assert taken() == list(enumerate(LINES))
-    with embedbk.open(url) as bk, bk.log("lines").writer() as writer:  # It takes the log over.
+    assert taken() == list(enumerate(LINES[:1000]))
+    with bk.log("followed").writer() as writer:
         writer.append_many([b"more", b"and more"])
         take()
-    assert taken() == list(enumerate([*LINES, b"more", b"and more"]))
+    assert taken() == list(enumerate([*LINES[:1000], b"more", b"and more"]))
 
 
 def test_keys_timestamps_and_headers_go_through_spark_both_ways(spark: Any, url: str) -> None:
@@ -124,53 +146,6 @@ def test_a_batch_is_written_and_read_back(spark: Any, url: str) -> None:
         ).option("cluster", url).option("log", "numbers").mode("append").save()
 
 
-COPIES = """
-import os, signal, sys
-import embedbk
-from embedbk.spark.sink import EmbedbkStreamWriter
-from embedbk.spark.source import EmbedbkSource
-
-url, checkpoint, dies_at = sys.argv[1], sys.argv[2], int(sys.argv[3])
-spark = embedbk.spark.session("copies", master="local[2]")
-jvm = spark.sparkContext._gateway.proc.pid
-
-
-class DyingWriter(EmbedbkStreamWriter):
-    def commit(self, messages, batchId):
-        super().commit(messages, batchId)
-        if batchId == dies_at:
-            os.kill(jvm, signal.SIGKILL)
-
-
-class Dying(EmbedbkSource):
-    def streamWriter(self, schema, overwrite):
-        return DyingWriter(super().streamWriter(schema, overwrite).options)
-
-
-spark.dataSource.register(Dying)
-lines = spark.readStream.format("embedbk").option("cluster", url).option("log", "lines")
-lines = lines.option("startingOffsets", "earliest").option("maxRowsPerTrigger", "3000").load()
-query = lines.select("value").writeStream.format("embedbk").option("cluster", url).option("log", "copy")
-query = query.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
-query.awaitTermination(200)
-"""
-
-
-def test_a_driver_killed_between_both_commits_doubles_and_loses_nothing(url: str, tmp_path: Path) -> None:
-    """I98: the same micro-batch runs again, and is recognised."""
-    script = tmp_path / "copies.py"
-    script.write_text(COPIES)
-    command = [sys.executable, str(script), url, str(tmp_path / "checkpoint")]
-    killed = subprocess.run([*command, "1"], capture_output=True, text=True, timeout=250, check=False)
-    assert killed.returncode != 0
-    with embedbk.open(url) as bk:
-        assert [bytes(entry) for entry in bk.log("copy").read()] == LINES[:6000], killed.stderr[-3000:]
-    again = subprocess.run([*command, "-1"], capture_output=True, text=True, timeout=250, check=False)
-    assert again.returncode == 0, again.stderr[-3000:]
-    with embedbk.open(url) as bk:
-        assert [bytes(entry) for entry in bk.log("copy").read()] == LINES
-
-
 def test_spark_finds_the_format_by_itself(url: str) -> None:
     """The package `pyspark_embedbk`, at the top, is all that Spark asks for."""
     import pyspark_embedbk
@@ -178,3 +153,32 @@ def test_spark_finds_the_format_by_itself(url: str) -> None:
     from embedbk.spark.source import EmbedbkSource
 
     assert pyspark_embedbk.DefaultSource is EmbedbkSource
+
+
+def test_executors_copy_verify_and_restore(spark: Any, bk: Client, url: str, tmp_path: Path) -> None:
+    """What the jobs of an archive leave on Spark is what the same jobs leave without it (P8.14)."""
+    for _ in range(2):
+        with bk.log("kept").writer() as writer:
+            writer.append_many(LINES[:1000])
+    place = tmp_path / "archive"
+    create_place(place)
+    set_place(bk, "kept", place)
+    report = archiving.archive(spark, url, "kept", slice_bytes=5_000)
+    assert report.is_whole and [each.entries for each in report.ledgers] == [1_000, 1_000]
+    assert sum(each.files for each in report.ledgers) == len(list(place.rglob("*.parquet"))) > 2
+    found = archiving.verify_archive(spark, url, "kept", against_bookies=True)
+    assert (found.code, found.entries, len(found.verified)) == (0, 2_000, 2)
+
+    rows = spark.read.parquet(str(place)).select("offset", "value").orderBy("offset").collect()
+    assert [(row.offset, bytes(row.value)) for row in rows] == list(enumerate(LINES[:1000] * 2))
+
+    reading, directory = directory_of(bk, "kept", b"")
+    done = archiving.restore(spark, url, "again", directory, str(reading.name), application="a", number=1)
+    assert done.entries == 2_000
+    assert [bytes(entry) for entry in bk.log("again").read()] == LINES[:1000] * 2
+
+    path = next(place.rglob("*.parquet"))
+    path.write_bytes(path.read_bytes()[:-9])
+    found = archiving.verify_archive(spark, url, "kept")
+    assert {each.file for each in found.findings} == {path.name} and found.code == 2
+    assert verify_archive(bk, "kept").findings == found.findings
