@@ -29,8 +29,12 @@ _BUSY = (0, 1, 2, 5, 6, 7)
 class Load:
     """Of these processes and of this one, from entering to leaving."""
 
-    def __init__(self, directory: Path | None = None, pids: Iterable[int] = ()) -> None:
-        """directory: stands on the device whose flushes count."""
+    def __init__(
+        self, directory: Path | None = None, pids: Iterable[int] = (), *, has_tree: bool = False
+    ) -> None:
+        """directory: stands on the device whose flushes count. has_tree: all processes below this one instead of
+        `pids`, also those that come and go meanwhile; in ticks of the kernel's clock (10 ms)."""
+        self._has_tree = has_tree
         # As clock_getcpuclockid(3) makes the number of another process's clock.
         self._clocks = [(~pid << 3) | 2 for pid in (os.getpid(), *pids)]
         self._stat = _stat_of(directory) if directory is not None else None
@@ -62,6 +66,8 @@ class Load:
             )
 
     def _own_s(self) -> float:
+        if self._has_tree:
+            return _tree_ticks(os.getpid()) / os.sysconf("SC_CLK_TCK")
         return sum(time.clock_gettime(clock) for clock in self._clocks)
 
     def _flush_count(self) -> int | None:
@@ -74,6 +80,21 @@ class Load:
 def _busy_s() -> float:
     fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
     return sum(int(fields[field]) for field in _BUSY) / os.sysconf("SC_CLK_TCK")
+
+
+def _tree_ticks(pid: int) -> int:
+    """Of a process, of those below it, and of those that it has waited for."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+        children = [
+            int(child)
+            for task in Path(f"/proc/{pid}/task").iterdir()
+            for child in (task / "children").read_text().split()
+        ]
+    except (FileNotFoundError, ProcessLookupError):
+        return 0  # It has just ended; whoever waited for it has its time.
+    ticks = sum(map(int, stat.rpartition(")")[2].split()[11:15]))
+    return ticks + sum(_tree_ticks(child) for child in children)
 
 
 def device_of(directory: Path) -> Path | None:
