@@ -23,6 +23,7 @@ collect_ignore = (
         "test_sink.py",
         "test_source.py",
         "test_streaming.py",
+        "test_tasks.py",
         "test_with_spark.py",
     ]
 )
