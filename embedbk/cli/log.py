@@ -17,7 +17,7 @@ from embedbk.cli.log_keeping import add_keeping
 from embedbk.cli.operators import CommandResult, Commands, client_of
 from embedbk.client.client import Client
 from embedbk.client.log import Log, LogWriter
-from embedbk.client.log_checking import check_log
+from embedbk.client.log_checking import check_log, known_ledgers
 from embedbk.client.waiting import run_blocking
 from embedbk.codec.entry_records import EntryRecord
 from embedbk.errors import NoSuchLedger, UsageError
@@ -107,7 +107,9 @@ def _check(reach: Reach, options: argparse.Namespace) -> CommandResult:
     """1: something does not fit."""
     with reach() as client:
         names = options.names or client.logs()
-        found = {name: run_blocking(check_log(client._runtime, name), "embedbk log check") for name in names}
+        what = "embedbk log check"
+        known = run_blocking(known_ledgers(client._runtime, what), what)
+        found = {name: run_blocking(check_log(client._runtime, name, known), what) for name in names}
     data = {
         name: [{"ledger_id": each.ledger_id, "text": each.text} for each in findings]
         for name, findings in found.items()

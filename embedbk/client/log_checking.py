@@ -28,12 +28,16 @@ from embedbk.codec.ledger_metadata import (
 from embedbk.codec.log_identity import LogId, LogIdentityState
 from embedbk.errors import MetadataConflict, NoSuchLedger, StorageError
 
-__all__ = ["LogFinding", "check_log"]
+__all__ = ["LOG_OF_A_LEDGER", "KnownLedgers", "LogFinding", "check_log", "known_ledgers"]
 
 _ROUNDS_MAX = 5
 LOG_OF_A_LEDGER = "log"  # Under which a ledger's metadata names its log.
 STAGED = "staged"  # Likewise of one that is made for a log and waits for its splice (P8.5).
 WRITTEN_MAX = 2  # A log's last ledgers that may be open, or closed and not recorded so (P8.2).
+
+
+# By id; a sentence where the metadata of one cannot be read.
+KnownLedgers = Mapping[int, LedgerMetadata | str]
 
 
 class LogFinding(NamedTuple):
@@ -51,23 +55,30 @@ class _Listed(NamedTuple):
     trouble: str  # Why there are no more of them; empty: these are all.
 
 
-async def check_log(runtime: Runtime, name: str) -> list[LogFinding]:
-    """Raises NoSuchLedger: there is no such log. MetadataConflict: it changed again and again."""
+async def check_log(runtime: Runtime, name: str, known: KnownLedgers | None = None) -> list[LogFinding]:
+    """known: all ledgers as they were a while ago (`known_ledgers`), which is enough for a log that fits them, so that
+    many logs need one listing. What does not fit is looked for among all ledgers as they are then.
+
+    Raises NoSuchLedger: there is no such log. MetadataConflict: it changed again and again."""
     what = f"checking log {name!r}"
     log_id = await find(runtime, name)
     if log_id is None:
         raise NoSuchLedger(f"there is no log {name!r}", hint="check the name; its first writer makes it")
     name = log_id
     before: list[LogFinding] | None = None
-    for _ in range(_ROUNDS_MAX):
+    is_old = known is not None
+    for _ in range(_ROUNDS_MAX + is_old):
         listed = await _listed(runtime, name, what)
-        known = await _known(runtime, what)
+        if known is None:
+            known = await known_ledgers(runtime, what)
         left = await _left(runtime, name, what)
         found = [*await _of_identity(runtime, log_id, what), *_findings(name, listed, known, left)]
+        known = None
         is_as_it_was = (await runtime.get(log_key_path(name), what))[1] == listed.revision
         if is_as_it_was and (not found or found == before):
             return found
-        before = found  # A finding that stands twice is no ledger that is being made, or closed, just now.
+        # A finding that stands twice is no ledger that is being made, or closed, just now.
+        before, is_old = None if is_old else found, False
     raise MetadataConflict(
         f"log {name!r} changed {_ROUNDS_MAX} times while it was checked", hint="check it again"
     )
@@ -108,8 +119,8 @@ async def _listed(runtime: Runtime, name: str, what: str) -> _Listed:
     return _Listed(segments, revision, "")
 
 
-async def _known(runtime: Runtime, what: str) -> dict[int, LedgerMetadata | str]:
-    """Every ledger; a sentence where its metadata cannot be read."""
+async def known_ledgers(runtime: Runtime, what: str) -> dict[int, LedgerMetadata | str]:
+    """Every ledger there is."""
     found: dict[int, LedgerMetadata | str] = {}
     for record in await runtime.list_keys(LEDGERS_PREFIX, what):
         ledger_id = ledger_of_key(record.key)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from embedbk.client.client import Client
-from embedbk.client.log_checking import LOG_OF_A_LEDGER, check_log
+from embedbk.client.log_checking import LOG_OF_A_LEDGER, check_log, known_ledgers
 from embedbk.client.log_names import log_names
 from embedbk.client.password import Password
 from embedbk.client.runtime import Runtime
@@ -390,9 +390,11 @@ class _Scrub:
 
     async def _check_lists(self, orphans: dict[int, str]) -> None:
         found: list[CopyFinding] = []
-        for name in await log_names(self.runtime, ""):
+        names = await log_names(self.runtime, "")
+        known = await known_ledgers(self.runtime, _WHAT) if names else None
+        for name in names:
             try:
-                findings = await check_log(self.runtime, name)
+                findings = await check_log(self.runtime, name, known)
             except NoSuchLedger:
                 continue  # It was deleted meanwhile.
             except MetadataConflict as changing:

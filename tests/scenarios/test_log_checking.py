@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from embedbk.client.client import Client
-from embedbk.client.log_checking import LogFinding, check_log
+from embedbk.client.log_checking import LogFinding, check_log, known_ledgers
 from embedbk.client.waiting import run_blocking
 from embedbk.codec.ledger_metadata import (
     LogList,
@@ -48,7 +48,12 @@ def client() -> Iterator[Client]:
 
 
 def check(client: Client) -> list[LogFinding]:
-    return run_blocking(check_log(client._runtime, NAME), "log check")
+    """The same whether ledgers are listed for this log or were before, also when none of them was there then."""
+    runtime = client._runtime
+    found = run_blocking(check_log(runtime, NAME), "log check")
+    for known in (run_blocking(known_ledgers(runtime, "log check"), "log check"), {}):
+        assert run_blocking(check_log(runtime, NAME, known), "log check") == found
+    return found
 
 
 def change(client: Client, *changes: Put | Delete) -> None:

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from embedbk.client.waiting import run_blocking
-from embedbk.codec.ledger_metadata import ledger_key_path
+from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, ledger_key_path
 from embedbk.codec.metadata_messages import Delete
 from embedbk.codec.repair_mark import decode_repair_mark, repair_mark_path
 from embedbk.errors import UsageError
@@ -152,6 +152,27 @@ def test_lists_and_ledgers_that_do_not_fit_are_found(planted: Planted) -> None:
         ("dangling-segment", segment.ledger_id, "orders"),
         ("orphan-ledger", orphan.ledger_id, "nowhere"),
     ]
+
+
+def test_ledgers_are_listed_as_often_for_many_logs_as_for_one(
+    planted: Planted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the lists of L logs cost L times the listing of all ledgers."""
+    listed: list[str] = []
+    runtime = planted.client._runtime
+    list_keys = runtime.list_keys
+    monkeypatch.setattr(
+        runtime, "list_keys", lambda prefix, what: listed.append(prefix) or list_keys(prefix, what)
+    )
+    counts = []
+    for name in ("one", "two", "three"):
+        with planted.client.log(name).writer() as writer:
+            writer.append(b"entry")
+        planted.cluster.run_for(1)
+        listed.clear()
+        assert scrub(planted.client).exit_code == EXIT_CLEAN
+        counts.append(listed.count(LEDGERS_PREFIX))
+    assert counts == [2, 2, 2]
 
 
 def test_a_bookie_that_is_away_makes_it_incomplete_and_nothing_missing(planted: Planted) -> None:
