@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from embedbk.cli.operators import Commands
 from embedbk.cli.spark_archive import add_archive
 from embedbk.cli.spark_import import add_import
+from embedbk.cli.spark_init import add_init
 from embedbk.cli.spark_report import add_report
 from embedbk.cli.spark_scrub import add_scrub
 
@@ -22,6 +23,7 @@ def run_spark(arguments: Sequence[str]) -> int:
     add_import(commands)
     add_scrub(commands)
     add_report(commands)
+    add_init(commands)
     try:
         return commands.run(arguments)
     except SystemExit as refused:

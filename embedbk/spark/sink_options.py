@@ -26,7 +26,8 @@ OF_BOTH = (
     "commitSeconds",
 )
 OF_BATCH = ("txnVersion",)
-OF_SPARK = "checkpointlocation"  # For a stream; Spark passes it to the sink as well, which does not need it.
+# Of a stream: where its checkpoint stands, and its name. Spark passes both to the sink as well, which needs neither.
+OF_SPARK = ("checkpointlocation", "queryname")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,8 @@ def sink_options(options: Mapping[str, str], *, is_stream: bool) -> SinkOptions:
     known = {name.lower() for name in allowed}
     given = {name.lower(): value for name, value in options.items()}
     if is_stream:
-        given.pop(OF_SPARK, None)
+        for name in OF_SPARK:
+            given.pop(name, None)
     for name in sorted(given):
         if name not in known:
             what = "a stream's sink" if is_stream else "a batch's sink"

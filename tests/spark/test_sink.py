@@ -77,7 +77,8 @@ class Query:
     """And with that of a stream: one instance for the tasks, another for each commit; ids are in the tasks' context."""
 
     def __init__(self, given: dict[str, str], query: str) -> None:
-        self.given = {**given, "checkpointLocation": "where"}  # Spark's own, which it shows to the sink.
+        # Spark's own, which it shows to the sink.
+        self.given = {**given, "checkpointLocation": "where", "queryName": "copy"}
         self.query = query
 
     def write(self, batch: int, *tasks: list[pa.RecordBatch]) -> list[Any]:
