@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from embedbk.client.diagnosis import doctor
     from embedbk.client.draining import BookieReport
     from embedbk.client.explaining import Explanation
+    from embedbk.client.handles import HandleState
     from embedbk.client.ledger import LedgerReader, LedgerWriter
     from embedbk.client.locking import Holder, Lock
     from embedbk.client.log import Log, LogWriter
@@ -97,6 +98,7 @@ __all__ = [
     "EpochGuard",
     "Fate",
     "FileGuard",
+    "HandleState",
     "Explanation",
     "InvariantError",
     "LedgerClosed",
@@ -175,6 +177,7 @@ client.consumer Consumer Cursor
 client.cursors CursorState
 client.deleting DeletedLedger
 client.explaining Explanation
+client.handles HandleState
 client.bookie_states BookieState
 client.draining BookieReport
 repair.stopping StopVerdict

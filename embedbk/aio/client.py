@@ -19,6 +19,7 @@ from embedbk.client.deleting import DeletedLedger
 from embedbk.client.devices import Devices
 from embedbk.client.draining import BookieReport, cancel_drain, decommission, drain, report_on, retire
 from embedbk.client.explaining import Explanation
+from embedbk.client.handles import HandleState, handles
 from embedbk.client.ledger import quorum_of, traits_of
 from embedbk.client.locking import Locking
 from embedbk.client.log_deleting import DeletedLog
@@ -196,6 +197,10 @@ class Client(Closing):
 
     async def explain(self, ledger_id: int) -> Explanation:
         return await run_async(explaining.explain(self._runtime, ledger_id))
+
+    async def handles(self) -> list[HandleState]:
+        """As `embedbk.Client.handles`."""
+        return await run_async(handles(self._runtime))
 
     async def ledgers(self) -> list[int]:
         return await run_async(ledger.ledger_ids(self._runtime))

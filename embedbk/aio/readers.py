@@ -23,6 +23,7 @@ class LedgerReader(Closing):
 
     def __init__(self, reading: LedgerReading) -> None:
         self._reading = reading
+        reading.show()
 
     @property
     def ledger_id(self) -> int:

@@ -104,6 +104,7 @@ class Appending:
         self._is_closing = False  # The close is under way, and its outcome was not returned yet.
         self._heir: Heir | None = None  # Set before any waiter is notified of the hand-over.
         runtime.start(self.writing)
+        runtime.handles.look_after()
 
     def continue_behind(
         self,

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Self
 
 from embedbk.client.batches import Batch, Located, batch_of
+from embedbk.client.handles import ReaderNote
 from embedbk.client.log_reading import LogReading, Pull
 from embedbk.client.record_batches import stream_of
 from embedbk.client.runtime import refuse_pickling
@@ -69,11 +70,14 @@ class BulkReading:
     def __init__(self, reading: LogReading, start: Place) -> None:
         self._reading = reading
         self._turn = threading.Lock()
-        self._pull = Pull()
+        self._note = ReaderNote("log reader", f"log {reading.given!r}", reading.runtime.clock_s)
+        self._pull = Pull(note=self._note)
         self._frames: AsyncGenerator[Located | None, None] | None = None
         self._rest: Batch | None = None  # Read, and not given yet.
         self._place: Place = _checked(start)
+        self._note.place = start if isinstance(start, int) else None
         self.is_over = False
+        reading.runtime.handles.add(self._note)
 
     @property
     def name(self) -> str:
@@ -88,7 +92,8 @@ class BulkReading:
         place = _checked(place)
         with self._alone():
             self._drop()
-            self._place, self._pull = place, Pull()
+            self._place, self._pull = place, Pull(note=self._note)
+            self._note.place = self.next_offset
 
     async def read(self, max_entries: int, max_bytes: int, wait_s: float | None, min_entries: int) -> Bulk:
         for name, given in (
@@ -106,6 +111,7 @@ class BulkReading:
     def close(self) -> None:
         """Let go of what is held for the next call; a call that is under way in another thread does so at its end."""
         self.is_over = True
+        self._reading.runtime.handles.discard(self._note)
         if self._turn.acquire(blocking=False):
             self._drop()
             self._turn.release()

@@ -17,6 +17,7 @@ from embedbk.client.devices import IN_PLACE, Devices
 from embedbk.client.draining import BookieReport, cancel_drain, decommission, drain, report_on, retire
 from embedbk.client.embedded import Opened, connect, open_directory
 from embedbk.client.explaining import Explanation
+from embedbk.client.handles import HandleState, handles
 from embedbk.client.ledger import LedgerReader, LedgerWriter, iterate, quorum_of, traits_of
 from embedbk.client.locking import Lock, Locking
 from embedbk.client.log import Log
@@ -234,6 +235,12 @@ class Client:
     def explain(self, ledger_id: int) -> Explanation:
         """Why the ledger is as it is, and what is safe to do next: data, and as text by `str()`. Changes nothing."""
         return run_blocking(explaining.explain(self._runtime, ledger_id), "aio.Client.explain")
+
+    def handles(self) -> list[HandleState]:
+        """What each open handle of this client waits for just now, by which rule and since when: writers of ledgers and
+        logs, their readers, tails and consumers; each as text by `str()`. Others' handles are not known here. One that
+        could go on and does not for 10 s is reported in the log, once."""
+        return run_blocking(handles(self._runtime), "aio.Client.handles")
 
     def ledgers(self) -> list[int]:
         """The ids of all ledgers, ascending."""

@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator
 
 from embedbk.client.batches import Entry, Located
 from embedbk.client.cursors import Cursoring, CursorState, check_level
+from embedbk.client.handles import ReaderNote
 from embedbk.client.locking import Locking
 from embedbk.client.runtime import FollowedKey
 from embedbk.client.waiting import Roused, RousingSignal
@@ -65,6 +66,7 @@ class Consuming:
         self._taking: Roused[None] | None = None
         self._taken: Located | None = None
         self._is_over = False
+        self._note = ReaderNote("consumer", cursoring.what, cursoring.reading.runtime.clock_s)
 
     @property
     def epoch(self) -> int:
@@ -92,7 +94,15 @@ class Consuming:
             raise UsageError(f"{self.cursoring.what}: a consumer is entered once; call consume() again")
         await self.cursoring.set(None, None, only_new=True)
         lease = _Lease(self.cursoring)
-        await self._acquire(lease)
+        runtime.handles.add(self._note)
+        try:
+            self._note.waits("P9.3", "its lease, which another consumer has")
+            await self._acquire(lease)
+        except BaseException:
+            runtime.handles.discard(self._note)
+            raise
+        finally:
+            self._note.goes_on()
         self._lease, self._epoch = lease, lease.epoch
         try:
             assert lease.hold is not None
@@ -126,7 +136,7 @@ class Consuming:
 
     def _stand(self, state: CursorState) -> None:
         self._revision = max(self._revision, state.revision)
-        self._committed = self._consumed = self._wanted = state.offset
+        self._committed = self._consumed = self._wanted = self._note.place = state.offset
         self._due_s = self._clock_s() + self._commit_s
 
     def _clock_s(self) -> float:
@@ -153,10 +163,17 @@ class Consuming:
             CursorLost: the lease is over. NoSuchCursor: the cursor was deleted.
             What `Log.tail` raises: Truncated where the cursor does not hold what it stands at, above all.
         """
+        self._note.is_driven = True
+        try:
+            return await self._next()
+        finally:
+            self._note.is_driven = False
+
+    async def _next(self) -> Located | None:
         while True:
             await self.look()
             if self._frames is None:
-                self._frames = self.cursoring.reading.tail(self._wanted, self._idle_s)
+                self._frames = self.cursoring.reading.tail(self._wanted, self._idle_s, self._note)
                 self._taking = None
             if self._taking is None:
                 self._taking = Roused(self._take(self._frames), self._signal, self._clock_s)
@@ -291,6 +308,7 @@ class Consuming:
 
     def _finish(self) -> None:
         self._is_over = True
+        self.cursoring.reading.runtime.handles.discard(self._note)
         self._drop()
         followed, self._followed = self._followed, None
         if followed is not None:

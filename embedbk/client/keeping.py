@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import random
 import threading
+from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
@@ -69,11 +70,14 @@ class Keeper:
         if not was_armed:
             self._arm()
 
+    def lines(self) -> Iterator[Succession]:
+        """In the order in which they began; some may have ended lately."""
+        with self._lock:
+            return iter(list(self._lines.values()))
+
     def line_of(self, name: str) -> Succession | None:
         """The newest writer that this client has of a log; None: it has none that is still writing."""
-        with self._lock:
-            lines = list(self._lines.values())
-        found = [line for line in lines if line.owning.name == name and line.is_writing]
+        found = [line for line in self.lines() if line.owning.name == name and line.is_writing]
         return max(found, key=lambda line: line.taken.epoch, default=None)
 
     def _arm(self) -> None:

@@ -380,6 +380,7 @@ class LedgerReader:
 
     def __init__(self, reading: LedgerReading) -> None:
         self._reading = reading
+        reading.show()
 
     @property
     def ledger_id(self) -> int:

@@ -17,6 +17,7 @@ from typing import Literal, TypeVar
 from msgspec.structs import replace
 
 from embedbk.client.batches import Located, Segment
+from embedbk.client.handles import ReaderNote
 from embedbk.client.log_identity import claim, find
 from embedbk.client.log_pages import ListWalk, PageGone, Place
 from embedbk.client.password import Password
@@ -57,6 +58,7 @@ class Pull:
     idle_s: float | None = None  # How long nothing may come; None: without end.
     asks: bool = False  # Bookies are asked for news once, also where there is no time to wait for any.
     begins: int | None = None  # The dense offset of the first entry, once that is known.
+    note: ReaderNote | None = None  # Of the handle that follows; None: it is a tail.
 
 
 class LogReading:
@@ -313,10 +315,11 @@ class LogReading:
             following = first_offset + seen + 1
             log_list, place = await self._next(log_list, place, segment, seen)
 
-    async def tail(self, start: Start, idle_s: float | None) -> Frames:
+    async def tail(self, start: Start, idle_s: float | None, note: ReaderNote | None = None) -> Frames:
         """From start on, and everything that comes; start None: what comes from now on. Ends only after idle_s: bookies
-        that are away for a while end no tail."""
-        async with aclosing(self.follow("latest" if start is None else start, Pull(idle_s))) as followed:
+        that are away for a while end no tail. note: of the handle that it belongs to, if it is not one of its own."""
+        pull = Pull(idle_s, note=note)
+        async with aclosing(self.follow("latest" if start is None else start, pull)) as followed:
             async for located in followed:
                 if located is None:
                     return
@@ -328,25 +331,34 @@ class LogReading:
         """Yield everything from start on, without end; None each time that nothing came for `pull.idle_s`, after which
         it continues where it stands. "earliest": from where the log begins; "latest": entries from now on."""
         place_in_list: Start = None if isinstance(start, str) else start
-        while not await self._is_there(pull.idle_s):
-            yield None
-        followed = await self.runtime.follow(log_key_path(self.name))
+        note = pull.note or ReaderNote("tail", f"log {self.given!r}", self.runtime.clock_s)
+        if pull.note is None:
+            self.runtime.handles.add(note)
+        note.place = start if isinstance(start, int) else None
+        followed: FollowedKey | None = None
         try:
-            while await self._next_listed(followed, None, pull.idle_s) is None:
+            while not await self._is_there(pull.idle_s, note):
+                yield None
+            followed = await self.runtime.follow(log_key_path(self.name))
+            while await self._next_listed(followed, None, pull.idle_s, note) is None:
                 yield None
             stands = await self._begin(followed, place_in_list, is_latest=start == "latest")
             while True:
-                async for located in self._tail_ledger(stands, pull):
+                note.ledger_id = stands.segment.ledger_id
+                async for located in self._tail_ledger(stands, pull, note):
                     yield located
-                while (place := await self._next_listed(followed, stands, pull.idle_s)) is None:
+                while (place := await self._next_listed(followed, stands, pull.idle_s, note)) is None:
                     yield None
                 segment = _placed(place.segment, _offset(stands.segment) + stands.seen + 1)
                 assert segment is not None  # What follows one that is read to its end has a place.
                 stands = _Standing(place, segment, _first_in(segment, place_in_list))
         finally:
-            followed.end()
+            if pull.note is None:
+                self.runtime.handles.discard(note)
+            if followed is not None:
+                followed.end()
 
-    async def _is_there(self, idle_s: float | None) -> bool:
+    async def _is_there(self, idle_s: float | None, note: ReaderNote) -> bool:
         """Wait until the name leads to a log, with a pointer or, below the level, without; False: not in time."""
         if isinstance(self.name, LogId):
             return True
@@ -366,10 +378,15 @@ class LogReading:
                     partial(_has_moved, pointer, listed, seen, self.runtime),
                     idle_s,
                 )
+                note.waits(
+                    "P8.12", "a log of this name", partial(_has_moved, pointer, listed, seen, self.runtime)
+                )
                 if not await stands:
                     return False
+                note.goes_on()
                 self.runtime.check()
         finally:
+            note.goes_on()
             pointer.end()
             if listed is not None:
                 listed.end()
@@ -425,19 +442,24 @@ class LogReading:
         placed = _placed(newest.segment, following)
         return (before, before.segment) if placed is None else (newest, placed)
 
-    async def _tail_ledger(self, stands: _Standing, pull: Pull) -> AsyncGenerator[Located | None, None]:
+    async def _tail_ledger(
+        self, stands: _Standing, pull: Pull, note: ReaderNote
+    ) -> AsyncGenerator[Located | None, None]:
         """Its entries from first on until it is closed and read to its end; None: idle for too long, so far."""
         ledger = await self._open(stands.segment)
         if ledger is None:
             return
+        ledger.note = note
         first, first_offset = stands.first, _offset(stands.segment)
         try:
             while (limit := await ledger.limit_in_time(pull.idle_s, is_exact=first is None)) is None:
                 yield None
             if first is None:
                 first = limit + 1
-            if pull.begins is None and first < _BEHIND_ALL:
-                pull.begins = first_offset + first
+            if first < _BEHIND_ALL:
+                note.place = first_offset + first
+                if pull.begins is None:
+                    pull.begins = note.place
             while True:
                 if first <= limit:
                     async for located in ledger.frames_in_time(first, limit, first_offset, pull.idle_s):
@@ -462,7 +484,7 @@ class LogReading:
         return await ledger.wait_beyond(entry_id, pull.idle_s)
 
     async def _next_listed(
-        self, followed: FollowedKey, after: _Standing | None, idle_s: float | None
+        self, followed: FollowedKey, after: _Standing | None, idle_s: float | None, note: ReaderNote
     ) -> Place | None:
         """The ledger that follows `after` (None: the first), as soon as the list names it; None after idle_s."""
         while True:
@@ -475,8 +497,13 @@ class LogReading:
                 continue
             if place is not None or (shown is not None and shown.seal is not None):
                 return place  # None: nothing ever follows the end of a sealed log (P8.9).
-            if not await followed.beyond(revision, idle_s):
-                return None
+            behind = "its first ledger" if after is None else f"the ledger behind {after.segment.ledger_id}"
+            note.waits("P6.6", f"{behind} to be listed", partial(_is_beyond, followed, revision))
+            try:
+                if not await followed.beyond(revision, idle_s):
+                    return None
+            finally:
+                note.goes_on()
 
     async def _following(self, shown: LogList | None, after: _Standing | None) -> Place | None:
         if after is None:
@@ -595,6 +622,10 @@ class LogReading:
 
 def _has_moved(pointer: FollowedKey, listed: FollowedKey, seen: tuple[int, int], runtime: Runtime) -> bool:
     return (pointer.revision, listed.revision) != seen or runtime.is_ended
+
+
+def _is_beyond(followed: FollowedKey, revision: int) -> bool:
+    return followed.revision > revision
 
 
 class _Times:

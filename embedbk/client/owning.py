@@ -84,6 +84,7 @@ class Owning:
         self._splicing: LogSplicing | None = None  # The last one.
         self._word = b""  # Identifies an epoch that we put, until its outcome is known.
         self.is_lost = False  # Somebody else has the log; and it was noted.
+        self.lost_ns = 0  # When.
         self.on_lost: Callable[[], None] | None = None  # Called once, on any thread.
 
     def has_put(self, owner: bytes | None) -> bool:
@@ -306,7 +307,7 @@ class Owning:
         """Whether another client has the epoch; or a bookie reports a fence while the metadata cannot be asked. From
         any thread."""
         if not self.is_lost:
-            self.is_lost = True
+            self.is_lost, self.lost_ns = True, self.runtime.now_ns()
             self.runtime.call_if_open(self._note_lost)
             if self.on_lost is not None:
                 self.on_lost()

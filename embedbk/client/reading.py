@@ -7,11 +7,14 @@ are asked (`core.reader`), which answers on the LAC count (`core.lac_reader`), a
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
+from functools import partial
 
 from embedbk.client.batches import Located
+from embedbk.client.handles import ReaderNote
 from embedbk.client.password import Password
 from embedbk.client.runtime import FollowedKey, Runtime
 from embedbk.client.waiting import Moved
@@ -52,6 +55,7 @@ class LedgerReading:
         self.lac = NO_ENTRY  # The highest LAC received; reading an open ledger ends there.
         self._lac_length: int | None = None  # Payload bytes up to that LAC, if they came with it.
         self.is_over = False
+        self.note: ReaderNote | None = None  # Where whoever reads says what it waits for.
         self._metadata = metadata
         self._revision = revision
         self._followed: FollowedKey | None = None
@@ -75,6 +79,19 @@ class LedgerReading:
         if not metadata.is_closed:
             reading._followed = await runtime.follow(key)
         return reading
+
+    def show(self) -> None:
+        """It is a handle of its own: `Client.handles` shows it until it is closed."""
+        self.note = ReaderNote("ledger reader", f"ledger {self.ledger_id}", self.runtime.clock_s)
+        self.note.ledger_id = self.ledger_id
+        self.runtime.handles.add(self.note)
+
+    def has_beyond(self, entry_id: int) -> bool:
+        """Whether this client knows already of something above entry_id, or of other metadata than this reader took.
+        From any thread; changes nothing."""
+        followed = self._followed
+        is_newer = followed is None or followed.revision > self._revision
+        return is_newer or max(self.lac, self.runtime.own_lac(self.ledger_id).lac) > entry_id
 
     @property
     def metadata(self) -> LedgerMetadata:
@@ -130,7 +147,8 @@ class LedgerReading:
                     return self._known_limit(self.metadata)
             if waited.is_over():
                 return None
-            await self._pause(_PAUSE_S)
+            with self._noted("P6.2", "enough bookies to tell how far it may be read"):
+                await self._pause(_PAUSE_S)
 
     async def last(self) -> Located:
         """The last entry that may be read now (CL24). Raises NoSuchEntry while there is none."""
@@ -167,16 +185,34 @@ class LedgerReading:
     async def wait_beyond(self, entry_id: int, idle_s: float | None) -> int | None:
         """Wait until something above entry_id may be read, or the ledger is closed; return the limit, None after
         idle_s."""
-        waited = _Waited(self.runtime, idle_s)
-        while True:
-            self.check()
-            metadata = self.metadata
-            limit = self._known_limit(metadata)
-            if limit > entry_id or metadata.is_closed:
-                return limit
-            if waited.is_over():
-                return None
-            await self._hear_lac(metadata, entry_id, waited)
+        waited, note, is_noted = _Waited(self.runtime, idle_s), self.note, False
+        try:
+            while True:
+                self.check()
+                metadata = self.metadata
+                limit = self._known_limit(metadata)
+                if limit > entry_id or metadata.is_closed:
+                    return limit
+                if waited.is_over():
+                    return None
+                if note is not None and not is_noted:
+                    is_noted, is_there = True, partial(self.has_beyond, entry_id)
+                    note.waits("P6.2", f"entry {entry_id + 1} of the ledger to be acknowledged", is_there)
+                await self._hear_lac(metadata, entry_id, waited)
+        finally:
+            if note is not None and is_noted:
+                note.goes_on()
+
+    @contextlib.contextmanager
+    def _noted(self, rule: str, text: str, is_there: Callable[[], bool] | None = None) -> Iterator[None]:
+        note = self.note
+        if note is not None:
+            note.waits(rule, text, is_there)
+        try:
+            yield
+        finally:
+            if note is not None:
+                note.goes_on()
 
     async def _hear_lac(self, metadata: LedgerMetadata, entry_id: int, waited: _Waited) -> None:
         """One long poll for the LAC, which newer metadata ends: its bookie may have been replaced."""
@@ -223,8 +259,10 @@ class LedgerReading:
         self.check()
         along, self._came_along = self._came_along, None
         if along is not None and along.first_entry == first and along.last_entry <= last:
-            yield Located(along, first_offset)
             first = along.last_entry + 1
+            if self.note is not None:
+                self.note.place = first_offset + first
+            yield Located(along, first_offset)
             if first > last:
                 return
         core = RangeRead(
@@ -242,13 +280,21 @@ class LedgerReading:
         try:
             while True:
                 if not reading.has_news():
+                    if self.note is not None:
+                        self.note.waits("P6.1", f"a copy of entry {first} of the ledger", reading.has_news)
                     await Moved(reading.signal, reading.has_news)
                 frame = reading.take()
                 self._hear(core.lac)  # Every answer carries one (CL28).
                 if frame is None:
                     return
+                first = frame.last_entry + 1
+                if self.note is not None:
+                    self.note.goes_on()
+                    self.note.place = first_offset + first
                 yield Located(frame, first_offset)
         finally:
+            if self.note is not None:
+                self.note.goes_on()
             if not reading.is_over:
                 self.runtime.forget(reading)
 
@@ -269,7 +315,8 @@ class LedgerReading:
             except EntryUnreadable:
                 if waited.is_over():
                     raise
-                await self._pause(pause_s)
+                with self._noted("P6.6", f"a copy of entry {first} of the ledger that can be read"):
+                    await self._pause(pause_s)
                 pause_s = min(2 * pause_s, _PAUSE_S_MAX)
 
     async def _pause(self, pause_s: float) -> None:
@@ -324,6 +371,8 @@ class LedgerReading:
     def close(self) -> None:
         self.is_over = True
         self._stop_following()
+        if self.note is not None and self.note.kind == "ledger reader":
+            self.runtime.handles.discard(self.note)
 
     def _stop_following(self) -> None:
         followed, self._followed = self._followed, None

@@ -31,6 +31,7 @@ from embedbk.codec.digest import DigestType
 from embedbk.codec.ledger_metadata import Begun, Durability, log_owner_path
 from embedbk.codec.metadata_messages import ABSENT
 from embedbk.config import NEVER_ROLL, Quorum, Roll
+from embedbk.core.adding_waits import AddsWait
 from embedbk.core.log_listing import TakenOver
 from embedbk.core.log_splicing import Splice, Spliced
 from embedbk.errors import (
@@ -78,6 +79,7 @@ class Succession:
         self._closers = 0  # Calls of close() that wait for their turn.
         self._is_renewing = False
         self._is_held = False  # Appends wait for the next ledger.
+        self._since_ns = 0  # Since when they do, or there is no ledger.
         self._is_closing_before = False  # The ledger before is not recorded as closed yet.
         self._rounds = 0  # How often holding ended.
         self._inside = 0  # Calls under way that may append more than once.
@@ -120,6 +122,32 @@ class Succession:
     def _is_undecided(self) -> bool:
         """The current ledger failed, and the one that follows it is not known yet."""
         return self.appending.writing.is_undecided
+
+    @property
+    def is_let_go(self) -> bool:
+        """Released, or its last ledger is closed."""
+        return self._is_let_go
+
+    def waits(self) -> AddsWait | None:
+        """What appends wait for beside the ledger of now; None: for nothing but that. On the host's thread."""
+        if self.owning.is_lost:
+            return AddsWait("P8.4", "nothing any more: another client has the log", self.owning.lost_ns)
+        if self._failure is not None:
+            text = f"renew() to be called, as there is no ledger ({self._failure.args[0]})"
+            return AddsWait("P8.2", text, self._since_ns)
+        if self._is_undecided or self._is_held:
+            writing = self.appending.writing
+            if writing.failure is not None:
+                return AddsWait(
+                    "P8.2",
+                    f"the ledger behind the one that failed: {writing.failure.args[0]}",
+                    self._since_ns,
+                )
+            text = f"all that was appended to ledger {self.appending.ledger_id} to be durable, and the next ledger"
+            return AddsWait("P8.2", text, self._since_ns)
+        if self._has_ended and self._is_closing_before:
+            return AddsWait("P8.2", "the ledger before to be recorded as closed", self._since_ns)
+        return None
 
     def has_left(self, appending: Appending) -> bool:
         """Whether this handle refused because the log moves, or moved, to another ledger."""
@@ -448,6 +476,7 @@ class Succession:
 
     def _on_failed(self, appending: Appending) -> None:
         """On the host's thread."""
+        self._since_ns = appending.runtime.now_ns()
         appending.runtime.behind(self._replace_behind(appending))
         self._signal.notify()
 
@@ -531,7 +560,7 @@ class Succession:
     async def _hold(self) -> None:
         with self._lock:
             self._check_open()
-            self._is_held = True
+            self._is_held, self._since_ns = True, self.owning.runtime.now_ns()
 
     async def _nobody_inside(self) -> None:
         before = self.appending
@@ -659,6 +688,6 @@ class Succession:
         self.appending.release()
 
     def _end(self) -> None:
-        self._has_ended = True
+        self._has_ended, self._since_ns = True, self.owning.runtime.now_ns()
         self._bounds.end()
         self._signal.notify()

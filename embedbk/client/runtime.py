@@ -18,6 +18,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from embedbk.client.handles import LOOK_S, OpenHandles
 from embedbk.client.waiting import FutureResult, Moved, Settled
 from embedbk.codec.metadata_messages import (
     Compare,
@@ -114,6 +115,7 @@ class Runtime:
 
     page_ledgers = LOG_PAGE_LEDGERS  # So many ledgers stand in a page of a log's list.
     log_look_s = 10.0  # Its writers' logs are looked after so often, about (P8.7).
+    handle_look_s = LOOK_S  # Its handles are looked at so often, for one that could go on and does not.
 
     def __init__(self, loop: Loop, node: ClientNode, settings: Settings, name: str) -> None:
         self.loop = loop
@@ -134,6 +136,7 @@ class Runtime:
         self.after_close: list[Callable[[], None]] = []
         self.is_ended = False  # The host thread is gone, in whichever way.
         self.followed: set[FollowedKey] = set()
+        self.handles = OpenHandles(self)
         self.holds: dict[str, Any] = {}  # Locks that it holds or waits for, by name.
         self._asked: set[Future[Result]] = set()
         self._behind: Behind | None = None  # Made once background work begins.
@@ -166,6 +169,10 @@ class Runtime:
 
     def on_limit(self, reader: object, ledger_id: int, limit: int, *, is_closed: bool) -> None:
         """A reading handle shows up to where may be read. Nothing to do here; who watches overrides it (testing)."""
+
+    def on_stuck(self, state: str) -> None:
+        """On the host's thread: a handle could go on, and does not."""
+        logger.warning("%s: it could go on and does not; please report this: %s", self.name, state)
 
     def own_lac(self, ledger_id: int) -> OwnLac:
         """The entries of a ledger that a writer of this very client had acknowledged."""

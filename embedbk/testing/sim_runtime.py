@@ -20,6 +20,7 @@ from embedbk.config import Settings
 from embedbk.errors import OperationTimeout
 from embedbk.host.client_node import ClientNode
 from embedbk.host.operations import Operation, Writing
+from embedbk.testing.violation import Violation
 from embedbk.testing.world import SECOND, Sleep, Until, World
 
 __all__ = ["Narrow", "SimRuntime", "awaited"]
@@ -75,6 +76,7 @@ class SimRuntime(Runtime):
         # Clocks on walls are apart by more than they drift in a run.
         self._skew_ms = random.Random(f"wall of {client} {world.seed}").choice([0, 0, 3, -3, 2_000, -2_000])
         self.told_ms = self._told_ms
+        self.handle_look_s = 1.0
         if "settings" in world.features:
             self.log_look_s = 0.3  # Else no log of a world has any.
 
@@ -93,6 +95,9 @@ class SimRuntime(Runtime):
                 steps.close()  # Its process is gone.
 
         self._world.after(0, begin)
+
+    def on_stuck(self, state: str) -> None:
+        raise Violation("L16", f"{self._client}: it could go on and does not: {state}")
 
     def on_limit(self, reader: object, ledger_id: int, limit: int, *, is_closed: bool) -> None:
         self._world.tell("on_reader_lac", self._client, ledger_id, limit, is_closed, reader)

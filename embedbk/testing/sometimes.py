@@ -82,6 +82,7 @@ SOMETIMES = {
     "fragment replaced": "a change replaced the last fragment, equal start",
     "history of metadata clients checked": "what clients of several metadata members were told fits one order",
     "handle failed": "an application was told that adds failed",
+    "handle told what it waits for": "a client was told of an open handle that it waits, for what and by which rule",
     "in limbo": "a bookie put a ledger into limbo",
     "journal failed": "a bookie's journal failed",
     "journal torn": "power went in the middle of a group commit",

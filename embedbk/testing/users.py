@@ -50,6 +50,7 @@ from embedbk.testing.archivers import archives
 from embedbk.testing.arrow_bytes import FORMATS, ArrowBytes
 from embedbk.testing.bulk_readers import reads_in_bulk
 from embedbk.testing.consumers import uses_cursors
+from embedbk.testing.handle_askers import asks_for_handles
 from embedbk.testing.menders import mender
 from embedbk.testing.plan import MS, SECOND
 from embedbk.testing.records import are_records_right, dressed
@@ -218,6 +219,7 @@ def _owner(world: World, client: str, chance: random.Random, quorum: Quorum) -> 
     yield from _ready(world, client)
     is_narrow = random.Random(f"room of {client} {world.seed}").random() < 0.5
     runtime = _runtime(world, client, Narrow() if is_narrow and "failures" in world.features else None)
+    world.spawn(client, asks_for_handles(world, client, runtime))
     placed: dict[int, Position] = {}
     line: Succession | None = None
     owning_of = ""
@@ -578,6 +580,7 @@ def _append_if(
 def _visitor(world: World, client: str, chance: random.Random, quorum: Quorum) -> Steps:
     yield from _ready(world, client)
     runtime = _runtime(world, client)
+    world.spawn(client, asks_for_handles(world, client, runtime))
     truncating = random.Random(f"truncates of {client} {world.seed}")
     settling = random.Random(f"settings of {client} {world.seed}")
     sealing = random.Random(f"seals of {client} {world.seed}")
