@@ -263,6 +263,7 @@ def _line(state: CursorState) -> str:
     lag = "lag not known"
     if state.lag_entries is not None:
         size = "" if state.lag_bytes is None else f", {state.lag_bytes} bytes"
-        lag = f"{state.lag_entries} entries{size} behind"
+        time = "" if not state.lag_s else f", {state.lag_s:.1f} s"
+        lag = f"{state.lag_entries} entries{size}{time} behind"
     consumer = f", consumed by {state.consumer}" if state.consumer else ""
     return f"{state.name}: offset {state.offset}, {lag}, {holds}{consumer}"

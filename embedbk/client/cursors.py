@@ -61,6 +61,9 @@ class CursorState(NamedTuple):
     )
     # Their payload bytes, as far as the list says them: of a ledger that it begins inside of by the share of entries.
     lag_bytes: int | None = None
+    # How long the oldest of them has been there, by the clocks of its writer and of this machine; None: not known, as
+    # it has no time (P8.11), or no copy of it can be read just now.
+    lag_s: float | None = None
 
 
 class Cursoring:
@@ -244,6 +247,7 @@ async def cursors(reading: LogReading) -> list[CursorState]:
         await reading.listed()  # That there is such a log.
         return []
     end = await log_end(reading)
+    now_ms = runtime.wall_ms()
     found: list[CursorState] = []
     for cursor in sorted(named, key=lambda each: each.name):
         what = f"reading cursor {cursor.name!r} of log {log!r}"
@@ -257,4 +261,12 @@ async def cursors(reading: LogReading) -> list[CursorState]:
             lag = max(0, end.offset - state.offset)
             state = state._replace(lag_entries=lag, lag_bytes=end.bytes_from(state.offset))
         found.append(state._replace(consumer=consumer))
+    if end is None:
+        return found
+    oldest = {each.offset: max(each.offset, end.begins) for each in found if each.lag_entries}
+    times = await reading.times_at(oldest.values())
+    for number, state in enumerate(found):
+        time_ms = times.get(oldest[state.offset]) if state.lag_entries else now_ms
+        if time_ms is not None:
+            found[number] = state._replace(lag_s=max(0, now_ms - time_ms) / 1000)
     return found

@@ -577,7 +577,8 @@ class Log:
         return Cursor(Cursoring(self._reading, name, holds, ends_after_s, ends_behind_bytes))
 
     def cursors(self) -> list[CursorState]:
-        """The log's cursors, by their names, with who consumes and how far each is behind what is acknowledged."""
+        """The log's cursors, by their names, with who consumes and how far each is behind what is acknowledged: in
+        entries, bytes and time."""
         return run_blocking(cursors.cursors(self._reading), "aio.Log.cursors")
 
     def settings(self) -> LogSettings:

@@ -31,6 +31,11 @@ class LogEnd:
     offset: int  # Behind the last entry that may be read.
     parts: tuple[_Part, ...]
 
+    @property
+    def begins(self) -> int:
+        """The first entry that is there, or would be."""
+        return self.parts[0].first_offset if self.parts else self.offset
+
     def bytes_from(self, offset: int) -> int | None:
         """Payload bytes from this offset on; None: not known."""
         total = 0

@@ -8,7 +8,7 @@ watch, never polled.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
@@ -31,6 +31,7 @@ from embedbk.codec.metadata_messages import Compare
 from embedbk.codec.packer_twin import TIME_EVERY
 from embedbk.core.log_paging import end_of, rises
 from embedbk.errors import (
+    EntryUnreadable,
     MetadataConflict,
     NoSuchEntry,
     NoSuchLedger,
@@ -255,6 +256,20 @@ class LogReading:
         Raises NoSuchEntry where nothing stands yet, and what reading raises."""
         with contextlib.closing(_Times(self)) as times:
             return await times.at(await self.offset_of(place))
+
+    async def times_at(self, offsets: Iterable[int]) -> dict[int, int | None]:
+        """The same of several; what is gone has none. Where one cannot be read just now, it and all behind it are left
+        out."""
+        found: dict[int, int | None] = {}
+        with contextlib.closing(_Times(self)) as times:
+            for offset in sorted({*offsets}):
+                try:
+                    found[offset] = await times.at(offset)
+                except (NoSuchEntry, Truncated):
+                    found[offset] = None
+                except (EntryUnreadable, NotEnoughBookies):
+                    break  # Each of the others would be waited for as long.
+        return found
 
     async def first_at(self, time_ms: int) -> int:
         """The dense offset of the first entry at or behind a time; `end` where there is none. Times never fall along a

@@ -249,4 +249,18 @@ MUTANTS = (
         ),
         (_FACE + "a_log_has_a_bounded_number_of_cursors[pages]",),
     ),
+    Mutant(
+        "lag-in-time-of-what-was-truncated",
+        "P8.8 P8.11",
+        "the time of an entry that is gone is asked for, so that how far a cursor is behind is not known",
+        ((_CURSORS, "each.offset: max(each.offset, end.begins)", "each.offset: each.offset"),),
+        (_FACE + "lag_is_told_in_time",),
+    ),
+    Mutant(
+        "lag-in-time-that-nobody-tells-is-none",
+        "P8.8",
+        "an entry behind a cursor that cannot be read counts as appended just now",
+        ((_CURSORS, "times.get(oldest[state.offset]) if", "times.get(oldest[state.offset], now_ms) if"),),
+        (_FACE + "lag_is_told_in_time",),
+    ),
 )

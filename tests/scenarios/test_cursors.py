@@ -419,6 +419,31 @@ def test_lag_is_told_in_entries_and_bytes(cluster: Cluster) -> None:
     assert log.cursors()[0].name == "mid"
 
 
+def test_lag_is_told_in_time(cluster: Cluster) -> None:
+    """P8.8, P8.11: for how long the oldest entry has been there that was not consumed; what was truncated in front of a
+    cursor counts no more, and what no copy tells is not known, which is not 0."""
+    log = cluster.client("a").log(NAME)
+    for payload in (b"zero", b"one", b"two"):
+        with cluster.client("w").log(NAME).writer() as writer:
+            writer.append(payload)
+        cluster.run_for(20)
+    for name, offset in (("all", 3), ("last", 2), ("middle", 1)):
+        log.cursor(name).set(offset)
+    log.cursor("first", holds=False).set(0)
+
+    def lags() -> dict[str, int | None]:
+        told = {each.name: each.lag_s for each in log.cursors()}
+        # The writer's clock is up to two seconds off.
+        return {name: lag_s and round(lag_s / 10) * 10 for name, lag_s in told.items()}
+
+    assert lags() == {"all": 0.0, "first": 60, "last": 20, "middle": 40}
+    log.truncate(1)
+    assert lags() == {"all": 0.0, "first": 40, "last": 20, "middle": 40}
+    for name in ("b1", "b2", "b3"):
+        cluster.crash(name)
+    assert lags() == {"all": 0.0, "first": None, "last": None, "middle": None}
+
+
 def test_below_the_level_nothing_is_written(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """P10.8: "Until then the build before can come back", which truncates past cursors."""
     fill(cluster, 3)
