@@ -35,6 +35,7 @@ from embedbk.codec.ledger_metadata import Durability, decode_ledger_metadata, le
 from embedbk.codec.packer import PACKER_CONFLICT, Packer, ToldPacker
 from embedbk.codec.packer_twin import Buffer, Packing, TwinPacker, refuse_payload
 from embedbk.config import check_seconds
+from embedbk.core.entry_copies import CopiesKnown, CopiesQuery
 from embedbk.core.producers import Producers
 from embedbk.core.writer import Writer
 from embedbk.errors import (
@@ -54,6 +55,8 @@ __all__ = ["Appending"]
 
 # Freed blocks are noticed at the latest after this: a socket's thread may free the last one.
 _ROOM_POLL_S = 0.01
+_COPIES_PAUSE_S = 0.02  # Before bookies are asked again whether they hold an entry, doubled each time ...
+_COPIES_PAUSE_S_MAX = 1.0  # ... up to this.
 Items = Sequence[Buffer] | RecordRun  # What one call appends as entries behind each other.
 _next_caller = itertools.count(1).__next__  # Numbers the calls that append many.
 
@@ -647,6 +650,42 @@ class Appending:
                     placed = Appended(placed.ledger_id, parts.pop().first_entry, placed.last_entry)
                 parts.append(placed)
         return in_parts(parts)
+
+    async def on_disks(self, entry_id: int, copies: int, timeout_s: float | None) -> int:
+        """Wait until so many bookies hold the entry durably; how many do, at least (`Ticket.at_least`)."""
+        runtime = self.runtime
+        handle, moved = self.now(entry_id)
+        quorum = handle.writing.metadata.quorum
+        if isinstance(copies, bool) or not isinstance(copies, int) or not 1 <= copies <= quorum.write_quorum:
+            raise UsageError(f"copies={copies!r}: allowed are 1 to {quorum.write_quorum}, the write quorum")
+        until_s = math.inf if timeout_s is None else runtime.clock_s() + timeout_s
+        await self.acknowledged(entry_id, timeout_s, is_synced=True)
+        handle, moved = self.now(entry_id)  # It is there for good.
+        if copies <= quorum.ack_quorum:
+            return quorum.ack_quorum
+        what, pause_s = f"asking who holds entry {moved} of ledger {handle.ledger_id}", _COPIES_PAUSE_S
+        while True:
+            known: CopiesKnown = await runtime.run(CopiesQuery(handle.writing.metadata, moved, copies), what)
+            if known.copies >= copies:
+                return known.copies
+            if known.is_below_level:
+                raise UsageError(
+                    f"{what}: the cluster's level is too low to ask; {quorum.ack_quorum} copies are known",
+                    hint="embedbk quorum raise",
+                )
+            left_s = until_s - runtime.clock_s()
+            if left_s <= 0:
+                others = ", ".join(f"{name}: {why}" for name, why in sorted(known.others.items()))
+                late = OperationTimeout(
+                    f"{what}: {max(known.copies, quorum.ack_quorum)} copies are known after {timeout_s:g} s, and "
+                    f"{copies} were asked for ({others})",
+                    hint="the entry is acknowledged; repair brings back copies that are lost",
+                )
+                late.ticket = Ticket(self, entry_id)
+                raise late
+            await Moved(runtime.signal, lambda: runtime.is_ended, min(left_s, pause_s))
+            runtime.check()
+            pause_s = min(2 * pause_s, _COPIES_PAUSE_S_MAX)
 
     async def fate(self, entry_id: int) -> Fate:
         """Whether an entry survived: by the LAC, or by the CLOSED metadata (P3.6)."""

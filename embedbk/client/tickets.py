@@ -54,11 +54,12 @@ def terms_of(
 class Ticket:
     """An entry on its way. `result()` blocks until it is acknowledged; under asyncio, await the ticket."""
 
-    __slots__ = ("_appending", "_entry_id")
+    __slots__ = ("_appending", "_copies", "_entry_id")
 
     def __init__(self, appending: Appending, entry_id: int) -> None:
         self._appending = appending
         self._entry_id = entry_id
+        self._copies = 0  # That bookies have said since.
 
     @property
     def entry_id(self) -> int:
@@ -95,6 +96,41 @@ class Ticket:
         if handle.writing.lac >= entry_id:
             return "synced"
         return "received" if handle.writing.received >= entry_id else None
+
+    @property
+    def copies(self) -> int:
+        """On so many disks it is, as this ticket knows: 0 before it is synced on its ack quorum, then Qa, and more once
+        `at_least` has asked."""
+        handle, entry_id = self._appending.now(self._entry_id)
+        if handle.writing.lac < entry_id:
+            return 0
+        return max(self._copies, handle.writing.metadata.quorum.ack_quorum)
+
+    def at_least(self, copies: int, timeout_s: float | None = None) -> int:
+        """Wait until the entry is on so many disks, for who wants more than the ack quorum; `copies` then. Its bookies
+        are asked, so only who calls it pays for it; the handle may be closed by then.
+
+        Args:
+            copies: 1 to the write quorum of its ledger.
+            timeout_s: for the whole call; None: no limit.
+
+        Raises:
+            UsageError: copies is not allowed, or the cluster's level is below 10 and more than the ack quorum is asked.
+            OperationTimeout: so many are not known in time; who lacks it or does not tell is named. The entry is on its
+                way or acknowledged as before.
+            What `result` raises.
+        """
+        return run_blocking(self._at_least(copies, timeout_s), "at_least_async of the ticket")
+
+    async def at_least_async(self, copies: int, timeout_s: float | None = None) -> int:
+        """As `at_least`, awaited."""
+        return await run_async(self._at_least(copies, timeout_s))
+
+    async def _at_least(self, copies: int, timeout_s: float | None) -> int:
+        check_seconds(timeout_s, "timeout_s")
+        if isinstance(copies, bool) or not isinstance(copies, int) or not 1 <= copies <= self.copies:
+            self._copies = await self._appending.on_disks(self._entry_id, copies, timeout_s)
+        return self.copies
 
     def result(self, timeout_s: float | None = None) -> Position:
         """The position, once the entry is acknowledged: durable on its ack quorum, unless sync is deferred.

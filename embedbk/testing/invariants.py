@@ -169,6 +169,9 @@ class Invariants(Observer):
         if isinstance(handle, LedgerReading):
             reading.own_appends_are_shown(client, ledger, lac)
 
+    def on_copies(self, client: str, ledger_id: int, entry_id: int, count: int) -> None:
+        reading.copies_are_there(self.ghost, client, self.ghost.ledger(ledger_id), entry_id, count)
+
     # Applications.
 
     def on_sent(self, client: str, writing: Any, ledger_id: int, entry_id: int, payload: bytes) -> None:

@@ -11,6 +11,7 @@ from embedbk.testing.violation import Violation
 
 __all__ = [
     "acknowledged_is_readable",
+    "copies_are_there",
     "nothing_is_unread_again",
     "nothing_past_the_end",
     "own_appends_are_shown",
@@ -34,6 +35,19 @@ def read_is_clean(ledger: LedgerGhost, entry_id: int) -> None:
         raise Violation(
             "I9",
             f"a reader got entry {entry_id} of ledger {ledger.ledger_id}, acknowledged is up to {ledger.acked}",
+        )
+
+
+def copies_are_there(ghost: Ghost, client: str, ledger: LedgerGhost, entry_id: int, count: int) -> None:
+    """I4: what a ticket counts is durable on so many bookies, or was, on disks that were lost or harmed since."""
+    if ledger.deleted is not None:
+        return  # Its copies go.
+    there = ledger.stable.get(entry_id, 0) | ledger.damaged.get(entry_id, 0) | ghost.lost
+    if there.bit_count() < count:
+        raise Violation(
+            "I4",
+            f"{client} is told of {count} copies of entry {entry_id} of ledger {ledger.ledger_id}: there are "
+            f"{there.bit_count()}",
         )
 
 

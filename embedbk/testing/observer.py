@@ -119,6 +119,9 @@ class Observer:
         """A reader's handle showed up to where may be read: a LAC, or the end of a closed ledger. handle: which of the
         client's, the same object or name for as long as it is the same handle."""
 
+    def on_copies(self, client: str, ledger_id: int, entry_id: int, count: int) -> None:
+        """A ticket showed on how many disks its entry is at least."""
+
     def on_recovered(
         self, client: str, ledger_id: int, metadata: LedgerMetadata | None, error: Exception | None
     ) -> None:

@@ -13,6 +13,7 @@ SOMETIMES = {
     "add refused behind a fence": "a bookie answered FENCED to a normal add",
     "add refused in limbo": "a bookie answered IN_LIMBO",
     "add repeated": "a bookie compared an add with what it held",
+    "all copies of an entry known": "a ticket was told that each bookie of the write set holds its entry",
     "answer unknown": "a bookie answered UNKNOWN",
     "answers counted": "answers to adds were counted beside the core, and told to it at once",
     "avoided bookie seated": "a creator gave a seat to a bookie that had failed under it lately, as no other was left",

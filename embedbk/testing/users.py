@@ -351,7 +351,7 @@ def _append_over(
                 if not owning.is_run(told, payloads):
                     raise Violation("P3.1", f"{client}: what it appended does not stand at {told.parts}")
             if strays is not None and strays.random() < 0.3:
-                yield from _append_unawaited(runtime, line, owning, client)
+                yield from _append_unawaited(world, runtime, line, owning, client)
             if "rolls" in world.features and chance.random() < 0.15:
                 world.spawn(client, _roll_beside(world, client, runtime, line))
             if pause_ns:
@@ -368,8 +368,10 @@ def _numbered(owning: _Watched, client: str, rest: bytes) -> bytes:
     return b"%s @%d " % (client.encode(), owning.serial) + rest
 
 
-def _append_unawaited(runtime: Runtime, line: Succession, owning: _Watched, client: str) -> Steps:
-    """Tickets that are looked at later, or never."""
+def _append_unawaited(
+    world: World, runtime: Runtime, line: Succession, owning: _Watched, client: str
+) -> Steps:
+    """Tickets that are looked at later, or never; some are asked for more copies than the ack quorum, beside."""
 
     async def queue(now: Appending, _: AppendTerms) -> Ticket:
         return Ticket(now, await now.queue(payload))
@@ -378,6 +380,17 @@ def _append_unawaited(runtime: Runtime, line: Succession, owning: _Watched, clie
     ticket = yield from awaited(runtime, line.through(queue, PLAIN))
     if ticket.done() and owning.taken[ticket.position.ledger_id].get(ticket.position.entry_id) != payload:
         raise Violation("P8.2", f"{client}: {payload!r} does not stand at {ticket.position}")
+    if owning.serial % 3 == 0:
+        world.spawn(client, _wait_for_copies(world, client, runtime, ticket, line.owning.quorum.write_quorum))
+
+
+def _wait_for_copies(world: World, client: str, runtime: Runtime, ticket: Ticket, copies: int) -> Steps:
+    try:
+        yield from awaited(runtime, ticket._at_least(copies, 0.5))
+        world.sometimes["all copies of an entry known"] += 1
+    except EmbedbkError as error:
+        world.note(f"{client}: waiting for copies: {type(error).__name__}: {error}")
+    world.tell("on_copies", client, ticket.position.ledger_id, ticket.entry_id, ticket.copies)
 
 
 def _recover_beside(world: World, client: str, runtime: Runtime, line: Succession, share: float) -> Steps:

@@ -11,6 +11,7 @@ from tests.mutants import (
     clones,
     codec,
     commands,
+    copies,
     core_bookie,
     core_reader,
     core_recovery,
@@ -108,6 +109,7 @@ MUTANTS = (
     *guards.MUTANTS,
     *handles.MUTANTS,
     *commands.MUTANTS,
+    *copies.MUTANTS,
     *between_two.MUTANTS,
     *cannot_tell.MUTANTS,
 )
