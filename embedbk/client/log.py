@@ -408,7 +408,8 @@ class Log:
             LogSealed: nothing is ever appended to it any more; `reason` says why.
             NotEnoughBookies: too few bookies are writable, or known and none of them came back within nearly
                 operation_timeout_s; the message says who is away. RecoveryInconclusive, WrongPassword: as they say.
-                Trying again is safe.
+                Trying again is safe. A log that was not there before stays behind, empty (P8.12): `delete` it, or write
+                to it later.
         """
         given = WriterArguments(ensemble_size, write_quorum, ack_quorum, durability, digest, roll)
         steps = open_writer(

@@ -144,6 +144,28 @@ def test_two_that_make_a_log_at_once_make_one(cluster: Cluster) -> None:
     assert len(cluster.world.committed("/log-ids/")) == 2
 
 
+def test_a_writer_that_fails_leaves_its_new_log_empty(cluster: Cluster) -> None:
+    """P8.12: "A takeover that makes the log and then fails leaves it, empty": readers find no entry, the next writer
+    goes on with this very log, and whoever does not want it deletes it."""
+    bk = cluster.client("w")
+    for name in ("b1", "b2"):
+        cluster.crash(name)
+    cluster.run_for(30)  # Until nobody lists them any more.
+    for name in (ONE, "unwanted"):
+        with pytest.raises(embedbk.NotEnoughBookies):
+            bk.log(name).writer()
+    assert bk.logs() == [ONE, "unwanted"]
+    log_id = bk.log(ONE).log_id()
+    assert list(bk.log(ONE).read()) == [] and bk.log(ONE).end() == 0
+    bk.delete_log("unwanted")
+    cluster.heal()
+    with bk.log(ONE).writer() as writer:
+        writer.append(b"zero")
+    assert bk.log(ONE).log_id() == log_id
+    assert [bytes(entry) for entry in cluster.client("r").log(ONE).read()] == [b"zero"]
+    assert bk.logs() == [ONE]
+
+
 def test_a_log_from_below_the_level_goes_on_as_it_is(cluster: Cluster) -> None:
     """P8.12: "its id is the name under which it was made"; it is read as it is, and carried over by its writer."""
     client = cluster.client("a")
