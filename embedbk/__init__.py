@@ -55,6 +55,7 @@ if TYPE_CHECKING:
         LogExists,
         LogFull,
         LogSealed,
+        Lost,
         MetadataConflict,
         MetadataUnavailable,
         NoSuchCursor,
@@ -116,6 +117,7 @@ __all__ = [
     "LogSealed",
     "LogSettings",
     "LogWriter",
+    "Lost",
     "MetadataConflict",
     "MetadataUnavailable",
     "NoSuchCursor",
@@ -162,7 +164,7 @@ client.diagnosis doctor
 errors EmbedbkError EntryUnreadable InvariantError LedgerClosed LedgerFenced MetadataConflict MetadataUnavailable
 errors NoSuchEntry NoSuchLedger NotEnoughBookies OperationTimeout PeerError RecoveryInconclusive StorageError
 errors AppendConflict CursorLost LockLost LogFull NoSuchCursor NotTruncated StaleEpoch Truncated UsageError
-errors LogExists LogSealed WrongPassword
+errors LogExists LogSealed Lost WrongPassword
 guards EpochGuard FileGuard SqlGuard
 ids NO_ENTRY NO_POSITION Position
 client.ledger LedgerReader LedgerWriter

@@ -21,6 +21,7 @@ __all__ = [
     "LogExists",
     "LogFull",
     "LogSealed",
+    "Lost",
     "MetadataConflict",
     "MetadataUnavailable",
     "NoSuchCursor",
@@ -183,6 +184,17 @@ class Truncated(EmbedbkError, LookupError):
     """The position is below the start of the log's list (P6.6)."""
 
     first_offset: int | None = None  # Where the log begins now; None: not told.
+
+
+class Lost(EmbedbkError, LookupError):
+    """Entries that were acknowledged, or may have been, are lost for good: an operator gave them up (P11.5). Whoever
+    reads on behind them begins at `next_offset`, or asks for that: `skip_lost=True`."""
+
+    ledger_id: int
+    first_entry: int  # The gap, in its ledger; both included.
+    last_entry: int
+    first_offset: int  # The same in its log; of a ledger that is read by itself, entry ids.
+    next_offset: int  # Behind the gap.
 
 
 class EntryUnreadable(EmbedbkError):

@@ -15,10 +15,12 @@ from embedbk.aio.readers import LedgerReader
 from embedbk.aio.writers import LedgerWriter
 from embedbk.client import client, deleting, explaining, ledger, log_deleting
 from embedbk.client.bookie_states import BookieState, bookie_states
+from embedbk.client.copy_choosing import ChosenCopy, EntryCopies, choose_copy, entry_copies
 from embedbk.client.deleting import DeletedLedger
 from embedbk.client.devices import Devices
 from embedbk.client.draining import BookieReport, cancel_drain, decommission, drain, report_on, retire
 from embedbk.client.explaining import Explanation
+from embedbk.client.giving_up import LostEntries, give_up, lost_entries
 from embedbk.client.handles import HandleState, handles
 from embedbk.client.ledger import quorum_of, traits_of
 from embedbk.client.locking import Locking
@@ -239,9 +241,21 @@ class Client(Closing):
         return await run_async(retire(self._runtime, bookie_id, why=why, accepts_loss=accepts_loss))
 
     async def give_up_bookie(
-        self, bookie_id: str, incarnation: str, why: str = "", *, accepts_loss: bool = False
+        self, bookie_id: str, incarnation: str, why: str, *, accepts_loss: bool = False
     ) -> None:
         await run_async(retire(self._runtime, bookie_id, incarnation, why=why, accepts_loss=accepts_loss))
+
+    async def lost_entries(self, ledger_id: int, *, password: bytes = b"") -> LostEntries:
+        return await run_async(lost_entries(self._runtime, ledger_id, Password(password)))
+
+    async def give_up_entries(self, shown: LostEntries, why: str) -> None:
+        await run_async(give_up(self._runtime, shown, why=why))
+
+    async def copies_of_entry(self, ledger_id: int, entry_id: int, *, password: bytes = b"") -> EntryCopies:
+        return await run_async(entry_copies(self._runtime, ledger_id, entry_id, Password(password)))
+
+    async def choose_copy(self, shown: EntryCopies, bookie_id: str, why: str) -> ChosenCopy:
+        return await run_async(choose_copy(self._runtime, shown, bookie_id, why=why))
 
     async def can_i_stop(self, *nodes: str) -> StopVerdict:
         return await run_async(may_stop(self._runtime, nodes, is_for_good=False))

@@ -71,16 +71,21 @@ class Log:
 
         return Opening(steps())
 
-    def read(self, start: Start = None, end: Start = None) -> AsyncIterator[Entry]:
-        return entries_one_by_one(self._reading.read(start, end))
+    def read(
+        self, start: Start = None, end: Start = None, *, skip_lost: bool = False
+    ) -> AsyncIterator[Entry]:
+        return entries_one_by_one(self._reading.read(start, end, skip_lost=skip_lost))
 
-    def read_batches(self, start: Start = None, end: Start = None) -> AsyncIterator[Batch]:
-        return each(self._reading.read(start, end), batch_of)
+    def read_batches(
+        self, start: Start = None, end: Start = None, *, skip_lost: bool = False
+    ) -> AsyncIterator[Batch]:
+        return each(self._reading.read(start, end, skip_lost=skip_lost), batch_of)
 
     def record_batches(
-        self, start: Start = None, end: Start = None, *, with_records: bool = False
+        self, start: Start = None, end: Start = None, *, with_records: bool = False, skip_lost: bool = False
     ) -> AsyncIterator[Any]:
-        return each(self._reading.read(start, end), record_batch_maker(with_records=with_records))
+        located = self._reading.read(start, end, skip_lost=skip_lost)
+        return each(located, record_batch_maker(with_records=with_records))
 
     async def end(self) -> int:
         return await run_async(self._reading.end())
@@ -92,13 +97,15 @@ class Log:
     async def time_at(self, place: Position | int) -> int | None:
         return await run_async(self._reading.time_at(place))
 
-    def reader(self, start: Place = "earliest") -> LogReader:
+    def reader(self, start: Place = "earliest", *, skip_lost: bool = False) -> LogReader:
         """As `embedbk.Log.reader`."""
-        return LogReader(BulkReading(self._reading, start))
+        return LogReader(BulkReading(self._reading, start, skip_lost=skip_lost))
 
-    def tail(self, start: Start = None, *, idle_s: float | None = None) -> AsyncIterator[Entry]:
+    def tail(
+        self, start: Start = None, *, idle_s: float | None = None, skip_lost: bool = False
+    ) -> AsyncIterator[Entry]:
         check_seconds(idle_s, "idle_s")
-        return entries_one_by_one(self._reading.tail(start, idle_s))
+        return entries_one_by_one(self._reading.tail(start, idle_s, skip_lost=skip_lost))
 
     async def segments(self, start: Start = None) -> list[Segment]:
         return await run_async(self._reading.segments(start))

@@ -57,16 +57,21 @@ class LedgerReader(Closing):
     def read_unconfirmed(self, first: int = 0, last: int | None = None) -> AsyncIterator[Entry]:
         return entries_one_by_one(self._reading.read_unconfirmed(first, last))
 
-    def read(self, first: int = 0, last: int | None = None) -> AsyncIterator[Entry]:
-        return entries_one_by_one(self._reading.read(first, last))
+    def read(
+        self, first: int = 0, last: int | None = None, *, skip_lost: bool = False
+    ) -> AsyncIterator[Entry]:
+        return entries_one_by_one(self._reading.read(first, last, skip_lost=skip_lost))
 
-    def read_batches(self, first: int = 0, last: int | None = None) -> AsyncIterator[Batch]:
-        return each(self._reading.read(first, last), batch_of)
+    def read_batches(
+        self, first: int = 0, last: int | None = None, *, skip_lost: bool = False
+    ) -> AsyncIterator[Batch]:
+        return each(self._reading.read(first, last, skip_lost=skip_lost), batch_of)
 
     def record_batches(
-        self, first: int = 0, last: int | None = None, *, with_records: bool = False
+        self, first: int = 0, last: int | None = None, *, with_records: bool = False, skip_lost: bool = False
     ) -> AsyncIterator[Any]:
-        return each(self._reading.read(first, last), record_batch_maker(with_records=with_records))
+        located = self._reading.read(first, last, skip_lost=skip_lost)
+        return each(located, record_batch_maker(with_records=with_records))
 
     def close(self) -> None:
         self._reading.close()

@@ -57,7 +57,7 @@ def run_bookies(arguments: Sequence[str]) -> int:
         ),
     ):
         made = _of_one(_add(commands, name, run, text))
-        made.add_argument("--why", default="", help="is shown to others")
+        made.add_argument("--why", required=run is _gone, default="", help="is shown to others")
         made.add_argument("--yes", action="store_true", help="do not ask for its id")
         made.add_argument(
             "--accept-loss",

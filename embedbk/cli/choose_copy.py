@@ -14,8 +14,7 @@ from typing import Any
 from embedbk.cli.log import password_of
 from embedbk.cli.operators import CommandResult, Commands, client_of
 from embedbk.client.client import Client
-from embedbk.client.copy_choosing import EntryCopies, EntryCopy, choose_copy, copies_of_entry
-from embedbk.client.waiting import run_blocking
+from embedbk.client.copy_choosing import EntryCopies, EntryCopy
 from embedbk.codec.copy_decision import CopyDecision
 from embedbk.codec.entry import read_entry
 from embedbk.errors import UsageError
@@ -47,19 +46,22 @@ def _add(
     return made
 
 
+def _copies_of(client: Client, options: argparse.Namespace) -> EntryCopies:
+    return client.copies_of_entry(options.ledger_id, options.entry_id, password=password_of(options))
+
+
 def _copies(reach: Reach, options: argparse.Namespace) -> CommandResult:
     with reach() as client:
-        shown = copies_of_entry(client, options.ledger_id, options.entry_id, password_of(options))
+        shown = _copies_of(client, options)
     return CommandResult(_data(shown), _text(shown), 1 if shown.is_conflict else 0)
 
 
 def _choose(reach: Reach, options: argparse.Namespace) -> CommandResult:
     with reach() as client:
-        shown = copies_of_entry(client, options.ledger_id, options.entry_id, password_of(options))
+        shown = _copies_of(client, options)
         _confirm(options, shown)
-        steps = choose_copy(client._runtime, shown, options.bookie, why=options.why)
-        chosen = run_blocking(steps, "embedbk ledger choose-copy")
-        after = copies_of_entry(client, options.ledger_id, options.entry_id, password_of(options))
+        chosen = client.choose_copy(shown, options.bookie, options.why)
+        after = _copies_of(client, options)
     lines = [_decision(chosen.decision), _text(after)]
     lines += [f"not replaced on {name}: {why}; say it again" for name, why in sorted(chosen.left.items())]
     data = {**_data(after), "left": dict(chosen.left)}

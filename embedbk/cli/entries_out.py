@@ -9,13 +9,15 @@ import argparse
 import json
 import re
 import sys
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from embedbk.cli.entries_json import as_json
 from embedbk.client.batches import Entry
-from embedbk.errors import UsageError
+from embedbk.errors import Lost, UsageError
 from embedbk.ids import LEDGER_ID_MAX, Position
 
-__all__ = ["add_format", "add_places", "parse_place", "write_entry"]
+__all__ = ["add_format", "add_places", "parse_place", "write_entries", "write_entry"]
 
 _PLACE = re.compile(r"([0-9]{1,19})(?::([0-9]{1,19}))?", re.ASCII)
 
@@ -24,6 +26,11 @@ def add_format(made: argparse.ArgumentParser) -> None:
     made.add_argument("--places", action="store_true", help="OFFSET LEDGER:ENTRY in front of each entry")
     made.add_argument(
         "--raw", action="store_true", help="the bytes alone, without an end of line behind each"
+    )
+    made.add_argument(
+        "--skip-lost",
+        action="store_true",
+        help="go on behind entries that were given up for ever, and name them; then 1 is the exit status",
     )
 
 
@@ -47,6 +54,33 @@ def parse_place(text: str | None) -> Position | int | None:
             f"{text[:80]!r} is no place of a log", hint="an offset, as 17, or a position, as 3:17"
         )
     return int(match[1]) if match[2] is None else Position(int(match[1]), int(match[2]))
+
+
+def write_entries(
+    read: Callable[[Any], Iterable[Entry]], place: Position | int | None, options: argparse.Namespace
+) -> int:
+    """What is read from this place on, and, if that is asked for, behind each gap. Returns how many gaps there were."""
+    gaps = 0
+    while True:
+        try:
+            for entry in read(place):
+                write_entry(entry, options)
+        except Lost as gap:
+            if not options.skip_lost:
+                raise
+            gaps += 1
+            place = gap.next_offset
+            _write_lost(gap, options)
+        else:
+            return gaps
+
+
+def _write_lost(gap: Lost, options: argparse.Namespace) -> None:
+    if options.json:
+        print(json.dumps({"ledger": gap.ledger_id, "lost": [gap.first_entry, gap.last_entry]}), flush=True)
+        return
+    sys.stdout.flush()
+    print(f"embedbk: {gap}", file=sys.stderr)
 
 
 def write_entry(entry: Entry, options: argparse.Namespace) -> None:

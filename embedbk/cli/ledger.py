@@ -14,7 +14,8 @@ from collections.abc import Callable, Sequence
 from embedbk.cli.adopt import add_adopt
 from embedbk.cli.choose_copy import add_choose_copy
 from embedbk.cli.dump import add_dump
-from embedbk.cli.entries_out import add_format, write_entry
+from embedbk.cli.entries_out import add_format, write_entries, write_entry
+from embedbk.cli.give_up import add_give_up
 from embedbk.cli.log import password_of
 from embedbk.cli.lost_ledgers import add_lost_ledgers
 from embedbk.cli.operators import CommandResult, Commands, client_of
@@ -60,6 +61,7 @@ def run_ledger(arguments: Sequence[str]) -> int:
     add_adopt(commands)
     add_dump(commands)
     add_choose_copy(commands)
+    add_give_up(commands)
     return commands.run(arguments)
 
 
@@ -127,8 +129,10 @@ def _read(reach: Reach, options: argparse.Namespace) -> CommandResult:
         if options.bookie is not None:
             return _read_copy(client, options, last)
         if options.first <= last:
-            for entry in ledger.read(options.first, last):
-                write_entry(entry, options)
+            gaps = write_entries(
+                lambda first: ledger.read(first, last) if first <= last else (), options.first, options
+            )
+            return CommandResult(None, "", 1 if gaps else 0)
     return CommandResult(None)
 
 

@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from embedbk.cli.entries_json import parse_line
-from embedbk.cli.entries_out import add_format, add_places, parse_place, write_entry
+from embedbk.cli.entries_out import add_format, add_places, parse_place, write_entries
 from embedbk.cli.log_keeping import add_keeping
 from embedbk.cli.operators import CommandResult, Commands, client_of
+from embedbk.client.batches import Entry
 from embedbk.client.client import Client
 from embedbk.client.log import Log, LogWriter
 from embedbk.client.log_checking import check_log, known_ledgers
@@ -224,18 +225,24 @@ def _refuse_beside_a_writer(log: Log) -> None:
 def _read(reach: Reach, options: argparse.Namespace) -> CommandResult:
     first, end = parse_place(options.from_place), parse_place(options.to_place)
     with reach() as client:
-        for entry in _log(client, options).read(first, end):
-            write_entry(entry, options)
-    return CommandResult(None)
+        log = _log(client, options)
+        gaps = write_entries(lambda place: log.read(place, end), first, options)
+    return CommandResult(None, "", 1 if gaps else 0)
 
 
 def _tail(reach: Reach, options: argparse.Namespace) -> CommandResult:
     first = parse_place(options.from_place)
     with reach() as client:
-        for entry in _log(client, options).tail(first, idle_s=options.idle_s):
-            write_entry(entry, options)
-            sys.stdout.buffer.flush()
-    return CommandResult(None)
+        log = _log(client, options)
+        gaps = write_entries(lambda place: _flushed(log.tail(place, idle_s=options.idle_s)), first, options)
+    return CommandResult(None, "", 1 if gaps else 0)
+
+
+def _flushed(entries: Iterator[Entry]) -> Iterator[Entry]:
+    """Whoever reads a tail sees each entry when it came."""
+    for entry in entries:
+        yield entry
+        sys.stdout.buffer.flush()
 
 
 def _rename(reach: Reach, options: argparse.Namespace) -> CommandResult:

@@ -67,11 +67,12 @@ class BulkReading:
     Whatever ends a call early, the next one continues behind the last entry that was returned.
     """
 
-    def __init__(self, reading: LogReading, start: Place) -> None:
+    def __init__(self, reading: LogReading, start: Place, *, skip_lost: bool = False) -> None:
         self._reading = reading
+        self._skip_lost = skip_lost
         self._turn = threading.Lock()
         self._note = ReaderNote("log reader", f"log {reading.given!r}", reading.runtime.clock_s)
-        self._pull = Pull(note=self._note)
+        self._pull = Pull(note=self._note, skip_lost=skip_lost)
         self._frames: AsyncGenerator[Located | None, None] | None = None
         self._rest: Batch | None = None  # Read, and not given yet.
         self._place: Place = _checked(start)
@@ -92,7 +93,7 @@ class BulkReading:
         place = _checked(place)
         with self._alone():
             self._drop()
-            self._place, self._pull = place, Pull(note=self._note)
+            self._place, self._pull = place, Pull(note=self._note, skip_lost=self._skip_lost)
             self._note.place = self.next_offset
 
     async def read(self, max_entries: int, max_bytes: int, wait_s: float | None, min_entries: int) -> Bulk:
@@ -268,6 +269,7 @@ class LogReader:
 
         Raises:
             Truncated: what would come next was truncated; `first_offset` says where to `seek`.
+            Lost: what would come next was given up (P11.5); `next_offset` says where to `seek`.
             NoSuchLedger: the log was deleted. NoSuchEntry: the place is none of this log.
             EntryUnreadable: what is acknowledged could not be read from any copy, within wait_s or at the first try.
             UsageError: a bound is none, the reader was closed, or another call is reading with it.

@@ -12,11 +12,13 @@ from typing import Any, Self
 from embedbk.client import deleting, explaining, ledger, log_deleting
 from embedbk.client.address import is_address, url_of
 from embedbk.client.bookie_states import BookieState, bookie_states
+from embedbk.client.copy_choosing import ChosenCopy, EntryCopies, choose_copy, entry_copies
 from embedbk.client.deleting import DeletedLedger
 from embedbk.client.devices import IN_PLACE, Devices
 from embedbk.client.draining import BookieReport, cancel_drain, decommission, drain, report_on, retire
 from embedbk.client.embedded import Opened, connect, open_directory
 from embedbk.client.explaining import Explanation
+from embedbk.client.giving_up import LostEntries, give_up, lost_entries
 from embedbk.client.handles import HandleState, handles
 from embedbk.client.ledger import LedgerReader, LedgerWriter, iterate, quorum_of, traits_of
 from embedbk.client.locking import Lock, Locking
@@ -358,13 +360,58 @@ class Client:
         return run_blocking(steps, "aio.Client.replace_bookie")
 
     def give_up_bookie(
-        self, bookie_id: str, incarnation: str, why: str = "", *, accepts_loss: bool = False
+        self, bookie_id: str, incarnation: str, why: str, *, accepts_loss: bool = False
     ) -> None:
         """These directories of a bookie are gone for good, and are refused if they come back. incarnation: as
-        `bookie(bookie_id).incarnation` says. The id stays bound to the directories that it has. Raises as
-        `replace_bookie`."""
+        `bookie(bookie_id).incarnation` says. why: for whoever reads it later. The id stays bound to the directories
+        that it has. Raises as `replace_bookie`."""
         steps = retire(self._runtime, bookie_id, incarnation, why=why, accepts_loss=accepts_loss)
         run_blocking(steps, "aio.Client.give_up_bookie")
+
+    def lost_entries(self, ledger_id: int, *, password: bytes = b"") -> LostEntries:
+        """The entries of a ledger that are lost for good, to be shown before `give_up_entries` (P11.5): each bookie
+        that may have had one is declared gone, and everybody else says for certain that it has none. Reads the whole
+        ledger, and changes nothing; one that is not closed is fenced.
+
+        Raises:
+            UsageError: nothing is lost; the ledger is OPEN; bookies that are there can settle it by themselves, or hold
+                a copy without a seat; or the cluster's level is below 19.
+            RecoveryInconclusive: a bookie that may have an entry is away and not declared gone, or cannot tell; which.
+            NoSuchLedger, WrongPassword.
+        """
+        steps = lost_entries(self._runtime, ledger_id, Password(password))
+        return run_blocking(steps, "aio.Client.lost_entries")
+
+    def give_up_entries(self, shown: LostEntries, why: str) -> None:
+        """Give up what `lost_entries` showed, for ever. Readers get `Lost` there, and read on behind it; repair, health
+        and scrubs look for no copies of it any more. A ledger that was not closed is closed behind its last entry that
+        is known. why: stays with the decision.
+
+        Raises:
+            UsageError: no reason was given. MetadataConflict: something is another by now. Nothing was changed.
+        """
+        run_blocking(give_up(self._runtime, shown, why=why), "aio.Client.give_up_entries")
+
+    def copies_of_entry(self, ledger_id: int, entry_id: int, *, password: bytes = b"") -> EntryCopies:
+        """What each bookie of an entry's write set holds of it; `is_conflict`: copies differ, each whole by itself.
+
+        Raises:
+            NoSuchLedger. UsageError: the ledger is not CLOSED, or has no such entry.
+        """
+        steps = entry_copies(self._runtime, ledger_id, entry_id, Password(password))
+        return run_blocking(steps, "aio.Client.copies_of_entry")
+
+    def choose_copy(self, shown: EntryCopies, bookie_id: str, why: str) -> ChosenCopy:
+        """Say that this bookie's copy, as `copies_of_entry` showed it, is right (P11.5): copies of others that differ
+        are replaced by it, and nothing else is. why: stays with the decision. Giving it again goes on where it was cut
+        short.
+
+        Raises:
+            UsageError: it showed no copy, no copy differs, no reason was given, or the level is below 16.
+            MetadataConflict: the ledger, or what was decided before, is another by now. Nothing was changed.
+        """
+        steps = choose_copy(self._runtime, shown, bookie_id, why=why)
+        return run_blocking(steps, "aio.Client.choose_copy")
 
     def can_i_stop(self, *nodes: str) -> StopVerdict:
         """Whether this bookie or metadata member, or all of these at once, may stop for a while: whether each ledger

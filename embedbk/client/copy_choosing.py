@@ -16,11 +16,9 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from embedbk.client.client import Client
 from embedbk.client.password import Password
 from embedbk.client.reading import check_ledger_id, no_such_ledger
 from embedbk.client.runtime import Runtime
-from embedbk.client.waiting import run_blocking
 from embedbk.codec.copy_decision import (
     CopyDecision,
     DecidedCopy,
@@ -40,7 +38,7 @@ from embedbk.ids import Member
 from embedbk.metadata.levels import LEVEL_OF_CHOICES
 from embedbk.repair.copy_replacing import CopyReplacing, ReplacedCopy
 
-__all__ = ["ChosenCopy", "EntryCopies", "EntryCopy", "choose_copy", "copies_of_entry", "entry_copies"]
+__all__ = ["ChosenCopy", "EntryCopies", "EntryCopy", "choose_copy", "entry_copies"]
 
 
 class EntryCopy(NamedTuple):
@@ -76,12 +74,6 @@ class ChosenCopy(NamedTuple):
 
     decision: CopyDecision
     left: Mapping[str, str]
-
-
-def copies_of_entry(client: Client, ledger_id: int, entry_id: int, password: bytes = b"") -> EntryCopies:
-    """As `entry_copies`, for a thread that waits."""
-    steps = entry_copies(client._runtime, ledger_id, entry_id, Password(password))
-    return run_blocking(steps, "embedbk ledger copies")
 
 
 async def entry_copies(runtime: Runtime, ledger_id: int, entry_id: int, password: Password) -> EntryCopies:

@@ -270,15 +270,18 @@ async def retire(
     counts as lost, and is copied from other bookies, as when a bookie stays away. Returns the incarnation that was
     retired.
 
-    accepts_loss: also where no other bookie that is there has a copy.
+    why: for whoever reads it later; needed where an incarnation is named. accepts_loss: also where no other bookie
+    that is there has a copy.
 
     Raises:
-        UsageError: no such bookie or incarnation; it is registered; or no other bookie that is there has a copy of some
-            ledger. Nothing was changed.
+        UsageError: no such bookie or incarnation; no reason; it is registered; or no other bookie that is there has a
+            copy of some ledger. Nothing was changed.
         MetadataConflict: others changed what was read again and again.
     """
     check_bookie_id(bookie_id)
     what, key = f"retiring bookie {bookie_id}", placement_path(bookie_id)
+    if incarnation and not why.strip():
+        raise UsageError("a decision needs its reason, for whoever reads it later; nothing was changed")
     await _check_level(runtime, bookie_id, what)
     for _ in range(_TRIES):
         value, revision = await runtime.get(key, what)

@@ -433,23 +433,31 @@ class LedgerReader:
         for each in iterate(located, "aio.LedgerReader.read_unconfirmed"):
             yield from entries_of(each)
 
-    def read(self, first: int = 0, last: int | None = None) -> Iterator[Entry]:
+    def read(self, first: int = 0, last: int | None = None, *, skip_lost: bool = False) -> Iterator[Entry]:
         """The entries first..last, both included, in entry order; last None: as far as may be read now.
 
+        skip_lost: go on behind entries that are lost for good (P11.5); else it ends there with `Lost`, whose
+            `next_offset` is the next entry.
+
         Raises:
+            Lost: an operator gave up what comes next.
             UsageError: the range is none, or passes what may be read.
             EntryUnreadable: no bookie of the write set gave a copy with a valid digest.
         """
-        for located in iterate(self._reading.read(first, last), "aio.LedgerReader.read"):
+        frames = self._reading.read(first, last, skip_lost=skip_lost)
+        for located in iterate(frames, "aio.LedgerReader.read"):
             yield from entries_of(located)
 
-    def read_batches(self, first: int = 0, last: int | None = None) -> Iterator[Batch]:
+    def read_batches(
+        self, first: int = 0, last: int | None = None, *, skip_lost: bool = False
+    ) -> Iterator[Batch]:
         """The same as buffers, without an object per entry."""
-        for located in iterate(self._reading.read(first, last), "aio.LedgerReader.read_batches"):
+        frames = self._reading.read(first, last, skip_lost=skip_lost)
+        for located in iterate(frames, "aio.LedgerReader.read_batches"):
             yield batch_of(located)
 
     def record_batches(
-        self, first: int = 0, last: int | None = None, *, with_records: bool = False
+        self, first: int = 0, last: int | None = None, *, with_records: bool = False, skip_lost: bool = False
     ) -> RecordBatches:
         """The same as Arrow record batches (`embedbk.arrow.SCHEMA`), whose columns stand on those buffers: to be
         iterated, or as one stream: `pyarrow.table(ledger.record_batches())`.
@@ -459,7 +467,8 @@ class LedgerReader:
 
         Raises UsageError where pyarrow is not installed.
         """
-        frames = iterate(self._reading.read(first, last), "aio.LedgerReader.record_batches")
+        located = self._reading.read(first, last, skip_lost=skip_lost)
+        frames = iterate(located, "aio.LedgerReader.record_batches")
         return RecordBatches(frames, with_records=with_records)
 
     def close(self) -> None:

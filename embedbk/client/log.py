@@ -417,26 +417,33 @@ class Log:
         )
         return LogWriter(self.name, run_blocking(steps, "aio.Log.writer"))
 
-    def read(self, start: Start = None, end: Start = None) -> Iterator[Entry]:
+    def read(self, start: Start = None, end: Start = None, *, skip_lost: bool = False) -> Iterator[Entry]:
         """The log's entries in order, from start (included) to end (left out), then it ends.
 
         start, end: a Position, or a dense offset. Reads as far as is known to be acknowledged (P6.2).
+        skip_lost: go on behind entries that are lost for good (P11.5); else it ends there with `Lost`, whose
+            `next_offset` is the next place.
 
         Raises:
+            Lost: an operator gave up what comes next.
             NoSuchLedger: nobody ever wrote to this log.
             Truncated: start is below the beginning of the log.
             EntryUnreadable: no bookie of the write set gave a copy with a valid digest.
             NotEnoughBookies: too few bookies answer to tell how far its last ledger may be read.
         """
-        return _entries(iterate(self._reading.read(start, end), "aio.Log.read"))
+        located = self._reading.read(start, end, skip_lost=skip_lost)
+        return _entries(iterate(located, "aio.Log.read"))
 
-    def read_batches(self, start: Start = None, end: Start = None) -> Iterator[Batch]:
+    def read_batches(
+        self, start: Start = None, end: Start = None, *, skip_lost: bool = False
+    ) -> Iterator[Batch]:
         """The same as buffers, without an object per entry."""
-        for located in iterate(self._reading.read(start, end), "aio.Log.read_batches"):
+        frames = self._reading.read(start, end, skip_lost=skip_lost)
+        for located in iterate(frames, "aio.Log.read_batches"):
             yield batch_of(located)
 
     def record_batches(
-        self, start: Start = None, end: Start = None, *, with_records: bool = False
+        self, start: Start = None, end: Start = None, *, with_records: bool = False, skip_lost: bool = False
     ) -> RecordBatches:
         """The same as Arrow record batches (`embedbk.arrow.SCHEMA`), whose columns stand on those buffers: to be
         iterated, or as one stream: `pyarrow.table(log.record_batches())`.
@@ -446,7 +453,8 @@ class Log:
 
         Raises UsageError where pyarrow is not installed.
         """
-        frames = iterate(self._reading.read(start, end), "aio.Log.record_batches")
+        located = self._reading.read(start, end, skip_lost=skip_lost)
+        frames = iterate(located, "aio.Log.record_batches")
         return RecordBatches(frames, with_records=with_records)
 
     def end(self) -> int:
@@ -475,19 +483,22 @@ class Log:
         """
         return run_blocking(self._reading.time_at(place), "aio.Log.time_at")
 
-    def reader(self, start: Place = "earliest") -> LogReader:
+    def reader(self, start: Place = "earliest", *, skip_lost: bool = False) -> LogReader:
         """A reader that gives many entries at a call, and waits for what comes.
 
         start: a Position, a dense offset, "earliest" (where the log begins), or "latest" (what comes from its first
             call on).
+        skip_lost: go on behind entries that are lost for good (P11.5); else a call raises `Lost` there.
         """
-        return LogReader(BulkReading(self._reading, start))
+        return LogReader(BulkReading(self._reading, start, skip_lost=skip_lost))
 
-    def tail(self, start: Start = None, *, idle_s: float | None = None) -> Iterator[Entry]:
+    def tail(
+        self, start: Start = None, *, idle_s: float | None = None, skip_lost: bool = False
+    ) -> Iterator[Entry]:
         """The log's entries as they are acknowledged, across takeovers; start None: what comes from now on.
 
         "Now" is when the first entry is asked for. Ends only when nothing new came for idle_s: bookies that are away
-        are waited for.
+        are waited for. skip_lost: as of `read`.
 
         Raises:
             Truncated, NoSuchLedger: what would come next is gone.
@@ -496,7 +507,8 @@ class Log:
             MetadataUnavailable: the next ledger could not be opened within operation_timeout_s.
         """
         check_seconds(idle_s, "idle_s")  # Now, not when the first entry is asked for.
-        return _entries(iterate(self._reading.tail(start, idle_s), "aio.Log.tail"))
+        located = self._reading.tail(start, idle_s, skip_lost=skip_lost)
+        return _entries(iterate(located, "aio.Log.tail"))
 
     def segments(self, start: Start = None) -> list[Segment]:
         """The log's ledgers in order, each with how far it may be read now; from the one on that holds `start`.

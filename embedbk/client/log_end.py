@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from embedbk.client.log_reading import LogReading
 from embedbk.client.reading import LedgerReading
 from embedbk.core.log_paging import end_of
-from embedbk.errors import EntryUnreadable, NoSuchLedger, NotEnoughBookies
+from embedbk.errors import EntryUnreadable, Lost, NoSuchLedger, NotEnoughBookies
 from embedbk.ids import NO_ENTRY
 
 __all__ = ["LogEnd", "log_end"]
@@ -94,7 +94,7 @@ async def _open_end(reading: LogReading, ledger_id: int) -> tuple[int, int | Non
         frames = ledger.frames(last_entry, last_entry)
         try:
             return last_entry, (await anext(frames)).frame.length, False
-        except EntryUnreadable:
+        except (EntryUnreadable, Lost):
             return last_entry, None, False
         finally:
             await frames.aclose()

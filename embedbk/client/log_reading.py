@@ -60,6 +60,7 @@ class Pull:
     asks: bool = False  # Bookies are asked for news once, also where there is no time to wait for any.
     begins: int | None = None  # The dense offset of the first entry, once that is known.
     note: ReaderNote | None = None  # Of the handle that follows; None: it is a tail.
+    skip_lost: bool = False  # Continue behind entries that were given up (P11.5).
 
 
 class LogReading:
@@ -291,8 +292,10 @@ class LogReading:
                     end = middle
             return max(begin, end)
 
-    async def read(self, start: Start, end: Start) -> Frames:
-        """From start (included) to end (left out), as far as may be read when each ledger is reached."""
+    async def read(self, start: Start, end: Start, *, skip_lost: bool = False) -> Frames:
+        """From start (included) to end (left out), as far as may be read when each ledger is reached.
+
+        Raises Lost where entries were given up (P11.5); with skip_lost it goes on behind them."""
         log_list, place, first = await self._looked_up(lambda now: self._located(now, start))
         begins: int | None = None
         if end is not None:  # Refused at once, if it is no place of this log.
@@ -318,7 +321,9 @@ class LogReading:
                         last = seen if until is None else min(seen, until - 1)
                         if first <= last:
                             try:
-                                async for located in ledger.frames(first, last, first_offset):
+                                async for located in ledger.frames(
+                                    first, last, first_offset, skip_lost=skip_lost
+                                ):
                                     yield located
                             except NoSuchLedger:  # Deleted while it was read: truncated, or with its log.
                                 await self._check_left(segment, first - 1)
@@ -330,10 +335,12 @@ class LogReading:
             following = first_offset + seen + 1
             log_list, place = await self._next(log_list, place, segment, seen)
 
-    async def tail(self, start: Start, idle_s: float | None, note: ReaderNote | None = None) -> Frames:
+    async def tail(
+        self, start: Start, idle_s: float | None, note: ReaderNote | None = None, *, skip_lost: bool = False
+    ) -> Frames:
         """From start on, and everything that comes; start None: what comes from now on. Ends only after idle_s: bookies
         that are away for a while end no tail. note: of the handle that it belongs to, if it is not one of its own."""
-        pull = Pull(idle_s, note=note)
+        pull = Pull(idle_s, note=note, skip_lost=skip_lost)
         async with aclosing(self.follow("latest" if start is None else start, pull)) as followed:
             async for located in followed:
                 if located is None:
@@ -477,7 +484,9 @@ class LogReading:
                     pull.begins = note.place
             while True:
                 if first <= limit:
-                    async for located in ledger.frames_in_time(first, limit, first_offset, pull.idle_s):
+                    async for located in ledger.frames_in_time(
+                        first, limit, first_offset, pull.idle_s, skip_lost=pull.skip_lost
+                    ):
                         yield located
                     first = limit + 1
                 stands.seen = limit
@@ -683,7 +692,9 @@ class _Times:
             )
         found: int | None = None
         try:
-            async for located in ledger.frames(entry_id - entry_id % TIME_EVERY, entry_id):
+            # An entry that is lost counts as made when the one before it was.
+            begin = entry_id - entry_id % TIME_EVERY
+            async for located in ledger.frames(begin, entry_id, skip_lost=True):
                 told = last_time_in(located.frame)
                 found = found if told is None else told
         except NoSuchLedger:

@@ -385,7 +385,7 @@ async def _what_is_left(reading: LogReading, begin: int, end: int) -> Frames:
     """From begin to end, or from where the log begins by now: what was truncated beside the reader is not needed."""
     while begin < end:
         try:
-            async for located in reading.read(begin, end):
+            async for located in reading.read(begin, end, skip_lost=True):
                 yield located
         except Truncated as gone:
             if gone.first_offset is None or gone.first_offset <= begin:

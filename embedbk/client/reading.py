@@ -29,7 +29,7 @@ from embedbk.config import FRAME_BYTES_MAX, LAC_WAIT_MS_MAX
 from embedbk.core.lac_reader import LacRead, LacWait
 from embedbk.core.reader import RangeRead, ReadOptions
 from embedbk.core.recovery import Recovery, RecoveryOptions
-from embedbk.errors import EntryUnreadable, NoSuchEntry, NoSuchLedger, NotEnoughBookies, UsageError
+from embedbk.errors import EntryUnreadable, Lost, NoSuchEntry, NoSuchLedger, NotEnoughBookies, UsageError
 from embedbk.host.operations import OneResult
 from embedbk.ids import LEDGER_ID_MAX, NO_ENTRY
 
@@ -253,9 +253,17 @@ class LedgerReading:
         await followed.beyond(revision, pause_s)
 
     async def frames(
-        self, first: int, last: int, first_offset: int = 0, *, is_unconfirmed: bool = False
+        self,
+        first: int,
+        last: int,
+        first_offset: int = 0,
+        *,
+        is_unconfirmed: bool = False,
+        skip_lost: bool = False,
     ) -> Frames:
-        """The entries first..last in order, which must be below the limit but for unconfirmed ones (P6.3)."""
+        """The entries first..last in order, which must be below the limit but for unconfirmed ones (P6.3).
+
+        Raises Lost at the first entry that was given up (P11.5); with skip_lost it goes on behind the gap."""
         self.check()
         along, self._came_along = self._came_along, None
         if along is not None and along.first_entry == first and along.last_entry <= last:
@@ -263,42 +271,53 @@ class LedgerReading:
             if self.note is not None:
                 self.note.place = first_offset + first
             yield Located(along, first_offset)
-            if first > last:
-                return
-        core = RangeRead(
-            self.metadata,
-            first,
-            last,
-            self._turn,
-            ReadOptions(ahead_bytes=self.runtime.settings.read_ahead_bytes),
-            health=self.runtime.read_health,
-            repair_key=None if is_unconfirmed else self._password.key,
-            is_unconfirmed=is_unconfirmed,
-            mac_key=self._password.mac_key,
-        )
-        reading = self.runtime.read(core)
-        try:
-            while True:
-                if not reading.has_news():
+        while first <= last:
+            core = RangeRead(
+                self.metadata,
+                first,
+                last,
+                self._turn,
+                ReadOptions(ahead_bytes=self.runtime.settings.read_ahead_bytes),
+                health=self.runtime.read_health,
+                repair_key=None if is_unconfirmed else self._password.key,
+                is_unconfirmed=is_unconfirmed,
+                mac_key=self._password.mac_key,
+            )
+            reading = self.runtime.read(core)
+            try:
+                while True:
+                    if not reading.has_news():
+                        if self.note is not None:
+                            self.note.waits(
+                                "P6.1", f"a copy of entry {first} of the ledger", reading.has_news
+                            )
+                        await Moved(reading.signal, reading.has_news)
+                    frame = reading.take()
+                    self._hear(core.lac)  # Every answer carries one (CL28).
+                    if frame is None:
+                        return
+                    first = frame.last_entry + 1
                     if self.note is not None:
-                        self.note.waits("P6.1", f"a copy of entry {first} of the ledger", reading.has_news)
-                    await Moved(reading.signal, reading.has_news)
-                frame = reading.take()
-                self._hear(core.lac)  # Every answer carries one (CL28).
-                if frame is None:
-                    return
-                first = frame.last_entry + 1
+                        self.note.goes_on()
+                        self.note.place = first_offset + first
+                    yield Located(frame, first_offset)
+            except Lost as gap:
+                gap.first_offset = first_offset + gap.first_entry
+                gap.next_offset = first_offset + gap.last_entry + 1
+                if not skip_lost:
+                    raise
+                first = gap.last_entry + 1
+            finally:
                 if self.note is not None:
                     self.note.goes_on()
-                    self.note.place = first_offset + first
-                yield Located(frame, first_offset)
-        finally:
-            if self.note is not None:
-                self.note.goes_on()
-            if not reading.is_over:
-                self.runtime.forget(reading)
+                if len(core.metadata.lost) > len(self._metadata.lost):
+                    self._metadata = core.metadata  # It was read again, and says more.
+                if not reading.is_over:
+                    self.runtime.forget(reading)
 
-    async def frames_in_time(self, first: int, last: int, first_offset: int, idle_s: float | None) -> Frames:
+    async def frames_in_time(
+        self, first: int, last: int, first_offset: int, idle_s: float | None, *, skip_lost: bool = False
+    ) -> Frames:
         """As `frames`, of a tail: what no bookie gives just now is asked for again.
 
         Raises EntryUnreadable when nothing came for idle_s (None: operation_timeout_s, as what is damaged everywhere
@@ -308,10 +327,11 @@ class LedgerReading:
         waited, pause_s = _Waited(self.runtime, limit_s), _PAUSE_S
         while first <= last:
             try:
-                async for located in self.frames(first, last, first_offset):
+                async for located in self.frames(first, last, first_offset, skip_lost=skip_lost):
                     first = located.frame.last_entry + 1
                     waited, pause_s = _Waited(self.runtime, limit_s), _PAUSE_S
                     yield located
+                return  # To the last one, or to the end of a gap that is passed over.
             except EntryUnreadable:
                 if waited.is_over():
                     raise
@@ -324,10 +344,11 @@ class LedgerReading:
         await Moved(runtime.signal, lambda: runtime.is_ended or self.is_over, pause_s)
         self.check()
 
-    async def read(self, first: int, last: int | None) -> Frames:
+    async def read(self, first: int, last: int | None, *, skip_lost: bool = False) -> Frames:
         """first..last, both included; last None: as far as may be read now.
 
         Raises:
+            Lost: as `frames`.
             UsageError: the range is none, or passes what may be read.
         """
         limit = await self.limit()
@@ -341,7 +362,7 @@ class LedgerReading:
                 f"entries {first}..{last} of ledger {self.ledger_id} were asked for: allowed is 0 <= first <= last "
                 f"<= {limit}, its {what}"
             )
-        async for located in self.frames(first, last):
+        async for located in self.frames(first, last, skip_lost=skip_lost):
             yield located
 
     async def read_unconfirmed(self, first: int, last: int | None) -> Frames:

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import msgspec
 
 from embedbk.codec.digest import DigestType
+from embedbk.codec.lost_entries import LOSSES_MAX, Losses
 from embedbk.codec.unpacking import unpack
 from embedbk.config import Quorum
 from embedbk.errors import StorageError, UsageError
@@ -126,6 +127,8 @@ class LedgerMetadata(msgspec.Struct, frozen=True, array_like=True, gc=False):
     fragments: tuple[Fragment, ...]
     durability: int = Durability.SYNCED
     digest: int = DigestType.CRC32C
+    # Of a CLOSED ledger: entries that operators gave up, the newest word last (P11.5).
+    lost: Annotated[tuple[Losses, ...], msgspec.Meta(max_length=LOSSES_MAX)] = ()
 
     @property
     def quorum(self) -> Quorum:
@@ -275,7 +278,8 @@ def log_deleting_path(name: str) -> str:
 
 
 def encode_ledger_metadata(metadata: LedgerMetadata) -> bytes:
-    return msgspec.msgpack.encode(metadata)
+    """A ledger of which nothing is lost is written as earlier builds write it (P10.8)."""
+    return msgspec.msgpack.encode(metadata if metadata.lost else msgspec.structs.astuple(metadata)[:-1])
 
 
 def encode_log_list(value: LogList, *, is_whole: bool = True) -> bytes:
@@ -346,6 +350,10 @@ def decode_changed_metadata(data: bytes, known: LedgerMetadata) -> LedgerMetadat
             f"ledger {known.ledger_id} went back from {LedgerState(known.state).name} at {end_before} to "
             f"{LedgerState(metadata.state).name} at {end} (P2.3): was metadata put back from an older copy?"
         )
+    if metadata.lost[: len(known.lost)] != known.lost:
+        raise StorageError(
+            f"ledger {known.ledger_id}: entries that were given up are said to be there again (P11.5)"
+        )
     return metadata
 
 
@@ -377,6 +385,20 @@ def _why_impossible(metadata: LedgerMetadata, ledger_id: int | None) -> str:
     for fragment in metadata.fragments:
         if not len(set(fragment.ensemble)) == len(fragment.ensemble) == quorum.ensemble_size:
             return "a fragment does not hold E distinct bookies (P2.4)"
+    return _why_not_lost(metadata)
+
+
+def _why_not_lost(metadata: LedgerMetadata) -> str:
+    """The fault of what it says is lost; empty: that is sound."""
+    if not metadata.lost:
+        return ""
+    if metadata.last_entry is None:
+        return f"{LedgerState(metadata.state).name}, and entries of it were given up (P11.5)"
+    for word in metadata.lost:
+        for first, last, step in word.runs:
+            fits = first <= last <= metadata.last_entry and (last - first) % step == 0
+            if not fits or step not in (1, metadata.ensemble_size):
+                return f"lost entries {first} to {last}, one of {step}, of a ledger that ends at {metadata.last_entry}"
     return ""
 
 

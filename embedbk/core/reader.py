@@ -14,6 +14,7 @@ from typing import ClassVar
 from embedbk.codec.digest import check_tags
 from embedbk.codec.frame import Frame, encode_frame_header, frame_of, merge
 from embedbk.codec.ledger_metadata import Fragment, LedgerMetadata, decode_changed_metadata, ledger_key_path
+from embedbk.codec.lost_entries import gap_at, is_lost, next_lost
 from embedbk.codec.messages import (
     AddAnswer,
     AddRequest,
@@ -28,7 +29,7 @@ from embedbk.core.metadata_words import KeyRead, MetadataFailed, ReadKey
 from embedbk.core.quorum import write_set
 from embedbk.core.read_health import ReadHealth
 from embedbk.core.vocabulary import Ended, Started, Tick
-from embedbk.errors import EmbedbkError, EntryUnreadable, NoSuchLedger, PeerError, StorageError
+from embedbk.errors import EmbedbkError, EntryUnreadable, Lost, NoSuchLedger, PeerError, StorageError
 from embedbk.ids import NO_ENTRY
 
 __all__ = ["RangeRead", "ReadOptions"]
@@ -175,14 +176,17 @@ class RangeRead(Machine):
         if self.next_entry > self.last:
             self.is_over = True
             return [Ended()]
+        lost = self.metadata.lost
+        if lost and not self.chunks and (gap := gap_at(lost, self.next_entry)) is not None:
+            return self._fail(self._lost(*gap))
         effects: list[Effect] = []
         # Else it waits for where the copies are now.
         while (
             not (self.is_over or self.is_reading_metadata or self.retry_at is not None) and self._has_room()
         ):
             first = self.chunks[-1].last + 1 if self.chunks else self.next_entry
-            if first > self.last:
-                break
+            if first > self.last or (lost and is_lost(lost, first)):
+                break  # What is lost is reported when everything before it was given.
             chunk = self._open_chunk(first, self._chunk_last(first), now_ns)
             self.chunks.append(chunk)
             effects += self._ask_parts(chunk, now_ns)
@@ -205,6 +209,8 @@ class RangeRead(Machine):
         """The last entry of a chunk: the read's, the fragment's, or as much as is known to fit into one answer."""
         starts = [f.first_entry for f in self.metadata.fragments if f.first_entry > first]
         last = min(self.last, starts[0] - 1) if starts else self.last
+        if self.metadata.lost and (gap := next_lost(self.metadata.lost, first, last)) is not None:
+            last = gap - 1
         if self._is_sequential:
             last = min(last, first + max(1, FRAME_BYTES_MAX // self.entry_bytes) - 1)
         return min(last, first + self.options.chunk_entries - 1) if self.is_striped else last
@@ -434,6 +440,19 @@ class RangeRead(Machine):
         self.chunks = [chunk]
         part.frames = []
         return self._finish_chunk(chunk, now_ns)
+
+    def _lost(self, first: int, last: int) -> Lost:
+        """Nobody is asked for what an operator gave up."""
+        word = next(each for each in self.metadata.lost if is_lost((each,), first))
+        which = f"entries {first} to {last}" if first < last else f"entry {first}"
+        why = f" ({word.why})" if word.why else ""
+        error = Lost(
+            f"ledger {self.ledger_id}: {which} were given up by {word.by or 'an operator'}{why}, and are lost for good",
+            hint=f"read on from {last + 1}, or with skip_lost=True",
+        )
+        error.ledger_id, error.first_entry, error.last_entry = self.ledger_id, first, last
+        error.first_offset, error.next_offset = first, last + 1
+        return error
 
     def _fail(self, error: EmbedbkError) -> list[Effect]:
         self.is_over = True

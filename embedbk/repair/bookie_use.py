@@ -21,6 +21,7 @@ from embedbk.codec.repair_mark import decode_repair_mark, progress_of, repair_ma
 from embedbk.codec.repair_state import decode_unrepairable, unrepairable_path
 from embedbk.codec.tombstone import DELETED_PREFIX, decode_tombstone
 from embedbk.core.client_words import BookieInfo
+from embedbk.core.quorum import write_set
 from embedbk.errors import StorageError
 from embedbk.ids import Member
 from embedbk.metadata.claims import repairing_path
@@ -130,11 +131,18 @@ def _named(metadata: LedgerMetadata, bookie_id: str) -> int:
 
 
 def _is_last(metadata: LedgerMetadata, bookie_id: str, there: Collection[Member]) -> bool:
-    return any(
-        bookie_id in [member.bookie_id for member in each.members]
-        and not any(member in there for member in each.members if member.bookie_id != bookie_id)
-        for each in metadata.fragments
-    )
+    """Of some write set nobody else is there: striped, others of the ensemble do not have those entries."""
+    for each in metadata.fragments:
+        names = [member.bookie_id for member in each.members]
+        if bookie_id not in names:
+            continue
+        seat = names.index(bookie_id)
+        others = {number for number, member in enumerate(each.members) if number != seat and member in there}
+        for residue in range(metadata.ensemble_size):
+            seats = write_set(residue, metadata.quorum)
+            if seat in seats and not others.intersection(seats):
+                return True
+    return False
 
 
 def _waits_for(metadata: LedgerMetadata, bookie_id: str, keys: ClusterKeys) -> str:

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from embedbk.codec.digest import DigestType, check_tags
 from embedbk.codec.frame import LEDGER_KEY_BYTES, Frame, encode_frame_header, frame_of, split
 from embedbk.codec.ledger_metadata import LedgerMetadata
+from embedbk.codec.lost_entries import gap_at, is_lost, next_lost
 from embedbk.codec.messages import AddAnswer, AddRequest, ReadAnswer, ReadRequest, Status
 from embedbk.config import FRAME_BYTES_MAX
 from embedbk.core.client_words import Answered, Send, SendFailed
@@ -122,6 +123,7 @@ class FragmentCopy:
                 there = [seat for seat in seats if seat not in away]
                 turn = offset % len(there) if there else 0  # Sources share the work.
                 self._parts.append(_Part(first, [*there[turn:], *there[:turn]], targets))
+                self._pass_lost(self._parts[-1])
 
     @property
     def deadline_ns(self) -> int | None:
@@ -144,6 +146,13 @@ class FragmentCopy:
 
     def begin(self, now_ns: int) -> list[Effect]:
         return self._go_on(now_ns)
+
+    def _pass_lost(self, part: _Part) -> None:
+        """Nobody owes what was given up (P11.5)."""
+        while self.metadata.lost and part.next <= self.last and is_lost(self.metadata.lost, part.next):
+            gap = gap_at(self.metadata.lost, part.next)
+            assert gap is not None
+            part.next += self._step * max(1, (gap[1] - part.next) // self._step)
 
     # Reading.
 
@@ -173,12 +182,19 @@ class FragmentCopy:
             member.incarnation,
             self.metadata.ledger_id,
             part.next,
-            self.last,
+            self._until(part),
             self.options.frame_bytes,
             modulus=modulus,
             residues=residues,
         )
         return [Send(member, request, ("read", number))]
+
+    def _until(self, part: _Part) -> int:
+        """The last entry that is asked for at once: no further than to what was given up."""
+        if not self.metadata.lost:
+            return self.last
+        lost = next_lost(self.metadata.lost, part.next, self.last, self._step, part.next % self._step)
+        return self.last if lost is None else lost - 1
 
     def _stop(self, part: _Part) -> None:
         """No bookie sent the entry. If one of them did not answer, the result is "cannot tell"."""
@@ -214,6 +230,7 @@ class FragmentCopy:
         self.pace.note(event.now_ns, len(frame.body))
         part.asked = None
         part.next = frame.last_entry + self._step
+        self._pass_lost(part)
         part.absent, part.silent = {}, {}
         return [*self._copy(part, frame, event.now_ns), *self._go_on(event.now_ns)]
 
@@ -235,16 +252,16 @@ class FragmentCopy:
         if len(event.frames) > 1:
             raise PeerError(f"{len(event.frames)} frames in an answer that has one at most")
         frame = frame_of(event.frames[0][1], self.metadata.ledger_id)
-        wanted, size = part.next, 0
+        wanted, size, until = part.next, 0, self._until(part)
         if (
             self._step == 1
             and not frame.has_gaps
-            and frame.first_entry == part.next <= frame.last_entry <= self.last
+            and frame.first_entry == part.next <= frame.last_entry <= until
         ):
             good = frame
         else:
             for entry_id, raw in split(frame):
-                if entry_id != wanted or entry_id > self.last:
+                if entry_id != wanted or entry_id > until:
                     break
                 wanted, size = entry_id + self._step, size + len(raw)
             if not size:

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from embedbk.codec.ledger_metadata import LedgerMetadata, decode_ledger_metadata, ledger_of_key
+from embedbk.codec.lost_entries import lost_count
 from embedbk.codec.repair_mark import RepairMark, decode_repair_mark, progress_of, repair_mark_path
 from embedbk.codec.repair_state import Unrepairable, decode_unrepairable, unrepairable_path
 from embedbk.errors import StorageError
@@ -54,7 +55,8 @@ class Health(NamedTuple):
     bookie has all that it owes. untold: ledgers of which a bookie did not report what it holds. entries: at least so
     many lack a copy on a registered bookie; copies: how many copies are missing. why_uncounted: why no bookie was
     asked; empty: they were. conflicts: entries whose
-    copies differ, each whole by itself: which one is right nobody here knows, so nothing repairs them."""
+    copies differ, each whole by itself: which one is right nobody here knows, so nothing repairs them. lost: entries
+    that operators gave up for ever, of lost_ledgers (P11.5); nobody owes these."""
 
     is_seated: bool
     ledger_count: int
@@ -73,8 +75,14 @@ class Health(NamedTuple):
     copies: int = 0
     why_uncounted: str = "entries are not counted"
     conflicts: int = 0
+    lost: int = 0
+    lost_ledgers: int = 0
 
     def __str__(self) -> str:
+        given_up = f"; {self.lost} entries of {self.lost_ledgers} ledgers were given up for ever"
+        return self._of_copies() + (given_up if self.lost_ledgers else "")
+
+    def _of_copies(self) -> str:
         off = "; repair is switched off" if self.is_stopped else ""
         if self.is_good:
             seats = f"each seat of all {self.ledger_count} ledgers has its bookie"
@@ -112,11 +120,12 @@ def judge(
     present, holds, leaving = frozenset(there), frozenset(held), frozenset(leaving)
     bad: list[LedgerHealth] = []
     away: set[str] = set()
+    lost: dict[int, int] = {}
     for key, value in ledgers.items():
         ledger_id = ledger_of_key(key)
         found = None
         if ledger_id is not None:
-            found = _of_ledger(ledger_id, value, present, marks, given_up, holds, away, leaving)
+            found = _of_ledger(ledger_id, value, present, marks, given_up, holds, away, leaving, lost)
         if found is not None:
             bad.append(found)
     # A mark of a ledger that is gone ends soon; until then something is not as it should be.
@@ -124,7 +133,15 @@ def judge(
     stray = sum(key.rpartition("/")[2] not in known for key in (*marks, *given_up))
     is_seated = not (bad or stray)
     return Health(
-        is_seated, len(ledgers), len(bad), len(marks), len(given_up), tuple(sorted(away)), tuple(bad[:most])
+        is_seated,
+        len(ledgers),
+        len(bad),
+        len(marks),
+        len(given_up),
+        tuple(sorted(away)),
+        tuple(bad[:most]),
+        lost=sum(lost.values()),
+        lost_ledgers=len(lost),
     )
 
 
@@ -137,11 +154,14 @@ def _of_ledger(
     holds: frozenset[str],
     away: set[str],
     leaving: frozenset[str],
+    given_up_for_ever: dict[int, int],
 ) -> LedgerHealth | None:
     try:
         metadata = decode_ledger_metadata(value, ledger_id)
     except StorageError as unread:
         return LedgerHealth(ledger_id, (), 0, "unreadable", str(unread))
+    if metadata.lost:
+        given_up_for_ever[ledger_id] = lost_count(metadata.lost)
     missing = tuple(
         (fragment.first_entry, member.bookie_id)
         for fragment in metadata.fragments

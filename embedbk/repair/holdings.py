@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import ClassVar, NamedTuple
 
 from embedbk.codec.ledger_metadata import LedgerMetadata
+from embedbk.codec.lost_entries import unlost_parts
 from embedbk.codec.messages import HOLDINGS_IDS_MAX, Digests, HoldingsAnswer, HoldingsRequest, Status
 from embedbk.config import Quorum
 from embedbk.core.client_words import BELOW_LEVEL, Answered, Send, SendFailed
@@ -119,10 +120,21 @@ def _cut(first: int, last: int, modulus: int, residues: int, ids_max: int) -> It
         first = end + 1
 
 
+def _cut_unlost(
+    metadata: LedgerMetadata, first: int, last: int, modulus: int, residues: int, ids_max: int
+) -> Iterator[Owed]:
+    """Nobody owes what was given up (P11.5). The parts are the same for all bookies that owe alike."""
+    if not metadata.lost:
+        yield from _cut(first, last, modulus, residues, ids_max)
+        return
+    for part in unlost_parts(metadata.lost, first, last, modulus, residues, metadata.ensemble_size):
+        yield from _cut(*part, ids_max)
+
+
 def owed_by_seat(metadata: LedgerMetadata, number: int, seat: int, ids_max: int) -> Iterator[Owed]:
     """The entries that the seat owes of a fragment which is not written to, in parts of at most so many ids."""
     first, last = metadata.fragments[number].first_entry, owed_up_to(metadata, number)
-    return _cut(first, last, *_seat_residues(metadata.quorum, seat), ids_max)
+    return _cut_unlost(metadata, first, last, *_seat_residues(metadata.quorum, seat), ids_max)
 
 
 def owed_parts(metadata: LedgerMetadata, member: Member, ids_max: int) -> Iterator[Owed]:
@@ -138,7 +150,7 @@ def owed_parts(metadata: LedgerMetadata, member: Member, ids_max: int) -> Iterat
             first = runs.pop()[0]
         runs.append((first, last, *residues))
     for run in runs:
-        yield from _cut(*run, ids_max)
+        yield from _cut_unlost(metadata, *run, ids_max)
 
 
 def held_by(answer: object, ledger_id: int, owed: Owed) -> tuple[int, list[tuple[int, int]]]:

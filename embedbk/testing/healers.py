@@ -12,6 +12,7 @@ import random
 from collections.abc import Iterator
 
 from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, LedgerMetadata, decode_ledger_metadata
+from embedbk.codec.lost_entries import is_lost
 from embedbk.codec.registration import BOOKIES_PREFIX, Registration, decode_registration
 from embedbk.codec.repair_mark import REPAIR_PREFIX
 from embedbk.codec.repair_state import UNREPAIRABLE_PREFIX, decode_unrepairable, unrepairable_path
@@ -112,11 +113,7 @@ class Healers:
         world.run_for(SETTLED_NS)
         if max(node.metadata.client.cluster_level for node in nodes) < LEVEL_OF_HOLDINGS:
             return  # A build from before is among the nodes.
-        give_up_ns = world.now_ns + HEALED_NS
-        left = self._left() or self._lacking()
-        while left and world.now_ns < give_up_ns:
-            world.run_for(SECOND)
-            left = self._left() or self._lacking()
+        left = self.heal()
         for service in self.services.values():
             for kind, what in _MET.items():
                 world.sometimes[what] += service.outcomes[kind]
@@ -125,6 +122,16 @@ class Healers:
         if left:
             raise Violation("L9", f"behind all faults {'; '.join(left[:3])}")
         differing_copy_is_found(world, self.services, self._chance)
+
+    def heal(self) -> list[str]:
+        """Runs until everything is as it should be; else what is not, in words."""
+        world = self._world
+        give_up_ns = world.now_ns + HEALED_NS
+        left = self._left() or self._lacking()
+        while left and world.now_ns < give_up_ns:
+            world.run_for(SECOND)
+            left = self._left() or self._lacking()
+        return left
 
     def _left(self) -> list[str]:
         """Everything that is not as it should be, in words."""
@@ -177,6 +184,8 @@ class Healers:
         ends = [fragment.first_entry - 1 for fragment in metadata.fragments[1:]] + [metadata.last_entry]
         for fragment, end in zip(metadata.fragments, ends, strict=True):
             for entry_id in range(fragment.first_entry, end + 1):
+                if is_lost(metadata.lost, entry_id):
+                    continue
                 for seat in write_set(entry_id, metadata.quorum):
                     storage = nodes.get(fragment.members[seat])
                     if storage is not None and not _has(storage, metadata.ledger_id, entry_id):

@@ -343,6 +343,7 @@ class Invariants(Observer):
         life.recovery_publishes_once(ledger, value)
         life.named_while_it_may_be(ledger, value, self._closed)
         life.repair_is_safe(ghost, ledger, value)
+        life.lost_is_lost(ghost, ledger, value, self._placements.retired)
         if value.is_closed:
             life.acked_is_inside(ledger, value)
             life.length_is_the_sum(ledger, value)
@@ -462,6 +463,8 @@ class Invariants(Observer):
             note("fragment replaced")
         elif new.is_closed and new.fragments != old.fragments:
             note("seats repaired")
+        if new.lost != old.lost:
+            note("end named for a ledger" if new.lost[-1].is_end_named else "entries given up")
 
     # The whole.
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from embedbk.codec.frame import Frame, split
 from embedbk.codec.ledger_metadata import LedgerMetadata
+from embedbk.codec.lost_entries import is_lost
 from embedbk.core.client_words import EnsembleChanged, Send
 from embedbk.core.quorum import residues_of, write_set
 from embedbk.testing.ghost import Ghost, HandleGhost, LedgerGhost, WriterGhost
@@ -98,6 +99,8 @@ def acknowledged_is_kept(ghost: Ghost, ledger: LedgerGhost, first: int, last: in
     if metadata is None or ledger.deleted is not None:
         return
     for entry_id in range(first, last + 1):
+        if is_lost(metadata.lost, entry_id):
+            continue  # An operator gave it up (P11.5).
         good, destroyed = ghost.copies(ledger, metadata, entry_id)
         if good < metadata.ack_quorum - destroyed or (destroyed < metadata.ack_quorum and good < 1):
             raise Violation(

@@ -5,10 +5,11 @@ Each function checks one fact about one change; `Invariants` decides when it is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from embedbk.codec.frame import split
 from embedbk.codec.ledger_metadata import Fragment, LedgerMetadata, LedgerState, decode_ledger_metadata
+from embedbk.codec.lost_entries import is_lost
 from embedbk.config import FRAME_BYTES_MAX
 from embedbk.core.limbo import is_named
 from embedbk.core.naming import newly_seated
@@ -63,6 +64,8 @@ def closed_once(ledger: LedgerGhost, new: LedgerMetadata) -> None:
 def acked_is_inside(ledger: LedgerGhost, end: LedgerMetadata) -> None:
     """I3: no truncation. No acknowledged entry is beyond the end of its closed ledger (P5.3)."""
     assert end.last_entry is not None
+    if end.lost and end.lost[0].is_end_named:
+        return  # An operator named the end, as nobody else could (P11.5).
     if ledger.acked > end.last_entry:
         raise Violation(
             "I3", f"ledger {ledger.ledger_id} ends at {end.last_entry}; entry {ledger.acked} was acknowledged"
@@ -72,6 +75,8 @@ def acked_is_inside(ledger: LedgerGhost, end: LedgerMetadata) -> None:
 def closed_is_replicated(ghost: Ghost, ledger: LedgerGhost, new: LedgerMetadata) -> None:
     """I6: closed is replicated. Every entry up to the end has Qa copies, less those that the test destroyed."""
     assert new.last_entry is not None
+    if new.lost:
+        return  # Closed by an operator's word: copies are repair's matter (P11.5).
     for entry_id in range(new.last_entry + 1):
         good, destroyed = ghost.copies(ledger, new, entry_id)
         if good < new.ack_quorum - destroyed:
@@ -291,6 +296,32 @@ def copies_are_the_same(ledger: LedgerGhost, storages: Mapping[str, DurableBooki
                     )
 
 
+def lost_is_lost(
+    ghost: Ghost, ledger: LedgerGhost, new: LedgerMetadata, retired: Mapping[str, Collection[bytes]]
+) -> None:
+    """P11.5: given up for ever. A word stays, and no bookie that was not declared gone has a good copy of what it gives
+    up, in a seat for it."""
+    words = ledger.metadata.lost if ledger.metadata is not None else ()
+    if new.lost[: len(words)] != words:
+        raise Violation("P11.5", f"ledger {ledger.ledger_id}: what was given up is there again")
+    given_up = new.lost[len(words) :]
+    if not given_up:
+        return
+    if ledger.metadata is not None and ledger.metadata.state == LedgerState.OPEN:
+        raise Violation("P11.5", f"ledger {ledger.ledger_id} was open, and entries of it are given up")
+    end = -1 if new.last_entry is None else new.last_entry
+    for entry_id in range(end + 1):
+        if not is_lost(given_up, entry_id):
+            continue
+        bits = ledger.stable.get(entry_id, 0) & ~ledger.damaged.get(entry_id, 0) & ~ghost.lost
+        for member in new.fragment_of(entry_id).members:
+            if bits & ghost.bit(member) and member.incarnation not in retired.get(member.bookie_id, ()):
+                raise Violation(
+                    "P11.5",
+                    f"entry {entry_id} of ledger {ledger.ledger_id} is given up, and {member} holds it",
+                )
+
+
 def repair_is_safe(ghost: Ghost, ledger: LedgerGhost, new: LedgerMetadata) -> None:
     """I36: repair is safe. A fragment without a writer may change seats only when the new holder has, on disk, every
     entry that the seat owes; or answered OK to it under this repair's mark, where I40 saw it on disk, and a fault has
@@ -305,6 +336,8 @@ def repair_is_safe(ghost: Ghost, ledger: LedgerGhost, new: LedgerMetadata) -> No
             continue
         end = _end_of(old, number)
         for entry_id in range(before.first_entry, end + 1):
+            if is_lost(new.lost, entry_id):
+                continue  # Nobody owes it (P11.5).
             _seats_hold(ghost, ledger, new, before, after, entry_id)
 
 

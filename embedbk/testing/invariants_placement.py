@@ -27,13 +27,19 @@ class PlacementWatch:
         self._notes: dict[str, PlacementNote] = {}
         # Key of a ledger or tombstone -> the bookies that it names.
         self._named: dict[str, frozenset[str]] = {}
+        self._registered: dict[str, bytes] = {}  # Bookie id -> the incarnation that is registered.
+
+    @property
+    def retired(self) -> dict[str, set[bytes]]:
+        """Bookie id -> incarnations that operators declared gone."""
+        return {name: {each.incarnation for each in note.retired} for name, note in self._notes.items()}
 
     def take_key(self, revision: int, key: str, new: bytes | None) -> None:
         if key.startswith((LEDGERS_PREFIX, DELETED_PREFIX)):
             self._take_ledger(key, new)
         elif key.startswith(PLACEMENTS_PREFIX):
             self._take_placement(revision, key.removeprefix(PLACEMENTS_PREFIX), new)
-        elif key.startswith(BOOKIES_PREFIX) and new is not None:
+        elif key.startswith(BOOKIES_PREFIX):
             self._take_registration(key.removeprefix(BOOKIES_PREFIX), new)
 
     def _take_ledger(self, key: str, new: bytes | None) -> None:
@@ -62,20 +68,30 @@ class PlacementWatch:
                 self._sometimes.note("bookie drained")
         elif before.is_draining and note.retired == before.retired:
             self._sometimes.note("drain cancelled")
-        if any(each.was_empty for each in note.retired[len(before.retired) :]):
+        fresh = note.retired[len(before.retired) :]
+        for each in fresh:
+            if not each.was_empty and each.incarnation == self._registered.get(bookie_id):
+                raise Violation("P11.5", f"{bookie_id} is given up at {revision}, and is registered")
+            if not each.was_empty:
+                self._sometimes.note("bookie given up")
+        if any(each.was_empty for each in fresh):
             naming = [key for key, names in self._named.items() if bookie_id in names]
             if naming:
                 raise Violation(
                     "P11.3", f"{bookie_id} is decommissioned at {revision}, and {naming[0]} names it"
                 )
 
-    def _take_registration(self, bookie_id: str, new: bytes) -> None:
+    def _take_registration(self, bookie_id: str, new: bytes | None) -> None:
+        self._registered.pop(bookie_id, None)
+        if new is None:
+            return
         try:
             there = decode_registration(new, bookie_id)
         except StorageError:
             return  # A stranger's.
+        self._registered[bookie_id] = there.incarnation
         note = self._notes.get(bookie_id, PlacementNote())
         if note.is_draining and there.is_writable:
             raise Violation("P11.3", f"{bookie_id} is drained, and lists itself as writable")
         if any(each.incarnation == there.incarnation for each in note.retired):
-            raise Violation("P11.3", f"{bookie_id} was decommissioned, and is listed")
+            raise Violation("P11.3", f"{bookie_id} is listed with directories that are retired")

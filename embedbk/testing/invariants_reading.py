@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
+from embedbk.codec.lost_entries import is_lost
 from embedbk.errors import NoSuchEntry
 from embedbk.ids import NO_ENTRY
 from embedbk.testing.ghost import Ghost, LedgerGhost
@@ -125,7 +126,8 @@ def acknowledged_is_readable(ledger: LedgerGhost) -> None:
     if ledger.deleted is not None or ledger.closed is None or ledger.is_refused:
         return
     for entry_id in range(ledger.acked + 1):
-        if entry_id not in ledger.read_healed:
+        is_given_up = ledger.metadata is not None and is_lost(ledger.metadata.lost, entry_id)
+        if entry_id not in ledger.read_healed and not is_given_up:
             raise Violation(
                 "I5", f"ledger {ledger.ledger_id}: nobody could read the acknowledged entry {entry_id}"
             )

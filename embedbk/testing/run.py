@@ -42,6 +42,7 @@ from embedbk.testing.plan import SECOND, Plan, Step
 from embedbk.testing.promises import Promises
 from embedbk.testing.reached_events import ReachedEvents
 from embedbk.testing.repairers import Repairers
+from embedbk.testing.retirers import Retirers
 from embedbk.testing.scarcity import FEW_REQUESTS, LITTLE_ROOM, has_room
 from embedbk.testing.truncators import room_is_given_back
 from embedbk.testing.violation import Violation
@@ -131,6 +132,7 @@ def run_plan(
             healers.check()
             if drainers is not None:
                 drainers.check(plan.quorum)
+                Retirers(world, healers).check(plan.quorum)
         _no_refusal_without_harm(world)
         _aftermath(world, plan, promises, outcome)
     except Violation as found:

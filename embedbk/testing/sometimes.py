@@ -19,6 +19,14 @@ SOMETIMES = {
     "avoided bookie seated": "a creator gave a seat to a bookie that had failed under it lately, as no other was left",
     "bookie decommissioned": "the cluster forgot a bookie that no ledger named any more",
     "bookie drained": "an operator had a bookie emptied",
+    "end named for a ledger": "a ledger that no recovery could settle was closed by an operator's word",
+    "entries given up": "an operator gave up entries that only bookies had which are gone",
+    "not given up while it may come back": "entries were to be given up that a bookie may have which is only away",
+    "lost entries passed over": "a reader was told exactly what was given up, and went on behind it",
+    "bookie given up": "an operator declared directories of a bookie gone for good",
+    "bookie replaced": "an empty disk joined under the id of a bookie that was given up",
+    "given up directories refused": "a bookie was started on directories that were given up, and was refused",
+    "registered bookie not given up": "a bookie was to be given up while it was registered",
     "bulk over ledgers": "one call of a log's reader gave entries of several ledgers",
     "bulk reader's place truncated": "what a reader in bulk would have been given next was truncated before",
     "bulk waited for": "a reader in bulk waited, and was given what came meanwhile",
@@ -220,6 +228,7 @@ SOMETIMES = {
 # Facts that no plan reaches by chance, and why; directed scenarios reach them. A campaign is not blind without these.
 DIRECTED: dict[str, str] = {
     "close refused for good": "a close takes no more room than the open ledger had, up to entry 127",
+    "end named for a ledger": "no plan loses so many bookies; tests/repair/test_giving_up.py loses them",
     "flush failed": "few flushes begin in the moment; tests/storage/test_random_orders.py goes through them",
     "ledger dropped": "a round of collection is longer than a run",
     "placement was another": "a bookie goes read-only between a choice and its transaction, which takes milliseconds",

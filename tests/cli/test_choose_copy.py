@@ -11,7 +11,6 @@ import pytest
 import embedbk
 from embedbk.cli import main
 from embedbk.client.client import Client
-from embedbk.client.copy_choosing import copies_of_entry
 from embedbk.client.waiting import run_blocking
 from embedbk.codec.copy_decision import CopyDecision, DecidedCopy, decided_path, encode_copy_decisions
 from embedbk.codec.entry import encode_entry
@@ -25,7 +24,7 @@ SETTINGS = embedbk.Settings(journal_file_bytes=2 << 20, open_timeout_s=120.0)
 
 def plant(bk: Client, bookie_id: str, ledger_id: int, entry_id: int) -> None:
     """By a word that no operator gave, and that is gone behind it."""
-    made = copies_of_entry(bk, ledger_id, entry_id).copies[0].entry
+    made = bk.copies_of_entry(ledger_id, entry_id).copies[0].entry
     assert made is not None
     length = int.from_bytes(made[24:32], "little")
     other = encode_entry(ledger_id, entry_id, length, b"no entry")

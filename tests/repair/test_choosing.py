@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from embedbk.client.copy_choosing import ChosenCopy, EntryCopies, choose_copy, copies_of_entry
+from embedbk.client.copy_choosing import ChosenCopy, EntryCopies, choose_copy
 from embedbk.client.waiting import run_blocking
 from embedbk.codec.copy_decision import (
     DECISIONS_MAX,
@@ -66,7 +66,7 @@ def test_the_chosen_copy_takes_the_place_of_the_others(right: str, password: byt
         plant(story, "b2", ledger_id, 7)
         assert story.cluster.run_until(lambda: ledger_id in service.auditor.conflicts)
         bk = story.cluster.client()
-        shown = copies_of_entry(bk, ledger_id, 7)
+        shown = bk.copies_of_entry(ledger_id, 7)
         assert shown.is_conflict
         before = {name: held(story, name, ledger_id, 7) for name in ("b1", "b2", "b3")}
         chosen = choose(story, shown, right)
@@ -96,7 +96,7 @@ def test_nothing_is_chosen_of_what_was_not_shown() -> None:
         ledger_id = closed(story, 12)
         plant(story, "b2", ledger_id, 7)
         bk = story.cluster.client()
-        shown = copies_of_entry(bk, ledger_id, 7)
+        shown = bk.copies_of_entry(ledger_id, 7)
         length = int.from_bytes(held(story, "b2", ledger_id, 7)[24:32], "little")
         third = encode_entry(ledger_id, 7, length, b"a third one")
         story.world.nodes["b2"].storage.store.entries[ledger_id][7] = third
@@ -106,7 +106,7 @@ def test_nothing_is_chosen_of_what_was_not_shown() -> None:
         assert held(story, "b2", ledger_id, 7) == third
         with pytest.raises(MetadataConflict, match="nothing was changed"):
             choose(story, shown, "b2")
-        again = choose(story, copies_of_entry(bk, ledger_id, 7), "b3", "looked again")
+        again = choose(story, bk.copies_of_entry(ledger_id, 7), "b3", "looked again")
         assert again.left == {}
         assert held(story, "b2", ledger_id, 7) == held(story, "b1", ledger_id, 7)
         assert [each.is_done for each in decisions(story, ledger_id, 7)] == [False, True]
@@ -118,7 +118,7 @@ def test_what_changed_since_it_was_shown_is_refused() -> None:
         ledger_id = closed(story, 12)
         plant(story, "b1", ledger_id, 7)
         bk = story.cluster.client()
-        shown = copies_of_entry(bk, ledger_id, 7)
+        shown = bk.copies_of_entry(ledger_id, 7)
         runtime, metadata = bk._runtime, story.metadata(ledger_id)
         other = metadata.with_changes(custom={"moved": b"1"})
         put = Put(ledger_key_path(ledger_id), encode_ledger_metadata(other))
@@ -130,7 +130,7 @@ def test_what_changed_since_it_was_shown_is_refused() -> None:
         with pytest.raises(MetadataConflict):
             choose(story, copies_shown_before(shown), "b1")
         with pytest.raises(NoSuchLedger):
-            copies_of_entry(bk, ledger_id, 7)
+            bk.copies_of_entry(ledger_id, 7)
 
 
 def copies_shown_before(shown: EntryCopies) -> EntryCopies:
@@ -145,18 +145,18 @@ def test_a_bookie_that_is_away_is_not_decided_about() -> None:
         plant(story, "b3", ledger_id, 7)
         bk = story.cluster.client()
         story.cluster.partition(["client"], ["b3"])
-        shown = copies_of_entry(bk, ledger_id, 7)
+        shown = bk.copies_of_entry(ledger_id, 7)
         assert [
             (each.member.bookie_id, each.entry is None) for each in shown.copies if each.entry is None
         ] == [("b3", True)]
         assert choose(story, shown, "b1").left == {}
         with pytest.raises(UsageError, match="no copy of entry 7 differs"):
-            choose(story, copies_of_entry(bk, ledger_id, 7), "b1")
+            choose(story, bk.copies_of_entry(ledger_id, 7), "b1")
         with pytest.raises(UsageError, match="bookie b3 shows no copy"):
-            choose(story, copies_of_entry(bk, ledger_id, 7), "b3")
+            choose(story, bk.copies_of_entry(ledger_id, 7), "b3")
         story.cluster.heal()
         story.cluster.run_for(30)
-        assert copies_of_entry(bk, ledger_id, 7).is_conflict
+        assert bk.copies_of_entry(ledger_id, 7).is_conflict
 
 
 def test_a_bookie_without_an_answer_is_told_again() -> None:
@@ -164,12 +164,12 @@ def test_a_bookie_without_an_answer_is_told_again() -> None:
         ledger_id = closed(story, 12)
         plant(story, "b2", ledger_id, 7)
         bk = story.cluster.client()
-        shown = copies_of_entry(bk, ledger_id, 7)
+        shown = bk.copies_of_entry(ledger_id, 7)
         story.cluster.crash("b2")
         assert set(choose(story, shown, "b1").left) == {"b2"}
         story.cluster.restart("b2")
         story.cluster.run_for(10)
-        again = copies_of_entry(bk, ledger_id, 7)
+        again = bk.copies_of_entry(ledger_id, 7)
         if again.is_conflict:
             assert choose(story, again, "b1").left == {}
         assert held(story, "b2", ledger_id, 7) == held(story, "b1", ledger_id, 7)
@@ -180,15 +180,15 @@ def test_a_word_without_reason_level_or_closed_ledger_changes_nothing() -> None:
         ledger_id = closed(story, 12)
         plant(story, "b2", ledger_id, 7)
         bk = story.cluster.client()
-        shown = copies_of_entry(bk, ledger_id, 7)
+        shown = bk.copies_of_entry(ledger_id, 7)
         with pytest.raises(UsageError, match="needs its reason"):
             choose(story, shown, "b1", " ")
         with pytest.raises(UsageError, match="has the entries 0 to 11, not 12"):
-            copies_of_entry(bk, ledger_id, 12)
+            bk.copies_of_entry(ledger_id, 12)
         writer = bk.create_ledger()
         writer.add(b"open")
         with pytest.raises(UsageError, match="is not closed"):
-            copies_of_entry(bk, writer.ledger_id, 0)
+            bk.copies_of_entry(writer.ledger_id, 0)
         bk._runtime.has_level = lambda level: level < 16  # type: ignore[method-assign]
         with pytest.raises(UsageError, match="at level 16"):
             choose(story, shown, "b1")
@@ -204,21 +204,21 @@ def test_bookies_on_real_storage_keep_the_chosen_copy() -> None:
         ledger_id = writer.ledger_id
         story = Healed(cluster)
         for times, entry_id in enumerate((3, 11, 3)):
-            right = copies_of_entry(bk, ledger_id, entry_id).copies
+            right = bk.copies_of_entry(ledger_id, entry_id).copies
             assert len({each.digest for each in right}) == 1
             made = right[0].entry
             assert made is not None
             length = int.from_bytes(made[24:32], "little")
             other = encode_entry(ledger_id, entry_id, length, b"other%05d" % times)
             put_other(story, "b2", ledger_id, entry_id, made, other)
-            assert copies_of_entry(bk, ledger_id, entry_id).is_conflict
+            assert bk.copies_of_entry(ledger_id, entry_id).is_conflict
             assert bk.health().conflicts == 1
             if times == 1:
                 cluster.crash("b2")
                 cluster.restart("b2")
                 cluster.run_for(5)
-            assert choose(story, copies_of_entry(bk, ledger_id, entry_id), "b1").left == {}
-            assert not copies_of_entry(bk, ledger_id, entry_id).is_conflict
+            assert choose(story, bk.copies_of_entry(ledger_id, entry_id), "b1").left == {}
+            assert not bk.copies_of_entry(ledger_id, entry_id).is_conflict
             assert bk.health().is_good
         cluster.crash("b2")
         cluster.restart("b2")

@@ -444,13 +444,15 @@ def test_directories_that_are_gone_for_good_are_refused_if_they_come_back() -> N
         bk = story.cluster.client()
         incarnation = bk.bookie("b1").incarnation
         with pytest.raises(UsageError, match="registered with these directories"):
-            bk.give_up_bookie("b1", incarnation)
+            bk.give_up_bookie("b1", incarnation, "burnt")
         away(story)
         with pytest.raises(UsageError, match="no incarnation 'ff'") as refused:
-            bk.give_up_bookie("b1", "ff")
+            bk.give_up_bookie("b1", "ff", "burnt")
         assert incarnation in str(refused.value)
+        with pytest.raises(UsageError, match="needs its reason"):
+            bk.give_up_bookie("b1", incarnation, " ")
         bk.give_up_bookie("b1", incarnation, "burnt")
-        bk.give_up_bookie("b1", incarnation)
+        bk.give_up_bookie("b1", incarnation, "burnt")
         assert len(decode_placement(placement(story) or b"").retired) == 1
         story.cluster.restart("b1")
         node = story.world.nodes["b1"]
@@ -461,14 +463,19 @@ def test_directories_that_are_gone_for_good_are_refused_if_they_come_back() -> N
         bk.decommission_bookie("b1")
 
 
-def test_the_last_copy_is_not_given_up_by_mistake() -> None:
-    """P11.5: while any other copy may come back, its bookies are named; a word accepts the loss."""
+@pytest.mark.parametrize("size", [1, 3])
+def test_the_last_copy_is_not_given_up_by_mistake(size: int) -> None:
+    """P11.5: while any other copy may come back, its bookies are named; a word accepts the loss. Striped, who else has
+    a seat has other entries."""
     with healed() as story:
-        ledger_id = closed(story, ensemble_size=1, write_quorum=1, ack_quorum=1)
+        ledger_id = closed(story, ensemble_size=size, write_quorum=1, ack_quorum=1)
         bk = story.cluster.client()
         away(story)
         before = placement(story)
-        for verb in (bk.replace_bookie, lambda each: bk.give_up_bookie(each, bk.bookie(each).incarnation)):
+        for verb in (
+            bk.replace_bookie,
+            lambda each: bk.give_up_bookie(each, bk.bookie(each).incarnation, "lost"),
+        ):
             with pytest.raises(UsageError, match=rf"of 1 ledgers \({ledger_id}\) nobody else"):
                 verb("b1")
         assert placement(story) == before
