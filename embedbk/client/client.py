@@ -375,7 +375,7 @@ class Client:
 
         Raises:
             UsageError: nothing is lost; the ledger is OPEN; bookies that are there can settle it by themselves, or hold
-                a copy without a seat; or the cluster's level is below 19.
+                a copy without a seat; or the cluster's level is below 18.
             RecoveryInconclusive: a bookie that may have an entry is away and not declared gone, or cannot tell; which.
             NoSuchLedger, WrongPassword.
         """
