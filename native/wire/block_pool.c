@@ -42,6 +42,7 @@ static struct ebk_block *take_block(uint32_t capacity, int is_beyond)
         return NULL;
     }
     pool.used_bytes += capacity;
+    EBK_ASSERT(pool.used_bytes >= capacity);
     if (capacity == EBK_POOL_BLOCK_BYTES && pool.kept != NULL) {
         block = pool.kept;
         EBK_ASSERT(block->capacity == capacity && pool.kept_bytes >= capacity);
@@ -56,7 +57,6 @@ static struct ebk_block *take_block(uint32_t capacity, int is_beyond)
         pthread_mutex_unlock(&pool.mutex);
         return NULL;
     }
-    EBK_ASSERT(capacity > 0 && ebk_pool_used_bytes() >= capacity);
     *block = (struct ebk_block){.capacity = capacity, .refs = 1};
     return block;
 }
