@@ -70,7 +70,8 @@ class Drainers:
             except EmbedbkError as error:
                 world.note(f"{client}: {error}")
             yield Sleep(chance.choice([1, 50, 400, 1_500]) * MS)
-            if chance.random() < 0.6:
+            # A drain that was on its way when faults stopped is seen by nobody who cancels them then.
+            if world.is_healed or chance.random() < 0.6:
                 try:
                     yield from awaited(runtime, cancel_drain(runtime, bookie_id))
                 except EmbedbkError as error:
