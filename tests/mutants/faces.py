@@ -83,8 +83,8 @@ MUTANTS = (
         (
             (
                 _LOG_READING,
-                "                pull.begins = first_offset + first\n",
-                "                pass\n",
+                "                    pull.begins = note.place\n",
+                "                    pass\n",
             ),
         ),
         (_BULKS + "latest_gives_what_comes_from_the_first_call_on",),

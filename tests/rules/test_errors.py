@@ -18,6 +18,7 @@ DEFINITE = {
     "LedgerFenced": False,
     "LockLost": False,
     "LogFull": True,
+    "Lost": True,
     "MetadataConflict": True,
     "MetadataUnavailable": False,
     "NoSuchEntry": True,
