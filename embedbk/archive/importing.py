@@ -196,11 +196,14 @@ def _batches(path: str, task: ImportTask) -> Iterator[pa.RecordBatch]:
 
 
 def _format_of(task: ImportTask) -> Any:
-    """Values and keys of a CSV file are its bytes, also where they look like numbers."""
+    """Values and keys of a CSV file are its bytes, also where they look like numbers, and have lines of their own."""
     if task.file_format != "csv":
         return task.file_format
     texts = {column: pa.binary() for column in (task.columns.value, task.columns.key) if column is not None}
-    return pyarrow.dataset.CsvFileFormat(convert_options=pyarrow.csv.ConvertOptions(column_types=texts))
+    return pyarrow.dataset.CsvFileFormat(
+        parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True),
+        convert_options=pyarrow.csv.ConvertOptions(column_types=texts),
+    )
 
 
 def _is_bytes(kind: pa.DataType) -> bool:

@@ -86,6 +86,14 @@ def test_csv_json_and_arrow_files(bk: Client, name: str, tmp_path: Path) -> None
     ]  # fmt: skip
 
 
+def test_a_value_of_a_csv_file_may_have_lines(bk: Client, name: str, tmp_path: Path) -> None:
+    """Also where pyarrow cuts a large file into blocks: at an end of a line that is none of a row."""
+    value = "\n".join(f"line {number}" for number in range(9_000))
+    (tmp_path / "x.csv").write_text("value\n" + f'"{value}"\n' * 20)
+    assert import_files(bk, name, [tmp_path / "x.csv"], file_format="csv").rows == 20
+    assert {each.value for each in records(bk, name)} == {value.encode()}
+
+
 def test_a_transaction_is_imported_once(bk: Client, name: str, tmp_path: Path) -> None:
     path = written(tmp_path, "x", {"value": [b"a", b"b"]})
     first = import_files(bk, name, [path], application="feed", number=7)
