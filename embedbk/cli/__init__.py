@@ -23,14 +23,17 @@ usage: embedbk COMMAND ...
   metadata      run a metadata member (a peer process)
   quorum        quorum status|join|reconfigure|replace|transfer|raise: the metadata members of a cluster;
                 quorum snapshot|verify|restore|recover|nuke: its metadata kept elsewhere, and brought back
-  log           log list|show|append|read|tail|delete: the logs of a cluster, by its address or its directory
-  ledger        ledger list|show|read|recover|delete|undelete|deleted|explain: one ledger;
-                ledger lost|forget: what a lost future left on bookies when metadata was brought back
+  log           log list|show|append|read|tail|delete: the logs of a cluster, by its address or its directory;
+                log create|settings|truncate|roll|seal|rename|cursors|pins|check|undelete|deleted: what is kept of one
+  ledger        ledger list|show|read|recover|delete|undelete|deleted|explain|dump|restore: one ledger;
+                ledger lost|adopt|forget: what a lost future left on bookies when metadata was brought back;
+                ledger copies|choose-copy|give-up: which copy is right, and which entries are lost for good
   health        whether every entry has all of its copies, and what is done where not; 0 when it is so
   repair        repair status|marks|start|stop|trigger: what lost bookies had is copied to others
   spark         spark scrub|report: every copy of every entry is read and checked; where the space is
                 spark archive|verify-archive|restore: closed ledgers as Parquet files, on Spark or without;
-                spark import: the rows of Parquet, Arrow, CSV and JSON files as records
+                spark import: the rows of Parquet, Arrow, CSV and JSON files as records;
+                spark init DIR: a project for Declarative Pipelines
   sim           whole clusters in virtual time, one world per seed
   storage       storage check DIR: read every byte of what is stored, and say what is damaged;
                 storage read-only|writable DIR: whether a bookie takes normal adds
