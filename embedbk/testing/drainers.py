@@ -31,7 +31,7 @@ from embedbk.testing.sim_runtime import SimRuntime, awaited
 from embedbk.testing.violation import Violation
 from embedbk.testing.world import MS, SECOND, Sleep, Steps, Until, World
 
-__all__ = ["Drainers"]
+__all__ = ["Drainers", "able_bookies"]
 
 READY_NS = 20 * SECOND
 CANCELLED_NS = 120 * SECOND
@@ -116,7 +116,7 @@ class Drainers:
         world = self._world
         if self.is_active and not {"copy damaged", "disk harmed", "disk lost"} & {*+world.sometimes}:
             self._stop_some()
-        able = self._able()
+        able = able_bookies(self._world)
         if not self.is_active or not able:
             return
         victim = self._chance.choice(able)
@@ -134,7 +134,7 @@ class Drainers:
     def _stop_some(self) -> None:
         """The nodes that may stop do so: meanwhile every ledger is recovered and read (P11.3)."""
         world = self._world
-        able = self._able()
+        able = able_bookies(self._world)
         tries = [
             self._chance.sample(able, min(len(able), 2)),
             *([each] for each in self._chance.sample(able, len(able))),
@@ -155,7 +155,7 @@ class Drainers:
         world.sometimes["stopped by leave"] += 1
         for name in asked:
             process_faults.restart(world, name)
-        world.run_until(lambda: set(able) <= set(self._able()), READY_NS)
+        world.run_until(lambda: set(able) <= set(able_bookies(self._world)), READY_NS)
 
     def _ask(self, client: str, tries: list[list[str]]) -> Steps:
         node = self._world.nodes[client]
@@ -178,18 +178,6 @@ class Drainers:
                 found = yield from workload.read_range(world, client, closed, 0, closed.last_entry)
                 if len(found) != closed.last_entry + 1:
                     raise Violation("I5", f"ledger {ledger_id}: {len(found)} entries are read")
-
-    def _able(self) -> list[str]:
-        """Bookies that run and are listed as writable."""
-        world, found = self._world, list[str]()
-        for key, value in world.committed(BOOKIES_PREFIX).items():
-            name = key.removeprefix(BOOKIES_PREFIX)
-            try:
-                if name in world.nodes and decode_registration(value, name).is_writable:
-                    found.append(name)
-            except StorageError:
-                continue
-        return found
 
     def _remove(self, client: str, victim: str) -> Steps:
         world, node = self._world, self._world.nodes[client]
@@ -234,3 +222,16 @@ class Drainers:
             except EmbedbkError as error:
                 world.note(f"{client}: {error}")
             yield Sleep(self._chance.choice([1, 30, 300]) * MS)
+
+
+def able_bookies(world: World) -> list[str]:
+    """Bookies that run and are listed as writable."""
+    found = list[str]()
+    for key, value in world.committed(BOOKIES_PREFIX).items():
+        name = key.removeprefix(BOOKIES_PREFIX)
+        try:
+            if name in world.nodes and decode_registration(value, name).is_writable:
+                found.append(name)
+        except StorageError:
+            continue
+    return found

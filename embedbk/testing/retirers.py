@@ -21,14 +21,14 @@ from embedbk.client.runtime import Runtime
 from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, decode_ledger_metadata, ledger_key_path
 from embedbk.codec.registration import (
     BOOKIES_PREFIX,
-    decode_registration,
     registration_path,
 )
 from embedbk.config import Quorum
 from embedbk.core.creation import Creation
-from embedbk.errors import Lost, RecoveryInconclusive, StorageError, UsageError
+from embedbk.errors import Lost, RecoveryInconclusive, UsageError
 from embedbk.host.operations import Writing
 from embedbk.metadata.levels import LEVEL_OF_DRAINS, LEVEL_OF_LOSSES
+from embedbk.testing.drainers import able_bookies
 from embedbk.testing.healers import Healers
 from embedbk.testing.sim_runtime import SimRuntime, awaited
 from embedbk.testing.violation import Violation
@@ -79,7 +79,7 @@ class Retirers:
     def check(self, quorum: Quorum) -> None:
         """P11.5, L9: a bookie is lost for good, by a word, and nothing else is."""
         world = self._world
-        able = self._able()
+        able = able_bookies(self._world)
         if len(able) <= quorum.ensemble_size:
             return
         victim = self._chance.choice(able)
@@ -96,18 +96,6 @@ class Retirers:
         left = self._healers.heal()
         if left:
             raise Violation("L9", f"{victim} is given up, and {'; '.join(left[:3])}")
-
-    def _able(self) -> list[str]:
-        """Bookies that run and are listed as writable."""
-        world, found = self._world, list[str]()
-        for key, value in world.committed(BOOKIES_PREFIX).items():
-            name = key.removeprefix(BOOKIES_PREFIX)
-            try:
-                if name in world.nodes and decode_registration(value, name).is_writable:
-                    found.append(name)
-            except StorageError:
-                continue
-        return found
 
     def _retire(self, client: str, victim: str, *, is_replaced: bool) -> Steps:
         world, node = self._world, self._world.nodes[client]
@@ -188,6 +176,6 @@ class Retirers:
             return
         world.lose_disk(victim)
         world.start_bookie(victim)
-        if not world.run_until(lambda: victim in self._able(), READY_NS):
+        if not world.run_until(lambda: victim in able_bookies(self._world), READY_NS):
             raise Violation("P7.2", f"{victim} was replaced, and its empty directories do not join")
         world.sometimes["bookie replaced"] += 1

@@ -267,7 +267,7 @@ static size_t add_entries(struct ebk_tail_path *tail, const struct ebk_poll *pol
 /* LacAnswer: [status, ledger_id, lac, lac_length, is_fenced]. */
 static size_t answer_poll(struct ebk_tail_path *tail, const struct ebk_poll *poll, uint64_t room_bytes)
 {
-    EBK_ASSERT(poll->lac > poll->after_lac); /* Who is woken here is told something new. */
+    EBK_ASSERT(poll->lac > poll->after_lac); /* A reader that is woken here learns a newer LAC. */
     uint8_t control[CONTROL_BYTES_MAX], *to = control;
     *to++ = 0x95;
     *to++ = EBK_STATUS_OK;

@@ -500,9 +500,9 @@ def test_answers_of_one_commit_are_the_cores_byte_for_byte() -> None:
 
 @pytest.mark.parametrize("told_before", [1, 2, 3])
 def test_telling_that_was_cut_short_goes_on_when_more_is_due(told_before: int) -> None:
-    """P3.4: who tells the answers may be cut short between any two of them (memory is refused, a handler of a signal
-    raises). What it had told is told once; the rest is told by whoever tells next, also where meanwhile more became due
-    for a link that had been told all of its answers."""
+    """P3.4: an error may stop the host between any two answers that it tells (memory is refused, a handler of a signal
+    raises). It tells the rest the next time, and nothing twice, also where meanwhile more became due for a link that
+    had been told all of its answers."""
     beside = Beside()
     path = beside.storage.add_path
     assert path is not None
