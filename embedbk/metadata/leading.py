@@ -73,6 +73,11 @@ class Leading:
         return configuration.voters == (self._state.member,) and not configuration.is_joint
 
     @property
+    def began_log(self) -> bool:
+        """The log begins with this leader's first entry: nobody led before it."""
+        return self.first_index == 1
+
+    @property
     def has_committed(self) -> bool:
         """An entry of its own term is committed: then it knows all that is committed."""
         return self._state.commit_index >= self.first_index

@@ -162,6 +162,11 @@ class Raft:
         return self._leading is not None and self._leading.is_alone
 
     @property
+    def began_log(self) -> bool:
+        """It leads, and the log holds nothing from before it."""
+        return self._leading is not None and self._leading.began_log
+
+    @property
     def has_committed(self) -> bool:
         """It leads and has committed an entry of its own term, so it has every committed entry."""
         return self._leading is not None and self._leading.has_committed

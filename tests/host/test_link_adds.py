@@ -215,7 +215,7 @@ def test_no_core_hears_of_a_frame_that_goes_this_way(side: Side) -> None:
     # And of time: where messages take long, a writer that waits for them gives its LAC.
     assert set(told) <= {"AddedNearby", "BookiesChanged", "Tick", "HintDue", "Answered", "AddsAnswered"}
     side.until(lambda: writing.core.lap == lap + 300)
-    assert writing.core.in_flight.is_at_rest
+    side.until(lambda: writing.core.in_flight.is_at_rest)  # The third copy of the last may come late.
     side.until(lambda: all(len(side.stored(name, writing)) == lap + 301 for name in NAMES[:3]))
 
 

@@ -34,6 +34,7 @@ from embedbk.metadata.governing import REFUSED, Governing
 from embedbk.metadata.levels import LACKING, LEVEL, LEVEL_FIRST
 from embedbk.metadata.loading import load
 from embedbk.metadata.quorum import MemberId
+from embedbk.metadata.raft_vocabulary import Entry
 from embedbk.metadata.vocabulary import (
     Closed,
     Connected,
@@ -44,6 +45,7 @@ from embedbk.metadata.vocabulary import (
     Reply,
     Send,
 )
+from tests.metadata.alone import log_of_one
 from tests.metadata.test_member import LINK, Desk
 from tests.quorum.test_governing import Office, name_of, refused
 
@@ -334,7 +336,7 @@ def test_a_level_that_nobody_asked_for_is_proposed_and_told_to_clients() -> None
 def test_a_leader_that_has_not_applied_the_log_before_it_raises_nothing() -> None:
     """METADATA.md, 8: "Before it has applied what stood in the log when it began to lead, it does not even know whom to
     hear, and raises nothing": a client of the build before may have its session there."""
-    desk = Desk()
+    desk = Desk(log=log_of_one(entries=(Entry(1, 0, None),)))
     desk.step(MemberStarted(desk.now_ns))
     desk.step(RaiseRequested(desk.now_ns, LEVEL))
     assert raised(desk) == (

@@ -35,6 +35,7 @@ from embedbk.codec.metadata_messages import (
 )
 from embedbk.metadata import member as member_module
 from embedbk.metadata import pending_requests
+from embedbk.metadata.agreed_log import AgreedLog
 from embedbk.metadata.catalog import GENERATION_BITS, Catalog, Limits
 from embedbk.metadata.command_log import FIRST_TERM
 from embedbk.metadata.commands import BeginGeneration, StartSession
@@ -61,9 +62,11 @@ LINK = 1
 class Desk:
     """A member at a desk: requests by hand, a disk that syncs when told."""
 
-    def __init__(self, catalog: Catalog | None = None, now_ns: int = 0) -> None:
+    def __init__(
+        self, catalog: Catalog | None = None, now_ns: int = 0, *, log: AgreedLog | None = None
+    ) -> None:
         self.now_ns = now_ns
-        self.log = log_of_one(now_ns)
+        self.log = log or log_of_one(now_ns)
         self.sequence = 1  # Of the last record.
         self.member = Member(
             catalog or Catalog(), log=self.log, now_ns=now_ns, cluster_token=TOKEN, chance=random.Random(1)
