@@ -47,6 +47,10 @@ class AgreedLog:
         return bool(self._gathered or self._reads)
 
     @property
+    def is_new(self) -> bool:
+        return self.raft.began_log
+
+    @property
     def deadline_ns(self) -> int | None:
         return 0 if self.has_gathered else self.raft.deadline_ns
 

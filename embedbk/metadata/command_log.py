@@ -64,6 +64,10 @@ class CommandLog(Protocol):
         `Committed`."""
 
     @property
+    def is_new(self) -> bool:
+        """This member leads, and nothing stands in the log from before it did."""
+
+    @property
     def deadline_ns(self) -> int | None:
         """When it must be stepped at the latest; None: time alone changes nothing."""
 

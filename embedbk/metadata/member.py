@@ -425,7 +425,7 @@ class Member:
         whose opening is under way counts: it is earlier in the log. A leader that has not yet applied the entries from
         before it began to lead does not know its clients; in a new log there are no such entries, and a new cluster
         waits for no sync: sessions that were opened meanwhile would be told the level before."""
-        if not self._knows_all and not self.log.raft.began_log:
+        if not self._knows_all and not self.log.is_new:
             return ["clients of the leader before (not heard yet)"]
         proposed = [each.command for each in self._proposed]
         openings = [

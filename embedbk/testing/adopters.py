@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from embedbk.client.adopting import adopt_ledger
 from embedbk.client.password import Password
 from embedbk.codec.ledger_metadata import LedgerMetadata
+from embedbk.config import Quorum
 from embedbk.core.adopting import AdoptionOptions, AdoptionPlan
 from embedbk.errors import EmbedbkError, MetadataConflict, NoSuchLedger, RecoveryInconclusive
 from embedbk.testing import workload
@@ -96,8 +97,9 @@ class Adopters:
             except EmbedbkError as refused:
                 world.note(f"{client}: {refused}")
                 gone = self._cannot_tell(known.ledger_id)
-                if not isinstance(refused, RecoveryInconclusive):
-                    options = AdoptionOptions(by=client)  # Too few bookies are left for its quorum.
+                if not isinstance(refused, RecoveryInconclusive):  # Too few bookies are left for its quorum.
+                    quorum = self._fewer_seats(known.quorum) if options.quorum is None else None
+                    options = AdoptionOptions(quorum=quorum, by=client)
                 yield Sleep(self._chance.choice([50, 2_000]) * MS)
                 continue
             if options.is_dry:
@@ -106,6 +108,12 @@ class Adopters:
             self._judge(plan, known)
             return
         raise Violation("P10.5", f"ledger {known.ledger_id} is not adopted after {TRIES} tries")
+
+    def _fewer_seats(self, quorum: Quorum) -> Quorum:
+        """As many as there are bookies: what the refusal asks for, where a stale key tells more."""
+        count = len(self._names)
+        sizes = (quorum.ensemble_size, quorum.write_quorum, quorum.ack_quorum)
+        return Quorum(*(min(size, count) for size in sizes))
 
     def _cannot_tell(self, ledger_id: int) -> list[str]:
         """What an operator learns from the output of the command."""

@@ -16,7 +16,6 @@ from embedbk.codec.lost_entries import is_lost
 from embedbk.codec.registration import BOOKIES_PREFIX, Registration, decode_registration
 from embedbk.codec.repair_mark import REPAIR_PREFIX
 from embedbk.codec.repair_state import UNREPAIRABLE_PREFIX, decode_unrepairable, unrepairable_path
-from embedbk.core.quorum import write_set
 from embedbk.errors import StorageError
 from embedbk.host.bookie_node import BookieNode
 from embedbk.host.repairing import RepairOptions, RepairService
@@ -27,7 +26,7 @@ from embedbk.ports import DurableBookie
 from embedbk.repair.auditor import AuditorOptions
 from embedbk.repair.fragment_copy import CopyOptions
 from embedbk.repair.worker import WorkerOptions
-from embedbk.testing.differing_copies import differing_copy_is_found
+from embedbk.testing.differing_copies import closed_ledgers, copies_owed, differing_copy_is_found
 from embedbk.testing.violation import Violation
 from embedbk.testing.world import MS, SECOND, World
 
@@ -167,11 +166,9 @@ class Healers:
         world = self._world
         given_up = world.committed(UNREPAIRABLE_PREFIX)
         lacking: list[str] = []
-        for value in world.committed(LEDGERS_PREFIX).values():
-            with contextlib.suppress(StorageError):
-                metadata = decode_ledger_metadata(value)
-                if metadata.is_closed and unrepairable_path(metadata.ledger_id) not in given_up:
-                    lacking += self._lacking_of(metadata)
+        for metadata in closed_ledgers(world):
+            if unrepairable_path(metadata.ledger_id) not in given_up:
+                lacking += self._lacking_of(metadata)
         return lacking
 
     def _lacking_of(self, metadata: LedgerMetadata) -> Iterator[str]:
@@ -180,16 +177,13 @@ class Healers:
             for name, node in self._world.nodes.items()
             if isinstance(node, BookieNode) and node.core.is_writable
         }
-        assert metadata.last_entry is not None
-        ends = [fragment.first_entry - 1 for fragment in metadata.fragments[1:]] + [metadata.last_entry]
-        for fragment, end in zip(metadata.fragments, ends, strict=True):
-            for entry_id in range(fragment.first_entry, end + 1):
-                if is_lost(metadata.lost, entry_id):
-                    continue
-                for seat in write_set(entry_id, metadata.quorum):
-                    storage = nodes.get(fragment.members[seat])
-                    if storage is not None and not _has(storage, metadata.ledger_id, entry_id):
-                        yield f"{fragment.members[seat]} lacks entry {entry_id} of ledger {metadata.ledger_id}"
+        for entry_id, members in copies_owed(metadata):
+            if is_lost(metadata.lost, entry_id):
+                continue
+            for member in members:
+                storage = nodes.get(member)
+                if storage is not None and not _has(storage, metadata.ledger_id, entry_id):
+                    yield f"{member} lacks entry {entry_id} of ledger {metadata.ledger_id}"
 
 
 def _has(storage: DurableBookie, ledger_id: int, entry_id: int) -> bool:
