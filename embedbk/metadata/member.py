@@ -34,6 +34,7 @@ from embedbk.codec.metadata_messages import (
     MetadataReply,
     MetadataRequest,
     OpenSession,
+    Operation,
     Refusal,
     Release,
     Result,
@@ -336,7 +337,7 @@ class Member:
             key = (0, -self._unnumbered)
         elif self._pending.has(link, key):
             return []  # A repeat; its answer is on its way.
-        refusal = check_operation(operation, self.catalog.limits) or self.catalog.check_level(operation)
+        refusal = check_operation(operation, self.catalog.limits) or self._check_level(operation)
         if refusal is not None:
             return [Reply(link, MetadataReply(number, request.sequence, refusal))]
         asked = PendingRequest(link, request, key)
@@ -350,6 +351,14 @@ class Member:
             if isinstance(operation, Watch):
                 effects += self._feed()
         return effects + answers
+
+    def _check_level(self, operation: Operation) -> Refusal | None:
+        """A leader that has not applied the entries from before it began to lead does not know the level: they may
+        raise it, and hold this very request, which would be done although it was refused."""
+        refusal = self.catalog.check_level(operation)
+        if refusal is not None and refusal.code == LACKING and not self._knows_all:
+            return Refusal(BUSY, f"{refusal.text}; as far as this member has applied its log")
+        return refusal
 
     def _on_stream_request(
         self, link: int, request: MetadataRequest, operation: Watch | Unwatch | KeepAlive

@@ -7,6 +7,7 @@ from typing import get_args
 import pytest
 
 from embedbk.codec.metadata_messages import (
+    BUSY,
     Acknowledged,
     Acquire,
     Claimed,
@@ -25,11 +26,21 @@ from embedbk.codec.quorum_messages import (
     QuorumTold,
     RaiseLevel,
 )
+from embedbk.codec.repair_messages import MarkRepairs, RepairsTaken, TakeRepairs
 from embedbk.errors import StorageError
 from embedbk.metadata import commands
 from embedbk.metadata.catalog import Catalog, Limits
 from embedbk.metadata.client import Client
-from embedbk.metadata.commands import LEVEL_OF, Changing, Command, RaiseTo, Run, StartSession, encode_command
+from embedbk.metadata.commands import (
+    LEVEL_OF,
+    RULES,
+    Changing,
+    Command,
+    RaiseTo,
+    Run,
+    StartSession,
+    encode_command,
+)
 from embedbk.metadata.governing import REFUSED, Governing
 from embedbk.metadata.levels import LACKING, LEVEL, LEVEL_FIRST
 from embedbk.metadata.loading import load
@@ -44,6 +55,7 @@ from embedbk.metadata.vocabulary import (
     RaiseRequested,
     Reply,
     Send,
+    Tick,
 )
 from tests.metadata.alone import log_of_one
 from tests.metadata.test_member import LINK, Desk
@@ -348,6 +360,32 @@ def test_a_leader_that_has_not_applied_the_log_before_it_raises_nothing() -> Non
     desk.step(RaiseRequested(desk.now_ns, LEVEL))
     desk.sync()
     assert desk.member.catalog.level == LEVEL
+
+
+def test_a_leader_refuses_nothing_by_a_level_that_its_log_may_raise() -> None:
+    """METADATA.md, 8: "A leader that has not applied what stood in the log when it began to lead puts it off instead".
+    Seed 37100801: a worker was told LACKING, its request stood in the log, and what it was handed nobody repaired."""
+    before = (
+        RaiseTo(LEVEL),
+        StartSession(0, 10_000, "worker", b"s" * 16, LEVEL),
+        Run(3, 1, 1, MarkRepairs(((7, ("b1",)),)), RULES),
+        Run(3, 2, 1, TakeRepairs(1), RULES),
+    )
+    entries = [Entry(1, 1, None), *(Entry(at, 1, encode_command(each)) for at, each in enumerate(before, 2))]
+    desk = Desk(log=log_of_one(commits=False, entries=entries))
+    desk.sequence = 0  # Nothing was written yet.
+    desk.step(MemberStarted(desk.now_ns))
+    desk.step(Tick(desk.now_ns))  # It is elected.
+    desk.secrets[3] = b"s" * 16
+    (put_off,) = desk.ask(TakeRepairs(1), 3, repeat=2)
+    assert isinstance(put_off, Reply)
+    assert isinstance(put_off.reply.result, Refusal)
+    assert put_off.reply.result.code == BUSY
+    desk.sync()
+    (answered,) = desk.ask(TakeRepairs(1), 3, repeat=2)
+    assert isinstance(answered, Reply)
+    assert isinstance(answered.reply.result, RepairsTaken)
+    assert [ledger_id for ledger_id, _, _ in answered.reply.result.marks] == [7]
 
 
 def test_a_member_of_an_older_build_neither_joins_nor_votes_once_it_is_raised() -> None:
