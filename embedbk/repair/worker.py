@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from embedbk.codec.metadata_messages import Refusal
 from embedbk.codec.repair_messages import FailRepairs, RepairsTaken, TakeRepairs
 from embedbk.codec.repair_state import CONTROL_KEY, decode_repair_control
 from embedbk.core.client_words import BookieInfo, BookiesChanged
@@ -22,6 +23,7 @@ from embedbk.core.repair_words import AskQuorum, BeginRepair, QuorumAnswered, Re
 from embedbk.core.vocabulary import Started, Tag, Tick
 from embedbk.errors import StorageError
 from embedbk.metadata.claims import REPAIRERS_PREFIX, place_path
+from embedbk.metadata.client import is_unknown
 
 __all__ = ["RepairWorker", "WorkerOptions", "is_switched_off"]
 
@@ -54,6 +56,9 @@ class RepairWorker(Machine):
         self.waits_since = 0  # The revision at which it asked, while it waits in the queue.
         self.is_off = True  # Until the switch was read.
         self.running: dict[int, int] = {}  # Ledger id -> epoch.
+        self.returned: dict[
+            int, int
+        ] = {}  # The same, of what it was handed while off, until that is given back.
         self.due_ns: int | None = None
         self.done = 0
 
@@ -73,7 +78,12 @@ class RepairWorker(Machine):
     def _look(self) -> list[Effect]:
         """The switch first, each time."""
         self.due_ns = None
-        return [ReadKey(self._tag("switch"), CONTROL_KEY)]
+        return [*self._give_back(), ReadKey(self._tag("switch"), CONTROL_KEY)]
+
+    def _give_back(self) -> list[Effect]:
+        """Asked again until it is done: otherwise the ledgers would stay locked for as long as the session lives."""
+        back = FailRepairs(tuple(self.returned.items()), postpones=False)
+        return [AskQuorum(("return", 0), back)] if self.returned else []
 
     def _on_started(self, event: Started) -> list[Effect]:
         return self._look()
@@ -107,12 +117,17 @@ class RepairWorker(Machine):
         return [AskQuorum(self._tag("take"), TakeRepairs(room))]
 
     def _on_quorum(self, event: QuorumAnswered) -> list[Effect]:
-        if event.tag[0] == "return" or event.tag != self.asked:
-            return []
         kind, result = event.tag[0], event.result
+        is_refused = isinstance(result, Refusal) and not is_unknown(result)
+        if kind == "return":
+            self.returned = self.returned if is_refused else {}
+            return []
+        if event.tag != self.asked:
+            return []
         if not isinstance(result, RepairsTaken):
-            # A lost session leaves nothing behind; every other request may have been done, which the next look shows.
-            self.waits_since = 0
+            # A lost session leaves nothing behind. What was refused was not done: it waits where it did, and nobody
+            # else knows what it is handed there.
+            self.waits_since = self.waits_since if is_refused else 0
             return self._pause(event.now_ns, self.options.retry_ns)
         if kind == "leave":  # It may have been handed something until then.
             return self._ask_what_was_handed()
@@ -126,8 +141,8 @@ class RepairWorker(Machine):
         news = [(ledger_id, mark) for ledger_id, mark, _ in taken.marks if ledger_id not in self.running]
         if self.is_off:
             self._pause(now_ns, self.options.look_ns)
-            back = FailRepairs(tuple((ledger_id, taken.epoch) for ledger_id, _ in news), postpones=False)
-            return [AskQuorum(("return", 0), back)] if news else []
+            self.returned.update((ledger_id, taken.epoch) for ledger_id, _ in news)
+            return self._give_back()
         self.running.update((ledger_id, taken.epoch) for ledger_id, _ in news)
         self._pause(now_ns, 0 if len(self.running) < self.options.at_once else self.options.look_ns)
         return [BeginRepair(ledger_id, taken.epoch, mark) for ledger_id, mark in news]

@@ -1,0 +1,108 @@
+"""The worker's questions and what becomes of refused ones (P11.2; METADATA.md, 11)."""
+
+from __future__ import annotations
+
+from embedbk.codec.metadata_messages import Refusal, Result
+from embedbk.codec.repair_messages import FailRepairs, RepairsTaken, TakeRepairs
+from embedbk.codec.repair_state import RepairControl, encode_repair_control
+from embedbk.core.client_words import BookieInfo
+from embedbk.core.machine import Effect
+from embedbk.core.metadata_words import KeyRead, ReadKey
+from embedbk.core.repair_words import AskQuorum, BeginRepair, QuorumAnswered
+from embedbk.core.vocabulary import Started, Tag, Tick
+from embedbk.ids import Member
+from embedbk.metadata.client import UNKNOWN
+from embedbk.repair.worker import RepairWorker
+
+REFUSED = Refusal("UNAVAILABLE", "4096 requests wait")
+LOST = Refusal(UNKNOWN, "the session was lost")
+OFF = encode_repair_control(RepairControl(is_stopped=True))
+
+
+class Shift:
+    """One worker, whose questions are answered by hand."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+        self.worker = RepairWorker((BookieInfo(Member("b1", bytes(16)), True),))
+        self.effects = self.worker.step(Started(0))
+
+    def asked(self, kind: type[Effect]) -> Effect:
+        """The question of this kind that is out."""
+        (found,) = (each for each in self.effects if isinstance(each, kind))
+        return found
+
+    def answer(self, tag: Tag, result: Result) -> list[Effect]:
+        self.effects = self.worker.step(QuorumAnswered(self.now_ns, tag, result))
+        return self.effects
+
+    def look(self, switch: bytes | None = None) -> list[Effect]:
+        """Its time has come, and it reads the switch; returns what it asks at its look and what then."""
+        effects = list[Effect]()
+        if self.worker.due_ns is not None:
+            self.now_ns = max(self.now_ns, self.worker.due_ns)
+            effects = self.effects = self.worker.step(Tick(self.now_ns))
+        read = self.asked(ReadKey)
+        assert isinstance(read, ReadKey)
+        self.effects = self.worker.step(KeyRead(self.now_ns, read.tag, switch, 1))
+        return [*effects, *self.effects]
+
+    def place_is_gone(self) -> TakeRepairs:
+        """It reads its place in the queue, which is gone; returns what it asks then."""
+        read = self.asked(ReadKey)
+        assert isinstance(read, ReadKey)
+        self.effects = self.worker.step(KeyRead(self.now_ns, read.tag, None, 0))
+        return self.take()
+
+    def take(self) -> TakeRepairs:
+        asked = self.asked(AskQuorum)
+        assert isinstance(asked, AskQuorum)
+        assert isinstance(asked.operation, TakeRepairs)
+        return asked.operation
+
+    def answered(self, result: Result) -> list[Effect]:
+        asked = self.asked(AskQuorum)
+        assert isinstance(asked, AskQuorum)
+        return self.answer(asked.tag, result)
+
+
+def test_what_it_is_handed_is_asked_for_until_it_is_known() -> None:
+    """METADATA.md, 11: "TakeRepairs with `asked` says what it was handed, as often as it is asked": a place that was
+    forgotten with a refusal left its ledgers locked, and repaired by nobody."""
+    shift = Shift()
+    shift.look()
+    shift.answered(RepairsTaken(0, 29, 29))
+    shift.look()
+    assert shift.place_is_gone() == TakeRepairs(0, (), 29)
+    assert shift.answered(REFUSED) == []
+    shift.look()
+    assert shift.place_is_gone() == TakeRepairs(0, (), 29)
+    assert shift.answered(RepairsTaken(40, 29, 41, ((1, 40, 0),), (("b3",),))) == [BeginRepair(1, 40, 40)]
+
+
+def test_a_lost_session_takes_its_place_with_it() -> None:
+    """METADATA.md, 11: "A hold ends with its session"."""
+    shift = Shift()
+    shift.look()
+    shift.answered(RepairsTaken(0, 29, 29))
+    shift.look()
+    shift.place_is_gone()
+    shift.answered(LOST)
+    shift.look()
+    assert shift.take() == TakeRepairs(8)
+
+
+def test_what_it_is_handed_while_it_is_off_is_given_back_until_that_is_done() -> None:
+    """METADATA.md, 11: "Without `postpones` it is only given back"; one that was refused left the ledger locked."""
+    shift = Shift()
+    shift.look()
+    shift.answered(RepairsTaken(0, 29, 29))
+    shift.look(OFF)
+    assert shift.take() == TakeRepairs(0)
+    shift.answered(RepairsTaken(0, 0, 41))
+    back = AskQuorum(("return", 0), FailRepairs(((1, 40),), postpones=False))
+    assert shift.answered(RepairsTaken(40, 29, 41, ((1, 40, 0),), (("b3",),))) == [back]
+    assert shift.answer(("return", 0), REFUSED) == []
+    assert back in shift.look(OFF)
+    shift.answer(("return", 0), LOST)
+    assert back not in shift.look(OFF)
