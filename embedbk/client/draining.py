@@ -134,7 +134,7 @@ async def drain(runtime: Runtime, bookie_id: str, *, why: str = "") -> BookieRep
             raise UsageError(
                 f"bookie {bookie_id} is listed without a placement, for want of room in the metadata: who names it "
                 "compares nothing; nothing was changed",
-                hint="delete ledgers or logs, then start it again",
+                hint="delete ledgers or logs; it gets one by itself within 10 s of room",
             )
         takers = {
             name: placements[placement_path(name)].revision

@@ -117,6 +117,7 @@ class Registering:
         self._is_writable = False  # Whether its core is writable, as the list of bookies has it.
         self._noted = b""  # The value of its placement, as it was read last.
         self._is_following = False  # Its placement.
+        self._is_placed = False  # Listed with one.
         self._told: tuple[int, ...] = ()  # Tokens, as they were reported to metadata last.
         self._written = ABSENT  # Revision of the cookie that was written last; no other one is under way.
         # A cookie that knows more than these directories: what may be lost is in limbo for it.
@@ -168,7 +169,8 @@ class Registering:
             self.register(now_ns)
         if self._tell_ns is not None and now_ns >= self._tell_ns:
             self._tell_ns = now_ns + TELL_NS
-            if self.is_done and self._storage.durable_tokens() != self._told:
+            # Without a placement it can be neither drained nor raised: there may be room for one by now.
+            if self.is_done and (self._storage.durable_tokens() != self._told or not self._is_placed):
                 self.register(now_ns)
 
     def listens_at(self, now_ns: int, endpoints: Sequence[str]) -> None:
@@ -342,7 +344,8 @@ class Registering:
 
     def _read_placement(self, now_ns: int, go_on: Callable[[int, int | None, bytes], None]) -> None:
         """The revision of its placement and its value; made where it is absent, so that it can be raised in a full
-        catalog, too. Where there is no room for it, the bookie is listed without, and nothing compares it (P10.6)."""
+        catalog, too. Where there is no room for it, the bookie is listed without, nothing compares it, and it is tried
+        again with each word to metadata (P10.6)."""
         key = placement_path(self._bookie_id)
 
         def on_read(now_ns: int, result: Result) -> None:
@@ -437,7 +440,7 @@ class Registering:
         own = self._cookie()
         if cookie != own:
             then.append(Put(key, encode_cookie(own)))
-        self._is_writable = self._core.is_writable
+        self._is_writable, self._is_placed = self._core.is_writable, placement is not None
         is_writable = self._is_writable and not note.is_draining
         was_raised = there is not None and not there.is_writable and there.placement is not None
         if placement is not None:

@@ -186,6 +186,10 @@ class Drainers:
         yield from awaited(runtime, runtime.get("/nothing", "the level"))
         if not runtime.has_level(LEVEL_OF_DRAINS):
             return
+        # One that registered while the metadata was full has its placement soon (P10.6).
+        yield Until(
+            lambda: any(each.member.bookie_id == victim and each.placement for each in node.bookies), READY_NS
+        )
         try:
             report = yield from awaited(runtime, drain(runtime, victim, why=WHY))
         except NotEnoughBookies:

@@ -13,6 +13,7 @@ from embedbk.codec.registration import (
     registration_path,
 )
 from embedbk.core.client_words import BookieInfo
+from embedbk.host.registering import TELL_NS
 from tests.host.place import SECOND, Place
 from tests.host.test_starts import change, registered
 
@@ -90,10 +91,12 @@ def test_behind_a_registration_of_the_build_before_it_is_raised(place: Place) ->
 
 
 def test_in_a_full_catalog_a_bookie_without_one_is_listed_without(place: Place) -> None:
-    """P10.6, P10.7: bookies register all the same; one that has its placement raises it there, too."""
+    """P10.6, P10.7: bookies register all the same, and one that has its placement raises it there, too. Who has none
+    gets it when there is room: it could not be drained until somebody started it again (seed 37101150)."""
     place.until(lambda: place.bookie("b1").is_registered)
     catalog = place.metadata.core.catalog
-    catalog.limits = replace(catalog.limits, catalog_bytes_max=1, catalog_reserve_bytes=1 << 20)
+    room = catalog.limits
+    catalog.limits = replace(room, catalog_bytes_max=1, catalog_reserve_bytes=1 << 20)
     first = placement(place)
     become(place, is_writable=False)
     assert placement(place) != first
@@ -102,3 +105,8 @@ def test_in_a_full_catalog_a_bookie_without_one_is_listed_without(place: Place) 
     place.bookie("b1").registering.register(place.now_ns)
     place.until(lambda: listed(place).placement is None)
     assert shown(place).is_writable
+    place.run_for(2 * TELL_NS, SECOND)  # Until it has nothing else to tell.
+    assert listed(place).placement is None
+    catalog.limits = room
+    place.run_for(TELL_NS + SECOND, SECOND)
+    assert listed(place).placement == placement(place) is not None
