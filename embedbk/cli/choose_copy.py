@@ -129,7 +129,8 @@ def _copy(copy: EntryCopy) -> str:
         return f"{copy.member.bookie_id}: {copy.why}"
     payload = bytes(read_entry(memoryview(copy.entry)).data)
     more = f" ... ({len(payload)} bytes)" if len(payload) > SHOWN_BYTES else ""
-    return f"{copy.member.bookie_id}: {copy.digest:016x}  {payload[:SHOWN_BYTES]!r}{more}"
+    why = f" ({copy.why})" if copy.why else ""
+    return f"{copy.member.bookie_id}: {copy.digest:016x}  {payload[:SHOWN_BYTES]!r}{more}{why}"
 
 
 def _decision(each: CopyDecision) -> str:

@@ -40,10 +40,12 @@ from embedbk.repair.copy_replacing import CopyReplacing, ReplacedCopy
 
 __all__ = ["ChosenCopy", "EntryCopies", "EntryCopy", "choose_copy", "entry_copies"]
 
+_FALSE_TAG = "its tag is not that of its bytes"
+
 
 class EntryCopy(NamedTuple):
     """What one bookie of the entry's write set holds. entry: the whole entry, header and CRC included; None: it gave
-    none, and why says that."""
+    none, and why says that. Of an entry whose tag is false, why says that."""
 
     member: Member
     entry: bytes | None
@@ -115,9 +117,22 @@ async def entry_copies(runtime: Runtime, ledger_id: int, entry_id: int, password
 async def _copy(
     runtime: Runtime, metadata: LedgerMetadata, member: Member, entry_id: int, password: Password
 ) -> EntryCopy:
-    is_known = password.verifier == metadata.password_verifier
-    shown = metadata if is_known else metadata.with_changes(digest=0)  # Its tags cannot be checked then.
-    core = CopyRead(shown, member, entry_id, entry_id, password.mac_key)
+    """One whose tag is false is no copy to a reader, and none of its bookie's scrubber's findings: it is shown, so that
+    it can be replaced."""
+    unchecked = metadata.with_changes(digest=0)
+    if password.verifier != metadata.password_verifier:
+        return await _read_copy(runtime, unchecked, member, entry_id, password)
+    found = await _read_copy(runtime, metadata, member, entry_id, password)
+    if found.entry is None and metadata.digest:
+        found = await _read_copy(runtime, unchecked, member, entry_id, password)
+        return found._replace(why=_FALSE_TAG) if found.entry is not None else found
+    return found
+
+
+async def _read_copy(
+    runtime: Runtime, metadata: LedgerMetadata, member: Member, entry_id: int, password: Password
+) -> EntryCopy:
+    core = CopyRead(metadata, member, entry_id, entry_id, password.mac_key)
     try:
         part: CopyPart = await runtime.run(core, f"reading from {member.bookie_id}")
     except NotEnoughBookies as silent:
@@ -157,6 +172,8 @@ async def choose_copy(
         raise UsageError(
             f"bookie {bookie_id} shows no copy of entry {entry_id}; these do: {held or 'none'}; nothing was changed"
         )
+    if chosen.why:
+        raise UsageError(f"the copy of bookie {bookie_id} cannot be right: {chosen.why}; nothing was changed")
     others = [each for each in shown.copies if each.entry is not None and each.digest != chosen.digest]
     newest = shown.decisions[-1] if shown.decisions else None
     if not others and newest is not None and not newest.is_done and newest.chosen.digest == chosen.digest:

@@ -89,6 +89,25 @@ def test_the_chosen_copy_takes_the_place_of_the_others(right: str, password: byt
         assert held(story, wrong[0], ledger_id, 7) == before[right], "it is durable"
 
 
+@pytest.mark.parametrize("digest", ["xxh3", "hmac"])
+def test_a_copy_whose_tag_is_false_is_shown_and_never_right(digest: str) -> None:
+    """P11.5: no reader takes it, and a scrub names it. Nobody could replace it: it counted as no copy, so that none
+    differed (seed 37100830)."""
+    with unwatched(bookies=3) as story:
+        ledger_id = closed(story, 12, digest=digest)
+        plant(story, "b2", ledger_id, 7)
+        bk = story.cluster.client()
+        shown = bk.copies_of_entry(ledger_id, 7)
+        assert [each.why for each in shown.copies if each.member.bookie_id == "b2"] == [
+            "its tag is not that of its bytes"
+        ]
+        assert shown.is_conflict
+        with pytest.raises(UsageError, match="cannot be right: its tag"):
+            choose(story, shown, "b2")
+        assert choose(story, shown, "b1").left == {}
+        assert held(story, "b2", ledger_id, 7) == held(story, "b1", ledger_id, 7)
+
+
 def test_nothing_is_chosen_of_what_was_not_shown() -> None:
     """The bookie compares: a copy that became another one after the operator looked is kept, and the word stands as not
     done. Saying it again, of what is there by then, carries it out."""

@@ -20,11 +20,13 @@ from embedbk.core.metadata_words import Transact
 from tests.repair.healed import GRACE_S, Healed, healed
 
 
-def closed(story: Healed, count: int = 30, *, password: bytes = b"", **sizes: int) -> int:
+def closed(
+    story: Healed, count: int = 30, *, password: bytes = b"", digest: str = "crc32c", **sizes: int
+) -> int:
     """A closed ledger that names b1."""
     bk = story.cluster.client()
     while True:
-        with bk.create_ledger(password=password, **sizes) as writer:
+        with bk.create_ledger(password=password, digest=digest, **sizes) as writer:
             writer.add_many([b"entry %04d" % number for number in range(count)])
         if "b1" in story.named(writer.ledger_id):
             return writer.ledger_id
