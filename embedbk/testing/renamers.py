@@ -26,6 +26,8 @@ from embedbk.testing.world import Sleep, Steps, Until, World
 
 __all__ = ["renames"]
 
+TRIES = 5  # To read a log that is truncated meanwhile.
+
 
 def renames(world: World, client: str, runtime: Runtime, reading: LogReading, chance: random.Random) -> Steps:
     """Once or more: the log gets another name, or none for a while."""
@@ -88,16 +90,20 @@ def _forget(
 
 
 def _read(runtime: Runtime, reading: LogReading) -> Generator[Sleep | Until, Any, dict[int, bytes]]:
-    """Payloads by offset, as far as may be read now."""
-    found: dict[int, bytes] = {}
-    frames = reading.read(None, None)
-    while True:
+    """Payloads by offset, as far as may be read now. What is truncated under the reader is no end: it begins again
+    behind that."""
+    for _ in range(TRIES):
+        found: dict[int, bytes] = {}
+        frames = reading.read(None, None)
         try:
-            located = yield from awaited(runtime, frames.__anext__())
-        except (StopAsyncIteration, Truncated):
+            while True:
+                located = yield from awaited(runtime, frames.__anext__())
+                found.update((entry.offset, bytes(entry)) for entry in entries_of(located))
+        except StopAsyncIteration:
             return found
-        for entry in entries_of(located):
-            found[entry.offset] = bytes(entry)
+        except Truncated:
+            continue
+    return {}
 
 
 def _is_kept(client: str, first: dict[int, bytes], second: dict[int, bytes]) -> None:
