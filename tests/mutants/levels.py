@@ -90,7 +90,14 @@ MUTANTS = (
         "level-raised-over-clients-not-known-yet",
         "P10.8 I83",
         "a new leader raises the level before it has applied the sessions of clients that do not know it",
-        (("embedbk/metadata/member.py", "        if not self._knows_all:\n            return [", "        if not self._led_term:\n            return ["),),
+        ((_MEMBER, "        if not self._knows_all and not self.log.is_new:\n", "        if not self._led_term:\n"),),
         (_TESTS + "a_leader_that_has_not_applied_the_log_before_it_raises_nothing",),
+    ),
+    Mutant(
+        "refused-by-a-level-that-the-log-may-raise",
+        "P10.8 P2.2",
+        "a leader that has not applied its log answers LACKING for good, and the log has that very request behind the raise",
+        ((_MEMBER, "refusal.code == LACKING and not self._knows_all", "False"),),
+        (_TESTS + "a_leader_refuses_nothing_by_a_level_that_its_log_may_raise",),
     ),
 )  # fmt: skip
