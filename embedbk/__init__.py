@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from embedbk.config import Placement, Roll, Settings
     from embedbk.errors import (
         AppendConflict,
+        ArchiveUnreadable,
         CursorLost,
         EmbedbkError,
         EntryUnreadable,
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
         NoSuchEntry,
         NoSuchLedger,
         NotEnoughBookies,
+        NotFreed,
         NotTruncated,
         OperationTimeout,
         PeerError,
@@ -81,6 +83,7 @@ __all__ = [
     "NO_POSITION",
     "AppendConflict",
     "Appended",
+    "ArchiveUnreadable",
     "Batch",
     "BookieReport",
     "BookieState",
@@ -124,6 +127,7 @@ __all__ = [
     "NoSuchEntry",
     "NoSuchLedger",
     "NotEnoughBookies",
+    "NotFreed",
     "NotTruncated",
     "OperationTimeout",
     "PeerError",
@@ -164,7 +168,7 @@ client.diagnosis doctor
 errors EmbedbkError EntryUnreadable InvariantError LedgerClosed LedgerFenced MetadataConflict MetadataUnavailable
 errors NoSuchEntry NoSuchLedger NotEnoughBookies OperationTimeout PeerError RecoveryInconclusive StorageError
 errors AppendConflict CursorLost LockLost LogFull NoSuchCursor NotTruncated StaleEpoch Truncated UsageError
-errors LogExists LogSealed Lost WrongPassword
+errors ArchiveUnreadable LogExists LogSealed Lost NotFreed WrongPassword
 guards EpochGuard FileGuard SqlGuard
 ids NO_ENTRY NO_POSITION Position
 client.ledger LedgerReader LedgerWriter

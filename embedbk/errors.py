@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 __all__ = [
     "AppendConflict",
+    "ArchiveUnreadable",
     "CursorLost",
     "EmbedbkError",
     "EntryUnreadable",
@@ -28,6 +29,7 @@ __all__ = [
     "NoSuchEntry",
     "NoSuchLedger",
     "NotEnoughBookies",
+    "NotFreed",
     "NotTruncated",
     "OperationTimeout",
     "PeerError",
@@ -174,6 +176,13 @@ class NoSuchEntry(EmbedbkError, LookupError):
     """Known to be absent; never used for "could not read" (P7.1)."""
 
 
+class NotFreed(EmbedbkError):
+    """The bookies of an archived ledger keep their copies: says which fact forbids that they give them up (P8.14).
+    Nothing was changed."""
+
+    kept: str = ""  # "unverified", "young", "open", "lost", "pin", "cursor" or "repair".
+
+
 class NotTruncated(EmbedbkError):
     """A log was to be truncated, and no ledger of it could go: says what held it (P8.8). Nothing was changed."""
 
@@ -201,6 +210,14 @@ class EntryUnreadable(EmbedbkError):
     """No bookie of the write set gave a copy with a valid digest (P6.1)."""
 
     definite = False
+
+
+class ArchiveUnreadable(EntryUnreadable):
+    """Entries whose only copies are files of an archive cannot be read from there (P8.14): says which file, in which
+    archive, and what to do."""
+
+    place: str = ""  # The directory of the archive.
+    file: str = ""  # In it; "" where it is the archive itself, or what reads it is not installed.
 
 
 class StorageError(EmbedbkError):

@@ -20,8 +20,9 @@ from embedbk.codec import kernels
 from embedbk.codec.entry_digest import DIGEST_MASK
 from embedbk.errors import PeerError, StorageError
 
-__all__ = ["EntryRun", "Summed", "sound_rows", "summed", "write_rows"]
+__all__ = ["EntryRun", "Summed", "sound_bodies", "sound_rows", "summed", "write_rows"]
 
+_ENTRY_ID = SCHEMA.get_field_index("entryId")
 ROW_GROUP_BYTES = 16 << 20  # Of entries; so much is held in memory while a file is written or read.
 
 
@@ -95,8 +96,9 @@ def write_rows(
     return Summed(rows, payload_bytes, digest)
 
 
-def _row_groups(file: Any) -> Iterator[pa.Table]:
-    """The rows of a file, a row group at a time; each begins with the first row of an entry.
+def _row_groups(file: Any, first: int | None = None, last: int | None = None) -> Iterator[pa.Table]:
+    """The rows of a file, a row group at a time; each begins with the first row of an entry. first, last: only groups
+    with an entry of these, as far as the file tells which have one.
 
     Raises PeerError: it is no Parquet, a page does not fit its checksum, or it has more in one row group than any
     archive.
@@ -106,6 +108,10 @@ def _row_groups(file: Any) -> Iterator[pa.Table]:
         for number in range(parquet.num_row_groups):
             if parquet.metadata.row_group(number).total_byte_size > BODY_BYTES_MAX:
                 raise PeerError(f"row group {number} is larger than any of an archive")
+            told = parquet.metadata.row_group(number).column(_ENTRY_ID).statistics
+            is_bounded = told is not None and told.has_min_max and first is not None and last is not None
+            if is_bounded and (told.max < first or told.min > last):
+                continue
             yield parquet.read_row_group(number)
     except (pa.ArrowException, OSError, ValueError, MemoryError) as unread:
         if isinstance(unread, OSError) and unread.errno is not None:
@@ -146,6 +152,29 @@ def sound_rows(file: Any, run: EntryRun) -> Iterator[tuple[pa.Table, memoryview]
         yield rows, body
     if following != run.last + 1:
         raise PeerError(f"it ends at entry {following - 1}, want {run.last}")
+
+
+def sound_bodies(file: Any, run: EntryRun, first: int, last: int) -> Iterator[memoryview]:
+    """The entries first..last of a file of this run, checked, as bodies of frames; more may come along in front and
+    behind. What stands beside them in columns is not looked at.
+
+    Raises PeerError: one of them is not there, whole.
+    """
+    following: int | None = None
+    for rows in _row_groups(file, first, last):
+        body = body_of(rows)
+        begin, end, count, _, ledger_id = kernels.scan(body)
+        is_next = begin <= first if following is None else begin == following
+        if not is_next or end - begin + 1 != count or end > run.last or ledger_id != run.ledger_id:
+            raise PeerError(
+                f"it has {count} entries {begin}..{end} of ledger {ledger_id} where entry "
+                f"{first if following is None else following} of {run.ledger_id} is next, up to {run.last}"
+            )
+        following = end + 1
+        yield body
+        if following > last:
+            return
+    raise PeerError(f"it ends at entry {first - 1 if following is None else following - 1}, want {last}")
 
 
 def _payload_bytes(rows: pa.Table | pa.RecordBatch) -> int:

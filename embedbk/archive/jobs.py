@@ -352,6 +352,7 @@ class _Job:
         )
         sha256 = manifest_hash(data)
         name = manifest_name(sha256)
+        self.lock.check()  # Who has lost it puts nothing aside that another has recorded.
         try:
             with self.directory.ledger(log_id, segment.ledger_id) as ledger:
                 # Of other slices, or damaged: whoever reads the directory would read their rows, too.

@@ -144,6 +144,18 @@ class _Directory:
         os.fsync(self.fd)
         return other
 
+    def standing_as(self, name: str, sha256: bytes) -> str:
+        """The name of this file: its own, or that under which a job put it aside that had lost the archive's lock and
+        did not know it yet. Where it is not there at all, its own."""
+        try:
+            os.stat(name, dir_fd=self.fd, follow_symlinks=False)
+        except FileNotFoundError:
+            for other in self.names():
+                is_it = other.startswith(_ASIDE) and other.endswith(f"-{name}")
+                if is_it and self.hash(other)[0] == sha256:
+                    return other
+        return name
+
     def sweep(self) -> None:
         """Remove what copying has left that was cut short. A file that is still written to then gets no name."""
         for name in self.names():

@@ -2,7 +2,7 @@
 
 Decides which manifests count, that nothing is left out in the middle, and that every byte is checked before it is
 appended. Entries get new positions and offsets and the time of the splice; payloads, and the parts of atomic batches,
-stay. Bringing back the same ledgers at the same positions is not built: P2.1 says that an id is never used twice.
+stay. Bringing back the same ledgers at the same positions is not built.
 """
 
 from __future__ import annotations

@@ -46,7 +46,17 @@ from embedbk.errors import (
 )
 from embedbk.ids import Position
 
-__all__ = ["ArchiveFinding", "Looked", "VerifyReport", "VerifyTask", "look", "run_look", "verify_archive"]
+__all__ = [
+    "ArchiveFinding",
+    "Looked",
+    "VerifyReport",
+    "VerifyTask",
+    "look",
+    "manifest_of",
+    "run_look",
+    "tasks_of",
+    "verify_archive",
+]
 
 logger = logging.getLogger("embedbk.archive")
 
@@ -137,10 +147,10 @@ def verify_archive(
         for ledger_id, record in sorted(records.items()):
             if record.state == ArchiveState.COPYING:
                 continue
-            manifest = _manifest_of(reading, directory, record, report)
+            manifest = manifest_of(reading, directory, record, report)
             if manifest is not None:
                 manifests[ledger_id] = manifest
-                tasks += _tasks_of(directory, manifest, sample, against_bookies)
+                tasks += tasks_of(directory, manifest, sample, against_bookies)
         report.findings += _unrecorded(directory, log_id, records)
         bad = {each.ledger_id for each in report.findings} | {each for each, _ in report.incomplete}
         for looked in (run or run_here)(reading, tasks):
@@ -186,7 +196,7 @@ def _record(
         report.verified.append(record.ledger_id)
 
 
-def _manifest_of(
+def manifest_of(
     reading: LogReading, directory: ArchiveDirectory, record: ArchiveRecord, report: VerifyReport
 ) -> Manifest | None:
     """The manifest that counts, and what stands beside its files; None where it says nothing."""
@@ -245,7 +255,7 @@ def _unrecorded(
             yield ArchiveFinding(ledger_id, "unrecorded", f"ledger={ledger_id}", why)
 
 
-def _tasks_of(
+def tasks_of(
     directory: ArchiveDirectory, manifest: Manifest, sample: float, asks_bookies: bool
 ) -> Iterator[VerifyTask]:
     for part in manifest.files:

@@ -31,7 +31,7 @@ usage: embedbk COMMAND ...
   health        whether every entry has all of its copies, and what is done where not; 0 when it is so
   repair        repair status|marks|start|stop|trigger: what lost bookies had is copied to others
   spark         spark scrub|report: every copy of every entry is read and checked; where the space is
-                spark archive|verify-archive|restore: closed ledgers as Parquet files, on Spark or without;
+                spark archive|verify-archive|free|restore: closed ledgers as Parquet files, on Spark or without;
                 spark import: the rows of Parquet, Arrow, CSV and JSON files as records;
                 spark init DIR: a project for Declarative Pipelines
   sim           whole clusters in virtual time, one world per seed

@@ -114,7 +114,20 @@ def _shown(metadata: LedgerMetadata) -> CommandResult:
     lines += [
         f"  from entry {each.first_entry} on: {', '.join(bookie_id for bookie_id, _ in each.ensemble)}"
         for each in metadata.fragments
+        if metadata.freed is None
     ]
+    if metadata.freed is not None:
+        freed = metadata.freed
+        data["archive"] = {
+            "path": freed.path,
+            "id": freed.archive_id.hex(),
+            "manifest": freed.manifest.hex(),
+            "freed_ms": freed.freed_ms,
+            "by": freed.by,
+        }
+        lines.append(
+            f"  in the archive in {freed.path}, by the manifest {freed.manifest.hex()}; on no bookie"
+        )
     return CommandResult(data, "\n".join(lines))
 
 

@@ -1,4 +1,4 @@
-"""`embedbk spark archive | verify-archive | restore`: jobs over the archive of a log, on Spark or in this process.
+"""`embedbk spark archive | verify-archive | free | restore`: jobs over a log's archive, on Spark or in this process.
 
 Decides how a job is asked for and what is shown; each job stands in a module of its own, which is imported when it is
 asked for.
@@ -48,6 +48,18 @@ def add_archive(commands: Commands) -> None:
         "--sample", type=float, default=1.0, metavar="SHARE", help="of files; below 1 none is verified"
     )
     made.add_argument("--against-bookies", action="store_true")
+    made = add_job(
+        commands, "free", _free, "bookies drop what is archived and verified; readers go on in the files"
+    )
+    made.add_argument("log")
+    made.add_argument(
+        "--keep-lag-s",
+        default=None,
+        metavar="SECONDS",
+        help="so long an archive has to have been verified (default: four hours); or never",
+    )
+    made.add_argument("--ledger", type=int, action="append", metavar="LEDGER", help="only this one")
+    made.add_argument("--dry-run", action="store_true", help="files are read; nothing is changed")
     made = add_job(commands, "restore", _restore, "append what is archived to a log, once")
     made.add_argument("into", help="the log that gets it")
     made.add_argument("--log", help="the archived log, by its name; or --place and --log-id")
@@ -143,6 +155,47 @@ def _verify(reach: Callable[[], Client], options: argparse.Namespace) -> Command
     summary = f"{report.files} files, {report.entries} entries read, {verified} ledgers verified"
     print(f"{summary}, {len(report.findings)} findings, {len(report.incomplete)} incomplete", file=sys.stderr)
     return CommandResult(None, code=report.code)
+
+
+def _free(reach: Callable[[], Client], options: argparse.Namespace) -> CommandResult:
+    from embedbk.archive.freeing import KEEP_LAG_S, free
+
+    given: dict[str, Any] = {
+        "password": password_of(options),
+        "keep_lag_s": _keep_lag_s(options.keep_lag_s, KEEP_LAG_S),
+        "ledgers": options.ledger,
+        "dry_run": options.dry_run,
+    }
+    with reach() as client:
+        if options.no_spark:
+            report = free(client, options.log, **given)
+        else:
+            from embedbk.spark import archiving
+
+            spark, url = session_of(options, client)
+            report = archiving.free(spark, url, options.log, **given)
+    lines = [
+        f"  ledger {each.ledger_id}: {each.outcome}, {each.entries} entries, {each.payload_bytes} bytes"
+        + (f" ({each.why})" if each.why else "")
+        for each in report.ledgers
+    ]
+    head = f"log {options.log}, archive {report.place}: {len(report.freed)} ledgers freed, {report.before} before"
+    data = {
+        "log_id": report.log_id,
+        "place": report.place,
+        "before": report.before,
+        "ledgers": [vars(each) for each in report.ledgers],
+    }
+    return CommandResult(data, "\n".join([head, *lines]), report.code)
+
+
+def _keep_lag_s(given: str | None, usual_s: float) -> float | None:
+    if given is None or given == "never":
+        return usual_s if given is None else None
+    try:
+        return float(given)
+    except ValueError:
+        raise UsageError(f"--keep-lag-s {given}: seconds are allowed, or never") from None
 
 
 def _restore(reach: Callable[[], Client], options: argparse.Namespace) -> CommandResult:

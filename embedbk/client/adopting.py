@@ -61,6 +61,11 @@ async def adopt_ledger(
         raise MetadataConflict(f"ledger {ledger_id} is in the metadata already", hint="embedbk ledger show")
     if stale is not None and stale.metadata.last_entry == NO_ENTRY:
         raise MetadataConflict(f"ledger {ledger_id} was closed empty before the copy: nothing is to be done")
+    if stale is not None and stale.metadata.freed is not None:
+        raise MetadataConflict(
+            f"the copies of ledger {ledger_id} are files of the archive in {stale.metadata.freed.path!r}: no bookie is "
+            "asked for it, and nothing is to be done"
+        )
     if stale is not None:
         password.check(stale.metadata)
     if stale is None and not told.is_spared(ledger_id):

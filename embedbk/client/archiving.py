@@ -12,6 +12,7 @@ from embedbk.client import log_settings
 from embedbk.client.locking import Locking
 from embedbk.client.log_reading import LogReading
 from embedbk.client.runtime import Runtime
+from embedbk.codec.ledger_metadata import LedgerMetadata
 from embedbk.codec.log_archives import (
     ArchivePlace,
     ArchiveRecord,
@@ -22,16 +23,19 @@ from embedbk.codec.log_archives import (
 )
 from embedbk.codec.metadata_messages import Compare, Delete
 from embedbk.core.archiving import ArchiveChange, ArchiveStep
+from embedbk.core.freeing import Freeing, FreeTerms
 from embedbk.errors import StorageError, UsageError
 from embedbk.metadata.claims import lock_path
-from embedbk.metadata.levels import LEVEL_OF_ARCHIVES
+from embedbk.metadata.levels import LEVEL_OF_ARCHIVES, LEVEL_OF_FREED
 
 __all__ = [
     "ArchiveLock",
     "archive_place",
     "archive_records",
     "change_archive",
+    "check_can_free",
     "forget_archive",
+    "free_ledger",
     "put_archive_place",
 ]
 
@@ -107,6 +111,25 @@ async def change_archive(
     )
     record: ArchiveRecord = await runtime.run(core, f"recording how far ledger {ledger_id} is archived")
     return record
+
+
+def check_can_free(runtime: Runtime, name: str) -> None:
+    if not runtime.has_level(LEVEL_OF_FREED):
+        raise UsageError(
+            f"nothing of log {name!r} can be freed: the cluster's level is below {LEVEL_OF_FREED}, and builds may come "
+            "back that find no copy of what is only in files; nothing was changed",
+            hint="embedbk quorum raise, when no node of an earlier build is left",
+        )
+
+
+async def free_ledger(
+    runtime: Runtime, log_id: str, ledger_id: int, terms: FreeTerms, epoch: int
+) -> LedgerMetadata:
+    """Its bookies give their copies up, by the holder of the lock under this epoch, who has read all files of the
+    manifest just now. Errors are those of `Freeing`."""
+    core = Freeing(log_id, ledger_id, terms, lock_path(archive_lock_name(log_id)), epoch, runtime.wall_ms())
+    freed: LedgerMetadata = await runtime.run(core, f"freeing ledger {ledger_id}")
+    return freed
 
 
 async def forget_archive(runtime: Runtime, log_id: str) -> int:

@@ -96,6 +96,11 @@ async def entry_copies(runtime: Runtime, ledger_id: int, entry_id: int, password
             f"ledger {ledger_id} is not closed: its copies are its writer's, or a recovery's; nothing was changed",
             hint=f"embedbk ledger recover {ledger_id}, if nobody writes it any more",
         )
+    if metadata.freed is not None:
+        raise UsageError(
+            f"the copies of ledger {ledger_id} are files of the archive in {metadata.freed.path!r}: no bookie has to "
+            "have one"
+        )
     if not 0 <= entry_id <= metadata.last_entry:
         raise UsageError(f"ledger {ledger_id} has the entries 0 to {metadata.last_entry}, not {entry_id}")
     decided, decided_revision = await runtime.get(decided_path(ledger_id, entry_id), what)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from embedbk.client.reading import check_ledger_id
 from embedbk.client.runtime import Runtime
 from embedbk.codec.adopted import AdoptedLedger, adopted_path, decode_adopted
+from embedbk.codec.freed_ledger import Freed
 from embedbk.codec.ledger_metadata import LedgerMetadata, LedgerState, decode_ledger_metadata, ledger_key_path
 from embedbk.codec.tombstone import tombstone_path
 from embedbk.config import Quorum
@@ -65,6 +66,8 @@ async def explain(runtime: Runtime, ledger_id: int) -> Explanation:
     if value is None:
         return await _explain_absent(runtime, ledger_id, what)
     metadata = decode_ledger_metadata(value, ledger_id)
+    if metadata.freed is not None:
+        return _explain_freed(metadata, metadata.freed)
     seats: tuple[SeatStatus, ...] = await runtime.run(StatusQuery(metadata), what)
     told = conclude(metadata, seats)
     kept, _ = await runtime.get(adopted_path(ledger_id), what)
@@ -77,6 +80,28 @@ def _adopted(record: AdoptedLedger) -> str:
     lost = ", ".join(f"{first} to {last}" for first, last in record.lost)
     given_up = f"; acknowledged entries that were given up: {lost}" if lost else ""
     return f"P10.5: adopted from what bookies hold, by {record.by} at {when}{gone}{given_up}"
+
+
+def _explain_freed(metadata: LedgerMetadata, freed: Freed) -> Explanation:
+    """No bookie is asked: none has to have anything of it."""
+    when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(freed.freed_ms / 1000))
+    files = f"files of the archive {freed.archive_id.hex()} in {freed.path!r}, of the manifest {freed.manifest.hex()}"
+    rules = (
+        "P2.3: its last entry never changes",
+        f"P8.14: its copies are {files}; its bookies gave theirs up for them at {when}, by {freed.by}",
+        "P7.7: no fragment names a bookie, so each that has copies still drops them",
+    )
+    return Explanation(
+        metadata.ledger_id,
+        LedgerState(metadata.state).name,
+        metadata.quorum,
+        metadata.last_entry,
+        None,
+        len(metadata.fragments),
+        (),
+        rules,
+        next_step="read it, where that archive is mounted; verify-archive says whether its files are sound",
+    )
 
 
 async def _explain_absent(runtime: Runtime, ledger_id: int, what: str) -> Explanation:

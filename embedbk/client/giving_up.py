@@ -75,6 +75,12 @@ async def lost_entries(runtime: Runtime, ledger_id: int, password: Password) -> 
         )
     metadata = decode_ledger_metadata(value, ledger_id)
     password.check(metadata)
+    if metadata.freed is not None:
+        raise UsageError(
+            f"the copies of ledger {ledger_id} are files of the archive in {metadata.freed.path!r}, and no bookie has "
+            "to have any: nothing of it is given up",
+            hint="put files that are missing or damaged back from a copy of the archive",
+        )
     if metadata.state == LedgerState.OPEN:
         raise UsageError(
             f"ledger {ledger_id} is open: its writer may live, and bookies that are there may have all of it; nothing "

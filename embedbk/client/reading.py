@@ -13,11 +13,13 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
 from functools import partial
 
+from embedbk.client.archived import FrameSource
 from embedbk.client.batches import Located
 from embedbk.client.handles import ReaderNote
 from embedbk.client.password import Password
 from embedbk.client.runtime import FollowedKey, Runtime
 from embedbk.client.waiting import Moved
+from embedbk.codec.digest import check_tags
 from embedbk.codec.frame import Frame, merge
 from embedbk.codec.ledger_metadata import (
     LedgerMetadata,
@@ -29,7 +31,16 @@ from embedbk.config import FRAME_BYTES_MAX, LAC_WAIT_MS_MAX
 from embedbk.core.lac_reader import LacRead, LacWait
 from embedbk.core.reader import RangeRead, ReadOptions
 from embedbk.core.recovery import Recovery, RecoveryOptions
-from embedbk.errors import EntryUnreadable, Lost, NoSuchEntry, NoSuchLedger, NotEnoughBookies, UsageError
+from embedbk.errors import (
+    ArchiveUnreadable,
+    EntryUnreadable,
+    Lost,
+    NoSuchEntry,
+    NoSuchLedger,
+    NotEnoughBookies,
+    PeerError,
+    UsageError,
+)
 from embedbk.host.operations import OneResult
 from embedbk.ids import LEDGER_ID_MAX, NO_ENTRY
 
@@ -261,7 +272,8 @@ class LedgerReading:
         is_unconfirmed: bool = False,
         skip_lost: bool = False,
     ) -> Frames:
-        """The entries first..last in order, which must be below the limit but for unconfirmed ones (P6.3).
+        """The entries first..last in order, which must be below the limit but for unconfirmed ones (P6.3): of bookies,
+        and where these gave their copies up, of files (P8.14).
 
         Raises Lost at the first entry that was given up (P11.5); with skip_lost it goes on behind the gap."""
         self.check()
@@ -271,9 +283,16 @@ class LedgerReading:
             if self.note is not None:
                 self.note.place = first_offset + first
             yield Located(along, first_offset)
+        freed: LedgerMetadata | None = None  # What the read of bookies found, who have nothing any more.
         while first <= last:
+            metadata = freed or self.metadata
+            if metadata.freed is not None:
+                async with aclosing(self._archived(metadata, first, last, first_offset)) as archived:
+                    async for located in archived:
+                        yield located
+                return
             core = RangeRead(
-                self.metadata,
+                metadata,
                 first,
                 last,
                 self._turn,
@@ -286,14 +305,13 @@ class LedgerReading:
             reading = self.runtime.read(core)
             try:
                 while True:
-                    if not reading.has_news():
-                        if self.note is not None:
-                            self.note.waits(
-                                "P6.1", f"a copy of entry {first} of the ledger", reading.has_news
-                            )
-                        await Moved(reading.signal, reading.has_news)
-                    frame = reading.take()
+                    frame = await self._next_frame(reading, "P6.1", first)
                     self._hear(core.lac)  # Every answer carries one (CL28).
+                    if frame is None and core.metadata.freed is not None and first <= last:
+                        freed = core.metadata  # Its bookies gave their copies up meanwhile.
+                        if self._followed is None:
+                            self._metadata = freed
+                        break
                     if frame is None:
                         return
                     first = frame.last_entry + 1
@@ -315,6 +333,38 @@ class LedgerReading:
                 if not reading.is_over:
                     self.runtime.forget(reading)
 
+    async def _next_frame(self, reading: FrameSource, rule: str, entry_id: int) -> Frame | None:
+        if not reading.has_news():
+            if self.note is not None:
+                self.note.waits(rule, f"a copy of entry {entry_id} of the ledger", reading.has_news)
+            await Moved(reading.signal, reading.has_news)
+        return reading.take()
+
+    async def _archived(self, metadata: LedgerMetadata, first: int, last: int, first_offset: int) -> Frames:
+        """The entries first..last of files, as `frames`: each has its tag, too.
+
+        Raises ArchiveUnreadable.
+        """
+        reading = self.runtime.read_archived(metadata, first, last)
+        try:
+            while (frame := await self._next_frame(reading, "P8.14", first)) is not None:
+                try:
+                    check_tags(frame, metadata.digest, self._password.mac_key)
+                except PeerError as wrong:
+                    assert metadata.freed is not None
+                    raise ArchiveUnreadable(
+                        f"what the archive in {metadata.freed.path!r} has of it is not what its writer wrote: {wrong}"
+                    ) from wrong
+                first = frame.last_entry + 1
+                if self.note is not None:
+                    self.note.goes_on()
+                    self.note.place = first_offset + first
+                yield Located(frame, first_offset)
+        finally:
+            if self.note is not None:
+                self.note.goes_on()
+            reading.close()
+
     async def frames_in_time(
         self, first: int, last: int, first_offset: int, idle_s: float | None, *, skip_lost: bool = False
     ) -> Frames:
@@ -332,7 +382,9 @@ class LedgerReading:
                     waited, pause_s = _Waited(self.runtime, limit_s), _PAUSE_S
                     yield located
                 return  # To the last one, or to the end of a gap that is passed over.
-            except EntryUnreadable:
+            except EntryUnreadable as unread:
+                if unread.definite:
+                    raise  # Nothing that comes back changes it.
                 if waited.is_over():
                     raise
                 with self._noted("P6.6", f"a copy of entry {first} of the ledger that can be read"):

@@ -18,8 +18,10 @@ from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from embedbk.client.archived import ClosableSource, read_archived
 from embedbk.client.handles import LOOK_S, OpenHandles
 from embedbk.client.waiting import FutureResult, Moved, Settled
+from embedbk.codec.ledger_metadata import LedgerMetadata
 from embedbk.codec.metadata_messages import (
     Compare,
     Delete,
@@ -295,6 +297,11 @@ class Runtime:
         reading = Reading(core, self._consumed)
         self.start(reading)
         return reading
+
+    def read_archived(self, metadata: LedgerMetadata, first: int, last: int) -> ClosableSource:
+        """Start reading a range of files, of a ledger whose bookies gave their copies up (P8.14)."""
+        self.check()
+        return read_archived(metadata, first, last)
 
     def _consumed(self, reading: Reading, byte_count: int) -> None:
         self.call_if_open(lambda: self.node.tell(reading, Consumed(self.now_ns(), byte_count)))

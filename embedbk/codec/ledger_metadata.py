@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import msgspec
 
 from embedbk.codec.digest import DigestType
+from embedbk.codec.freed_ledger import LOG_OF_LEDGER, Freed
 from embedbk.codec.lost_entries import LOSSES_MAX, Losses
 from embedbk.codec.unpacking import unpack
 from embedbk.config import Quorum
@@ -84,7 +85,8 @@ class Fragment(msgspec.Struct, frozen=True, array_like=True):
     first_entry: _EntryId
     # Payload bytes of the ledger before first_entry: the length when recovery finds nothing more.
     length_before: _Count
-    ensemble: tuple[tuple[_BookieId, _Incarnation], ...]  # E distinct (bookie id, incarnation) in seat order.
+    # E distinct (bookie id, incarnation) in seat order; of a ledger that was freed none.
+    ensemble: tuple[tuple[_BookieId, _Incarnation], ...]
 
     @property
     def members(self) -> tuple[Member, ...]:
@@ -129,6 +131,9 @@ class LedgerMetadata(msgspec.Struct, frozen=True, array_like=True, gc=False):
     digest: int = DigestType.CRC32C
     # Of a CLOSED ledger: entries that operators gave up, the newest word last (P11.5).
     lost: Annotated[tuple[Losses, ...], msgspec.Meta(max_length=LOSSES_MAX)] = ()
+    freed: Freed | None = (
+        None  # Of a CLOSED ledger: files are its copies, and no fragment names a bookie (P8.14).
+    )
 
     @property
     def quorum(self) -> Quorum:
@@ -278,8 +283,10 @@ def log_deleting_path(name: str) -> str:
 
 
 def encode_ledger_metadata(metadata: LedgerMetadata) -> bytes:
-    """A ledger of which nothing is lost is written as earlier builds write it (P10.8)."""
-    return msgspec.msgpack.encode(metadata if metadata.lost else msgspec.structs.astuple(metadata)[:-1])
+    """One of which nothing is lost, and whose bookies have copies, is written as earlier builds write it (P10.8)."""
+    if metadata.freed is not None:
+        return msgspec.msgpack.encode(metadata)
+    return msgspec.msgpack.encode(msgspec.structs.astuple(metadata)[: -1 if metadata.lost else -2])
 
 
 def encode_log_list(value: LogList, *, is_whole: bool = True) -> bytes:
@@ -350,6 +357,11 @@ def decode_changed_metadata(data: bytes, known: LedgerMetadata) -> LedgerMetadat
             f"ledger {known.ledger_id} went back from {LedgerState(known.state).name} at {end_before} to "
             f"{LedgerState(metadata.state).name} at {end} (P2.3): was metadata put back from an older copy?"
         )
+    if known.freed is not None and metadata.freed != known.freed:
+        raise StorageError(
+            f"ledger {known.ledger_id}: its copies are files, and are said to be others, or bookies', now (P8.14): was "
+            "metadata put back from an older copy?"
+        )
     if metadata.lost[: len(known.lost)] != known.lost:
         raise StorageError(
             f"ledger {known.ledger_id}: entries that were given up are said to be there again (P11.5)"
@@ -382,10 +394,22 @@ def _why_impossible(metadata: LedgerMetadata, ledger_id: int | None) -> str:
     starts = [fragment.first_entry for fragment in metadata.fragments]
     if not starts or starts[0] != 0 or any(a >= b for a, b in zip(starts, starts[1:], strict=False)):
         return f"its fragments start at {starts[:9]}, want 0 and rising (P2.4)"
+    seats = 0 if metadata.freed is not None else quorum.ensemble_size
     for fragment in metadata.fragments:
-        if not len(set(fragment.ensemble)) == len(fragment.ensemble) == quorum.ensemble_size:
-            return "a fragment does not hold E distinct bookies (P2.4)"
-    return _why_not_lost(metadata)
+        if not len(set(fragment.ensemble)) == len(fragment.ensemble) == seats:
+            return f"a fragment does not hold {seats} distinct bookies (P2.4)"
+    return _why_not_freed(metadata) or _why_not_lost(metadata)
+
+
+def _why_not_freed(metadata: LedgerMetadata) -> str:
+    """The fault of a ledger whose copies are files; empty: that is sound, or bookies have them."""
+    if metadata.freed is None:
+        return ""
+    if metadata.last_entry is None or metadata.last_entry == NO_ENTRY or metadata.lost:
+        return "its copies are files, and it is not closed, is empty, or entries of it were given up (P8.14)"
+    if LOG_OF_LEDGER not in metadata.custom:
+        return "its copies are files, and it is no log's, so that nobody finds them (P8.14)"
+    return ""
 
 
 def _why_not_lost(metadata: LedgerMetadata) -> str:

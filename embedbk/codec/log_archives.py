@@ -11,6 +11,7 @@ from typing import Annotated
 
 import msgspec
 
+from embedbk.codec.freed_ledger import ARCHIVE_ID_BYTES, ARCHIVE_PATH_MAX, MANIFEST_HASH_BYTES
 from embedbk.codec.ledger_metadata import METADATA_VERSION, ledger_of_key
 from embedbk.codec.unpacking import unpack
 from embedbk.errors import StorageError
@@ -30,10 +31,6 @@ __all__ = [
     "decode_archive_record",
     "encode_archive_record",
 ]
-
-ARCHIVE_ID_BYTES = 16
-ARCHIVE_PATH_MAX = 1_000  # Characters.
-MANIFEST_HASH_BYTES = 32  # SHA-256.
 
 _LedgerId = Annotated[int, msgspec.Meta(ge=0, le=LEDGER_ID_MAX)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=LEDGER_ID_MAX)]

@@ -92,6 +92,10 @@ def next_record(
     Raises MetadataConflict, definite: the step is not allowed now; says why.
     """
     if isinstance(step, Claim):
+        if ledger.freed is not None:
+            raise _conflict(
+                ledger, record, "its bookies gave their copies up, and its files are all there is"
+            )
         if record is not None and record.state != ArchiveState.COPYING and not step.anew:
             return None
         assert ledger.last_entry is not None
@@ -122,7 +126,9 @@ def next_record(
         return replace(record, state=ArchiveState.COPIED, verified_epoch=0, changed_ms=wall_ms)
     if record.epoch >= epoch:
         raise _conflict(ledger, record, f"epoch {record.epoch} wrote it, and epoch {epoch} would verify it")
-    return replace(record, state=ArchiveState.VERIFIED, verified_epoch=epoch, changed_ms=wall_ms)
+    # One that is read again is VERIFIED since it was first: else who verifies often never frees anything.
+    since_ms = record.changed_ms if record.state == ArchiveState.VERIFIED else wall_ms
+    return replace(record, state=ArchiveState.VERIFIED, verified_epoch=epoch, changed_ms=since_ms)
 
 
 def _conflict(ledger: LedgerMetadata, record: ArchiveRecord | None, why: str) -> MetadataConflict:

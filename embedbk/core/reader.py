@@ -84,7 +84,8 @@ class _Chunk:
 class RangeRead(Machine):
     """Reads entries first..last of one ledger, in order, from any bookie of each write set (P6.1).
 
-    Gives EntriesReady frames without gaps, then Ended. The user's pace comes back as Consumed.
+    Gives EntriesReady frames without gaps, then Ended. The user's pace comes back as Consumed. It ends early where the
+    ledger's bookies gave their copies up (P8.14): `metadata` says so then.
 
     One chunk at a time is asked for, as much as one answer holds. After some full answers the read counts as
     sequential: then further chunks, of as many entries as fit into one answer each, are asked for ahead, so that disk,
@@ -475,6 +476,10 @@ class RangeRead(Machine):
             self.metadata = decode_changed_metadata(event.value, self.metadata)
         except StorageError as unread:
             return self._fail(unread)
+        if self.metadata.freed is not None:
+            # No bookie is asked for what they gave up: whoever reads goes on in files (P8.14).
+            self.is_over, self.chunks = True, []
+            return [Ended()]
         self.bad_seats.clear()
         if self.is_unconfirmed and self.metadata.last_entry is not None:
             # Closed meanwhile: entries beyond its end are not read, entries below it must be there (I38).

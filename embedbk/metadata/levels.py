@@ -25,6 +25,7 @@ __all__ = [
     "LEVEL_OF_CURSORS",
     "LEVEL_OF_COPIES",
     "LEVEL_OF_DRAINS",
+    "LEVEL_OF_FREED",
     "LEVEL_OF_HOLDINGS",
     "LEVEL_OF_LINEAGES",
     "LEVEL_OF_LOGS",
@@ -61,7 +62,8 @@ LEVEL_OF_RECORDS = 15
 LEVEL_OF_CHOICES = 16
 LEVEL_OF_ARCHIVES = 17
 LEVEL_OF_LOSSES = 18
-LEVEL = 18  # The newest that this build knows.
+LEVEL_OF_FREED = 19
+LEVEL = 19  # The newest that this build knows.
 NAMED_MAX = 8  # In one sentence.
 LABEL_CHARS = 80  # Of a client that is named.
 LACKING = (

@@ -12,6 +12,8 @@ from functools import partial
 from typing import Any
 
 from embedbk.archive.copying import FileCopied, SliceTask, run_copy
+from embedbk.archive.freeing import FreeReport
+from embedbk.archive.freeing import free as free_log
 from embedbk.archive.importing import Imported, ImportTask, stage_rows
 from embedbk.archive.importing import import_files as import_into
 from embedbk.archive.jobs import ArchiveReport
@@ -27,7 +29,7 @@ from embedbk.client.password import Password
 from embedbk.spark.clients import client_of
 from embedbk.spark.tasks import each
 
-__all__ = ["archive", "import_files", "restore", "verify_archive"]
+__all__ = ["archive", "free", "import_files", "restore", "verify_archive"]
 
 
 def archive(spark: Any, cluster: str, name: str, *, password: bytes = b"", **options: Any) -> ArchiveReport:
@@ -42,6 +44,12 @@ def verify_archive(
     """As `embedbk.archive.verifying.verify_archive`, with each file read by a task of Spark."""
     run = partial(_looked, spark, cluster, password)
     return verify_log(client_of(cluster), name, password=password, run=run, **options)
+
+
+def free(spark: Any, cluster: str, name: str, *, password: bytes = b"", **options: Any) -> FreeReport:
+    """As `embedbk.archive.freeing.free`, with each file read by a task of Spark."""
+    run = partial(_looked, spark, cluster, password)
+    return free_log(client_of(cluster), name, password=password, run=run, **options)
 
 
 def restore(

@@ -1,7 +1,8 @@
 """Jobs that archive the log that owners write, and verify what others archived, beside them (P8.14).
 
 Decides what is asked for. Files are values in memory here, under the hash of what stands in them; what is judged is
-what the metadata says of them: whatever counts is there, whole, and what the log's readers read.
+what the metadata says of them: whatever counts is there, whole, and what the log's readers read. Some ledgers are freed
+then: readers of all kinds go on in these values (`archived`).
 """
 
 from __future__ import annotations
@@ -11,15 +12,24 @@ import random
 from collections.abc import Generator
 from typing import Any
 
-from embedbk.client.archiving import ArchiveLock, archive_records, change_archive
-from embedbk.client.batches import Segment, entries_of
+from embedbk.client.archiving import ArchiveLock, archive_records, change_archive, free_ledger
+from embedbk.client.batches import Segment
 from embedbk.client.log_reading import LogReading
 from embedbk.client.runtime import Runtime
-from embedbk.codec.log_archives import ArchiveRecord, ArchiveState
+from embedbk.codec.log_archives import ArchivePlace, ArchiveRecord, ArchiveState
 from embedbk.core.archiving import Claim, Copied, Doubted, Verified
-from embedbk.errors import EmbedbkError, LockLost, MetadataConflict, NoSuchLedger, OperationTimeout, Truncated
+from embedbk.core.freeing import FreeTerms
+from embedbk.errors import (
+    EmbedbkError,
+    LockLost,
+    MetadataConflict,
+    NoSuchLedger,
+    NotFreed,
+    OperationTimeout,
+    Truncated,
+)
 from embedbk.ids import Position
-from embedbk.metadata.levels import LEVEL_OF_ARCHIVES
+from embedbk.metadata.levels import LEVEL_OF_ARCHIVES, LEVEL_OF_FREED
 from embedbk.testing.plan import MS
 from embedbk.testing.sim_runtime import awaited
 from embedbk.testing.violation import Violation
@@ -29,6 +39,8 @@ __all__ = ["archives"]
 
 Read = Generator[Sleep | Until, Any, bytes | None]
 
+_PLACE = ArchivePlace(b"in memory" + bytes(7), "in memory")
+
 
 def archives(
     world: World, client: str, runtime: Runtime, reading: LogReading, chance: random.Random
@@ -36,8 +48,11 @@ def archives(
     """A job or several, each under a hold of its own; some stand still in the middle, and find that out."""
     if not runtime.has_level(LEVEL_OF_ARCHIVES):
         return
-    for _ in range(chance.randint(1, 3)):
-        yield Sleep(chance.randint(0, 800) * MS)
+    # Behind an older copy of the metadata a ledger is not freed any more whose bookies have dropped it.
+    may_free = runtime.has_level(LEVEL_OF_FREED) and not world.goes_back
+    in_order = [_copy, _verify, _free] if may_free else [_copy, _verify]
+    for number in range(chance.randint(2, 10)):
+        yield Sleep(chance.randint(0, 500) * MS)
         lock: ArchiveLock | None = None
         try:
             log_id = yield from awaited(runtime, reading.log_id())
@@ -45,7 +60,7 @@ def archives(
             epoch = yield from awaited(runtime, lock.acquire(chance.choice([0.0, 1.0])))
             if chance.random() < 0.2:
                 lock.let_go()  # It goes on without knowing that it has lost it.
-            act = chance.choice([_copy, _copy, _verify])
+            act = in_order[number % len(in_order)] if chance.random() < 0.7 else chance.choice(in_order)
             yield from act(world, client, runtime, reading, chance, epoch)
         except (LockLost, MetadataConflict) as refused:
             world.sometimes["archive step refused"] += 1
@@ -76,6 +91,7 @@ def _copy(
             continue
         sha256 = hashlib.sha256(content).digest()
         world.archived[log_id, segment.ledger_id, sha256] = content
+        world.tell("on_archived", log_id, segment.ledger_id, sha256, content)
         yield Sleep(chance.choice([0, 0, 10, 300]) * MS)
         step = Copied(sha256)
         yield from awaited(runtime, change_archive(runtime, log_id, segment.ledger_id, step, epoch))
@@ -100,6 +116,28 @@ def _verify(
             world.sometimes["archive verified"] += 1
 
 
+def _free(
+    world: World, client: str, runtime: Runtime, reading: LogReading, chance: random.Random, epoch: int
+) -> Steps:
+    """Of one that is not verified, or held, or young, the core says so."""
+    log_id = str(reading.name)
+    segments = yield from awaited(runtime, reading.segments())
+    records = yield from awaited(runtime, archive_records(runtime, log_id))
+    keep_lag_ms = chance.choice([0, 0, 0, 500])
+    for segment in segments:
+        record = records.get(segment.ledger_id)
+        if record is None or record.state == ArchiveState.COPYING or chance.random() < 0.2:
+            continue
+        end_offset = segment.first_offset + segment.last_entry + 1
+        terms = FreeTerms(record.manifest, _PLACE, end_offset, keep_lag_ms, client)
+        yield Sleep(chance.choice([0, 0, 10, 300]) * MS)
+        try:
+            yield from awaited(runtime, free_ledger(runtime, log_id, segment.ledger_id, terms, epoch))
+        except NotFreed as kept:
+            world.sometimes["ledger not freed"] += 1
+            world.note(f"{client}: {kept}")
+
+
 def _is_sound(world: World, client: str, log_id: str, record: ArchiveRecord, content: bytes | None) -> None:
     """What the metadata counts was written before, whole; what readers read of a closed ledger never changes."""
     written = world.archived.get((log_id, record.ledger_id, record.manifest))
@@ -121,9 +159,9 @@ def _entries(runtime: Runtime, reading: LogReading, segment: Segment) -> Read:
             located = yield from awaited(runtime, frames.__anext__())
         except (StopAsyncIteration, Truncated, NoSuchLedger):
             return None
-        for entry in entries_of(located):
-            if entry.position != (segment.ledger_id, following):
-                return None  # The log was truncated up to there meanwhile.
-            content += b"%d:%d:" % (entry.entry_id, len(entry)) + bytes(entry)
-            following += 1
+        frame = located.frame
+        if (frame.ledger_id, frame.first_entry) != (segment.ledger_id, following):
+            return None  # The log was truncated up to there meanwhile.
+        content += frame.body
+        following = frame.last_entry + 1
     return content

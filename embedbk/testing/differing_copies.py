@@ -152,11 +152,12 @@ def _other(raw: bytes) -> bytes:
 
 
 def closed_ledgers(world: World) -> Iterator[LedgerMetadata]:
-    """What the metadata says of ledgers that are CLOSED; a stranger's value is none."""
+    """What the metadata says of ledgers that are CLOSED, and of which bookies owe copies (P8.14); a stranger's value is
+    none."""
     for value in world.committed(LEDGERS_PREFIX).values():
         with contextlib.suppress(StorageError):
             metadata = decode_ledger_metadata(value)
-            if metadata.is_closed:
+            if metadata.is_closed and metadata.freed is None:
                 yield metadata
 
 

@@ -215,6 +215,8 @@ class Ghost:
 
     def write_mask(self, metadata: LedgerMetadata, entry_id: int) -> int:
         """Bits of the bookies that should hold the entry by this version."""
+        if metadata.freed is not None:
+            return 0
         fragments = metadata.fragments
         fragment = fragments[-1] if fragments[-1].first_entry <= entry_id else metadata.fragment_of(entry_id)
         key = (fragment.ensemble, metadata.write_quorum)

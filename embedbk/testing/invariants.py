@@ -51,6 +51,7 @@ from embedbk.testing import invariants_recovery as recovery
 from embedbk.testing.bookie_watch import BookieWatch
 from embedbk.testing.ghost import BookieGhost, Ghost, LedgerGhost
 from embedbk.testing.handle_watch import HandleWatch
+from embedbk.testing.invariants_archives import ArchiveWatch
 from embedbk.testing.invariants_cursors import CursorWatch
 from embedbk.testing.invariants_logs import Logs
 from embedbk.testing.invariants_names import LogNames
@@ -81,6 +82,7 @@ class Invariants(Observer):
         }
         self._logs = Logs(self.ghost)
         self._cursors = CursorWatch(self.sometimes)
+        self._archives = ArchiveWatch(self.sometimes, self._cursors)
         self._names = LogNames(self.sometimes.note)
         self._cores[LogTakeover] = self._logs.on_takeover
         self._lists: dict[str, frozenset[int]] = {}  # Key of a log's list -> the ledgers that it names.
@@ -315,6 +317,7 @@ class Invariants(Observer):
         if key.startswith((DELETED_PREFIX, REPAIR_PREFIX)):
             self._on_sign(revision, key, is_there=new is not None)
         self._cursors.take_key(revision, key, new)
+        self._archives.take_key(key, new)
         self._names.take_key(revision, key, new)
         self._placements.take_key(revision, key, new)
         if key.startswith(("/logs/", "/log-pages/")):
@@ -344,6 +347,7 @@ class Invariants(Observer):
         life.named_while_it_may_be(ledger, value, self._closed)
         life.repair_is_safe(ghost, ledger, value)
         life.lost_is_lost(ghost, ledger, value, self._placements.retired)
+        self._archives.may_be_freed(ledger, value)
         if value.is_closed:
             life.acked_is_inside(ledger, value)
             life.length_is_the_sum(ledger, value)
@@ -385,6 +389,8 @@ class Invariants(Observer):
             life.listed_is_there(self.ghost, self._lists, named)
         elif key.endswith("/list"):
             log_list = self._logs.whole(key, decode_log_list(new)) if new is not None else None
+            for each in log_list.segments if log_list is not None else ():
+                self._archives.take_begin(each.ledger_id, each.first_offset)
             named = [each.ledger_id for each in log_list.segments] if log_list is not None else []
             self._lists[key] = frozenset(named)
             if new is None:
@@ -461,10 +467,13 @@ class Invariants(Observer):
                 note("ensemble changed in recovery")
         elif new.state == old.state == LedgerState.OPEN and len(new.fragments) == len(old.fragments):
             note("fragment replaced")
-        elif new.is_closed and new.fragments != old.fragments:
+        elif new.is_closed and new.fragments != old.fragments and new.freed is None:
             note("seats repaired")
         if new.lost != old.lost:
             note("end named for a ledger" if new.lost[-1].is_end_named else "entries given up")
+
+    def on_archived(self, log_id: str, ledger_id: int, manifest: bytes, content: bytes) -> None:
+        self._archives.take_written(log_id, ledger_id, manifest, content)
 
     # The whole.
 

@@ -6,6 +6,8 @@ Each check is about one change of one key; `Invariants` calls them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from embedbk.codec.log_cursors import (
     CursorHold,
     CursorRecord,
@@ -83,14 +85,21 @@ class CursorWatch:
                 self._sometimes.note("cursor committed by its next consumer")
         self._nothing_held_is_gone(log)
 
+    def holding(self, log: str) -> Iterator[tuple[str, int]]:
+        """The cursors that hold the log, and where each stands."""
+        for name, cursor in self._named.get(log, {}).items():
+            record = self._records.get((log, name))
+            if cursor.hold == CursorHold.HOLDS and record is not None:
+                yield name, record.offset
+
     def _nothing_held_is_gone(self, log: str) -> None:
         """I101: at every revision a cursor that holds stands at or behind the log's start."""
         first = self._first.get(log)
         if first is None:
             return
-        for name, cursor in self._named.get(log, {}).items():
-            record = self._records.get((log, name))
-            if cursor.hold == CursorHold.HOLDS and record is not None and record.offset < first:
+        for name, offset in self.holding(log):
+            if offset < first:
                 raise Violation(
-                    "I101", f"{log} begins at {first}, and its cursor {name} holds what is behind {record}"
+                    "I101",
+                    f"{log} begins at {first}, and its cursor {name} holds what is behind offset {offset}",
                 )

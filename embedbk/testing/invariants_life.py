@@ -129,11 +129,10 @@ def fragments_are_sane(new: LedgerMetadata) -> None:
     starts = [fragment.first_entry for fragment in new.fragments]
     if not starts or starts[0] != 0 or sorted(set(starts)) != starts:
         raise Violation("I17", f"ledger {new.ledger_id}: fragments start at {starts}")
+    wanted = new.ensemble_size if new.freed is None else 0
     for fragment in new.fragments:
-        if len({bookie_id for bookie_id, _ in fragment.ensemble}) != new.ensemble_size:
-            raise Violation(
-                "I17", f"ledger {new.ledger_id}: no {new.ensemble_size} distinct bookies in {fragment}"
-            )
+        if len({bookie_id for bookie_id, _ in fragment.ensemble}) != wanted:
+            raise Violation("I17", f"ledger {new.ledger_id}: no {wanted} distinct bookies in {fragment}")
 
 
 def change_is_allowed(ledger: LedgerGhost, revision: int, new: LedgerMetadata) -> None:
@@ -328,7 +327,7 @@ def repair_is_safe(ghost: Ghost, ledger: LedgerGhost, new: LedgerMetadata) -> No
     destroyed it since: the publisher cannot know that. Entries that it dropped itself, or lost before, are not
     there."""
     old = ledger.metadata
-    if old is None:
+    if old is None or new.freed is not None:
         return
     immutable = len(old.fragments) if old.is_closed else len(old.fragments) - 1
     for number, (before, after) in enumerate(zip(old.fragments, new.fragments, strict=False)):

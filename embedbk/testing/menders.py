@@ -102,4 +102,4 @@ def _known(world: World) -> list[LedgerMetadata]:
     for value in world.committed(LEDGERS_PREFIX).values():
         with contextlib.suppress(StorageError):  # A stranger's.
             known.append(decode_ledger_metadata(value))
-    return known
+    return [each for each in known if each.freed is None]

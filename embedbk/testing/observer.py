@@ -40,6 +40,9 @@ class Observer:
     def on_add_answered(self, client: str, core: Writer, send: Send) -> None:
         """OK to exactly what was sent so, from whom it was sent to, is there."""
 
+    def on_archived(self, log_id: str, ledger_id: int, manifest: bytes, content: bytes) -> None:
+        """A job wrote all entries of a ledger to files, which the manifest of this hash names: `content`, verbatim."""
+
     # Nodes and their disks.
 
     def on_started(

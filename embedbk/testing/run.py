@@ -111,7 +111,7 @@ def run_plan(
         observers=[promises, *make_observers(seen)], clocks=clocks,
         metadata_limits=LITTLE_ROOM if "metadata-full" in plan.on else DEFAULT_LIMITS,
         requests_waiting_max=FEW_REQUESTS if "metadata-crowd" in plan.on else REQUESTS_WAITING_MAX,
-        collector=BUSY_COLLECTION if "deletion" in plan.features else USUAL_COLLECTION,
+        collector=BUSY_COLLECTION if {"deletion", "archives"} & {*plan.features} else USUAL_COLLECTION,
         base_rules=HASTY_BASE if plan.follows_measured else BASE_RULES,
         begins_older=any(step.kind == "level-raise" for step in plan.steps),
     )  # fmt: skip
@@ -119,6 +119,7 @@ def run_plan(
     if plan.has_repairers:
         world.features |= {"repairers"}
     world.page_ledgers = PAGE_LEDGERS
+    world.goes_back = any(step.kind == "older-metadata" for step in plan.steps)
     try:
         if prepare is not None:
             prepare(world)
@@ -198,8 +199,7 @@ def _safety(
     repairers = Repairers(world, plan.duration_ns) if plan.has_repairers else None
     healers = Healers(world, plan.duration_ns) if plan.has_healers else None
     # Beside an older copy of the metadata a drain that was cancelled stands again.
-    is_older = any(step.kind == "older-metadata" for step in plan.steps)
-    drainers = Drainers(world, plan.duration_ns) if plan.has_healers and not is_older else None
+    drainers = Drainers(world, plan.duration_ns) if plan.has_healers and not world.goes_back else None
     begun = world.now_ns
     for step in plan.steps:
         if step.is_fault:

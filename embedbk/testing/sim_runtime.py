@@ -14,12 +14,15 @@ from collections.abc import Callable, Coroutine, Generator
 from dataclasses import dataclass
 from typing import Any
 
+from embedbk.client.archived import ClosableSource
 from embedbk.client.runtime import Runtime
 from embedbk.client.waiting import FutureResult, Moved, Passed, Settled, Wait
+from embedbk.codec.ledger_metadata import LedgerMetadata
 from embedbk.config import Settings
 from embedbk.errors import OperationTimeout
 from embedbk.host.client_node import ClientNode
 from embedbk.host.operations import Operation, Writing
+from embedbk.testing.archived import ArchivedInMemory
 from embedbk.testing.violation import Violation
 from embedbk.testing.world import SECOND, Sleep, Until, World
 
@@ -84,6 +87,9 @@ class SimRuntime(Runtime):
         if isinstance(operation, Writing):
             self._world.writings[self._client][operation] = -1
         super().start(operation)
+
+    def read_archived(self, metadata: LedgerMetadata, first: int, last: int) -> ClosableSource:
+        return ArchivedInMemory(self._world, metadata, first, last)
 
     def behind(self, steps: Coroutine[Any, Any, None]) -> None:
         """Run it beside the present step, never as a part of it."""

@@ -161,6 +161,7 @@ class World:
         self.is_native = is_native
         self.devices = devices
         self.chance = random.Random(f"world {seed}")
+        self.archive_chance = random.Random(f"archive {seed}")
         self.network = SimNetwork(seed, faults)
         self.network.on_delivery = self._on_delivery
         self.network.has_adds = has_courses
@@ -202,6 +203,7 @@ class World:
         self.archived: dict[
             tuple[str, int, bytes], bytes
         ] = {}  # Files, by log, ledger and hash of the manifest.
+        self.goes_back = False  # To an older copy of the metadata, at the end.
         self.truncations_begun = self.truncations_under_way = 0  # By applications.
         self.faults_done: Counter[str] = Counter()
         # By client: how far each was reported; -2: failed, and reported.

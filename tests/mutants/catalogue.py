@@ -23,6 +23,7 @@ from tests.mutants import (
     faces,
     follower_streams,
     formation,
+    freeing,
     gathered,
     giving_up,
     guards,
@@ -63,6 +64,7 @@ __all__ = ["MUTANTS"]
 MUTANTS = (
     *adopting.MUTANTS,
     *archives.MUTANTS,
+    *freeing.MUTANTS,
     *codec.MUTANTS,
     *core_writer.MUTANTS,
     *core_recovery.MUTANTS,

@@ -12,6 +12,7 @@ from embedbk.errors import EmbedbkError, InvariantError, ensure
 # True: what was asked certainly did not happen, or certainly is not there. False: either may turn out to be so.
 DEFINITE = {
     "AppendConflict": True,
+    "ArchiveUnreadable": False,
     "EmbedbkError": True,
     "EntryUnreadable": False,
     "LedgerClosed": False,
@@ -24,6 +25,7 @@ DEFINITE = {
     "NoSuchEntry": True,
     "NoSuchLedger": True,
     "NotEnoughBookies": False,
+    "NotFreed": True,
     "NotTruncated": True,
     "OperationTimeout": False,
     "PeerError": False,

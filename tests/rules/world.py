@@ -424,7 +424,8 @@ class Catalog:
             if old.state == new.state == LedgerState.IN_RECOVERY:
                 assert new.fragments[-1] == old.fragments[-1], "recovery published before its close (I28)"
         for fragment in new.fragments:
-            assert len({bookie_id for bookie_id, _ in fragment.ensemble}) == new.ensemble_size
+            seats = new.ensemble_size if new.freed is None else 0
+            assert len({bookie_id for bookie_id, _ in fragment.ensemble}) == seats
         versions.append(new)
 
     def metadata(self, ledger_id: int) -> tuple[LedgerMetadata, int]:

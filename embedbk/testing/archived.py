@@ -1,0 +1,67 @@
+"""The files of a world's archive, as its readers read them: values in memory, some of which are away for a while.
+
+Decides nothing but how much comes at once. Stands where `embedbk.archive.reading` stands.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from embedbk.codec.frame import Frame, frame_of, merge
+from embedbk.codec.freed_ledger import LOG_OF_LEDGER
+from embedbk.codec.ledger_metadata import LedgerMetadata
+from embedbk.errors import ArchiveUnreadable
+from embedbk.host.signal import Signal
+from embedbk.testing.violation import Violation
+from embedbk.testing.world import World
+
+__all__ = ["ArchivedInMemory", "frames_in_memory"]
+
+_ENTRIES_AT_ONCE = 5  # As if they were a row group.
+
+
+def frames_in_memory(world: World, metadata: LedgerMetadata, first: int, last: int) -> list[Frame]:
+    freed = metadata.freed
+    assert freed is not None
+    log_id = metadata.custom[LOG_OF_LEDGER].decode()
+    content = world.archived.get((log_id, metadata.ledger_id, freed.manifest))
+    if content is None:
+        raise Violation("P8.14", f"ledger {metadata.ledger_id} was freed, and its files were never written")
+    whole, frames = frame_of(memoryview(content), metadata.ledger_id), []
+    for begin in range(first, last + 1, _ENTRIES_AT_ONCE):
+        part = merge([whole], begin, min(begin + _ENTRIES_AT_ONCE - 1, last))
+        if part is None or part.last_entry != min(begin + _ENTRIES_AT_ONCE - 1, last):
+            raise Violation(
+                "P8.14", f"ledger {metadata.ledger_id} was freed, and its files lack entry {begin}"
+            )
+        frames.append(part)
+    return frames
+
+
+class ArchivedInMemory:
+    """As `embedbk.archive.reading.ArchivedReading`."""
+
+    def __init__(self, world: World, metadata: LedgerMetadata, first: int, last: int) -> None:
+        self.signal = Signal()
+        self.is_over = True
+        is_away = not world.is_healed and world.archive_chance.random() < 0.2
+        self._error = None
+        self._frames: deque[Frame] = deque()
+        if is_away:
+            self._error = ArchiveUnreadable(f"ledger {metadata.ledger_id}: its archive is away")
+        else:
+            self._frames.extend(frames_in_memory(world, metadata, first, last))
+            world.sometimes["freed ledger read"] += 1
+
+    def has_news(self) -> bool:
+        return True
+
+    def take(self) -> Frame | None:
+        if self._frames:
+            return self._frames.popleft()
+        if self._error is not None:
+            raise self._error
+        return None
+
+    def close(self) -> None:
+        """Nothing is held."""

@@ -1,0 +1,352 @@
+"""Bookies drop what is archived and verified, and every reader goes on in the files, behind the same handle (P8.14)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import embedbk
+from embedbk.aio import open as open_async
+from embedbk.archive.freeing import FreeReport, free
+from embedbk.archive.jobs import archive
+from embedbk.archive.place import ArchiveDirectory, create_place, find_place
+from embedbk.archive.restoring import restore
+from embedbk.archive.verifying import verify_archive
+from embedbk.cli import main
+from embedbk.client import archiving
+from embedbk.client.client import Client
+from embedbk.client.copy_choosing import entry_copies
+from embedbk.client.copy_reading import read_copy
+from embedbk.client.giving_up import lost_entries
+from embedbk.client.password import Password
+from embedbk.client.waiting import run_blocking
+from embedbk.codec.log_archives import ArchiveState
+from embedbk.errors import ArchiveUnreadable, UsageError
+from tests.archive.scenes import archived, files_of, records_of, write
+from tests.archive.test_commands import command
+from tests.archive.test_verifying import manifest_of, parts
+
+Seen = list[tuple[int, tuple[int, int], bytes, list[tuple[Any, ...]]]]
+
+
+@pytest.fixture(scope="module")
+def bk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """Whose bookies look every moment for what they may drop."""
+    settings = embedbk.Settings(
+        journal_file_bytes=2 << 20, open_timeout_s=120.0, collect_s=0.1, operation_timeout_s=5.0
+    )
+    data = tmp_path_factory.mktemp("freed") / "data"
+    with embedbk.open(data, bookies=3, listen="tcp://127.0.0.1:0", settings=settings) as client:
+        yield client
+
+
+def seen(bk: Client, name: str) -> Seen:
+    return [
+        (each.offset, tuple(each.position), bytes(each), [tuple(record) for record in each.records])  # type: ignore[misc]
+        for each in bk.log(name).read()
+    ]
+
+
+def copies_of(bk: Client, ledger_id: int, last: int) -> list[str]:
+    """Bookies that have something of it, by their own answers."""
+    return [
+        each.bookie_id
+        for each in bk.bookies()
+        if any(part.frames for part in read_copy(bk, ledger_id, each.bookie_id, Password(b""), 0, last))
+    ]
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    until = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def freed(bk: Client, name: str, place: Path, *counts: int, **options: Any) -> FreeReport:
+    """A log of so many entries in ledgers, all of them in an archive, verified, and freed."""
+    archived(bk, name, place, *counts)
+    assert verify_archive(bk, name).code == 0
+    report = free(bk, name, keep_lag_s=0, **options)
+    assert report.code == 0 and len(report.freed) == len(counts), report
+    return report
+
+
+def test_a_freed_log_is_read_as_before_by_everybody(bk: Client, name: str, place: Path) -> None:
+    """Iterated, in bulk, as Arrow, in part, by time, by ledger, by a tail that begins in the past, by both faces."""
+    archived(bk, name, place, 40, 25)
+    verify_archive(bk, name)
+    write(bk, name, 5)  # One that nobody archived stays with its bookies.
+    log = bk.log(name)
+    before, table = seen(bk, name), pa.table(log.record_batches(with_records=True))
+    times = [log.time_at(offset) for offset in (0, 39, 40, 64)]
+    held = log.reader()
+    held.seek("earliest")
+    first = held.read_bulk(max_entries=3)
+    report = free(bk, name, keep_lag_s=0)
+    ledgers = report.freed
+    assert len(ledgers) == 2 and [each.kept for each in report.ledgers if each.outcome == "kept"] == [
+        "unverified"
+    ]
+    assert all(bk.open_ledger(each).metadata.freed is not None for each in ledgers)
+    wait_until(lambda: not any(copies_of(bk, *each) for each in zip(ledgers, (39, 24), strict=True)))
+    assert seen(bk, name) == before
+    assert pa.table(log.record_batches(with_records=True)).equals(table)
+    assert [each.offset for each in log.read(38, 43)] == [38, 39, 40, 41, 42]
+    assert [log.time_at(offset) for offset in (0, 39, 40, 64)] == times
+    assert log.first_at(0) == 0
+    rest = held.read_bulk(max_entries=1000)
+    assert first.next_offset == 3 and rest.next_offset == 70
+    with contextlib.closing(log.tail(start=60, idle_s=0.2)) as tail:
+        assert [each.offset for each in tail] == list(range(60, 70))
+    with bk.open_ledger(ledgers[0]) as ledger:
+        assert ledger.last_entry == 39
+        assert [bytes(each) for each in ledger.read(5, 7)] == [row[2] for row in before[5:8]]
+        assert bytes(ledger.read_last()) == before[39][2]
+
+    async def by_the_other_face() -> list[bytes]:
+        assert bk.url is not None
+        async with await open_async(bk.url) as other:
+            return [bytes(each) async for each in other.log(name).read()]
+
+    assert asyncio.run(by_the_other_face()) == [row[2] for row in before]
+    write(bk, name, 2)  # Its next owner reads the time of the last entry, and goes on.
+    assert len(seen(bk, name)) == 72
+    health = bk.health()
+    assert health.is_good and health.copies == 0 and not health.ledgers, health
+    told = bk.explain(ledgers[0])
+    assert not told.missing and str(place) in str(told) and told.seats == ()
+    code, out, _ = shown(bk, "ledger", "show", ledgers[0])
+    assert code == 0 and f"in the archive in {place}" in out
+
+
+def shown(bk: Client, *arguments: object) -> tuple[int, str, str]:
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+        code = main([*map(str, arguments), "--at", str(bk.url)])
+    return code, out.getvalue(), err.getvalue()
+
+
+def test_a_reader_that_was_reading_goes_on_in_the_files(bk: Client, name: str, place: Path) -> None:
+    """P6.1: where all copies failed the metadata is read again; it says that bookies have none any more."""
+    archived(bk, name, place, 30)
+    verify_archive(bk, name)
+    ledger_id = next(iter(records_of(bk, name)))
+    before = [row[2] for row in seen(bk, name)]
+    with bk.open_ledger(ledger_id) as opened_before:
+        assert free(bk, name, keep_lag_s=0).freed == [ledger_id]
+        wait_until(lambda: not copies_of(bk, ledger_id, 29))
+        assert [bytes(each) for each in opened_before.read()] == before
+        assert opened_before.metadata.freed is not None
+
+
+# --- What keeps copies --------------------------------------------------------------------------------------
+
+
+def kept(bk: Client, name: str, **options: Any) -> str:
+    """The one word for a log of one ledger; which is read as before."""
+    report = free(bk, name, **{"keep_lag_s": 0, **options})
+    (only,) = report.ledgers
+    assert only.outcome != "freed" and report.freed == []
+    assert bk.ledger_metadata(only.ledger_id).freed is None
+    return only.kept or only.outcome
+
+
+def test_each_unsafe_case_keeps_the_copies(bk: Client, name: str, place: Path) -> None:
+    archived(bk, name, place, 40)
+    log = bk.log(name)
+    assert kept(bk, name) == "unverified"  # Only copied.
+    verify_archive(bk, name)
+    assert kept(bk, name, keep_lag_s=3600) == "young"
+    assert kept(bk, name, keep_lag_s=None) == "young"
+    assert kept(bk, name, dry_run=True) == "planned"
+    log.pin("reader", 3, ttl_s=600)
+    assert kept(bk, name) == "pin"
+    log.unpin("reader")
+    cursor = log.cursor("billing")
+    cursor.set()
+    assert kept(bk, name) == "cursor"
+    cursor.delete()
+    path = parts(place)[1]
+    good = path.read_bytes()
+    path.write_bytes(good[:-9] + bytes([good[-9] ^ 1]) + good[-8:])
+    assert kept(bk, name) == "damaged"
+    (record,) = records_of(bk, name).values()
+    assert record.state == ArchiveState.COPIED  # A finding takes VERIFIED back at once.
+    path.write_bytes(good)
+    assert kept(bk, name) == "unverified"
+    assert verify_archive(bk, name).code == 0
+    report = free(bk, name, keep_lag_s=0)
+    assert len(report.freed) == 1 and len(seen(bk, name)) == 40
+    assert free(bk, name, keep_lag_s=0).before == 1
+
+
+def test_an_archive_that_is_away_frees_nothing(bk: Client, name: str, place: Path) -> None:
+    """ "Cannot tell" is neither a finding nor a reason to free."""
+    archived(bk, name, place, 20)
+    verify_archive(bk, name)
+    (record,) = records_of(bk, name).values()
+    ledger = place / f"log={bk.log(name).log_id()}" / f"ledger={record.ledger_id}"
+    aside = ledger.with_name("_away")
+    ledger.rename(aside)
+    ledger.symlink_to(ledger.name)  # Nobody can open it, and nobody can say that it is gone.
+    assert kept(bk, name) == "failed"
+    (record,) = records_of(bk, name).values()
+    assert record.state == ArchiveState.VERIFIED
+    ledger.unlink()
+    aside.rename(ledger)
+    assert len(seen(bk, name)) == 20
+
+
+def test_what_is_asked_for_is_checked(
+    bk: Client, name: str, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archived(bk, name, place, 4)
+    for wrong in (-1, True, "4h", float("nan")):
+        with pytest.raises(UsageError, match="keep_lag_s"):
+            free(bk, name, keep_lag_s=wrong)  # type: ignore[arg-type]
+    monkeypatch.setattr(archiving, "LEVEL_OF_FREED", 1_000)
+    with pytest.raises(UsageError, match="level is below 1000"):
+        free(bk, name, keep_lag_s=0)
+
+
+def test_the_command_frees_and_says_what_it_kept(bk: Client, name: str, place: Path) -> None:
+    archived(bk, name, place, 20, 10)
+    code, out, _ = command(bk, "free", name, "--keep-lag-s", "0")
+    assert code == 0 and "0 ledgers freed" in out and out.count("no archive of it is verified") == 2
+    verify_archive(bk, name)
+    code, _, said = command(bk, "free", name, "--keep-lag-s", "4h")
+    assert code == 1 and "seconds are allowed, or never" in said
+    code, out, _ = command(bk, "free", name)
+    assert code == 0 and "0 ledgers freed" in out and "not verified 14400 s ago" in out
+    code, out, _ = command(bk, "free", name, "--keep-lag-s", "never")
+    assert code == 0 and "kept for ever" in out
+    first = min(records_of(bk, name))
+    code, out, _ = command(bk, "free", name, "--keep-lag-s", "0", "--ledger", first, "--json")
+    told = json.loads(out)
+    assert code == 0 and [(each["ledger_id"], each["outcome"]) for each in told["ledgers"]] == [
+        (first, "freed")
+    ]
+    code, out, _ = command(bk, "free", name, "--keep-lag-s", "0")
+    assert code == 0 and "1 ledgers freed, 1 before" in out
+
+
+# --- What can be wrong with the files -------------------------------------------------------------------------
+
+
+def unreadable(bk: Client, name: str, file: Path, match: str) -> None:
+    """Reading says which file, in which archive, and what to do; iterated, in bulk and by the ledger's own handle."""
+    ledger = next(iter(records_of(bk, name)))
+    with bk.log(name).reader() as bulk, bk.open_ledger(ledger) as one:
+        for read in (
+            lambda: seen(bk, name),
+            lambda: [bulk.read_bulk() for _ in "ab"],
+            lambda: list(one.read()),
+        ):
+            with pytest.raises(ArchiveUnreadable, match=match) as told:
+                read()
+            assert told.value.file.endswith(file.name) and not told.value.definite
+            assert "put back" in str(told.value) or "mount" in str(told.value)
+
+
+HARM: dict[str, tuple[Callable[[Path], Path], Callable[[Path], object], str]] = {
+    "a file is missing": (lambda place: parts(place)[1], Path.unlink, "No such file"),
+    "a file is cut": (
+        lambda place: parts(place)[0],
+        lambda it: it.write_bytes(it.read_bytes()[:-1]),
+        "bytes, want",
+    ),
+    "a byte of a file differs": (
+        lambda place: parts(place)[0],
+        lambda it: it.write_bytes(it.read_bytes()[:-9] + b"x" + it.read_bytes()[-8:]),
+        "its SHA-256 is",
+    ),
+    "the manifest is missing": (lambda place: manifest_of(parts(place)[0]), Path.unlink, "No such file"),
+    "the manifest differs": (
+        lambda place: manifest_of(parts(place)[0]),
+        lambda it: it.write_bytes(it.read_bytes().replace(b'"rows": ', b'"rows":  ')),
+        "which the ledger's metadata has",
+    ),
+}
+
+
+def test_a_file_that_is_missing_or_differs_is_named(bk: Client, name: str, place: Path) -> None:
+    """ "A typed error that says file and what to do", never an end and never other entries; mended, it is read."""
+    freed(bk, name, place, 40)
+    before = seen(bk, name)
+    for which, harm, match in HARM.values():
+        path = which(place)
+        good = path.read_bytes()
+        harm(path)
+        unreadable(bk, name, path, match)
+        path.write_bytes(good)
+        assert seen(bk, name) == before
+
+
+def test_an_archive_that_is_not_mounted_is_said(bk: Client, name: str, place: Path) -> None:
+    freed(bk, name, place, 20)
+    place.rename(place.with_name("elsewhere"))
+    with pytest.raises(ArchiveUnreadable, match="is it mounted") as told:
+        seen(bk, name)
+    assert told.value.place == str(place)
+    create_place(place)  # Another one in its place.
+    with pytest.raises(ArchiveUnreadable, match="mount the log's own archive there"):
+        seen(bk, name)
+
+
+def test_a_reader_without_pyarrow_is_told_what_to_install(
+    bk: Client, name: str, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And at once, also a tail: nothing that comes back changes it."""
+    freed(bk, name, place, 20)
+    monkeypatch.setitem(sys.modules, "embedbk.archive.reading", None)
+    tail = bk.log(name).tail(start=3)
+    for read in (lambda: seen(bk, name), lambda: next(iter(tail))):
+        with pytest.raises(ArchiveUnreadable, match=r"pip install 'embedbk\[arrow\]'") as told:
+            read()
+        assert told.value.definite and told.value.place == str(place)
+
+
+def test_a_file_that_a_job_without_its_lock_put_aside_is_found(bk: Client, name: str, place: Path) -> None:
+    """It was paused, and lost the lock before the ledger was freed."""
+    (ledger_id,) = freed(bk, name, place, 20).freed
+    before = seen(bk, name)
+    log_id = bk.log(name).log_id()
+    with ArchiveDirectory(find_place(place)).ledger(log_id, ledger_id) as files:
+        path = parts(place)[0]
+        manifest, good = manifest_of(path), path.read_bytes()
+        files.set_aside(path.name)
+        path.write_bytes(b"what is this")  # Another one of that name that was put aside before.
+        files.set_aside(path.name)
+        files.set_aside(manifest.name)
+    assert good and seen(bk, name) == before
+
+
+def test_what_is_freed_stays_as_it_is(bk: Client, name: str, place: Path) -> None:
+    """Verified again, restored from, not copied anew, not given up; truncated, its files stay."""
+    first, second = freed(bk, name, place, 20, 10).freed
+    before = seen(bk, name)
+    assert verify_archive(bk, name, against_bookies=True).code == 0
+    (failed,) = archive(bk, name, anew=[first]).ledgers
+    assert failed.outcome == "failed" and "are all there is" in failed.why
+    directory = ArchiveDirectory(find_place(place))
+    restore(bk, f"{name}-2", directory, bk.log(name).log_id())
+    assert [row[2] for row in seen(bk, f"{name}-2")] == [row[2] for row in before]
+    with pytest.raises(UsageError, match="no bookie has to have"):
+        run_blocking(entry_copies(bk._runtime, first, 3, Password(b"")), "copies")
+    with pytest.raises(UsageError, match="nothing of it is given up"):
+        run_blocking(lost_entries(bk._runtime, first, Password(b"")), "lost")
+    files = files_of(place)
+    write(bk, name, 1)
+    assert bk.log(name).truncate(20).reached == 20
+    assert files_of(place) == files and second in bk.ledgers() and first not in bk.ledgers()
+    assert len(seen(bk, name)) == 11
