@@ -182,6 +182,10 @@ class ArchiveDirectory:
             StorageError: the archive is not there; is it mounted? Or another one is.
             FileNotFoundError: it is there, and has nothing of this ledger.
         """
+        if not log_id or {"/", "\0"} & {
+            *log_id
+        }:  # Of a ledger's metadata, which every client may write (P2.5).
+            raise StorageError(f"{log_id!r} names no log, and nothing in the archive in {self.place.path!r}")
         with contextlib.ExitStack() as stack:
             fd, path = stack.enter_context(self._root()), self.place.path
             for name in (f"log={log_id}", f"ledger={ledger_id}"):

@@ -63,7 +63,7 @@ def archived_frames(freed: Freed, log_id: str, ledger_id: int, first: int, last:
                         yield frame
         if following != last + 1:
             raise PeerError(f"its files end at entry {following - 1}, and {last} was asked for")
-    except (EmbedbkError, OSError, MemoryError) as why:
+    except (EmbedbkError, OSError, ValueError, MemoryError) as why:
         raise _unreadable(freed, log_id, ledger_id, name, why) from why
 
 

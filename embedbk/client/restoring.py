@@ -96,6 +96,13 @@ async def restore_ledger(runtime: Runtime, ledger_id: int, value: bytes, *, is_d
         present, revision = await runtime.get(key, what)
         if present == value:
             return kept
+        if kept.freed is not None:
+            # Bookies may have copies by what stands there now, and would drop them.
+            raise UsageError(
+                f"the copies of ledger {ledger_id} were files of the archive in {kept.freed.path!r} when its metadata "
+                "was kept, and nobody has read these now; nothing was changed",
+                hint="embedbk spark free reads them, and says so again",
+            )
         told = await _tell(runtime, what)
         is_lost = told.is_spared(ledger_id) if present is None else told.is_stale(ledger_id)
         if present is not None:

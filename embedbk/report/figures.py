@@ -47,6 +47,8 @@ class LedgerSpace(NamedTuple):
 
     @property
     def stored(self) -> int:
+        if self.metadata.freed is not None:
+            return 0  # Files have it (P8.14).
         return self.length * self.metadata.write_quorum
 
 

@@ -32,7 +32,7 @@ OF_BOTH = (
     "cluster", "log", "logs", "logPrefix", "password", "columns", "payload", "startingOffsets", "maxRowsPerPartition",
     "failOnDataLoss", "pinSeconds",
 )  # fmt: skip
-OF_BATCH = ("endingOffsets", "pushdown")
+OF_BATCH = ("endingOffsets", "pushdown", "readPolicy")
 OF_STREAM = ("maxRowsPerTrigger", "maxBytesPerTrigger", "pollWaitMs")
 WHICH = ("log", "logs", "logPrefix")
 
@@ -55,6 +55,7 @@ class SourceOptions:
     may_lose: bool
     pin_s: float
     pushes_down: bool
+    is_archive_first: bool = False
 
 
 def read_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOptions:
@@ -86,6 +87,8 @@ def read_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOption
         may_lose=_one_of(given, "failOnDataLoss", "true", "false") == "false",
         pin_s=_seconds(given, "pinSeconds", PIN_SECONDS),
         pushes_down=_one_of(given, "pushdown", "false", "true") == "true",
+        is_archive_first=not is_stream
+        and _one_of(given, "readPolicy", "archive-first", "any") == "archive-first",
     )
 
 

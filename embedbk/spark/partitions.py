@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from embedbk.spark import reading, rows
+from embedbk.spark.archive_first import read_archive_first
 from embedbk.spark.options import SourceOptions
 from embedbk.spark.reading import LedgerRange, LogPoint
 
@@ -35,7 +36,7 @@ def read_partition(options: SourceOptions, part: RangePartition) -> Iterator[pa.
     """The rows of one partition, whole, or an error. Its pin is renewed where a quarter of its time is over."""
     if part.pin_name and abs(time.time() - part.pinned_s) > options.pin_s / 4:
         reading.pin(options.place, part.range.log, part.pin_name, LogPoint(part.pin_offset), options.pin_s)
-    for batch in reading.read(options.place, part.range):
+    for batch in read_archive_first(options.place, part.range):
         yield rows.record_batch(part.range.log, batch, options.columns, is_text=options.is_text)
 
 

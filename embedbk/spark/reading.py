@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from embedbk.client.batches import Batch, Segment
 from embedbk.client.log import Log
+from embedbk.codec.freed_ledger import Freed
 from embedbk.errors import EntryUnreadable, NoSuchLedger, Truncated, UsageError
 from embedbk.ids import NO_ENTRY, Position
 from embedbk.spark.clients import client_of
@@ -82,6 +83,9 @@ class LedgerRange:
     first_entry: int
     last_entry: int
     first_offset: int  # The offset of the ledger's entry 0.
+    archived: Freed | None = (
+        None  # Files that have all of the ledger, verified, beside or instead of bookies.
+    )
 
     @property
     def entry_count(self) -> int:

@@ -20,6 +20,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from embedbk.spark import reading, rows
+from embedbk.spark.archive_first import with_archives
 from embedbk.spark.options import SourceOptions, columns_of, read_options
 from embedbk.spark.partitions import RangePartition, logs_of, read_partition, split
 from embedbk.spark.pruning import Bounds
@@ -74,7 +75,10 @@ class EmbedbkReader(DataSourceReader):
             pin_name = f"spark-batch-{start.offset}-{options.pin_s:.0f}"
             if start.offset < end.offset:
                 reading.pin(options.place, name, pin_name, start, options.pin_s)
-            for whole in reading.plan(name, segments, start, end):
+            planned = reading.plan(name, segments, start, end)
+            if options.is_archive_first:
+                planned = with_archives(options.place, name, planned)
+            for whole in planned:
                 for part in self.bounds.clip(whole):
                     found += [
                         RangePartition(each, pin_name, start.offset, time.time())

@@ -8,7 +8,8 @@ import io
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from embedbk.aio import open as open_async
 from embedbk.archive.freeing import FreeReport, free
 from embedbk.archive.jobs import archive
 from embedbk.archive.place import ArchiveDirectory, create_place, find_place
+from embedbk.archive.reading import archived_frames
 from embedbk.archive.restoring import restore
 from embedbk.archive.verifying import verify_archive
 from embedbk.cli import main
@@ -29,9 +31,15 @@ from embedbk.client.copy_choosing import entry_copies
 from embedbk.client.copy_reading import read_copy
 from embedbk.client.giving_up import lost_entries
 from embedbk.client.password import Password
+from embedbk.client.restoring import keep, put_back
 from embedbk.client.waiting import run_blocking
+from embedbk.codec.freed_ledger import Freed
+from embedbk.codec.ledger_metadata import decode_ledger_metadata, encode_ledger_metadata
 from embedbk.codec.log_archives import ArchiveState
-from embedbk.errors import ArchiveUnreadable, UsageError
+from embedbk.errors import ArchiveUnreadable, StorageError, UsageError
+from embedbk.report import space_report
+from embedbk.spark.archive_first import read_archive_first, with_archives
+from embedbk.spark.reading import LedgerRange, LogPoint, ReadPlace, Starting, plan, stretch
 from tests.archive.scenes import archived, files_of, records_of, write
 from tests.archive.test_commands import command
 from tests.archive.test_verifying import manifest_of, parts
@@ -128,6 +136,29 @@ def test_a_freed_log_is_read_as_before_by_everybody(bk: Client, name: str, place
     assert not told.missing and str(place) in str(told) and told.seats == ()
     code, out, _ = shown(bk, "ledger", "show", ledgers[0])
     assert code == 0 and f"in the archive in {place}" in out
+    assert shown(bk, "log", "check", name)[0] == 0
+    scrubbed = shown(bk, "spark", "scrub")
+    assert scrubbed[0] == 0, scrubbed
+    assert bk.can_i_lose(["b1"]).is_safe
+    (space,) = (each for each in space_report(bk).logs if each.name == name)
+    assert space.entries == 72 and 0 < space.stored_bytes < space.payload_bytes
+
+
+def test_metadata_of_a_freed_ledger_is_not_put_back(bk: Client, name: str, place: Path) -> None:
+    """By what stands there bookies have copies, or they may: only whoever reads the files now says otherwise."""
+    archived(bk, name, place, 20)
+    verify_archive(bk, name)
+    ledger_id = next(iter(records_of(bk, name)))
+    before = keep(bk, ledger_id)
+    free(bk, name, keep_lag_s=0)
+    with pytest.raises(StorageError, match="its copies are files"):
+        put_back(bk, ledger_id, before.value, is_dry=False)
+    kept_value = keep(bk, ledger_id).value
+    assert put_back(bk, ledger_id, kept_value, is_dry=False).freed is not None  # It stands there.
+    again = decode_ledger_metadata(kept_value).with_changes(custom={"log": b"other"})
+    with pytest.raises(UsageError, match="says so again"):
+        put_back(bk, ledger_id, encode_ledger_metadata(again), is_dry=False)
+    assert len(seen(bk, name)) == 20
 
 
 def shown(bk: Client, *arguments: object) -> tuple[int, str, str]:
@@ -303,6 +334,22 @@ def test_an_archive_that_is_not_mounted_is_said(bk: Client, name: str, place: Pa
         seen(bk, name)
 
 
+@pytest.mark.parametrize(
+    "where", [("../elsewhere", "/archive"), ("a\0b", "/archive"), ("orders", "/arch\0ive")]
+)
+def test_metadata_leads_readers_nowhere_else(place: Path, where: tuple[str, str]) -> None:
+    """P2.5: what stands there is somebody's word; a directory beside the archive is none of it."""
+    log_id, path = where
+    stands = create_place(place)
+    freed_there = Freed(stands.archive_id, str(place) if path == "/archive" else path, bytes(32))
+    (place.parent / "elsewhere" / "ledger=7").mkdir(parents=True)
+    with pytest.raises(ArchiveUnreadable):
+        next(archived_frames(freed_there, log_id, 7, 0, 0))
+    if log_id != "orders":
+        with pytest.raises(StorageError, match="names no log"), ArchiveDirectory(stands).ledger(log_id, 7):
+            pass
+
+
 def test_a_reader_without_pyarrow_is_told_what_to_install(
     bk: Client, name: str, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -350,3 +397,43 @@ def test_what_is_freed_stays_as_it_is(bk: Client, name: str, place: Path) -> Non
     assert bk.log(name).truncate(20).reached == 20
     assert files_of(place) == files and second in bk.ledgers() and first not in bk.ledgers()
     assert len(seen(bk, name)) == 11
+
+
+# --- Batches of Spark, without Spark ----------------------------------------------------------------------------
+
+
+def test_a_batch_reads_files_first_and_bookies_for_the_rest(
+    bk: Client, name: str, place: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """ "The archive first where it holds the range": of what is verified; what files do not give bookies do."""
+    archived(bk, name, place, 40, 25)
+    at = ReadPlace(str(bk.url))
+    _, end, segments = stretch(at, name, Starting("earliest", {}), Starting("latest", {}))
+    planned = plan(name, segments, LogPoint(0), end)
+    assert with_archives(at, name, planned) == planned  # Nobody has verified it.
+    verify_archive(bk, name)
+    ranges = with_archives(at, name, planned)
+    assert [each.archived is not None for each in ranges] == [True, True]
+
+    def ids(some: Sequence[LedgerRange]) -> list[tuple[int, bytes]]:
+        return [
+            (batch.ledger_id * 1000 + entry_id, bytes(batch.data[batch.ends[at] : batch.ends[at + 1]]))
+            for each in some
+            for batch in read_archive_first(ReadPlace(str(bk.url)), each)
+            for at, entry_id in enumerate(batch.ids)
+        ]
+
+    before = ids(planned)
+    assert ids(ranges) == before and len({each for each, _ in before}) == 65
+    cut = [replace(each, first_entry=3, last_entry=21) for each in ranges]
+    assert ids(cut) == ids([replace(each, archived=None) for each in cut])
+    assert not caplog.records
+    path = parts(place)[1]  # Of the first ledger, its second half.
+    good = path.read_bytes()
+    path.write_bytes(good[:-1])
+    assert ids(ranges) == before
+    (warned,) = caplog.records
+    assert "bookies are asked from entry 20 on" in warned.getMessage() and path.name in warned.getMessage()
+    path.write_bytes(good)
+    free(bk, name, keep_lag_s=0)
+    assert ids(planned) == before  # Planned before it was freed, or by a stream.
