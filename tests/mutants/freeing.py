@@ -29,14 +29,14 @@ MUTANTS = (
                 "if record is None or record.manifest",
             ),
         ),
-        (_RULE + "what_is_unsafe_is_not_freed[it is copied only]",),
+        (_RULE + "what_is_unsafe_is_not_freed",),
     ),
     Mutant(
         "a-ledger-is-freed-under-a-cursor",
         "P8.14 P8.8",
         "a cursor that stands in the middle of a ledger keeps nothing",
         ((_CORE, "        if stands < self.terms.end_offset:\n", "        if False:\n"),),
-        (_RULE + "what_is_unsafe_is_not_freed[a cursor below its end]",),
+        (_RULE + "what_is_unsafe_is_not_freed",),
     ),
     Mutant(
         "a-pin-that-comes-while-a-ledger-is-freed",

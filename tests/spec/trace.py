@@ -246,4 +246,5 @@ def _plain(value: bytes | None) -> dict[str, Any]:
         "fragments": [
             (f.first_entry, tuple(tuple(member) for member in f.ensemble)) for f in metadata.fragments
         ],
+        "freed": metadata.freed is not None,
     }

@@ -104,7 +104,12 @@ class TraceSpec:
         allow(starts[0] == 0 and starts == sorted(set(starts)), "P2.4: first entries rise from 0", starts)
         for ensemble in ensembles:
             names = {name for name, _ in ensemble}
-            allow(len(ensemble) == len(names) == new["E"], "P2.4: E distinct bookies", ensemble)
+            seats = 0 if new["freed"] else new["E"]
+            allow(
+                len(ensemble) == len(names) == seats,
+                "P2.4: E distinct bookies, or none of a freed ledger",
+                ensemble,
+            )
         if old is None or old["state"] == "GONE":
             self.born[ledger] = new
             return
@@ -114,6 +119,15 @@ class TraceSpec:
             ("CLOSED", "CLOSED"), ("IN_RECOVERY", "IN_RECOVERY"),
         }  # fmt: skip
         allow(step in allowed, "P2.3: no such transition", step)
+        allow(not new["freed"] or old["state"] == "CLOSED", "P8.14: freed, and it was not closed", old, new)
+        allow(new["freed"] or not old["freed"], "P8.14: freed, and it has bookies again", old, new)
+        if new["freed"]:
+            allow(
+                starts == [first for first, _ in old["fragments"]],
+                "P2.3: a first entry of a freed ledger moved",
+                old,
+                new,
+            )
         if step == ("IN_RECOVERY", "IN_RECOVERY"):
             # Only who moves seats of fragments that nobody writes to (P11.2) publishes this.
             allow(starts == [first for first, _ in old["fragments"]], "P2.3: recovery's fragments", old, new)
