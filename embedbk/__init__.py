@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         LedgerClosed,
         LedgerFenced,
         LockLost,
+        LogAtBound,
         LogExists,
         LogFull,
         LogSealed,
@@ -113,6 +114,7 @@ __all__ = [
     "LockLost",
     "Lock",
     "Holder",
+    "LogAtBound",
     "LogExists",
     "LogFull",
     "LogPin",
@@ -168,7 +170,7 @@ client.diagnosis doctor
 errors EmbedbkError EntryUnreadable InvariantError LedgerClosed LedgerFenced MetadataConflict MetadataUnavailable
 errors NoSuchEntry NoSuchLedger NotEnoughBookies OperationTimeout PeerError RecoveryInconclusive StorageError
 errors AppendConflict CursorLost LockLost LogFull NoSuchCursor NotTruncated StaleEpoch Truncated UsageError
-errors ArchiveUnreadable LogExists LogSealed Lost NotFreed WrongPassword
+errors ArchiveUnreadable LogAtBound LogExists LogSealed Lost NotFreed WrongPassword
 guards EpochGuard FileGuard SqlGuard
 ids NO_ENTRY NO_POSITION Position
 client.ledger LedgerReader LedgerWriter

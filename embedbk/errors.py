@@ -19,6 +19,7 @@ __all__ = [
     "LedgerClosed",
     "LedgerFenced",
     "LockLost",
+    "LogAtBound",
     "LogExists",
     "LogFull",
     "LogSealed",
@@ -118,6 +119,16 @@ class StaleEpoch(EmbedbkError):
     """A resource has met a higher epoch, so the caller is not its newest holder any more (P9.3); nothing was done."""
 
     hint = "another took over: stop acting for this resource, or take it over again for a new epoch"
+
+
+class LogAtBound(EmbedbkError):
+    """The log has as many payload bytes as its settings allow (P8.8): what was refused was not appended, nor spliced,
+    and may be tried again once the log's front was truncated."""
+
+    byte_count: int = 0  # Of the log now, as its owner counts them.
+    bytes_max: int = 0  # That it may have.
+    held_by: str = ""  # "cursor" or "pin": what holds its oldest ledgers; "": nothing does.
+    holder: str = ""  # The name of that cursor or pin.
 
 
 class LogExists(EmbedbkError):

@@ -104,6 +104,8 @@ class Client(Closing):
         retention_s: float | None = None,
         retention_bytes: int | None = None,
         properties: Mapping[str, bytes] | None = None,
+        bytes_max: int | None = None,
+        at_bytes_max: str | None = None,
     ) -> Log:
         """As `embedbk.Client.create_log`."""
         made = self.log(name, password=password)
@@ -117,6 +119,8 @@ class Client(Closing):
             "retention_s": retention_s,
             "retention_bytes": retention_bytes,
             "properties": properties,
+            "bytes_max": bytes_max,
+            "at_bytes_max": at_bytes_max,
         }
         await run_async(create_log(made._reading, wanted))
         return made

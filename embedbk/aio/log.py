@@ -163,6 +163,8 @@ class Log:
         retention_s: float | Keep | None = KEEP,
         retention_bytes: int | Keep | None = KEEP,
         properties: Mapping[str, bytes] | Keep | None = KEEP,
+        bytes_max: int | Keep | None = KEEP,
+        at_bytes_max: str | Keep | None = KEEP,
     ) -> LogSettings:
         """As `embedbk.Log.change`."""
         wanted = {
@@ -175,6 +177,8 @@ class Log:
             "retention_s": retention_s,
             "retention_bytes": retention_bytes,
             "properties": properties,
+            "bytes_max": bytes_max,
+            "at_bytes_max": at_bytes_max,
         }
         return await run_async(change(self._reading, revision, wanted))
 

@@ -33,6 +33,8 @@ _PLAIN = (
     "digest",
     "retention_s",
     "retention_bytes",
+    "bytes_max",
+    "at_bytes_max",
 )
 
 
@@ -94,12 +96,17 @@ def _flag(name: str) -> str:
 
 
 def _add_settings(made: argparse.ArgumentParser) -> None:
-    for name in ("ensemble_size", "write_quorum", "ack_quorum", "retention_bytes"):
+    for name in ("ensemble_size", "write_quorum", "ack_quorum", "retention_bytes", "bytes_max"):
         made.add_argument(f"--{_flag(name)}", type=int, metavar="N")
     made.add_argument("--durability", metavar="WORD", help="what appends wait for: synced, deferred")
     made.add_argument("--digest", metavar="WORD", help="crc32c, xxh3, hmac")
     made.add_argument(
         "--retention-s", type=float, metavar="SECONDS", help="older entries go, as the owner sees to it"
+    )
+    made.add_argument(
+        "--at-bytes-max",
+        metavar="WORD",
+        help="at --bytes-max payload bytes: refuse (appends), or let_go (of the oldest, also past cursors)",
     )
     made.add_argument("--roll-bytes", type=int, metavar="N")
     made.add_argument("--roll-entries", type=int, metavar="N")

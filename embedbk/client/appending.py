@@ -71,6 +71,7 @@ class Appending:
         "_heir",
         "_is_closing",
         "_past",
+        "bar",
         "is_over",
         "ledger_id",
         "runtime",
@@ -105,6 +106,8 @@ class Appending:
         self.writing = Writing(core, packer, runtime.wake_writing, explain)
         self.is_over = False  # Closed or released by its owner.
         self._is_closing = False  # The close is under way, and its outcome was not returned yet.
+        # Not None: an append asks it first, and is refused, or waits where it gives no reason. Set at the end as well.
+        self.bar: Callable[[], EmbedbkError | None] | None = None
         self._heir: Heir | None = None  # Set before any waiter is notified of the hand-over.
         runtime.start(self.writing)
         runtime.handles.look_after()
@@ -235,15 +238,37 @@ class Appending:
 
     # Appending. Payloads are copied before a call returns.
 
+    def shut_out(self, bar: Callable[[], EmbedbkError | None]) -> None:
+        """Appends ask this first from now on: it returns why they are refused, or None where they may wait for that to
+        end."""
+        if not self.is_over:
+            self.bar = bar
+
+    def let_in(self) -> None:
+        if not self.is_over:
+            self.bar = None
+
+    def _is_barred(self) -> bool:
+        """Whether an append is to wait. Raises why it is refused."""
+        if self.is_over or self.runtime.is_forked:
+            self._refuse()
+        bar = self.bar
+        if bar is None or self.writing.packer.is_stopped:  # Who finds it stopped finds why.
+            return False
+        refused = bar()
+        if refused is not None:
+            raise refused
+        return True
+
     def try_append(self, data: Buffer | EntryRecord) -> int:
         """Queue one entry: its id, or NO_ENTRY when so much is in flight that the caller must wait for room.
 
         Raises:
             UsageError: not bytes, over the limit, or the handle was closed; nothing was queued.
-            EmbedbkError: what ended the handle, definite, as nothing of this was sent.
+            EmbedbkError: what ended the handle, or keeps it from appending now; definite, as nothing of this was sent.
         """
-        if self.is_over or self.runtime.is_forked:
-            self._refuse()
+        if (self.bar is not None or self.runtime.is_forked) and self._is_barred():
+            return NO_ENTRY
         if isinstance(data, EntryRecord):
             return self.writing.try_append_with(
                 data.value, encode_attributes(records=self._records([data])), -1
@@ -279,7 +304,14 @@ class Appending:
         while True:
             if self.is_over or self.runtime.is_forked:
                 self._refuse()
-            if producer is None and expected < 0:
+            if self.bar is not None and producer is not None:  # What it appended before is in the log.
+                with PRODUCERS_LOCK:
+                    known = self.producers.find(producer)
+                if known is not None:
+                    return known
+            if self.bar is not None and self._is_barred():
+                entry_id = NO_ENTRY
+            elif producer is None and expected < 0:
                 entry_id = self.writing.try_append_with(data, attributes, expected)
             else:
                 with PRODUCERS_LOCK:
@@ -299,7 +331,7 @@ class Appending:
                 raise OperationTimeout(
                     f"{self.what}: no room within {terms.timeout_s:g} s for one more append; nothing was appended",
                     definite=True,
-                    hint="as many bytes are in flight as are allowed: try again when some are acknowledged",
+                    hint="as many bytes are in flight, or in the log, as are allowed: try again in a moment",
                 )
             await self._room()
 
@@ -353,8 +385,13 @@ class Appending:
             heir.appending.writing.packer.give_up_rest(caller)
             heir = heir.appending._heir
 
+    def _try_many(self, items: Items, caller: int) -> tuple[int, int]:
+        if self.bar is not None and not self.is_over and self._is_barred():
+            return NO_ENTRY, 0
+        return self.writing.try_append_many(items, caller)
+
     async def _queue_all(self, items: Items, until_s: float, caller: int) -> Appended:
-        first, done = self.writing.try_append_many(items, caller)
+        first, done = self._try_many(items, caller)
         while done < len(items):
             if self.runtime.clock_s() >= until_s:
                 late = OperationTimeout(
@@ -367,7 +404,7 @@ class Appending:
                 raise late
             await self._room()
             try:
-                begin, taken = self.writing.try_append_many(items[done:], caller)
+                begin, taken = self._try_many(items[done:], caller)
             except HandedOver:
                 if not done:
                     raise
@@ -779,6 +816,7 @@ class Appending:
 
     def _end_use(self) -> None:
         self.is_over = True
+        self.bar = _over
         self.writing.packer.stop()
         if self._past.learning is not None:
             self._past.learning.end()
@@ -797,6 +835,10 @@ class Appending:
         raise UsageError(
             f"{self.what} was closed or released; nothing was appended", hint="open a new writer to append"
         )
+
+
+def _over() -> None:
+    """The bar of a handle that is over, which refuses by itself."""
 
 
 def _as_record(item: Buffer | EntryRecord) -> EntryRecord:

@@ -72,13 +72,15 @@ class Client:
         retention_s: float | None = None,
         retention_bytes: int | None = None,
         properties: Mapping[str, bytes] | None = None,
+        bytes_max: int | None = None,
+        at_bytes_max: str | None = None,
     ) -> Log:
         """A new log with settings, empty; its first `writer()` would make one too. The arguments are those of
         `Log.change`; what is left out is as usual. password: of the handle that is returned.
 
         Raises:
             LogExists: there is one of this name; nothing was changed.
-            UsageError: a value is not allowed, or the cluster's level is below 6.
+            UsageError: a value is not allowed, or the cluster's level is below 6, or below 20 with bytes_max.
         """
         made = self.log(name, password=password)
         wanted = {
@@ -91,6 +93,8 @@ class Client:
             "retention_s": retention_s,
             "retention_bytes": retention_bytes,
             "properties": properties,
+            "bytes_max": bytes_max,
+            "at_bytes_max": at_bytes_max,
         }
         run_blocking(create_log(made._reading, wanted), "aio.Client.create_log")
         return made

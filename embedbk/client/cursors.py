@@ -34,7 +34,7 @@ from embedbk.ids import LEDGER_ID_MAX, check_cursor_name
 from embedbk.metadata.claims import lock_path
 from embedbk.metadata.levels import LEVEL_OF_CURSORS
 
-__all__ = ["CursorState", "Cursoring", "check_level", "cursors"]
+__all__ = ["CursorState", "Cursoring", "check_level", "cursors", "cursors_holding"]
 
 _ROUNDS_MAX = 20  # The list or the cursors changed so often under a change that was to be made.
 
@@ -42,6 +42,7 @@ _ENDED = {
     CursorHold.ENDED_BY_TIME: "time",
     CursorHold.ENDED_BY_BYTES: "bytes",
     CursorHold.ENDED_BY_FORCE: "force",
+    CursorHold.ENDED_BY_BOUND: "bound",
 }
 
 
@@ -53,8 +54,8 @@ class CursorState(NamedTuple):
     revision: int  # Of its last move; `set(revision=)` compares it.
     epoch: int  # Of the consumer that committed it; 0: it was set by hand.
     moved_ms: int  # Since 1970, by the clock of whoever moved it.
-    holds: bool  # Nothing from `offset` on is truncated, unless by force.
-    ended: str  # Why it holds no more although it was to: "time", "bytes" or "force"; "" else.
+    holds: bool  # Nothing from `offset` on is truncated, unless by force, or by a bound of the log.
+    ended: str  # Why it holds no more although it was to: "time", "bytes", "force" or "bound"; "" else.
     consumer: str = ""  # Who has its lease; "" nobody. Told by `Log.cursors` alone, as are:
     lag_entries: int | None = (
         None  # So many acknowledged entries are behind it; None: too few bookies answer to tell.
@@ -224,6 +225,18 @@ async def _named(reading: LogReading) -> tuple[tuple[NamedCursor, ...], int]:
     if value is None:
         return (), ABSENT
     return decode_log_cursors(value, reading.name).cursors, revision
+
+
+async def cursors_holding(reading: LogReading) -> list[CursorState]:
+    """Those that hold the log, and where; without what they are behind."""
+    found: list[CursorState] = []
+    for cursor in (await _named(reading))[0]:
+        if cursor.hold == CursorHold.HOLDS:
+            what = f"reading cursor {cursor.name!r} of log {reading.name!r}"
+            value, revision = await reading.runtime.get(cursor_path(reading.name, cursor.name), what)
+            if value is not None:
+                found.append(_state(cursor, decode_cursor(value, reading.name, cursor.name), revision))
+    return found
 
 
 def _state(cursor: NamedCursor, record: CursorRecord, revision: int) -> CursorState:

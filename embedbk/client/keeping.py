@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
+from embedbk.client.bounding import bound_of, retain
 from embedbk.client.log_reading import LogReading
 from embedbk.client.log_settings import record_of, roll_from
-from embedbk.client.truncating import truncate
 from embedbk.client.waiting import Moved
 from embedbk.codec.digest import DigestType
 from embedbk.codec.ledger_metadata import Begun, Durability
@@ -125,11 +125,14 @@ async def _look_after(line: Succession) -> None:
         return
     if revision != line.follows:
         line.retains_at_s = 0.0  # By what it is now.
+        line.bound_by(bound_of(record, revision))
         if await _follow(line, record):
             line.follows = revision
+    if line.log_bytes is not None:
+        await line.log_bytes.look_now()
     if record.has_retention and runtime.clock_s() >= line.retains_at_s:
         line.retains_at_s = runtime.clock_s() + min(_RETAIN_S, (record.retention_ms or 600_000) / 10_000)
-        await _retain(line, record)
+        await retain(LogReading(runtime, owning.name, owning.password), record, revision)
 
 
 async def _follow(line: Succession, record: SettingsRecord) -> bool:
@@ -151,11 +154,3 @@ async def _follow(line: Succession, record: SettingsRecord) -> bool:
 def _made_by(line: Succession) -> tuple[Any, ...]:
     metadata = line.taken.metadata
     return (metadata.quorum, metadata.durability, metadata.digest)
-
-
-async def _retain(line: Succession, record: SettingsRecord) -> None:
-    """Both must allow it, where both are given."""
-    owning = line.owning
-    reading = LogReading(owning.runtime, owning.name, owning.password)
-    older_than_s = None if record.retention_ms is None else record.retention_ms / 1000
-    await truncate(reading, None, older_than_s, record.retention_bytes, may_do_nothing=True)

@@ -14,6 +14,7 @@ from typing import Any, Self
 from embedbk.client import cursors, log_deleting, sealing, splicing, truncating
 from embedbk.client.appending import Appending
 from embedbk.client.batches import Batch, Entry, Located, Segment, batch_of, entries_of
+from embedbk.client.bounding import bound_of
 from embedbk.client.bulk import BulkReading, LogReader, Place
 from embedbk.client.consumer import Cursor
 from embedbk.client.cursors import Cursoring, CursorState
@@ -80,6 +81,8 @@ async def open_writer(
     terms = await writer_terms(runtime, name, given, placement, delays_change=delays_change)
     line = await take_over(runtime, name, password, terms.quorum, terms.traits, terms.roll)
     line.follows = terms.revision
+    line.bound_by(bound_of(terms.record, terms.revision))
+    line.roll_by(terms.roll)
     try:
         await adopt(runtime, line.owning.name, terms, line.taken.epoch)
     except EmbedbkError as failed:  # Then they are the next writer's matter.
@@ -177,6 +180,8 @@ class LogWriter:
             UsageError: not bytes, over the limit, not the expected id, or this handle was closed; nothing was appended.
             AppendConflict: something else stands last; nothing was appended.
             OperationTimeout: timeout_s passed; `definite` where nothing was sent, else `ticket` tells the fate.
+            LogAtBound, always `definite`: the log has as many bytes as its settings allow; try again once its front was
+                truncated. It waits for one look at the log first, and so do all calls that append.
             LedgerFenced: another process has the log now. NotEnoughBookies, MetadataUnavailable, LogFull: its ledger
                 failed, and there is no next one; one that fails otherwise is replaced, and the append goes there
                 (P8.2). `definite` says whether this entry certainly does not survive, else `ticket.fate()` tells,
@@ -611,6 +616,8 @@ class Log:
         retention_s: float | Keep | None = KEEP,
         retention_bytes: int | Keep | None = KEEP,
         properties: Mapping[str, bytes] | Keep | None = KEEP,
+        bytes_max: int | Keep | None = KEEP,
+        at_bytes_max: str | Keep | None = KEEP,
     ) -> LogSettings:
         """Change settings of the log (P8.7); what is left out stays, None restores the default. Its owner looks for
         changes every 10 s or so, and rolls where its ledger was made by other settings.
@@ -622,10 +629,16 @@ class Log:
                 payload bytes; where both are given both must allow it; never past a pin or a cursor that holds. Of a
                 log without an owner nothing is truncated.
             properties: a map of the user's own, of 64 KiB at most, in place of the one before.
+            bytes_max, at_bytes_max: payload bytes that the log may have (P8.8), and what its owner does when it has as
+                many: "refuse" appends (LogAtBound), the default; or "let_go" of the oldest ledgers, from 7/8 of the
+                bound on and until 3/4 are left, also past cursors that hold them: these hold nothing then, and their
+                consumers get Truncated. Never past a pin: what a pin holds has appends refused. A ledger of the log has
+                at most an eighth of the bound. From level 20 of the cluster on.
 
         Raises:
             MetadataConflict, definite: they have another revision, or changed again and again.
-            UsageError: a value is not allowed, or the cluster's level is below 6. NoSuchLedger: there is no such log.
+            UsageError: a value is not allowed, or the cluster's level is below 6, or below 20 with bytes_max.
+            NoSuchLedger: there is no such log.
         """
         wanted = {
             "ensemble_size": ensemble_size,
@@ -637,6 +650,8 @@ class Log:
             "retention_s": retention_s,
             "retention_bytes": retention_bytes,
             "properties": properties,
+            "bytes_max": bytes_max,
+            "at_bytes_max": at_bytes_max,
         }
         return run_blocking(change(self._reading, revision, wanted), "aio.Log.change")
 

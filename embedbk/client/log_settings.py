@@ -28,6 +28,7 @@ from embedbk.codec.ledger_metadata import (
 from embedbk.codec.log_settings import (
     NO_SETTINGS,
     SETTINGS_KEY,
+    AtBound,
     RollRecord,
     SettingsRecord,
     decode_log_settings,
@@ -39,7 +40,7 @@ from embedbk.codec.metadata_messages import ABSENT, Compare, Put
 from embedbk.config import CUSTOM_BYTES_MAX, Placement, Quorum, Roll, quorum_for
 from embedbk.errors import LogExists, MetadataConflict, UsageError
 from embedbk.ids import LEDGER_ID_MAX, is_text
-from embedbk.metadata.levels import LEVEL_OF_CURSORS
+from embedbk.metadata.levels import LEVEL_OF_BOUNDS, LEVEL_OF_CURSORS
 
 __all__ = [
     "KEEP",
@@ -91,6 +92,9 @@ class LogSettings(NamedTuple):
     # The revision of the last change, which `change(revision=)` compares; 0: there were none.
     revision: int = 0
     archive: str | None = None  # The directory where it is archived (P8.14).
+    # Payload bytes that the log may have, and what happens then: "refuse" appends, or "let_go" of the oldest ledgers.
+    bytes_max: int | None = None
+    at_bytes_max: str | None = None
 
 
 class WriterArguments(NamedTuple):
@@ -142,6 +146,8 @@ def _shown(record: SettingsRecord, revision: int) -> LogSettings:
         dict(record.properties),
         revision,
         None if record.archive is None else record.archive.path,
+        record.bytes_max,
+        None if record.at_bytes_max is None else AtBound(record.at_bytes_max).name.lower(),
     )
 
 
@@ -163,6 +169,7 @@ async def change(reading: LogReading, revision: int | None, wanted: Mapping[str,
                 hint="settings() says what they are",
             )
         changed = _changed(record or NO_SETTINGS, wanted)
+        _check_bound(runtime, name, changed)
         when = [Compare(log_settings_path(name), at), Compare(log_key_path(name), list_revision)]
         then = Put(log_settings_path(name), encode_log_settings(changed))
         if await runtime.transact(when, [then], f"changing the settings of log {name!r}"):
@@ -200,11 +207,39 @@ def _changed(record: SettingsRecord, wanted: Mapping[str, Any]) -> SettingsRecor
             record,
             retention_bytes=_bounded("retention_bytes", given["retention_bytes"], int, 0, LEDGER_ID_MAX),
         )
+    if "bytes_max" in given or "at_bytes_max" in given:
+        record = _bound(record, given)
     if "properties" in given:
         record = replace(record, properties=_properties(given["properties"]))
     if "archive" in given:
         record = replace(record, archive=given["archive"])
     return record
+
+
+def _bound(record: SettingsRecord, given: Mapping[str, Any]) -> SettingsRecord:
+    """A bound without a word what happens then refuses; one that is taken away takes the word with it."""
+    bytes_max = _bounded("bytes_max", given.get("bytes_max", record.bytes_max), int, 1, LEDGER_ID_MAX)
+    at_bytes_max = record.at_bytes_max
+    if "at_bytes_max" in given:
+        at_bytes_max = _number(given["at_bytes_max"], "at_bytes_max", AtBound)
+        if at_bytes_max is not None and bytes_max is None:
+            raise UsageError(
+                f"at_bytes_max={given['at_bytes_max']!r} says nothing without bytes_max; nothing was changed"
+            )
+    if bytes_max is None:
+        return replace(record, bytes_max=None, at_bytes_max=None)
+    return replace(
+        record, bytes_max=bytes_max, at_bytes_max=AtBound.REFUSE if at_bytes_max is None else at_bytes_max
+    )
+
+
+def _check_bound(runtime: Runtime, name: str, record: SettingsRecord) -> None:
+    if record.bytes_max is not None and not runtime.has_level(LEVEL_OF_BOUNDS):
+        raise UsageError(
+            f"log {name!r}: a bound of its bytes needs level {LEVEL_OF_BOUNDS} of the cluster, and owners of builds "
+            "before do not keep it; nothing was changed",
+            hint="when every node runs this build: embedbk quorum raise",
+        )
 
 
 def _number(given: Any, what: str, kinds: type[enum.IntEnum]) -> int | None:
@@ -253,6 +288,7 @@ async def create_log(reading: LogReading, wanted: Mapping[str, Any]) -> LogSetti
     check_level(reading)
     runtime, name = reading.runtime, reading.given
     record = _changed(NO_SETTINGS, wanted)
+    _check_bound(runtime, name, record)
     for _ in range(_ROUNDS_MAX):
         found = await named(runtime, name, carries=True)
         if found is not None and not isinstance(found, NamedLog):  # Below the level: the name is the log.

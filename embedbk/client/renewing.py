@@ -20,7 +20,9 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple, TypeVar
 
 from embedbk.client.appending import Appending
+from embedbk.client.bounding import BytesBound, LogBytes, bound_of, bounded, spliced_bytes
 from embedbk.client.keeping import keep
+from embedbk.client.log_settings import record_of
 from embedbk.client.owning import Joined, Owned, Owning
 from embedbk.client.replacing import Replacing, Unreplaced
 from embedbk.client.roll_bounds import RollBounds
@@ -90,9 +92,10 @@ class Succession:
         self._is_let_go = False  # Released, or the last ledger is closed: none follows.
         self._replacing = Replacing(owning)
         owning.on_lost = self._signal.notify
-        self._bounds = RollBounds(roll, owning.runtime, self._prepare_behind, self._roll_behind)
+        self._bounds = RollBounds(roll, owning.runtime, self._prepare_behind, self.roll_behind)
         self._watch(self.appending)
         self._bounds.begin(self.appending)
+        self.log_bytes: LogBytes | None = None  # Once the log has a bound of bytes.
         self.own = OwnTerms(owning.quorum, owning.traits.durability, owning.traits.digest, roll)
         self.follows = ABSENT  # Revision of the settings that it goes by.
         self.retains_at_s = 0.0  # When retention is looked at next, by the runtime's clock.
@@ -111,7 +114,16 @@ class Succession:
     def roll_by(self, roll: Roll) -> None:
         """Other bounds from now on, of the ledger of now as well."""
         if not self._has_ended:
-            self._bounds.change(roll, self.appending)
+            bound = None if self.log_bytes is None else self.log_bytes.bound
+            self._bounds.change(bounded(roll, bound), self.appending)
+
+    def bound_by(self, bound: BytesBound | None) -> None:
+        """How many bytes the log may have from now on. `roll_by` is called next."""
+        if self._has_ended or (bound is None and self.log_bytes is None):
+            return
+        if self.log_bytes is None:
+            self.log_bytes = self._bounds.log_bytes = LogBytes(self, self._bounds.tell_again)
+        self.log_bytes.keep(bound)
 
     @property
     def is_between(self) -> bool:
@@ -344,7 +356,8 @@ class Succession:
     def _prepare_behind(self, begun: Begun) -> None:
         self.appending.runtime.behind(self._by_bounds(self.prepare, begun))
 
-    def _roll_behind(self, begun: Begun) -> None:
+    def roll_behind(self, begun: Begun) -> None:
+        """Roll, because a bound asks for it; no call waits for it."""
         self.appending.runtime.behind(self._by_bounds(self.roll, begun))
 
     async def _by_bounds(self, step: Callable[[Begun, Appending], Awaitable[None]], begun: Begun) -> None:
@@ -374,7 +387,8 @@ class Succession:
         younger.
 
         Raises:
-            UsageError, StorageError, WrongPassword: why none of it was spliced; the writer can be used as before.
+            UsageError, StorageError, WrongPassword, LogAtBound: why none of it was spliced; the writer can be used as
+                before.
             What `renew` raises.
         """
         limit = self.appending.runtime.settings.operation_timeout_s
@@ -383,12 +397,21 @@ class Succession:
             try:
                 self._check_open()
                 await self._before_is_closed(limit)
+                await self._check_room(wanted)
                 await self._go_over(self.owning.quorum, Joined(wanted, spliced_ms))
                 return self.owning.spliced()
             except _Failing:
                 continue
             finally:
                 self._end_turn()
+
+    async def _check_room(self, wanted: Splice) -> None:
+        """Raises LogAtBound where the log may not have as many bytes more, by its settings as they are now."""
+        runtime = self.owning.runtime
+        bound = bound_of(*await record_of(runtime, self.owning.name))
+        self.bound_by(bound)
+        if bound is not None and self.log_bytes is not None:
+            await self.log_bytes.check_room(bound, await spliced_bytes(runtime, wanted.ledger_ids))
 
     # Taking the log over from ourselves.
 
@@ -582,11 +605,14 @@ class Succession:
 
     def _go_on_in(self, owned: Owned) -> None:
         self._watch(owned.appending)
+        before, is_taken_anew = self.appending, owned.taken.epoch != self.taken.epoch
         self.taken, self.appending, self._failure = owned.taken, owned.appending, None
         if self._is_let_go:
             owned.appending.release()
         elif not self._has_ended:
             self._bounds.begin(owned.appending)
+        if self.log_bytes is not None and not self._has_ended:
+            self.log_bytes.follow(before, owned.taken if is_taken_anew else None)
 
     def _note_failed(self, before: Appending, failed: BaseException, call: str) -> None:
         if before.is_over:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from embedbk.client.appending import Appending
 from embedbk.client.runtime import Runtime
@@ -18,6 +19,9 @@ from embedbk.config import Roll
 from embedbk.host.operations import NEVER_REACHED
 from embedbk.host.signal import Signal
 from embedbk.ids import NO_ENTRY
+
+if TYPE_CHECKING:
+    from embedbk.client.bounding import LogBytes
 
 __all__ = ["PREPARE_AT", "RollBounds"]
 
@@ -47,6 +51,10 @@ class RollBounds:
         self._entries = self._bytes = 0  # Bounds of this ledger; 0: none.
         self._is_prepared = False  # It was asked for.
         self._is_asked = False  # A roll by age is under way.
+        self._own_at = NEVER_REACHED  # The entry at which the bounds of this ledger are looked at.
+        self.log_bytes: LogBytes | None = (
+            None  # Where the log has a bound of its own, which is looked at here as well.
+        )
         self._turn = 0  # Counts changes of the bounds: a waiter for an older set waits for nothing.
 
     def change(self, roll: Roll, appending: Appending) -> None:
@@ -70,8 +78,8 @@ class RollBounds:
             self._turn = turn = self._turn + 1
         self._signal.notify()
         if self._entries or self._bytes:
-            appending.writing.on_reached = lambda: self._look(appending)
-            appending.writing.tell_at = 0
+            appending.writing.on_reached = lambda: self._reached(appending)
+            self._tell(appending, 0)
         if roll.age_s is not None:
             self._runtime.behind(self._grow_old(appending, roll.age_s * drawn, turn))
 
@@ -80,7 +88,7 @@ class RollBounds:
         with self._lock:
             appending, self._appending = self._appending, None
         if appending is not None:
-            appending.writing.tell_at = NEVER_REACHED
+            self._tell(appending, NEVER_REACHED)
         self._signal.notify()
 
     def look_later(self, appending: Appending) -> None:
@@ -91,12 +99,36 @@ class RollBounds:
             self._is_asked = False
             if self._entries or self._bytes:
                 last = appending.writing.packer.last_entry
-                appending.writing.tell_at = last + self._entries_until(
-                    appending, self._used(appending) + _LATER
-                )
+                self._tell(appending, last + self._entries_until(appending, self._used(appending) + _LATER))
+
+    def _tell(self, appending: Appending, own_at: int) -> None:
+        self._own_at = own_at
+        others = NEVER_REACHED if self.log_bytes is None else self.log_bytes.tell_at
+        appending.writing.tell_at = min(own_at, others)
+
+    def tell_again(self) -> None:
+        """What `log_bytes` is to be told changed."""
+        with self._lock:
+            if self._appending is not None:
+                self._tell(self._appending, self._own_at)
+
+    def _reached(self, appending: Appending) -> None:
+        """Called in the thread that appended up to `tell_at`, and not again before `tell_at` is set anew."""
+        last = appending.writing.packer.last_entry
+        with self._lock:
+            if appending is not self._appending:
+                return
+            is_own = last >= self._own_at
+            if is_own:
+                self._own_at = NEVER_REACHED
+        if is_own:
+            self._look(appending)
+        if self.log_bytes is not None and last >= self.log_bytes.tell_at:
+            self.log_bytes.look()
+        else:
+            self.tell_again()
 
     def _look(self, appending: Appending) -> None:
-        """Called in the thread that appended up to `tell_at`, and not again before `tell_at` is set anew."""
         with self._lock:
             if appending is not self._appending:
                 return
@@ -106,7 +138,7 @@ class RollBounds:
                 self._is_prepared = self._is_prepared or is_near
                 wanted = 1.0 if self._is_prepared else PREPARE_AT
                 last = appending.writing.packer.last_entry
-                appending.writing.tell_at = last + self._entries_until(appending, wanted)
+                self._tell(appending, last + self._entries_until(appending, wanted))
             begun = self._nearest(appending)
         if is_due:
             self._roll_over(begun)

@@ -24,7 +24,14 @@ from embedbk.codec.log_splices import (
 )
 from embedbk.codec.metadata_messages import ABSENT, Compare, Delete, Put, Record
 from embedbk.core.log_splicing import SPLICE_LEDGERS_MAX, Splice
-from embedbk.errors import EmbedbkError, LedgerFenced, MetadataUnavailable, StorageError, UsageError
+from embedbk.errors import (
+    EmbedbkError,
+    LedgerFenced,
+    LogAtBound,
+    MetadataUnavailable,
+    StorageError,
+    UsageError,
+)
 
 __all__ = ["living"]
 
@@ -90,7 +97,7 @@ async def _answer(runtime: Runtime, living_as: str, key: str, revision: int) -> 
         request = decode_splice_request(value, log)
         if request.answer is not None:
             return
-        why = ""
+        why, reached = "", None
         line = runtime.keeper.line_of(log) if runtime.keeper is not None else None
         if len(request.ledger_ids) > SPLICE_LEDGERS_MAX:
             why = f"{len(request.ledger_ids)} ledgers are more than {SPLICE_LEDGERS_MAX}"
@@ -110,9 +117,13 @@ async def _answer(runtime: Runtime, living_as: str, key: str, revision: int) -> 
                 return
             except LedgerFenced:
                 pass  # The log is another's.
+            except LogAtBound as full:
+                why, reached = full.args[0], (full.byte_count, full.bytes_max)
             except EmbedbkError as failed:
                 why = failed.args[0]
-        answered = Put(key, encode_splice_request(replace(request, answer=why)), is_ephemeral=True)
+        answered = Put(
+            key, encode_splice_request(replace(request, answer=why, reached=reached)), is_ephemeral=True
+        )
         await runtime.transact([Compare(key, revision)], [answered], f"answering {key}")
     except StorageError as strange:
         runtime.node.unread.name(key, str(strange))

@@ -15,9 +15,10 @@ from msgspec.structs import replace
 
 from embedbk.client import ledger
 from embedbk.client.appending import Appending
+from embedbk.client.bounding import bound_of, check_splice, make_room, spliced_bytes
 from embedbk.client.log_identity import find
 from embedbk.client.log_reading import LogReading
-from embedbk.client.log_settings import WriterArguments, log_exists, writer_terms
+from embedbk.client.log_settings import WriterArguments, log_exists, record_of, writer_terms
 from embedbk.client.password import Password
 from embedbk.client.reading import LedgerReading
 from embedbk.client.runtime import FollowedKey, Runtime
@@ -46,11 +47,13 @@ from embedbk.config import Quorum, check_seconds
 from embedbk.core.creation import Creation
 from embedbk.core.log import LogMoved
 from embedbk.core.log_listing import NewLedger
+from embedbk.core.log_paging import recorded_bytes
 from embedbk.core.log_splicing import SPLICE_LEDGERS_MAX, LogHolding, LogSplicing, Splice, Spliced
 from embedbk.core.staging_sweeping import StagingSweeping
 from embedbk.errors import (
     EmbedbkError,
     LedgerFenced,
+    LogAtBound,
     MetadataConflict,
     OperationTimeout,
     UsageError,
@@ -74,6 +77,7 @@ __all__ = [
 logger = logging.getLogger("embedbk.client.log")
 
 STAGED_TTL_S = 86_400.0
+_WHEN_FULL = "splice again when the log was truncated: what is staged is there still"
 _NONE_IS_MADE = Quorum(1, 1, 1)
 _TRIES_MAX = 20  # The log's owner changed so often.
 _JOB_BYTES = 16
@@ -226,6 +230,7 @@ async def _spliced(reading: LogReading, wanted: Splice, until_s: float) -> Splic
         before = await _record_of(reading, wanted.application)
         if before is not None and before.number >= wanted.number:
             return _shown(before, is_replay=True)
+        await _check_bytes(reading, wanted)
         kept = runtime.spliced_epochs.get(name, 0)
         owner, epoch = await runtime.get(log_owner_path(name), f"asking who owns log {name!r}")
         if kept != epoch:
@@ -260,6 +265,15 @@ async def _spliced(reading: LogReading, wanted: Splice, until_s: float) -> Splic
         definite=True,
         hint="splice again: it comes to pass once",
     )
+
+
+async def _check_bytes(reading: LogReading, wanted: Splice) -> None:
+    """Raises LogAtBound where the log has no room for this by its list; its owner, if it has one, judges by all."""
+    bound = bound_of(*await record_of(reading.runtime, reading.name))
+    if bound is not None:
+        coming = await spliced_bytes(reading.runtime, wanted.ledger_ids)
+        found = await make_room(reading, bound, lambda _: 0, coming)
+        check_splice(reading.name, bound, recorded_bytes(found.log_list), coming, found)
 
 
 def _told(runtime: Runtime, name: str, done: Spliced) -> SpliceOutcome:
@@ -337,6 +351,12 @@ async def _asked(reading: LogReading, wanted: Splice, owner: bytes, until_s: flo
             answer = decode_splice_request(value, name)
             if answer.answer is not None:
                 await runtime.transact([Compare(key, revision)], [Delete(key)], what)
+                if answer.reached is not None:
+                    full = LogAtBound(
+                        f"the owner of log {name!r} did not splice: {answer.answer}", hint=_WHEN_FULL
+                    )
+                    full.byte_count, full.bytes_max = answer.reached
+                    raise full
                 if answer.answer:
                     raise UsageError(
                         f"the owner of log {name!r} did not splice: {answer.answer}",

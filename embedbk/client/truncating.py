@@ -48,6 +48,7 @@ WHY_ENDED = {
     CursorHold.ENDED_BY_TIME: "it was not moved for as long as it was told",
     CursorHold.ENDED_BY_BYTES: "more bytes are behind it than it was told",
     CursorHold.ENDED_BY_FORCE: "somebody truncated by force",
+    CursorHold.ENDED_BY_BOUND: "the log has as many bytes as it may have, and lets go of its slowest cursor",
 }
 
 
@@ -83,11 +84,14 @@ async def truncate(
     *,
     may_do_nothing: bool,
     force: bool = False,
+    fits_bytes: int | None = None,
+    settings_at: int | None = None,
 ) -> Truncation:
+    """fits_bytes, settings_at: of `Terms`, where the log's own settings ask for it."""
     runtime = reading.runtime
     runtime.check()
     _check_level(reading)
-    if before is None and older_than_s is None and keep_bytes is None:
+    if before is None and older_than_s is None and keep_bytes is None and fits_bytes is None:
         raise UsageError("nothing says how much is to go", hint="give before=, older_than_s= or keep_bytes=")
     for what, value in (("older_than_s", older_than_s), ("keep_bytes", keep_bytes)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or value < 0):
@@ -97,7 +101,8 @@ async def truncate(
     asked = None if before is None else await reading.offset_of(before)
     wall_ms = runtime.wall_ms()
     begun_before_ms = None if older_than_s is None else wall_ms - int(older_than_s * 1000)
-    terms = Terms(asked, begun_before_ms, None if keep_bytes is None else int(keep_bytes), force)
+    kept = None if keep_bytes is None else int(keep_bytes)
+    terms = Terms(asked, begun_before_ms, kept, force, fits_bytes, settings_at)
     grace_ms = int(runtime.settings.delete_grace_s * 1000)
     rounds: list[Round] = []
     while not rounds or rounds[-1].held is None:

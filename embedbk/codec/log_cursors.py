@@ -45,6 +45,8 @@ class CursorHold(enum.IntEnum):
     ENDED_BY_TIME = 2  # It held the log, and was not moved for the given time.
     ENDED_BY_BYTES = 3  # It held the log, and lagged by more than the given bytes.
     ENDED_BY_FORCE = 4  # It held the log, and a forced truncation passed it.
+    # It held the log, and the log's own bound passed it. Only from LEVEL_OF_BOUNDS on.
+    ENDED_BY_BOUND = 5
 
 
 class NamedCursor(msgspec.Struct, frozen=True, array_like=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from typing import Annotated
 
 import msgspec
@@ -17,6 +18,7 @@ from embedbk.ids import LEDGER_ID_MAX
 __all__ = [
     "NO_SETTINGS",
     "SETTINGS_KEY",
+    "AtBound",
     "RollRecord",
     "SettingsRecord",
     "decode_log_settings",
@@ -27,7 +29,15 @@ __all__ = [
 
 SETTINGS_KEY = "settings"  # Behind the log's id.
 
+_FIRST_FIELDS = 10  # Up to the properties.
 _Count = Annotated[int, msgspec.Meta(ge=1, le=LEDGER_ID_MAX)]
+
+
+class AtBound(enum.IntEnum):
+    """What happens when a log has as many bytes as it may have. Numbers are on disk: never re-used."""
+
+    REFUSE = 0  # Appends are refused, until something is truncated.
+    LET_GO = 1  # The oldest ledgers go, also past cursors that hold them; never past a pin.
 
 
 class RollRecord(msgspec.Struct, frozen=True, array_like=True):
@@ -54,6 +64,9 @@ class SettingsRecord(msgspec.Struct, frozen=True, array_like=True):
     retention_bytes: Annotated[int, msgspec.Meta(ge=0, le=LEDGER_ID_MAX)] | None = None
     properties: dict[str, bytes] = {}
     archive: ArchivePlace | None = None  # Only from LEVEL_OF_ARCHIVES on.
+    # Payload bytes that the log may have, and what happens then, an AtBound (P8.8). Only from LEVEL_OF_BOUNDS on.
+    bytes_max: _Count | None = None
+    at_bytes_max: int | None = None
 
     @property
     def quorum(self) -> Quorum | None:
@@ -78,8 +91,11 @@ def properties_bytes(properties: dict[str, bytes]) -> int:
 
 
 def encode_log_settings(value: SettingsRecord) -> bytes:
-    """Without an archive as earlier builds wrote them (P10.8)."""
-    return msgspec.msgpack.encode(value if value.archive is not None else msgspec.structs.astuple(value)[:-1])
+    """Without what came later as earlier builds wrote them (P10.8)."""
+    fields = msgspec.structs.astuple(value)
+    while len(fields) > _FIRST_FIELDS and fields[-1] is None:
+        fields = fields[:-1]
+    return msgspec.msgpack.encode(fields)
 
 
 def decode_log_settings(data: bytes, name: str = "") -> SettingsRecord:
@@ -102,6 +118,13 @@ def decode_log_settings(data: bytes, name: str = "") -> SettingsRecord:
         raise StorageError(
             f"{what}: its settings have durability {value.durability} and digest {value.digest}, of which one is not "
             "known here"
+        )
+    if value.at_bytes_max not in (None, *AtBound) or (value.bytes_max is None) != (
+        value.at_bytes_max is None
+    ):
+        raise StorageError(
+            f"{what}: its settings have a bound of {value.bytes_max} bytes, and {value.at_bytes_max} is to happen, "
+            "which is not known here"
         )
     if properties_bytes(value.properties) > CUSTOM_BYTES_MAX:
         raise StorageError(f"{what}: its properties have more than {CUSTOM_BYTES_MAX} bytes")

@@ -98,6 +98,8 @@ class SpliceRequest(msgspec.Struct, frozen=True, array_like=True):
     is_once: bool
     spliced_ms: _Count  # When it comes to the log, by the asking client's clock.
     answer: str | None = None  # The owner's: why it is not spliced; "": it owns the log no more.
+    # With the answer: the log has so many payload bytes, of so many that it may have (P8.8).
+    reached: tuple[_Count, _Count] | None = None
 
 
 def staged_prefix(name: str) -> str:
@@ -146,7 +148,8 @@ def encode_log_splices(value: LogSplices) -> bytes:
 
 
 def encode_splice_request(value: SpliceRequest) -> bytes:
-    return msgspec.msgpack.encode(value)
+    """Without a bound that was reached as earlier builds wrote it (P10.8)."""
+    return msgspec.msgpack.encode(value if value.reached is not None else msgspec.structs.astuple(value)[:-1])
 
 
 def decode_staged(data: bytes, name: str, ledger_id: int) -> StagedRecord:

@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from embedbk.codec.ledger_metadata import METADATA_VERSION, LogPages, LogSegment
+from embedbk.codec.ledger_metadata import METADATA_VERSION, LogList, LogPages, LogSegment
 from embedbk.codec.log_pages import LogPage
 from embedbk.ids import NO_ENTRY
 
-__all__ = ["Cut", "cut", "end_of", "last_position", "rises", "search"]
+__all__ = ["Cut", "cut", "end_of", "last_position", "recorded_bytes", "rises", "search"]
 
 # Pages of one transaction. A list that a build before let grow to its bound moves there in several.
 _MOVED_MAX = 16
@@ -74,6 +74,12 @@ def last_position(segments: tuple[LogSegment, ...], pages: LogPages | None) -> t
         if segment.last_entry != NO_ENTRY:
             return segment.ledger_id, segment.last_entry
     return pages.last if pages is not None else None
+
+
+def recorded_bytes(log_list: LogList) -> int:
+    """The payload bytes of a log's closed ledgers, as far as their lengths were recorded."""
+    older = log_list.pages.length if log_list.pages is not None else 0
+    return older + sum(each.length or 0 for each in log_list.segments)
 
 
 def end_of(segment: LogSegment) -> int:

@@ -4,8 +4,9 @@ Decides what a refused or unknown change of the list means, and which ledgers ar
 truncated ledgers names, that are CLOSED and this log's by their metadata, and that the list at the version compared
 does not name. `core.truncation` decides how much may go.
 
-    DROP what an earlier one left -> LIST, pins, which cursors hold, where they stand, the oldest page and what is
-        behind it -> CUT, one transaction -> DROP -> ended; with more to do when a whole page went
+    DROP what an earlier one left -> LIST, the settings that ask for it, pins, which cursors hold, where they stand,
+        the oldest page and what is behind it -> CUT, one transaction -> DROP -> ended; with more to do when a whole
+        page went
 
 What a crash leaves between CUT and DROP stands under `/logs/NAME/truncated`: the next truncation deletes it, or the
 next takeover, which runs `Dropping` alone.
@@ -46,9 +47,11 @@ from embedbk.codec.log_cursors import (
 )
 from embedbk.codec.log_pages import decode_log_page, log_page_path
 from embedbk.codec.log_pins import LogPins, PinRecord, decode_log_pins, encode_log_pins, log_pins_path
+from embedbk.codec.log_settings import log_settings_path
 from embedbk.codec.metadata_messages import ABSENT, Compare, Delete, Put
 from embedbk.codec.tombstone import TOMBSTONE_VERSION, Tombstone, encode_tombstone, tombstone_path
 from embedbk.config import LEDGERS_LEFT_MAX
+from embedbk.core.log_paging import recorded_bytes
 from embedbk.core.machine import Effect, Handlers
 from embedbk.core.metadata_words import (
     KeyRead,
@@ -257,6 +260,8 @@ class LogTruncating(Dropping):
         try:
             if kind == "list":
                 return self._on_list(event)
+            if kind == "settings":
+                return self._on_settings(event)
             if kind == "pins":
                 return self._on_pins(event)
             if kind == "cursors":
@@ -283,6 +288,16 @@ class LogTruncating(Dropping):
             # or another client's.
             self.round = self.pending
             return self._again()
+        if self.terms.settings_at is not None:
+            return [ReadKey("settings", log_settings_path(self.name))]
+        return [ReadKey("pins", log_pins_path(self.name))]
+
+    def _on_settings(self, event: KeyRead) -> list[Effect]:
+        """Settings that were changed since ask for nothing any more: whoever follows them asks anew."""
+        assert self.log_list is not None
+        if (event.revision if event.value is not None else ABSENT) != self.terms.settings_at:
+            began = self.log_list.first_offset
+            return [Ended(None, Round(began, began, 0, Held.REACHED))]
         return [ReadKey("pins", log_pins_path(self.name))]
 
     def _on_pins(self, event: KeyRead) -> list[Effect]:
@@ -347,9 +362,7 @@ class LogTruncating(Dropping):
 
     def _judge(self, window: tuple[LogSegment, ...], *, has_more: bool) -> list[Effect]:
         assert self.log_list is not None
-        pages = self.log_list.pages
-        length = sum(each.length or 0 for each in self.log_list.segments)
-        length += pages.length if pages is not None else 0
+        length = recorded_bytes(self.log_list)
         count = min(len(self.front), _FRONT_MAX, LEDGERS_LEFT_MAX - len(self.staying))
         pins = live_pins(self.pins, self.wall_ms)
         holders = [self._holder(each) for each in self.cursors if each.name in self.holders]
@@ -387,6 +400,8 @@ class LogTruncating(Dropping):
             Compare(log_cursors_path(self.name), self.cursors_revision),
             Compare(log_truncated_path(self.name), self.left_revision),
         ]
+        if self.terms.settings_at is not None:
+            when.append(Compare(log_settings_path(self.name), self.terms.settings_at))
         then: list[Put | Delete] = []
         ended = dict(self.verdict.ended)
         if ended:

@@ -3,7 +3,7 @@ out.
 
 A ledger goes whole: when it is recorded as closed, is not the last of the list, and each of its entries is before what
 was asked for, before every pin, and before every cursor that holds the log. Force ends the hold of a cursor, never a
-pin; so does a bound that the cursor was given.
+pin; so does a bound that the cursor was given, or that the log has and at which it lets go of cursors.
 """
 
 from __future__ import annotations
@@ -40,6 +40,11 @@ class Terms(NamedTuple):
     begun_before_ms: int | None = None
     keep_bytes: int | None = None  # So many payload bytes stay, as far as lengths are recorded.
     is_forced: bool = False  # Past cursors that hold the log.
+    # Only as long as more payload bytes than this are there, as far as lengths are recorded, and past cursors that hold
+    # the log: its own bound says so (`AtBound.LET_GO`).
+    fits_bytes: int | None = None
+    # The revision of the log's settings that ask for this, which the transaction compares; None: a caller asks.
+    settings_at: int | None = None
 
 
 class HoldingCursor(NamedTuple):
@@ -89,6 +94,8 @@ def judge(
         if segment.last_entry is None:
             return TruncationVerdict(index, Held.OPEN, "", tuple(ended.items()))
         end = end_of(segment)
+        if terms.fits_bytes is not None and bytes_behind <= terms.fits_bytes:
+            return TruncationVerdict(index, Held.REACHED, "", tuple(ended.items()))
         bytes_behind -= segment.length or 0
         if not _is_wanted(terms, end, _ended_ms(window, index), bytes_behind, segment):
             return TruncationVerdict(index, Held.REACHED, "", tuple(ended.items()))
@@ -98,7 +105,7 @@ def judge(
         for holder in in_order:
             if holder.offset >= end:
                 break
-            why = _why_ended(holder, bytes_behind, is_forced=terms.is_forced)
+            why = _why_ended(holder, bytes_behind, terms)
             if why is None and holder.name not in ended:
                 return TruncationVerdict(index, Held.CURSOR, holder.name, tuple(ended.items()))
             if why is not None:
@@ -109,13 +116,15 @@ def judge(
     return TruncationVerdict(count, None, "", tuple(ended.items()))
 
 
-def _why_ended(holder: HoldingCursor, bytes_behind: int, *, is_forced: bool) -> CursorHold | None:
+def _why_ended(holder: HoldingCursor, bytes_behind: int, terms: Terms) -> CursorHold | None:
     """Why a cursor does not hold a ledger behind which so many payload bytes are; None: it does."""
     if holder.is_idle:
         return CursorHold.ENDED_BY_TIME
     if holder.bytes_behind is not None and bytes_behind > holder.bytes_behind:
         return CursorHold.ENDED_BY_BYTES
-    return CursorHold.ENDED_BY_FORCE if is_forced else None
+    if terms.fits_bytes is not None:
+        return CursorHold.ENDED_BY_BOUND
+    return CursorHold.ENDED_BY_FORCE if terms.is_forced else None
 
 
 def _is_wanted(terms: Terms, end: int, ended_ms: int | None, bytes_behind: int, segment: LogSegment) -> bool:

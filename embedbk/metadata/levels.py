@@ -21,6 +21,7 @@ __all__ = [
     "LEVEL_FIRST",
     "LEVEL_OF_ADOPTION",
     "LEVEL_OF_ARCHIVES",
+    "LEVEL_OF_BOUNDS",
     "LEVEL_OF_CHOICES",
     "LEVEL_OF_CURSORS",
     "LEVEL_OF_COPIES",
@@ -63,7 +64,8 @@ LEVEL_OF_CHOICES = 16
 LEVEL_OF_ARCHIVES = 17
 LEVEL_OF_LOSSES = 18
 LEVEL_OF_FREED = 19
-LEVEL = 19  # The newest that this build knows.
+LEVEL_OF_BOUNDS = 20
+LEVEL = 20  # The newest that this build knows.
 NAMED_MAX = 8  # In one sentence.
 LABEL_CHARS = 80  # Of a client that is named.
 LACKING = (

@@ -52,6 +52,7 @@ from embedbk.testing.bookie_watch import BookieWatch
 from embedbk.testing.ghost import BookieGhost, Ghost, LedgerGhost
 from embedbk.testing.handle_watch import HandleWatch
 from embedbk.testing.invariants_archives import ArchiveWatch
+from embedbk.testing.invariants_bounds import BoundWatch
 from embedbk.testing.invariants_cursors import CursorWatch
 from embedbk.testing.invariants_logs import Logs
 from embedbk.testing.invariants_names import LogNames
@@ -81,6 +82,7 @@ class Invariants(Observer):
             Member: self._on_member,
         }
         self._logs = Logs(self.ghost)
+        self._bounds = BoundWatch(self.ghost)
         self._cursors = CursorWatch(self.sometimes)
         self._archives = ArchiveWatch(self.sometimes, self._cursors)
         self._names = LogNames(self.sometimes.note)
@@ -178,6 +180,9 @@ class Invariants(Observer):
 
     def on_sent(self, client: str, writing: Any, ledger_id: int, entry_id: int, payload: bytes) -> None:
         self.ghost.ledger(ledger_id).given[entry_id] = bytes(payload)
+
+    def on_append(self, client: str, log: str, epoch: int, bytes_max: int) -> None:
+        self._bounds.on_append(client, log, epoch, bytes_max)
 
     def on_acked(self, client: str, writing: Any, ledger_id: int, lac: int) -> None:
         ledger = self.ghost.ledger(ledger_id)
@@ -399,6 +404,7 @@ class Invariants(Observer):
             self._cursors.take_list(
                 key.split("/")[2], log_list.first_offset if log_list is not None else None
             )
+            self._bounds.take_list(key.split("/")[2], log_list)
             self._note_roll(self._logs.take(key, log_list), log_list)
 
     def _note_roll(self, before: tuple[LogSegment, ...], log_list: LogList | None) -> None:

@@ -1,11 +1,12 @@
-"""Durable cursors, by the metadata: I101 (entries that a cursor holds are there) and I102 (who may commit, and only
-forward).
+"""Durable cursors, by the metadata: I101 (entries that a cursor holds are there), I102 (who may commit, and only
+forward) and I107 (a log's bound lets go of a cursor only where its settings say so).
 
 Each check is about one change of one key; `Invariants` calls them.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 from embedbk.codec.log_cursors import (
@@ -16,6 +17,8 @@ from embedbk.codec.log_cursors import (
     decode_cursor,
     decode_log_cursors,
 )
+from embedbk.codec.log_settings import AtBound, decode_log_settings
+from embedbk.errors import StorageError
 from embedbk.metadata.claims import lock_path
 from embedbk.testing.sometimes import Sometimes
 from embedbk.testing.violation import Violation
@@ -33,6 +36,7 @@ class CursorWatch:
         self._first: dict[str, int] = {}  # Log -> its first offset.
         self._named: dict[str, dict[str, NamedCursor]] = {}
         self._records: dict[tuple[str, str], CursorRecord] = {}
+        self._lets_go: dict[str, bool] = {}  # Log -> whether its settings let go of cursors at its bound.
         self._leases: dict[str, int] = {}  # Key of a lease -> its epoch.
 
     def take_list(self, log: str, first_offset: int | None) -> None:
@@ -52,6 +56,12 @@ class CursorWatch:
         elif key.startswith("/log-cursors/"):
             _, _, log, name = key.split("/")
             self._take_cursor(log, name, new)
+        elif key.startswith("/logs/") and key.endswith("/settings"):
+            log = key.split("/")[2]
+            self._lets_go[log] = False
+            with contextlib.suppress(StorageError):  # A stranger's.
+                settings = None if new is None else decode_log_settings(new, log)
+                self._lets_go[log] = settings is not None and settings.at_bytes_max == AtBound.LET_GO
         elif key.startswith("/logs/") and key.endswith("/cursors"):
             self._take_named(key.split("/")[2], new)
 
@@ -63,6 +73,10 @@ class CursorWatch:
             was = before.get(name)
             if was is not None and was.hold == CursorHold.HOLDS and cursor.hold > CursorHold.HOLDS:
                 self._sometimes.note("hold of a cursor ended")
+                if cursor.hold == CursorHold.ENDED_BY_BOUND:
+                    self._sometimes.note("bound let go of a cursor")
+                    if not self._lets_go.get(log):
+                        raise Violation("I107", f"{log}: its bound passed cursor {name}, and is to refuse")
         self._nothing_held_is_gone(log)
 
     def _take_cursor(self, log: str, name: str, new: bytes | None) -> None:

@@ -102,6 +102,9 @@ class Observer:
     def on_sent(self, client: str, writing: Writing, ledger_id: int, entry_id: int, payload: bytes) -> None:
         """An application gave an entry to append."""
 
+    def on_append(self, client: str, log: str, epoch: int, bytes_max: int) -> None:
+        """The owner of a log that may have so many bytes is about to queue what an application gave it."""
+
     def on_acked(self, client: str, writing: Writing, ledger_id: int, lac: int) -> None:
         """The creator's handle reports to its application that everything up to lac is acknowledged; lac rose."""
 

@@ -1,7 +1,7 @@
-"""Clients that change the settings of the log that owners write, beside them (P8.7), retention among them.
+"""Clients that change the settings of the log that owners write, beside them (P8.7), retention and bounds among them.
 
 Decides what is asked for. Owners follow it by their own loop; `invariants_logs` and `invariants_cursors` judge by the
-metadata what retention may truncate (I96, I101).
+metadata what retention and bounds may truncate (I96, I101, I107), `invariants_bounds` what is appended (I106).
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ __all__ = ["changes_settings"]
 def changes_settings(
     world: World, client: str, runtime: Runtime, reading: LogReading, chance: random.Random, quorum: Quorum
 ) -> Steps:
-    for _ in range(chance.randint(1, 3)):
-        wanted = _drawn(chance, quorum)
+    for number in range(chance.randint(1, 3)):
+        # A generator of its own, so that nothing else depends on it.
+        wanted = _drawn(chance, quorum) | _bound(random.Random(f"bound {number} of {client} {world.seed}"))
         try:
             try:
                 before = yield from awaited(runtime, settings(reading))
@@ -58,3 +59,14 @@ def _drawn(chance: random.Random, quorum: Quorum) -> dict[str, Any]:
     if chance.random() < 0.3:
         wanted["properties"] = {"team": b"x" * chance.randint(0, 9)}
     return wanted
+
+
+def _bound(chance: random.Random) -> dict[str, Any]:
+    """How many bytes the log may have; such a log is as small as what is appended in a world."""
+    if chance.random() < 0.4:
+        return {}
+    bytes_max = chance.choice([None, 200, 600, 2_000])
+    return {
+        "bytes_max": bytes_max,
+        "at_bytes_max": None if bytes_max is None else chance.choice(["refuse", "let_go"]),
+    }

@@ -44,7 +44,7 @@ from embedbk.codec.ledger_metadata import (
 from embedbk.codec.packer_twin import Packing
 from embedbk.config import NEVER_ROLL, Quorum, Roll, Settings
 from embedbk.core.log_listing import TakenOver
-from embedbk.errors import AppendConflict, EmbedbkError, UsageError
+from embedbk.errors import AppendConflict, EmbedbkError, LogAtBound, UsageError
 from embedbk.ids import NO_ENTRY, Position
 from embedbk.testing.archivers import archives
 from embedbk.testing.arrow_bytes import FORMATS, ArrowBytes
@@ -102,8 +102,15 @@ def sequence_of(payload: bytes) -> tuple[bytes, int] | None:
 class _TellingPacker:
     """A packer that reports to the observers what it took."""
 
-    def __init__(self, packer: Packing, tell: Callable[[int, bytes], None], sometimes: Counter[str]) -> None:
-        self._packer, self._on_taken, self._sometimes = packer, tell, sometimes
+    def __init__(
+        self,
+        packer: Packing,
+        tell: Callable[[int, bytes], None],
+        sometimes: Counter[str],
+        before: Callable[[], None],
+    ) -> None:
+        """before: called before something is appended that an application gave."""
+        self._packer, self._on_taken, self._sometimes, self._before = packer, tell, sometimes, before
         self.taken: dict[int, bytes] = {}
 
     def __getattr__(self, name: str) -> Any:
@@ -114,12 +121,14 @@ class _TellingPacker:
         self._on_taken(entry_id, payload)
 
     def append(self, data: bytes) -> tuple[int, bool]:
+        self._before()
         taken = self._packer.append(data)
         if taken[0] >= 0:
             self._tell(taken[0], data)
         return taken
 
     def append_many(self, payloads: list[bytes], caller: int, *attributes: Any) -> tuple[int, int, bool]:
+        self._before()
         first, taken, should_wake = self._packer.append_many(payloads, caller, *attributes)
         for number in range(taken):
             self._tell(first + number, payloads[number])
@@ -128,6 +137,7 @@ class _TellingPacker:
         return first, taken, should_wake
 
     def append_rows(self, columns: Any, begin: int, caller: int) -> tuple[int, int, bool]:
+        self._before()
         first, taken, should_wake = self._packer.append_rows(columns, begin, caller)
         rows = Rows(columns, begin)
         for number in range(taken):
@@ -143,19 +153,22 @@ class _TellingPacker:
         return taken
 
     def append_with(self, data: bytes, attributes: bytes, expected: int) -> tuple[int, bool]:
+        self._before()
         taken = self._packer.append_with(data, attributes, expected)
         if taken[0] >= 0:
             self._tell(taken[0], data)
         return taken
 
 
-def _watch(world: World, client: str, appending: Appending) -> Appending:
+def _watch(
+    world: World, client: str, appending: Appending, before: Callable[[], None] = lambda: None
+) -> Appending:
     writing: Any = appending.writing
 
     def tell(entry_id: int, payload: bytes) -> None:
         world.tell("on_sent", client, writing, appending.ledger_id, entry_id, payload)
 
-    writing.packer = _TellingPacker(writing.packer, tell, world.sometimes)
+    writing.packer = _TellingPacker(writing.packer, tell, world.sometimes, before)
     return appending
 
 
@@ -235,6 +248,7 @@ def _owner(world: World, client: str, chance: random.Random, quorum: Quorum) -> 
                     random.Random(f"rolls of {client} {world.seed}") if "rolls" in world.features else None
                 )
                 line = Succession(owning, (yield from awaited(runtime, owning.take_over())), _bounds(rolls))
+                owning.line = line
             if owning_of != line.owning.name:
                 owning_of, placed = line.owning.name, {}  # Another log has the name by now (P8.12).
             if "truncates" in world.features:
@@ -249,6 +263,12 @@ def _owner(world: World, client: str, chance: random.Random, quorum: Quorum) -> 
                     random.Random(f"cursors {client} {world.seed}"),
                 )
                 world.spawn(client, uses_cursors(world, client, runtime, reading, own))
+            if "settings" in world.features:
+                reading, own = (
+                    LogReading(runtime, LOG, password),
+                    random.Random(f"own settings of {client} {world.seed}"),
+                )
+                world.spawn(client, changes_settings(world, client, runtime, reading, own, quorum))
             if {"rolls", "failures"} & {*world.features}:
                 yield from _append_over(world, client, runtime, line, chance, placed, int(client[1:]))
             else:
@@ -270,13 +290,21 @@ class _Watched(Owning):
         self._world, self._client = world, client
         # Ledger -> what its packer took, in the order of beginning.
         self.taken: dict[int, dict[int, bytes]] = {}
+        self.line: Succession | None = None
         self.serial = 0  # Numbers the appends; each payload contains its own number.
 
     def begin(self, taken: TakenOver) -> Appending:
-        appending = _watch(self._world, self._client, super().begin(taken))
+        appending = _watch(self._world, self._client, super().begin(taken), self._before_append)
         packer: Any = appending.writing.packer
         self.taken[appending.ledger_id] = packer.taken
         return appending
+
+    def _before_append(self) -> None:
+        line = self.line
+        bound = None if line is None or line.log_bytes is None else line.log_bytes.bound
+        if line is not None and bound is not None:
+            epoch, log = line.taken.epoch, str(self.name)
+            self._world.tell("on_append", self._client, log, epoch, bound.bytes_max)
 
     def is_run(self, told: Appended, run: list[bytes]) -> bool:
         """Whether the entries of one call stand where it returned, with no others in between (P3.1)."""
@@ -332,26 +360,23 @@ def _append_over(
     arrows = random.Random(f"arrows of {client} {world.seed}") if "arrow" in world.features else None
     strays = random.Random(f"strays of {client} {world.seed}") if "failures" in world.features else None
     beside = _beside(world, client)
+    refused_before = False
     try:
         for _ in range(chance.choice([3, 10, 40])):
             if strays is not None and strays.random() < 0.15:
                 world.spawn(client, _recover_beside(world, client, runtime, line, strays.random()))
-            sequence = min(s for s in range(len(placed) + 1) if s not in placed)
-            payload = b"%d#%d " % (producer, sequence) + b"x" * chance.randint(0, size)
-            if chance.random() < 0.5:
-                given = dressed(payload, beside)
-                yield from _produce_over(runtime, line, placed, producer, sequence, given, client)
-            else:
-                count = chance.randint(1, 5) * (1 if strays is None else strays.choice([1, 1, 4]))
-                payloads = [_numbered(owning, client, b"y" * size) for _ in range(count)]
-                given = (
-                    rows_of(ArrowBytes(payloads, arrows.choice(FORMATS), chunk=3), "") if arrows else payloads
+            try:
+                yield from _append_some(
+                    world, client, runtime, line, (chance, arrows, strays, beside), placed, producer, size
                 )
-                told = yield from awaited(runtime, line.through(_several(given), PLAIN))
-                if not owning.is_run(told, payloads):
-                    raise Violation("P3.1", f"{client}: what it appended does not stand at {told.parts}")
-            if strays is not None and strays.random() < 0.3:
-                yield from _append_unawaited(world, runtime, line, owning, client)
+                if refused_before:
+                    world.sometimes["append went on behind a bound"] += 1
+                refused_before = False
+            except LogAtBound as full:
+                world.sometimes["append refused at a bound"] += 1
+                refused_before = True
+                world.note(f"{client}: {full}")
+                yield Sleep(400 * MS)  # Somebody may truncate it meanwhile.
             if "rolls" in world.features and chance.random() < 0.15:
                 world.spawn(client, _roll_beside(world, client, runtime, line))
             if pause_ns:
@@ -361,6 +386,35 @@ def _append_over(
     finally:
         line.release()
         owning.look(client)
+
+
+def _append_some(
+    world: World,
+    client: str,
+    runtime: Runtime,
+    line: Succession,
+    chances: tuple[random.Random, random.Random | None, random.Random | None, random.Random | None],
+    placed: dict[int, Position],
+    producer: int,
+    size: int,
+) -> Steps:
+    """One entry under the producer's next sequence, or a run of others; some more that nobody waits for."""
+    chance, arrows, strays, beside = chances
+    owning: Any = line.owning
+    sequence = min(s for s in range(len(placed) + 1) if s not in placed)
+    payload = b"%d#%d " % (producer, sequence) + b"x" * chance.randint(0, size)
+    if chance.random() < 0.5:
+        given = dressed(payload, beside)
+        yield from _produce_over(runtime, line, placed, producer, sequence, given, client)
+    else:
+        count = chance.randint(1, 5) * (1 if strays is None else strays.choice([1, 1, 4]))
+        payloads = [_numbered(owning, client, b"y" * size) for _ in range(count)]
+        given = rows_of(ArrowBytes(payloads, arrows.choice(FORMATS), chunk=3), "") if arrows else payloads
+        told = yield from awaited(runtime, line.through(_several(given), PLAIN))
+        if not owning.is_run(told, payloads):
+            raise Violation("P3.1", f"{client}: what it appended does not stand at {told.parts}")
+    if strays is not None and strays.random() < 0.3:
+        yield from _append_unawaited(world, runtime, line, owning, client)
 
 
 def _numbered(owning: _Watched, client: str, rest: bytes) -> bytes:

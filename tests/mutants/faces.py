@@ -545,8 +545,8 @@ MUTANTS = (
         (
             (
                 _APPENDING,
-                "first, done = self.writing.try_append_many(items, caller)",
-                "first, done = self.writing.try_append_many(items, 0)",
+                "first, done = self._try_many(items, caller)",
+                "first, done = self._try_many(items, 0)",
             ),
             (
                 _APPENDING,

@@ -7,6 +7,7 @@ from tests.mutants.mutant import Mutant
 __all__ = ["MUTANTS"]
 
 _SETTINGS = "embedbk/client/log_settings.py"
+_BOUNDING = "embedbk/client/bounding.py"
 _KEEPING = "embedbk/client/keeping.py"
 _JUDGE = "embedbk/core/truncation.py"
 
@@ -72,9 +73,9 @@ MUTANTS = (
         "retention lets go of what only its size allows",
         (
             (
-                _KEEPING,
-                "    await truncate(reading, None, older_than_s, record.retention_bytes, may_do_nothing=True)\n",
-                "    await truncate(reading, None, None, record.retention_bytes or 0, may_do_nothing=True)\n",
+                _BOUNDING,
+                "    await truncate(reading, None, older_than_s, keep_bytes, may_do_nothing=True, ",
+                "    await truncate(reading, None, None, keep_bytes or 0, may_do_nothing=True, ",
             ),
         ),
         (_FACE + "retention_is_off_and_kept_by_the_owner_when_it_is_on",),
@@ -85,9 +86,9 @@ MUTANTS = (
         "retention goes past cursors that hold",
         (
             (
-                _KEEPING,
-                "record.retention_bytes, may_do_nothing=True)",
-                "record.retention_bytes, may_do_nothing=True, force=True)",
+                _BOUNDING,
+                "keep_bytes, may_do_nothing=True, ",
+                "keep_bytes, may_do_nothing=True, force=True, ",
             ),
         ),
         (_FACE + "retention_is_off_and_kept_by_the_owner_when_it_is_on",),

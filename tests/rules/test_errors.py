@@ -36,6 +36,7 @@ DEFINITE = {
     "UsageError": True,
     "WrongPassword": True,
     "CursorLost": False,
+    "LogAtBound": True,
     "LogExists": True,
     "LogSealed": True,
     "NoSuchCursor": True,

@@ -19,15 +19,16 @@ from embedbk.codec.ledger_metadata import (
     log_key_path,
     log_truncated_path,
 )
-from embedbk.codec.log_cursors import log_cursors_path
+from embedbk.codec.log_cursors import CursorHold, log_cursors_path
 from embedbk.codec.log_pages import log_page_path
 from embedbk.codec.log_pins import LogPins, PinRecord, encode_log_pins, log_pins_path
+from embedbk.codec.log_settings import AtBound, SettingsRecord, encode_log_settings, log_settings_path
 from embedbk.codec.metadata_messages import Put
 from embedbk.codec.tombstone import decode_tombstone, tombstone_path
 from embedbk.core.log_listing import TakenOver
 from embedbk.core.metadata_words import Transact
 from embedbk.core.truncating import Dropping, LogTruncating, Round
-from embedbk.core.truncation import Held, Terms, TruncationVerdict, judge, without
+from embedbk.core.truncation import Held, HoldingCursor, Terms, TruncationVerdict, judge, without
 from embedbk.errors import MetadataUnavailable, StorageError
 from tests.rules.test_p8_logs import LOG, listed
 from tests.rules.test_p8_pages import closed, roll, run, takeover, whole
@@ -150,6 +151,33 @@ def test_a_pin_that_comes_between_holds() -> None:
     world.run(until=lambda: client.has_ended)
     assert came_to(client) == Round(0, 2, 1, Held.PIN, "batch")
     assert is_there(world, 2)
+
+
+def put_settings(world: World, at_bytes_max: AtBound) -> int:
+    """Their revision."""
+    record = SettingsRecord(METADATA_VERSION, bytes_max=10, at_bytes_max=at_bytes_max)
+    world.catalog.transact([], [Put(log_settings_path(LOG), encode_log_settings(record))])
+    return world.catalog.values[log_settings_path(LOG)][1]
+
+
+@pytest.mark.parametrize("moment", ["before", "between", "never"])
+def test_settings_that_are_others_by_now_let_nothing_go(moment: str) -> None:
+    """P8.8: "the transaction of retention and of a bound compares the settings"."""
+    world = World()
+    rolled(world, 3)
+    revision = put_settings(world, AtBound.LET_GO)
+    terms = Terms(0, fits_bytes=0, settings_at=revision)
+    client = world.client("t", LogTruncating(LOG, terms._replace(before=None), bytes(16), NOW_MS, 500))
+    if moment == "before":
+        put_settings(world, AtBound.REFUSE)
+    client.start()
+    if moment == "between":
+        held_at(world, "cut")
+        put_settings(world, AtBound.REFUSE)
+        world.catalog.is_held = False
+    world.run(until=lambda: client.has_ended)
+    came = came_to(client)
+    assert (came.reached, came.ledgers > 0) == ((0, False) if moment != "never" else (6, True))
 
 
 def test_a_pin_whose_time_is_over_goes_with_the_truncation_and_not_before() -> None:
@@ -282,6 +310,20 @@ def test_so_many_bytes_stay() -> None:
     assert judge(closed(3), 3, Terms(keep_bytes=0), (), 0, has_more=True) == TruncationVerdict(
         0, Held.REACHED
     )
+
+
+def test_so_many_bytes_may_stay_and_cursors_do_not_hold_more() -> None:
+    """P8.8: "truncates the oldest ledgers until at most 3/4 are left": past cursors, whose holds end by that, and no
+    pin."""
+    window = segments((1, 1), (1, 1), (1, 1), (1, 1))
+    for fits, going in ((99, 0), (30, 0), (29, 1), (20, 1), (19, 2), (1, 3), (0, 3)):
+        assert judge(window, 4, Terms(fits_bytes=fits), (), 30, has_more=False).going == going
+    holders = (HoldingCursor("far", 8, False, None), HoldingCursor("slow", 1, False, None))
+    verdict = judge(window, 4, Terms(fits_bytes=19), (), 30, holders, has_more=False)
+    assert verdict == TruncationVerdict(2, Held.REACHED, "", (("slow", CursorHold.ENDED_BY_BOUND),))
+    pins = (PinRecord("low", 3, 1, 1),)
+    verdict = judge(window, 4, Terms(fits_bytes=0), pins, 30, holders, has_more=False)
+    assert verdict == TruncationVerdict(1, Held.PIN, "low", (("slow", CursorHold.ENDED_BY_BOUND),))
 
 
 def test_the_lowest_pin_holds_whatever_is_asked() -> None:
