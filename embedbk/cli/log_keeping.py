@@ -101,7 +101,10 @@ def _add_settings(made: argparse.ArgumentParser) -> None:
     made.add_argument("--durability", metavar="WORD", help="what appends wait for: synced, deferred")
     made.add_argument("--digest", metavar="WORD", help="crc32c, xxh3, hmac")
     made.add_argument(
-        "--retention-s", type=float, metavar="SECONDS", help="older entries go, as the owner sees to it"
+        "--retention-s",
+        type=float,
+        metavar="SECONDS",
+        help="older entries go: its owner, or the auditor, sees to it",
     )
     made.add_argument(
         "--at-bytes-max",

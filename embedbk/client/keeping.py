@@ -2,7 +2,8 @@
 
 Decides when it looks, and whether a new ledger is due. One round looks after all writers of a client, one after the
 other, so that very many idle logs cost one question each in a long round. The truncation's cores decide what may be
-truncated: never past a pin or a cursor that holds. Logs without an owner are left alone.
+truncated: never past a pin or a cursor that holds. Of logs without an owner an elected host keeps
+retention (`repair.log_keeping`).
 """
 
 from __future__ import annotations

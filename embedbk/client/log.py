@@ -627,7 +627,7 @@ class Log:
                 none.
             retention_s, retention_bytes: the owner truncates what was appended so long ago, and what is beyond so many
                 payload bytes; where both are given both must allow it; never past a pin or a cursor that holds. Of a
-                log without an owner nothing is truncated.
+                log that nobody writes the host does so that is the auditor, unless its ledgers have a password.
             properties: a map of the user's own, of 64 KiB at most, in place of the one before.
             bytes_max, at_bytes_max: payload bytes that the log may have (P8.8), and what its owner does when it has as
                 many: "refuse" appends (LogAtBound), the default; or "let_go" of the oldest ledgers, from 7/8 of the

@@ -12,7 +12,7 @@ from embedbk.codec.frame import LEDGER_KEY_BYTES
 from embedbk.codec.ledger_metadata import LedgerMetadata
 from embedbk.errors import UsageError, WrongPassword
 
-__all__ = ["Password"]
+__all__ = ["NO_PASSWORD", "Password"]
 
 # Personalities, so that the verifier, which anybody can read, is not the key that opens.
 _KEY_PERSON = b"embedbk.key.1"
@@ -55,3 +55,4 @@ class Password:
 
 _none: list[Password] = []  # The keys of an empty password: one object for all the ledgers that have none.
 _none.append(Password(b""))
+NO_PASSWORD = _none[0].verifier  # What the metadata of a ledger without a password has.

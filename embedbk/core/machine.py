@@ -73,7 +73,7 @@ from embedbk.core.metadata_words import (
     TransactRefused,
     TransactUnknown,
 )
-from embedbk.core.repair_words import AskQuorum, BeginRepair, QuorumAnswered, RepairOver
+from embedbk.core.repair_words import AskQuorum, BeginRepair, QuorumAnswered, RepairOver, Retained
 from embedbk.core.upkeep_words import (
     AllowDrop,
     AskMetadata,
@@ -118,7 +118,7 @@ Effect = (
     | StoreFrame | JournalAppend | ReadEntries | ReadDecisions | CountEntries | DropEntries
     | ListHeld | ListKeys | AskMetadata | KeepMet | BeginCollection | AllowDrop | NameUnread
     | ListLogs | CopyLogs | CopySlice | SetWritable | RetryWrites
-    | AskQuorum | BeginRepair
+    | AskQuorum | BeginRepair | Retained
 )  # fmt: skip
 
 Handlers = dict[type, Callable[[Any, Any], list[Effect]]]

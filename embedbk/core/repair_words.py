@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from embedbk.codec.log_cursors import CursorHold
 from embedbk.codec.metadata_messages import Acquire, Release, Result
 from embedbk.codec.repair_messages import Repairing
 from embedbk.core.vocabulary import Tag
 
-__all__ = ["AskQuorum", "BeginRepair", "QuorumAnswered", "RepairOutcome", "RepairOver"]
+__all__ = ["AskQuorum", "BeginRepair", "QuorumAnswered", "RepairOutcome", "RepairOver", "Retained"]
 
 
 class AskQuorum(Struct):
@@ -51,3 +52,13 @@ class RepairOver(Struct):
 
     now_ns: int
     outcome: RepairOutcome
+
+
+class Retained(Struct):
+    """Ledgers left the front of a log by its retention. For the host, which says what nobody would know otherwise."""
+
+    log: str  # Its id.
+    reached: int  # The offset at which it begins now.
+    ledgers: int
+    expired: tuple[str, ...]  # Pins that were taken away, as their time was over.
+    ended: tuple[tuple[str, CursorHold], ...]  # Cursors that hold no more, by their own bounds.

@@ -1,4 +1,5 @@
-"""Repair in its place: a worker and a candidate for auditor in a client node (P11). It carries their decisions out.
+"""Repair in its place: a worker, a candidate for auditor, and a keeper of retention (P8.8) in a client node (P11). It
+carries their decisions out.
 
 In every process that hosts bookies, unless a setting says otherwise. The repairs that the worker begins are operations
 of the same node, so that their copies travel like everything else of it.
@@ -16,7 +17,7 @@ from dataclasses import dataclass, field
 
 from embedbk.config import ANYWHERE, Placement, Settings
 from embedbk.core.machine import Effect
-from embedbk.core.repair_words import BeginRepair, RepairOutcome, RepairOver
+from embedbk.core.repair_words import BeginRepair, RepairOutcome, RepairOver, Retained
 from embedbk.core.vocabulary import Ended
 from embedbk.host.client_node import ClientNode
 from embedbk.host.loop import clock_ns, unix_ms
@@ -25,6 +26,7 @@ from embedbk.repair.auditor import Auditor, AuditorOptions
 from embedbk.repair.copy_pace import CopyPace
 from embedbk.repair.fragment_copy import CopyOptions
 from embedbk.repair.ledger_repair import LedgerRepair
+from embedbk.repair.log_keeping import LogKeeper, LogKeeperOptions
 from embedbk.repair.worker import RepairWorker, WorkerOptions
 
 __all__ = ["RepairOptions", "RepairService", "begin_repairing", "repair_options"]
@@ -41,9 +43,11 @@ class RepairOptions:
     copying: CopyOptions = field(default_factory=CopyOptions)
     bytes_per_s: int = 0  # Read by this process for copies; 0: as fast as it goes.
     placement: Placement = ANYWHERE
+    logs: LogKeeperOptions | None = None  # None: this host keeps no retention of logs.
 
 
-def repair_options(settings: Settings) -> RepairOptions:
+def repair_options(settings: Settings, verifier: bytes) -> RepairOptions:
+    """verifier: what the metadata of ledgers without a password has."""
     grace_ns = int(settings.repair_grace_s * 1e9)
     look_ns = min(LOOK_NS_MAX, grace_ns // 4)  # Soon enough to see a short grace end.
     return RepairOptions(
@@ -56,20 +60,29 @@ def repair_options(settings: Settings) -> RepairOptions:
         WorkerOptions(look_ns=min(look_ns, WorkerOptions().look_ns)),
         bytes_per_s=settings.repair_bytes_per_s,
         placement=settings.placement,
+        logs=LogKeeperOptions(verifier, grace_ms=int(settings.delete_grace_s * 1000)),
     )
 
 
 class _Standing(Operation):
     """A core that never ends, and what it begins."""
 
-    def __init__(self, core: RepairWorker | Auditor, begin: Callable[[BeginRepair], None]) -> None:
+    def __init__(
+        self,
+        core: RepairWorker | Auditor | LogKeeper,
+        begin: Callable[[BeginRepair], None],
+        retained: Callable[[Retained], None],
+    ) -> None:
         super().__init__(core)
         self._begin = begin
+        self._retained = retained
 
     def on_effect(self, effect: Effect) -> None:
         super().on_effect(effect)
         if isinstance(effect, BeginRepair):
             self._begin(effect)
+        elif isinstance(effect, Retained):
+            self._retained(effect)
 
 
 class _Repair(Operation):
@@ -100,6 +113,7 @@ class RepairService:
         """name: shown to people. chance: for targets and nonces. now_ns: the time of the node."""
         self.outcomes: Counter[str] = Counter()  # Repairs that ended, by their kind.
         self.copies = self.copied_bytes = self.filled = 0
+        self.retained = 0  # Ledgers that left their logs by retention.
         self._node = node
         self._options = options
         self._chance = chance
@@ -109,9 +123,12 @@ class RepairService:
         offset_ms = unix_ms() - now_ns() // 1_000_000
         self.worker = RepairWorker(node.bookies, options.worker)
         self.auditor = Auditor(token, node.bookies, options.auditor, offset_ms)
-        self._working = _Standing(self.worker, self._begin)
+        self._working = _Standing(self.worker, self._begin, self._tell_retained)
         node.run(now_ns(), self._working)
-        node.run(now_ns(), _Standing(self.auditor, self._begin))
+        node.run(now_ns(), _Standing(self.auditor, self._begin, self._tell_retained))
+        if options.logs is not None:
+            keeper = LogKeeper(token, options.logs, offset_ms)
+            node.run(now_ns(), _Standing(keeper, self._begin, self._tell_retained))
 
     def _begin(self, effect: BeginRepair) -> None:
         core = LedgerRepair(
@@ -126,6 +143,24 @@ class RepairService:
             self._options.copying,
         )
         self._node.begin(self._now_ns(), _Repair(core, self._over))
+
+    def _tell_retained(self, done: Retained) -> None:
+        self.retained += done.ledgers
+        logger.info(
+            "log %s: %d ledgers went by its retention; it begins at offset %d now",
+            done.log,
+            done.ledgers,
+            done.reached,
+        )
+        for pin_name in done.expired:
+            logger.warning(
+                "log %s: the time of its pin %r is over; the pin was taken away", done.log, pin_name
+            )
+        for cursor_name, hold in done.ended:
+            logger.warning(
+                "log %s: its cursor %r holds nothing any more, and what it held is truncated (%s)",
+                done.log, cursor_name, hold.name,
+            )  # fmt: skip
 
     def _over(self, outcome: RepairOutcome) -> None:
         self.outcomes[outcome.kind] += 1
@@ -143,7 +178,7 @@ class RepairService:
         self._node.tell(self._working, RepairOver(self._now_ns(), outcome))
 
 
-def begin_repairing(node: ClientNode, name: str, settings: Settings) -> None:
-    """On the thread of the node's loop. name: of the process, for people."""
+def begin_repairing(node: ClientNode, name: str, settings: Settings, verifier: bytes) -> None:
+    """On the thread of the node's loop. name: of the process, for people. verifier: as `repair_options` takes it."""
     where = f"{name} of {socket.gethostname()}:{os.getpid()}"
-    RepairService(node, where, repair_options(settings), random.Random(), clock_ns, unix_ms)
+    RepairService(node, where, repair_options(settings, verifier), random.Random(), clock_ns, unix_ms)

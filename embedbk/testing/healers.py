@@ -11,6 +11,7 @@ import contextlib
 import random
 from collections.abc import Iterator
 
+from embedbk.client.password import NO_PASSWORD
 from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, LedgerMetadata, decode_ledger_metadata
 from embedbk.codec.lost_entries import is_lost
 from embedbk.codec.registration import BOOKIES_PREFIX, Registration, decode_registration
@@ -25,6 +26,7 @@ from embedbk.metadata.levels import LEVEL_OF_HOLDINGS
 from embedbk.ports import DurableBookie
 from embedbk.repair.auditor import AuditorOptions
 from embedbk.repair.fragment_copy import CopyOptions
+from embedbk.repair.log_keeping import LogKeeperOptions
 from embedbk.repair.worker import WorkerOptions
 from embedbk.testing.differing_copies import closed_ledgers, copies_owed, differing_copy_is_found
 from embedbk.testing.violation import Violation
@@ -75,6 +77,18 @@ class Healers:
             # Small frames, so that a ledger of a short run takes several.
             CopyOptions(read_timeout_ns=SECOND, write_timeout_ns=SECOND, frame_bytes=300, window_bytes=1_000),
             bytes_per_s=self._chance.choice([0, 0, 2_000]),
+            logs=LogKeeperOptions(
+                NO_PASSWORD,
+                round_ns=self._chance.choice([200 * MS, 2 * SECOND]),
+                look_ns=100 * MS,
+                page_logs=self._chance.choice([1, 100]),
+                logs_per_s=1_000,
+                rounds_max=2,
+                log_ns=self._chance.choice(
+                    [50 * MS, 5 * SECOND]
+                ),  # Some are given up while answers are on their way.
+                grace_ms=1_000,
+            ),
         )
         for _ in range(AT_ONCE):
             self._begin()
@@ -118,6 +132,7 @@ class Healers:
                 world.sometimes[what] += service.outcomes[kind]
             world.sometimes["bookie found to lack entries"] += service.auditor.lacking
             world.sometimes["bookie got what it lacked"] += service.filled > 0
+            world.sometimes["retention kept by an elected host"] += service.retained > 0
         if left:
             raise Violation("L9", f"behind all faults {'; '.join(left[:3])}")
         differing_copy_is_found(world, self.services, self._chance)

@@ -272,7 +272,7 @@ def test_retention_is_off_and_kept_by_the_owner_when_it_is_on(cluster: Cluster) 
     before = listed(cluster).first_offset
     log.change(retention_s=0.5, retention_bytes=0)
     cluster.run_for(20.0)
-    assert listed(cluster).first_offset == before, "a log without an owner is nobody's matter"
+    assert listed(cluster).first_offset == before, "no host of this cluster repairs, so none is elected"
 
 
 def test_below_the_level_there_are_none(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,6 +28,7 @@ _RARE = {
     "bookie replaced",
     "given up directories refused",
     "registered bookie not given up",
+    "retention kept by an elected host",
     "bulk reader's place truncated",
     "change refused for good",
     "changed in a lost future, and adopted",
