@@ -198,7 +198,7 @@ class LogBytes:
         self._tell_again = tell_again
         self._lock = threading.RLock()
         self._recorded = 0  # By the list, as far as it was looked at.
-        self._list_revision = 0
+        self._list_revision = self._list_epoch = 0
         self._unrecorded: dict[int, int] = {}  # Ledgers that we left, until their lengths stand in the list.
         self._is_looking = False
         self._looked_s = 0.0
@@ -220,7 +220,7 @@ class LogBytes:
         with self._lock:
             if revision < self._list_revision:
                 return
-            self._list_revision = revision
+            self._list_revision, self._list_epoch = revision, log_list.epoch
             self._recorded = recorded_bytes(log_list)
             for ledger_id in self._recorded_since(log_list):
                 del self._unrecorded[ledger_id]
@@ -276,7 +276,9 @@ class LogBytes:
                 # No entry is larger than this, so that the first one at or behind the bound is met.
                 entries = -((count - next_bytes) // ENTRY_BYTES_MAX)
                 self.tell_at = appending.writing.packer.last_entry + max(1, entries)
-            if bound is not None and count >= bound.bytes_max:
+            # Of a log that another client has by now the bookies tell an append, and not the bound.
+            is_ours = self._list_epoch <= self._line.taken.epoch
+            if bound is not None and is_ours and count >= bound.bytes_max:
                 appending.shut_out(self.refused)
             else:
                 appending.let_in()

@@ -175,4 +175,17 @@ MUTANTS = (
         ),
         (_FACE + "a_bound_below_what_is_there_is_reached_at_once",),
     ),
+    Mutant(
+        "a-bound-hides-a-fence",
+        "P8.8 P8.4",
+        "an owner at the bound of its log never learns that another client has the log",
+        (
+            (
+                _BOUNDING,
+                "            if bound is not None and is_ours and count",
+                "            if bound is not None and count",
+            ),
+        ),
+        (_FACE + "who_lost_the_log_is_told_that_and_not_of_its_bound",),
+    ),
 )

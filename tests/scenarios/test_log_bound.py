@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from embedbk import LogAtBound, Truncated, UsageError
+from embedbk import LedgerFenced, LogAtBound, Truncated, UsageError
 from embedbk.client.ledger import queue_blocking
 from embedbk.client.log import Log, LogWriter
 from embedbk.client.runtime import Runtime
@@ -201,6 +201,17 @@ def test_the_next_owner_counts_what_is_there(cluster: Cluster) -> None:
             later.append(ENTRY)
     writer.release()
     assert len(list(log.read())) == BOUND // len(ENTRY)
+
+
+def test_who_lost_the_log_is_told_that_and_not_of_its_bound(cluster: Cluster) -> None:
+    """P8.8, P8.4: an owner at its bound sends nothing, so that no bookie says that it is fenced; its look shows it."""
+    _, writer = bounded_log(cluster)
+    fill(writer)
+    with cluster.client("v").log(NAME).writer():
+        cluster.run_for(2.0)
+        with pytest.raises(LedgerFenced):
+            writer.append(ENTRY)
+    writer.release()
 
 
 def test_a_bound_below_what_is_there_is_reached_at_once(cluster: Cluster) -> None:
