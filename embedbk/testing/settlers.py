@@ -65,8 +65,8 @@ def _bound(chance: random.Random) -> dict[str, Any]:
     """How many bytes the log may have; such a log is as small as what is appended in a world."""
     if chance.random() < 0.4:
         return {}
-    bytes_max = chance.choice([None, 200, 600, 2_000])
+    bytes_max = chance.choice([None, 100, 200, 600, 2_000])
     return {
         "bytes_max": bytes_max,
-        "at_bytes_max": None if bytes_max is None else chance.choice(["refuse", "let_go"]),
+        "at_bytes_max": None if bytes_max is None else chance.choice(["refuse", "let_go", "let_go"]),
     }
