@@ -8,6 +8,7 @@ on that bookie alone these are given up, and a reader is told exactly which (`in
 
 from __future__ import annotations
 
+import contextlib
 import random
 from functools import partial
 
@@ -25,7 +26,7 @@ from embedbk.codec.registration import (
 )
 from embedbk.config import Quorum
 from embedbk.core.creation import Creation
-from embedbk.errors import Lost, RecoveryInconclusive, UsageError
+from embedbk.errors import Lost, RecoveryInconclusive, StorageError, UsageError
 from embedbk.host.operations import Writing
 from embedbk.metadata.levels import LEVEL_OF_DRAINS, LEVEL_OF_LOSSES
 from embedbk.testing.drainers import able_bookies
@@ -84,8 +85,8 @@ class Retirers:
             return
         victim = self._chance.choice(able)
         is_replaced = self._chance.random() < 0.5
-        # Else accepting a loss would be one of other ledgers, too.
-        self._may_lose = quorum.write_quorum > 1 and not _HARMED & {*world.sometimes}
+        # Else accepting a loss would be one of other ledgers, too: visitors stage some of one copy.
+        self._may_lose = self._has_copies() and not _HARMED & {*world.sometimes}
         world.start_client("retirer")
         actor = world.spawn("retirer", self._retire("retirer", victim, is_replaced=is_replaced))
         if not world.run_until(lambda: actor.is_over, RETIRED_NS) or actor.error is not None:
@@ -96,6 +97,14 @@ class Retirers:
         left = self._healers.heal()
         if left:
             raise Violation("L9", f"{victim} is given up, and {'; '.join(left[:3])}")
+
+    def _has_copies(self) -> bool:
+        """Whether every entry has more than one."""
+        for value in self._world.committed(LEDGERS_PREFIX).values():
+            with contextlib.suppress(StorageError):  # A stranger's.
+                if decode_ledger_metadata(value).quorum.write_quorum == 1:
+                    return False
+        return True
 
     def _retire(self, client: str, victim: str, *, is_replaced: bool) -> Steps:
         world, node = self._world, self._world.nodes[client]
