@@ -156,6 +156,7 @@ class Auditor(Machine):
         self.unrepairable: dict[int, Unrepairable] = {}
         self.met: set[int] = set()  # Unrepairable ledgers that still exist.
         self.to_mark: dict[int, tuple[str, ...]] = {}
+        self.marks_at_once = REPAIRS_MAX  # Fewer while there is no room for as many in the metadata.
         self.cleared: list[int] = []  # Marked again; their records go behind that.
         self.page_end = ""  # The last key of the page; empty: the listing is over.
         self.is_last_page = False
@@ -510,16 +511,22 @@ class Auditor(Machine):
     def _mark(self, now_ns: int) -> list[Effect]:
         if not self.to_mark:
             return self._clear(now_ns)
-        marks = tuple(list(self.to_mark.items())[:REPAIRS_MAX])
+        marks = tuple(list(self.to_mark.items())[: self.marks_at_once])
         return [AskQuorum(self._tag("mark"), MarkRepairs(marks, self._wall_ms(now_ns)))]
 
     def _on_marked(self, event: QuorumAnswered) -> list[Effect]:
         result = event.result
         if not isinstance(result, RepairsMarked):
-            return self._end_round(event.now_ns, is_done=False)
-        for ledger_id in list(self.to_mark)[:REPAIRS_MAX]:
+            count = min(self.marks_at_once, len(self.to_mark))
+            if count == 1:
+                return self._end_round(event.now_ns, is_done=False)
+            # All or none are marked. In metadata that is nearly full a few may have room, until they are repaired.
+            self.marks_at_once = count // 2
+            return self._mark(event.now_ns)
+        for ledger_id in list(self.to_mark)[: self.marks_at_once]:
             del self.to_mark[ledger_id]
             self.marked += ledger_id not in result.left
+        self.marks_at_once = min(2 * self.marks_at_once, REPAIRS_MAX)
         return self._mark(event.now_ns)
 
     def _clear(self, now_ns: int) -> list[Effect]:

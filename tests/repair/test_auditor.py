@@ -74,6 +74,8 @@ class Desk:
         self.lock: tuple[bytes, int] = (b"me", 7)
         self.claim = Claimed(7, 7, 7)
         self.fails = False
+        self.keys_max = 1_000_000
+        self.asked_marks: list[int] = []
         self.asked: list[tuple[int, str]] = []
         self.lacking: dict[tuple[int, str], list[int] | None] = {}  # None: it does not answer, and why.
         self.why = "no link"
@@ -91,6 +93,9 @@ class Desk:
             if isinstance(effect.operation, Acquire):
                 return QuorumAnswered(now, effect.tag, self.claim)
             assert isinstance(effect.operation, MarkRepairs)
+            self.asked_marks.append(len(effect.operation.marks))
+            if len(self.keys) + len(effect.operation.marks) > self.keys_max:
+                return QuorumAnswered(now, effect.tag, Refusal("UNAVAILABLE", "no room"))
             self.marked += effect.operation.marks
             for ledger_id, missing in effect.operation.marks:
                 self.keys[repair_mark_path(ledger_id)] = encode_repair_mark(RepairMark(1, missing))
@@ -160,6 +165,24 @@ def test_a_bookie_is_gone_behind_the_grace_and_not_before() -> None:
     assert desk.marked == [(1, ("b1",)), (3, ("b1",))]
     desk.run_for(100)
     assert len(desk.marked) == 2
+
+
+def test_where_many_marks_have_no_room_a_few_are_made() -> None:
+    """P10.7: "UNAVAILABLE" marks none of them. In metadata that is nearly full lost copies were never made again,
+    as all marks of a page were asked for at once, for ever (seed 37000972)."""
+    desk = Desk(
+        keys={ledger_key_path(each): encode_ledger_metadata(ledger(each, 1, 2, 3)) for each in (1, 2, 3)}
+    )
+    desk.run_for(5)
+    desk.keys_max = len(desk.keys) + 1
+    desk.see(*ALL[1:])
+    desk.run_for(10.1)
+    for number in (1, 2, 3):
+        assert desk.marked == [(each, ("b1",)) for each in range(1, number + 1)]
+        del desk.keys[repair_mark_path(number)]
+        desk.keys[ledger_key_path(number)] = encode_ledger_metadata(ledger(number, 4, 2, 3))
+        desk.run_for(30)
+    assert desk.asked_marks[:2] == [2, 1]
 
 
 def test_who_comes_back_is_not_gone_and_its_grace_begins_anew() -> None:
