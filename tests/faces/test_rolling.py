@@ -139,7 +139,7 @@ def test_a_writer_ends_although_its_bound_asks_for_one_roll_after_the_other(clus
     cluster.crash("b4")
     cluster.run_for(5)
     for _ in range(3):
-        writer._line._roll_behind(Begun.AGE)
+        writer._line.roll_behind(Begun.AGE)
         cluster.run_for(8)
     began_s = cluster.now_s
     writer.close()

@@ -110,7 +110,7 @@ def test_a_client_without_metadata_says_so_once(said: pytest.LogCaptureFixture) 
 
 def test_the_member_tells_its_start_and_sessions_that_expire(said: pytest.LogCaptureFixture) -> None:
     with Cluster(seed=5, bookies=3) as cluster:
-        assert len(lines(said, "metadata member m1 serves at sim://metadata: entry 2 of its log")) == 1
+        assert len(lines(said, "metadata member m1 serves at sim://metadata: entry 3 of its log")) == 1
         cluster.client("w")
         cluster.crash("w")
         cluster.run_for(30)

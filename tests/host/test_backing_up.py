@@ -21,6 +21,7 @@ from embedbk.codec.quorum_messages import (
 )
 from embedbk.host import backing_up, bookie_node
 from embedbk.metadata.governing import REFUSED
+from embedbk.metadata.levels import LEVEL
 from embedbk.storage.kept_metadata import read_snapshot
 from embedbk.storage.memory_disk import MemoryDisk
 from tests.host.place import TOKEN, add, frame
@@ -31,7 +32,7 @@ from tests.metadata.test_node import Place
 @pytest.fixture
 def place() -> Place:
     place = Place(MemoryDisk())
-    place.do(OpenSession(1000, "x"))
+    place.do(OpenSession(1000, "x", 0, LEVEL))
     place.do(Txn([], [Put("/a", b"1")]))
     return place
 

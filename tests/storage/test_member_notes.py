@@ -221,14 +221,15 @@ def test_what_is_noted_was_durable_and_is_noted_before_it_is_told() -> None:
     store = MetadataStore(journal, 0, new_identity=IDENTITY, notes=notes)
     transport = _transport()
     MetadataNode(store, transport, ["local://*"], now_ns=0)
-    for number in range(5):
+    # The second record of a new log has two entries, its start and its level; `append` numbers records as entries.
+    for sequence in (0, 1, 2, 4, 5):
         journal.commit(1)
         assert notes.used is not None
         assert notes.used.last_token <= journal._durable
-        assert store.durable() == number
+        assert store.durable() == sequence
         assert notes.used.last_token == journal._durable
         assert (notes.used.start_count, notes.used.nonce) == (1, store.start.nonce)
-        append(store, store.index + 1, b"\x01\x92\x02" + bytes([number + 1]))
+        append(store, store.index + 1, b"\x01\x92\x02" + bytes([sequence + 1]))
     transport.close()
 
 
