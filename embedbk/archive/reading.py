@@ -109,7 +109,8 @@ def _unreadable(
     freed: Freed, log_id: str, ledger_id: int, name: str, why: BaseException
 ) -> ArchiveUnreadable:
     file = f"log={log_id}/ledger={ledger_id}/{name}"
-    text = str(why) or type(why).__name__
+    said = why.args[0] if isinstance(why, EmbedbkError) else why  # Its hint is given once.
+    text = str(said) or type(why).__name__
     if isinstance(why, StorageError) and why.hint:
         hint = why.hint
     else:
@@ -125,7 +126,7 @@ def _unreadable(
 
 
 class ArchivedReading:
-    """The frames of a range, read by a thread of its own: whoever takes them waits in either way (client/waiting.py).
+    """The frames of a range, read by a thread of its own; a consumer waits for them in either way (client/waiting.py).
     Stands where a range read of bookies stands (`host.operations.Reading`)."""
 
     def __init__(self, freed: Freed, log_id: str, ledger_id: int, first: int, last: int) -> None:
@@ -148,7 +149,7 @@ class ArchivedReading:
                 self.signal.notify()
         except EmbedbkError as failed:
             self._error = failed
-        except BaseException as broken:  # Whoever waits must hear of it.
+        except BaseException as broken:  # The consumer must hear of it.
             self._error = EmbedbkError(f"reading an archive broke: {broken!r}", definite=False)
             raise
         finally:

@@ -329,6 +329,7 @@ def test_an_archive_that_is_not_mounted_is_said(bk: Client, name: str, place: Pa
     with pytest.raises(ArchiveUnreadable, match="is it mounted") as told:
         seen(bk, name)
     assert told.value.place == str(place)
+    assert str(told.value).count("is it mounted") == 1
     create_place(place)  # Another one in its place.
     with pytest.raises(ArchiveUnreadable, match="mount the log's own archive there"):
         seen(bk, name)
