@@ -163,6 +163,7 @@ class Auditor(Machine):
         self.looked_at = self.marked = self.unread = 0
         # The questions to bookies.
         self.to_check: dict[int, LedgerMetadata] = {}
+        self.named: dict[int, frozenset[str]] = {}  # Ledger -> bookies of it that are marked, or beyond help.
         self.check: HoldingCheck | None = None
         self.lacking = (
             0  # Ledgers that a bookie that is there lacks something of, as far as this auditor has seen.
@@ -405,8 +406,10 @@ class Auditor(Machine):
         for ledger_id, conflicts in found.conflicts.items():
             if len(self.conflicts) < self.options.conflicts_max:
                 self.conflicts[ledger_id] = conflicts
+        named, self.named = self.named, {}
         for ledger_id, bookies in found.short.items():
-            self.to_mark[ledger_id] = _nameable(bookies)
+            if unnamed := bookies.keys() - named.get(ledger_id, frozenset()):
+                self.to_mark[ledger_id] = _nameable(unnamed)
         for ledger_id, why in found.untold.items():
             if ledger_id not in found.short and BELOW_LEVEL not in why.values():
                 self.young.meet(ledger_id, now_ns, is_closed=True)
@@ -495,16 +498,22 @@ class Auditor(Machine):
         if judged is not None:
             self.met.add(ledger_id)
             if judged.judged == circumstances(value, self.bookies) and not self.is_asked_for:
-                return  # As it was judged: nobody could repair it now.
+                # Nobody could repair that now; what other bookies lack may have a good copy.
+                named = self.known.get(ledger_id, frozenset()) | {*judged.missing}
+                self._look_into(ledger_id, metadata, named)
+                return
             missing.update(judged.missing)
-        elif missing <= self.known.get(ledger_id, frozenset()):
-            if not missing and ledger_id not in self.known and metadata.is_closed:
-                self.to_check[ledger_id] = metadata
+        elif missing <= (named := self.known.get(ledger_id, frozenset())):
+            self._look_into(ledger_id, metadata, named)  # A mark may stand as long as a bookie has no room.
             return
-        named = _nameable(missing)
-        if named:
-            self.to_mark[ledger_id] = named
+        if nameable := _nameable(missing):
+            self.to_mark[ledger_id] = nameable
             self.cleared += [ledger_id] if judged is not None else []
+
+    def _look_into(self, ledger_id: int, metadata: LedgerMetadata, named: frozenset[str]) -> None:
+        """Ask its bookies what they hold; what those lack that are named already changes nothing."""
+        if metadata.is_closed:
+            self.to_check[ledger_id], self.named[ledger_id] = metadata, named
 
     # Marking.
 

@@ -14,9 +14,10 @@ _DIGEST_BYTES = 16
 
 
 def circumstances(metadata_value: bytes, bookies: Iterable[BookieInfo]) -> bytes:
-    """A digest of a ledger's metadata, of the registered bookies and of whether they take copies. Equal circumstances
-    give equal digests, in any process."""
+    """A digest of a ledger's metadata, of the registered bookies and of whether they take copies, and give theirs away.
+    Equal circumstances give equal digests, in any process."""
     hasher = hashlib.blake2b(metadata_value, digest_size=_DIGEST_BYTES)
     for info in sorted(bookies):
-        hasher.update(f"{info.member.bookie_id} {info.is_writable} ".encode() + info.member.incarnation)
+        state = f"{info.is_writable} leaving" if info.is_leaving else f"{info.is_writable}"
+        hasher.update(f"{info.member.bookie_id} {state} ".encode() + info.member.incarnation)
     return hasher.digest()

@@ -93,6 +93,8 @@ class _Stopped:
     first_entry: int
     entry_id: int
     why: str
+    bookies: tuple[str, ...]  # Those that the mark names, of the seats that stay as they are.
+    under: bytes  # Who was there when that was found.
 
 
 class LedgerRepair(Machine):
@@ -145,6 +147,7 @@ class LedgerRepair(Machine):
         self.outdated: set[tuple[str, int]] = set()
         self.refused: set[Member] = set()  # Targets that failed in this repair.
         self.stopped: list[_Stopped] = []
+        self.put_off: dict[int, str] = {}  # First entry of a fragment that another try may repair -> why.
         self.copies = self.copied_bytes = self.filled = 0
         self.ending: EndRepairs | FailRepairs | None = None  # How the mark ends, once that is decided.
         self.outcome = RepairOutcome(ledger_id, "lost")
@@ -214,16 +217,17 @@ class LedgerRepair(Machine):
         return self._read("ledger", ledger_key_path(self.ledger_id))
 
     def _on_ledger(self, event: KeyRead) -> list[Effect]:
+        assert self.mark is not None
         if event.value is None:
             return self._finish("nothing missing")  # Deleted. Whoever brings it back marks it again.
         try:
             self.metadata = decode_ledger_metadata(event.value, self.ledger_id)
         except StorageError as unread:
             self.value = event.value
-            self.stopped.append(_Stopped(0, NO_ENTRY, str(unread)))
+            self.stopped.append(_Stopped(0, NO_ENTRY, str(unread), self.mark.missing, self._found_under))
             return self._give_up()
         self.value, self.revision, self.proposed = event.value, event.revision, b""
-        return self._next_fragment(event.now_ns)
+        return self._settle(event.now_ns, self._next_fragment(event.now_ns))
 
     # Which fragment, and which bookies get its seats.
 
@@ -239,15 +243,20 @@ class LedgerRepair(Machine):
     def _staying(self) -> frozenset[Member]:
         return frozenset(info.member for info in self.bookies if not info.is_leaving)
 
+    @property
+    def _found_under(self) -> bytes:
+        return circumstances(b"", self.bookies)
+
     def _next_fragment(self, now_ns: int) -> list[Effect]:
+        """Begin what comes next. What cannot be done now keeps nothing else from being done."""
         metadata, mark = self.metadata, self.mark
         assert metadata is not None and mark is not None
         there, staying, missing = self._there, self._staying, frozenset(mark.missing)
         is_deferred = False
-        given_up = {each.first_entry for each in self.stopped}
+        passed_over = {each.first_entry for each in self.stopped} | self.put_off.keys()
         for number, fragment in enumerate(metadata.fragments):
             lost = lost_seats(fragment, missing, staying)
-            if not lost or fragment.first_entry in given_up:
+            if not lost or fragment.first_entry in passed_over:
                 continue
             if number == len(metadata.fragments) - 1 and not metadata.is_closed:
                 # For drained bookies the auditor looks again soon.
@@ -257,24 +266,37 @@ class LedgerRepair(Machine):
             self.holders = self._choose(metadata, fragment, lost)
             if self.holders:
                 return self._name_targets(now_ns)
-            why = f"no bookie can take the seat of {', '.join(fragment.members[seat].bookie_id for seat in lost)}"
-            if self.refused:
-                return self._postpone(
-                    f"{why} ({', '.join(sorted(each.bookie_id for each in self.refused))} failed)"
-                )
-            self.stopped.append(_Stopped(fragment.first_entry, NO_ENTRY, why))
-            return self._next_fragment(now_ns)
+            bookies = tuple(fragment.members[seat].bookie_id for seat in lost)
+            why = f"no bookie can take the seat of {', '.join(bookies)}"
+            # A bookie that another listing shows otherwise may take it then (P10.6).
+            excluded = {each.bookie_id for each in self.refused} | {bookie for bookie, _ in self.outdated}
+            if excluded:
+                self.put_off[fragment.first_entry] = f"{why} ({', '.join(sorted(excluded))} failed)"
+            else:
+                found_under = self._found_under
+                self.stopped.append(_Stopped(fragment.first_entry, NO_ENTRY, why, bookies, found_under))
+        while metadata.is_closed and (fill := self._next_fill(metadata, missing, there)) is not None:
+            if fill.member in self._writable:
+                self.copying = fill
+                return fill.begin(now_ns)
+            # The room that it has left is for fences (P7.8).
+            self._put_off_fill(f"{fill.member.bookie_id} may lack entries, and is read-only")
+        if self.put_off:
+            return self._postpone(next(iter(self.put_off.values())))
         if is_deferred:
             return self._postpone("its last fragment is its writer's", kind="deferred")
-        if metadata.is_closed and (fill := self._next_fill(metadata, missing, there)) is not None:
-            if fill.member not in self._writable:
-                # The room that it has left is for fences (P7.8).
-                return self._postpone(f"{fill.member.bookie_id} may lack entries, and is read-only")
-            self.copying = fill
-            return self._look_at_copies(now_ns, fill.begin(now_ns))
+        if any(each.under != self._found_under for each in self.stopped):
+            return self._postpone(
+                "other bookies are there by now"
+            )  # Else it is judged under these, and never again.
         if self.stopped:
             return self._give_up()
         return self._finish("repaired" if self.copies or self.copied else "nothing missing")
+
+    def _put_off_fill(self, why: str) -> None:
+        assert self.filling is not None
+        self.looked_into.add(self.filling)
+        self.put_off.setdefault(self.filling[0], why)
 
     def _next_fill(
         self, metadata: LedgerMetadata, missing: frozenset[str], there: frozenset[Member]
@@ -349,26 +371,28 @@ class LedgerRepair(Machine):
         self.copying = FragmentCopy(
             metadata, self.number, self.holders, away, self.nonce, self.pace, self.options, self.numbers
         )
-        return self._look_at_copies(now_ns, self.copying.begin(now_ns))
+        return self.copying.begin(now_ns)
 
-    def _look_at_copies(self, now_ns: int, effects: list[Effect]) -> list[Effect]:
-        copying, metadata = self.copying, self.metadata
-        assert copying is not None and metadata is not None
-        if copying.result is None:
-            return effects
-        self.copying, self.numbers = None, copying.numbers
-        self.copies += copying.copies
-        self.copied_bytes += copying.copied_bytes
-        return [*effects, *self._copied(now_ns, copying, copying.result)]
+    def _settle(self, now_ns: int, effects: list[Effect]) -> list[Effect]:
+        """Take the result of a copying that is over. One whose bookies are all away is over when it begins, and a
+        ledger may have thousands of fragments."""
+        while (copying := self.copying) is not None and copying.result is not None:
+            self.copying, self.numbers = None, copying.numbers
+            self.copies += copying.copies
+            self.copied_bytes += copying.copied_bytes
+            effects = [*effects, *self._copied(now_ns, copying, copying.result)]
+        return effects
 
     def _filled(self, now_ns: int, filling: SeatFill, result: CopyResult) -> list[Effect]:
         assert self.filling is not None
         self.filled += filling.copies
         if result.kind in ("cannot tell", "target failed"):
-            return self._postpone(result.why)
+            self._put_off_fill(result.why)
+            return self._next_fragment(now_ns)
         self.looked_into.add(self.filling)
         if result.kind == "no good copy":
-            self.stopped.append(_Stopped(filling.fragment.first_entry, result.entry_id, result.why))
+            first, bookies = filling.fragment.first_entry, (filling.member.bookie_id,)
+            self.stopped.append(_Stopped(first, result.entry_id, result.why, bookies, self._found_under))
         return self._next_fragment(now_ns)
 
     def _copied(self, now_ns: int, copying: FragmentCopy | SeatFill, result: CopyResult) -> list[Effect]:
@@ -379,22 +403,24 @@ class LedgerRepair(Machine):
             self.copied |= {(first, copying.last, *each) for each in self.holders.items()}
             return self._publish()
         if result.kind == "no good copy":
-            self.stopped.append(_Stopped(first, result.entry_id, result.why))
+            bookies = tuple(copying.fragment.members[seat].bookie_id for seat in self.holders)
+            self.stopped.append(_Stopped(first, result.entry_id, result.why, bookies, self._found_under))
             return self._next_fragment(now_ns)
         if result.target is not None:
             self.refused.add(result.target)
-            return self._next_fragment(now_ns)
-        return self._postpone(result.why)
+        else:
+            self.put_off[first] = result.why
+        return self._next_fragment(now_ns)
 
     def _on_answered(self, event: Answered) -> list[Effect]:
         if self.copying is None:
             return []
-        return self._look_at_copies(event.now_ns, self.copying.on_answered(event))
+        return self._settle(event.now_ns, self.copying.on_answered(event))
 
     def _on_send_failed(self, event: SendFailed) -> list[Effect]:
         if self.copying is None:
             return []
-        return self._look_at_copies(event.now_ns, self.copying.on_send_failed(event))
+        return self._settle(event.now_ns, self.copying.on_send_failed(event))
 
     # Publishing.
 
@@ -430,11 +456,11 @@ class LedgerRepair(Machine):
         kind = event.tag[0]
         if kind == "target" and event.is_done:
             self.mark_revision = event.revision
-            return self._begin_copying(event.now_ns)
+            return self._settle(event.now_ns, self._begin_copying(event.now_ns))
         if kind == "publish" and event.is_done:
             self.metadata = decode_ledger_metadata(self.proposed, self.ledger_id)
             self.value, self.revision = self.proposed, event.revision
-            return self._next_fragment(event.now_ns)
+            return self._settle(event.now_ns, self._next_fragment(event.now_ns))
         if kind == "publish":
             return self._ask_placements(event.now_ns)
         if kind == "unrepairable" and event.is_done:
@@ -486,7 +512,7 @@ class LedgerRepair(Machine):
             1,
             first.first_entry,
             first.entry_id,
-            self.mark.missing,
+            tuple(sorted({bookie for each in self.stopped for bookie in each.bookies})),
             self.outcome.why,
             circumstances(self.value, self.bookies),
             self.mark.created_ms,
@@ -538,7 +564,7 @@ class LedgerRepair(Machine):
                 return self._let_go(self.ending)
             return self._read("hold", repairing_path(self.ledger_id))
         if self.copying is not None:
-            return self._look_at_copies(event.now_ns, self.copying.on_tick(event.now_ns))
+            return self._settle(event.now_ns, self.copying.on_tick(event.now_ns))
         return []
 
     HANDLERS: ClassVar[Handlers] = {

@@ -179,11 +179,9 @@ class Healers:
         """Entries of CLOSED ledgers that a bookie of their write set, which is there and writable, does not hold:
         read from its storage, one by one. A rotten entry counts as missing once its scrubber has found it."""
         world = self._world
-        given_up = world.committed(UNREPAIRABLE_PREFIX)
         lacking: list[str] = []
         for metadata in closed_ledgers(world):
-            if unrepairable_path(metadata.ledger_id) not in given_up:
-                lacking += self._lacking_of(metadata)
+            lacking += self._lacking_of(metadata)
         return lacking
 
     def _lacking_of(self, metadata: LedgerMetadata) -> Iterator[str]:

@@ -263,7 +263,7 @@ MUTANTS = (
         "repair-passes-by-who-is-there",
         "P11.4",
         "a bookie that the mark names and that is there is not asked what it lacks",
-        ((_REPAIR, "if metadata.is_closed and (fill := ", "if False and (fill := "),),
+        ((_REPAIR, "while metadata.is_closed and (fill := ", "while False and (fill := "),),
         (
             _FILLED + "what_a_bookie_lacks_is_copied_to_it_and_nothing_else",
             "tests/testing/test_healers.py::test_a_copy_that_was_lost_on_the_way_is_there_when_faults_have_stopped",
@@ -293,7 +293,56 @@ MUTANTS = (
         "repair-fills-who-is-read-only",
         "P7.8",
         "what a bookie has left for fences is filled with copies",
-        ((_REPAIR, "if fill.member not in self._writable:", "if False:"),),
+        ((_REPAIR, "if fill.member in self._writable:", "if True:"),),
         (_FILLED + "a_bookie_that_is_read_only_gets_nothing_until_it_is_writable",),
+    ),
+    Mutant(
+        "who-does-not-say-keeps-others-from-being-filled",
+        "P11.2",
+        "a repair ends at the first seat that cannot be told about",
+        (
+            (
+                _REPAIR,
+                "            self._put_off_fill(result.why)\n            return self._next_fragment(now_ns)\n",
+                "            return self._postpone(result.why)\n",
+            ),
+        ),
+        (_FILLED + "a_bookie_that_does_not_say_keeps_no_other_from_being_filled",),
+    ),
+    Mutant(
+        "given-up-ledgers-are-not-looked-into",
+        "P11.4 AR10",
+        "where one seat cannot be taken, nobody finds what other bookies lack",
+        (
+            (
+                _AUDITOR,
+                "                self._look_into(ledger_id, metadata, named)\n                return\n",
+                "                return\n",
+            ),
+        ),
+        (
+            _FILLED + "what_a_bookie_lacks_is_copied_though_nobody_can_take_another_seat",
+            _AUDITED + "what_others_lack_is_found_beside_a_mark_and_beside_what_nobody_can_repair",
+        ),
+    ),
+    Mutant(
+        "what-is-named-is-marked-again",
+        "AR10",
+        "what a mark or a record names is marked in each round",
+        (
+            (
+                _AUDITOR,
+                "if unnamed := bookies.keys() - named.get(ledger_id, frozenset()):",
+                "if unnamed := bookies.keys():",
+            ),
+        ),
+        (_AUDITED + "what_others_lack_is_found_beside_a_mark_and_beside_what_nobody_can_repair",),
+    ),
+    Mutant(
+        "judged-under-what-came-later",
+        "AR10",
+        "a repair that found nobody says that it judged with those who came since",
+        ((_REPAIR, "if any(each.under != self._found_under for each in self.stopped):", "if False:"),),
+        ("tests/repair/test_ledger_repair.py::test_what_was_judged_before_somebody_came_is_judged_again",),
     ),
 )

@@ -390,15 +390,22 @@ def test_a_ledger_that_was_closed_lately_is_asked_about_soon() -> None:
     assert len(desk.asked) == 6
 
 
-def test_marked_ledgers_and_ledgers_that_nobody_can_repair_are_asked_about_by_nobody() -> None:
-    """AR10: a round without news costs no bookie anything for them."""
+def test_what_others_lack_is_found_beside_a_mark_and_beside_what_nobody_can_repair() -> None:
+    """P11.4, AR10: a mark may stand for days, as of a bookie without room, and in a cluster of three nobody can take
+    the seat of a lost one. What is named already is not marked again."""
     keys = three_ledgers()
     keys[repair_mark_path(1)] = encode_repair_mark(RepairMark(1, ("b2",)))
     judged = circumstances(keys[ledger_key_path(2)], ALL)
     keys[unrepairable_path(2)] = encode_unrepairable(Unrepairable(1, 0, 4, ("b3",), "why", judged))
     desk = Desk(ALL, keys)
-    desk.run_for(5)
-    assert {each for each, _ in desk.asked} == {3}
+    desk.lacking = {(1, "b2"): [4], (2, "b3"): [4]}
+    desk.keys["/repair/control"] = encode_repair_control(RepairControl(triggers=0))
+    desk.run_for(1_100)
+    assert desk.marked == []
+    desk.lacking |= {(1, "b3"): [4], (2, "b4"): [4]}
+    desk.run_for(1_100)
+    assert sorted(desk.marked) == [(1, ("b3",)), (2, ("b4",))]
+    assert unrepairable_path(2) in desk.keys
 
 
 def test_questions_are_bounded_per_second() -> None:

@@ -36,6 +36,16 @@ def held(story: Healed, name: str, ledger_id: int) -> list[int]:
     return sorted(storage.store.ids.get(ledger_id, []))
 
 
+def rot(story: Healed, name: str, ledger_id: int, entry_id: int) -> None:
+    """One copy, which its bookie's scrubber finds."""
+    storage = story.world.nodes[name].storage
+    storage.begin_flush_if_due(is_due=True)
+    storage.finish_flush()
+    story.cluster.damage(name, ledger_id, entry_id)
+    assert storage.begin_scrub(1 << 20)
+    assert storage.finish_scrub().damages
+
+
 def copied(sends: list[Send]) -> list[int]:
     """Entries that were copied, in the order of sending."""
     return [
@@ -131,12 +141,7 @@ def test_an_entry_that_rots_is_replaced_from_a_good_copy() -> None:
     with healed(bookies=3) as story:
         ledger_id = closed(story, 12)
         for name, entry_id in (("b1", 4), ("b2", 7), ("b3", 4)):
-            storage = story.world.nodes[name].storage
-            storage.begin_flush_if_due(is_due=True)
-            storage.finish_flush()
-            story.cluster.damage(name, ledger_id, entry_id)
-            assert storage.begin_scrub(1 << 20)
-            assert storage.finish_scrub().damages
+            rot(story, name, ledger_id, entry_id)
         service = story.repairer()
         assert story.cluster.run_until(lambda: service.outcomes["repaired"] >= 1)
         assert story.cluster.run_until(lambda: not story.marks())
@@ -247,3 +252,39 @@ def test_a_bookie_that_is_read_only_gets_nothing_until_it_is_writable() -> None:
         story.world.nodes["b3"].storage.is_read_only = False
         assert story.cluster.run_until(lambda: not story.marks(), 900)
         holders_hold(story, ledger_id, 6)
+
+
+def test_what_a_bookie_lacks_is_copied_though_nobody_can_take_another_seat() -> None:
+    """P11.4, AR10: of three bookies one is gone for good, so that every ledger is given up. One more copy rots: it had
+    a good one left, and nobody made it again (seed 38000114)."""
+    with healed(bookies=3) as story:
+        ledger_id = closed(story, 12)
+        service = story.repairer()
+        story.cluster.run_for(1)
+        story.cluster.crash("b1")
+        assert story.cluster.run_until(lambda: unrepairable_path(ledger_id) in story.given_up())
+        rot(story, "b3", ledger_id, 4)
+        assert story.cluster.run_until(lambda: service.filled == 1, 300)
+        assert story.cluster.run_until(lambda: not story.marks())
+        assert story.world.nodes["b3"].storage.read(ledger_id, 4, 4, 1 << 20).frame is not None
+        found = decode_unrepairable(story.given_up()[unrepairable_path(ledger_id)])
+        assert found.missing == ("b1",)
+
+
+def test_a_bookie_that_does_not_say_keeps_no_other_from_being_filled() -> None:
+    """P11.2: what cannot be done now is tried again, behind all that can be."""
+    with healed(bookies=3) as story:
+        ledger_id = closed(story, 12)
+        (fragment,) = story.metadata(ledger_id).fragments
+        silent, _, rotten = (member.bookie_id for member in fragment.members)
+        for name in (silent, rotten):
+            rot(story, name, ledger_id, 8 if name == rotten else 3)
+        service = story.repairer()
+        assert story.cluster.run_until(lambda: bool(story.marks()))
+        rule = story.cluster.drop_messages("HoldingsAnswer", sender=silent)
+        storage = story.world.nodes[rotten].storage
+        assert story.cluster.run_until(lambda: storage.read(ledger_id, 8, 8, 1 << 20).frame is not None, 60)
+        assert service.outcomes["repaired"] == 0
+        rule()
+        assert story.cluster.run_until(lambda: not story.marks(), 900)
+        holders_hold(story, ledger_id, 12)
