@@ -179,8 +179,8 @@ class LogWriter(_Writer):
             appending = self._appending
             try:
                 return await appending.append_awaited(data)
-            except UsageError:
-                if not self._line.has_left(appending):
+            except UsageError as refused:
+                if not self._line.has_left(appending, refused):
                     raise
         return await run_async(self._line.through(lambda now, left: now.append(data, left), terms))
 
@@ -204,7 +204,7 @@ class LogWriter(_Writer):
         try:
             return self._queue_nowait(data)
         except UsageError as refused:
-            if not self._line.has_left(appending):
+            if not self._line.has_left(appending, refused):
                 raise
             raise OperationTimeout(
                 "the log is on its way to a new ledger; nothing was appended",

@@ -248,17 +248,19 @@ class Appending:
         if not self.is_over:
             self.bar = None
 
-    def _is_barred(self) -> bool:
-        """Whether an append is to wait. Raises why it is refused."""
+    def _is_barred(self, *, has_begun: bool = False) -> bool:
+        """Whether an append is to wait. Raises why it is refused. has_begun: a part of the call is queued."""
         if self.is_over or self.runtime.is_forked:
             self._refuse()
         bar = self.bar
         if bar is None or self.writing.packer.is_stopped:  # Who finds it stopped finds why.
             return False
         refused = bar()
-        if refused is not None:
-            raise refused
-        return True
+        if refused is None:
+            return True
+        if has_begun and isinstance(refused, HandedOver):
+            return False  # The next ledger waits for the rest of this call.
+        raise refused
 
     def try_append(self, data: Buffer | EntryRecord) -> int:
         """Queue one entry: its id, or NO_ENTRY when so much is in flight that the caller must wait for room.
@@ -385,8 +387,8 @@ class Appending:
             heir.appending.writing.packer.give_up_rest(caller)
             heir = heir.appending._heir
 
-    def _try_many(self, items: Items, caller: int) -> tuple[int, int]:
-        if self.bar is not None and not self.is_over and self._is_barred():
+    def _try_many(self, items: Items, caller: int, *, has_begun: bool = False) -> tuple[int, int]:
+        if self.bar is not None and not self.is_over and self._is_barred(has_begun=has_begun):
             return NO_ENTRY, 0
         return self.writing.try_append_many(items, caller)
 
@@ -404,7 +406,7 @@ class Appending:
                 raise late
             await self._room()
             try:
-                begin, taken = self._try_many(items[done:], caller)
+                begin, taken = self._try_many(items[done:], caller, has_begun=done > 0)
             except HandedOver:
                 if not done:
                     raise

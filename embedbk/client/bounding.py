@@ -25,7 +25,7 @@ from embedbk.codec.log_settings import AtBound, SettingsRecord
 from embedbk.config import ENTRY_BYTES_MAX, Roll
 from embedbk.core.log_paging import recorded_bytes
 from embedbk.errors import EmbedbkError, LogAtBound
-from embedbk.host.operations import NEVER_REACHED
+from embedbk.host.operations import NEVER_REACHED, HandedOver
 
 if TYPE_CHECKING:
     from embedbk.client.appending import Appending
@@ -230,13 +230,12 @@ class LogBytes:
         lengths = {each.ledger_id: each.length for each in log_list.segments}
         return [each for each in self._unrecorded if lengths.get(each, 0) is not None]
 
-    def follow(self, before: Appending, taken: TakenOver | None) -> None:
-        """The log goes on in another ledger than this one. taken: by a takeover, behind which all before it is recorded
-        as closed."""
+    def follow(self, before: Appending, taken: TakenOver) -> None:
+        """The log goes on in another ledger than this one. From now on no list counts that is older than that ledger:
+        in it the one before may not stand yet, as if it were gone."""
         with self._lock:
             self._unrecorded[before.ledger_id] = before.writing.packer.length
-            if taken is not None:
-                self.note(taken.log_list, taken.list_revision)
+            self.note(taken.log_list, taken.list_revision)
         self.look()
 
     def keep(self, bound: BytesBound | None) -> None:
@@ -286,9 +285,12 @@ class LogBytes:
         if asks:
             self._line.owning.runtime.behind(self._look_at_list())
 
-    def refused(self) -> LogAtBound | None:
-        """Why an append is refused; None: somebody looks whether there is room by now, and it may wait for that."""
+    def refused(self) -> LogAtBound | HandedOver | None:
+        """Why an append is refused; None: somebody looks whether there is room by now, and it may wait for that. While
+        the log leaves its ledger, which is what makes room, appends wait elsewhere: it leaves when none waits in it."""
         runtime = self._line.owning.runtime
+        if self._line.is_held:
+            return HandedOver("the log is on its way to a next ledger; nothing was appended")
         with self._lock:
             if self._is_looking:
                 return None
@@ -364,7 +366,7 @@ class LogBytes:
     def _go_on_from_full(self, bound: BytesBound | None) -> None:
         """The last ledger never goes, and none is appended to it that would have it rolled: it is left for that."""
         appending = self._line.appending
-        if bound is None or self.byte_count() < bound.bytes_max:
+        if bound is None or self.byte_count() < bound.bytes_max or self._line.is_busy:
             return
         if appending.writing.packer.length >= bound.bytes_max // _ROLLS_AT:
             self._line.roll_behind(Begun.BYTES)

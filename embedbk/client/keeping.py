@@ -129,8 +129,7 @@ async def _look_after(line: Succession) -> None:
         line.bound_by(bound_of(record, revision))
         if await _follow(line, record):
             line.follows = revision
-    if line.log_bytes is not None:
-        await line.log_bytes.look_now()
+    await line.log_bytes.look_now()
     if record.has_retention and runtime.clock_s() >= line.retains_at_s:
         line.retains_at_s = runtime.clock_s() + min(_RETAIN_S, (record.retention_ms or 600_000) / 10_000)
         await retain(LogReading(runtime, owning.name, owning.password), record, revision)

@@ -194,8 +194,8 @@ class LogWriter:
             appending = self._line.appending
             try:
                 return appending.append_blocking(data, "aio.LogWriter.append")
-            except UsageError:
-                if not self._line.has_left(appending):
+            except UsageError as refused:
+                if not self._line.has_left(appending, refused):
                     raise
         steps = self._line.through(lambda now, left: now.append(data, left), terms)
         return run_blocking(steps, "aio.LogWriter.append")
@@ -228,8 +228,8 @@ class LogWriter:
         appending = self._line.appending
         try:
             return queue_blocking(appending, data, "aio.LogWriter.append")
-        except UsageError:
-            if not self._line.has_left(appending):
+        except UsageError as refused:
+            if not self._line.has_left(appending, refused):
                 raise
 
         async def queue(now: Appending, _: AppendTerms) -> Ticket:

@@ -93,9 +93,10 @@ class Succession:
         self._replacing = Replacing(owning)
         owning.on_lost = self._signal.notify
         self._bounds = RollBounds(roll, owning.runtime, self._prepare_behind, self.roll_behind)
+        # From the beginning: a log that gets a bound later has bytes by then that no list records yet.
+        self.log_bytes = self._bounds.log_bytes = LogBytes(self, self._bounds.tell_again)
         self._watch(self.appending)
         self._bounds.begin(self.appending)
-        self.log_bytes: LogBytes | None = None  # Once the log has a bound of bytes.
         self.own = OwnTerms(owning.quorum, owning.traits.durability, owning.traits.digest, roll)
         self.follows = ABSENT  # Revision of the settings that it goes by.
         self.retains_at_s = 0.0  # When retention is looked at next, by the runtime's clock.
@@ -114,16 +115,22 @@ class Succession:
     def roll_by(self, roll: Roll) -> None:
         """Other bounds from now on, of the ledger of now as well."""
         if not self._has_ended:
-            bound = None if self.log_bytes is None else self.log_bytes.bound
-            self._bounds.change(bounded(roll, bound), self.appending)
+            self._bounds.change(bounded(roll, self.log_bytes.bound), self.appending)
 
     def bound_by(self, bound: BytesBound | None) -> None:
         """How many bytes the log may have from now on. `roll_by` is called next."""
-        if self._has_ended or (bound is None and self.log_bytes is None):
-            return
-        if self.log_bytes is None:
-            self.log_bytes = self._bounds.log_bytes = LogBytes(self, self._bounds.tell_again)
-        self.log_bytes.keep(bound)
+        if not self._has_ended:
+            self.log_bytes.keep(bound)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it is about to leave its ledger, or prepares that."""
+        return self._is_busy
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it leaves its ledger now, for which it waits until nobody is in the middle of an append."""
+        return self._is_held
 
     @property
     def is_between(self) -> bool:
@@ -161,8 +168,10 @@ class Succession:
             return AddsWait("P8.2", "the ledger before to be recorded as closed", self._since_ns)
         return None
 
-    def has_left(self, appending: Appending) -> bool:
+    def has_left(self, appending: Appending, refused: UsageError) -> bool:
         """Whether this handle refused because the log moves, or moved, to another ledger."""
+        if isinstance(refused, HandedOver):
+            return not self._has_ended
         is_before = self.is_between or appending is not self.appending
         is_left = appending.is_over or appending.writing.failure is not None
         return is_left and is_before and not self._has_ended
@@ -410,7 +419,7 @@ class Succession:
         runtime = self.owning.runtime
         bound = bound_of(*await record_of(runtime, self.owning.name))
         self.bound_by(bound)
-        if bound is not None and self.log_bytes is not None:
+        if bound is not None:
             await self.log_bytes.check_room(bound, await spliced_bytes(runtime, wanted.ledger_ids))
 
     # Taking the log over from ourselves.
@@ -605,14 +614,14 @@ class Succession:
 
     def _go_on_in(self, owned: Owned) -> None:
         self._watch(owned.appending)
-        before, is_taken_anew = self.appending, owned.taken.epoch != self.taken.epoch
+        before = self.appending
         self.taken, self.appending, self._failure = owned.taken, owned.appending, None
         if self._is_let_go:
             owned.appending.release()
         elif not self._has_ended:
             self._bounds.begin(owned.appending)
-        if self.log_bytes is not None and not self._has_ended:
-            self.log_bytes.follow(before, owned.taken if is_taken_anew else None)
+        if not self._has_ended:
+            self.log_bytes.follow(before, owned.taken)
 
     def _note_failed(self, before: Appending, failed: BaseException, call: str) -> None:
         if before.is_over:

@@ -52,9 +52,7 @@ class RollBounds:
         self._is_prepared = False  # It was asked for.
         self._is_asked = False  # A roll by age is under way.
         self._own_at = NEVER_REACHED  # The entry at which the bounds of this ledger are looked at.
-        self.log_bytes: LogBytes | None = (
-            None  # Where the log has a bound of its own, which is looked at here as well.
-        )
+        self.log_bytes: LogBytes | None = None  # The log's own bound, which is looked at here as well.
         self._turn = 0  # Counts changes of the bounds: a waiter for an older set waits for nothing.
 
     def change(self, roll: Roll, appending: Appending) -> None:

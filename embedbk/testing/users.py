@@ -120,15 +120,20 @@ class _TellingPacker:
         self.taken[entry_id] = payload
         self._on_taken(entry_id, payload)
 
+    def _begin(self, caller: int = 0) -> None:
+        """Nothing comes to a packer that is stopped, and the rest of a call that it holds itself for comes anyway."""
+        if not self._packer.is_stopped and not (caller and self._packer.held_by == caller):
+            self._before()
+
     def append(self, data: bytes) -> tuple[int, bool]:
-        self._before()
+        self._begin()
         taken = self._packer.append(data)
         if taken[0] >= 0:
             self._tell(taken[0], data)
         return taken
 
     def append_many(self, payloads: list[bytes], caller: int, *attributes: Any) -> tuple[int, int, bool]:
-        self._before()
+        self._begin(caller)
         first, taken, should_wake = self._packer.append_many(payloads, caller, *attributes)
         for number in range(taken):
             self._tell(first + number, payloads[number])
@@ -137,7 +142,7 @@ class _TellingPacker:
         return first, taken, should_wake
 
     def append_rows(self, columns: Any, begin: int, caller: int) -> tuple[int, int, bool]:
-        self._before()
+        self._begin(caller)
         first, taken, should_wake = self._packer.append_rows(columns, begin, caller)
         rows = Rows(columns, begin)
         for number in range(taken):
@@ -153,7 +158,7 @@ class _TellingPacker:
         return taken
 
     def append_with(self, data: bytes, attributes: bytes, expected: int) -> tuple[int, bool]:
-        self._before()
+        self._begin()
         taken = self._packer.append_with(data, attributes, expected)
         if taken[0] >= 0:
             self._tell(taken[0], data)
@@ -301,7 +306,7 @@ class _Watched(Owning):
 
     def _before_append(self) -> None:
         line = self.line
-        bound = None if line is None or line.log_bytes is None else line.log_bytes.bound
+        bound = None if line is None else line.log_bytes.bound
         if line is not None and bound is not None:
             epoch, log = line.taken.epoch, str(self.name)
             self._world.tell("on_append", self._client, log, epoch, bound.bytes_max)

@@ -62,8 +62,8 @@ MUTANTS = (
         (
             (
                 _APPENDING,
-                "        if self.bar is not None and not self.is_over and self._is_barred():\n",
-                "        if self.bar is not None and self.ledger_id < 0 and self._is_barred():\n",
+                "        if self.bar is not None and not self.is_over and self._is_barred(has_begun=has_begun):\n",
+                "        if self.bar is not None and self.ledger_id < 0 and self._is_barred(has_begun=has_begun):\n",
             ),
         ),
         (_FACE + "every_way_to_append_meets_the_bound",),
@@ -121,14 +121,34 @@ MUTANTS = (
         (_FACE + "a_splice_that_is_too_much_is_refused_whole",),
     ),
     Mutant(
+        "who-waits-at-the-bound-keeps-the-ledger",
+        "P8.8",
+        "an append waits in a ledger for the room that comes when the ledger is left",
+        ((_BOUNDING, "        if self._line.is_held:\n", "        if False:\n"),),
+        (_FACE + "an_append_that_waits_for_room_keeps_no_ledger_from_being_left",),
+    ),
+    Mutant(
+        "an-older-list-counts",
+        "P8.8 I106",
+        "a list in which a ledger does not stand yet says that it is gone",
+        (
+            (
+                _BOUNDING,
+                "            self.note(taken.log_list, taken.list_revision)\n        self.look()\n",
+                "        self.look()\n",
+            ),
+        ),
+        (_FACE + "what_no_list_records_yet_counts",),
+    ),
+    Mutant(
         "an-owner-splices-whatever-comes",
         "P8.8 I106",
         "only who asks for a splice judges whether there is room, and knows nothing of what is in flight",
         (
             (
                 _RENEWING,
-                "        if bound is not None and self.log_bytes is not None:\n",
-                "        if bound is None and self.log_bytes is not None:\n",
+                "        if bound is not None:\n            await self.log_bytes.check_room(",
+                "        if bound is None:\n            await self.log_bytes.check_room(",
             ),
         ),
         (_FACE + "a_splice_that_is_too_much_is_refused_whole",),

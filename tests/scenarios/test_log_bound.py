@@ -229,6 +229,46 @@ def test_a_bound_below_what_is_there_is_reached_at_once(cluster: Cluster) -> Non
         assert listed(cluster).first_offset == 100
 
 
+@pytest.mark.parametrize("way", ["timeout", "nowait", "many"])
+def test_an_append_that_waits_for_room_keeps_no_ledger_from_being_left(cluster: Cluster, way: str) -> None:
+    """P8.8: "one that has more, and nothing comes to, is left". The roll waited for the append, and the append for the
+    roll, until one of them gave up (seed 38000168)."""
+    bound = 4 * len(ENTRY)
+    log = cluster.client("a").create_log(NAME, bytes_max=bound, at_bytes_max="let_go")
+    with cluster.client("w").log(NAME).writer(roll=Roll(bytes=None, entries=1_000)) as writer:
+        ways: dict[str, Callable[[], object]] = {
+            "timeout": lambda: writer.append(ENTRY, timeout_s=20.0),
+            "nowait": lambda: writer.append_nowait(ENTRY).result(),
+            "many": lambda: writer.append_many([ENTRY] * 5),
+        }
+        begun_ns = cluster.world.now_ns
+        for _ in range(20):
+            ways[way]()
+        assert cluster.world.now_ns - begun_ns < 10 * 10**9
+        assert len(listed(cluster).segments) < 10
+        assert sum(len(entry) for entry in log.read()) <= 2 * bound
+
+
+def test_what_no_list_records_yet_counts(cluster: Cluster) -> None:
+    """P8.8: "by what the list records of closed ledgers and by all that it queued itself": also what it queued before
+    the log had a bound (seed 38000738), and whatever an older list says, in which its ledgers do not stand yet."""
+    cluster.client("a").create_log(NAME)
+    writer = cluster.client("w").log(NAME).writer()
+    line = writer._line
+    older = line.taken.log_list, line.taken.list_revision
+    for count in (20, 40):
+        writer.append_many([ENTRY] * 20)
+        writer.roll()
+        line.log_bytes.note(*older)
+        assert line.log_bytes.byte_count() == count * len(ENTRY)
+    cluster.run_for(5.0)
+    writer.append_many([ENTRY] * 20)
+    writer.roll()
+    assert line.log_bytes.byte_count() == 60 * len(ENTRY)
+    assert len(line.log_bytes._unrecorded) <= 2, "what a list records is forgotten"
+    writer.close()
+
+
 def test_a_splice_that_is_too_much_is_refused_whole(cluster: Cluster) -> None:
     """P8.8: "what is spliced is judged by its whole length, before any of it is": by whoever splices, and by the
     owner; it may be tried again."""
