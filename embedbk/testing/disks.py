@@ -213,7 +213,8 @@ class TwinDisk:
         return self.storage.replayed[0]  # One journal, whose tokens go on.
 
     def is_pending(self) -> bool:
-        return self.storage is not None and bool(self.storage.pending)
+        storage = self.storage  # What a failed sync left is never synced again.
+        return storage is not None and storage.failed() is None and bool(storage.pending)
 
     def sync(self) -> int:
         assert self.storage is not None

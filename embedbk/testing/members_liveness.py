@@ -6,7 +6,14 @@ from embedbk.testing.operator import OPERATOR
 from embedbk.testing.violation import Violation
 from embedbk.testing.world import MS, SECOND, World
 
-__all__ = ["agree_at_last", "ends_every_change", "gets_a_leader", "has_leader", "keeps_a_leader"]
+__all__ = [
+    "agree_at_last",
+    "catches_up",
+    "ends_every_change",
+    "gets_a_leader",
+    "has_leader",
+    "keeps_a_leader",
+]
 
 ELECTED_BASES = 20  # A leader's silence is noticed, votes are split now and then, absent members come back.
 BEGUN_BASES = 60  # L5 is no promise of a network that loses: one world in 20,000 needed more than 20 of them.
@@ -30,8 +37,8 @@ def gets_a_leader(world: World) -> None:
     has_leader(world, BEGUN_BASES)
 
 
-def keeps_a_leader(world: World) -> None:
-    """L5: and keep it. L6: every voter comes to hold what was committed when all was well again."""
+def catches_up(world: World) -> None:
+    """L6: every voter comes to hold what was committed when all was well again."""
     members = world.members
     has_leader(world)
     assert members.watch is not None
@@ -40,6 +47,11 @@ def keeps_a_leader(world: World) -> None:
         lambda: all(members.applied(name) >= agreed for name in members.voters), CAUGHT_UP_NS
     ):
         raise Violation("L6", f"entry {agreed} is not everywhere: {members.describe()}")
+
+
+def keeps_a_leader(world: World) -> None:
+    """L5: once faults have stopped there is no election without a cause."""
+    members = world.members
     if members.first_base_ms > ABOUT_ELECTIONS_MS:
         return
     world.run_for(SETTLED_BASES * members.election_base_ms * MS)
