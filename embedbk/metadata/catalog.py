@@ -50,7 +50,7 @@ from embedbk.codec.metadata_messages import (
     Value,
 )
 from embedbk.codec.repair_mark import REPAIR_PREFIX, repair_mark_path
-from embedbk.codec.repair_messages import Repairing
+from embedbk.codec.repair_messages import MarkRepairs, Repairing
 from embedbk.codec.tombstone import tombstone_path
 from embedbk.codec.unpacking import unpack
 from embedbk.errors import StorageError
@@ -88,6 +88,7 @@ from embedbk.metadata.levels import (
     LACKING,
     LEVEL_FIRST,
     LEVEL_OF_REPAIRS,
+    LEVEL_OF_RESERVED_MARKS,
     LEVEL_OF_STALE_KEYS,
     left_out,
     too_new,
@@ -488,7 +489,9 @@ class Catalog:
         if isinstance(planned, Refusal):
             return planned
         if planned.needs_room:
-            refusal = self._check_room(session, Txn([], planned.changes), makes_way=True)
+            is_reserved = isinstance(asked, MarkRepairs) and self.level >= LEVEL_OF_RESERVED_MARKS
+            txn = Txn([], planned.changes)
+            refusal = self._check_room(session, txn, makes_way=True, is_reserved=is_reserved)
             if refusal is not None:
                 return refusal
         revision = self.revision + 1
@@ -626,10 +629,13 @@ class Catalog:
             return compare.revision == ABSENT
         return compare.revision in (ANY, record.revision)
 
-    def _check_room(self, session: Session, txn: Txn, *, makes_way: bool) -> Refusal | None:
+    def _check_room(
+        self, session: Session, txn: Txn, *, makes_way: bool, is_reserved: bool = False
+    ) -> Refusal | None:
         """Whether the records that a transaction adds have room. A session's first ephemeral records
         (`session_share_bytes`) need none, so that every client with a session can register. Existing keys may grow into
-        a reserve, and with makes_way so may a transaction that deletes as many keys as it makes (P10.7)."""
+        a reserve, and with makes_way so may a transaction that deletes as many keys as it makes (P10.7). is_reserved:
+        what it makes may use half of that."""
         growth = made = 0
         ephemeral = {session.session: session.ephemeral_bytes}  # By session, in bytes after the transaction.
         count = len(session.keys)
@@ -658,7 +664,10 @@ class Catalog:
         for number, owned in ephemeral.items():
             growth -= min(share, owned) - min(share, self.sessions[number].ephemeral_bytes)
         held = self.bytes - self.shared_bytes
-        allowed = self.limits.catalog_bytes_max + (0 if made > 0 else self.limits.catalog_reserve_bytes)
+        reserve = self.limits.catalog_reserve_bytes
+        if made > 0:
+            reserve = reserve // 2 if is_reserved else 0
+        allowed = self.limits.catalog_bytes_max + reserve
         return _no_room(held, growth, allowed) if growth > 0 and held + growth > allowed else None
 
     def _check_room_before(self, session: Session, txn: Txn) -> Refusal | None:

@@ -34,6 +34,7 @@ __all__ = [
     "LEVEL_OF_PAGES",
     "LEVEL_OF_RECORDS",
     "LEVEL_OF_REPAIRS",
+    "LEVEL_OF_RESERVED_MARKS",
     "LEVEL_OF_SPLICES",
     "LEVEL_OF_STALE_KEYS",
     "LEVEL_OF_TIMES",
@@ -65,7 +66,8 @@ LEVEL_OF_ARCHIVES = 17
 LEVEL_OF_LOSSES = 18
 LEVEL_OF_FREED = 19
 LEVEL_OF_BOUNDS = 20
-LEVEL = 20  # The newest that this build knows.
+LEVEL_OF_RESERVED_MARKS = 21
+LEVEL = 21  # The newest that this build knows.
 NAMED_MAX = 8  # In one sentence.
 LABEL_CHARS = 80  # Of a client that is named.
 LACKING = (

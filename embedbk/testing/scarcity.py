@@ -17,7 +17,7 @@ from embedbk.testing.world import MS, World
 
 __all__ = ["FEW_REQUESTS", "LITTLE_ROOM", "crowd", "fill_catalog", "has_room"]
 
-LITTLE_ROOM = dataclasses.replace(DEFAULT_LIMITS, catalog_bytes_max=240 << 10, catalog_reserve_bytes=0)
+LITTLE_ROOM = dataclasses.replace(DEFAULT_LIMITS, catalog_bytes_max=240 << 10, catalog_reserve_bytes=4 << 10)
 FEW_REQUESTS = 16  # That wait for a member: a link may have two at once.
 
 _PREFIX = "/ballast/"

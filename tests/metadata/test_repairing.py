@@ -47,7 +47,7 @@ from embedbk.metadata.commands import (
     encode_command,
 )
 from embedbk.metadata.cutting import PIECE_BYTES_MAX
-from embedbk.metadata.levels import LACKING, LEVEL, LEVEL_OF_REPAIRS
+from embedbk.metadata.levels import LACKING, LEVEL, LEVEL_OF_REPAIRS, LEVEL_OF_RESERVED_MARKS
 from embedbk.metadata.limits import KEPT_BYTES
 from embedbk.metadata.loading import load
 from embedbk.metadata.postponing import Postponing
@@ -168,6 +168,24 @@ def test_what_cannot_be_read_or_would_name_too_many_is_left_and_named() -> None:
     assert told == RepairsMarked(3, (1, 2))
     assert len(mark_of(catalog, 2).missing) == 60
     assert ids(worker.take(9)) == [2, 3], "1 is of nobody who can be understood"
+
+
+def test_a_mark_has_room_in_half_of_the_reserve() -> None:
+    """P10.7: "in half of it, marks of repair", so that a mark for each ledger keeps no ledger from being closed; and
+    below the level as builds before have it."""
+    for level in (LEVEL, LEVEL_OF_RESERVED_MARKS - 1):
+        catalog = raised(Limits(catalog_bytes_max=2_000, catalog_reserve_bytes=1_000))
+        catalog.level = level
+        worker, made, marked = Session(catalog), 0, 0
+        for size in (60, 1):
+            while not isinstance(worker.run(Txn([], [Put(f"/{made}", bytes(size))])), Refusal):
+                made += 1
+        while not isinstance(found := worker.run(MarkRepairs(((marked, ("b1",)),), 5)), Refusal):
+            marked += 1
+        refused(found, "UNAVAILABLE")
+        assert bool(marked) == (level == LEVEL)
+        assert catalog.bytes - catalog.shared_bytes <= 2_500
+        assert not isinstance(worker.run(Txn([], [Put("/0", bytes(400))])), Refusal), "what is there may grow"
 
 
 def test_fields_of_a_later_build_are_kept_by_every_change_of_the_mark() -> None:

@@ -172,4 +172,24 @@ MUTANTS = (
         ((_INDEX, "min(waiter.count, room_of(waiter.session))", "waiter.count"),),
         (_TESTS + "a_full_session_catalog_or_queue_has_no_room",),
     ),
+    Mutant(
+        "marks-take-the-whole-reserve",
+        "P10.7",
+        "a mark for each ledger leaves no room in which ledgers can be closed",
+        (
+            (
+                _CATALOG,
+                "reserve = reserve // 2 if is_reserved else 0",
+                "reserve = reserve if is_reserved else 0",
+            ),
+        ),
+        (_TESTS + "a_mark_has_room_in_half_of_the_reserve",),
+    ),
+    Mutant(
+        "no-marks-in-a-full-catalog",
+        "P10.7",
+        "a mark for repair needs room like any other key",
+        ((_CATALOG, "reserve = reserve // 2 if is_reserved else 0", "reserve = 0"),),
+        (_TESTS + "a_mark_has_room_in_half_of_the_reserve",),
+    ),
 )
