@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -27,6 +28,7 @@ HISTORY_CHANGES = 1_000  # Fewer than 2,000 ledgers make, so that it is full at 
 SNAPSHOT_DUE_BYTES = 64 << 10
 LOOKS = 6  # Of each, the smallest counts: a collection that is just going on holds what it lists.
 EVERY = 100
+AT_ONCE = 4  # Ledgers in use: each waits for syncs most of its time.
 RESIDENT_BYTES_MAX = 24 << 20  # The write cache may fill meanwhile.
 # What has a bound fills at its own pace: runs with nothing left behind differed by up to 4 blocks a ledger.
 # Whatever remembers a ledger stands in a container, too, and of those none may have an item more for each.
@@ -72,6 +74,14 @@ def lasting_descriptors() -> int:
     return count
 
 
+def _use_and_delete(bk: embedbk.Client) -> None:
+    with bk.create_ledger() as ledger:
+        ledger.add(b"x")
+    with bk.open_ledger(ledger.ledger_id) as reader:
+        assert [bytes(entry) for entry in reader.read()] == [b"x"]
+    bk.delete_ledger(ledger.ledger_id)
+
+
 def tell_sizes(path: str, count: int) -> None:
     """In a process of its own, where nobody else allocates: [ledgers, descriptors, size ...] of each look, as JSON."""
     catalog.History = _ShortHistory  # type: ignore[misc]
@@ -79,17 +89,12 @@ def tell_sizes(path: str, count: int) -> None:
     embedded.open_metadata_store = partial(open_metadata_store, snapshot_due_bytes=SNAPSHOT_DUE_BYTES)
     settings = embedbk.Settings(journal_file_bytes=2 << 20, collect_s=1, delete_grace_s=0, open_timeout_s=120)
     looks: list[list[int]] = []
-    with embedbk.open(path, bookies=1, settings=settings) as bk:
-        for number in range(1, count + 1):
-            with bk.create_ledger() as ledger:
-                ledger.add(b"x")
-            with bk.open_ledger(ledger.ledger_id) as reader:
-                assert [bytes(entry) for entry in reader.read()] == [b"x"]
-            bk.delete_ledger(ledger.ledger_id)
-            if number % EVERY == 0:
-                bk.forget_deleted()
-                if 2_000 - LOOKS * EVERY < number <= 2_000 or number > count - LOOKS * EVERY:
-                    looks.append([number, lasting_descriptors(), *size_now()])
+    with embedbk.open(path, bookies=1, settings=settings) as bk, ThreadPoolExecutor(AT_ONCE) as threads:
+        for number in range(EVERY, count + 1, EVERY):
+            deque(threads.map(_use_and_delete, [bk] * EVERY), maxlen=0)
+            bk.forget_deleted()
+            if 2_000 - LOOKS * EVERY < number <= 2_000 or number > count - LOOKS * EVERY:
+                looks.append([number, lasting_descriptors(), *size_now()])
     print(json.dumps(looks))
 
 
