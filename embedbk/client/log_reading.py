@@ -293,9 +293,24 @@ class LogReading:
             return max(begin, end)
 
     async def read(self, start: Start, end: Start, *, skip_lost: bool = False) -> Frames:
-        """From start (included) to end (left out), as far as may be read when each ledger is reached.
+        """From start (included) to end (left out), as far as may be read when each ledger is reached. start None: where
+        the log begins when its first ledger is reached, as it may be truncated meanwhile.
 
         Raises Lost where entries were given up (P11.5); with skip_lost it goes on behind them."""
+        has_read, rounds = False, 0
+        while True:
+            try:
+                async with aclosing(self._read(start, end, skip_lost=skip_lost)) as frames:
+                    async for located in frames:
+                        has_read = True
+                        yield located
+                return
+            except Truncated:
+                rounds += 1
+                if start is not None or has_read or rounds == _ROUNDS_MAX:
+                    raise
+
+    async def _read(self, start: Start, end: Start, *, skip_lost: bool) -> Frames:
         log_list, place, first = await self._looked_up(lambda now: self._located(now, start))
         begins: int | None = None
         if end is not None:  # Refused at once, if it is no place of this log.
@@ -364,11 +379,21 @@ class LogReading:
             followed = await self.runtime.follow(log_key_path(self.name))
             while await self._next_listed(followed, None, pull.idle_s, note) is None:
                 yield None
+            begun, has_read = followed.revision, False
             stands = await self._begin(followed, place_in_list, is_latest=start == "latest")
             while True:
                 note.ledger_id = stands.segment.ledger_id
-                async for located in self._tail_ledger(stands, pull, note):
-                    yield located
+                try:
+                    async for located in self._tail_ledger(stands, pull, note):
+                        has_read |= located is not None
+                        yield located
+                except Truncated:
+                    if start != "earliest" or has_read:
+                        raise
+                    await self._moves_on(followed, begun)  # The log begins elsewhere by now.
+                    begun, pull.begins = followed.revision, None
+                    stands = await self._begin(followed, None, is_latest=False)
+                    continue
                 while (place := await self._next_listed(followed, stands, pull.idle_s, note)) is None:
                     yield None
                 segment = _placed(place.segment, _offset(stands.segment) + stands.seen + 1)

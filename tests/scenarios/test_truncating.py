@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from embedbk import Position, Roll
+from embedbk.client.log_reading import LogReading
 from embedbk.client.password import Password
 from embedbk.client.runtime import Runtime
 from embedbk.client.waiting import run_blocking
 from embedbk.codec.ledger_metadata import (
     LogList,
+    LogSegment,
     decode_ledgers_left,
     decode_log_list,
     ledger_key_path,
@@ -95,6 +97,37 @@ def test_whole_ledgers_before_a_place_go_and_offsets_stay(cluster: Cluster) -> N
     assert fill(cluster, 2, 12, name="next")[0].ledger_id > positions[-1].ledger_id
     assert [entry.offset for entry in log.read()] == list(range(20, 28))
     assert listed(cluster).first_offset == 20
+
+
+@pytest.mark.parametrize("way", ["read", "read from 0", "in bulk", "asked for too late"])
+def test_a_reader_from_the_start_begins_where_the_log_begins_by_then(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """P8.3: who asks for the start of a log asks for no offset; its front may go between a look at the list and the
+    first ledger. Behind an entry, and from an offset, it is `Truncated`, as what comes next is missing."""
+    fill(cluster)
+    log, other = cluster.client("reader").log(NAME), cluster.client("another").log(NAME)
+    right, places = LogReading._open, [20, 8]
+
+    async def late(self: LogReading, segment: LogSegment) -> Any:
+        if places and (way != "asked for too late" or segment.first_offset == 4):
+            other.truncate(places.pop())
+        return await right(self, segment)
+
+    monkeypatch.setattr(LogReading, "_open", late)
+    if way in ("read from 0", "asked for too late"):
+        with pytest.raises(Truncated) as gone:
+            list(log.read(0 if way == "read from 0" else None))
+        assert gone.value.first_offset == 8
+        return
+    if way == "read":
+        found = [entry.offset for entry in log.read()]
+    else:
+        with log.reader() as reader:
+            bulks = [reader.read_bulk(100, wait_s=1.0) for _ in range(4)]
+            batches = [batch for bulk in bulks for batch in bulk.batches]
+            found = [batch.first_offset + each for batch in batches for each in batch.ids]
+    assert found == list(range(20, 24))
 
 
 def test_the_last_ledger_and_an_open_one_stay(cluster: Cluster) -> None:
