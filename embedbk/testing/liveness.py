@@ -19,7 +19,7 @@ from embedbk.testing.violation import Violation
 from embedbk.testing.workload import is_ready, result_of
 from embedbk.testing.world import KEPT_FRAME_BYTES, MS, SECOND, Sleep, Steps, Until, World
 
-__all__ = ["QuietReaders", "keeps_acknowledging", "nothing_is_held", "waits_for_no_slow_seat"]
+__all__ = ["QuietReaders", "keeps_acknowledging", "nothing_is_held", "say_no", "waits_for_no_slow_seat"]
 
 APPENDS = 8
 APPEND_NS = 30 * SECOND  # An add waits for its time limit, a replacement, and not for ever.
@@ -149,6 +149,15 @@ def _idle(world: World, names: set[str]) -> list[str]:
     nodes = {name: world.nodes[name] for name in sorted(names)}
     able = {name: node for name, node in nodes.items() if not (node.failure or node.registering.is_foreign)}
     return [name for name, node in able.items() if not (node.is_registered and node.core.is_serving)]
+
+
+def say_no(world: World) -> bool:
+    """Whether every bookie that can serve says what it lacks, too: the metadata knows of its start (P7.9)."""
+    names = {name for name in world.disks if name in world.nodes and name not in world.lost}
+    nodes = [world.nodes[name] for name in names]
+    return not _idle(world, names) and all(
+        node.core.is_settled for node in nodes if not (node.failure or node.registering.is_foreign)
+    )
 
 
 def _settled(writing: Writing, entry_id: int) -> Until:

@@ -20,7 +20,7 @@ from embedbk.errors import EmbedbkError, InvariantError
 from embedbk.host.bookie_node import USUAL_COLLECTION, BookieNode
 from embedbk.metadata.basing import BASE_RULES
 from embedbk.metadata.intake import REQUESTS_WAITING_MAX
-from embedbk.metadata.limits import DEFAULT_LIMITS
+from embedbk.metadata.limits import DEFAULT_LIMITS, Limits
 from embedbk.testing import faults, process_faults, users, workload
 from embedbk.testing.aftermath import aftermath
 from embedbk.testing.askers import Askers
@@ -49,7 +49,7 @@ from embedbk.testing.promises import Promises
 from embedbk.testing.reached_events import ReachedEvents
 from embedbk.testing.repairers import Repairers
 from embedbk.testing.retirers import Retirers
-from embedbk.testing.scarcity import FEW_REQUESTS, LITTLE_ROOM, has_room
+from embedbk.testing.scarcity import FEW_REQUESTS, LITTLE_ROOM, RESERVED_ROOM, has_room, has_room_for_marks
 from embedbk.testing.truncators import room_is_given_back
 from embedbk.testing.violation import Violation
 from embedbk.testing.without_quorum import goes_on_without_quorum
@@ -115,7 +115,7 @@ def run_plan(
         kept_frames=plan.kept_frames, members=plan.members, first_members=plan.first_members, policy=plan.policy,
         election_base_ms=plan.election_base_ms,
         observers=[promises, *make_observers(seen)], clocks=clocks,
-        metadata_limits=LITTLE_ROOM if "metadata-full" in plan.on else DEFAULT_LIMITS,
+        metadata_limits=_limits(plan),
         requests_waiting_max=FEW_REQUESTS if "metadata-crowd" in plan.on else REQUESTS_WAITING_MAX,
         collector=BUSY_COLLECTION if {"deletion", "archives"} & {*plan.features} else USUAL_COLLECTION,
         base_rules=HASTY_BASE if plan.follows_measured else BASE_RULES,
@@ -135,7 +135,8 @@ def run_plan(
             askers.check()
         if repairers is not None:
             repairers.check()
-        if healers is not None and not plan.is_outside and not outcome.refusals:  # Else one cannot be closed.
+        is_whole = not plan.is_outside and not outcome.refusals  # Else one cannot be closed.
+        if healers is not None and is_whole and has_room_for_marks(world):
             healers.check()
             if drainers is not None:
                 drainers.check(plan.quorum)
@@ -160,6 +161,13 @@ def run_plan(
     outcome.acked = sum(lac + 1 for lac in promises.acked.values())
     world.close()
     return outcome
+
+
+def _limits(plan: Plan) -> Limits:
+    """A catalog may have no room beside a reserve, and none at all."""
+    if "metadata-full" not in plan.on:
+        return DEFAULT_LIMITS
+    return RESERVED_ROOM if plan.seed % 2 else LITTLE_ROOM
 
 
 def _no_refusal_without_harm(world: World) -> None:

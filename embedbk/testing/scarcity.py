@@ -15,12 +15,22 @@ from embedbk.host.metadata_link import MetadataLink
 from embedbk.metadata.limits import DEFAULT_LIMITS, RECORD_OVERHEAD_BYTES
 from embedbk.testing.world import MS, World
 
-__all__ = ["FEW_REQUESTS", "LITTLE_ROOM", "crowd", "fill_catalog", "has_room"]
+__all__ = [
+    "FEW_REQUESTS",
+    "LITTLE_ROOM",
+    "RESERVED_ROOM",
+    "crowd",
+    "fill_catalog",
+    "has_room",
+    "has_room_for_marks",
+]
 
-LITTLE_ROOM = dataclasses.replace(DEFAULT_LIMITS, catalog_bytes_max=240 << 10, catalog_reserve_bytes=4 << 10)
+LITTLE_ROOM = dataclasses.replace(DEFAULT_LIMITS, catalog_bytes_max=240 << 10, catalog_reserve_bytes=0)
+RESERVED_ROOM = dataclasses.replace(LITTLE_ROOM, catalog_reserve_bytes=4 << 10)
 FEW_REQUESTS = 16  # That wait for a member: a link may have two at once.
 
 _PREFIX = "/ballast/"
+_MARK_BYTES = 1_000  # Several marks with their targets, and what says that a ledger cannot be repaired.
 _CROWD = 12  # Requests of each node at once.
 _LOOK_NS = 250 * MS
 _LOOKS = 20  # In which it stays away: a delayed put may still arrive.
@@ -29,9 +39,9 @@ _LOOKS = 20  # In which it stays away: a delayed put may still arrive.
 def fill_catalog(world: World, name: str, for_ns: int, chance: random.Random) -> bool:
     """A key takes up what room is left; when the time is over it goes. False: there is room without end."""
     catalog = world.members.catalog
-    if catalog is None or world.metadata_limits is not LITTLE_ROOM:
+    if catalog is None or world.metadata_limits not in (LITTLE_ROOM, RESERVED_ROOM):
         return False
-    room = LITTLE_ROOM.catalog_bytes_max - (catalog.bytes - catalog.shared_bytes)
+    room = world.metadata_limits.catalog_bytes_max - (catalog.bytes - catalog.shared_bytes)
     key = _PREFIX + name
     size = room - chance.choice([0, 0, 60, 400]) - RECORD_OVERHEAD_BYTES - len(key)
     if size < 0:
@@ -68,6 +78,13 @@ def _is_disk_behind(world: World) -> bool:
 def has_room(world: World) -> bool:
     """Nothing that was put to fill it stands in the catalog, or may still come."""
     return not world.ballast_on_its_way and not world.committed(_PREFIX)
+
+
+def has_room_for_marks(world: World) -> bool:
+    """Where there is no reserve, what everybody put may leave none; then nobody can say what is to be repaired."""
+    limits, catalog = world.metadata_limits, world.members.catalog
+    held = 0 if catalog is None else catalog.bytes - catalog.shared_bytes
+    return limits.catalog_reserve_bytes > 0 or held + _MARK_BYTES < limits.catalog_bytes_max
 
 
 def crowd(world: World) -> bool:

@@ -95,11 +95,13 @@ class SimRuntime(Runtime):
         """Run it beside the present step, never as a part of it."""
 
         def begin() -> None:
+            self._world.not_begun.discard(steps)
             if self._world.nodes.get(self._client) is self.node:
                 self._world.spawn(self._client, awaited(self, steps))
             else:
                 steps.close()  # Its process is gone.
 
+        self._world.not_begun.add(steps)
         self._world.after(0, begin)
 
     def on_stuck(self, state: str) -> None:

@@ -14,6 +14,7 @@ from embedbk.config import Quorum
 from embedbk.core.creation import Creation
 from embedbk.core.lac_reader import LacRead
 from embedbk.host.operations import Writing
+from embedbk.testing.liveness import say_no
 from embedbk.testing.violation import Violation
 from embedbk.testing.workload import is_ready, read_range, result_of
 from embedbk.testing.world import MS, SECOND, Sleep, Steps, Until, World
@@ -67,6 +68,7 @@ def goes_on_without_quorum(world: World, writer: str, reader: str, quorum: Quoru
     enough = yield Until(
         lambda: (
             world.nodes[reader].is_ready
+            and say_no(world)
             and sum(info.is_writable for info in node.bookies) >= quorum.ensemble_size
         ),
         READY_NS,

@@ -15,7 +15,7 @@ import hashlib
 import heapq
 import random
 from collections import Counter
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -209,6 +209,7 @@ class World:
         # By client: how far each was reported; -2: failed, and reported.
         self.writings: dict[str, dict[Writing, int]] = {}
         self.actors: list[Actor] = []
+        self.not_begun: set[Coroutine[Any, Any, None]] = set()  # What begins beside the step under way.
         # Receives the lines that a trace writes between the messages.
         self.on_note: Callable[[str], None] | None = None
         self.on_body: Callable[[int, str, str, bytes], None] | None = None
@@ -556,6 +557,8 @@ class World:
             if not actor.is_over:
                 actor.is_over = True
                 actor.steps.close()
+        for steps in self.not_begun:
+            steps.close()
         self._near.close()
         self.twins.end_all()
         for disk in self.disks.values():
