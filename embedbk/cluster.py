@@ -446,6 +446,42 @@ class Cluster:
             self._end([peer], signal.SIGKILL)
             raise
 
+    def restart_all(self, *, wait_s: float = 300.0, accepts_outage: bool = False) -> None:
+        """Restart every process, one after another, while clients append, as `embedbk cluster rolling` does: each when
+        it may stop, the next when the one before is whole again. A leader hands over before. Processes that were
+        killed stay so.
+
+        wait_s: for each process to be allowed to stop, and again to be whole. accepts_outage: also the only metadata
+        member; while it restarts nothing is created, opened or closed.
+
+        Raises:
+            UsageError: it cannot begin: none may stop, or the only metadata member is not to; nothing was changed.
+            OperationTimeout: it ended before all were restarted; the message says at which, why, and who is left.
+        """
+        from embedbk.client.client import open_client
+        from embedbk.client.restarting import restart_nodes  # A starter of peers pays for no client.
+        from embedbk.repair.restarting import RestartOptions
+
+        def run(name: str, kind: str, limit_s: float) -> str:
+            try:
+                self.restart(name)
+            except EmbedbkError as refused:
+                return f"it does not start: {refused.args[0]}"
+            return ""
+
+        limit_ns = int(wait_s * 1e9)
+        options = RestartOptions(limit_ns, limit_ns, (), accepts_outage)
+        with open_client(self.url, settings=self.settings) as client:
+            report = restart_nodes(client, run, options, lambda name, text: None)
+        if report.is_interrupted:
+            raise KeyboardInterrupt
+        if not report.is_done:
+            raise OperationTimeout(
+                f"{report.failed}: {report.why}; restarted: {', '.join(report.done) or 'none'}; not touched: "
+                f"{', '.join(report.left) or 'none'}",
+                hint=report.hint,
+            )
+
     def stop(self) -> None:
         """Stop every process in order, bookies first. Twice is allowed."""
         if not self._peers or os.getpid() != self._owner_pid:

@@ -19,7 +19,8 @@ usage: embedbk COMMAND ...
   bookie        run one bookie (a peer process);
                 bookie list|show|drain|decommission|replace|gone: the bookies of a cluster, and taking them out of
                 service
-  cluster       cluster can-stop NODE...: whether bookies and metadata members may stop, and why not
+  cluster       cluster can-stop NODE...: whether bookies and metadata members may stop, and why not;
+                cluster rolling -- COMMAND {node}: restart one node after another, with appends going on
   metadata      run a metadata member (a peer process)
   quorum        quorum status|join|reconfigure|replace|transfer|raise: the metadata members of a cluster;
                 quorum snapshot|verify|restore|recover|nuke: its metadata kept elsewhere, and brought back

@@ -1,4 +1,4 @@
-"""`embedbk bookie VERB --at CLUSTER` and `embedbk cluster can-stop NODE...`: bookies, and taking them out of service.
+"""`embedbk bookie VERB --at CLUSTER` and `embedbk cluster VERB`: bookies, and taking them out of service.
 
 Decides what is shown, how a drain's progress is printed, and the exit status: 0 for yes, done and empty.
 """
@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from embedbk.cli.operators import CommandResult, Commands, client_of
+from embedbk.cli.restarting import add_rolling, split_command
 from embedbk.client.bookie_states import BookieState
 from embedbk.client.client import Client
 from embedbk.client.draining import BookieReport
@@ -73,7 +74,9 @@ def run_cluster(arguments: Sequence[str]) -> int:
     made = _add(commands, "can-stop", _can_stop, "whether these bookies and members may stop at once; 0: yes")
     made.add_argument("nodes", nargs="+", metavar="NODE")
     made.add_argument("--for-good", action="store_true", help="whether they may be lost, with their disks")
-    return commands.run(arguments)
+    given, command = split_command(arguments)
+    add_rolling(commands, command)
+    return commands.run(given)
 
 
 def _add(

@@ -23,7 +23,16 @@ from embedbk.config import Settings
 from embedbk.errors import EmbedbkError, StorageError, UsageError
 from embedbk.quorum import Quorum, listened_at
 
-__all__ = ["Commands", "Reach", "Run", "CommandResult", "client_of", "endpoints_at", "quorum_of"]
+__all__ = [
+    "INTERRUPTED",
+    "CommandResult",
+    "Commands",
+    "Reach",
+    "Run",
+    "client_of",
+    "endpoints_at",
+    "quorum_of",
+]
 
 AT_VARIABLE = "EMBEDBK_CLUSTER"
 KNOCK_S = 10.0  # For the process that has a directory; its loop may be busy.

@@ -7,21 +7,32 @@ nothing is changed, and no node is kept from anything.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
 from embedbk.client.draining import registered_now
 from embedbk.client.runtime import Runtime
 from embedbk.codec.ledger_metadata import LEDGERS_PREFIX
 from embedbk.codec.quorum_messages import QuorumStatus, QuorumTold
-from embedbk.codec.registration import COOKIES_PREFIX
+from embedbk.codec.registration import COOKIES_PREFIX, Registration
 from embedbk.errors import MetadataUnavailable, PeerError, UsageError
 from embedbk.ids import Member
 from embedbk.metadata.quorum import Policy, sizes_of
 from embedbk.repair.stopping import StopVerdict, ledgers_without
 
-__all__ = ["may_stop"]
+__all__ = ["StopFacts", "look_for_stops", "may_stop", "verdict_on"]
 
 SHOWN_MAX = 1_000
+
+
+class StopFacts(NamedTuple):
+    """What the metadata shows, of which verdicts follow. told: by the leader. bookies: all that the cluster has.
+    ledgers: their metadata by key, as far as they were asked for."""
+
+    told: QuorumTold
+    bookies: frozenset[str]
+    registered: Mapping[str, Registration]
+    ledgers: Mapping[str, bytes]
 
 
 async def may_stop(runtime: Runtime, nodes: Sequence[str], *, is_for_good: bool) -> StopVerdict:
@@ -31,10 +42,15 @@ async def may_stop(runtime: Runtime, nodes: Sequence[str], *, is_for_good: bool)
         UsageError: the cluster has no such node; or none is named.
         MetadataUnavailable: no member answers, so nothing is known.
     """
-    runtime.check()
     if not nodes:
         raise UsageError("which nodes? none is named")
     what = f"whether {', '.join(nodes)} may stop"
+    return verdict_on(await look_for_stops(runtime, what), nodes, is_for_good=is_for_good)
+
+
+async def look_for_stops(runtime: Runtime, what: str, *, with_ledgers: bool = True) -> StopFacts:
+    """Raises MetadataUnavailable: no member answers, or the leader changed meanwhile."""
+    runtime.check()
     cookies = await runtime.list_keys(COOKIES_PREFIX, what)
     told = await runtime.ask(QuorumStatus(), what)
     if not isinstance(told, QuorumTold):
@@ -45,18 +61,24 @@ async def may_stop(runtime: Runtime, nodes: Sequence[str], *, is_for_good: bool)
         )
     registered = await registered_now(runtime, what)
     bookies = {each.key.removeprefix(COOKIES_PREFIX) for each in cookies} | set(registered)
-    members = {each.member.name for each in told.members}
+    listed = await runtime.list_keys(LEDGERS_PREFIX, what) if with_ledgers else []
+    ledgers = {each.key: each.value or b"" for each in listed}
+    return StopFacts(told, frozenset(bookies), registered, ledgers)
+
+
+def verdict_on(facts: StopFacts, nodes: Sequence[str], *, is_for_good: bool) -> StopVerdict:
+    """Raises UsageError: the cluster has no such node."""
+    members = {each.member.name for each in facts.told.members}
     for name in nodes:
-        if name not in bookies and name not in members:
+        if name not in facts.bookies and name not in members:
             raise UsageError(
                 f"the cluster has no bookie and no metadata member {name!r}",
                 hint="embedbk bookie list and embedbk quorum status name them",
             )
     stopping = frozenset(nodes)
-    there = {Member(bookie_id, each.incarnation) for bookie_id, each in registered.items()}
-    ledgers = {each.key: each.value or b"" for each in await runtime.list_keys(LEDGERS_PREFIX, what)}
-    ids, reasons = ledgers_without(ledgers, there, stopping, is_for_good=is_for_good)
-    reasons = [*_without_quorum(told, stopping), *reasons]
+    there = {Member(bookie_id, each.incarnation) for bookie_id, each in facts.registered.items()}
+    ids, reasons = ledgers_without(facts.ledgers, there, stopping, is_for_good=is_for_good)
+    reasons = [*_without_quorum(facts.told, stopping), *reasons]
     return StopVerdict(tuple(nodes), not reasons, tuple(reasons), tuple(ids[:SHOWN_MAX]))
 
 

@@ -193,8 +193,8 @@ class MemberTold(msgspec.Struct, frozen=True, array_like=True):
     """A member of the configuration, as the member that was asked knows it.
 
     role: "voter", "leaving" (it votes until the change that is under way ends) or "learner". is_heard: the leader
-    received from it within an election base; index: up to where its log is durable. Only a leader knows these two;
-    other members answer False and 0.
+    received from it within an election base; index: up to where its log is durable; start: a random number of its
+    process. Only a leader knows these three; other members answer False, 0 and nothing.
     """
 
     member: MemberName
@@ -202,6 +202,7 @@ class MemberTold(msgspec.Struct, frozen=True, array_like=True):
     endpoints: Endpoints
     is_heard: bool
     index: Number
+    start: RandomBytes = b""  # Empty: not known, or an older build.
 
 
 class BaseTold(msgspec.Struct, frozen=True, array_like=True):

@@ -383,11 +383,11 @@ def _told_of(
 ) -> MemberTold:
     role = "learner" if not configuration.is_voter(member) else "leaving"
     role = "voter" if member in configuration.voters else role
-    is_heard, _, index = raft.knows(member)
+    is_heard, start, index = raft.knows(member)
     known = configuration.endpoints_of(member)
     if member == raft.member:
         is_heard, index, known = True, raft.log.durable_index, known or endpoints
-    return MemberTold(_name(member), role, known, is_heard, index)
+    return MemberTold(_name(member), role, known, is_heard, index, start)
 
 
 def _reply(link: int, request: MetadataRequest, result: Result) -> Reply:

@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,25 @@ def status(at: object) -> dict[str, Any]:
     assert code == 0, wrong
     found: dict[str, Any] = json.loads(said)
     return found
+
+
+def restart_all_beside_appends(cluster: Cluster) -> None:
+    """P11.3: each process is another one behind it, and no append fails or is lost."""
+    pids = {name: each.pid for name, each in cluster.processes.items()}
+    with (
+        embedbk.open(cluster.url, settings=PATIENT) as bk,
+        ThreadPoolExecutor(1) as others,
+        bk.log("meanwhile").writer(roll=embedbk.Roll(entries=100)) as meanwhile,
+    ):
+        restarted, count = others.submit(cluster.restart_all), 0
+        while not restarted.done():
+            meanwhile.append(b"%d" % count)
+            count += 1
+        restarted.result()
+        assert [bytes(entry) for entry in bk.log("meanwhile").read()] == [
+            b"%d" % each for each in range(count)
+        ]
+    assert not [name for name, pid in pids.items() if cluster.processes[name].pid == pid]
 
 
 def test_a_cluster_grows_to_three_members_and_outlives_each_of_its_leaders(tmp_path: Path) -> None:
@@ -74,6 +94,7 @@ def test_a_cluster_grows_to_three_members_and_outlives_each_of_its_leaders(tmp_p
         code, _, wrong = embedbk_command("quorum", "transfer", "--to", to, "--at", url)
         assert code == 0, wrong
         assert cluster.leader() == to
+        restart_all_beside_appends(cluster)
     with pytest.raises(UsageError, match=r"has 3 metadata members: m1, m2, m3 \(give members=3\)"):
         Cluster(data, bookies=3).start()
     with Cluster(data, bookies=3, members=3, settings=PATIENT) as cluster:
