@@ -31,6 +31,7 @@ from embedbk.client.log_settings import (
     log_exists,
 )
 from embedbk.client.password import Password
+from embedbk.client.read_only import put_to_read_only
 from embedbk.client.reading import LedgerReading
 from embedbk.client.repair_state import health_of, switch_repair
 from embedbk.client.runtime import Runtime
@@ -237,6 +238,12 @@ class Client(Closing):
 
     async def cancel_drain(self, bookie_id: str, why: str = "") -> None:
         await run_async(cancel_drain(self._runtime, bookie_id, why=why))
+
+    async def put_to_read_only(self, bookie_id: str, why: str) -> BookieReport:
+        return await run_async(put_to_read_only(self._runtime, bookie_id, why=why))
+
+    async def end_read_only(self, bookie_id: str) -> BookieReport:
+        return await run_async(put_to_read_only(self._runtime, bookie_id, why="", is_over=True))
 
     async def decommission_bookie(self, bookie_id: str, why: str = "") -> None:
         await run_async(decommission(self._runtime, bookie_id, why=why))

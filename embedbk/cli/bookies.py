@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
+
 from embedbk.cli.operators import CommandResult, Commands, client_of
 from embedbk.cli.restarting import add_rolling, split_command
 from embedbk.client.bookie_states import BookieState
@@ -39,6 +41,18 @@ def run_bookies(arguments: Sequence[str]) -> int:
         default=0.0,
         help="until nothing names it, at most so long; progress on standard error",
     )
+    made = _of_one(
+        _add(
+            commands,
+            "read-only",
+            _read_only,
+            "let it take no new ledgers and seats while it serves on what it has, open ledgers too, and keeps it; by a "
+            "word in the metadata, from anywhere. (embedbk storage read-only puts a word into the directory of a "
+            "bookie on this machine: it then refuses all normal adds, and open ledgers leave it)",
+        )
+    )
+    made.add_argument("--off", action="store_true", help="it takes new ledgers again, unless it is drained")
+    made.add_argument("--why", default="", help="is shown to others; needed without --off")
     made = _of_one(
         _add(
             commands,
@@ -122,6 +136,15 @@ def _drain(reach: Reach, options: argparse.Namespace) -> CommandResult:
     return CommandResult(_data(report), _text(report), 0 if report.is_empty or not options.wait_s else 1)
 
 
+def _read_only(reach: Reach, options: argparse.Namespace) -> CommandResult:
+    with reach() as client:
+        if options.off:
+            report = client.end_read_only(options.id)
+        else:
+            report = client.put_to_read_only(options.id, options.why)
+    return CommandResult(_data(report), _text(report))
+
+
 def _decommission(reach: Reach, options: argparse.Namespace) -> CommandResult:
     _confirm(options, f"the cluster forgets bookie {options.id} for good")
     with reach() as client:
@@ -167,6 +190,7 @@ def _data(report: BookieReport) -> dict[str, Any]:
         **report._asdict(),
         "bookie": report.bookie._asdict(),
         "ledgers": [each._asdict() for each in report.ledgers],
+        "read_only": msgspec.structs.asdict(report.read_only) if report.read_only is not None else None,
         "is_empty": report.is_empty,
     }
 
@@ -179,13 +203,19 @@ def _state(each: BookieState) -> str:
     return f"{each.bookie_id}: {each.state}{why}{where}{place}{space}"
 
 
+def _when(unix_ms: int) -> str:
+    return datetime.fromtimestamp(unix_ms / 1000, tz=UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
 def _text(report: BookieReport) -> str:
     bound = f"; incarnation {report.incarnation}" if report.incarnation else ""
     lines = [_state(report.bookie) + bound]
     if report.is_draining:
-        when = datetime.fromtimestamp(report.since_ms / 1000, tz=UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
         why = f": {report.why}" if report.why else ""
-        lines.append(f"drained since {when} by {report.by}{why}")
+        lines.append(f"drained since {_when(report.since_ms)} by {report.by}{why}")
+    if report.read_only is not None:
+        word = report.read_only
+        lines.append(f"read-only since {_when(word.since_ms)} by {word.by}: {word.why}")
     lines.append(f"{report.ledger_count} ledgers name it" if report.ledger_count else "no ledger names it")
     for each in report.ledgers[:LINES_MAX]:
         last = "; nobody else with copies is there" if each.is_last else ""

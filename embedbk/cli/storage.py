@@ -59,6 +59,12 @@ _SHOWN_BYTES = 24  # Bytes of a payload in the text for people.
 _FLAGS = ((1, "fenced"), (2, "in limbo"), (4, "dropped"))
 
 
+_READ_ONLY = (
+    "a bookie, running or not, shall take no normal adds until `writable` is said: its open ledgers leave it, where "
+    "others can take their seats; embedbk bookie read-only is a word in the metadata, and lets them stay"
+)
+
+
 def run_storage(noun: str, arguments: Sequence[str]) -> int:
     """Run one of the commands; its exit code."""
     options = _parser(noun).parse_args(arguments)
@@ -147,7 +153,7 @@ def _parser(noun: str) -> argparse.ArgumentParser:
         )
         verb.add_argument("--quiet", action="store_true", help="no notes, only damage and the result")
         for name, says in (
-            ("read-only", "a bookie, running or not, shall take no normal adds until `writable` is said"),
+            ("read-only", _READ_ONLY),
             ("writable", "the bookie may take normal adds again"),
         ):
             word = verbs.add_parser(name, allow_abbrev=False, help=says, description=says.capitalize() + ".")

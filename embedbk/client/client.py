@@ -27,6 +27,7 @@ from embedbk.client.log_deleting import DeletedLog
 from embedbk.client.log_names import log_names, watch_logs
 from embedbk.client.log_settings import create_log, log_exists
 from embedbk.client.password import Password
+from embedbk.client.read_only import put_to_read_only
 from embedbk.client.reading import LedgerReading
 from embedbk.client.repair_state import health_of, switch_repair
 from embedbk.client.runtime import refuse_pickling
@@ -340,6 +341,26 @@ class Client:
             UsageError: it is not drained; nothing was changed.
         """
         run_blocking(cancel_drain(self._runtime, bookie_id, why=why), "aio.Client.cancel_drain")
+
+    def put_to_read_only(self, bookie_id: str, why: str) -> BookieReport:
+        """Place nothing on the bookie any more, and let it serve on what it has, open ledgers too: nothing moves. It
+        survives restarts. why: a reason for others to read.
+
+        Raises:
+            UsageError: no such bookie, no reason, or the cluster's level is too low. Nothing was changed.
+        """
+        return run_blocking(
+            put_to_read_only(self._runtime, bookie_id, why=why), "aio.Client.put_to_read_only"
+        )
+
+    def end_read_only(self, bookie_id: str) -> BookieReport:
+        """The bookie takes new ledgers again, unless it is drained.
+
+        Raises:
+            UsageError: nobody put it to read-only; nothing was changed.
+        """
+        steps = put_to_read_only(self._runtime, bookie_id, why="", is_over=True)
+        return run_blocking(steps, "aio.Client.end_read_only")
 
     def decommission_bookie(self, bookie_id: str, why: str = "") -> None:
         """The cluster forgets a bookie that no ledger names and that is drained or away. Its directories are refused

@@ -23,6 +23,7 @@ from embedbk.codec.registration import (
     PLACEMENTS_PREFIX,
     RETIRED_MAX,
     PlacementNote,
+    ReadOnlyWord,
     Registration,
     RetiredDirectories,
     cookie_path,
@@ -55,6 +56,7 @@ __all__ = [
     "cluster_keys",
     "decommission",
     "drain",
+    "no_such_bookie",
     "registered_now",
     "report_on",
     "retire",
@@ -70,7 +72,8 @@ _WHY_CHARS = 300
 class BookieReport(NamedTuple):
     """A bookie, and what it waits for. is_draining: nothing is placed there, and what is there moves off. why, by,
     since_ms: of that decision. ledgers: those that name it, at most 1,000; ledger_count: all of them. incarnation: of
-    the directories that its id is bound to, in hexadecimal digits; empty: of none."""
+    the directories that its id is bound to, in hexadecimal digits; empty: of none. read_only: by whom, why and when an
+    operator put it to read-only, also while it is drained; None: nobody did."""
 
     bookie: BookieState
     is_draining: bool
@@ -80,6 +83,7 @@ class BookieReport(NamedTuple):
     ledgers: tuple[LedgerOnBookie, ...]
     ledger_count: int
     incarnation: str = ""
+    read_only: ReadOnlyWord | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -93,7 +97,7 @@ async def report_on(runtime: Runtime, bookie_id: str) -> BookieReport:
     what = f"looking at bookie {bookie_id}"
     state = {each.bookie_id: each for each in await bookie_states(runtime)}.get(bookie_id)
     if state is None:
-        raise _no_such_bookie(bookie_id)
+        raise no_such_bookie(bookie_id)
     note, _ = await _note(runtime, bookie_id, what)
     return await _report(runtime, state, note, what)
 
@@ -104,7 +108,9 @@ async def _report(runtime: Runtime, state: BookieState, note: PlacementNote, wha
     told = (note.why, note.by, note.changed_ms) if note.is_draining else ("", "", 0)
     cookie, _ = await runtime.get(cookie_path(state.bookie_id), what)
     bound = decode_cookie(cookie).incarnation.hex() if cookie is not None else ""
-    return BookieReport(state, note.is_draining, *told, tuple(found[:SHOWN_MAX]), len(found), bound)
+    return BookieReport(
+        state, note.is_draining, *told, tuple(found[:SHOWN_MAX]), len(found), bound, note.read_only
+    )
 
 
 async def drain(runtime: Runtime, bookie_id: str, *, why: str = "") -> BookieReport:
@@ -173,7 +179,7 @@ def _check_takers(bookie_id: str, ledgers: dict[str, bytes], takers: dict[str, i
 
 
 async def cancel_drain(runtime: Runtime, bookie_id: str, *, why: str = "") -> None:
-    """The bookie takes new ledgers again; what moved off it stays where it is.
+    """The bookie takes new ledgers again, unless an operator put it to read-only; what moved off it stays where it is.
 
     Raises:
         UsageError: it is not drained, or there is no such bookie; nothing was changed.
@@ -219,7 +225,7 @@ async def decommission(runtime: Runtime, bookie_id: str, *, why: str = "") -> No
         if known is None and there is None:
             if note.retired:
                 return
-            raise _no_such_bookie(bookie_id)
+            raise no_such_bookie(bookie_id)
         if there is not None:
             _check_may_go(bookie_id, decode_registration(there, bookie_id), note)
         # Adopting names bookies that it finds copies on; where no id is spared or stale none comes to pass any more.
@@ -244,6 +250,7 @@ async def decommission(runtime: Runtime, bookie_id: str, *, why: str = "") -> No
         gone = replace(
             note,
             is_draining=False,
+            read_only=None,
             changed_ms=runtime.wall_ms(),
             retired=_retired(note, known, there, bookie_id, runtime.wall_ms(), _who(runtime), why),
         )
@@ -311,7 +318,15 @@ async def retire(
         new = RetiredDirectories(gone, runtime.wall_ms(), _who(runtime), why[:_WHY_CHARS])
         retired = note.retired if is_known else (*note.retired, new)[-RETIRED_MAX:]
         is_draining = note.is_draining and bool(incarnation)
-        changed = replace(note, is_draining=is_draining, changed_ms=runtime.wall_ms(), retired=retired)
+        # What was said of disks that were replaced is over.
+        read_only = note.read_only if incarnation else None
+        changed = replace(
+            note,
+            is_draining=is_draining,
+            changed_ms=runtime.wall_ms(),
+            retired=retired,
+            read_only=read_only,
+        )
         when = [
             Compare(key, revision),
             Compare(cookie_path(bookie_id), cookie_revision),
@@ -329,7 +344,7 @@ def _meant(bookie_id: str, incarnation: str, bound: bytes, note: PlacementNote, 
     """Raises UsageError: neither the id nor a ledger knows such directories."""
     if not incarnation:
         if not bound:
-            raise _no_such_bookie(bookie_id)
+            raise no_such_bookie(bookie_id)
         return bound
     known = {bound, *incarnations_of(bookie_id, keys), *(each.incarnation for each in note.retired)} - {b""}
     meant = next((each for each in known if each.hex() == incarnation.lower()), None)
@@ -401,7 +416,7 @@ def _still_named(bookie_id: str, found: list[LedgerOnBookie]) -> UsageError:
     )
 
 
-def _no_such_bookie(bookie_id: str) -> UsageError:
+def no_such_bookie(bookie_id: str) -> UsageError:
     return UsageError(
         f"the cluster has no bookie {bookie_id}; nothing was changed",
         hint="embedbk bookie list names all that it has",
@@ -412,7 +427,7 @@ async def _check_known(
     runtime: Runtime, bookie_id: str, registered: dict[str, Registration], what: str
 ) -> None:
     if bookie_id not in registered and (await runtime.get(cookie_path(bookie_id), what))[0] is None:
-        raise _no_such_bookie(bookie_id)
+        raise no_such_bookie(bookie_id)
 
 
 async def _check_level(runtime: Runtime, bookie_id: str, what: str) -> None:

@@ -60,6 +60,7 @@ async def health_of(runtime: Runtime) -> Health:
     ledgers = await keys(LEDGERS_PREFIX)
     there: list[Member] = []
     leaving: list[str] = []
+    read_only: list[tuple[str, str]] = []
     for key, value in (await keys(BOOKIES_PREFIX)).items():
         bookie_id = key.removeprefix(BOOKIES_PREFIX)
         try:
@@ -68,6 +69,8 @@ async def health_of(runtime: Runtime) -> Health:
             continue  # It counts as away: no client can reach it there.
         there.append(Member(bookie_id, registration.incarnation))
         leaving += [bookie_id] if registration.is_leaving else []
+        if not registration.is_writable and not registration.is_leaving:
+            read_only.append((bookie_id, registration.why))
     health = judge(ledgers, there, marks, given_up, held, SHOWN_MAX, leaving)
     if runtime.has_level(LEVEL_OF_HOLDINGS):
         closed = _closed(ledgers)
@@ -84,6 +87,7 @@ async def health_of(runtime: Runtime) -> Health:
         is_stopped=control.is_stopped,
         auditor=(auditor[0] or b"").decode("utf-8", "replace"),
         audited_ms=note.ended_ms,
+        read_only=tuple(read_only),
     )
 
 

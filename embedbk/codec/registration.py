@@ -20,6 +20,7 @@ __all__ = [
     "PLACEMENTS_PREFIX",
     "PLACEMENT_VERSION",
     "PlacementNote",
+    "ReadOnlyWord",
     "REGISTRATION_VERSION",
     "Registration",
     "RetiredDirectories",
@@ -161,9 +162,18 @@ class RetiredDirectories(msgspec.Struct, frozen=True, array_like=True):
     was_empty: bool = False
 
 
+class ReadOnlyWord(msgspec.Struct, frozen=True, array_like=True):
+    """By whom, why and when an operator put a bookie to read-only."""
+
+    by: _Text
+    why: _Text
+    since_ms: _Count
+
+
 class PlacementNote(msgspec.Struct, frozen=True, array_like=True):
     """Operators' decisions about a bookie. is_draining: nothing is placed there, and its copies move elsewhere. why,
-    by, changed_ms: of the last decision, for people."""
+    by, changed_ms: of the last decision about that, for people. read_only: nothing is placed there, and its copies
+    stay; only from LEVEL_OF_READ_ONLY_WORDS on. Each of the two stands for itself."""
 
     version: int = PLACEMENT_VERSION
     is_draining: bool = False
@@ -171,6 +181,11 @@ class PlacementNote(msgspec.Struct, frozen=True, array_like=True):
     by: _Text = ""
     changed_ms: _Count = 0
     retired: Annotated[tuple[RetiredDirectories, ...], msgspec.Meta(max_length=RETIRED_MAX)] = ()
+    read_only: ReadOnlyWord | None = None
+
+    @property
+    def takes_nothing_new(self) -> bool:
+        return self.is_draining or self.read_only is not None
 
 
 _placement_decoder = msgspec.msgpack.Decoder(PlacementNote)

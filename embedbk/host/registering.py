@@ -430,7 +430,8 @@ class Registering:
 
         Read-only, it raises its placement, unless it is listed as read-only since the last time: a client that chose it
         from an older list compares an older revision. Listed as writable it shows the revision that this compares.
-        While it is drained it is not listed as writable, and the drain raised its placement (P11.3)."""
+        While it is drained, or read-only by an operator's word, it is not listed as writable, and whoever decided that
+        raised its placement (P11.3)."""
         key, place = cookie_path(self._bookie_id), registration_path(self._bookie_id)
         when = [
             Compare(key, ABSENT if record is None else record.revision),
@@ -441,11 +442,11 @@ class Registering:
         if cookie != own:
             then.append(Put(key, encode_cookie(own)))
         self._is_writable, self._is_placed = self._core.is_writable, placement is not None
-        is_writable = self._is_writable and not note.is_draining
+        is_writable = self._is_writable and not note.takes_nothing_new
         was_raised = there is not None and not there.is_writable and there.placement is not None
         if placement is not None:
             when.append(Compare(placement_path(self._bookie_id), placement))
-            if not is_writable and not was_raised and not note.is_draining:
+            if not is_writable and not was_raised and not note.takes_nothing_new:
                 then.append(Put(placement_path(self._bookie_id), noted))
         registration = encode_registration(
             Registration(
@@ -474,9 +475,11 @@ class Registering:
         """Why it takes nothing new, for people; empty while it does."""
         if not self._core.is_writable:
             return self._why()
-        if not note.is_draining:
-            return ""
-        return f"drained by {note.by}{f' ({note.why})' if note.why else ''}"[:TEXT_CHARS_MAX]
+        if note.is_draining:
+            return f"drained by {note.by}{f' ({note.why})' if note.why else ''}"[:TEXT_CHARS_MAX]
+        if note.read_only is not None:
+            return f"read-only by {note.read_only.by} ({note.read_only.why})"[:TEXT_CHARS_MAX]
+        return ""
 
     def _on_put(
         self, now_ns: int, result: Result, *, session: int, own: Cookie, record: Record | None

@@ -32,6 +32,7 @@ __all__ = [
     "LEVEL_OF_LOGS",
     "LEVEL_OF_LOG_IDS",
     "LEVEL_OF_PAGES",
+    "LEVEL_OF_READ_ONLY_WORDS",
     "LEVEL_OF_RECORDS",
     "LEVEL_OF_REPAIRS",
     "LEVEL_OF_RESERVED_MARKS",
@@ -67,7 +68,8 @@ LEVEL_OF_LOSSES = 18
 LEVEL_OF_FREED = 19
 LEVEL_OF_BOUNDS = 20
 LEVEL_OF_RESERVED_MARKS = 21
-LEVEL = 21  # The newest that this build knows.
+LEVEL_OF_READ_ONLY_WORDS = 22
+LEVEL = 22  # The newest that this build knows.
 NAMED_MAX = 8  # In one sentence.
 LABEL_CHARS = 80  # Of a client that is named.
 LACKING = (

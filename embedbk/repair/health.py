@@ -56,7 +56,8 @@ class Health(NamedTuple):
     many lack a copy on a registered bookie; copies: how many copies are missing. why_uncounted: why no bookie was
     asked; empty: they were. conflicts: entries whose
     copies differ, each whole by itself: which one is right nobody here knows, so nothing repairs them. lost: entries
-    that operators gave up for ever, of lost_ledgers (P11.5); nobody owes these."""
+    that operators gave up for ever, of lost_ledgers (P11.5); nobody owes these. read_only: registered bookies that take
+    nothing new and are not drained, each with why; that is no lack."""
 
     is_seated: bool
     ledger_count: int
@@ -77,10 +78,13 @@ class Health(NamedTuple):
     conflicts: int = 0
     lost: int = 0
     lost_ledgers: int = 0
+    read_only: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
         given_up = f"; {self.lost} entries of {self.lost_ledgers} ledgers were given up for ever"
-        return self._of_copies() + (given_up if self.lost_ledgers else "")
+        said = self._of_copies() + (given_up if self.lost_ledgers else "")
+        closed = ", ".join(f"{name} ({why})" if why else name for name, why in self.read_only)
+        return said + (f"; takes nothing new: {closed}" if closed else "")
 
     def _of_copies(self) -> str:
         off = "; repair is switched off" if self.is_stopped else ""

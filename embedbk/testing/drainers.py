@@ -10,16 +10,19 @@ stops them, and reads everything.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 from embedbk.client import ledger
 from embedbk.client.draining import cancel_drain, decommission, drain, report_on
 from embedbk.client.ledger import traits_of
 from embedbk.client.password import Password
+from embedbk.client.read_only import put_to_read_only
 from embedbk.client.stopping import may_stop
 from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, ledger_of_key
 from embedbk.codec.registration import (
     BOOKIES_PREFIX,
     PLACEMENTS_PREFIX,
+    PlacementNote,
     decode_placement,
     decode_registration,
 )
@@ -63,6 +66,8 @@ class Drainers:
         runtime = SimRuntime(world, client, node)
         while world.now_ns < self._until_ns and not world.is_healed:
             bookie_id = chance.choice(sorted(world.disks))
+            if chance.random() < 0.4:
+                yield from self._put_to_read_only(runtime, bookie_id, is_over=chance.random() < 0.4)
             try:
                 yield from awaited(runtime, drain(runtime, bookie_id, why=WHY))
             except NotEnoughBookies:
@@ -76,6 +81,12 @@ class Drainers:
                     yield from awaited(runtime, cancel_drain(runtime, bookie_id))
                 except EmbedbkError as error:
                     world.note(f"{client}: {error}")
+
+    def _put_to_read_only(self, runtime: SimRuntime, bookie_id: str, *, is_over: bool) -> Steps:
+        try:
+            yield from awaited(runtime, put_to_read_only(runtime, bookie_id, why=WHY, is_over=is_over))
+        except EmbedbkError as error:
+            self._world.note(f"{bookie_id} read-only: {error}")
 
     # Once faults have stopped.
 
@@ -99,13 +110,19 @@ class Drainers:
             except EmbedbkError as error:
                 world.note(f"{client}: {error}")
             yield Sleep(50 * MS)
+        while closed := self._put_away(lambda note: note.read_only is not None):
+            yield from self._put_to_read_only(runtime, closed[0], is_over=True)
+            yield Sleep(50 * MS)
         yield Until(lambda: not any(each.is_leaving for each in node.bookies), READY_NS)
 
     def _drained(self) -> list[str]:
+        return self._put_away(lambda note: note.is_draining)
+
+    def _put_away(self, is_meant: Callable[[PlacementNote], bool]) -> list[str]:
         found: list[str] = []
         for key, value in self._world.committed(PLACEMENTS_PREFIX).items():
             try:
-                if decode_placement(value).is_draining:
+                if is_meant(decode_placement(value)):
                     found.append(key.removeprefix(PLACEMENTS_PREFIX))
             except StorageError:
                 found.append(key.removeprefix(PLACEMENTS_PREFIX))

@@ -62,8 +62,11 @@ class PlacementWatch:
         except StorageError:
             return  # A stranger's.
         self._notes[bookie_id] = note
-        if note.is_draining:
+        if note.takes_nothing_new:
             self._closed.setdefault(bookie_id, revision)
+        if note.read_only is not None and before.read_only is None:
+            self._sometimes.note("bookie put to read-only")
+        if note.is_draining:
             if not before.is_draining:
                 self._sometimes.note("bookie drained")
         elif before.is_draining and note.retired == before.retired:
@@ -91,7 +94,9 @@ class PlacementWatch:
             return  # A stranger's.
         self._registered[bookie_id] = there.incarnation
         note = self._notes.get(bookie_id, PlacementNote())
-        if note.is_draining and there.is_writable:
-            raise Violation("P11.3", f"{bookie_id} is drained, and lists itself as writable")
+        if note.takes_nothing_new and there.is_writable:
+            raise Violation("P11.3", f"{bookie_id} is drained or read-only, and lists itself as writable")
+        if there.is_leaving and not note.is_draining:
+            raise Violation("P11.3", f"{bookie_id} is not drained, and lists itself as leaving")
         if any(each.incarnation == there.incarnation for each in note.retired):
             raise Violation("P11.3", f"{bookie_id} is listed with directories that are retired")

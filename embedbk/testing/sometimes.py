@@ -30,6 +30,7 @@ SOMETIMES = {
     "bulk over ledgers": "one call of a log's reader gave entries of several ledgers",
     "bulk reader's place truncated": "what a reader in bulk would have been given next was truncated before",
     "bulk waited for": "a reader in bulk waited, and was given what came meanwhile",
+    "bookie put to read-only": "an operator let a bookie take nothing new, and serve on what it has",
     "bookie stopped in good order": "a bookie was stopped, and did not wait for its last word any more",
     "bookie restarted": "a bookie came back on its disk",
     "clone refused": "of two processes with one identity, one was not let in",

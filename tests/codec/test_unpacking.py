@@ -92,6 +92,7 @@ from embedbk.codec.messages import (
 from embedbk.codec.registration import (
     Cookie,
     PlacementNote,
+    ReadOnlyWord,
     Registration,
     RetiredDirectories,
     decode_cookie,
@@ -130,7 +131,9 @@ LOG_LIST = LogList(
     1, 9, (LogSegment(7, 0, 41), LogSegment(8, 42, None)), LogPages(3, 1, 3, 1, 0, 3, 5, (6, 1))
 )
 LOG_PAGE = LogPage(1, (LogSegment(7, 0, 41, length=9), LogSegment(8, 42, 42)))
-PLACEMENT = PlacementNote(1, True, "old", "me", 7, (RetiredDirectories(bytes(16), 8, "you", "dead"),))
+PLACEMENT = PlacementNote(
+    1, True, "old", "me", 7, (RetiredDirectories(bytes(16), 8, "you", "dead"),), ReadOnlyWord("us", "hot", 9)
+)
 REGISTRATION = Registration(1, "b1", bytes(16), ["tcp://127.0.0.1:7"], True, 2**40, "z/r", b"s" * 8)
 COOKIE = Cookie(2, bytes(16), 7, b"s" * 8, (41, 0), "host:/d/b1")
 TOMBSTONE = Tombstone(1, 7, 1000, 2000, encode_ledger_metadata(METADATA))

@@ -14,12 +14,61 @@ _REPAIR = "embedbk/repair/ledger_repair.py"
 _AUDITOR = "embedbk/repair/auditor.py"
 _STOPPING = "embedbk/repair/stopping.py"
 _USE = "embedbk/repair/bookie_use.py"
+_READ_ONLY = "embedbk/client/read_only.py"
 
 _STORY = "tests/repair/test_draining.py::test_"
+_WORDS = "tests/repair/test_read_only_words.py::test_"
 _AUDITED = "tests/repair/test_auditor.py::test_"
 _MOVES = _STORY + "what_a_drained_bookie_has_moves_to_others_though_it_is_there"
 
 MUTANTS = (
+    Mutant(
+        "a-read-only-word-is-not-followed",
+        "P11.3",
+        "the bookie lists itself as writable, and gets new ledgers",
+        (
+            (
+                _REGISTERING,
+                "self._is_writable and not note.takes_nothing_new",
+                "self._is_writable and not note.is_draining",
+            ),
+        ),
+        (_WORDS + "it_takes_no_new_ledger_and_serves_on_what_it_has_and_nothing_moves",),
+    ),
+    Mutant(
+        "a-read-only-bookie-leaves",
+        "P11.3",
+        "what it has moves to others, which nobody asked for",
+        ((_REGISTERING, "                note.is_draining,\n", "                note.takes_nothing_new,\n"),),
+        (_WORDS + "it_takes_no_new_ledger_and_serves_on_what_it_has_and_nothing_moves",),
+    ),
+    Mutant(
+        "a-cancelled-drain-ends-the-read-only-word",
+        "P11.3",
+        "who cancels a drain lets ledgers go to a bookie that another operator does not trust",
+        (
+            (
+                _VERBS,
+                "            note or PlacementNote(),\n            is_draining=False,\n",
+                "            note or PlacementNote(),\n            is_draining=False,\n            read_only=None,\n",
+            ),
+        ),
+        (_WORDS + "a_drain_and_a_read_only_word_stand_for_themselves",),
+    ),
+    Mutant(
+        "a-read-only-word-below-its-level",
+        "P10.8 P11.3",
+        "a bookie of the build before does not see it, and drops it",
+        ((_READ_ONLY, "if not runtime.has_level(LEVEL_OF_READ_ONLY_WORDS):", "if False:"),),
+        (_WORDS + "what_cannot_be_is_refused_and_changes_nothing",),
+    ),
+    Mutant(
+        "new-disks-are-read-only",
+        "P11.3 P7.2",
+        "a bookie whose disks are new takes nothing, by a word about the old ones",
+        ((_VERBS, "read_only = note.read_only if incarnation else None", "read_only = note.read_only"),),
+        (_WORDS + "new_disks_under_its_id_are_not_read_only",),
+    ),
     Mutant(
         "a-drain-counts-on-who-is-drained-beside-it",
         "P11.3 P10.6",
@@ -44,7 +93,7 @@ MUTANTS = (
         "a-drained-bookie-lists-itself-as-writable",
         "P11.3 P10.6",
         "it shows the raised placement as one under which it may be named",
-        ((_REGISTERING, "self._is_writable and not note.is_draining", "self._is_writable"),),
+        ((_REGISTERING, "self._is_writable and not note.takes_nothing_new", "self._is_writable"),),
         (_STORY + "a_drained_bookie_that_is_started_again_is_still_drained",),
     ),
     Mutant(
@@ -59,7 +108,7 @@ MUTANTS = (
             ),
             (
                 _REGISTERING,
-                "            if not is_writable and not was_raised and not note.is_draining:",
+                "            if not is_writable and not was_raised and not note.takes_nothing_new:",
                 "            if not self._is_writable:",
             ),
         ),

@@ -67,7 +67,7 @@ MUTANTS = (
         (
             (
                 _REGISTERING,
-                "            if not is_writable and not was_raised and not note.is_draining:\n",
+                "            if not is_writable and not was_raised and not note.takes_nothing_new:\n",
                 "            if is_writable and not was_raised and False:\n",
             ),
         ),
