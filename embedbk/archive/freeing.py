@@ -86,7 +86,7 @@ def free(
     run: LookRunner | None = None,
 ) -> FreeReport:
     """Free the closed ledgers of a log whose archive is verified: their bookies drop their copies soon after, and
-    readers go on in the files, behind the same handles. For ever: nothing brings the copies back to bookies.
+    readers go on in the files, behind the same handles. `restoring_in_place.restore_in_place` is the way back.
 
     Args:
         keep_lag_s: so long an archive has to have been VERIFIED; None: for ever, so that nothing is freed.

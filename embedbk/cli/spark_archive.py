@@ -49,7 +49,10 @@ def add_archive(commands: Commands) -> None:
     )
     made.add_argument("--against-bookies", action="store_true")
     made = add_job(
-        commands, "free", _free, "bookies drop what is archived and verified; readers go on in the files"
+        commands,
+        "free",
+        _free,
+        "bookies drop what is archived and verified; readers go on in the files; restore --in-place is the way back",
     )
     made.add_argument("log")
     made.add_argument(
@@ -60,8 +63,22 @@ def add_archive(commands: Commands) -> None:
     )
     made.add_argument("--ledger", type=int, action="append", metavar="LEDGER", help="only this one")
     made.add_argument("--dry-run", action="store_true", help="files are read; nothing is changed")
-    made = add_job(commands, "restore", _restore, "append what is archived to a log, once")
+    made = add_job(
+        commands,
+        "restore",
+        _restore,
+        "append what is archived to a log, once; or bring freed ledgers back to bookies",
+    )
     made.add_argument("into", help="the log that gets it")
+    made.add_argument(
+        "--in-place",
+        action="store_true",
+        help="freed ledgers of this log are copied back to bookies: same ledgers, positions and offsets",
+    )
+    made.add_argument(
+        "--ledger", type=int, action="append", metavar="LEDGER", help="with --in-place: only this one"
+    )
+    made.add_argument("--dry-run", action="store_true", help="with --in-place: nothing is changed")
     made.add_argument("--log", help="the archived log, by its name; or --place and --log-id")
     made.add_argument("--place", metavar="DIR")
     made.add_argument("--log-id")
@@ -203,6 +220,10 @@ def _restore(reach: Callable[[], Client], options: argparse.Namespace) -> Comman
     from embedbk.archive.place import ArchiveDirectory, find_place
     from embedbk.archive.restoring import restore
 
+    if options.in_place:
+        return _restore_in_place(reach, options)
+    if options.ledger or options.dry_run:
+        raise UsageError("--ledger and --dry-run go with --in-place; nothing was changed")
     given = {
         "password": password_of(options),
         "begin": options.begin,
@@ -226,6 +247,52 @@ def _restore(reach: Callable[[], Client], options: argparse.Namespace) -> Comman
             spark, url = session_of(options, client)
             done = archiving.restore(spark, url, options.into, directory, log_id, **given)
     return appended(options.into, "entries", done.entries, done.outcome)
+
+
+def _restore_in_place(reach: Callable[[], Client], options: argparse.Namespace) -> CommandResult:
+    """In this process, with Spark or without: the entries go to bookies from here."""
+    from embedbk.archive.restoring_in_place import restore_in_place
+
+    others = {
+        "--log": options.log,
+        "--place": options.place,
+        "--log-id": options.log_id,
+        "--from": options.begin,
+        "--to": options.end,
+        "--application": options.application,
+    }
+    given = [name for name, value in others.items() if value is not None] + ["--number"] * bool(
+        options.number
+    )
+    if given:
+        raise UsageError(
+            f"--in-place brings ledgers of {options.into!r} back as they are, from the files that their metadata "
+            f"names: it takes no {given[0]}; nothing was changed"
+        )
+    with reach() as client:
+        report = restore_in_place(
+            client,
+            options.into,
+            password=password_of(options),
+            ledgers=options.ledger,
+            dry_run=options.dry_run,
+        )
+    lines = [
+        f"  ledger {each.ledger_id}: {each.outcome}, {each.entries} entries, {each.payload_bytes} bytes"
+        + (f" ({each.why})" if each.why else "")
+        for each in report.ledgers
+    ]
+    head = (
+        f"log {options.into}, archive {report.place}: {len(report.restored)} ledgers restored in place, bookies had "
+        f"{report.with_bookies}"
+    )
+    data = {
+        "log_id": report.log_id,
+        "place": report.place,
+        "with_bookies": report.with_bookies,
+        "ledgers": [vars(each) for each in report.ledgers],
+    }
+    return CommandResult(data, "\n".join([head, *lines]), report.code)
 
 
 def appended(into: str, what: str, count: int, outcome: SpliceOutcome | None) -> CommandResult:

@@ -100,7 +100,8 @@ def _explain_freed(metadata: LedgerMetadata, freed: Freed) -> Explanation:
         len(metadata.fragments),
         (),
         rules,
-        next_step="read it, where that archive is mounted; verify-archive says whether its files are sound",
+        next_step="read it, where that archive is mounted; verify-archive says whether its files are sound, and "
+        "embedbk spark restore LOG --in-place brings it back to bookies",
     )
 
 

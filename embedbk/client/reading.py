@@ -35,10 +35,12 @@ from embedbk.errors import (
     ArchiveUnreadable,
     EntryUnreadable,
     Lost,
+    MetadataUnavailable,
     NoSuchEntry,
     NoSuchLedger,
     NotEnoughBookies,
     PeerError,
+    StorageError,
     UsageError,
 )
 from embedbk.host.operations import OneResult
@@ -287,10 +289,17 @@ class LedgerReading:
         while first <= last:
             metadata = freed or self.metadata
             if metadata.freed is not None:
-                async with aclosing(self._archived(metadata, first, last, first_offset)) as archived:
-                    async for located in archived:
-                        yield located
-                return
+                try:
+                    async with aclosing(self._archived(metadata, first, last, first_offset)) as archived:
+                        async for located in archived:
+                            first = located.frame.last_entry + 1
+                            yield located
+                    return
+                except ArchiveUnreadable:
+                    if not await self._is_back(metadata):
+                        raise
+                    freed = None
+                    continue
             core = RangeRead(
                 metadata,
                 first,
@@ -339,6 +348,17 @@ class LedgerReading:
                 self.note.waits(rule, f"a copy of entry {entry_id} of the ledger", reading.has_news)
             await Moved(reading.signal, reading.has_news)
         return reading.take()
+
+    async def _is_back(self, known: LedgerMetadata) -> bool:
+        """Whether files that cannot be read are not its copies any more (P8.14): bookies have them again, or others."""
+        key, what = ledger_key_path(self.ledger_id), f"reading ledger {self.ledger_id}"
+        try:
+            value, revision = await self.runtime.get(key, what)
+            now = decode_changed_metadata(value, known) if value is not None else known
+        except (MetadataUnavailable, StorageError):
+            return False  # Nobody can tell: what the files said stands.
+        self._metadata, self._revision = now, revision
+        return now.freed != known.freed
 
     async def _archived(self, metadata: LedgerMetadata, first: int, last: int, first_offset: int) -> Frames:
         """The entries first..last of files, as `frames`: each has its tag, too.

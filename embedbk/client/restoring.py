@@ -140,6 +140,12 @@ def _check_follows(present: bytes, value: bytes, ledger_id: int) -> None:
         known = decode_ledger_metadata(present, ledger_id)
     except StorageError:
         return  # It cannot be read: therefore it is to be restored.
+    if known.freed is not None:
+        raise StorageError(
+            f"ledger {ledger_id}: its copies are files, and bookies may have dropped what the kept metadata says that "
+            "they have (P8.14); nothing was changed",
+            hint="embedbk spark restore LOG --in-place brings them back to bookies",
+        )
     decode_changed_metadata(value, known)
 
 

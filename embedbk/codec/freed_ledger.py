@@ -1,6 +1,6 @@
 """What stands in the metadata of a ledger whose bookies gave their copies up (P8.14): where its files are, and which.
 
-A ledger is freed once and for ever: its fragments keep their starts, and name no bookie any more.
+Its fragments keep their starts, and name no bookie until its copies are brought back.
 """
 
 from __future__ import annotations

@@ -357,11 +357,6 @@ def decode_changed_metadata(data: bytes, known: LedgerMetadata) -> LedgerMetadat
             f"ledger {known.ledger_id} went back from {LedgerState(known.state).name} at {end_before} to "
             f"{LedgerState(metadata.state).name} at {end} (P2.3): was metadata put back from an older copy?"
         )
-    if known.freed is not None and metadata.freed != known.freed:
-        raise StorageError(
-            f"ledger {known.ledger_id}: its copies are files, and are said to be others, or bookies', now (P8.14): was "
-            "metadata put back from an older copy?"
-        )
     if metadata.lost[: len(known.lost)] != known.lost:
         raise StorageError(
             f"ledger {known.ledger_id}: entries that were given up are said to be there again (P11.5)"

@@ -174,8 +174,8 @@ def _of_ledger(
     )
     away.update(bookie_id for _, bookie_id in missing)
     mark, lost = marks.get(repair_mark_path(ledger_id)), given_up.get(unrepairable_path(ledger_id))
-    if not missing and mark is None and lost is None:
-        return None
+    if not missing and (metadata.freed is not None or (mark is None and lost is None)):
+        return None  # Nobody owes a copy of what is in files, also while copies of it come back under a mark (P8.14).
     is_last_only = not metadata.is_closed and all(
         first == metadata.fragments[-1].first_entry for first, _ in missing
     )

@@ -2,7 +2,8 @@
 
 Decides what is asked for. Files are values in memory here, under the hash of what stands in them; what is judged is
 what the metadata says of them: whatever counts is there, whole, and what the log's readers read. Some ledgers are freed
-then: readers of all kinds go on in these values (`archived`).
+then: readers of all kinds go on in these values (`archived`). Some of these come back to bookies, where readers read
+them again.
 """
 
 from __future__ import annotations
@@ -15,15 +16,21 @@ from typing import Any
 from embedbk.client.archiving import ArchiveLock, archive_records, change_archive, free_ledger
 from embedbk.client.batches import Segment
 from embedbk.client.log_reading import LogReading
+from embedbk.client.restoring_in_place import restore_ledger_in_place
 from embedbk.client.runtime import Runtime
+from embedbk.codec.ledger_metadata import decode_ledger_metadata, ledger_key_path
 from embedbk.codec.log_archives import ArchivePlace, ArchiveRecord, ArchiveState
+from embedbk.codec.metadata_messages import Delete
+from embedbk.codec.repair_mark import repair_mark_path
 from embedbk.core.archiving import Claim, Copied, Doubted, Verified
 from embedbk.core.freeing import FreeTerms
 from embedbk.errors import (
+    ArchiveUnreadable,
     EmbedbkError,
     LockLost,
     MetadataConflict,
     NoSuchLedger,
+    NotEnoughBookies,
     NotFreed,
     OperationTimeout,
     Truncated,
@@ -51,6 +58,7 @@ def archives(
     # Behind an older copy of the metadata a ledger is not freed any more whose bookies have dropped it.
     may_free = runtime.has_level(LEVEL_OF_FREED) and not world.goes_back
     in_order = [_copy, _verify, _free] if may_free else [_copy, _verify]
+    acts = [*in_order, _bring_back] if may_free else in_order
     for number in range(chance.randint(2, 10)):
         yield Sleep(chance.randint(0, 500) * MS)
         lock: ArchiveLock | None = None
@@ -60,8 +68,10 @@ def archives(
             epoch = yield from awaited(runtime, lock.acquire(chance.choice([0.0, 1.0])))
             if chance.random() < 0.2:
                 lock.let_go()  # It goes on without knowing that it has lost it.
-            act = in_order[number % len(in_order)] if chance.random() < 0.7 else chance.choice(in_order)
+            act = in_order[number % len(in_order)] if chance.random() < 0.7 else chance.choice(acts)
             yield from act(world, client, runtime, reading, chance, epoch)
+            if act is _free and chance.random() < 0.5:
+                yield from _bring_back(world, client, runtime, reading, chance, epoch)
         except (LockLost, MetadataConflict) as refused:
             world.sometimes["archive step refused"] += 1
             world.note(f"{client}: archiving: {refused}")
@@ -136,6 +146,42 @@ def _free(
         except NotFreed as kept:
             world.sometimes["ledger not freed"] += 1
             world.note(f"{client}: {kept}")
+
+
+def _bring_back(
+    world: World, client: str, runtime: Runtime, reading: LogReading, chance: random.Random, epoch: int
+) -> Steps:
+    """In place; then readers, also those whose files are away, get every entry as it was written."""
+    log_id = str(reading.name)
+    segments = yield from awaited(runtime, reading.segments())
+    for segment in segments:
+        value, _ = yield from awaited(runtime, runtime.get(ledger_key_path(segment.ledger_id), "looking"))
+        known = None if value is None else decode_ledger_metadata(value, segment.ledger_id)
+        if known is None or known.freed is None or chance.random() < 0.3:
+            continue
+        yield Sleep(chance.choice([0, 0, 10, 300]) * MS)
+        if chance.random() < 0.3:
+            delay_ms = chance.choice([5, 20, 100])
+            world.spawn(client, _mark_taken_away(runtime, segment.ledger_id, delay_ms))
+        steps = restore_ledger_in_place(runtime, log_id, segment.ledger_id, epoch, reading.password)
+        try:
+            yield from awaited(runtime, steps)
+        except (ArchiveUnreadable, NotEnoughBookies, MetadataConflict) as left:
+            world.sometimes["freed ledger not brought back"] += 1
+            world.note(f"{client}: {left}")
+            continue
+        content = yield from _entries(runtime, reading, segment)
+        if content not in (None, world.archived[log_id, segment.ledger_id, known.freed.manifest]):
+            raise Violation("P8.14", f"{client}: ledger {segment.ledger_id} came back, and reads otherwise")
+
+
+def _mark_taken_away(runtime: Runtime, ledger_id: int, delay_ms: int) -> Steps:
+    """By an operator, or by a worker that took it while the job stood still: bookies may drop what was copied."""
+    yield Sleep(delay_ms * MS)
+    try:
+        yield from awaited(runtime, runtime.transact([], [Delete(repair_mark_path(ledger_id))], "unmarking"))
+    except EmbedbkError:
+        return
 
 
 def _is_sound(world: World, client: str, log_id: str, record: ArchiveRecord, content: bytes | None) -> None:

@@ -50,12 +50,15 @@ class ArchiveWatch:
                 self._records[log_id, ledger_id] = decode_archive_record(new, ledger_id)
 
     def may_be_freed(self, ledger: LedgerGhost, new: LedgerMetadata) -> None:
-        """P8.14: freed on proof. A ledger is freed once, when it is CLOSED, its archive was verified by a later epoch
-        than its writer's, no cursor stands below its end, and no repair is marked; and every entry of it stands in the
-        files that the manifest names, as its writer made it."""
+        """P8.14: freed on proof. A ledger is freed when it is CLOSED, its archive was verified by a later epoch than
+        its writer's, no cursor stands below its end, and no repair is marked; and every entry of it stands in the files
+        that the manifest names, as its writer made it. Its files become no others; it comes back to bookies, which hold
+        all of it (I36), as it was."""
         old = ledger.metadata
         if old is not None and old.freed is not None:
-            if new.freed != old.freed:
+            if new.freed is None:
+                self._came_back(old, new)
+            elif new.freed != old.freed:
                 raise Violation("P8.14", f"ledger {ledger.ledger_id} was freed, and its files are others now")
             return
         if new.freed is None:
@@ -86,6 +89,11 @@ class ArchiveWatch:
                     f"ledger {ledger.ledger_id} was freed, and its files have another entry {entry_id}",
                 )
         self._sometimes.note("ledger freed")
+
+    def _came_back(self, old: LedgerMetadata, new: LedgerMetadata) -> None:
+        if new.with_changes(fragments=old.fragments, freed=old.freed) != old:
+            raise Violation("P8.14", f"ledger {new.ledger_id} came back from files, and is {new}, not {old}")
+        self._sometimes.note("freed ledger brought back")
 
     def _is_held_by_nobody(self, ledger_id: int, log_id: str, last_entry: int) -> None:
         begins = self._begins.get(ledger_id)

@@ -353,7 +353,9 @@ def _seats_hold(
     wanted = ghost.write_mask(new, entry_id)
     destroyed = ledger.copied.get(entry_id, 0) & ledger.damaged.get(entry_id, 0)
     there = ledger.stable.get(entry_id, 0) | destroyed
-    came = [m for m, old in zip(after.members, before.members, strict=True) if m != old]
+    # Of one that was freed nobody held a seat (P8.14).
+    held = before.members or (None,) * len(after.members)
+    came = [m for m, old in zip(after.members, held, strict=True) if m != old]
     for member in came:
         bookie = ghost.member(member)
         if bookie.bit & wanted and not there & bookie.bit:

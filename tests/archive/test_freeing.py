@@ -19,10 +19,11 @@ import pytest
 import embedbk
 from embedbk.aio import open as open_async
 from embedbk.archive.freeing import FreeReport, free
-from embedbk.archive.jobs import archive
+from embedbk.archive.jobs import archive, set_place
 from embedbk.archive.place import ArchiveDirectory, create_place, find_place
 from embedbk.archive.reading import archived_frames
 from embedbk.archive.restoring import restore
+from embedbk.archive.restoring_in_place import restore_in_place
 from embedbk.archive.verifying import verify_archive
 from embedbk.cli import main
 from embedbk.client import archiving
@@ -36,7 +37,7 @@ from embedbk.client.waiting import run_blocking
 from embedbk.codec.freed_ledger import Freed
 from embedbk.codec.ledger_metadata import decode_ledger_metadata, encode_ledger_metadata
 from embedbk.codec.log_archives import ArchiveState
-from embedbk.errors import ArchiveUnreadable, StorageError, UsageError
+from embedbk.errors import ArchiveUnreadable, StorageError, UsageError, WrongPassword
 from embedbk.report import space_report
 from embedbk.spark.archive_first import read_archive_first, with_archives
 from embedbk.spark.reading import LedgerRange, LogPoint, ReadPlace, Starting, plan, stretch
@@ -398,6 +399,96 @@ def test_what_is_freed_stays_as_it_is(bk: Client, name: str, place: Path) -> Non
     assert bk.log(name).truncate(20).reached == 20
     assert files_of(place) == files and second in bk.ledgers() and first not in bk.ledgers()
     assert len(seen(bk, name)) == 11
+
+
+# --- The way back -----------------------------------------------------------------------------------------------
+
+
+def test_freed_ledgers_come_back_to_bookies_and_every_reader_goes_on(
+    bk: Client, name: str, place: Path
+) -> None:
+    """Same ids, positions, offsets and bytes; then the archive may be away; then they are freed again."""
+    first, second = freed(bk, name, place, 40, 25).freed
+    wait_until(lambda: not copies_of(bk, first, 39) and not copies_of(bk, second, 24))
+    before, log = seen(bk, name), bk.log(name)
+    table = pa.table(log.record_batches(with_records=True))
+    held, tail = log.reader(), log.tail(start=30, idle_s=0.2)
+    held.seek("earliest")
+    assert held.read_bulk(max_entries=3).next_offset == 3 and next(iter(tail)).offset == 30
+    ledger = bk.open_ledger(first)
+    assert bytes(next(iter(ledger.read(0, 39)))) == before[0][2]
+
+    code, out, _ = shown(bk, "spark", "restore", name, "--in-place", "--dry-run")
+    assert code == 0 and out.count("planned") == 2 and bk.open_ledger(first).metadata.freed is not None
+    code, out, _ = shown(bk, "spark", "restore", name, "--in-place", "--ledger", first)
+    assert code == 0 and "1 ledgers restored in place, bookies had 0" in out
+    report = restore_in_place(bk, name)
+    assert (report.restored, report.with_bookies, report.code) == ([second], 1, 0)
+
+    place.rename(place.with_name("elsewhere"))
+    assert seen(bk, name) == before
+    assert pa.table(log.record_batches(with_records=True)).equals(table)
+    assert held.read_bulk(max_entries=100).next_offset == 65
+    assert [each.offset for each in tail] == list(range(31, 65))
+    assert [bytes(each) for each in ledger.read(5, 39)] == [row[2] for row in before[5:40]]
+    tail.close()
+    ledger.close()
+    for ledger_id, last in ((first, 39), (second, 24)):
+        assert copies_of(bk, ledger_id, last) == ["b1", "b2", "b3"]
+        now = bk.open_ledger(ledger_id).metadata
+        assert now.freed is None and all(len(each.ensemble) == 3 for each in now.fragments)
+    health = bk.health()
+    assert health.is_good and health.marks == 0 and not health.ledgers, health
+    assert shown(bk, "spark", "scrub")[0] == 0 and shown(bk, "log", "check", name)[0] == 0
+    place.with_name("elsewhere").rename(place)
+    assert records_of(bk, name)[first].state == ArchiveState.VERIFIED
+    assert free(bk, name, keep_lag_s=0).freed == [first, second] and seen(bk, name) == before
+
+
+def test_entries_with_a_password_come_back_with_their_tags(bk: Client, name: str, place: Path) -> None:
+    """A row group is larger than a message, of which each has its part; whoever has not the password copies nothing."""
+    secret = b"open sesame"
+    with bk.log(name, password=secret).writer(digest="hmac") as writer:
+        for number in range(5):
+            writer.append(bytes([number]) * 700_000)
+        ledger_id = writer.ledger_id
+    create_place(place)
+    set_place(bk, name, place, password=secret)
+    assert archive(bk, name, password=secret).is_whole and verify_archive(bk, name, password=secret).code == 0
+    assert free(bk, name, password=secret, keep_lag_s=0).freed == [ledger_id]
+    with pytest.raises(WrongPassword):
+        restore_in_place(bk, name, password=b"another")
+    assert bk.open_ledger(ledger_id, password=secret).metadata.freed is not None
+    assert restore_in_place(bk, name, password=secret).restored == [ledger_id]
+    place.rename(place.with_name("elsewhere"))
+    read = [bytes(each) for each in bk.log(name, password=secret).read()]
+    assert read == [bytes([number]) * 700_000 for number in range(5)]
+
+
+def test_what_cannot_come_back_stays_in_its_files(bk: Client, name: str, place: Path) -> None:
+    """A file that is not what was recorded, one that is gone; a ledger that is truncated; wrong options."""
+    first, second = freed(bk, name, place, 20, 10).freed
+    before = seen(bk, name)
+    path = parts(place)[-1]
+    good = path.read_bytes()
+    path.write_bytes(good[:-9] + b"x" + good[-8:])
+    code, out, _ = shown(bk, "spark", "restore", name, "--in-place", "--json")
+    told = json.loads(out)
+    outcomes = {each["ledger_id"]: each["outcome"] for each in told["ledgers"]}
+    (failed,) = (each for each in told["ledgers"] if each["outcome"] == "failed")
+    assert code == 3 and outcomes == {first: "restored", second: "failed"}
+    assert path.name in failed["why"] and bk.open_ledger(second).metadata.freed is not None
+    assert bk.health().marks == 0  # What was copied may be dropped at once.
+    path.write_bytes(good)
+    assert seen(bk, name) == before
+    write(bk, name, 1)
+    bk.log(name).truncate(20)
+    code, out, _ = shown(bk, "spark", "restore", name, "--in-place", "--ledger", first)
+    assert code == 3 and f"ledger {first}: truncated" in out
+    code, _, said = shown(bk, "spark", "restore", name, "--in-place", "--from", 3)
+    assert code == 1 and "it takes no --from" in said and "Traceback" not in said
+    code, _, said = shown(bk, "spark", "restore", name, "--log", name, "--ledger", first)
+    assert code == 1 and "go with --in-place" in said
 
 
 # --- Batches of Spark, without Spark ----------------------------------------------------------------------------

@@ -12,7 +12,7 @@ _READER = "embedbk/core/reader.py"
 _READING = "embedbk/client/reading.py"
 _FILES = "embedbk/archive/reading.py"
 _JOB = "embedbk/archive/freeing.py"
-_METADATA = "embedbk/codec/ledger_metadata.py"
+_KEPT = "embedbk/client/restoring.py"
 
 _RULE = "tests/rules/test_p8_freeing.py::test_"
 _FREE = "tests/archive/test_freeing.py::test_"
@@ -90,17 +90,11 @@ MUTANTS = (
         (_RULE + "nobody_copies_a_freed_ledger_anew",),
     ),
     Mutant(
-        "a-freed-ledger-has-bookies-again",
-        "P8.14 P2.3",
-        "a reader takes metadata of before a ledger was freed for newer one",
-        (
-            (
-                _METADATA,
-                "    if known.freed is not None and metadata.freed != known.freed:\n",
-                "    if False:\n",
-            ),
-        ),
-        (_RULE + "a_freed_ledger_never_has_bookies_or_other_files_again",),
+        "metadata-of-before-a-ledger-was-freed-is-put-back",
+        "P8.14 P7.7",
+        "kept metadata names bookies that have dropped their copies, in the place of files that are there",
+        ((_KEPT, "    if known.freed is not None:\n", "    if False:\n"),),
+        (_FREE + "metadata_of_a_freed_ledger_is_not_put_back",),
     ),
     Mutant(
         "a-read-ends-where-a-ledger-was-freed",

@@ -12,7 +12,6 @@ from embedbk.codec.ledger_metadata import (
     METADATA_VERSION,
     LedgerMetadata,
     LedgerState,
-    decode_changed_metadata,
     decode_ledger_metadata,
     encode_ledger_metadata,
     ledger_key_path,
@@ -380,14 +379,3 @@ BROKEN: dict[str, Callable[[LedgerMetadata], LedgerMetadata]] = {
 def test_no_ledger_is_freed_in_part(case: str) -> None:
     with pytest.raises(StorageError, match=r"P8\.14|P2\.4"):
         decode_ledger_metadata(encode_ledger_metadata(BROKEN[case](the_freed())), LEDGER)
-
-
-def test_a_freed_ledger_never_has_bookies_or_other_files_again() -> None:
-    known = the_freed()
-    assert known.freed is not None
-    assert decode_changed_metadata(encode_ledger_metadata(known), known) == known
-    world, _ = freeable()
-    other = known.freed.__class__(b"z" * 16, "/other", OTHER_HASH, 1, "me")
-    for changed in (ledger_in(world), known.with_changes(freed=other)):
-        with pytest.raises(StorageError, match=r"P8\.14"):
-            decode_changed_metadata(encode_ledger_metadata(changed), known)

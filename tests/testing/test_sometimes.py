@@ -88,6 +88,8 @@ _RARE = {
     "recovery went back",
     "archive step refused",
     "archive verified",
+    "freed ledger brought back",
+    "freed ledger not brought back",
     "freed ledger read",
     "ledger archived",
     "ledger freed",
