@@ -473,7 +473,7 @@ class Invariants(Observer):
                 note("ensemble changed in recovery")
         elif new.state == old.state == LedgerState.OPEN and len(new.fragments) == len(old.fragments):
             note("fragment replaced")
-        elif new.is_closed and new.fragments != old.fragments and new.freed is None:
+        elif new.is_closed and new.fragments != old.fragments and old.freed is new.freed is None:
             note("seats repaired")
         if new.lost != old.lost:
             note("end named for a ledger" if new.lost[-1].is_end_named else "entries given up")

@@ -13,6 +13,7 @@ _READING = "embedbk/client/reading.py"
 _HEALTH = "embedbk/repair/health.py"
 
 _RULE = "tests/rules/test_p8_restoring_in_place.py::test_"
+_WHOLE = "tests/repair/test_restoring_in_place.py::test_"
 _BACK = "tests/archive/test_freeing.py::test_"
 
 MUTANTS = (
@@ -98,6 +99,32 @@ MUTANTS = (
             ),
         ),
         (_BACK + "what_cannot_come_back_stays_in_its_files",),
+    ),
+    Mutant(
+        "a-mark-is-not-put-again-while-files-hang",
+        "P8.14",
+        "a worker ends the mark of a job that waits for a disk, and the copying begins anew",
+        (
+            (
+                _STEPS,
+                "RENEW_NS / 1e9)\n            await self._renew_if_due()\n",
+                "RENEW_NS / 1e9)\n",
+            ),
+        ),
+        (_WHOLE + "a_ledger_comes_back_beside_workers_and_collectors_however_slow_its_files_are",),
+    ),
+    Mutant(
+        "a-ledger-comes-back-in-part",
+        "P8.14 I6",
+        "files that end early are taken for all of a ledger",
+        (
+            (
+                _STEPS,
+                "        if (following - 1, length) != (ledger.last_entry, ledger.length):\n",
+                "        if False:\n",
+            ),
+        ),
+        (_WHOLE + "files_that_are_not_all_of_it_bring_nothing_back",),
     ),
     Mutant(
         "a-handle-of-files-that-are-gone-asks-no-bookie",

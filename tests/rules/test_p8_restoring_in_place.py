@@ -26,6 +26,7 @@ from embedbk.core.machine import Machine
 from embedbk.core.metadata_words import Transact
 from embedbk.core.naming import Naming
 from embedbk.core.restoring_in_place import (
+    RENEW_NS,
     ArchiveHold,
     InPlacePlan,
     NamingInPlace,
@@ -41,6 +42,7 @@ from embedbk.errors import (
     StorageError,
 )
 from embedbk.ids import Member
+from embedbk.metadata.repair_index import WAITS_MS
 from tests.rules.test_p8_archives import HASH, LEDGER, LOCK, put, put_ledger
 from tests.rules.test_p8_logs import LOG
 from tests.rules.test_p8_pages import run
@@ -96,7 +98,8 @@ def test_a_mark_names_all_targets_before_the_first_copy_and_no_worker_may_take_i
     plan = scene.plan()
     value, revision = scene.world.catalog.values[MARK]
     mark = decode_repair_mark(value)
-    assert (value, revision) == (plan.mark, plan.mark_revision) and mark.is_postponed and mark.tries == 4
+    assert (value, revision) == (plan.mark, plan.mark_revision) and mark.is_postponed
+    assert WAITS_MS[mark.tries - 1] * 1_000_000 > 3 * RENEW_NS  # It is put again before its wait is over.
     assert progress_of(mark).targets == tuple((each.bookie_id, each.incarnation) for each in plan.ensemble)
     assert len(set(plan.ensemble)) == 3 and scene.stands() == scene.freed
 
