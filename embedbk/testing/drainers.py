@@ -64,10 +64,13 @@ class Drainers:
         world, chance, node = self._world, self._chance, self._world.nodes[client]
         yield Until(lambda: node.is_ready and bool(node.bookies), READY_NS)
         runtime = SimRuntime(world, client, node)
+        # In half of the worlds, by draws of their own: the others stay as they were.
+        words = random.Random(f"read-only words {world.seed}")
+        is_wordy = words.random() < 0.5
         while world.now_ns < self._until_ns and not world.is_healed:
             bookie_id = chance.choice(sorted(world.disks))
-            if chance.random() < 0.4:
-                yield from self._put_to_read_only(runtime, bookie_id, is_over=chance.random() < 0.4)
+            if words.random() < 0.8 * is_wordy:
+                yield from self._put_to_read_only(runtime, bookie_id, is_over=words.random() < 0.4)
             try:
                 yield from awaited(runtime, drain(runtime, bookie_id, why=WHY))
             except NotEnoughBookies:

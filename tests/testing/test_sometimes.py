@@ -25,6 +25,8 @@ _RARE = {
     "lost entries passed over",
     "not given up while it may come back",
     "bookie given up",
+    "bookie put to read-only",
+    "leader handed over for a restart",
     "bookie replaced",
     "given up directories refused",
     "registered bookie not given up",
