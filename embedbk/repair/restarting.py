@@ -1,7 +1,7 @@
 """Restarting the nodes of a cluster one after another, by what the metadata shows (P11.3).
 
 Decides the order, whether the next node may stop now, whom a leader hands over to, and whether a node is whole again.
-A pure machine: `embedbk/restarting.py` looks at the cluster, runs the command and keeps the time; the simulator drives
+A pure machine: `client/restarting.py` looks at the cluster, runs the command and keeps the time; the simulator drives
 the same machine beside writers.
 
     waiting ──(it may stop)──▶ [handing over] ──▶ restarted ──(its command ended)──▶ returning ──(whole)──▶ the next
