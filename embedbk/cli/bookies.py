@@ -142,7 +142,9 @@ def _read_only(reach: Reach, options: argparse.Namespace) -> CommandResult:
             report = client.end_read_only(options.id)
         else:
             report = client.put_to_read_only(options.id, options.why)
-    return CommandResult(_data(report), _text(report))
+    # The first line is what the bookie listed itself as before it saw that.
+    later = "its list of itself follows within seconds, where it runs"
+    return CommandResult(_data(report), f"{_text(report)}\n{later}")
 
 
 def _decommission(reach: Reach, options: argparse.Namespace) -> CommandResult:

@@ -159,6 +159,9 @@ def test_the_command_says_what_holds_by_now(capsys: pytest.CaptureFixture[str]) 
         other = story.cluster.client("other")
         ended = commands._read_only(lambda: other, argparse.Namespace(id="b1", off=True, why=""))
         assert ended.data is not None and ended.data["read_only"] is None
+        assert {each.text.splitlines()[-1] for each in (shown, ended)} == {
+            "its list of itself follows within seconds, where it runs"
+        }
 
 
 def test_whoever_chose_it_from_an_older_list_names_it_no_more() -> None:
