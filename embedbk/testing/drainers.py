@@ -84,6 +84,9 @@ class Drainers:
                     yield from awaited(runtime, cancel_drain(runtime, bookie_id))
                 except EmbedbkError as error:
                     world.note(f"{client}: {error}")
+            while world.is_healed and bookie_id in self._read_only():  # Likewise.
+                yield from self._put_to_read_only(runtime, bookie_id, is_over=True)
+                yield Sleep(50 * MS)
 
     def _put_to_read_only(self, runtime: SimRuntime, bookie_id: str, *, is_over: bool) -> Steps:
         try:
@@ -113,13 +116,16 @@ class Drainers:
             except EmbedbkError as error:
                 world.note(f"{client}: {error}")
             yield Sleep(50 * MS)
-        while closed := self._put_away(lambda note: note.read_only is not None):
+        while closed := self._read_only():
             yield from self._put_to_read_only(runtime, closed[0], is_over=True)
             yield Sleep(50 * MS)
         yield Until(lambda: not any(each.is_leaving for each in node.bookies), READY_NS)
 
     def _drained(self) -> list[str]:
         return self._put_away(lambda note: note.is_draining)
+
+    def _read_only(self) -> list[str]:
+        return self._put_away(lambda note: note.read_only is not None)
 
     def _put_away(self, is_meant: Callable[[PlacementNote], bool]) -> list[str]:
         found: list[str] = []
