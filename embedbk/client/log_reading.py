@@ -305,9 +305,10 @@ class LogReading:
                         has_read = True
                         yield located
                 return
-            except Truncated:
+            except Truncated as gone:
                 rounds += 1
-                if start is not None or has_read or rounds == _ROUNDS_MAX:
+                has_moved = gone.first_offset is not None  # Else the list stands, and a ledger of it is gone.
+                if start is not None or has_read or not has_moved or rounds == _ROUNDS_MAX:
                     raise
 
     async def _read(self, start: Start, end: Start, *, skip_lost: bool) -> Frames:
@@ -387,8 +388,8 @@ class LogReading:
                     async for located in self._tail_ledger(stands, pull, note):
                         has_read |= located is not None
                         yield located
-                except Truncated:
-                    if start != "earliest" or has_read:
+                except Truncated as gone:
+                    if start != "earliest" or has_read or gone.first_offset is None:
                         raise
                     await self._moves_on(followed, begun)  # The log begins elsewhere by now.
                     begun, pull.begins = followed.revision, None

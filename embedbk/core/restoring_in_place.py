@@ -140,6 +140,7 @@ class _InPlace(Retrying):
         return self._pause(event)
 
     def _on_read(self, event: KeyRead) -> list[Effect]:
+        """Each of the three reads on in its own way. What it raises ends it."""
         raise NotImplementedError
 
     def _on_key_read(self, event: KeyRead) -> list[Effect]:

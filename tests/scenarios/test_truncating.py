@@ -22,7 +22,7 @@ from embedbk.codec.ledger_metadata import (
     log_truncated_path,
 )
 from embedbk.codec.log_pins import PINS_MAX, LogPins, PinRecord, encode_log_pins, log_pins_path
-from embedbk.codec.metadata_messages import Put
+from embedbk.codec.metadata_messages import Delete, Put
 from embedbk.config import METADATA_VALUE_BYTES_MAX
 from embedbk.core.truncating import LogTruncating
 from embedbk.core.truncation import Terms
@@ -128,6 +128,20 @@ def test_a_reader_from_the_start_begins_where_the_log_begins_by_then(
             batches = [batch for bulk in bulks for batch in bulk.batches]
             found = [batch.first_offset + each for batch in batches for each in batch.ids]
     assert found == list(range(20, 24))
+
+
+def test_a_ledger_that_the_list_names_and_that_is_gone_is_told_at_once(cluster: Cluster) -> None:
+    """P8.3: the log begins nowhere else, however long anybody waits for that."""
+    positions = fill(cluster)
+    gone = [Delete(ledger_key_path(positions[0].ledger_id))]
+    run_blocking(cluster.client("another")._runtime.transact([], gone, "a stranger"), "")
+    log = cluster.client("reader").log(NAME)
+    begun_ns = cluster.world.now_ns
+    with pytest.raises(Truncated, match="of its list was deleted"):
+        list(log.read())
+    with log.reader() as reader, pytest.raises(Truncated, match="of its list was deleted"):
+        reader.read_bulk(100)
+    assert cluster.world.now_ns - begun_ns < 5 * 10**9
 
 
 def test_the_last_ledger_and_an_open_one_stay(cluster: Cluster) -> None:
