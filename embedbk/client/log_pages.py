@@ -92,7 +92,8 @@ class ListWalk:
 
     async def after(self, place: Place | None, log_list: LogList) -> Place | None:
         """The ledger that follows it in this list, which is not older than the place; None: none yet. place None: the
-        first. For a place in the list's own part only the same list answers."""
+        first. For a place in the list's own part only the same list answers. What stands behind a page is not what
+        follows it where that was truncated meanwhile: offsets are dense, which shows it (I93)."""
         if place is None:
             return await self.first(log_list)
         if place.index + 1 < len(place.segments):
@@ -102,9 +103,11 @@ class ListWalk:
         pages = log_list.pages
         if pages is None or pages.series != place.series or not pages.first <= place.number + 1 <= pages.end:
             raise PageGone
-        if place.number + 1 < pages.end:
-            return await self._in_page(pages, place.number + 1)
-        return Place(log_list.segments, 0)
+        is_paged = place.number + 1 < pages.end
+        found = await self._in_page(pages, place.number + 1) if is_paged else Place(log_list.segments, 0)
+        if not _follows(place.segment, found.segment):
+            raise PageGone
+        return found
 
     async def _in_page(self, pages: LogPages, number: int) -> Place:
         return Place(_listed(pages, number, await self._page(pages, number)), 0, number, pages.series)
@@ -115,6 +118,12 @@ class ListWalk:
         if value is None:
             raise PageGone
         return decode_log_page(value, self.name, number)
+
+
+def _follows(before: LogSegment, segment: LogSegment) -> bool:
+    """Whether nothing stands between one of a page, whose end is recorded, and this one."""
+    assert before.first_offset is not None and before.last_entry is not None
+    return segment.first_offset in (None, before.first_offset + before.last_entry + 1)
 
 
 def _listed(pages: LogPages, number: int, page: LogPage) -> tuple[LogSegment, ...]:

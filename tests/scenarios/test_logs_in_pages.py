@@ -13,7 +13,14 @@ from embedbk.client.waiting import run_blocking
 from embedbk.codec.ledger_metadata import log_key_path
 from embedbk.codec.metadata_messages import Delete
 from embedbk.config import Roll
-from embedbk.errors import MetadataConflict, MetadataUnavailable, NoSuchEntry, NoSuchLedger, UsageError
+from embedbk.errors import (
+    MetadataConflict,
+    MetadataUnavailable,
+    NoSuchEntry,
+    NoSuchLedger,
+    Truncated,
+    UsageError,
+)
 from embedbk.testing import Cluster
 from tests.scenarios.carried import carry_over, end_log, keys_left
 
@@ -90,6 +97,27 @@ def test_few_pages_are_read_for_one_entry(cluster: Cluster) -> None:
         reads.clear()
         fill(cluster, 40, 2, name="another")
         assert not [key for key in reads if key.startswith("/log-pages/")]
+
+
+@pytest.mark.parametrize("before", [10, 18, 20, 26, 36, 40])
+def test_a_tail_never_goes_on_behind_a_gap(cluster: Cluster, before: int) -> None:
+    """I97, I93: "offsets are dense": whoever stands at the end of a page whose next ledgers are truncated meanwhile is
+    told so. The page that comes next, or the list's own part, was taken for what follows (seed 40000816)."""
+    positions = fill(cluster)
+    tails = {}
+    for read in range(1, len(positions)):
+        tails[read] = cluster.client("reader").log(NAME).tail(0, idle_s=2.0)
+        assert [entry.offset for _, entry in zip(range(read), tails[read], strict=False)] == list(range(read))
+    cluster.client("w").log(NAME).truncate(before=before)
+    cluster.run_for(5.0)  # The bookies drop what is gone.
+    told = 0
+    for read, tail in tails.items():
+        try:
+            assert next(tail).offset == read
+        except Truncated as gone:
+            told += 1
+            assert gone.first_offset == before > read
+    assert 0 < told < before
 
 
 def test_a_tail_crosses_the_pages_while_they_are_made(cluster: Cluster) -> None:
