@@ -56,6 +56,9 @@ class RepairWorker(Machine):
         self.waits_since = 0  # The revision at which it asked, while it waits in the queue.
         self.is_off = True  # Until the switch was read.
         self.running: dict[int, int] = {}  # Ledger id -> epoch.
+        # Ledger id -> (epoch, revision of the mark) of what it was given while its own repair of an earlier session
+        # goes on, which finds its hold lost. Begun when that has ended: else nobody would give it back.
+        self.behind: dict[int, tuple[int, int]] = {}
         self.returned: dict[
             int, int
         ] = {}  # The same, of what it was handed while off, until that is given back.
@@ -138,18 +141,31 @@ class RepairWorker(Machine):
         return self._begin(event.now_ns, result)
 
     def _begin(self, now_ns: int, taken: RepairsTaken) -> list[Effect]:
-        news = [(ledger_id, mark) for ledger_id, mark, _ in taken.marks if ledger_id not in self.running]
+        news = [
+            (ledger_id, mark)
+            for ledger_id, mark, _ in taken.marks
+            if self.running.get(ledger_id) != taken.epoch
+        ]
         if self.is_off:
             self._pause(now_ns, self.options.look_ns)
             self.returned.update((ledger_id, taken.epoch) for ledger_id, _ in news)
             return self._give_back()
-        self.running.update((ledger_id, taken.epoch) for ledger_id, _ in news)
+        self.behind.update(
+            (ledger_id, (taken.epoch, mark)) for ledger_id, mark in news if ledger_id in self.running
+        )
+        begun = [(ledger_id, mark) for ledger_id, mark in news if ledger_id not in self.running]
+        self.running.update((ledger_id, taken.epoch) for ledger_id, _ in begun)
         self._pause(now_ns, 0 if len(self.running) < self.options.at_once else self.options.look_ns)
-        return [BeginRepair(ledger_id, taken.epoch, mark) for ledger_id, mark in news]
+        return [BeginRepair(ledger_id, taken.epoch, mark) for ledger_id, mark in begun]
 
     def _on_over(self, event: RepairOver) -> list[Effect]:
-        self.running.pop(event.outcome.ledger_id, None)
+        ledger_id = event.outcome.ledger_id
+        self.running.pop(ledger_id, None)
         self.done += 1
+        if ledger_id in self.behind:
+            epoch, mark = self.behind.pop(ledger_id)
+            self.running[ledger_id] = epoch
+            return [BeginRepair(ledger_id, epoch, mark)]
         if self.asked is not None or self.waits_since:
             return []
         return self._pause(event.now_ns, 0)

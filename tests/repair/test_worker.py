@@ -8,7 +8,7 @@ from embedbk.codec.repair_state import RepairControl, encode_repair_control
 from embedbk.core.client_words import BookieInfo
 from embedbk.core.machine import Effect
 from embedbk.core.metadata_words import KeyRead, ReadKey
-from embedbk.core.repair_words import AskQuorum, BeginRepair, QuorumAnswered
+from embedbk.core.repair_words import AskQuorum, BeginRepair, QuorumAnswered, RepairOutcome, RepairOver
 from embedbk.core.vocabulary import Started, Tag, Tick
 from embedbk.ids import Member
 from embedbk.metadata.client import UNKNOWN
@@ -106,3 +106,17 @@ def test_what_it_is_handed_while_it_is_off_is_given_back_until_that_is_done() ->
     assert back in shift.look(OFF)
     shift.answer(("return", 0), LOST)
     assert back not in shift.look(OFF)
+
+
+def test_what_it_is_given_beside_its_repair_of_a_lost_session_is_begun_behind_it() -> None:
+    """METADATA.md, 11: "A hold ends with its session": the next session may be given the ledger while the repair of the
+    one before has not noticed. Passed over, it stayed locked for as long as the worker lived (seed 40001904)."""
+    shift = Shift()
+    shift.look()
+    assert BeginRepair(1, 40, 40) in shift.answered(RepairsTaken(40, 0, 41, ((1, 40, 0),), (("b3",),)))
+    shift.look()
+    assert shift.answered(RepairsTaken(50, 0, 51, ((1, 40, 0),), (("b3",),))) == []
+    assert shift.worker.step(RepairOver(0, RepairOutcome(1, "lost"))) == [BeginRepair(1, 50, 40)]
+    shift.look()
+    assert shift.answered(RepairsTaken(50, 0, 51, ((1, 40, 0),), (("b3",),))) == [], "as often as it is asked"
+    assert BeginRepair(1, 50, 40) not in shift.worker.step(RepairOver(0, RepairOutcome(1, "repaired")))
