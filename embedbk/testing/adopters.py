@@ -98,7 +98,7 @@ class Adopters:
                 world.note(f"{client}: {refused}")
                 gone = self._cannot_tell(known.ledger_id)
                 if not isinstance(refused, RecoveryInconclusive):  # Too few bookies are left for its quorum.
-                    quorum = self._fewer_seats(known.quorum) if options.quorum is None else None
+                    quorum = self._fewer_seats(known.quorum, gone) if options.quorum is None else None
                     options = AdoptionOptions(quorum=quorum, by=client)
                 yield Sleep(self._chance.choice([50, 2_000]) * MS)
                 continue
@@ -109,9 +109,10 @@ class Adopters:
             return
         raise Violation("P10.5", f"ledger {known.ledger_id} is not adopted after {TRIES} tries")
 
-    def _fewer_seats(self, quorum: Quorum) -> Quorum:
-        """As many as there are bookies: what the refusal asks for, where a stale key tells more."""
-        count = len(self._names)
+    def _fewer_seats(self, quorum: Quorum, gone: list[str]) -> Quorum:
+        """As many as there are bookies that are not given up: what the refusal asks for, where a stale key tells
+        more."""
+        count = max(1, len({*self._names} - {*gone}))
         sizes = (quorum.ensemble_size, quorum.write_quorum, quorum.ack_quorum)
         return Quorum(*(min(size, count) for size in sizes))
 

@@ -32,6 +32,7 @@ from embedbk.core.witness import Met
 from embedbk.errors import StorageError
 from embedbk.ids import START_ID_BYTES
 from embedbk.metadata.catalog import Catalog
+from embedbk.metadata.limits import Limits
 from embedbk.ports import DurableBookie
 from embedbk.storage.bookie_storage import BookieStorage
 from embedbk.storage.journal_reader import file_name
@@ -173,11 +174,12 @@ class BookieDisk(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class MetadataCopy:
-    """A member's whole directory."""
+    """A member's whole directory. limits: by which its commands were decided."""
 
     records: tuple[MemoryRecord, ...]
     used: Used | None
     snapshots: dict[str, bytes]  # Their files, by path.
+    limits: Limits
 
     def catalog(self) -> Catalog:
         return self.kept().catalog
@@ -186,7 +188,7 @@ class MetadataCopy:
         """As an operator reads it who brings the metadata back."""
         journal = MemoryJournal(self.records)
         snapshots = PictureDirectory(SNAPSHOT_DIRECTORY, self.snapshots)
-        return kept_in(read_log(journal, journal.first_token(), snapshots), "a copy")
+        return kept_in(read_log(journal, journal.first_token(), snapshots, self.limits), "a copy")
 
 
 class TwinDisk:

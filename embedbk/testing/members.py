@@ -335,7 +335,7 @@ class Members:
         """A member's whole directory as it is now."""
         directory = self._directories[name]
         records, used = tuple(directory.journal.records), directory.notes.used
-        return MetadataCopy(records, used, directory.disk.files())
+        return MetadataCopy(records, used, directory.disk.files(), self._limits_of(name))
 
     def take(self, name: str) -> MetadataCopy:
         """The member is killed; what is left."""

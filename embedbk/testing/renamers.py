@@ -17,7 +17,9 @@ from embedbk.client.log_identity import rename
 from embedbk.client.log_names import log_names
 from embedbk.client.log_reading import LogReading
 from embedbk.client.runtime import Runtime
+from embedbk.codec.ledger_metadata import decode_log_list, log_key_path
 from embedbk.errors import EmbedbkError, Truncated
+from embedbk.ids import NO_ENTRY
 from embedbk.metadata.levels import LEVEL_OF_LOG_IDS
 from embedbk.testing.plan import MS
 from embedbk.testing.sim_runtime import awaited
@@ -53,8 +55,9 @@ def _rename(
     of = LogReading(runtime, old, reading.password)
     first = yield from _read(runtime, of)
     yield from awaited(runtime, rename(runtime, old, new))
+    recorded = _recorded(world, str(of.name))
     again = yield from _read(runtime, of)
-    _is_kept(client, first, again)
+    _is_kept(client, first, again, recorded)
     yield from awaited(runtime, log_names(runtime, ""))
 
 
@@ -78,9 +81,10 @@ def _delete(
             return  # Somebody else was faster.
         called = yield from awaited(runtime, undelete_log(runtime, log_id, back, reading.password))
         again = LogReading(runtime, called, reading.password)
+        recorded = _recorded(world, log_id)
         second = yield from _read(runtime, again)
         if str(again.name) == log_id:
-            _is_kept(client, first, second)
+            _is_kept(client, first, second, recorded)
 
 
 def _forget(
@@ -106,11 +110,23 @@ def _read(runtime: Runtime, reading: LogReading) -> Generator[Sleep | Until, Any
     return {}
 
 
-def _is_kept(client: str, first: dict[int, bytes], second: dict[int, bytes]) -> None:
-    """Of what was read once, all that was not truncated is read again, the same."""
-    begins = min(second, default=None)
+def _recorded(world: World, log_id: str) -> int:
+    """The last offset whose ledger's end the list records. How far one that is open may be read is what those bookies
+    know that answer (P6.2): another handle may be told less."""
+    found, value = NO_ENTRY, world.committed("/logs/").get(log_key_path(log_id))
+    for each in () if value is None else decode_log_list(value).segments:
+        if each.first_offset is not None and each.last_entry is not None:
+            found = each.first_offset + each.last_entry
+    return found
+
+
+def _is_kept(client: str, first: dict[int, bytes], second: dict[int, bytes], recorded: int) -> None:
+    """Of what was read once, all that was not truncated is read again, the same, as far as may be read now."""
+    if not second:
+        return
+    begins, ends = min(second), max(recorded, max(second))
     for offset, payload in first.items():
-        if begins is not None and offset >= begins and second.get(offset) != payload:
+        if begins <= offset <= ends and second.get(offset) != payload:
             raise Violation(
                 "I105", f"{client} read {payload!r} at offset {offset}, and then {second.get(offset)!r}"
             )

@@ -319,21 +319,25 @@ class _Watched(Owning):
             if (
                 here.start != 0
                 or ledgers.index(other) <= ledgers.index(one)
-                or there.stop != self._end_of(one) + 1
+                or self._end_of(one) not in (None, there.stop - 1)  # None: it was truncated meanwhile.
             ):
                 return False
         return [self.taken[ledger_id].get(at) for ledger_id, ids in parts for at in ids] == run
 
-    def _end_of(self, ledger_id: int) -> int:
+    def _end_of(self, ledger_id: int) -> int | None:
+        """None: it is gone. One that is not closed counts as empty."""
         value = self._world.committed(LEDGERS_PREFIX).get(ledger_key_path(ledger_id))
-        last_entry = None if value is None else decode_ledger_metadata(value, ledger_id).last_entry
+        if value is None:
+            return None
+        last_entry = decode_ledger_metadata(value, ledger_id).last_entry
         return NO_ENTRY if last_entry is None else last_entry
 
     def look(self, name: str) -> None:
         """In this owner's closed ledgers nothing stands twice, and everything as it was appended (I92, I99)."""
         mark, serials = b"%s @" % name.encode(), []
         for ledger_id, taken in self.taken.items():
-            for at in range(self._end_of(ledger_id) + 1):
+            end = self._end_of(ledger_id)
+            for at in range(0 if end is None else end + 1):
                 payload = taken[at]
                 serials += [int(payload[len(mark) :].split(b" ", 1)[0])] if payload.startswith(mark) else []
         if serials != sorted(set(serials)):
