@@ -33,8 +33,10 @@ from embedbk.ids import Member
 from embedbk.metadata.claims import REPAIRING_PREFIX, lock_path
 from embedbk.metadata.levels import LEVEL_OF_COPIES, LEVEL_OF_HOLDINGS
 from embedbk.repair.copy_comparison import Conflict
-from embedbk.repair.health import Health, judge, with_holdings
+from embedbk.repair.health import Health, judge, with_holdings, with_settings
 from embedbk.repair.holdings import Checked, CheckOptions, HoldingCheck
+from embedbk.repair.log_shapes import LogShapes
+from embedbk.repair.reshaping import log_of
 
 __all__ = ["health_of", "switch_repair"]
 
@@ -72,14 +74,17 @@ async def health_of(runtime: Runtime) -> Health:
         if not registration.is_writable and not registration.is_leaving:
             read_only.append((bookie_id, registration.why))
     health = judge(ledgers, there, marks, given_up, held, SHOWN_MAX, leaving)
+    closed = _closed(ledgers)
     if runtime.has_level(LEVEL_OF_HOLDINGS):
-        closed = _closed(ledgers)
         checked = await _ask_bookies(runtime, closed, frozenset(there), what)
         await _forget_changed(runtime, ledgers, closed, checked, what)
         health = with_holdings(health, checked, closed, marks, held, SHOWN_MAX)
     else:
         lower = f"entries are not counted below the cluster's level {LEVEL_OF_HOLDINGS}: embedbk quorum raise"
         health = health._replace(why_uncounted=lower)
+    writable = len(there) - len(leaving) - len(read_only)
+    logs = LogShapes(log for metadata in closed.values() if (log := log_of(metadata)) is not None)
+    health = with_settings(health, closed.values(), await runtime.run(logs, what), writable)
     auditor = await runtime.get(lock_path(AUDITOR_LOCK), what)
     note = await _note(runtime, what)
     control, _ = await _control(runtime, what)

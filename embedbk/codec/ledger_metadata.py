@@ -344,9 +344,12 @@ def decode_ledger_metadata(data: bytes, ledger_id: int | None = None) -> LedgerM
 
 def decode_changed_metadata(data: bytes, known: LedgerMetadata) -> LedgerMetadata:
     """As `decode_ledger_metadata`, of a ledger whose earlier metadata is known: fields that never change are as they
-    were, the state does not go back, and the end of a closed ledger stays (P2.3)."""
+    were, the state does not go back, and the end of a closed ledger stays (P2.3). Only one that is CLOSED gets other
+    numbers of copies (P2.6)."""
     metadata = decode_ledger_metadata(data, known.ledger_id)
     before, after = _lasting(known), _lasting(metadata)
+    if not metadata.is_closed:
+        before, after = (known.quorum, *before), (metadata.quorum, *after)
     if before != after:
         raise StorageError(
             f"ledger {known.ledger_id}: {after} stands in its metadata, and it was made with {before}"
@@ -365,7 +368,7 @@ def decode_changed_metadata(data: bytes, known: LedgerMetadata) -> LedgerMetadat
 
 
 def _lasting(metadata: LedgerMetadata) -> tuple[Any, ...]:
-    return (metadata.quorum, metadata.password_verifier, metadata.durability, metadata.digest)
+    return (metadata.password_verifier, metadata.durability, metadata.digest)
 
 
 def _why_impossible(metadata: LedgerMetadata, ledger_id: int | None) -> str:

@@ -476,6 +476,8 @@ class RangeRead(Machine):
             self.metadata = decode_changed_metadata(event.value, self.metadata)
         except StorageError as unread:
             return self._fail(unread)
+        # Closed meanwhile, it may have another shape (P2.6); no chunk of the old one is left.
+        self.quorum = self.metadata.quorum
         if self.metadata.freed is not None:
             # No bookie is asked for what they gave up: whoever reads goes on in files (P8.14).
             self.is_over, self.chunks = True, []

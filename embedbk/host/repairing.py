@@ -22,6 +22,7 @@ from embedbk.core.vocabulary import Ended
 from embedbk.host.client_node import ClientNode
 from embedbk.host.loop import clock_ns, unix_ms
 from embedbk.host.operations import Operation
+from embedbk.metadata.levels import LEVEL_OF_SHAPES
 from embedbk.repair.auditor import Auditor, AuditorOptions
 from embedbk.repair.copy_pace import CopyPace
 from embedbk.repair.fragment_copy import CopyOptions
@@ -127,7 +128,7 @@ class RepairService:
         node.run(now_ns(), self._working)
         node.run(now_ns(), _Standing(self.auditor, self._begin, self._tell_retained))
         if options.logs is not None:
-            keeper = LogKeeper(token, options.logs, offset_ms)
+            keeper = LogKeeper(token, node.bookies, options.logs, offset_ms)
             node.run(now_ns(), _Standing(keeper, self._begin, self._tell_retained))
 
     def _begin(self, effect: BeginRepair) -> None:
@@ -141,6 +142,7 @@ class RepairService:
             self._pace,
             self._options.placement,
             self._options.copying,
+            may_reshape=self._node.metadata.client.cluster_level >= LEVEL_OF_SHAPES,
         )
         self._node.begin(self._now_ns(), _Repair(core, self._over))
 

@@ -36,6 +36,7 @@ __all__ = [
     "LEVEL_OF_RECORDS",
     "LEVEL_OF_REPAIRS",
     "LEVEL_OF_RESERVED_MARKS",
+    "LEVEL_OF_SHAPES",
     "LEVEL_OF_SPLICES",
     "LEVEL_OF_STALE_KEYS",
     "LEVEL_OF_TIMES",
@@ -69,7 +70,8 @@ LEVEL_OF_FREED = 19
 LEVEL_OF_BOUNDS = 20
 LEVEL_OF_RESERVED_MARKS = 21
 LEVEL_OF_READ_ONLY_WORDS = 22
-LEVEL = 22  # The newest that this build knows.
+LEVEL_OF_SHAPES = 23
+LEVEL = 23  # The newest that this build knows.
 NAMED_MAX = 8  # In one sentence.
 LABEL_CHARS = 80  # Of a client that is named.
 LACKING = (

@@ -1,4 +1,5 @@
-"""Copying the entries that lost seats owe of one fragment to the bookies that get the seats (P11.2).
+"""Copying the entries that lost seats owe of one fragment to the bookies that get the seats (P11.2), or all of its
+entries to the seats of another shape (P2.6).
 
 Decides which entries a seat owes, from which bookies they are read, what a good copy is, and when all of them are
 durable. The seats of an entry's write set owe it: every entry up to the next fragment's start - 1 or the ledger's last
@@ -18,13 +19,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from embedbk.codec.digest import DigestType, check_tags
-from embedbk.codec.frame import LEDGER_KEY_BYTES, Frame, encode_frame_header, frame_of, split
+from embedbk.codec.frame import LEDGER_KEY_BYTES, Frame, cut, encode_frame_header, frame_of, split
 from embedbk.codec.ledger_metadata import LedgerMetadata
 from embedbk.codec.lost_entries import gap_at, is_lost, next_lost
 from embedbk.codec.messages import AddAnswer, AddRequest, ReadAnswer, ReadRequest, Status
-from embedbk.config import FRAME_BYTES_MAX
+from embedbk.config import FRAME_BYTES_MAX, Quorum
 from embedbk.core.client_words import Answered, Send, SendFailed
 from embedbk.core.machine import Effect, earliest
 from embedbk.core.quorum import write_set
@@ -33,7 +35,7 @@ from embedbk.ids import Member
 from embedbk.repair.copy_pace import CopyPace
 from embedbk.repair.holdings import owed_up_to
 
-__all__ = ["USUAL_COPYING", "CopyOptions", "CopyResult", "FragmentCopy"]
+__all__ = ["USUAL_COPYING", "CopyOptions", "CopyResult", "FragmentCopy", "Shape"]
 
 _MS = 1_000_000
 _NO_KEY = bytes(LEDGER_KEY_BYTES)  # A worker knows no ledger's key (AddRequest.is_copy).
@@ -49,6 +51,21 @@ class CopyOptions:
 
 
 USUAL_COPYING = CopyOptions()
+
+
+class Shape(NamedTuple):
+    """What a ledger is to have instead of its E, Qw, Qa and seats (P2.6)."""
+
+    quorum: Quorum
+    ensemble: tuple[Member, ...]
+
+    def parts_of(self, frame: Frame) -> dict[Member, Frame]:
+        """What each seat owes of these entries."""
+        size, copies = self.quorum.ensemble_size, self.quorum.write_quorum
+        if size == copies:
+            return dict.fromkeys(self.ensemble, frame)
+        parts = ((member, cut(frame, size, copies, seat)) for seat, member in enumerate(self.ensemble))
+        return {member: part for member, part in parts if part is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +92,10 @@ class _Part:
 
 @dataclass(slots=True)
 class _Copy:
-    """A frame on its way to its targets."""
+    """A frame on its way to its targets. frames: what each of them gets of it."""
 
-    frame: Frame
+    byte_count: int
+    frames: dict[Member, Frame]
     owed: dict[Member, int]  # Target -> when it was sent last.
     again: dict[Member, int] = field(default_factory=dict)  # Target that is busy -> when it is sent again.
 
@@ -97,15 +115,18 @@ class FragmentCopy:
         options: CopyOptions = USUAL_COPYING,
         numbers: int = 0,
         entries: tuple[int, int] | None = None,
+        shape: Shape | None = None,
     ) -> None:
         """numbers: of the last question that this handle asked; an answer to an earlier one counts for nothing.
-        entries: the first and the last one to be copied; None: all of the fragment."""
+        entries: the first and the last one to be copied; None: all of the fragment. shape: all of them are copied to
+        its seats; holders is empty then."""
         self.metadata = metadata
         self.fragment = metadata.fragments[number]
         begin, self.last = entries or (self.fragment.first_entry, owed_up_to(metadata, number))
         self.nonce = nonce
         self.pace = pace
         self.options = options
+        self.shape = shape
         self.result: CopyResult | None = None
         self.copies = self.copied_bytes = 0
         self._quorum = metadata.quorum
@@ -119,7 +140,7 @@ class FragmentCopy:
             first = begin + offset
             seats = write_set(first, self._quorum) if self._is_striped else range(self._quorum.ensemble_size)
             targets = tuple(holders[seat] for seat in seats if seat in holders)
-            if targets and first <= self.last:
+            if (targets or shape is not None) and first <= self.last:
                 there = [seat for seat in seats if seat not in away]
                 turn = offset % len(there) if there else 0  # Sources share the work.
                 self._parts.append(_Part(first, [*there[turn:], *there[:turn]], targets))
@@ -275,14 +296,16 @@ class FragmentCopy:
 
     def _copy(self, part: _Part, frame: Frame, now_ns: int) -> list[Effect]:
         self.numbers += 1
-        copy = self._copies[self.numbers] = _Copy(frame, dict.fromkeys(part.targets, now_ns))
-        self._copies_bytes += len(frame.body)
-        return [self._send(self.numbers, copy, target) for target in part.targets]
+        frames = dict.fromkeys(part.targets, frame) if self.shape is None else self.shape.parts_of(frame)
+        size = len(frame.body)
+        copy = self._copies[self.numbers] = _Copy(size, frames, dict.fromkeys(frames, now_ns))
+        self._copies_bytes += size
+        return [self._send(self.numbers, copy, target) for target in frames]
 
     def _send(self, number: int, copy: _Copy, target: Member) -> Effect:
         request = AddRequest(target.incarnation, self.nonce, number, recovery=True, is_copy=True)
-        header = encode_frame_header(copy.frame, _NO_KEY)
-        return Send(target, request, ("copy", number), ((header, copy.frame),))
+        frame = copy.frames[target]
+        return Send(target, request, ("copy", number), ((encode_frame_header(frame, _NO_KEY), frame),))
 
     def _on_copied(self, event: Answered) -> list[Effect]:
         number, answer = event.tag[1], event.control
@@ -293,20 +316,20 @@ class FragmentCopy:
         if status == Status.BUSY:
             copy.again[event.member] = event.now_ns + self.options.busy_ns
             return []
-        if status != Status.OK or not self._is_of(answer, copy, number):
+        frame = copy.frames[event.member]
+        if status != Status.OK or not self._is_of(answer, frame, number):
             return self._target_failed(event.member, status.name)
         del copy.owed[event.member]
         copy.again.pop(event.member, None)
-        self.copies += copy.frame.entry_count
-        self.copied_bytes += len(copy.frame.body)
+        self.copies += frame.entry_count
+        self.copied_bytes += len(frame.body)
         if not copy.owed:
             del self._copies[number]
-            self._copies_bytes -= len(copy.frame.body)
+            self._copies_bytes -= copy.byte_count
         return self._go_on(event.now_ns)
 
-    def _is_of(self, answer: object, copy: _Copy, number: int) -> bool:
+    def _is_of(self, answer: object, frame: Frame, number: int) -> bool:
         """Whether it answers this very add (P3.8)."""
-        frame = copy.frame
         return isinstance(answer, AddAnswer) and (
             answer.nonce,
             answer.seating,

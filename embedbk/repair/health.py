@@ -2,7 +2,8 @@
 
 Decides when all is good: every fragment of every ledger names registered bookies, in the incarnation that has its
 copies; no ledger is marked, and none was given up; and each of those bookies has counted every entry that it owes of
-CLOSED ledgers, and reports the same digests of them as the others (P11.4). "Cannot tell" is never good: a ledger whose
+CLOSED ledgers, and reports the same digests of them as the others (P11.4); and no closed ledger of a log has fewer
+copies than the log's settings name, where so many bookies take some (P2.6). "Cannot tell" is never good: a ledger whose
 metadata cannot be read counts as one that lacks copies, and if a bookie did not report what it holds, the cluster is
 not called good. A ledger that is not closed is left to its writer, which alone knows its entries.
 """
@@ -16,13 +17,15 @@ from embedbk.codec.ledger_metadata import LedgerMetadata, decode_ledger_metadata
 from embedbk.codec.lost_entries import lost_count
 from embedbk.codec.repair_mark import RepairMark, decode_repair_mark, progress_of, repair_mark_path
 from embedbk.codec.repair_state import Unrepairable, decode_unrepairable, unrepairable_path
+from embedbk.config import Quorum
 from embedbk.errors import StorageError
-from embedbk.ids import Member
+from embedbk.ids import NO_ENTRY, Member
 from embedbk.metadata.claims import repairing_path
 from embedbk.repair.copy_comparison import Conflict
 from embedbk.repair.holdings import Checked, entries_short
+from embedbk.repair.reshaping import is_misfit, log_of
 
-__all__ = ["Health", "LedgerHealth", "judge", "with_holdings"]
+__all__ = ["Health", "LedgerHealth", "judge", "with_holdings", "with_settings"]
 
 
 class LedgerHealth(NamedTuple):
@@ -57,7 +60,8 @@ class Health(NamedTuple):
     asked; empty: they were. conflicts: entries whose
     copies differ, each whole by itself: which one is right nobody here knows, so nothing repairs them. lost: entries
     that operators gave up for ever, of lost_ledgers (P11.5); nobody owes these. read_only: registered bookies that take
-    nothing new and are not drained, each with why; that is no lack."""
+    nothing new and are not drained, each with why; that is no lack. fewer: CLOSED ledgers that have fewer copies than
+    their logs' settings name."""
 
     is_seated: bool
     ledger_count: int
@@ -79,16 +83,20 @@ class Health(NamedTuple):
     lost: int = 0
     lost_ledgers: int = 0
     read_only: tuple[tuple[str, str], ...] = ()
+    fewer: int = 0
 
     def __str__(self) -> str:
         given_up = f"; {self.lost} entries of {self.lost_ledgers} ledgers were given up for ever"
         said = self._of_copies() + (given_up if self.lost_ledgers else "")
         closed = ", ".join(f"{name} ({why})" if why else name for name, why in self.read_only)
+        if self.fewer:
+            said += f"; {self.fewer} closed ledgers have fewer copies than the settings of their logs name"
         return said + (f"; takes nothing new: {closed}" if closed else "")
 
     def _of_copies(self) -> str:
         off = "; repair is switched off" if self.is_stopped else ""
-        if self.is_good:
+        is_uncertain = self.why_uncounted or self.untold or self.entries or self.conflicts
+        if self.is_good or (self.is_seated and self.fewer and not is_uncertain):
             seats = f"each seat of all {self.ledger_count} ledgers has its bookie"
             return f"every entry of {self.counted} closed ledgers has all of its copies, and {seats}{off}"
         if self.is_seated and self.why_uncounted:
@@ -147,6 +155,19 @@ def judge(
         lost=sum(lost.values()),
         lost_ledgers=len(lost),
     )
+
+
+def with_settings(
+    health: Health, closed: Iterable[LedgerMetadata], wanted: Mapping[str, Quorum], writable: int
+) -> Health:
+    """The same health, with what the settings of logs, by their ids, name for these CLOSED ledgers."""
+    fewer = 0
+    for metadata in closed:
+        log = log_of(metadata)
+        named = None if log is None else wanted.get(log)
+        if named is not None and is_misfit(metadata, named) and metadata.last_entry != NO_ENTRY:
+            fewer += metadata.write_quorum < named.write_quorum and named.ensemble_size <= writable
+    return health._replace(fewer=fewer, is_good=health.is_good and not fewer)
 
 
 def _of_ledger(

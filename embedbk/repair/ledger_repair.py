@@ -4,9 +4,12 @@ Decides which seats are lost, which bookies get them, when a copied fragment is 
 A seat is lost if the mark names its bookie and that bookie is not registered now. A bookie that the mark names and that
 is registered keeps its seats: of a CLOSED ledger it is asked whether it holds all that they owe, and gets what it lacks
 (P11.4). If it lacks nothing, the mark ends without a copy (AR11). A bookie that is drained gives its seats away, too,
-and is read from (P11.3). The last fragment of a ledger that is not CLOSED is left to its writer.
+and is read from (P11.3). The last fragment of a ledger that is not CLOSED is left to its writer. Before all that, a
+CLOSED ledger of a log whose settings name other numbers of copies gets these, where bookies are there (P2.6,
+`reshaping.py`): it then has no seat that is lost.
 
-    mark and ledger read ─▶ a fragment with lost seats ─▶ targets, written into the mark ─▶ copying (fragment_copy)
+    mark and ledger read ─▶ another shape, or a
+                            fragment with lost seats ─▶ targets, written into the mark ─▶ copying (fragment_copy)
           ▲                         │ none left: seats whose bookies are there (seat_fill), one by one; then      │
           │                         │ the mark ends, is postponed, or the ledger cannot be repaired               │
           └── refused: read anew ── published, by one compare-and-set, when every copy is durable (I36) ◀────────┘
@@ -29,6 +32,7 @@ from embedbk.codec.ledger_metadata import (
     encode_ledger_metadata,
     ledger_key_path,
 )
+from embedbk.codec.log_settings import log_settings_path
 from embedbk.codec.metadata_messages import ABSENT, Compare, Put, Refusal
 from embedbk.codec.registration import placement_path
 from embedbk.codec.repair_mark import (
@@ -43,7 +47,7 @@ from embedbk.codec.repair_mark import (
 )
 from embedbk.codec.repair_messages import EndRepairs, FailRepairs
 from embedbk.codec.repair_state import Unrepairable, encode_unrepairable, unrepairable_path
-from embedbk.config import ANYWHERE, Placement
+from embedbk.config import ANYWHERE, Placement, Quorum
 from embedbk.core.client_words import Answered, BookieInfo, BookiesChanged, SendFailed
 from embedbk.core.machine import Effect, Handlers, Machine, earliest
 from embedbk.core.metadata_words import (
@@ -64,8 +68,9 @@ from embedbk.metadata.claims import repairing_path
 from embedbk.metadata.client import is_unknown
 from embedbk.repair.circumstances import circumstances
 from embedbk.repair.copy_pace import CopyPace
-from embedbk.repair.fragment_copy import USUAL_COPYING, CopyOptions, CopyResult, FragmentCopy
+from embedbk.repair.fragment_copy import USUAL_COPYING, CopyOptions, CopyResult, FragmentCopy, Shape
 from embedbk.repair.holdings import owed_up_to
+from embedbk.repair.reshaping import Reshape, is_misfit, log_of, shape_of_settings
 from embedbk.repair.seat_fill import SeatFill
 
 __all__ = ["LedgerRepair", "lost_seats"]
@@ -111,7 +116,10 @@ class LedgerRepair(Machine):
         pace: CopyPace,
         placement: Placement = ANYWHERE,
         options: CopyOptions = USUAL_COPYING,
+        *,
+        may_reshape: bool = False,
     ) -> None:
+        """may_reshape: all nodes know ledgers whose numbers of copies change (P10.8)."""
         self.ledger_id = ledger_id
         self.epoch = epoch
         self.bookies = bookies
@@ -134,6 +142,8 @@ class LedgerRepair(Machine):
         self.number = 0  # The fragment that is repaired now.
         self.holders: dict[int, Member] = {}
         self.chosen: dict[Member, int | None] = {}  # Chosen target -> revision of its placement then.
+        self.may_reshape = may_reshape  # Until that was tried.
+        self.reshape: Reshape | None = None
         self.copying: FragmentCopy | SeatFill | None = None
         # Asked in this repair, and whole, or beyond help: (first entry, last entry, seat, bookie).
         self.looked_into: set[tuple[int, int, int, Member]] = set()
@@ -147,7 +157,8 @@ class LedgerRepair(Machine):
         self.outdated: set[tuple[str, int]] = set()
         self.refused: set[Member] = set()  # Targets that failed in this repair.
         self.stopped: list[_Stopped] = []
-        self.put_off: dict[int, str] = {}  # First entry of a fragment that another try may repair -> why.
+        # First entry of a fragment that another try may repair -> why. NO_ENTRY: for the ledger's shape.
+        self.put_off: dict[int, str] = {}
         self.copies = self.copied_bytes = self.filled = 0
         self.ending: EndRepairs | FailRepairs | None = None  # How the mark ends, once that is decided.
         self.outcome = RepairOutcome(ledger_id, "lost")
@@ -201,11 +212,15 @@ class LedgerRepair(Machine):
             return self._read("mark", repair_mark_path(self.ledger_id))
         if event.tag[0] == "mark":
             return self._on_mark(event)
+        if event.tag[0] == "settings":
+            return self._on_settings(event)
         return self._on_ledger(event)
 
     def _on_mark(self, event: KeyRead) -> list[Effect]:
         if event.revision != self.mark_revision:
-            self.copied.clear()  # It may have been gone meanwhile, and with it what kept the copies where they are.
+            # It may have been gone meanwhile, and with it what kept the copies where they are.
+            self.copied.clear()
+            self.reshape = None
         self.mark_revision = event.revision
         if event.value is None:  # An operator took it away.
             return self._finish("nothing missing")
@@ -227,7 +242,70 @@ class LedgerRepair(Machine):
             self.stopped.append(_Stopped(0, NO_ENTRY, str(unread), self.mark.missing, self._found_under))
             return self._give_up()
         self.value, self.revision, self.proposed = event.value, event.revision, b""
+        log = log_of(self.metadata)
+        if self.may_reshape and log is not None and self.metadata.is_closed:
+            return self._read("settings", log_settings_path(log))
         return self._settle(event.now_ns, self._next_fragment(event.now_ns))
+
+    # Another shape (P2.6).
+
+    def _on_settings(self, event: KeyRead) -> list[Effect]:
+        metadata = self.metadata
+        assert metadata is not None
+        log = log_of(metadata)
+        assert log is not None
+        wanted = shape_of_settings(event.value, log)
+        if wanted is None or not is_misfit(metadata, wanted):
+            return self._leave_shape(event.now_ns)
+        outdated = {member for member, revision in self.chosen.items() if self._is_outdated(member, revision)}
+        known = self.reshape
+        if (
+            known is None
+            or (known.shape.quorum, known.revision) != (wanted, self.revision)
+            or known.names(self.refused | outdated)
+        ):
+            ensemble = self._choose_all(wanted)
+            if ensemble is None:
+                return self._leave_shape(event.now_ns)
+            self.reshape = Reshape(
+                Shape(wanted, ensemble), log_settings_path(log), event.revision, self.revision
+            )
+        else:
+            known.settings_revision = event.revision
+        return self._settle(event.now_ns, self._name_targets(event.now_ns))
+
+    def _choose_all(self, wanted: Quorum) -> tuple[Member, ...] | None:
+        usable = self._usable()
+        seats = fill_seats([None] * wanted.ensemble_size, usable, (), wanted, self._placement(), self.chance)
+        ensemble = tuple(member for member in seats if member is not None)
+        if len(ensemble) < wanted.ensemble_size:
+            failed = sorted(
+                {each.bookie_id for each in self.refused} | {bookie for bookie, _ in self.outdated}
+            )
+            if failed:
+                self.put_off[NO_ENTRY] = (
+                    f"{wanted.ensemble_size} bookies are needed beside {', '.join(failed)}, which failed"
+                )
+            return None
+        placements = {info.member: info.placement for info in usable}
+        self.chosen.update((member, placements[member]) for member in ensemble)
+        return ensemble
+
+    def _leave_shape(self, now_ns: int) -> list[Effect]:
+        """It has the shape that it should have, or gets it in another try: what is lost is repaired as it is."""
+        self.may_reshape, self.reshape = False, None
+        return self._settle(now_ns, self._next_fragment(now_ns))
+
+    def _reshaped(self, now_ns: int, copying: FragmentCopy, result: CopyResult) -> list[Effect]:
+        assert self.reshape is not None and self.metadata is not None
+        if result.kind == "done":
+            self.reshape.copied.add(self.number)
+            return self._begin_copying(now_ns)
+        if result.target is not None:
+            self.refused.add(result.target)
+            return self._read("settings", self.reshape.settings)
+        self.put_off[NO_ENTRY] = result.why
+        return self._leave_shape(now_ns)
 
     # Which fragment, and which bookies get its seats.
 
@@ -317,12 +395,7 @@ class LedgerRepair(Machine):
     def _choose(self, metadata: LedgerMetadata, fragment: Fragment, lost: list[int]) -> dict[int, Member]:
         """Choose the bookies that get the lost seats. Targets that the mark names come first: they may have copies."""
         assert self.mark is not None
-        usable = [
-            info
-            for info in self.bookies
-            if info.member not in self.refused
-            and (info.member.bookie_id, info.placement) not in self.outdated
-        ]
+        usable = self._usable()
         seats = [None if seat in lost else member for seat, member in enumerate(fragment.members)]
         taken = {member.bookie_id for member in seats if member is not None}
         named = set(progress_of(self.mark).targets)
@@ -332,19 +405,35 @@ class LedgerRepair(Machine):
             if (info.member.bookie_id, info.member.incarnation) not in named
         )
         last = others if named else []
-        placement = self.placement
-        if placement == ANYWHERE and any(info.location for info in self.bookies):
-            placement = Placement("rack")  # The ledger's creator may have asked for it; it costs nothing.
-        filled = fill_seats(seats, usable, taken, metadata.quorum, placement, self.chance, last)
+        filled = fill_seats(seats, usable, taken, metadata.quorum, self._placement(), self.chance, last)
         placements = {info.member: info.placement for info in usable}
         holders = {seat: member for seat in lost if (member := filled[seat]) is not None}
         self.chosen.update((member, placements[member]) for member in holders.values())
         return holders
 
+    def _usable(self) -> list[BookieInfo]:
+        return [
+            info
+            for info in self.bookies
+            if info.member not in self.refused and not self._is_outdated(info.member, info.placement)
+        ]
+
+    def _is_outdated(self, member: Member, placement: int | None) -> bool:
+        return (member.bookie_id, placement) in self.outdated
+
+    def _placement(self) -> Placement:
+        """By racks where bookies say theirs: the ledger's creator may have asked for it, and it costs nothing."""
+        has_racks = self.placement == ANYWHERE and any(info.location for info in self.bookies)
+        return Placement("rack") if has_racks else self.placement
+
+    @property
+    def _targets(self) -> tuple[Member, ...]:
+        return tuple(self.holders.values()) if self.reshape is None else self.reshape.shape.ensemble
+
     def _name_targets(self, now_ns: int) -> list[Effect]:
         """Into the mark, before the first copy."""
         assert self.mark is not None
-        chosen = [(each.bookie_id, each.incarnation) for each in self.holders.values()]
+        chosen = [(each.bookie_id, each.incarnation) for each in self._targets]
         known = progress_of(self.mark)
         if all(each in known.targets for each in chosen):
             return self._begin_copying(now_ns)
@@ -360,16 +449,31 @@ class LedgerRepair(Machine):
     # Copying.
 
     def _begin_copying(self, now_ns: int) -> list[Effect]:
-        metadata = self.metadata
+        metadata, holders, shape = self.metadata, self.holders, None
         assert metadata is not None
+        if self.reshape is not None:
+            number = self.reshape.next_fragment(metadata)
+            if number is None:
+                return self._publish_shape()
+            self.number, holders, shape = number, {}, self.reshape.shape
         fragment = metadata.fragments[self.number]
         end = owed_up_to(metadata, self.number)
-        if all((fragment.first_entry, end, *each) in self.copied for each in self.holders.items()):
+        if shape is None and all(
+            (fragment.first_entry, end, *each) in self.copied for each in self.holders.items()
+        ):
             return self._publish()
         there = self._there
         away = frozenset(seat for seat, member in enumerate(fragment.members) if member not in there)
         self.copying = FragmentCopy(
-            metadata, self.number, self.holders, away, self.nonce, self.pace, self.options, self.numbers
+            metadata,
+            self.number,
+            holders,
+            away,
+            self.nonce,
+            self.pace,
+            self.options,
+            self.numbers,
+            shape=shape,
         )
         return self.copying.begin(now_ns)
 
@@ -398,6 +502,8 @@ class LedgerRepair(Machine):
     def _copied(self, now_ns: int, copying: FragmentCopy | SeatFill, result: CopyResult) -> list[Effect]:
         if isinstance(copying, SeatFill):
             return self._filled(now_ns, copying, result)
+        if self.reshape is not None:
+            return self._reshaped(now_ns, copying, result)
         first = copying.fragment.first_entry
         if result.kind == "done":
             self.copied |= {(first, copying.last, *each) for each in self.holders.items()}
@@ -435,9 +541,19 @@ class LedgerRepair(Machine):
         )
         new = Fragment(old.first_entry, old.length_before, ensemble)
         fragments = (*metadata.fragments[: self.number], new, *metadata.fragments[self.number + 1 :])
-        self.proposed = encode_ledger_metadata(metadata.with_changes(fragments=fragments))
+        return self._put_ledger(metadata.with_changes(fragments=fragments))
+
+    def _publish_shape(self) -> list[Effect]:
+        """E, Qw, Qa and all fragments, while the settings that name them stand."""
+        reshape, metadata = self.reshape, self.metadata
+        assert reshape is not None and metadata is not None
+        settings = Compare(reshape.settings, reshape.settings_revision)
+        return self._put_ledger(reshape.published(metadata), settings)
+
+    def _put_ledger(self, changed: LedgerMetadata, *more: Compare) -> list[Effect]:
+        self.proposed = encode_ledger_metadata(changed)
         # The placement at the time of the choice: the one that is listed by now may have been raised since.
-        noted = {member.bookie_id: self.chosen[member] for member in self.holders.values()}
+        noted = {member.bookie_id: self.chosen[member] for member in self._targets}
         self.compared = {
             bookie_id: number for bookie_id, number in sorted(noted.items()) if number is not None
         }
@@ -446,6 +562,7 @@ class LedgerRepair(Machine):
             Compare(repairing_path(self.ledger_id), self.epoch),
             Compare(repair_mark_path(self.ledger_id), self.mark_revision),
             Compare(key, self.revision),
+            *more,
             *(Compare(placement_path(bookie_id), number) for bookie_id, number in self.compared.items()),
         ]
         return [Transact(self._ask("publish"), when, [Put(key, self.proposed)])]
@@ -460,6 +577,8 @@ class LedgerRepair(Machine):
         if kind == "publish" and event.is_done:
             self.metadata = decode_ledger_metadata(self.proposed, self.ledger_id)
             self.value, self.revision = self.proposed, event.revision
+            if self.reshape is not None:
+                return self._leave_shape(event.now_ns)
             return self._settle(event.now_ns, self._next_fragment(event.now_ns))
         if kind == "publish":
             return self._ask_placements(event.now_ns)

@@ -1,5 +1,5 @@
-"""Retention of logs that nobody writes, by one elected host (P8.8): it looks at all logs, and truncates by their
-settings.
+"""What logs' settings ask for and nobody else does, by one elected host: the retention of logs that nobody writes
+(P8.8), and the numbers of copies of closed ledgers (P2.6).
 
 Elected is whoever is the auditor (P11.1): the keeper reads that lock, whose value is its own host's, and stands for
 nothing itself. Two at once do no harm, and neither does an owner beside it: each truncation compares list, pins,
@@ -11,16 +11,21 @@ is deleted but what that lets go.
   has a name. A log without retention costs that one question. One that has it is truncated, one log at a time, in so
   many rounds of `LogTruncating` at most; what is left is for the next round.
 - Before each page it is read again who is elected. A page that could not be read ends the round.
+- Behind a round the ledgers are looked for that have other numbers of copies than their logs' settings name
+  (`misfits.py`): all of them in the first search of this host, when a log that it knew has other settings by now, and
+  every so often; else those that are newer, and those that were left. Where nothing of what was left is settled, it is
+  looked at again only after so many rounds more, twice as many each time.
 - A log whose ledgers have a password is its owner's alone: no host knows it. One from below the level of identities is
   found when it has one (P8.12).
 
     LOOKING at the lock ──it is ours, a round is due──▶ a page of identities ─▶ settings of each ─▶ LogTruncating ─▶
-        ... ─▶ the lock again ─▶ the next page
+        ... ─▶ the lock again ─▶ the next page ─▶ ... ─▶ MisfitSearch
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from msgspec.structs import replace
@@ -28,6 +33,8 @@ from msgspec.structs import replace
 from embedbk.codec.log_identity import IDENTITIES_PREFIX, LogIdentityState, decode_log_identity
 from embedbk.codec.log_settings import decode_log_settings, log_settings_path
 from embedbk.codec.repair_state import AUDITOR_LOCK
+from embedbk.config import Quorum
+from embedbk.core.client_words import BookieInfo, BookiesChanged
 from embedbk.core.machine import Effect, Handlers, Machine, earliest
 from embedbk.core.metadata_words import (
     KeyRead,
@@ -40,17 +47,20 @@ from embedbk.core.metadata_words import (
     TransactRefused,
     TransactUnknown,
 )
-from embedbk.core.repair_words import Retained
+from embedbk.core.repair_words import AskQuorum, QuorumAnswered, Retained
 from embedbk.core.truncating import LogTruncating, Round
 from embedbk.core.truncation import Terms
 from embedbk.core.vocabulary import Ended, Started, Tag, Tick
 from embedbk.errors import StorageError
+from embedbk.ids import NO_ENTRY
 from embedbk.metadata.claims import lock_path
+from embedbk.repair.misfits import Misfits, MisfitSearch, SearchOptions
 
 __all__ = ["LogKeeper", "LogKeeperOptions"]
 
 _SECOND = 1_000_000_000
-_OF_LOG = "log"  # What the tags of a truncation's questions begin with.
+_OF_PART = "part"  # What the tags of questions begin with that a truncation, or a search, asks.
+_ROUNDS_SKIPPED_MAX = 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +73,8 @@ class LogKeeperOptions:
     rounds_max: int = 50  # Of truncation, of one log in one round.
     log_ns: int = 60 * _SECOND  # As long as one log may take: its metadata may answer nothing.
     grace_ms: int = 0  # For which what is truncated may be brought back.
+    search_ns: int = 3_600 * _SECOND  # Between two searches in all ledgers that nothing else asks for.
+    search: SearchOptions = field(default_factory=SearchOptions)
 
     @property
     def pace_ns(self) -> int:
@@ -70,11 +82,14 @@ class LogKeeperOptions:
 
 
 class LogKeeper(Machine):
-    """Never ends. One question at a time, but for those of the truncation under way."""
+    """Never ends. One question at a time, but for those of the truncation, or the search, under way."""
 
-    def __init__(self, name: bytes, options: LogKeeperOptions, wall_offset_ms: int = 0) -> None:
+    def __init__(
+        self, name: bytes, bookies: Sequence[BookieInfo], options: LogKeeperOptions, wall_offset_ms: int = 0
+    ) -> None:
         """name: the auditor's of this host. wall_offset_ms: the wall clock's time when now_ns is 0."""
         self.name = name
+        self.bookies = tuple(bookies)
         self.options = options
         self.wall_offset_ms = wall_offset_ms
         self.questions = 0
@@ -85,17 +100,30 @@ class LogKeeper(Machine):
         self.has_more = False
         self.waiting: list[str] = []  # Logs of the page, not looked at yet.
         self.log = ""  # Whose settings are read, or which is truncated.
-        self.truncating: LogTruncating | None = None
+        self.part: LogTruncating | MisfitSearch | None = None  # The truncation, or the search, under way.
         self.terms = Terms()
         self.rounds_left = 0
         self.give_up_ns = 0
         self.rounds = 0  # That came to their end.
+        self.wanted: dict[str, Quorum] = {}  # By log, as the settings name it that this round read.
+        self.plain: set[str] = set()  # Logs whose settings name none, as this round read them.
+        self.searched: dict[str, Quorum] | None = (
+            None  # For which all ledgers were looked at; None: for none.
+        )
+        self.searched_plain: set[str] = set()  # `plain` of that search.
+        self.search_due_ns = 0
+        self.newest = NO_ENTRY  # The newest ledger that was looked at.
+        self.left: tuple[int, ...] = ()
+        self.rounds_skipped = self.rounds_to_skip = 0
+        self.marked = 0  # Ledgers that were marked for their numbers of copies.
 
     @property
     def deadline_ns(self) -> int | None:
-        if self.truncating is None:
+        if self.part is None:
             return self.due_ns
-        return earliest(self.give_up_ns, self.truncating.deadline_ns)
+        if isinstance(self.part, MisfitSearch):
+            return self.part.deadline_ns
+        return earliest(self.give_up_ns, self.part.deadline_ns)
 
     def _tag(self, kind: str) -> Tag:
         self.questions += 1
@@ -110,10 +138,10 @@ class LogKeeper(Machine):
         return self._pause(event.now_ns, self.options.look_ns)
 
     def _on_tick(self, event: Tick) -> list[Effect]:
-        if self.truncating is not None:
-            if event.now_ns >= self.give_up_ns:
+        if self.part is not None:
+            if isinstance(self.part, LogTruncating) and event.now_ns >= self.give_up_ns:
                 return self._next_log(event.now_ns)
-            return self._drive(event.now_ns, self.truncating.step(event))
+            return self._drive(event.now_ns, self.part.step(event))
         if self.due_ns is None or event.now_ns < self.due_ns:
             return []
         return [ReadKey(self._tag("lock"), lock_path(AUDITOR_LOCK))]
@@ -129,8 +157,10 @@ class LogKeeper(Machine):
         return [ListKeys(self._tag("page"), IDENTITIES_PREFIX, after, self.options.page_logs)]
 
     def _on_listed(self, event: KeysListed) -> list[Effect]:
-        if event.tag != self.asked:
-            return []
+        if event.tag != self.asked or self.asked is None:
+            return self._hand_on(event)
+        if not self.page_end:
+            self.wanted, self.plain = {}, set()
         self.has_more = event.has_more and bool(event.records)
         self.waiting = []
         for key, value in event.records:
@@ -145,14 +175,14 @@ class LogKeeper(Machine):
         return self._next_log(event.now_ns)
 
     def _next_log(self, now_ns: int) -> list[Effect]:
-        self.truncating = None
+        self.part = None
         if self.waiting:
             self.log = self.waiting.pop(0)
             return [ReadKey(self._tag("settings"), log_settings_path(self.log))]
         if self.has_more:
             return self._pause(now_ns, self.options.pace_ns)
         self.rounds += 1
-        return self._end_round(now_ns)
+        return self._search(now_ns)
 
     def _end_round(self, now_ns: int) -> list[Effect]:
         self.page_end, self.waiting, self.round_due_ns = "", [], now_ns + self.options.round_ns
@@ -165,6 +195,10 @@ class LogKeeper(Machine):
             record = None if event.value is None else decode_log_settings(event.value, self.log)
         except StorageError:
             record = None
+        if record is not None and record.quorum is not None:
+            self.wanted[self.log] = record.quorum
+        else:
+            self.plain.add(self.log)
         if record is None or not record.has_retention:
             return self._next_log(event.now_ns)
         older_ms = record.retention_ms
@@ -176,18 +210,23 @@ class LogKeeper(Machine):
 
     def _truncate(self, now_ns: int) -> list[Effect]:
         options = self.options
-        self.asked, self.rounds_left = None, self.rounds_left - 1
-        self.questions += 1  # Numbers this core, so that it gets no answer to another one.
+        self.rounds_left -= 1
         core = LogTruncating(self.log, self.terms, options.verifier, self._wall_ms(now_ns), options.grace_ms)
-        self.truncating = core
-        return self._drive(now_ns, core.step(Started(now_ns)))
+        return self._begin_part(now_ns, core)
+
+    def _begin_part(self, now_ns: int, part: LogTruncating | MisfitSearch) -> list[Effect]:
+        self.questions += 1  # Numbers this core, so that it gets no answer to another one.
+        self.asked, self.due_ns, self.part = None, None, part
+        return self._drive(now_ns, part.step(Started(now_ns)))
 
     def _drive(self, now_ns: int, effects: list[Effect]) -> list[Effect]:
         """An error is this log's: a wrong password, or what cannot be read; the next round asks again."""
         ended = next((each for each in effects if isinstance(each, Ended)), None)
         if ended is None:
             return [self._numbered(each) for each in effects]
-        self.truncating = None
+        if isinstance(self.part, MisfitSearch):
+            return self._searched(now_ns, ended.result)
+        self.part = None
         told: list[Effect] = []
         if isinstance(ended.result, Round):
             done = ended.result
@@ -198,10 +237,57 @@ class LogKeeper(Machine):
         return [*told, *self._next_log(now_ns)]
 
     def _numbered(self, effect: Effect) -> Effect:
-        """A question of the truncation under way; its tags are those of any other."""
-        if isinstance(effect, ReadKey | Transact):
-            return replace(effect, tag=(_OF_LOG, self.questions, effect.tag))
+        """A question of the part under way; its tags are those of any other."""
+        if isinstance(effect, ReadKey | Transact | ListKeys | AskQuorum):
+            return replace(effect, tag=(_OF_PART, self.questions, effect.tag))
         return effect
+
+    # Numbers of copies.
+
+    def _search(self, now_ns: int) -> list[Effect]:
+        """Behind a round, which read the settings of every log."""
+        if not self.wanted:
+            return self._end_round(now_ns)
+        is_new = self._is_changed()
+        if is_new or now_ns >= self.search_due_ns:
+            self.search_due_ns = now_ns + self.options.search_ns
+            self.newest, self.left = NO_ENTRY, ()
+            self.rounds_to_skip = self.rounds_skipped = 0 if is_new else self.rounds_to_skip
+        again = self.left if self.rounds_skipped >= self.rounds_to_skip else ()
+        core = MisfitSearch(
+            self.wanted, self.bookies, self.newest, again, self._wall_ms(now_ns), self.options.search
+        )
+        return self._begin_part(now_ns, core)
+
+    def _is_changed(self) -> bool:
+        """Whether old ledgers are to be looked at. Those of a log that is new are new."""
+        known = self.searched
+        if known is None:
+            return True
+        return any(
+            log in self.searched_plain or known.get(log, quorum) != quorum
+            for log, quorum in self.wanted.items()
+        )
+
+    def _searched(self, now_ns: int, found: Misfits) -> list[Effect]:
+        assert isinstance(self.part, MisfitSearch)
+        has_looked, self.part = self.rounds_skipped >= self.rounds_to_skip, None
+        if has_looked:
+            is_stuck = bool(self.left) and set(self.left) <= set(found.left)
+            self.rounds_to_skip = min(2 * self.rounds_to_skip + 1, _ROUNDS_SKIPPED_MAX) if is_stuck else 0
+            self.rounds_skipped, self.left = 0, found.left
+        else:
+            self.rounds_skipped += 1
+            self.left = tuple({**dict.fromkeys(self.left), **dict.fromkeys(found.left)})
+        self.newest = found.newest
+        self.searched = dict(self.wanted) if found.is_whole else None
+        self.searched_plain = self.plain
+        self.marked += found.marked
+        return self._end_round(now_ns)
+
+    def _on_bookies(self, event: BookiesChanged) -> list[Effect]:
+        self.bookies = event.bookies
+        return []
 
     def _wall_ms(self, now_ns: int) -> int:
         return max(0, self.wall_offset_ms + now_ns // 1_000_000)
@@ -220,13 +306,20 @@ class LogKeeper(Machine):
         return self._end_round(event.now_ns)
 
     def _hand_on(
-        self, event: KeyRead | Transacted | TransactRefused | TransactUnknown | MetadataFailed
+        self,
+        event: KeyRead
+        | KeysListed
+        | QuorumAnswered
+        | Transacted
+        | TransactRefused
+        | TransactUnknown
+        | MetadataFailed,
     ) -> list[Effect]:
-        """An answer to the truncation under way. One to an earlier one, which was given up, may be of a transaction
-        that was done: the next look at that log shows it."""
-        if self.truncating is None or event.tag[:2] != (_OF_LOG, self.questions):
+        """An answer to the part under way. One to an earlier one, which was given up, may be of a transaction that was
+        done: the next look at that log shows it."""
+        if self.part is None or event.tag[:2] != (_OF_PART, self.questions):
             return []
-        return self._drive(event.now_ns, self.truncating.step(replace(event, tag=event.tag[2])))
+        return self._drive(event.now_ns, self.part.step(replace(event, tag=event.tag[2])))
 
     HANDLERS: ClassVar[Handlers] = {
         Started: _on_started,
@@ -237,4 +330,6 @@ class LogKeeper(Machine):
         Transacted: _hand_on,
         TransactRefused: _hand_on,
         TransactUnknown: _hand_on,
+        QuorumAnswered: _hand_on,
+        BookiesChanged: _on_bookies,
     }

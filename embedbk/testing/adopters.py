@@ -15,7 +15,7 @@ from embedbk.client.password import Password
 from embedbk.codec.ledger_metadata import LedgerMetadata
 from embedbk.config import Quorum
 from embedbk.core.adopting import AdoptionOptions, AdoptionPlan
-from embedbk.errors import EmbedbkError, MetadataConflict, NoSuchLedger, RecoveryInconclusive
+from embedbk.errors import EmbedbkError, MetadataConflict, NoSuchLedger, RecoveryInconclusive, UsageError
 from embedbk.testing import workload
 from embedbk.testing.promises import Promises
 from embedbk.testing.sim_runtime import SimRuntime, awaited
@@ -96,7 +96,8 @@ class Adopters:
                 return
             except EmbedbkError as refused:
                 world.note(f"{client}: {refused}")
-                gone = self._cannot_tell(known.ledger_id)
+                # One that the metadata never knew, as its copy is from before, needs no word.
+                gone = [] if isinstance(refused, UsageError) else self._cannot_tell(known.ledger_id)
                 if not isinstance(refused, RecoveryInconclusive):  # Too few bookies are left for its quorum.
                     quorum = self._fewer_seats(known.quorum, gone) if options.quorum is None else None
                     options = AdoptionOptions(quorum=quorum, by=client)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from embedbk.client.password import NO_PASSWORD
 from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, LedgerMetadata, decode_ledger_metadata
@@ -91,11 +91,12 @@ class Healers:
             ),
         )
         for _ in range(AT_ONCE):
-            self._begin()
+            self.begin()
         for _ in range(self._chance.choice([0, 1, 3])):
             world.after(self._chance.randint(0, for_ns), self._replace_one)
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
+        """One more process."""
         world = self._world
         self._begun += 1
         name = f"healer-{self._begun}"
@@ -112,7 +113,7 @@ class Healers:
         if living and not self._world.is_healed:
             self._world.crash(self._chance.choice(living))
             self._world.sometimes["healer killed"] += 1
-            self._begin()
+            self.begin()
 
     # Once faults have stopped.
 
@@ -121,7 +122,7 @@ class Healers:
         owes of CLOSED ledgers (P11.4). I36 was asked after each step."""
         world = self._world
         if not any(name in world.nodes for name in self.services):
-            self._begin()
+            self.begin()
         nodes = [world.nodes[name] for name in self.services if name in world.nodes]
         world.run_for(SETTLED_NS)
         if max(node.metadata.client.cluster_level for node in nodes) < LEVEL_OF_HOLDINGS:
@@ -181,10 +182,19 @@ class Healers:
         world = self._world
         lacking: list[str] = []
         for metadata in closed_ledgers(world):
-            lacking += self._lacking_of(metadata)
+            lacking += self._lacking_of(metadata, _has)
         return lacking
 
-    def _lacking_of(self, metadata: LedgerMetadata) -> Iterator[str]:
+    def is_rotten_unseen(self) -> bool:
+        """Whether a copy that is owed cannot be read and no scrubber has found it yet: with one bookie more that is
+        lost, more is lost than a world allows."""
+        return any(
+            True for metadata in closed_ledgers(self._world) for _ in self._lacking_of(metadata, _is_readable)
+        )
+
+    def _lacking_of(
+        self, metadata: LedgerMetadata, has: Callable[[DurableBookie, int, int], bool]
+    ) -> Iterator[str]:
         nodes = {
             Member(name, node.storage.incarnation): node.storage
             for name, node in self._world.nodes.items()
@@ -195,8 +205,12 @@ class Healers:
                 continue
             for member in members:
                 storage = nodes.get(member)
-                if storage is not None and not _has(storage, metadata.ledger_id, entry_id):
+                if storage is not None and not has(storage, metadata.ledger_id, entry_id):
                     yield f"{member} lacks entry {entry_id} of ledger {metadata.ledger_id}"
+
+
+def _is_readable(storage: DurableBookie, ledger_id: int, entry_id: int) -> bool:
+    return storage.read(ledger_id, entry_id, entry_id, 1).frame is not None
 
 
 def _has(storage: DurableBookie, ledger_id: int, entry_id: int) -> bool:

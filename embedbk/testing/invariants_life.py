@@ -136,8 +136,9 @@ def fragments_are_sane(new: LedgerMetadata) -> None:
 
 
 def change_is_allowed(ledger: LedgerGhost, revision: int, new: LedgerMetadata) -> None:
-    """I18: life cycle. OPEN, IN_RECOVERY, CLOSED, never back; revisions rise; nothing but ensembles changes after. One
-    that was deleted comes back CLOSED as it was, with its tombstone, or not at all (CL31)."""
+    """I18: life cycle. OPEN, IN_RECOVERY, CLOSED, never back; revisions rise; nothing but ensembles, and the numbers of
+    copies (P2.6), changes after. One that was deleted comes back CLOSED as it was, with its tombstone, or not at all
+    (CL31)."""
     if ledger.deleted is not None and not _is_brought_back(ledger, revision, new):
         raise Violation("I18", f"ledger {ledger.ledger_id} is back after it was deleted, not as it was kept")
     if not ledger.versions:
@@ -147,10 +148,9 @@ def change_is_allowed(ledger: LedgerGhost, revision: int, new: LedgerMetadata) -
         raise Violation("I18", f"ledger {ledger.ledger_id}: revision {revision} after {before}")
     if new.state < old.state:
         raise Violation("I18", f"ledger {ledger.ledger_id} went from state {old.state} back to {new.state}")
-    fixed = (
-        "ledger_id", "ensemble_size", "write_quorum", "ack_quorum", "password_verifier", "created_ms", "custom",
-        "durability", "digest",
-    )  # fmt: skip
+    fixed = ["ledger_id", "password_verifier", "created_ms", "custom", "durability", "digest"]
+    if not old.is_closed or old.freed is not None:
+        fixed.append("quorum")
     for name in fixed:
         if getattr(new, name) != getattr(old, name):
             raise Violation("I18", f"ledger {ledger.ledger_id}: {name} changed")
@@ -331,7 +331,7 @@ def repair_is_safe(ghost: Ghost, ledger: LedgerGhost, new: LedgerMetadata) -> No
         return
     immutable = len(old.fragments) if old.is_closed else len(old.fragments) - 1
     for number, (before, after) in enumerate(zip(old.fragments, new.fragments, strict=False)):
-        if number >= immutable or before.ensemble == after.ensemble:
+        if number >= immutable or (before.ensemble == after.ensemble and old.quorum == new.quorum):
             continue
         end = _end_of(old, number)
         for entry_id in range(before.first_entry, end + 1):
@@ -350,11 +350,13 @@ def _end_of(metadata: LedgerMetadata, number: int) -> int:
 def _seats_hold(
     ghost: Ghost, ledger: LedgerGhost, new: LedgerMetadata, before: Fragment, after: Fragment, entry_id: int
 ) -> None:
+    assert ledger.metadata is not None
     wanted = ghost.write_mask(new, entry_id)
     destroyed = ledger.copied.get(entry_id, 0) & ledger.damaged.get(entry_id, 0)
     there = ledger.stable.get(entry_id, 0) | destroyed
-    # Of one that was freed nobody held a seat (P8.14).
-    held = before.members or (None,) * len(after.members)
+    # Of one that was freed nobody held a seat (P8.14), and in another shape each owes other entries (P2.6).
+    is_same = len(before.members) == len(after.members) and ledger.metadata.quorum == new.quorum
+    held = before.members if is_same else (None,) * len(after.members)
     came = [m for m, old in zip(after.members, held, strict=True) if m != old]
     for member in came:
         bookie = ghost.member(member)

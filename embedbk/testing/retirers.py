@@ -81,7 +81,7 @@ class Retirers:
         """P11.5, L9: a bookie is lost for good, by a word, and nothing else is."""
         world = self._world
         able = able_bookies(self._world)
-        if len(able) <= quorum.ensemble_size:
+        if len(able) <= quorum.ensemble_size or self._healers.is_rotten_unseen():
             return
         victim = self._chance.choice(able)
         is_replaced = self._chance.random() < 0.5

@@ -48,6 +48,7 @@ from embedbk.testing.plan import SECOND, Plan, Step
 from embedbk.testing.promises import Promises
 from embedbk.testing.reached_events import ReachedEvents
 from embedbk.testing.repairers import Repairers
+from embedbk.testing.reshapers import Reshapers
 from embedbk.testing.restarters import Restarters
 from embedbk.testing.retirers import Retirers
 from embedbk.testing.scarcity import FEW_REQUESTS, LITTLE_ROOM, RESERVED_ROOM, has_room, has_room_for_marks
@@ -142,6 +143,8 @@ def run_plan(
             if drainers is not None:
                 if _is_drawn(plan, "rolling restarts"):
                     Restarters(world).check(plan.quorum)
+                if _is_drawn(plan, "other numbers of copies"):
+                    Reshapers(world, healers).check(plan.quorum)
                 drainers.check(plan.quorum)
                 Retirers(world, healers).check(plan.quorum)
         _no_refusal_without_harm(world)

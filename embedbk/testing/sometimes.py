@@ -220,6 +220,7 @@ SOMETIMES = {
     "sent past the core": "a client sealed and sent a writer's frame in C",
     "stranger hung up on": "a link ended because of what somebody said on it that no node says",
     "strange key met": "a key that is no ledger's was put beside those of ledgers",
+    "ledger got other numbers of copies": "a closed ledger has the E, Qw and Qa that its log's settings name by now",
     "rolled through": "node after node was restarted beside a writer, and no append failed",
     "leader handed over for a restart": "a metadata member that was to be restarted let another lead before",
     "stopped by leave": "bookies that might stop were stopped, and everything was read meanwhile",

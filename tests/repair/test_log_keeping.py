@@ -56,7 +56,7 @@ class Desk:
     """The keeper, and a metadata quorum that answers it from a dict."""
 
     def __init__(self, logs: int, settings: bytes | None = RETAINS) -> None:
-        self.keeper = LogKeeper(b"me", OPTIONS)
+        self.keeper = LogKeeper(b"me", (), OPTIONS)
         self.keys: dict[str, bytes] = {lock_path(AUDITOR_LOCK): b"me"}
         for number in range(logs):
             named = LogIdentity(1, f"log{number}", LogIdentityState.NAMED)
