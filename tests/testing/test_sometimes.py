@@ -22,6 +22,7 @@ _RARE = {
     "bound let go of a cursor",
     "end named for a ledger",
     "entries given up",
+    "ledger got other numbers of copies",
     "lost entries passed over",
     "not given up while it may come back",
     "bookie given up",
