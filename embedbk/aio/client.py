@@ -107,6 +107,7 @@ class Client(Closing):
         properties: Mapping[str, bytes] | None = None,
         bytes_max: int | None = None,
         at_bytes_max: str | None = None,
+        compression: str | None = None,
     ) -> Log:
         """As `embedbk.Client.create_log`."""
         made = self.log(name, password=password)
@@ -122,6 +123,7 @@ class Client(Closing):
             "properties": properties,
             "bytes_max": bytes_max,
             "at_bytes_max": at_bytes_max,
+            "compression": compression,
         }
         await run_async(create_log(made._reading, wanted))
         return made
@@ -156,11 +158,17 @@ class Client(Closing):
         delays_change: bool = False,
         placement: Placement | None = None,
         digest: str = "crc32c",
+        compression: str | None = None,
     ) -> Opening[LedgerWriter]:
         async def steps() -> LedgerWriter:
             quorum = await run_async(quorum_of(self._runtime, ensemble_size, write_quorum, ack_quorum))
             traits = traits_of(
-                self._runtime, durability, placement, delays_change=delays_change, digest=digest
+                self._runtime,
+                durability,
+                placement,
+                delays_change=delays_change,
+                digest=digest,
+                compression=compression,
             )
             made = ledger.create(self._runtime, quorum, Password(password), custom, traits)
             return LedgerWriter(await run_async(made))

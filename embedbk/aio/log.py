@@ -61,9 +61,12 @@ class Log:
         placement: Placement | None = None,
         digest: str | None = None,
         roll: Roll | None = None,
+        compression: str | None = None,
     ) -> Opening[LogWriter]:
         async def steps() -> LogWriter:
-            given = WriterArguments(ensemble_size, write_quorum, ack_quorum, durability, digest, roll)
+            given = WriterArguments(
+                ensemble_size, write_quorum, ack_quorum, durability, digest, roll, compression
+            )
             opened = log.open_writer(
                 self._runtime, self.name, self._password, given, placement, delays_change=delays_change
             )
@@ -165,6 +168,7 @@ class Log:
         properties: Mapping[str, bytes] | Keep | None = KEEP,
         bytes_max: int | Keep | None = KEEP,
         at_bytes_max: str | Keep | None = KEEP,
+        compression: str | Keep | None = KEEP,
     ) -> LogSettings:
         """As `embedbk.Log.change`."""
         wanted = {
@@ -179,6 +183,7 @@ class Log:
             "properties": properties,
             "bytes_max": bytes_max,
             "at_bytes_max": at_bytes_max,
+            "compression": compression,
         }
         return await run_async(change(self._reading, revision, wanted))
 

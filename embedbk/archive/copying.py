@@ -109,7 +109,7 @@ def _written(log: LogReading, task: SliceTask, ledger: LedgerDirectory) -> FileP
 
     def paced() -> Iterator[Located]:
         begin, end = Position(run.ledger_id, run.first), Position(run.ledger_id, run.last + 1)
-        for located in iterate(log.read(begin, end), "archive"):
+        for located in iterate(log.read(begin, end, is_stored=True), "archive"):
             yield located
             pace.passed(len(located.frame.body))
 

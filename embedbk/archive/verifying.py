@@ -328,7 +328,7 @@ def _held_by_bookies(reading: LogReading, run: EntryRun) -> int | None:
     begin, end = Position(run.ledger_id, run.first), Position(run.ledger_id, run.last + 1)
     digest, following = 0, run.first
     try:
-        frames: Iterable[Any] = iterate(reading.read(begin, end), "archive")
+        frames: Iterable[Any] = iterate(reading.read(begin, end, is_stored=True), "archive")
         for located in frames:
             digest = (digest + digest_sum(located.frame.body)) & DIGEST_MASK
             following = located.frame.last_entry + 1

@@ -10,6 +10,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
+from itertools import chain
 
 from embedbk.cli.adopt import add_adopt
 from embedbk.cli.choose_copy import add_choose_copy
@@ -21,6 +22,7 @@ from embedbk.cli.lost_ledgers import add_lost_ledgers
 from embedbk.cli.operators import CommandResult, Commands, client_of
 from embedbk.client.batches import Located, entries_of
 from embedbk.client.client import Client
+from embedbk.client.compression import plain
 from embedbk.client.copy_reading import read_copy
 from embedbk.client.password import Password
 from embedbk.codec.ledger_metadata import LedgerMetadata, LedgerState
@@ -154,7 +156,7 @@ def _read_copy(client: Client, options: argparse.Namespace, last: int) -> Comman
     password, first, gaps = Password(password_of(options)), options.first, 0
     for part in read_copy(client, options.ledger_id, options.bookie, password, first, last):
         for frame in part.frames:
-            for entry in entries_of(Located(frame, 0)):
+            for entry in chain.from_iterable(map(entries_of, plain(Located(frame, 0)))):
                 if first <= entry.entry_id < part.next_entry:
                     write_entry(entry, options)
         for word, ranges in (("absent", part.absent), ("unknown", part.unknown)):

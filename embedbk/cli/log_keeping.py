@@ -35,6 +35,7 @@ _PLAIN = (
     "retention_bytes",
     "bytes_max",
     "at_bytes_max",
+    "compression",
 )
 
 
@@ -110,6 +111,9 @@ def _add_settings(made: argparse.ArgumentParser) -> None:
         "--at-bytes-max",
         metavar="WORD",
         help="at --bytes-max payload bytes: refuse (appends), or let_go (of the oldest, also past cursors)",
+    )
+    made.add_argument(
+        "--compression", metavar="WORD", help="zstd: entries are stored compressed where that is smaller"
     )
     made.add_argument("--roll-bytes", type=int, metavar="N")
     made.add_argument("--roll-entries", type=int, metavar="N")

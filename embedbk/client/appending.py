@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
+from embedbk.client.compression import ZstdPacker, ZstdToldPacker, ZstdTwinPacker, squeezed, squeezed_run
 from embedbk.client.past import NO_PAST, PRODUCERS_LOCK, Past, pair
 from embedbk.client.placed import Appended, Heir, append_again, in_parts
 from embedbk.client.reading import Frames
@@ -32,6 +33,7 @@ from embedbk.codec.attributes import Producer, encode_attributes
 from embedbk.codec.digest import DigestType
 from embedbk.codec.entry_records import EntryRecord, RecordRun, encode_records
 from embedbk.codec.ledger_metadata import Durability, decode_ledger_metadata, ledger_key_path
+from embedbk.codec.log_settings import Compression
 from embedbk.codec.packer import PACKER_CONFLICT, Packer, ToldPacker
 from embedbk.codec.packer_twin import Buffer, Packing, TwinPacker, refuse_payload
 from embedbk.config import check_seconds
@@ -72,6 +74,7 @@ class Appending:
         "_is_closing",
         "_past",
         "bar",
+        "compression",
         "is_over",
         "ledger_id",
         "runtime",
@@ -85,6 +88,7 @@ class Appending:
         what: str = "",
         explain: Callable[[EmbedbkError], EmbedbkError] = lambda error: error,
         mac_key: bytes = b"",
+        compression: Compression | None = None,
     ) -> None:
         """what: how messages name the handle, as "the writer of log 'orders'", if not by its ledger. explain: as
         `Writing` takes it.
@@ -96,11 +100,17 @@ class Appending:
         self.ledger_id = core.ledger_id
         digest = core.metadata.digest
         bound = runtime.settings.append_bytes_max
-        kind = Packer if runtime.told_ms is None else ToldPacker
+        self.compression = (
+            compression  # What entries are appended compressed by, where that makes them smaller.
+        )
+        is_told, is_squeezed = runtime.told_ms is not None, compression is not None
+        kind: type[Packer] = ToldPacker if is_told else Packer
+        if is_squeezed:
+            kind = ZstdToldPacker if is_told else ZstdPacker
         packer: Packing = kind(core.ledger_id, bytes_max=bound)
         if digest != DigestType.CRC32C:
             # Tags are made entry by entry in Python: only a ledger that asks for them pays for them.
-            packer = TwinPacker(
+            packer = (ZstdTwinPacker if is_squeezed else TwinPacker)(
                 core.ledger_id, bytes_max=bound, lock=threading.RLock(), digest=digest, mac_key=mac_key
             )
         self.writing = Writing(core, packer, runtime.wake_writing, explain)
@@ -272,9 +282,10 @@ class Appending:
         if (self.bar is not None or self.runtime.is_forked) and self._is_barred():
             return NO_ENTRY
         if isinstance(data, EntryRecord):
-            return self.writing.try_append_with(
-                data.value, encode_attributes(records=self._records([data])), -1
-            )
+            value, attributes = data.value, encode_attributes(records=self._records([data]))
+            if self.compression is not None:
+                attributes, value = squeezed(attributes, value) or (attributes, value)
+            return self.writing.try_append_with(value, attributes, -1)
         return self.writing.try_append(data)
 
     def _records(self, records: Sequence[EntryRecord]) -> bytes:
@@ -300,6 +311,8 @@ class Appending:
         """Queue one entry on these terms, or find where it stands already."""
         producer = Producer(*pair(terms.producer, "producer")) if terms.producer is not None else None
         attributes = encode_attributes(part_ends, producer, records)
+        if self.compression is not None:
+            attributes, data = squeezed(attributes, data) or (attributes, data)
         expected = self._past.expected(terms, self.ledger_id)
         if producer is not None and not self._past.are_producers_known:
             await self._past.learn(self.what, self.runtime.clock_s, terms.timeout_s, until_s)
@@ -368,6 +381,8 @@ class Appending:
         run: Any = items if isinstance(items, list | tuple | Rows) else list(items)
         if len(run) and not isinstance(run, Rows) and isinstance(run[0], EntryRecord):
             run = self._record_run(run)
+        if self.compression is not None:
+            run = squeezed_run(run)
         caller = _next_caller()
         try:
             return await self._queue_all(run, until_s, caller)

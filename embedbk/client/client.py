@@ -75,6 +75,7 @@ class Client:
         properties: Mapping[str, bytes] | None = None,
         bytes_max: int | None = None,
         at_bytes_max: str | None = None,
+        compression: str | None = None,
     ) -> Log:
         """A new log with settings, empty; its first `writer()` would make one too. The arguments are those of
         `Log.change`; what is left out is as usual. password: of the handle that is returned.
@@ -96,6 +97,7 @@ class Client:
             "properties": properties,
             "bytes_max": bytes_max,
             "at_bytes_max": at_bytes_max,
+            "compression": compression,
         }
         run_blocking(create_log(made._reading, wanted), "aio.Client.create_log")
         return made
@@ -140,6 +142,7 @@ class Client:
         delays_change: bool = False,
         placement: Placement | None = None,
         digest: str = "crc32c",
+        compression: str | None = None,
     ) -> LedgerWriter:
         """A new ledger and its one writer. Left out: 3/3/2, or 1/1/1 with fewer than three bookies.
 
@@ -148,6 +151,7 @@ class Client:
         placement: over racks, zones, by space; None: that of the settings given to `open`.
         digest: what entries are checked by: "crc32c"; "xxh3" or "hmac" (under the password) beside it, which clients
             make entry by entry in Python. Bookies check the first two before they store; only clients can check hmac.
+        compression: "zstd": an entry is stored compressed where that makes it smaller (`Log.writer`).
 
         Raises:
             UsageError: not ensemble_size >= write_quorum >= ack_quorum >= 1.
@@ -156,7 +160,14 @@ class Client:
         """
         wanted = quorum_of(self._runtime, ensemble_size, write_quorum, ack_quorum)
         quorum = run_blocking(wanted, "aio.Client.create_ledger")
-        traits = traits_of(self._runtime, durability, placement, delays_change=delays_change, digest=digest)
+        traits = traits_of(
+            self._runtime,
+            durability,
+            placement,
+            delays_change=delays_change,
+            digest=digest,
+            compression=compression,
+        )
         steps = ledger.create(self._runtime, quorum, Password(password), custom, traits)
         return LedgerWriter(run_blocking(steps, "aio.Client.create_ledger"))
 

@@ -16,12 +16,13 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from embedbk.client.bounding import bound_of, retain
+from embedbk.client.compression import is_installed
 from embedbk.client.log_reading import LogReading
 from embedbk.client.log_settings import record_of, roll_from
 from embedbk.client.waiting import Moved
 from embedbk.codec.digest import DigestType
 from embedbk.codec.ledger_metadata import Begun, Durability
-from embedbk.codec.log_settings import SettingsRecord
+from embedbk.codec.log_settings import Compression, SettingsRecord
 from embedbk.core.pausing import Pausing
 from embedbk.errors import EmbedbkError
 from embedbk.host.operations import OneResult
@@ -143,9 +144,18 @@ async def _follow(line: Succession, record: SettingsRecord) -> bool:
     durability = own.durability if record.durability is None else Durability(record.durability)
     digest = own.digest if record.digest is None else DigestType(record.digest)
     owning.quorum = quorum
-    owning.write_by(durability, digest)
+    compression = own.compression if record.compression is None else Compression(record.compression)
+    if compression is not None and not is_installed():
+        logger.warning(
+            "%s: its log is to be compressed by %s, which is not installed here: its entries stay as they are (pip "
+            "install 'embedbk[zstd]')",
+            line.appending.what,
+            compression.name.lower(),
+        )
+        compression = None
+    owning.write_by(durability, digest, compression)
     line.roll_by(own.roll if record.roll is None else roll_from(record.roll))
-    wanted = (quorum, durability, digest)
+    wanted = (quorum, durability, digest, compression)
     if _made_by(line) != wanted:
         await line.roll(Begun.SETTINGS)
     return _made_by(line) == wanted
@@ -153,4 +163,4 @@ async def _follow(line: Succession, record: SettingsRecord) -> bool:
 
 def _made_by(line: Succession) -> tuple[Any, ...]:
     metadata = line.taken.metadata
-    return (metadata.quorum, metadata.durability, metadata.digest)
+    return (metadata.quorum, metadata.durability, metadata.digest, line.appending.compression)

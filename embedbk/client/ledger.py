@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 from embedbk.client.appending import Appending
 from embedbk.client.batches import Batch, Entry, batch_of, entries_of
+from embedbk.client.compression import compression_of
 from embedbk.client.password import Password
 from embedbk.client.placed import Appended
 from embedbk.client.reading import LedgerReading, check_ledger_id, no_such_ledger
@@ -31,6 +32,7 @@ from embedbk.codec.ledger_metadata import (
     ledger_key_path,
     ledger_of_key,
 )
+from embedbk.codec.log_settings import Compression
 from embedbk.codec.packer_twin import Buffer
 from embedbk.codec.registration import COOKIES_PREFIX
 from embedbk.config import BEHIND_BYTES_MAX, CUSTOM_BYTES_MAX, Placement, Quorum, check_seconds, quorum_for
@@ -113,12 +115,20 @@ class Traits(NamedTuple):
     durability: Durability
     options: WriterOptions
     digest: DigestType
+    compression: Compression | None = None
 
 
 def traits_of(
-    runtime: Runtime, durability: str, placement: Placement | None, *, delays_change: bool, digest: str
+    runtime: Runtime,
+    durability: str,
+    placement: Placement | None,
+    *,
+    delays_change: bool,
+    digest: str,
+    compression: str | None = None,
 ) -> Traits:
-    """placement None: that of the settings. Raises UsageError for a durability or digest that there is not."""
+    """placement None: that of the settings. Raises UsageError for a durability or digest that there is not, and for a
+    compression that there is not, or not here, or not yet."""
     if durability not in _DURABILITIES:
         raise UsageError(f"durability={durability!r}: allowed are {', '.join(map(repr, _DURABILITIES))}")
     settings = runtime.settings
@@ -127,7 +137,7 @@ def traits_of(
     )
     if digest not in _DIGESTS:
         raise UsageError(f"digest={digest!r}: allowed are {', '.join(map(repr, _DIGESTS))}")
-    return Traits(_DURABILITIES[durability], options, _DIGESTS[digest])
+    return Traits(_DURABILITIES[durability], options, _DIGESTS[digest], compression_of(runtime, compression))
 
 
 async def create(
@@ -156,7 +166,9 @@ async def create(
         await patience_with(runtime, quorum),
     )
     metadata, revision = await runtime.run(core, "creating a ledger")
-    return begin_writing(runtime, metadata, revision, password, "", traits.options)
+    return begin_writing(
+        runtime, metadata, revision, password, "", traits.options, compression=traits.compression
+    )
 
 
 def begin_writing(
@@ -167,11 +179,12 @@ def begin_writing(
     what: str,
     options: WriterOptions,
     explain: Callable[[EmbedbkError], EmbedbkError] = lambda error: error,
+    compression: Compression | None = None,
 ) -> Appending:
     """The creator's handle of a ledger that was created just now."""
     nonce = runtime.chance.getrandbits(63)
     core = Writer(metadata, revision, password.key, nonce, runtime.bookies, runtime.core_chance, options)
-    return Appending(runtime, core, what, explain, password.mac_key)
+    return Appending(runtime, core, what, explain, password.mac_key, compression)
 
 
 async def metadata_of(runtime: Runtime, ledger_id: int) -> LedgerMetadata:

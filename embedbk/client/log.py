@@ -80,6 +80,8 @@ async def open_writer(
     """By the log's settings, which these arguments become where there are none (P8.7)."""
     terms = await writer_terms(runtime, name, given, placement, delays_change=delays_change)
     line = await take_over(runtime, name, password, terms.quorum, terms.traits, terms.roll)
+    if given.compression is None:
+        line.own = line.own._replace(compression=None)  # It ends with the setting.
     line.follows = terms.revision
     line.bound_by(bound_of(terms.record, terms.revision))
     line.roll_by(terms.roll)
@@ -393,6 +395,7 @@ class Log:
         placement: Placement | None = None,
         digest: str | None = None,
         roll: Roll | None = None,
+        compression: str | None = None,
     ) -> LogWriter:
         """Take the log over: the writer before is fenced, and what it had acknowledged stays (P8.1).
 
@@ -405,6 +408,11 @@ class Log:
         digest: what entries are checked by: "crc32c"; "xxh3" or "hmac" (under the password) beside it, which clients
             make entry by entry in Python. Bookies check the first two before they store; only clients can check hmac.
         roll: when the writer goes on in a next ledger (P8.2); None: behind 1 GiB.
+        compression: "zstd": what is appended as one entry (a payload, all of `append_batch`) is compressed as one,
+            where that makes it smaller, in the thread that appends; readers get what was appended. All bounds in
+            bytes, and what is told of a log's bytes, mean them as stored. Small records gain by `append_batch`, as each
+            entry of `append_many` is compressed by itself. Writer and readers need `embedbk[zstd]`, and the cluster
+            level 24.
 
         Raises:
             UsageError: an argument is not allowed, or differs from the log's setting; both are named, nothing changed.
@@ -416,7 +424,9 @@ class Log:
                 Trying again is safe. A log that was not there before stays behind, empty (P8.12): `delete` it, or write
                 to it later.
         """
-        given = WriterArguments(ensemble_size, write_quorum, ack_quorum, durability, digest, roll)
+        given = WriterArguments(
+            ensemble_size, write_quorum, ack_quorum, durability, digest, roll, compression
+        )
         steps = open_writer(
             self._runtime, self.name, self._password, given, placement, delays_change=delays_change
         )
@@ -618,6 +628,7 @@ class Log:
         properties: Mapping[str, bytes] | Keep | None = KEEP,
         bytes_max: int | Keep | None = KEEP,
         at_bytes_max: str | Keep | None = KEEP,
+        compression: str | Keep | None = KEEP,
     ) -> LogSettings:
         """Change settings of the log (P8.7); what is left out stays, None restores the default. Its owner looks for
         changes every 10 s or so, and rolls where its ledger was made by other settings.
@@ -634,10 +645,14 @@ class Log:
                 bound on and until 3/4 are left, also past cursors that hold them: these hold nothing then, and their
                 consumers get Truncated. Never past a pin: what a pin holds has appends refused. A ledger of the log has
                 at most an eighth of the bound. From level 20 of the cluster on.
+            compression: "zstd": what is appended is compressed where that makes it smaller (`writer`); it counts as it
+                is stored. From level 24 of the cluster on; an owner that lacks `embedbk[zstd]` logs that, and appends
+                as before.
 
         Raises:
             MetadataConflict, definite: they have another revision, or changed again and again.
-            UsageError: a value is not allowed, or the cluster's level is below 6, or below 20 with bytes_max.
+            UsageError: a value is not allowed, or the cluster's level is below 6, below 20 with bytes_max,
+                or below 24 with compression; or `embedbk[zstd]` is not installed here.
             NoSuchLedger: there is no such log.
         """
         wanted = {
@@ -652,6 +667,7 @@ class Log:
             "properties": properties,
             "bytes_max": bytes_max,
             "at_bytes_max": at_bytes_max,
+            "compression": compression,
         }
         return run_blocking(change(self._reading, revision, wanted), "aio.Log.change")
 

@@ -17,6 +17,7 @@ from typing import Literal, TypeVar
 from msgspec.structs import replace
 
 from embedbk.client.batches import Located, Segment
+from embedbk.client.compression import plain
 from embedbk.client.handles import ReaderNote
 from embedbk.client.log_identity import claim, find
 from embedbk.client.log_pages import ListWalk, PageGone, Place
@@ -292,9 +293,12 @@ class LogReading:
                     end = middle
             return max(begin, end)
 
-    async def read(self, start: Start, end: Start, *, skip_lost: bool = False) -> Frames:
+    async def read(
+        self, start: Start, end: Start, *, skip_lost: bool = False, is_stored: bool = False
+    ) -> Frames:
         """From start (included) to end (left out), as far as may be read when each ledger is reached. start None: where
-        the log begins when its first ledger is reached, as it may be truncated meanwhile.
+        the log begins when its first ledger is reached, as it may be truncated meanwhile. is_stored: entries as they
+        are stored, none of them unpacked.
 
         Raises Lost where entries were given up (P11.5); with skip_lost it goes on behind them."""
         has_read, rounds = False, 0
@@ -303,7 +307,8 @@ class LogReading:
                 async with aclosing(self._read(start, end, skip_lost=skip_lost)) as frames:
                     async for located in frames:
                         has_read = True
-                        yield located
+                        for each in (located,) if is_stored else plain(located):
+                            yield each
                 return
             except Truncated as gone:
                 rounds += 1
@@ -513,7 +518,8 @@ class LogReading:
                     async for located in ledger.frames_in_time(
                         first, limit, first_offset, pull.idle_s, skip_lost=pull.skip_lost
                     ):
-                        yield located
+                        for each in plain(located):
+                            yield each
                     first = limit + 1
                 stands.seen = limit
                 while (now_limit := await self._limit_beyond(ledger, first - 1, pull)) is None:

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
+from embedbk.client.compression import check_compression
 from embedbk.client.cursors import check_level
 from embedbk.client.ledger import Traits, quorum_of, traits_of
 from embedbk.client.log_identity import NamedLog, find, make, named
@@ -29,6 +30,7 @@ from embedbk.codec.log_settings import (
     NO_SETTINGS,
     SETTINGS_KEY,
     AtBound,
+    Compression,
     RollRecord,
     SettingsRecord,
     decode_log_settings,
@@ -95,6 +97,7 @@ class LogSettings(NamedTuple):
     # Payload bytes that the log may have, and what happens then: "refuse" appends, or "let_go" of the oldest ledgers.
     bytes_max: int | None = None
     at_bytes_max: str | None = None
+    compression: str | None = None  # "zstd"; None: entries are stored as they are.
 
 
 class WriterArguments(NamedTuple):
@@ -106,6 +109,7 @@ class WriterArguments(NamedTuple):
     durability: str | None = None
     digest: str | None = None
     roll: Roll | None = None
+    compression: str | None = None
 
 
 def roll_of(given: Roll | None) -> Roll:
@@ -148,6 +152,7 @@ def _shown(record: SettingsRecord, revision: int) -> LogSettings:
         None if record.archive is None else record.archive.path,
         record.bytes_max,
         None if record.at_bytes_max is None else AtBound(record.at_bytes_max).name.lower(),
+        None if record.compression is None else Compression(record.compression).name.lower(),
     )
 
 
@@ -169,7 +174,7 @@ async def change(reading: LogReading, revision: int | None, wanted: Mapping[str,
                 hint="settings() says what they are",
             )
         changed = _changed(record or NO_SETTINGS, wanted)
-        _check_bound(runtime, name, changed)
+        _check_levels(runtime, name, changed, wanted)
         when = [Compare(log_settings_path(name), at), Compare(log_key_path(name), list_revision)]
         then = Put(log_settings_path(name), encode_log_settings(changed))
         if await runtime.transact(when, [then], f"changing the settings of log {name!r}"):
@@ -194,7 +199,12 @@ def _changed(record: SettingsRecord, wanted: Mapping[str, Any]) -> SettingsRecor
             sized = quorum_for(0, *three)  # Says what of it is not allowed.
             e, qw, qa = sized.ensemble_size, sized.write_quorum, sized.ack_quorum
             record = replace(record, ensemble_size=e, write_quorum=qw, ack_quorum=qa)
-    for name, kinds in (("durability", Durability), ("digest", DigestType)):
+    numbered: tuple[tuple[str, type[enum.IntEnum]], ...] = (
+        ("durability", Durability),
+        ("digest", DigestType),
+        ("compression", Compression),
+    )
+    for name, kinds in numbered:
         if name in given:
             record = replace(record, **{name: _number(given[name], name, kinds)})
     if "roll" in given:
@@ -233,7 +243,9 @@ def _bound(record: SettingsRecord, given: Mapping[str, Any]) -> SettingsRecord:
     )
 
 
-def _check_bound(runtime: Runtime, name: str, record: SettingsRecord) -> None:
+def _check_levels(runtime: Runtime, name: str, record: SettingsRecord, wanted: Mapping[str, Any]) -> None:
+    if wanted.get("compression", KEEP) not in (None, KEEP):
+        check_compression(runtime)
     if record.bytes_max is not None and not runtime.has_level(LEVEL_OF_BOUNDS):
         raise UsageError(
             f"log {name!r}: a bound of its bytes needs level {LEVEL_OF_BOUNDS} of the cluster, and owners of builds "
@@ -288,7 +300,7 @@ async def create_log(reading: LogReading, wanted: Mapping[str, Any]) -> LogSetti
     check_level(reading)
     runtime, name = reading.runtime, reading.given
     record = _changed(NO_SETTINGS, wanted)
-    _check_bound(runtime, name, record)
+    _check_levels(runtime, name, record, wanted)
     for _ in range(_ROUNDS_MAX):
         found = await named(runtime, name, carries=True)
         if found is not None and not isinstance(found, NamedLog):  # Below the level: the name is the log.
@@ -338,11 +350,12 @@ async def writer_terms(
     log_id = await find(runtime, name) if runtime.has_level(LEVEL_OF_CURSORS) else None
     if log_id is not None:
         record, revision = await record_of(runtime, log_id)
-    kept = _shown(record or NO_SETTINGS, revision)
+    settings = _shown(record or NO_SETTINGS, revision)
+    kept = WriterArguments(*(getattr(settings, what) for what in WriterArguments._fields))
     roll_of(given.roll)
     differing = [
         f"{what}={ours!r}, and its setting is {theirs!r}"
-        for what, ours, theirs in zip(WriterArguments._fields, given, kept, strict=False)
+        for what, ours, theirs in zip(WriterArguments._fields, given, kept, strict=True)
         if ours is not None and theirs is not None and ours != theirs
     ]
     if differing:
@@ -350,10 +363,17 @@ async def writer_terms(
             f"log {name!r}: {'; '.join(differing)}; nothing was changed",
             hint="leave it out, or change the setting: log.change()",
         )
-    used = WriterArguments(*map(_either, given, kept[: len(given)]))
+    used = WriterArguments(*map(_either, given, kept))
     quorum = await quorum_of(runtime, used.ensemble_size, used.write_quorum, used.ack_quorum)
     durability, digest = used.durability or "synced", used.digest or "crc32c"
-    traits = traits_of(runtime, durability, placement, delays_change=delays_change, digest=digest)
+    traits = traits_of(
+        runtime,
+        durability,
+        placement,
+        delays_change=delays_change,
+        digest=digest,
+        compression=used.compression,
+    )
     # Each writer chooses what its appends wait for, unless the log has a setting for it.
     wanted: dict[str, Any] = {
         what: value

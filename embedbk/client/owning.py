@@ -23,6 +23,7 @@ from embedbk.client.runtime import Runtime
 from embedbk.client.splice_requests import living
 from embedbk.codec.digest import DigestType
 from embedbk.codec.ledger_metadata import Begun, Durability, decode_log_list, encode_log_list, log_key_path
+from embedbk.codec.log_settings import Compression
 from embedbk.codec.metadata_messages import Compare, Get, Value
 from embedbk.config import METADATA_VALUE_BYTES_MAX, Quorum
 from embedbk.core.leaving import Leaving
@@ -91,9 +92,9 @@ class Owning:
         """Whether this value is of an epoch that we put, and whose outcome we did not receive."""
         return bool(self._word) and owner == self._word
 
-    def write_by(self, durability: Durability, digest: DigestType) -> None:
+    def write_by(self, durability: Durability, digest: DigestType, compression: Compression | None) -> None:
         """How the ledgers to come are written."""
-        self.traits = self.traits._replace(durability=durability, digest=digest)
+        self.traits = self.traits._replace(durability=durability, digest=digest, compression=compression)
 
     @property
     def can_prepare(self) -> bool:
@@ -289,7 +290,14 @@ class Owning:
         what = f"the writer of log {self.name!r}"
         options = replace(self.traits.options, hands_over=True)
         appending = begin_writing(
-            self.runtime, taken.metadata, taken.revision, self.password, what, options, self.explain
+            self.runtime,
+            taken.metadata,
+            taken.revision,
+            self.password,
+            what,
+            options,
+            self.explain,
+            self.traits.compression,
         )
         appending.belong_to(taken.epoch, taken.first_offset)
         return appending
@@ -385,7 +393,7 @@ async def _what_is_left(reading: LogReading, begin: int, end: int) -> Frames:
     """From begin to end, or from where the log begins by now: what was truncated beside the reader is not needed."""
     while begin < end:
         try:
-            async for located in reading.read(begin, end, skip_lost=True):
+            async for located in reading.read(begin, end, skip_lost=True, is_stored=True):
                 yield located
         except Truncated as gone:
             if gone.first_offset is None or gone.first_offset <= begin:

@@ -15,6 +15,7 @@ from functools import partial
 
 from embedbk.client.archived import FrameSource
 from embedbk.client.batches import Located
+from embedbk.client.compression import plain
 from embedbk.client.handles import ReaderNote
 from embedbk.client.password import Password
 from embedbk.client.runtime import FollowedKey, Runtime
@@ -170,7 +171,8 @@ class LedgerReading:
             raise NoSuchEntry(f"ledger {self.ledger_id} has no entry that may be read yet")
         frames = self.frames(limit, limit)
         try:
-            return await anext(frames)
+            (located,) = plain(await anext(frames))
+            return located
         finally:
             await frames.aclose()
 
@@ -274,8 +276,8 @@ class LedgerReading:
         is_unconfirmed: bool = False,
         skip_lost: bool = False,
     ) -> Frames:
-        """The entries first..last in order, which must be below the limit but for unconfirmed ones (P6.3): of bookies,
-        and where these gave their copies up, of files (P8.14).
+        """The entries first..last in order, as they are stored, which must be below the limit but for unconfirmed ones
+        (P6.3): of bookies, and where these gave their copies up, of files (P8.14).
 
         Raises Lost at the first entry that was given up (P11.5); with skip_lost it goes on behind the gap."""
         self.check()
@@ -435,7 +437,8 @@ class LedgerReading:
                 f"<= {limit}, its {what}"
             )
         async for located in self.frames(first, last, skip_lost=skip_lost):
-            yield located
+            for each in plain(located):
+                yield each
 
     async def read_unconfirmed(self, first: int, last: int | None) -> Frames:
         """As far as any bookie holds entries, acknowledged or not (P6.3); a closed ledger ends at its last entry."""
@@ -453,12 +456,14 @@ class LedgerReading:
             async for located in frames:
                 end = self.metadata.last_entry
                 if end is None or located.frame.last_entry <= end:
-                    yield located
+                    for each in plain(located):
+                        yield each
                     continue
                 # Closed meanwhile, as this handle knows: no reader gets what lies beyond (I38).
                 below = merge([located.frame], located.frame.first_entry, end)
                 if below is not None:
-                    yield Located(below, located.first_offset)
+                    for each in plain(Located(below, located.first_offset)):
+                        yield each
                 return
 
     def close(self) -> None:

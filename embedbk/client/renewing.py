@@ -31,6 +31,7 @@ from embedbk.client.tickets import AppendTerms
 from embedbk.client.waiting import Moved
 from embedbk.codec.digest import DigestType
 from embedbk.codec.ledger_metadata import Begun, Durability, log_owner_path
+from embedbk.codec.log_settings import Compression
 from embedbk.codec.metadata_messages import ABSENT
 from embedbk.config import NEVER_ROLL, Quorum, Roll
 from embedbk.core.adding_waits import AddsWait
@@ -62,6 +63,7 @@ class OwnTerms(NamedTuple):
     durability: Durability
     digest: DigestType
     roll: Roll
+    compression: Compression | None
 
 
 class _Failing(Exception):
@@ -97,7 +99,8 @@ class Succession:
         self.log_bytes = self._bounds.log_bytes = LogBytes(self, self._bounds.tell_again)
         self._watch(self.appending)
         self._bounds.begin(self.appending)
-        self.own = OwnTerms(owning.quorum, owning.traits.durability, owning.traits.digest, roll)
+        traits = owning.traits
+        self.own = OwnTerms(owning.quorum, traits.durability, traits.digest, roll, traits.compression)
         self.follows = ABSENT  # Revision of the settings that it goes by.
         self.retains_at_s = 0.0  # When retention is looked at next, by the runtime's clock.
         keep(self)

@@ -153,7 +153,7 @@ async def stage(reading: LogReading, terms: Staging) -> Appending:
     await _check(reading, terms)
     await reading.claimed()
     runtime, name = reading.runtime, reading.name
-    given = WriterArguments(None, None, None, None, None, None)
+    given = WriterArguments()
     made = await writer_terms(runtime, name, given, None, delays_change=False)
 
     def marked(ledger_id: int) -> Put:
@@ -178,7 +178,15 @@ async def stage(reading: LogReading, terms: Staging) -> Appending:
     )
     metadata, revision = await runtime.run(core, f"staging a ledger for log {name!r}")
     what = f"the ledger {metadata.ledger_id} that is staged for log {name!r}"
-    return ledger.begin_writing(runtime, metadata, revision, reading.password, what, made.traits.options)
+    return ledger.begin_writing(
+        runtime,
+        metadata,
+        revision,
+        reading.password,
+        what,
+        made.traits.options,
+        compression=made.traits.compression,
+    )
 
 
 # --- Splicing ----------------------------------------------------------------------------------------------

@@ -20,9 +20,13 @@ from embedbk.errors import UsageError
 __all__ = [
     "PARTS_MAX",
     "AttributeKind",
+    "ZstdClaim",
     "Producer",
+    "claim_of",
     "encode_attributes",
+    "encode_claim",
     "encode_time",
+    "kinds_in",
     "last_time_in",
     "parted",
     "parts_of",
@@ -39,6 +43,7 @@ SEQUENCE_MAX = 2**63 - 1
 _HEADER = struct.Struct("<BBH")
 _PRODUCER = struct.Struct("<QQ")
 _TIME = struct.Struct("<q")
+_CLAIM = struct.Struct("<IH")
 
 Buffer = bytes | bytearray | memoryview
 
@@ -52,6 +57,7 @@ class AttributeKind(enum.IntEnum):
     HMAC = 4
     TIME = 5  # i64 ms since 1970: when the packer of a log made the entry.
     RECORDS = 6  # Keys, timestamps and headers of its records (codec.entry_records).
+    ZSTD = 7  # u32 bytes, u16 of them attributes: what the payload is when it is unpacked.
 
 
 class Producer(NamedTuple):
@@ -59,6 +65,13 @@ class Producer(NamedTuple):
 
     producer_id: int
     sequence: int
+
+
+class ZstdClaim(NamedTuple):
+    """What a compressed entry says that it has when it is unpacked: bytes, and how many of them are attributes."""
+
+    byte_count: int
+    attribute_bytes: int
 
 
 def encode_attributes(
@@ -119,6 +132,31 @@ def last_time_in(frame: Frame) -> int | None:
 def encode_time(time_ms: int) -> bytes:
     """The attribute."""
     return _HEADER.pack(AttributeKind.TIME, 0, _TIME.size) + _TIME.pack(time_ms)
+
+
+def encode_claim(claim: ZstdClaim) -> bytes:
+    """The attribute."""
+    return _HEADER.pack(AttributeKind.ZSTD, 0, _CLAIM.size) + _CLAIM.pack(*claim)
+
+
+def claim_of(attributes: Buffer) -> ZstdClaim | None:
+    """What a checked entry with these attributes has when it is unpacked; None: it is not compressed."""
+    value = value_of(attributes, AttributeKind.ZSTD)
+    return None if value is None else ZstdClaim(*_CLAIM.unpack(value))
+
+
+def kinds_in(attributes: Buffer) -> Iterator[int]:
+    """The kinds of attributes that nobody checked; 0 ends them where one is cut short."""
+    offset = 0
+    while offset < len(attributes):
+        if offset + _HEADER.size > len(attributes):
+            yield 0
+            return
+        kind, _, size = _HEADER.unpack_from(attributes, offset)
+        yield kind
+        offset += _HEADER.size + size
+    if offset != len(attributes):
+        yield 0
 
 
 def value_of(attributes: Buffer, wanted: int) -> bytes | bytearray | memoryview | None:

@@ -19,6 +19,7 @@ __all__ = [
     "Offsets",
     "Values",
     "attributed",
+    "compressed",
     "crc32c",
     "cut",
     "digests",
@@ -120,6 +121,11 @@ def attributed(body: Buffer, count: int) -> memoryview:
     places = bytearray(4 * count)
     found = lib.ebk_frame_attributed(ffi.from_buffer(body), count, ffi.from_buffer("uint32_t[]", places))
     return memoryview(places).cast("I")[:found]
+
+
+def compressed(body: Buffer, count: int) -> int:
+    """How many of the `count` entries of a checked body are compressed."""
+    return int(lib.ebk_frame_compressed(ffi.from_buffer(body), count))
 
 
 def digests(body: Buffer, first: int, last: int, modulus: int) -> tuple[memoryview, memoryview]:

@@ -19,6 +19,7 @@ __all__ = [
     "NO_SETTINGS",
     "SETTINGS_KEY",
     "AtBound",
+    "Compression",
     "RollRecord",
     "SettingsRecord",
     "decode_log_settings",
@@ -38,6 +39,12 @@ class AtBound(enum.IntEnum):
 
     REFUSE = 0  # Appends are refused, until something is truncated.
     LET_GO = 1  # The oldest ledgers go, also past cursors that hold them; never past a pin.
+
+
+class Compression(enum.IntEnum):
+    """By what entries are compressed. Numbers are on disk: never re-used."""
+
+    ZSTD = 1
 
 
 class RollRecord(msgspec.Struct, frozen=True, array_like=True):
@@ -67,6 +74,7 @@ class SettingsRecord(msgspec.Struct, frozen=True, array_like=True):
     # Payload bytes that the log may have, and what happens then, an AtBound (P8.8). Only from LEVEL_OF_BOUNDS on.
     bytes_max: _Count | None = None
     at_bytes_max: int | None = None
+    compression: int | None = None  # Only from LEVEL_OF_COMPRESSION on.
 
     @property
     def quorum(self) -> Quorum | None:
@@ -125,6 +133,10 @@ def decode_log_settings(data: bytes, name: str = "") -> SettingsRecord:
         raise StorageError(
             f"{what}: its settings have a bound of {value.bytes_max} bytes, and {value.at_bytes_max} is to happen, "
             "which is not known here"
+        )
+    if value.compression not in (None, *Compression):
+        raise StorageError(
+            f"{what}: its settings have compression {value.compression}, which is not known here"
         )
     if properties_bytes(value.properties) > CUSTOM_BYTES_MAX:
         raise StorageError(f"{what}: its properties have more than {CUSTOM_BYTES_MAX} bytes")

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import crcmod.predefined
 import xxhash
 
-from embedbk.config import ENSEMBLE_SIZE_MAX, STORED_BYTES_MAX
+from embedbk.config import ENSEMBLE_SIZE_MAX, ENTRY_BYTES_MAX, STORED_BYTES_MAX
 from embedbk.errors import PeerError, UsageError
 from embedbk.ids import LEDGER_ID_MAX, NO_ENTRY
 
@@ -32,6 +32,7 @@ __all__ = [
     "attributed",
     "check_merge",
     "check_seat",
+    "compressed",
     "crc32c",
     "cut",
     "digest_of",
@@ -59,10 +60,14 @@ _PARTS = 1
 _XXH3 = 3
 _TIME = 5
 _RECORDS = 6
+_ZSTD = 7
 RECORD_HAS_KEY, RECORD_HAS_TIMESTAMP = 1, 2  # Flags of a record.
 HEADERS_MAX = 255  # Of a record.
 _RECORD_HEAD = struct.Struct("<BB")  # flags, count of headers
 _SIZE = struct.Struct("<H")
+_CLAIM = struct.Struct(
+    "<IH"
+)  # Of a compressed entry: bytes when it is unpacked, and how many of them are attributes.
 _SIZES = {2: 16, 3: 8, 4: 32, _TIME: 8}  # Sizes of the values of the other kinds: producer, XXH3, HMAC, time.
 _LENGTH_MAX = 2**63 - 1  # A length is an int64 in everything that is built on it (Arrow, index).
 _BODY_BYTES_MAX = 2**32 - 1  # The most that the offsets of `offsets` can name.
@@ -265,6 +270,15 @@ def attributed(body: Buffer, count: int) -> memoryview:
     return memoryview(array("I", [place for place, head in enumerate(heads) if head[2]]))
 
 
+def compressed(body: Buffer, count: int) -> int:
+    """How many of the `count` entries of a checked body are compressed."""
+    block = memoryview(body)
+    heads = [(offset, _HEADER.unpack_from(block, offset)[2]) for offset, _ in _walk(block)]
+    assert len(heads) == count
+    begins = [(offset + _HEADER.size, size) for offset, size in heads]
+    return sum(_ZSTD in _kinds_of(block[begin : begin + size]) for begin, size in begins)
+
+
 def _mix(number: int) -> int:
     """The last steps of MurmurHash3 (fmix64)."""
     number = (number ^ number >> 33) * 0xFF51AFD7ED558CCD & _DIGEST_MASK
@@ -316,6 +330,7 @@ def values(body: Buffer) -> Values:
 def are_attributes_sound(attributes: Buffer, payload_size: int) -> bool:
     """Are these attributes known, in order, and right about a payload of so many bytes?"""
     view, last_kind, records = memoryview(attributes), 0, 1
+    says_records = False  # Of a compressed entry PARTS and RECORDS are compressed with its payload.
     while view:
         if len(view) < _ATTRIBUTE.size:
             return False
@@ -327,14 +342,24 @@ def are_attributes_sound(attributes: Buffer, payload_size: int) -> bool:
             ends = struct.unpack(f"<{size // 4}I", value) if size % 4 == 0 else ()
             if not ends or any(a > b for a, b in pairwise(ends)) or ends[-1] != payload_size:
                 return False
-            records = len(ends)
+            records, says_records = len(ends), True
         elif kind == _RECORDS:
             if not are_records_sound(value, records):
+                return False
+            says_records = True
+        elif kind == _ZSTD:
+            if size != _CLAIM.size or says_records or not is_claim_sound(*_CLAIM.unpack(value)):
                 return False
         elif _SIZES.get(kind) != size or (kind == _TIME and value[-1] & 0x80):
             return False  # No time is below 0.
         last_kind = kind
     return True
+
+
+def is_claim_sound(byte_count: int, attribute_bytes: int) -> bool:
+    """Whether an entry may claim so many bytes when it is unpacked, and so many of them as attributes. A claim beyond
+    the bound of an append is refused here, by all who check the entry, before anybody unpacks a byte of it."""
+    return attribute_bytes <= byte_count <= ENTRY_BYTES_MAX
 
 
 def are_records_sound(value: Buffer, count: int) -> bool:

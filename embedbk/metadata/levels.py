@@ -23,6 +23,7 @@ __all__ = [
     "LEVEL_OF_ARCHIVES",
     "LEVEL_OF_BOUNDS",
     "LEVEL_OF_CHOICES",
+    "LEVEL_OF_COMPRESSION",
     "LEVEL_OF_CURSORS",
     "LEVEL_OF_COPIES",
     "LEVEL_OF_DRAINS",
@@ -71,7 +72,8 @@ LEVEL_OF_BOUNDS = 20
 LEVEL_OF_RESERVED_MARKS = 21
 LEVEL_OF_READ_ONLY_WORDS = 22
 LEVEL_OF_SHAPES = 23
-LEVEL = 23  # The newest that this build knows.
+LEVEL_OF_COMPRESSION = 24
+LEVEL = 24  # The newest that this build knows.
 NAMED_MAX = 8  # In one sentence.
 LABEL_CHARS = 80  # Of a client that is named.
 LACKING = (

@@ -13,6 +13,7 @@ from dataclasses import replace
 from embedbk.archive.reading import archived_frames
 from embedbk.client.archiving import archive_place, archive_records
 from embedbk.client.batches import Batch, Located, batch_of
+from embedbk.client.compression import plain
 from embedbk.client.log_reading import LogReading
 from embedbk.client.password import Password
 from embedbk.client.waiting import run_blocking
@@ -79,4 +80,4 @@ def _of_files(place: ReadPlace, part: LedgerRange, archived: Freed) -> Iterator[
     log_id = metadata.custom.get(LOG_OF_LEDGER, b"").decode(errors="replace")
     for frame in archived_frames(archived, log_id, part.ledger_id, part.first_entry, part.last_entry):
         check_tags(frame, metadata.digest, password.mac_key)
-        yield batch_of(Located(frame, part.first_offset))
+        yield from map(batch_of, plain(Located(frame, part.first_offset)))

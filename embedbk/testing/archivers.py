@@ -199,7 +199,7 @@ def _entries(runtime: Runtime, reading: LogReading, segment: Segment) -> Read:
     """All of a closed ledger; None: the log does not list it any more."""
     content, following = b"", 0
     begin, end = Position(segment.ledger_id, 0), Position(segment.ledger_id, segment.last_entry + 1)
-    frames = reading.read(begin, end)
+    frames = reading.read(begin, end, is_stored=True)
     while following <= segment.last_entry:
         try:
             located = yield from awaited(runtime, frames.__anext__())

@@ -16,6 +16,7 @@ from embedbk.client.runtime import Runtime
 from embedbk.errors import EmbedbkError, Truncated
 from embedbk.testing.plan import MS
 from embedbk.testing.sim_runtime import awaited
+from embedbk.testing.squeezed import stored_of
 from embedbk.testing.violation import Violation
 from embedbk.testing.world import Sleep, Steps, World
 
@@ -73,7 +74,10 @@ def _look(client: str, found: Bulk, due: int | None, max_entries: int, max_bytes
 
 def _tell(world: World, client: str, found: Bulk) -> None:
     for batch in found.batches:
-        told = [(entry_id, _payload(batch, rows)) for entry_id, rows in _entries(batch)]
+        told = [
+            (entry_id, stored_of(world, client, batch.ledger_id, entry_id, _payload(batch, rows)))
+            for entry_id, rows in _entries(batch)
+        ]
         world.tell("on_read", client, batch.ledger_id, told, False)
 
 

@@ -78,6 +78,7 @@ FEATURES = (
     "renames",
     "records",
     "archives",
+    "compressed",
 )
 # Drawn by a chance of their own, so that a plain plan (is_plain) stays what it was before they came.
 LESS_KINDS = ("older-disk", "newest-gone")  # The bookie is not informed (P7.9).
@@ -388,6 +389,8 @@ def _users(more: random.Random, duration_ns: int) -> tuple[tuple[str, ...], list
         features += ("records",)
     if random.Random(f"archives {features} {duration_ns}").random() < 0.3:
         features += ("archives",)
+    if random.Random(f"compressed {features} {duration_ns}").random() < 0.4:
+        features += ("compressed",)
     most = {"user": 2, "owner": 2, "visitor": 2, "remover": 2, "mender": 2}
     most["remover"] *= "deletion" in features
     most["mender"] *= "repair" in features

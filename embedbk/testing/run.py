@@ -381,7 +381,8 @@ def _read_everything(
             refusals.append(f"ledger {ledger_id}: {type(refusal).__name__}: {refusal}")
             continue
         log_id = closed.custom.get("log", b"")
-        sequences = [users.sequence_of(payload) for _, payload in entries] if log_id else []
+        appended = [world.squeezed.get((ledger_id, entry_id), (payload,))[0] for entry_id, payload in entries]
+        sequences = map(users.sequence_of, appended if log_id else [])
         produced += [(log_id, *sequence) for sequence in sequences if sequence]
         if len(entries) != closed.last_entry + 1 or closed.last_entry < promises.acked.get(ledger_id, -1):
             raise Violation(

@@ -28,6 +28,9 @@ def changes_settings(
     for number in range(chance.randint(1, 3)):
         # A generator of its own, so that nothing else depends on it.
         wanted = _drawn(chance, quorum) | _bound(random.Random(f"bound {number} of {client} {world.seed}"))
+        if "compressed" in world.features:
+            squeezes = random.Random(f"compression {number} of {client} {world.seed}")
+            wanted["compression"] = squeezes.choice([None, "zstd", "zstd"])
         try:
             try:
                 before = yield from awaited(runtime, settings(reading))

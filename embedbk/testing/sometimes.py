@@ -206,6 +206,8 @@ SOMETIMES = {
     "repair handed on": "a worker that waited was given a ledger to repair by the entry in which it was free",
     "rest waited for room": "a call that appends many had room for some, and nobody appended before its rest",
     "record read with its key": "a reader compared a record with the key, timestamp and headers beside it",
+    "entry stored compressed": "a writer stored an entry compressed, as that made it smaller",
+    "compressed entry read": "a reader was given what was appended, of an entry that is stored compressed",
     "rows of Arrow appended": "an owner appended the rows of Arrow arrays, past any object for one",
     "requests sent together": "a client of the metadata sent requests that waited together in one message",
     "request not sent": "a creator's link was down or full",

@@ -23,6 +23,7 @@ from typing import Any
 from embedbk.client import deleting, ledger, log_deleting
 from embedbk.client.appending import Appending
 from embedbk.client.batches import Located, entries_of
+from embedbk.client.compression import SqueezingPacker, squeezed
 from embedbk.client.log_reading import LogReading
 from embedbk.client.owning import Owning
 from embedbk.client.password import Password
@@ -46,6 +47,7 @@ from embedbk.config import NEVER_ROLL, Quorum, Roll, Settings
 from embedbk.core.log_listing import TakenOver
 from embedbk.errors import AppendConflict, EmbedbkError, LogAtBound, UsageError
 from embedbk.ids import NO_ENTRY, Position
+from embedbk.metadata.levels import LEVEL_OF_COMPRESSION
 from embedbk.testing.archivers import archives
 from embedbk.testing.arrow_bytes import FORMATS, ArrowBytes
 from embedbk.testing.bulk_readers import reads_in_bulk
@@ -59,6 +61,7 @@ from embedbk.testing.sealers import seals
 from embedbk.testing.settlers import changes_settings
 from embedbk.testing.sim_runtime import Narrow, SimRuntime, awaited
 from embedbk.testing.splicers import splices_in
+from embedbk.testing.squeezed import appended_of, note_squeezed, stored_of, varied
 from embedbk.testing.truncators import pin_and_read, truncates
 from embedbk.testing.violation import Violation
 from embedbk.testing.world import KEY, Sleep, Steps, Until, World
@@ -105,20 +108,23 @@ class _TellingPacker:
     def __init__(
         self,
         packer: Packing,
-        tell: Callable[[int, bytes], None],
+        tell: Callable[[int, bytes, bytes], None],
         sometimes: Counter[str],
         before: Callable[[], None],
     ) -> None:
-        """before: called before something is appended that an application gave."""
+        """tell(entry id, what is stored, what was appended). before: called before something is appended that an
+        application gave."""
         self._packer, self._on_taken, self._sometimes, self._before = packer, tell, sometimes, before
-        self.taken: dict[int, bytes] = {}
+        self.taken: dict[int, bytes] = {}  # As it was appended.
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._packer, name)
 
-    def _tell(self, entry_id: int, payload: bytes) -> None:
-        self.taken[entry_id] = payload
-        self._on_taken(entry_id, payload)
+    def _tell(self, entry_id: int, payload: Any, attributes: bytes = b"") -> None:
+        """payload, attributes: as they are stored."""
+        appended = appended_of(attributes, payload)
+        self.taken[entry_id] = appended
+        self._on_taken(entry_id, payload, appended)
 
     def _begin(self, caller: int = 0) -> None:
         """Nothing comes to a packer that is stopped, and the rest of a call that it holds itself for comes anyway."""
@@ -129,14 +135,16 @@ class _TellingPacker:
         self._begin()
         taken = self._packer.append(data)
         if taken[0] >= 0:
-            self._tell(taken[0], data)
+            found = squeezed(b"", data) if isinstance(self._packer, SqueezingPacker) else None
+            attributes, payload = found or (b"", data)
+            self._tell(taken[0], payload, attributes)
         return taken
 
     def append_many(self, payloads: list[bytes], caller: int, *attributes: Any) -> tuple[int, int, bool]:
         self._begin(caller)
         first, taken, should_wake = self._packer.append_many(payloads, caller, *attributes)
         for number in range(taken):
-            self._tell(first + number, payloads[number])
+            self._tell(first + number, payloads[number], attributes[0][number] if attributes else b"")
         if 0 < taken < len(payloads) and not self._packer.is_stopped:
             self._sometimes["rest waited for room"] += 1
         return first, taken, should_wake
@@ -154,14 +162,14 @@ class _TellingPacker:
         first = self._packer.next_entry
         taken = self._packer.append_again(frame, begin, count)
         for number, entry in enumerate(list(iter_entries(frame))[begin : begin + taken]):
-            self._tell(first + number, bytes(entry.data))
+            self._tell(first + number, bytes(entry.data), bytes(entry.attributes))
         return taken
 
     def append_with(self, data: bytes, attributes: bytes, expected: int) -> tuple[int, bool]:
         self._begin()
         taken = self._packer.append_with(data, attributes, expected)
         if taken[0] >= 0:
-            self._tell(taken[0], data)
+            self._tell(taken[0], data, attributes)
         return taken
 
 
@@ -170,7 +178,8 @@ def _watch(
 ) -> Appending:
     writing: Any = appending.writing
 
-    def tell(entry_id: int, payload: bytes) -> None:
+    def tell(entry_id: int, payload: bytes, appended: bytes) -> None:
+        note_squeezed(world, appending.ledger_id, entry_id, appended, payload)
         world.tell("on_sent", client, writing, appending.ledger_id, entry_id, payload)
 
     writing.packer = _TellingPacker(writing.packer, tell, world.sometimes, before)
@@ -196,6 +205,7 @@ def _traits(world: World, runtime: Runtime, chance: random.Random) -> ledger.Tra
         None,
         delays_change=maybe("delayed", False, True),
         digest=maybe("digests", "crc32c", "xxh3", "hmac"),
+        compression=maybe("compressed", None, "zstd") if runtime.has_level(LEVEL_OF_COMPRESSION) else None,
     )
 
 
@@ -518,6 +528,7 @@ def _append_all(
     # Generators of their own, so that what is appended does not depend on them.
     looks = random.Random(appending.ledger_id)
     beside = _beside(world, client)
+    varies = _varies(world, client)
     pause_ns, size = chance.choice([0, 1, 5, 30]) * MS, chance.choice([1, 1, 30, 300])
     is_producing = "producers" in world.features and chance.random() < 0.7
     sequence = min((s for s in range(len(placed) + 1) if s not in placed), default=0)
@@ -525,7 +536,7 @@ def _append_all(
         producer = 1_000 + appending.ledger_id
     for _ in range(chance.choice([0, 3, 10, 40])):
         mark = b"%d#%d " % (producer, sequence) if is_producing else b"%s " % client.encode()
-        payload = mark + chance.randbytes(4).hex().encode() * chance.randint(1, size)
+        payload = varied(mark + chance.randbytes(4).hex().encode() * chance.randint(1, size), varies)
         if is_producing:
             given = dressed(payload, beside)
             yield from _produce(world, client, runtime, appending, chance, placed, producer, sequence, given)
@@ -559,6 +570,11 @@ def _append_all(
 def _beside(world: World, client: str) -> random.Random | None:
     """What decides which payloads of this client are records with keys and headers; None: none is."""
     return random.Random(f"records of {client} {world.seed}") if "records" in world.features else None
+
+
+def _varies(world: World, client: str) -> random.Random | None:
+    """What decides how far payloads of this client can be compressed; None: nobody compresses any."""
+    return random.Random(f"varied of {client} {world.seed}") if "compressed" in world.features else None
 
 
 def _append_runs(world: World, client: str, runtime: Runtime, appending: Appending, number: int) -> Steps:
@@ -787,9 +803,13 @@ def _take(
             located = yield from awaited(runtime, frames.__anext__())
         except StopAsyncIteration:
             return
-        told = [(entry.entry_id, bytes(entry.data)) for entry in iter_entries(located.frame)]
-        world.tell("on_read", client, located.frame.ledger_id, told, is_unconfirmed())
-        for entry in entries_of(located):
+        entries, ledger_id = list(entries_of(located)), located.frame.ledger_id
+        told = [
+            (entry.entry_id, stored_of(world, client, ledger_id, entry.entry_id, bytes(entry)))
+            for entry in entries
+        ]
+        world.tell("on_read", client, ledger_id, told, is_unconfirmed())
+        for entry in entries:
             if b"".join(entry.parts) != bytes(entry.data):
                 raise Violation("batch", f"entry {entry.position}: its parts are not its bytes")
             world.sometimes["record read with its key"] += are_records_right(entry, entry._attributes)

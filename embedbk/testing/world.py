@@ -193,6 +193,8 @@ class World:
         self.sync_ns: dict[str, tuple[int, int]] = {}  # D11: of a disk that is slower or faster than others.
         # Bookies whose disk is gone for good, or damaged so that they refuse it.
         self.lost: dict[str, None] = {}
+        # (ledger, entry) of what is stored compressed -> what was appended, and what is stored.
+        self.squeezed: dict[tuple[int, int], tuple[bytes, bytes]] = {}
         self.features: frozenset[str] = frozenset()  # The features that the applications of this world use.
         self.page_ledgers = LOG_PAGE_LEDGERS  # Ledgers in a page of the lists of logs.
         self.is_healed = False  # Faults have stopped: one that repeats itself ends.

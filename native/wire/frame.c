@@ -65,10 +65,19 @@ static int are_records_sound(const uint8_t *at, uint32_t left, uint32_t count)
     return left == 0;
 }
 
+/* May an entry claim to have so many bytes, and attributes among them, when it is unpacked? A claim beyond the bound of
+ * an append is refused here, by all who check the entry, before anybody unpacks a byte of it. */
+static int is_claim_sound(const uint8_t *at)
+{
+    const uint32_t bytes = ebk_load_u32(at);
+    return bytes <= EBK_ENTRY_APPEND_BYTES_MAX && ebk_load_u16(at + 4) <= bytes;
+}
+
 /* Are these attributes known, in order, and right about a payload of so many bytes? */
 static __attribute__((noinline)) int are_attributes_sound(const uint8_t *at, uint32_t size, uint32_t payload)
 {
     uint32_t last_kind = 0, records = 1;
+    int says_records = 0; /* Has it PARTS or RECORDS? Those of a compressed entry are compressed with its payload. */
     while (size > 0) {
         if (size < EBK_ATTRIBUTE_HEADER_BYTES || at[0] <= last_kind || at[1] != 0) return 0;
         const uint32_t value = ebk_load_u16(at + 2);
@@ -85,8 +94,12 @@ static __attribute__((noinline)) int are_attributes_sound(const uint8_t *at, uin
             }
             if (end != payload) return 0;
             records = value / 4;
+            says_records = 1;
         } else if (last_kind == EBK_ATTRIBUTE_RECORDS) {
             if (!are_records_sound(at, value, records)) return 0;
+            says_records = 1;
+        } else if (last_kind == EBK_ATTRIBUTE_ZSTD) {
+            if (value != EBK_ATTRIBUTE_ZSTD_BYTES || says_records || !is_claim_sound(at)) return 0;
         } else if (!((last_kind == EBK_ATTRIBUTE_PRODUCER && value == EBK_ATTRIBUTE_PRODUCER_BYTES) ||
                      (last_kind == EBK_ATTRIBUTE_XXH3 && value == EBK_ATTRIBUTE_XXH3_BYTES) ||
                      (last_kind == EBK_ATTRIBUTE_HMAC && value == EBK_ATTRIBUTE_HMAC_BYTES) ||
@@ -130,13 +143,14 @@ static inline uint32_t part_count(const uint8_t *entry)
     return ebk_load_u16(first + 2) / 4u;
 }
 
-/* Has the checked entry RECORDS? It is the highest kind, so the last one there is. */
-static inline int has_records(const uint8_t *entry)
+/* The highest kind of attribute that a checked entry has, 0 when it has none. RECORDS and ZSTD are the highest of all, and
+ * stand in no entry together. */
+static inline uint8_t highest_kind(const uint8_t *entry)
 {
     const uint8_t *at = entry + EBK_ENTRY_HEADER_BYTES, *const end = at + attributes_size(entry);
     uint8_t last_kind = 0;
     for (; at < end; at += EBK_ATTRIBUTE_HEADER_BYTES + ebk_load_u16(at + 2)) last_kind = at[0];
-    return last_kind == EBK_ATTRIBUTE_RECORDS;
+    return last_kind;
 }
 
 /* The size of the entry at `offset`, whole, or a negated fault of layout. */
@@ -228,7 +242,7 @@ int ebk_frame_count(const uint8_t *body, size_t size, struct ebk_frame_facts *fa
         const uint32_t parts = part_count(body + offset);
         count += 1;
         records += parts > 0 ? parts : 1;
-        with_records += has_records(body + offset);
+        with_records += highest_kind(body + offset) == EBK_ATTRIBUTE_RECORDS;
         payload_bytes += (uint64_t)whole - EBK_ENTRY_OVERHEAD_BYTES - attributes_size(body + offset);
         offset += (size_t)whole;
     }
@@ -259,6 +273,18 @@ uint64_t ebk_frame_attributed(const uint8_t *body, uint64_t count, uint32_t *pla
     for (uint64_t i = 0; i < count; i++) {
         const uint8_t *entry = body + offset;
         if (attributes_size(entry) != 0) places[found++] = (uint32_t)i;
+        offset += EBK_ENTRY_OVERHEAD_BYTES + (size_t)payload_size(entry);
+    }
+    return found;
+}
+
+uint64_t ebk_frame_compressed(const uint8_t *body, uint64_t count)
+{
+    uint64_t found = 0;
+    size_t offset = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        const uint8_t *entry = body + offset;
+        if (attributes_size(entry) != 0) found += highest_kind(entry) == EBK_ATTRIBUTE_ZSTD;
         offset += EBK_ENTRY_OVERHEAD_BYTES + (size_t)payload_size(entry);
     }
     return found;

@@ -42,6 +42,9 @@
 #define EBK_ATTRIBUTE_TIME_BYTES 8u
 #define EBK_ATTRIBUTE_RECORDS 6u /* for each record: u8 flags, u8 count of headers, [u16 size, key], [i64 ms],
                                   * (u8 size, name, u16 size, value) by ascending name */
+#define EBK_ATTRIBUTE_ZSTD 7u /* u32 bytes, u16 of them attributes: these stand in the payload as one zstd frame, first
+                               * attributes of the kinds PARTS and RECORDS, then the payload that was appended */
+#define EBK_ATTRIBUTE_ZSTD_BYTES 6u
 #define EBK_RECORD_HAS_KEY 1u
 #define EBK_RECORD_HAS_TIMESTAMP 2u
 #define EBK_TIME_BYTES (EBK_ATTRIBUTE_HEADER_BYTES + EBK_ATTRIBUTE_TIME_BYTES)
@@ -89,6 +92,9 @@ EBK_SHORT void ebk_frame_offsets(const uint8_t *body, uint64_t count, int64_t *i
 
 /* Which of `count` entries have attributes: places[0..answer - 1], from 0 and ascending. Room is for count. */
 EBK_SHORT uint64_t ebk_frame_attributed(const uint8_t *body, uint64_t count, uint32_t *places);
+
+/* How many of the first `count` entries of a body that was counted are compressed. */
+EBK_SHORT uint64_t ebk_frame_compressed(const uint8_t *body, uint64_t count);
 
 /* Add to sums[id % modulus] the digest (entry_digest.h) of each entry first..last of a body that was scanned before, and
  * 1 to counts[id % modulus]. Wants modulus > 0. */
