@@ -15,11 +15,19 @@ import pyarrow.compute as pc
 
 from embedbk import arrow
 from embedbk.codec import kernels
-from embedbk.codec.attributes import time_of
+from embedbk.codec.attributes import claim_of, time_of
 from embedbk.codec.entry import ENTRY_HEADER, ENTRY_OVERHEAD_BYTES, ENTRY_VERSION
 from embedbk.errors import PeerError
 
-__all__ = ["BODY_BYTES_MAX", "SCHEMA", "body_of", "digest_sum", "rows_of"]
+__all__ = [
+    "BODY_BYTES_MAX",
+    "SCHEMA",
+    "SCHEMA_WITH_STORED",
+    "body_of",
+    "digest_sum",
+    "payload_sum",
+    "rows_of",
+]
 
 BODY_BYTES_MAX = 1 << 30  # Of the entries of one row group; Arrow's offsets are int32.
 
@@ -41,6 +49,9 @@ SCHEMA = pa.schema(
         ("lacLength", pa.int64()),
     ]
 )
+# Of a file with entries that are stored compressed: `value` is what was appended, and `stored` what is stored of it, in
+# the first row of such an entry; null elsewhere.
+SCHEMA_WITH_STORED = SCHEMA.append(pa.field("stored", pa.binary()))
 _AT_LENGTH, _AT_LAC, _AT_LAC_LENGTH = 24, 32, 40  # In the header.
 _HEAD_BYTES_MAX = ENTRY_HEADER.size + (1 << 16)  # Header and attributes; their size is a u16.
 _CRC_BYTES = ENTRY_OVERHEAD_BYTES - ENTRY_HEADER.size
@@ -49,12 +60,18 @@ assert sys.byteorder == "little"  # Columns are views of bytes of entries.
 
 
 def rows_of(
-    body: memoryview, log_id: str, ledger_id: int, first_offset: int, time_ms: int | None
+    body: memoryview,
+    log_id: str,
+    ledger_id: int,
+    first_offset: int,
+    time_ms: int | None,
+    plain: memoryview | None = None,
 ) -> tuple[pa.RecordBatch, int | None]:
     """The rows of a run of entries that was checked, and the time of the last one.
 
     first_offset: of the ledger's entry 0. time_ms: of the entry in front, which this run's first has if it carries
-    none of its own (P8.11).
+    none of its own (P8.11). plain: the same entries with none of them compressed, for SCHEMA_WITH_STORED; None: none of
+    them is, for SCHEMA.
     """
     ids, spans = kernels.offsets(body)
     count = len(ids)
@@ -74,6 +91,9 @@ def rows_of(
         pc.equal(pc.binary_length(attributes), 0), pa.scalar(None, pa.binary()), attributes
     )
     times, last_ms = _times(body, bounds, count, time_ms)
+    stored: pa.Array | None = None
+    if plain is not None:
+        stored = _stored(body, bounds, pieces.take(pc.add(place, 1)))
     of_entries = [
         times,
         crcs,
@@ -83,7 +103,7 @@ def rows_of(
             for at in (_AT_LENGTH, _AT_LAC, _AT_LAC_LENGTH)
         ),
     ]
-    record_ids, record_ends, data, _ = kernels.values(body)
+    record_ids, record_ends, data, _ = kernels.values(body if plain is None else plain)
     records = len(record_ids)
     entry_ids = pa.Array.from_buffers(pa.int64(), records, [None, pa.py_buffer(record_ids)])
     values = pa.Array.from_buffers(
@@ -93,16 +113,30 @@ def rows_of(
         distinct = pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(ids)])
         which = pc.index_in(entry_ids, value_set=distinct)
         of_entries = [column.take(which) for column in of_entries]
+        stored = None if stored is None else stored.take(which)
+    slots = arrow.slots(entry_ids)
     columns = [
         pa.repeat(pa.scalar(log_id, pa.string()), records),
         pa.repeat(pa.scalar(ledger_id, pa.int64()), records),
         entry_ids,
-        arrow.slots(entry_ids),
+        slots,
         pc.add(entry_ids, first_offset),
         values,
         *of_entries,
     ]
-    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA), last_ms
+    if stored is None:
+        return pa.RecordBatch.from_arrays(columns, schema=SCHEMA), last_ms
+    columns.append(pc.if_else(pc.equal(slots, 0), stored, pa.scalar(None, pa.binary())))
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA_WITH_STORED), last_ms
+
+
+def _stored(body: memoryview, bounds: memoryview, payloads: pa.Array) -> pa.Array:
+    """The payloads of those entries that are compressed, the others null."""
+    are_compressed = [False] * len(payloads)
+    for place in kernels.attributed(body, len(payloads)).tolist():
+        attributes = body[bounds[3 * place] + ENTRY_HEADER.size : bounds[3 * place + 1]]
+        are_compressed[place] = claim_of(attributes) is not None
+    return pc.if_else(pa.array(are_compressed), payloads, pa.scalar(None, pa.binary()))
 
 
 def _times(
@@ -123,7 +157,7 @@ def body_of(rows: pa.Table) -> memoryview:
 
     Raises PeerError: they are no entries.
     """
-    if not rows.schema.equals(SCHEMA):
+    if not (rows.schema.equals(SCHEMA) or rows.schema.equals(SCHEMA_WITH_STORED)):
         raise PeerError(f"columns are {rows.schema.names}, want {SCHEMA.names} with their types")
     try:
         return _body_of(rows)
@@ -132,7 +166,7 @@ def body_of(rows: pa.Table) -> memoryview:
 
 
 def _body_of(rows: pa.Table) -> memoryview:
-    column = {name: _one(rows.column(name)) for name in SCHEMA.names}
+    column = {name: _one(rows.column(name)) for name in rows.schema.names}
     needed = [name for name in SCHEMA.names if name not in ("time", "attributes")]
     without = [name for name in needed if column[name].null_count]
     if without or not rows.num_rows:
@@ -148,6 +182,8 @@ def _body_of(rows: pa.Table) -> memoryview:
         data = payloads.buffers()[2]
         payloads = pa.Array.from_buffers(pa.binary(), len(firsts), [None, bounds.buffers()[1], data])
         column = {name: each.take(firsts) for name, each in column.items()}
+    if "stored" in column:
+        payloads = pc.coalesce(column["stored"], payloads)
     count = len(payloads)
     attributes = pc.fill_null(column["attributes"], b"")
     attribute_sizes = pc.binary_length(attributes)
@@ -189,6 +225,13 @@ def digest_sum(body: memoryview) -> int:
     mixed = _mix(pc.add(numbers, _u64(0x9E3779B97F4A7C15)))
     mixed = _mix(pc.bit_wise_xor(mixed, pc.bit_wise_or(pc.shift_left(sizes, _u64(32)), crcs)))
     total: int = pc.sum(mixed).as_py()
+    return total
+
+
+def payload_sum(body: memoryview) -> int:
+    """Payload bytes of a body that was scanned, as they are stored: what lengths count."""
+    _, spans = kernels.offsets(body)
+    total: int = pc.sum(_contiguous(spans[1::2]).cast(pa.int64())).as_py()
     return total
 
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from embedbk.archive.files import EntryRun, Summed, summed, write_rows
+from embedbk.archive.files import EntryRun, HasCompressed, Summed, summed, write_rows
 from embedbk.archive.manifest import FilePart, file_name
 from embedbk.archive.place import ArchiveDirectory, LedgerDirectory
 from embedbk.client.batches import Located
@@ -126,7 +126,12 @@ def _written(log: LogReading, task: SliceTask, ledger: LedgerDirectory) -> FileP
         "embedbk.firstOffset": str(run.first_offset),
     }
     with ledger.writing() as (file, temp):
-        written = write_rows(file, run, paced(), before_ms, facts)
+        try:
+            written = write_rows(file, run, paced(), before_ms, facts)
+        except HasCompressed:
+            file.seek(0)
+            file.truncate()
+            written = write_rows(file, run, paced(), before_ms, facts, has_stored=True)
         name = file_name(run.first, run.last, written.digest)
         file.flush()
         sha256, size = ledger.hash(temp)

@@ -11,16 +11,25 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from embedbk.archive.columns import BODY_BYTES_MAX, SCHEMA, body_of, digest_sum, rows_of
+from embedbk.archive.columns import (
+    BODY_BYTES_MAX,
+    SCHEMA,
+    SCHEMA_WITH_STORED,
+    body_of,
+    digest_sum,
+    payload_sum,
+    rows_of,
+)
 from embedbk.client.batches import Located
+from embedbk.client.compression import plain
 from embedbk.codec import kernels
 from embedbk.codec.entry_digest import DIGEST_MASK
+from embedbk.codec.frame import Frame, frame_of, merge
 from embedbk.errors import PeerError, StorageError
 
-__all__ = ["EntryRun", "Summed", "sound_bodies", "sound_rows", "summed", "write_rows"]
+__all__ = ["EntryRun", "HasCompressed", "Summed", "sound_bodies", "sound_rows", "summed", "write_rows"]
 
 _ENTRY_ID = SCHEMA.get_field_index("entryId")
 ROW_GROUP_BYTES = 16 << 20  # Of entries; so much is held in memory while a file is written or read.
@@ -36,25 +45,44 @@ class EntryRun(NamedTuple):
     first_offset: int
 
 
+class HasCompressed(Exception):
+    """A run has an entry that is stored compressed, so its file needs one column more."""
+
+
 class Summed(NamedTuple):
     """What a file, or bookies, hold of a run, whole."""
 
     rows: int
-    payload_bytes: int
+    payload_bytes: int  # As they are stored.
     digest: int
 
 
 def write_rows(
-    file: Any, run: EntryRun, located: Iterable[Located], time_ms: int | None, facts: dict[str, str]
+    file: Any,
+    run: EntryRun,
+    located: Iterable[Located],
+    time_ms: int | None,
+    facts: dict[str, str],
+    *,
+    has_stored: bool = False,
 ) -> Summed:
     """Write the entries of a run, as they come in order, as one Parquet file. facts: for its metadata.
 
-    time_ms: of the entry in front of the run. Raises StorageError: other entries came.
+    time_ms: of the entry in front of the run. has_stored: with SCHEMA_WITH_STORED.
+
+    Raises:
+        StorageError: other entries came.
+        HasCompressed: one is compressed, and has_stored is not given; what stands in the file is nothing.
+        EntryUnreadable: one is compressed, and cannot be unpacked.
     """
     rows = payload_bytes = digest = 0
     following, held_bytes, held = run.first, 0, list[pa.RecordBatch]()
     writer = pq.ParquetWriter(
-        file, SCHEMA, compression="zstd", write_page_checksum=True, use_dictionary=["log", "ledgerId"]
+        file,
+        SCHEMA_WITH_STORED if has_stored else SCHEMA,
+        compression="zstd",
+        write_page_checksum=True,
+        use_dictionary=["log", "ledgerId"],
     )
 
     def write_out() -> None:
@@ -74,14 +102,18 @@ def write_rows(
                 raise StorageError(
                     f"entries {first}..{last} of ledger {ledger_id} came, and {following} of {run.ledger_id} is next"
                 )
-            batch, time_ms = rows_of(frame.body, run.log_id, ledger_id, first_offset, time_ms)
-            held.append(batch)
-            held_bytes += len(frame.body)
+            if not has_stored and kernels.compressed(frame.body, count):
+                raise HasCompressed
+            for stored, unpacked in _unpacked(frame):
+                given = unpacked if has_stored else None
+                batch, time_ms = rows_of(stored, run.log_id, ledger_id, first_offset, time_ms, given)
+                held.append(batch)
+                held_bytes += len(unpacked)
+                if held_bytes >= ROW_GROUP_BYTES:
+                    write_out()
             following = last + 1
-            payload_bytes += _payload_bytes(batch)
+            payload_bytes += payload_sum(frame.body)
             digest = (digest + digest_sum(frame.body)) & DIGEST_MASK
-            if held_bytes >= ROW_GROUP_BYTES:
-                write_out()
         if following != run.last + 1:
             raise StorageError(
                 f"ledger {run.ledger_id}: of the entries {run.first}..{run.last} those up to {following - 1} could "
@@ -94,6 +126,18 @@ def write_rows(
     finally:
         writer.close()
     return Summed(rows, payload_bytes, digest)
+
+
+def _unpacked(frame: Frame) -> Iterator[tuple[memoryview, memoryview]]:
+    """The entries of a frame as they are stored, and the same with none of them compressed, in pieces that are no
+    larger than a frame when they are unpacked."""
+    for piece, _ in plain(Located(frame, 0)):
+        if piece is frame:
+            yield frame.body, frame.body
+            continue
+        run = merge([frame], piece.first_entry, piece.last_entry)
+        assert run is not None
+        yield run.body, piece.body
 
 
 def _row_groups(file: Any, first: int | None = None, last: int | None = None) -> Iterator[pa.Table]:
@@ -124,7 +168,7 @@ def summed(file: Any, run: EntryRun) -> Summed:
     row_count = payload_bytes = digest = 0
     for rows, body in sound_rows(file, run):
         row_count += rows.num_rows
-        payload_bytes += _payload_bytes(rows)
+        payload_bytes += payload_sum(body)
         digest = (digest + digest_sum(body)) & DIGEST_MASK
     return Summed(row_count, payload_bytes, digest)
 
@@ -132,7 +176,8 @@ def summed(file: Any, run: EntryRun) -> Summed:
 def sound_rows(file: Any, run: EntryRun) -> Iterator[tuple[pa.Table, memoryview]]:
     """The rows of a file of this run, checked, and the entries that they are, as bodies of frames.
 
-    Raises PeerError: anything is wrong with it; says what.
+    Raises PeerError: anything is wrong with it; says what. EntryUnreadable: it has compressed entries, and one cannot
+    be unpacked here.
     """
     following, time_ms = run.first, None
     for rows in _row_groups(file):
@@ -145,9 +190,18 @@ def sound_rows(file: Any, run: EntryRun) -> Iterator[tuple[pa.Table, memoryview]
             )
         if following == run.first > 0:
             time_ms = rows.column("time").cast(pa.int64())[0].as_py()  # That of an entry in another file.
-        anew, time_ms = rows_of(body, run.log_id, ledger_id, run.first_offset, time_ms)
-        if not pa.Table.from_batches([anew]).equals(rows):
-            raise PeerError(f"its columns are not those of the entries {first}..{last} that stand in it")
+        has_stored, at = rows.schema.equals(SCHEMA_WITH_STORED), 0
+        differs = f"its columns are not those of the entries {first}..{last} that stand in it"
+        if not has_stored and kernels.compressed(body, count):
+            raise PeerError(differs)
+        for stored, unpacked in _unpacked(frame_of(body)):
+            given = unpacked if has_stored else None
+            anew, time_ms = rows_of(stored, run.log_id, ledger_id, run.first_offset, time_ms, given)
+            if not pa.Table.from_batches([anew]).equals(rows.slice(at, anew.num_rows)):
+                raise PeerError(differs)
+            at += anew.num_rows
+        if at != rows.num_rows:
+            raise PeerError(differs)
         following = last + 1
         yield rows, body
     if following != run.last + 1:
@@ -175,8 +229,3 @@ def sound_bodies(file: Any, run: EntryRun, first: int, last: int) -> Iterator[me
         if following > last:
             return
     raise PeerError(f"it ends at entry {first - 1 if following is None else following - 1}, want {last}")
-
-
-def _payload_bytes(rows: pa.Table | pa.RecordBatch) -> int:
-    total: int = pc.sum(pc.binary_length(rows.column("value"))).as_py()
-    return total

@@ -28,11 +28,12 @@ from embedbk.archive.place import ArchiveDirectory
 from embedbk.archive.transactions import done_before, given_up_unless_done
 from embedbk.client.archiving import archive_records
 from embedbk.client.client import Client
+from embedbk.client.compression import unpacked
 from embedbk.client.ledger import LedgerWriter
 from embedbk.client.log import Log
 from embedbk.client.splicing import SpliceOutcome, Staging
 from embedbk.client.waiting import run_blocking
-from embedbk.codec.attributes import AttributeKind, value_of
+from embedbk.codec.attributes import AttributeKind, claim_of, value_of
 from embedbk.codec.entry_records import EntryRecord, records_in
 from embedbk.codec.log_archives import ArchiveState
 from embedbk.core.log_splicing import SPLICE_LEDGERS_MAX
@@ -255,11 +256,14 @@ def _append_rows(writer: LedgerWriter, rows: pa.Table) -> None:
 
 
 def _beside(rows: pa.Table) -> list[bytes]:
-    """Of each row, what the records of its entry have beside their values; empty: nothing."""
-    return [
-        bytes(value_of(attributes, AttributeKind.RECORDS) or b"") if attributes else b""
-        for attributes in rows.column("attributes").to_pylist()
-    ]
+    """Of each row that is the first of its entry, what the entry's records have beside their values; empty: nothing."""
+    attributes = rows.column("attributes").to_pylist()
+    if "stored" in rows.schema.names:
+        for place, stored in enumerate(rows.column("stored").to_pylist()):
+            claim = claim_of(attributes[place]) if stored is not None else None
+            if claim is not None:
+                attributes[place] = unpacked(memoryview(stored), claim)[0]
+    return [bytes(value_of(each, AttributeKind.RECORDS) or b"") if each else b"" for each in attributes]
 
 
 def _append_records(

@@ -290,7 +290,7 @@ def plain_entry(ledger_id: int, entry_id: int, entry: memoryview) -> Buffer:
 def unpacked(packed: memoryview, claim: ZstdClaim) -> tuple[bytes, bytes]:
     """(attributes, payload). Raises PeerError: it is not what it claims to be; ImportError."""
     zstd = _library()
-    if packed[:4] != _MAGIC:
+    if bytes(packed[:4]) != _MAGIC:  # Views of Arrow's buffers have signed bytes, which equal no others.
         raise PeerError("it is no zstd frame")
     try:
         told = zstd.get_frame_info(packed)

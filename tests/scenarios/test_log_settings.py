@@ -17,6 +17,7 @@ from embedbk import (
     StorageError,
     UsageError,
 )
+from embedbk.client import keeping
 from embedbk.client.runtime import Runtime
 from embedbk.client.waiting import run_blocking
 from embedbk.codec.ledger_metadata import (
@@ -216,6 +217,27 @@ def test_an_owner_follows_a_change_at_its_next_entry(cluster: Cluster) -> None:
             cluster.run_for(0.1)
         assert len(listed(cluster).segments) >= 4, "the bounds are others, too"
     assert [entry.offset for entry in log.read()] == list(range(13))
+
+
+def test_an_owner_compresses_as_long_as_it_is_the_setting(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """P8.7: it rolls for this as for others; one that lacks the library says so, and stores entries as they are."""
+    text, sizes = b"over and over again, " * 40, []
+    with cluster.client("w").log(NAME).writer() as writer:
+        writer.append(text)
+        log = cluster.client("a").log(NAME)
+        for compression in ("zstd", None, "zstd"):
+            if len(sizes) == 2:
+                monkeypatch.setattr(keeping, "is_installed", lambda: False)
+            log.change(compression=compression)
+            cluster.run_for(15.0)
+            writer.append(text)
+            sizes.append(writer.length < len(text))
+        assert log.settings().compression == "zstd"
+    assert sizes == [True, False, False]
+    assert "is not installed here: its entries stay as they are (pip install 'embedbk[zstd]')" in caplog.text
+    assert [bytes(entry) for entry in log.read()] == [text] * 4
 
 
 def test_an_empty_ledger_stays_until_something_is_in_it(cluster: Cluster) -> None:
