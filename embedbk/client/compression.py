@@ -40,24 +40,20 @@ if TYPE_CHECKING:
     from embedbk.client.runtime import Runtime
 
 __all__ = [
-    "SQUEEZED_BYTES_MIN",
-    "Squeezed",
     "SqueezingPacker",
     "ZstdPacker",
     "ZstdToldPacker",
     "ZstdTwinPacker",
     "check_compression",
-    "check_library",
     "compression_of",
     "is_installed",
     "plain",
-    "plain_entry",
     "squeezed",
     "squeezed_run",
     "unpacked",
 ]
 
-SQUEEZED_BYTES_MIN = (
+_SQUEEZED_BYTES_MIN = (
     128  # Less is not worth the time: the attribute and the frame around it are some 20 bytes.
 )
 _MAGIC = b"\x28\xb5\x2f\xfd"  # Of a zstd frame that has content.
@@ -91,7 +87,7 @@ def is_installed() -> bool:
     return True
 
 
-def check_library() -> None:
+def _check_library() -> None:
     """Raises UsageError: nothing can be compressed here."""
     try:
         _library()
@@ -123,7 +119,7 @@ def check_compression(runtime: Runtime) -> None:
             "refuse compressed entries; nothing was changed",
             hint="when every node runs this build: embedbk quorum raise",
         )
-    check_library()
+    _check_library()
 
 
 # --- Appending ---------------------------------------------------------------------------------------------
@@ -144,7 +140,7 @@ def squeezed(attributes: bytes, payload: Buffer) -> Squeezed | None:
     except TypeError:
         return None
     size = view.nbytes
-    if not (size >= SQUEEZED_BYTES_MIN and len(attributes) + size <= ENTRY_BYTES_MAX and view.c_contiguous):
+    if not (size >= _SQUEEZED_BYTES_MIN and len(attributes) + size <= ENTRY_BYTES_MAX and view.c_contiguous):
         return None
     outside = without(attributes, *_INSIDE)
     inside = without(attributes, *(kind for kind in AttributeKind if kind not in _INSIDE))
@@ -165,7 +161,7 @@ def _compress(data: Buffer) -> bytes:
 def squeezed_run(items: Sequence[Buffer] | RecordRun) -> Sequence[Buffer] | RecordRun:
     """What one call appends as entries behind each other, each compressed where that makes it smaller; the same where
     none is."""
-    if isinstance(items, Rows) and all(column.largest < SQUEEZED_BYTES_MIN for column in items.columns):
+    if isinstance(items, Rows) and all(column.largest < _SQUEEZED_BYTES_MIN for column in items.columns):
         return items
     if isinstance(items, RecordRun):
         values, attributes = list(items.values), list(items.attributes)
@@ -233,7 +229,7 @@ def _plain(located: Located) -> Iterator[Located]:
     size = 0
     for entry_id, entry in split(frame):
         try:
-            whole = plain_entry(frame.ledger_id, entry_id, entry)
+            whole = _plain_entry(frame.ledger_id, entry_id, entry)
         except EntryUnreadable:
             if entries:
                 yield Located(_framed(frame.ledger_id, entries), first_offset)
@@ -251,7 +247,7 @@ def _framed(ledger_id: int, entries: Sequence[Buffer]) -> Frame:
     return Frame(ledger_id, first[5], last[5], len(entries), last[6], memoryview(b"".join(entries)))
 
 
-def plain_entry(ledger_id: int, entry_id: int, entry: memoryview) -> Buffer:
+def _plain_entry(ledger_id: int, entry_id: int, entry: memoryview) -> Buffer:
     """A checked entry with nothing compressed. Its lengths stay those of what is stored (P3.1).
 
     Raises EntryUnreadable, definite.

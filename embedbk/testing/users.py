@@ -23,7 +23,7 @@ from typing import Any
 from embedbk.client import deleting, ledger, log_deleting
 from embedbk.client.appending import Appending
 from embedbk.client.batches import Located, entries_of
-from embedbk.client.compression import SqueezingPacker, squeezed
+from embedbk.client.compression import SqueezingPacker, is_installed, squeezed
 from embedbk.client.log_reading import LogReading
 from embedbk.client.owning import Owning
 from embedbk.client.password import Password
@@ -199,13 +199,14 @@ def _traits(world: World, runtime: Runtime, chance: random.Random) -> ledger.Tra
     def maybe(feature: str, *values: Any) -> Any:
         return chance.choice(values) if feature in world.features else values[0]
 
+    can_compress = runtime.has_level(LEVEL_OF_COMPRESSION) and is_installed()
     return ledger.traits_of(
         runtime,
         maybe("deferred", "synced", "deferred"),
         None,
         delays_change=maybe("delayed", False, True),
         digest=maybe("digests", "crc32c", "xxh3", "hmac"),
-        compression=maybe("compressed", None, "zstd") if runtime.has_level(LEVEL_OF_COMPRESSION) else None,
+        compression=maybe("compressed", None, "zstd") if can_compress else None,
     )
 
 

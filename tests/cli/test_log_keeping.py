@@ -57,10 +57,14 @@ def test_a_log_is_made_with_settings_that_are_shown_and_changed(
     assert run("log", "list", *at)[1] == "orders\n"
     changed = told(
         run, "log", "settings", "orders", *at, "--roll-age-s", 2.5, "--retention-bytes", 10, "--usual", "ensemble-size",
-        "--usual", "write-quorum", "--usual", "ack-quorum", "--property", "a=b=c",
+        "--usual", "write-quorum", "--usual", "ack-quorum", "--property", "a=b=c", "--compression", "zstd",
     )  # fmt: skip
     assert changed["roll"] == {"bytes": None, "entries": 5, "age_s": 2.5}
-    assert (changed["ensemble_size"], changed["retention_bytes"]) == (None, 10)
+    assert (changed["ensemble_size"], changed["retention_bytes"], changed["compression"]) == (
+        None,
+        10,
+        "zstd",
+    )
     assert changed["properties"] == {"team": "billing", "a": "b=c"}
     assert told(run, "log", "settings", "orders", *at) == changed
     shown = run("log", "settings", "orders", *at)[1]
@@ -69,7 +73,12 @@ def test_a_log_is_made_with_settings_that_are_shown_and_changed(
         and "roll: entries 5, age_s 2.5" in shown
         and "digest: as usual" in shown
     )
-    for refused in (("--ensemble-size", 0), ("--property", "x"), ("--durability", "never")):
+    for refused in (
+        ("--ensemble-size", 0),
+        ("--property", "x"),
+        ("--durability", "never"),
+        ("--compression", "lz4"),
+    ):
         assert run("log", "settings", "orders", *at, *refused)[0] == 1
     assert told(run, "log", "settings", "orders", *at) == changed
     assert run("log", "settings", "another", *at)[0] == 1

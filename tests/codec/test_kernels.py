@@ -17,12 +17,20 @@ from hypothesis import strategies as st
 
 from embedbk.cluster import environment
 from embedbk.codec import kernels, twins
-from embedbk.codec.attributes import AttributeKind, Producer, encode_attributes, value_of
+from embedbk.codec.attributes import (
+    AttributeKind,
+    Producer,
+    ZstdClaim,
+    encode_attributes,
+    encode_claim,
+    encode_time,
+    value_of,
+)
 from embedbk.codec.entry import ENTRY_HEADER, ENTRY_OVERHEAD_BYTES, encode_entry, read_entry
 from embedbk.codec.entry_digest import entry_digest
 from embedbk.codec.entry_records import EntryRecord, encode_records, records_in
 from embedbk.codec.frame import frame_of, split
-from embedbk.config import STORED_BYTES_MAX
+from embedbk.config import ENTRY_BYTES_MAX, STORED_BYTES_MAX
 from embedbk.errors import PeerError, UsageError
 from embedbk.ids import LEDGER_ID_MAX
 
@@ -276,6 +284,24 @@ class TestKernels:
             expected = [number for number, mark in enumerate(marks) if mark]
             assert kernel.attributed(body, len(marks)).tolist() == expected
 
+    def test_compressed_entries_are_counted(self, kernel: ModuleType) -> None:
+        """WIRE.md 1, ZSTD: beside other attributes, and with any payload; it is one record, whatever stands in it."""
+        claim = encode_claim(ZstdClaim(1 << 20, 65_535))
+        marks = [
+            b"",
+            claim,
+            encode_attributes([2]),
+            encode_attributes((), Producer(1, 2)) + claim,
+            encode_time(7),
+        ]
+        body = b"".join(
+            encode_entry(LEDGER, number, 2 * number + 2, b"ab", attributes=mark)
+            for number, mark in enumerate(marks)
+        )
+        assert kernel.compressed(body, len(marks)) == 2 and kernel.compressed(b"", 0) == 0
+        assert kernel.scan(body)[2] == 5
+        assert kernel.values(body).ids.tolist() == [0, 1, 2, 3, 4] and not kernel.values(body).has_records
+
     def test_the_digests_of_entries_add_up_by_residue(self, kernel: ModuleType) -> None:
         """storage/STORAGE.md, section 3: one number of id, size and CRC for each entry, added up modulo 2^64."""
         body = body_of([b"%d" % number * number for number in range(12)], first=5)
@@ -336,6 +362,14 @@ class TestKernels:
             encode_attributes([1, 2]) + records_of(b"\x00\x00"),  # One set for two records.
             encode_attributes([1, 2]) + records_of(b"\x00\x00" * 3),
             records_of(b"\x00\x00") + b"\x05\x00\x08\x00" + bytes(8),  # In front of the time.
+            # A compressed entry: a claim that is cut short, beyond the bound, of more attributes than bytes.
+            b"\x07\x00\x05\x00" + bytes(5),
+            b"\x07\x00\x07\x00" + bytes(7),
+            encode_claim(ZstdClaim(ENTRY_BYTES_MAX + 1, 0)),
+            encode_claim(ZstdClaim(2**32 - 1, 0)),
+            encode_claim(ZstdClaim(3, 4)),
+            encode_attributes([2]) + encode_claim(ZstdClaim(3, 0)),  # Its parts stand in the frame.
+            records_of(b"\x00\x00") + encode_claim(ZstdClaim(3, 0)),  # And so does what its records are.
         ],
     )
     def test_attributes_that_are_not_known_or_not_sound_are_refused(

@@ -190,7 +190,7 @@ def frame_of(data: bytes, *, has_size: bool = True, dictionary: Any = None) -> b
 
 
 DICTIONARY = zstd.train_dict([b"%d and %s" % (n, TEXT) for n in range(64)], 1024)
-BOMB = frame_of(bytes(64 << 20))
+BOMB = frame_of(bytes(8 << 20))
 HOSTILE: list[tuple[str, bytes, ZstdClaim, str]] = [
     (
         "less than it claims",
@@ -204,7 +204,7 @@ HOSTILE: list[tuple[str, bytes, ZstdClaim, str]] = [
         ZstdClaim(len(TEXT) - 1, 0),
         "says 1640 bytes, and its attribute 1639",
     ),
-    ("a bomb", BOMB, ZstdClaim(1000, 0), f"says {64 << 20} bytes, and its attribute 1000"),
+    ("a bomb", BOMB, ZstdClaim(1000, 0), f"says {8 << 20} bytes, and its attribute 1000"),
     ("no size", frame_of(TEXT, has_size=False), ZstdClaim(len(TEXT), 0), "says None bytes"),
     ("cut short", frame_of(TEXT)[:-3], ZstdClaim(len(TEXT), 0), "ends at"),
     ("a byte behind", frame_of(TEXT) + b"x", ZstdClaim(len(TEXT), 0), "1 bytes stand behind"),
