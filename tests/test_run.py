@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -29,3 +30,11 @@ def test_anything_else_is_a_usage_error(words: tuple[str, ...], tmp_path: Path) 
     assert all(f"./run {command}" in done.stderr for command in COMMANDS)
     assert done.stdout == ""
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_it_installs_is_one_word_each() -> None:
+    """`$(requirements dev)`: "One requirement a word". Seen: a marker with blanks, which pip took for five names."""
+    project = tomllib.loads((RUN.parent / "pyproject.toml").read_text())
+    extras = project["project"]["optional-dependencies"]
+    for line in [*project["build-system"]["requires"], *extras["dev"], *extras["spark"], *extras["jdk"]]:
+        assert line.split() == [line]
