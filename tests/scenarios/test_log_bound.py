@@ -344,8 +344,8 @@ def test_bad_bounds_change_nothing(cluster: Cluster) -> None:
     assert log.settings() == before
     log.change(bytes_max=10, at_bytes_max="let_go")
     assert log.change(bytes_max=20).at_bytes_max == "let_go"
-    assert log.change(at_bytes_max=None)[11:] == (20, "refuse")
-    assert log.change(bytes_max=None)[11:] == (None, None)
+    assert log.change(at_bytes_max=None)[11:13] == (20, "refuse")
+    assert log.change(bytes_max=None)[11:13] == (None, None)
 
 
 def test_below_the_level_there_is_none(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
