@@ -208,12 +208,14 @@ class LogReading:
         finally:
             ledger.close()
 
-    async def _limit(self, ledger: LedgerReading, segment: LogSegment) -> tuple[int, bool] | None:
+    async def _limit(
+        self, ledger: LedgerReading, segment: LogSegment, first: int = 0
+    ) -> tuple[int, bool] | None:
         """(how far it may be read, whether it ends there) of one that is open here."""
         try:
             last_entry = await ledger.limit()
         except NoSuchLedger:
-            await self._check_left(segment, NO_ENTRY)
+            await self._check_left(segment, NO_ENTRY, first)
             return None
         return last_entry, ledger.is_closed and last_entry == ledger.metadata.last_entry
 
@@ -333,10 +335,10 @@ class LogReading:
             until = _until(segment, first_offset, end, begins)
             if until is not None and until <= 0:
                 return
-            ledger = await self._open(segment)
+            ledger = await self._open(segment, first)
             if ledger is not None:
                 try:
-                    limit = await self._limit(ledger, segment)
+                    limit = await self._limit(ledger, segment, first)
                     if limit is not None:
                         seen, is_whole = limit
                         last = seen if until is None else min(seen, until - 1)
@@ -499,7 +501,7 @@ class LogReading:
         self, stands: _Standing, pull: Pull, note: ReaderNote
     ) -> AsyncGenerator[Located | None, None]:
         """Its entries from first on until it is closed and read to its end; None: idle for too long, so far."""
-        ledger = await self._open(stands.segment)
+        ledger = await self._open(stands.segment, stands.first or 0)
         if ledger is None:
             return
         ledger.note = note
@@ -529,7 +531,7 @@ class LogReading:
                     return  # CLOSED, and read to its end (P6.6).
                 limit = now_limit
         except NoSuchLedger:
-            await self._check_left(stands.segment, stands.seen)
+            await self._check_left(stands.segment, stands.seen, stands.first or 0)
         finally:
             ledger.close()
 
@@ -572,30 +574,32 @@ class LogReading:
         if after.place.number is not None:
             with contextlib.suppress(PageGone):
                 return await self.walk.after(after.place, shown)
-        return (await self._behind(shown, after.segment, after.seen))[1]
+        return (await self._behind(shown, after.segment, after.seen, after.first or 0))[1]
 
-    async def _open(self, segment: LogSegment) -> LedgerReading | None:
-        """None: it closed empty, left the list and was deleted since the list was read (P8.3)."""
+    async def _open(self, segment: LogSegment, first: int = 0) -> LedgerReading | None:
+        """None: it closed without an entry from `first` on, left the list and was deleted since the list was read
+        (P8.3)."""
         try:
             return await LedgerReading.open(self.runtime, segment.ledger_id, self.password, recover=False)
         except NoSuchLedger:
-            await self._check_left(segment, NO_ENTRY)
+            await self._check_left(segment, NO_ENTRY, first)
             return None
 
-    async def _check_left(self, segment: LogSegment, seen: int) -> None:
-        """A ledger of the list is gone: raise, unless by the list everything of the log that was in it was seen."""
-        await self._looked_up(lambda now: self._behind(now, segment, seen, is_gone=True))
+    async def _check_left(self, segment: LogSegment, seen: int, first: int = 0) -> None:
+        """A ledger of the list is gone: raise, unless by the list everything of the log that was in it from `first` on
+        was seen."""
+        await self._looked_up(lambda now: self._behind(now, segment, seen, first, is_gone=True))
 
     async def _behind(
-        self, log_list: LogList, left: LogSegment, seen: int, *, is_gone: bool = False
+        self, log_list: LogList, left: LogSegment, seen: int, first: int = 0, *, is_gone: bool = False
     ) -> tuple[LogList, Place | None]:
-        """The ledger that the list names behind one that was read up to `seen`, if nothing between them is missing:
-        offsets are dense and never move (I93), so the start of the next shows what the reader has not seen. is_gone:
-        the ledger was deleted, so the list must not name it."""
+        """The ledger that the list names behind one that was read up to `seen`, if nothing between them is missing from
+        its entry `first` on, with which the reader began: offsets are dense and never move (I93), so the start of the
+        next shows what the reader has not seen. is_gone: the ledger was deleted, so the list must not name it."""
         # By its place, as ids stand in any order (P8.5); several may begin there, if all but the last are empty.
         begins = _offset(left)
         before = await self.walk.last(log_list, lambda each: _begins_before(each, begins))
-        place = first = await self.walk.after(before, log_list)
+        place = behind = await self.walk.after(before, log_list)
         while place is not None and _begins_before(place.segment, begins + 1, unplaced=True):
             if place.segment.ledger_id == left.ledger_id:
                 if is_gone:
@@ -605,18 +609,18 @@ class LogReading:
                     )
                 return log_list, await self.walk.after(place, log_list)
             place = await self.walk.after(place, log_list)
-        if first is None:
+        if behind is None:
             raise self._deleted(left)
         # No ledger without an offset stands behind one that is gone: that one was the last recorded as closed (P8.2).
-        offset, wanted = _offset(first.segment), begins + seen + 1
+        offset, wanted = _offset(behind.segment), begins + seen + 1
         if offset < wanted or (before is not None and not _ends_at(before.segment, begins)):
             raise NoSuchLedger(
                 f"log {self.name!r} was deleted and begun anew: ledger {left.ledger_id} was part of the former",
                 hint="read the new one from its start",
             )
-        if offset > wanted:
+        if offset > max(wanted, begins + first):
             raise self._truncated(f"ledger {left.ledger_id} is", log_list)
-        return log_list, first
+        return log_list, behind
 
     def _truncated(self, what: str, log_list: LogList) -> Truncated:
         error = Truncated(
@@ -746,8 +750,7 @@ class _Standing:
     place: Place
     segment: LogSegment  # With its place in the log.
     first: int | None  # Where it begins in this ledger; None: behind what is there now.
-    # The last entry of the ledger that it has read, or that stands before where it began.
-    seen: int = NO_ENTRY
+    seen: int = NO_ENTRY  # The last entry of the ledger up to which it has read, or looked.
 
 
 def _offset(segment: LogSegment) -> int:

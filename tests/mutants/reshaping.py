@@ -1,4 +1,4 @@
-"""Other numbers of copies (P2.6), and two wounds of places and holds that seeds found beside them."""
+"""Other numbers of copies (P2.6), and wounds of places and holds that seeds found beside them."""
 
 from __future__ import annotations
 
@@ -131,5 +131,18 @@ MUTANTS = (
         "what stands behind a page is taken for what follows it",
         (("embedbk/client/log_pages.py", "        if not _follows(", "        if False and not _follows("),),
         ("tests/scenarios/test_logs_in_pages.py::test_a_tail_never_goes_on_behind_a_gap",),
+    ),
+    Mutant(
+        "who-begins-behind-what-is-truncated-is-told-so",
+        "I97",
+        "entries in front of the place where a reader begins count as missing",
+        (
+            (
+                "embedbk/client/log_reading.py",
+                "if offset > max(wanted, begins + first):",
+                "if offset > wanted:",
+            ),
+        ),
+        ("tests/scenarios/test_truncating.py::test_who_begins_behind_what_is_truncated_misses_nothing",),
     ),
 )

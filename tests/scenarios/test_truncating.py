@@ -109,10 +109,10 @@ def test_a_reader_from_the_start_begins_where_the_log_begins_by_then(
     log, other = cluster.client("reader").log(NAME), cluster.client("another").log(NAME)
     right, places = LogReading._open, [20, 8]
 
-    async def late(self: LogReading, segment: LogSegment) -> Any:
+    async def late(self: LogReading, segment: LogSegment, first: int = 0) -> Any:
         if places and (way != "asked for too late" or segment.first_offset == 4):
             other.truncate(places.pop())
-        return await right(self, segment)
+        return await right(self, segment, first)
 
     monkeypatch.setattr(LogReading, "_open", late)
     if way in ("read from 0", "asked for too late"):
@@ -327,6 +327,45 @@ def test_readers_ahead_survive_and_those_behind_are_told(cluster: Cluster) -> No
         assert told.value.first_offset == 14
     with pytest.raises(Truncated):
         list(tail)
+
+
+@pytest.mark.parametrize("first", [23, 24, 25])
+@pytest.mark.parametrize("way", ["read", "tail", "in bulk"])
+def test_who_begins_behind_what_is_truncated_misses_nothing(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, way: str, first: int
+) -> None:
+    """I97: at the end of the log a reader stands in the last ledger, with an entry that it does not have. When that
+    ledger goes before it is opened, nothing is missing of what the reader wants (seed 40020100)."""
+    fill(cluster)
+    log, other = cluster.client("reader").log(NAME), cluster.client("another").log(NAME)
+    right, places = LogReading._open, [24]
+
+    async def late(self: LogReading, segment: LogSegment, first: int = 0) -> Any:
+        if places:
+            place = places.pop()
+            fill(cluster, 2, 12, name="next")
+            other.truncate(place)
+        return await right(self, segment, first)
+
+    monkeypatch.setattr(LogReading, "_open", late)
+
+    def found() -> list[int]:
+        if way != "in bulk":
+            return [
+                entry.offset for entry in (log.read(first) if way == "read" else log.tail(first, idle_s=1.0))
+            ]
+        with log.reader(first) as reader:
+            return [
+                batch.first_offset + each
+                for batch in reader.read_bulk(100, wait_s=1.0).batches
+                for each in batch.ids
+            ]
+
+    if first < 24:
+        with pytest.raises(Truncated):
+            found()
+    else:  # A read ends where the log ended when it looked at the list.
+        assert found() == ([] if way == "read" else list(range(first, 28)))
 
 
 def test_an_owner_goes_on_beside_it(cluster: Cluster) -> None:
