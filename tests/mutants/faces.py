@@ -280,7 +280,7 @@ MUTANTS = (
         "truncation-taken-for-an-empty-ledger",
         "P6.6 P8.3",
         "a tail whose ledger is not listed any more goes on with the next, whatever stood between",
-        ((_LOG_READING, "    if offset > wanted:\n", "    if offset > wanted + 10:\n"),),
+        ((_LOG_READING, "max(wanted, begins + first):\n", "max(wanted, begins + first) + 10:\n"),),
         (_NO_EMPTIES + "a_tail_that_truncation_overtakes_is_told",),
     ),
     Mutant(

@@ -30,8 +30,8 @@ MUTANTS = (
         (
             (
                 _KEEPER,
-                "event.tag[:2] != (_OF_LOG, self.questions):",
-                "event.tag[:1] != (_OF_LOG,):",
+                "event.tag[:2] != (_OF_PART, self.questions):",
+                "event.tag[:1] != (_OF_PART,):",
             ),
         ),
         (_TESTS + "a_log_that_answers_nothing_is_given_up_and_its_answers_are_no_others",),

@@ -79,8 +79,8 @@ MUTANTS = (
         (
             (
                 _WALK,
-                "            return await self._in_page(pages, place.number + 1)\n",
-                "            return await self._in_page(pages, min(place.number + 2, pages.end - 1))\n",
+                "await self._in_page(pages, place.number + 1)",
+                "await self._in_page(pages, min(place.number + 2, pages.end - 1))",
             ),
         ),
         (_FACES + "a_log_in_pages_is_read_from_anywhere_to_anywhere",),

@@ -91,7 +91,7 @@ MUTANTS = (
         (
             (
                 _COPY,
-                "if status != Status.OK or not self._is_of(answer, copy, number):",
+                "if status != Status.OK or not self._is_of(answer, frame, number):",
                 "if status != Status.OK:",
             ),
         ),
