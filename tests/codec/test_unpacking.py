@@ -292,7 +292,6 @@ def test_metadata_that_no_ledger_can_have_is_refused(changes: dict[str, Any]) ->
 @pytest.mark.parametrize(
     "changes",
     [
-        {"ack_quorum": 2},
         {"password_verifier": b"another"},
         {"durability": 1},
         {"digest": 2},
