@@ -348,6 +348,7 @@ class ClientNode:
 
     def _forget(self, operation: Operation) -> None:
         self.operations.pop(operation, None)
+        self._deadlines.end(operation)
         if isinstance(operation, Writing):
             self.own_lacs.remove(operation)
             self._hinting.forget(operation)

@@ -40,6 +40,16 @@ class Deadlines:
         self._count += operation.due_ns is None
         operation.due_ns = deadline_ns
         heapq.heappush(self._due, (deadline_ns, next(self._numbers), operation))
+        self._clean()
+
+    def end(self, operation: Operation) -> None:
+        """The operation is over: it counts no more, so that its entry does not keep it until its time has come."""
+        if operation.due_ns is not None:
+            operation.due_ns = None
+            self._count -= 1
+            self._clean()
+
+    def _clean(self) -> None:
         if len(self._due) > 2 * self._count + DUE_SPARE:
             self._forget_past()
 
