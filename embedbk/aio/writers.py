@@ -13,6 +13,7 @@ from embedbk.client.renewing import Succession
 from embedbk.client.runtime import refuse_pickling
 from embedbk.client.tickets import PLAIN, Ticket, terms_of
 from embedbk.client.waiting import run_async
+from embedbk.codec.arrow_rows import ArrowNames
 from embedbk.codec.entry_records import EntryRecord
 from embedbk.codec.packer_twin import Buffer
 from embedbk.config import check_seconds
@@ -135,7 +136,7 @@ class LedgerWriter(_Writer):
         timeout_s: float | None = None,
     ) -> Appended:
         """As `embedbk.LedgerWriter.append_arrow`."""
-        steps = ledger.append_arrow(batch, value, (key, timestamp, headers), timeout_s)
+        steps = ledger.append_arrow(batch, ArrowNames(value, key, timestamp, headers), timeout_s)
         return await run_async(steps(self._appending, timeout_s))
 
     async def close(self) -> int:
@@ -230,7 +231,7 @@ class LogWriter(_Writer):
         timeout_s: float | None = None,
     ) -> Appended:
         """As `embedbk.LogWriter.append_arrow`."""
-        steps = ledger.append_arrow(batch, value, (key, timestamp, headers), timeout_s)
+        steps = ledger.append_arrow(batch, ArrowNames(value, key, timestamp, headers), timeout_s)
         terms = terms_of(timeout_s, None, None, None)
         return await run_async(self._line.through(lambda now, left: steps(now, left.timeout_s), terms))
 

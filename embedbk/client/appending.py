@@ -291,13 +291,17 @@ class Appending:
     def _records(self, records: Sequence[EntryRecord]) -> bytes:
         """What these records have beside their values, as it is appended."""
         encoded = encode_records(records)
-        if encoded and not self.runtime.has_level(LEVEL_OF_RECORDS):
+        if encoded:
+            self._check_may_have_records()
+        return encoded
+
+    def _check_may_have_records(self) -> None:
+        if not self.runtime.has_level(LEVEL_OF_RECORDS):
             raise UsageError(
                 f"{self.what}: keys, timestamps and headers need level {LEVEL_OF_RECORDS} of the cluster, and builds "
                 "that cannot read them may come back; nothing was appended",
                 hint="when every node runs this build: embedbk quorum raise",
             )
-        return encoded
 
     async def queue(self, data: Buffer | EntryRecord) -> int:
         """Queue one entry, waiting for room."""
@@ -381,6 +385,8 @@ class Appending:
         run: Any = items if isinstance(items, list | tuple | Rows) else list(items)
         if len(run) and not isinstance(run, Rows) and isinstance(run[0], EntryRecord):
             run = self._record_run(run)
+        if isinstance(run, Rows) and run.has_records:
+            self._check_may_have_records()
         if self.compression is not None:
             run = squeezed_run(run)
         caller = _next_caller()

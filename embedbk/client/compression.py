@@ -165,6 +165,8 @@ def squeezed_run(items: Sequence[Buffer] | RecordRun) -> Sequence[Buffer] | Reco
         return items
     if isinstance(items, RecordRun):
         values, attributes = list(items.values), list(items.attributes)
+    elif isinstance(items, Rows):
+        values, attributes = list(items), items.attributes()
     else:
         values, attributes = list(items), [b""] * len(items)
     has_any = False

@@ -22,6 +22,7 @@ from embedbk.client.runtime import Runtime, refuse_pickling
 from embedbk.client.tickets import PLAIN, Ticket, terms_of
 from embedbk.client.waiting import run_blocking
 from embedbk.codec.arrow_columns import rows_of
+from embedbk.codec.arrow_rows import ArrowNames
 from embedbk.codec.digest import DigestType
 from embedbk.codec.entry_records import EntryRecord
 from embedbk.codec.ledger_metadata import (
@@ -337,13 +338,16 @@ class LedgerWriter:
                 pyarrow, data frames and series of polars, or a stream, all of which is taken; sliced ones, too.
             value: the name of the column; ignored where batch is one column by itself. Binary or string, plain, large
                 or as views.
-            key, timestamp, headers: not built; naming a column for them is a UsageError.
+            key, timestamp, headers: names of columns with what stands beside each value (`EntryRecord`); a null: not
+                there. key: as value. timestamp: int64 with ms since 1970, or an Arrow timestamp, fractions of a ms left
+                off. headers: a map, or a list of structs of two, of names to values.
 
         Raises:
-            UsageError: no such data or column, a null, a value over the limit of an entry; nothing was appended.
+            UsageError: no such data or column, a null value, a record that no entry can hold, a cluster whose level
+                does not allow keys yet; nothing was appended.
             The rest as `add`.
         """
-        steps = append_arrow(batch, value, (key, timestamp, headers), timeout_s)
+        steps = append_arrow(batch, ArrowNames(value, key, timestamp, headers), timeout_s)
         return run_blocking(steps(self._appending, timeout_s), "aio.LedgerWriter.append_arrow")
 
     @property
@@ -503,16 +507,12 @@ class LedgerReader:
 
 
 def append_arrow(
-    batch: Any, value: str, headers: tuple[str | None, ...], timeout_s: float | None
+    batch: Any, names: ArrowNames, timeout_s: float | None
 ) -> Callable[[Appending, float | None], Coroutine[Any, Any, Appended]]:
     """A function that appends the rows of this data to a handle, in the time that is left. The data is checked
     before."""
-    if any(name is not None for name in headers):
-        raise UsageError(
-            "key=, timestamp= and headers=: records have no headers yet, their value only; nothing was appended"
-        )
     check_seconds(timeout_s, "timeout_s")
-    rows = rows_of(batch, value)
+    rows = rows_of(batch, names)
     return lambda now, left_s: now.append_many(rows, left_s)
 
 

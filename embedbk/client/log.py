@@ -44,6 +44,7 @@ from embedbk.client.splicing import STAGED_TTL_S, SpliceOutcome, Staging
 from embedbk.client.tickets import PLAIN, AppendTerms, Ticket, terms_of
 from embedbk.client.truncating import LogPin, Truncation
 from embedbk.client.waiting import run_blocking
+from embedbk.codec.arrow_rows import ArrowNames
 from embedbk.codec.entry_records import EntryRecord
 from embedbk.codec.packer_twin import Buffer
 from embedbk.config import NEVER_ROLL, Placement, Quorum, Roll, check_seconds
@@ -263,7 +264,7 @@ class LogWriter:
         The arguments are those of `LedgerWriter.append_arrow`, the errors those of `append_many` and UsageError for
         what is no such data: then nothing was appended.
         """
-        steps = append_arrow(batch, value, (key, timestamp, headers), timeout_s)
+        steps = append_arrow(batch, ArrowNames(value, key, timestamp, headers), timeout_s)
         line = self._line.through(
             lambda now, left: steps(now, left.timeout_s), terms_of(timeout_s, None, None, None)
         )

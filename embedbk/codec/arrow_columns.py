@@ -1,7 +1,7 @@
-"""The values of Arrow data as rows that a packer takes without an object per entry; from any library that speaks Arrow.
+"""Arrow data as rows that a packer takes without an object per entry; from any library that speaks Arrow.
 
-Decides which column is taken, and what is no column of bytes; the contract is in
-`arrow_rows`, the plain form is `arrow_columns_twin`. Nothing of pyarrow is imported.
+Decides which columns are taken, and what is no column of bytes; the contract is in `arrow_rows`, the plain form is
+`arrow_twin`. Nothing of pyarrow is imported.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 from embedbk import _native
 from embedbk._native import lib
-from embedbk.codec.arrow_rows import Rows, ValueColumn, refuse_column
+from embedbk.codec.arrow_rows import ArrowNames, Rows, ValueColumn, refuse_column
 from embedbk.errors import UsageError
 
 __all__ = ["rows_of"]
@@ -19,17 +19,19 @@ if lib.ebk_arrow_calls_install() != 0:
     raise MemoryError("no memory for the calls that take Arrow arrays")
 
 
-def rows_of(data: Any, name: str) -> Rows:
-    """The rows of column `name` of a record batch, table, data frame or stream of them, or of a column by itself.
+def rows_of(data: Any, names: ArrowNames) -> Rows:
+    """The rows of these columns of a record batch, table, data frame or stream of them, or of a column by itself.
 
     data: with `__arrow_c_array__` or `__arrow_c_stream__`; all of a stream is taken.
 
-    Raises UsageError: no such data, no such column, a null, or a value that no entry can hold.
+    Raises UsageError: no such data, no such column, a null, or a record that no entry can hold.
     """
-    if not isinstance(name, str) or "\0" in name:
-        raise UsageError(f"value={name!r}: the name of a column is allowed; nothing was appended")
+    for role, name in zip(ArrowNames._fields, names, strict=True):
+        is_name = isinstance(name, str) and "\0" not in name
+        if not is_name and (name is not None or role == "value"):
+            raise UsageError(f"{role}={name!r}: the name of a column is allowed; nothing was appended")
     if hasattr(data, "__arrow_c_array__"):
-        return Rows([_column(_native.arrow_column(*data.__arrow_c_array__(), name), name)])
+        return Rows([_column(_native.arrow_column(*data.__arrow_c_array__(), *names), names)])
     if not hasattr(data, "__arrow_c_stream__"):
         raise UsageError(
             f"{type(data).__name__} is no Arrow data: what has __arrow_c_array__ or __arrow_c_stream__ is, such as a "
@@ -37,15 +39,15 @@ def rows_of(data: Any, name: str) -> Rows:
         )
     capsule, columns = data.__arrow_c_stream__(), []
     try:
-        while (found := _native.arrow_column_of_stream(capsule, name)) is not None:
-            columns.append(_column(found, name))
+        while (found := _native.arrow_column_of_stream(capsule, *names)) is not None:
+            columns.append(_column(found, names))
     except RuntimeError as failed:
         raise UsageError(f"{failed}; nothing was appended") from failed
     return Rows(columns)
 
 
-def _column(found: Any, name: str) -> ValueColumn:
+def _column(found: Any, names: ArrowNames) -> ValueColumn:
     if isinstance(found, tuple):
-        raise refuse_column(found, name)
+        raise refuse_column(found, names)
     column: ValueColumn = found
     return column

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from itertools import repeat
 from typing import NoReturn, Protocol
 
 from embedbk.codec.arrow_rows import ValueColumn
@@ -269,7 +270,7 @@ class TwinPacker:
         checked = [self._payload(data) for data in payloads]
         for payload, beside in zip(checked, attributes, strict=True) if attributes else ():
             self._check_attributes(payload, beside)
-        return self._append_each(checked, len(checked), caller, attributes)
+        return self._append_each(zip(checked, attributes or repeat(b""), strict=False), len(checked), caller)
 
     def append_rows(self, columns: tuple[ValueColumn, ...], begin: int, caller: int) -> tuple[int, int, bool]:
         largest = max((column.largest for column in columns), default=0)
@@ -279,13 +280,13 @@ class TwinPacker:
         return self._append_each(_rows_from(columns, begin), count, caller)
 
     def _append_each(
-        self, payloads: Iterable[bytes], count: int, caller: int, attributes: Sequence[bytes] = ()
+        self, entries: Iterable[tuple[bytes, bytes]], count: int, caller: int
     ) -> tuple[int, int, bool]:
+        """entries: payload and attributes of each."""
         with self._lock:
             self._look_at_clock()
             first, taken, should_wake, entry_id = self.next_entry, 0, False, NO_ENTRY
-            for payload in payloads:
-                beside = attributes[taken] if attributes else b""
+            for payload, beside in entries:
                 entry_id, wakes = self._append(payload, beside, caller)
                 should_wake |= wakes
                 if entry_id < 0:
@@ -463,11 +464,11 @@ class TwinPacker:
         return filled_first
 
 
-def _rows_from(columns: tuple[ValueColumn, ...], begin: int) -> Iterator[bytes]:
-    """One row at a time: what finds no room is not read."""
+def _rows_from(columns: tuple[ValueColumn, ...], begin: int) -> Iterator[tuple[bytes, bytes]]:
+    """One row at a time, with what stands beside its value: what finds no room is not read."""
     for column in columns:
         for row in range(min(begin, len(column)), len(column)):
-            yield column[row]
+            yield column[row], column.attribute(row)
         begin = max(0, begin - len(column))
 
 

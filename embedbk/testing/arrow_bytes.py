@@ -40,7 +40,8 @@ _release_array, _release_schema = _IN_ARRAY["release"](_release), _IN_SCHEMA["re
 class ArrowBytes:
     """Values as Arrow data: a column by itself, or under a name in a struct; with chunk=, a stream of such.
 
-    front: rows before them that a slice leaves out; where it is a struct, half of them by the struct's own offset.
+    keys: of a struct, a column `key` beside the values, null where they are None; not beside front=. front: rows before
+    the values that a slice leaves out; where it is a struct, half of them by the struct's own offset.
     spoil: called with the array of the values before it is handed over. nulls: rows that are null.
     """
 
@@ -50,6 +51,7 @@ class ArrowBytes:
         form: str = "z",
         *,
         name: str | None = None,
+        keys: Sequence[bytes | None] = (),
         front: int = 0,
         nulls: Sequence[int] = (),
         chunk: int | None = None,
@@ -58,6 +60,7 @@ class ArrowBytes:
     ) -> None:
         self._values, self._form, self._name = list(values), form, name
         self._front, self._nulls, self._spoil, self._error = front, nulls, spoil, error
+        self._keys = list(keys)
         if chunk is None:
             self.__arrow_c_array__ = self._as_array
         else:
@@ -65,7 +68,7 @@ class ArrowBytes:
             self.__arrow_c_stream__ = self._as_stream
 
     def _as_array(self, requested_schema: object = None) -> tuple[Any, Any]:
-        schema, array = self._schema(), self._array(self._values)
+        schema, array = self._schema(), self._array(self._values, self._keys)
         self.held: Any = (schema, array)  # Until they are taken.
         return (
             _capsule(ctypes.addressof(schema), b"arrow_schema", None),
@@ -74,7 +77,10 @@ class ArrowBytes:
 
     def _as_stream(self, requested_schema: object = None) -> Any:
         """Chunk by chunk, each an array of its own; then the end, or an error."""
-        chunks = [self._values[at : at + self._chunk] for at in range(0, len(self._values), self._chunk)]
+        chunks = [
+            (self._values[at : at + self._chunk], self._keys[at : at + self._chunk])
+            for at in range(0, len(self._values), self._chunk)
+        ]
         error = ctypes.create_string_buffer(self._error.encode())
 
         def get_schema(stream: Any, out: Any) -> int:
@@ -82,7 +88,7 @@ class ArrowBytes:
 
         def get_next(stream: Any, out: Any) -> int:
             if chunks:
-                return _move(self._array(chunks.pop(0)), out)
+                return _move(self._array(*chunks.pop(0)), out)
             ctypes.memset(out, 0, ctypes.sizeof(ArrowArrayStruct))
             return 5 if self._error else 0
 
@@ -104,15 +110,17 @@ class ArrowBytes:
         self._schemas: list[Any] = [schema]
         if self._name is None:
             return schema
-        children = (ctypes.POINTER(ArrowSchemaStruct) * 1)(ctypes.pointer(schema))
+        key = ArrowSchemaStruct(format=b"z", name=b"key", flags=2, release=_release_schema)
+        columns = [schema, key] if self._keys else [schema]
+        children = (ctypes.POINTER(ArrowSchemaStruct) * len(columns))(*map(ctypes.pointer, columns))
         whole = ArrowSchemaStruct(
-            format=b"+s", name=b"", n_children=1, children=ctypes.cast(children, _CHILDREN_OF_SCHEMA),
+            format=b"+s", name=b"", n_children=len(columns), children=ctypes.cast(children, _CHILDREN_OF_SCHEMA),
             release=_release_schema,
         )  # fmt: skip
-        self._schemas += [whole, children]
+        self._schemas += [whole, key, children]
         return whole
 
-    def _array(self, values: list[bytes]) -> Any:
+    def _array(self, values: list[bytes], keys: list[bytes | None]) -> Any:
         own_front = self._front // 2 if self._name is not None else self._front
         rows = [b"left out"] * self._front + values
         bits = bytearray(b"\xff" * (len(rows) // 8 + 1))
@@ -122,10 +130,15 @@ class ArrowBytes:
         array, kept = _struct(buffers, len(rows) - own_front, own_front, len(self._nulls))
         self._spoil(array)
         if self._name is not None:
-            children = (ctypes.POINTER(ArrowArrayStruct) * 1)(ctypes.pointer(array))
+            columns = [array]
+            if keys:
+                own, kept_key = _keys_array(keys)
+                columns.append(own)
+                kept += kept_key
+            children = (ctypes.POINTER(ArrowArrayStruct) * len(columns))(*map(ctypes.pointer, columns))
             whole, kept_whole = _struct([None], len(values), self._front - own_front, 0)
-            whole.n_children, whole.children = 1, ctypes.cast(children, _CHILDREN)
-            kept += [array, children, *kept_whole]
+            whole.n_children, whole.children = len(columns), ctypes.cast(children, _CHILDREN)
+            kept += [*columns, children, *kept_whole]
             array = whole
         address = ctypes.addressof(kept[0])
         array.private_data = address
@@ -144,6 +157,13 @@ def _ignore(_: Any) -> None:
 def _move(made: Any, out: Any) -> int:
     ctypes.memmove(out, ctypes.addressof(made), ctypes.sizeof(made))
     return 0
+
+
+def _keys_array(keys: list[bytes | None]) -> tuple[Any, list[Any]]:
+    bits = bytearray(len(keys) // 8 + 1)
+    for row, key in enumerate(keys):
+        bits[row // 8] |= (key is not None) << row % 8
+    return _struct([bytes(bits), *_by_offsets([key or b"" for key in keys], "i")], len(keys), 0, -1)
 
 
 def _struct(

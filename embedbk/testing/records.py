@@ -11,11 +11,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from embedbk.client.batches import Entry
+from embedbk.codec.arrow_columns import rows_of
+from embedbk.codec.arrow_rows import ArrowNames, Rows
 from embedbk.codec.attributes import AttributeKind, value_of
 from embedbk.codec.entry_records import NO_HEADERS, EntryRecord
+from embedbk.testing.arrow_bytes import FORMATS, ArrowBytes
 from embedbk.testing.violation import Violation
 
-__all__ = ["are_records_right", "dressed"]
+__all__ = ["are_records_right", "arrow_rows", "dressed"]
 
 
 def dressed(payload: bytes, chance: random.Random | None) -> Any:
@@ -23,6 +26,15 @@ def dressed(payload: bytes, chance: random.Random | None) -> Any:
     if chance is None or chance.random() < 0.5:
         return payload
     return _record_of(payload, chance.choice([1, 2, 3, 4, 5, 6, 7]))
+
+
+def arrow_rows(payloads: Sequence[bytes], arrows: random.Random, chance: random.Random | None) -> Rows:
+    """The payloads as rows of Arrow data in some layout, some with their keys. chance None: as they are."""
+    form = arrows.choice(FORMATS)
+    if chance is None or chance.random() < 0.5:
+        return rows_of(ArrowBytes(payloads, form, chunk=3), ArrowNames(""))
+    keys = [payload[:40] if chance.random() < 0.7 else None for payload in payloads]
+    return rows_of(ArrowBytes(payloads, form, name="value", keys=keys, chunk=3), ArrowNames("value", "key"))
 
 
 def _record_of(value: bytes, kinds: int) -> EntryRecord:

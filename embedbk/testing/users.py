@@ -32,7 +32,6 @@ from embedbk.client.reading import LedgerReading
 from embedbk.client.renewing import Succession
 from embedbk.client.runtime import Runtime
 from embedbk.client.tickets import PLAIN, AppendTerms, Ticket
-from embedbk.codec.arrow_columns import rows_of
 from embedbk.codec.arrow_rows import Rows
 from embedbk.codec.attributes import time_of
 from embedbk.codec.frame import Frame, iter_entries
@@ -49,13 +48,12 @@ from embedbk.errors import AppendConflict, EmbedbkError, LogAtBound, UsageError
 from embedbk.ids import NO_ENTRY, Position
 from embedbk.metadata.levels import LEVEL_OF_COMPRESSION
 from embedbk.testing.archivers import archives
-from embedbk.testing.arrow_bytes import FORMATS, ArrowBytes
 from embedbk.testing.bulk_readers import reads_in_bulk
 from embedbk.testing.consumers import uses_cursors
 from embedbk.testing.handle_askers import asks_for_handles
 from embedbk.testing.menders import mender
 from embedbk.testing.plan import MS, SECOND
-from embedbk.testing.records import are_records_right, dressed
+from embedbk.testing.records import are_records_right, arrow_rows, dressed
 from embedbk.testing.renamers import renames
 from embedbk.testing.sealers import seals
 from embedbk.testing.settlers import changes_settings
@@ -153,8 +151,8 @@ class _TellingPacker:
         self._begin(caller)
         first, taken, should_wake = self._packer.append_rows(columns, begin, caller)
         rows = Rows(columns, begin)
-        for number in range(taken):
-            self._tell(first + number, rows[number])
+        for number, attribute in zip(range(taken), rows.attributes(), strict=False):
+            self._tell(first + number, rows[number], attribute)
         self._sometimes["rows of Arrow appended"] += taken > 0
         return first, taken, should_wake
 
@@ -429,7 +427,7 @@ def _append_some(
     else:
         count = chance.randint(1, 5) * (1 if strays is None else strays.choice([1, 1, 4]))
         payloads = [_numbered(owning, client, b"y" * size) for _ in range(count)]
-        given = rows_of(ArrowBytes(payloads, arrows.choice(FORMATS), chunk=3), "") if arrows else payloads
+        given = arrow_rows(payloads, arrows, beside) if arrows else payloads
         told = yield from awaited(runtime, line.through(_several(given), PLAIN))
         if not owning.is_run(told, payloads):
             raise Violation("P3.1", f"{client}: what it appended does not stand at {told.parts}")

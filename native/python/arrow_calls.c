@@ -4,11 +4,13 @@
 
 #include "python/arrow_calls.h"
 
-#include "wire/arrow_column.h"
+#include "wire/arrow_beside.h"
 
 #include <string.h>
 
 #define NAMES_BYTES_MAX 400 /* Bytes of the column names in one message. */
+#define GIL_ROWS_MAX 4096   /* More rows are looked at without the GIL. */
+#define FAULTS_OF_A_COLUMN 16
 
 struct arrow_column {
     PyObject_HEAD
@@ -42,6 +44,7 @@ static void column_dealloc(PyObject *self)
     struct arrow_column *column = (struct arrow_column *)self;
     PyTypeObject *type = Py_TYPE(self);
     release_array(&column->array);
+    ebk_arrow_beside_free(&column->column);
     PyObject_Free(self);
     Py_DECREF(type);
 }
@@ -63,6 +66,26 @@ static PyObject *column_item(PyObject *self, Py_ssize_t row)
     return PyBytes_FromStringAndSize((const char *)data, (Py_ssize_t)size);
 }
 
+static PyObject *attribute_of(PyObject *self, PyObject *argument)
+{
+    const struct ebk_arrow_column *column = &((struct arrow_column *)self)->column;
+    uint32_t size;
+    const unsigned long long row = PyLong_AsUnsignedLongLong(argument);
+    if (PyErr_Occurred()) return NULL;
+    if (row >= column->count) {
+        PyErr_SetString(PyExc_IndexError, "no such row");
+        return NULL;
+    }
+    const uint8_t *data = ebk_arrow_beside(column, row, &size);
+    return PyBytes_FromStringAndSize((const char *)data, (Py_ssize_t)size);
+}
+
+static PyObject *get_has_records(PyObject *self, void *nothing)
+{
+    (void)nothing;
+    return PyBool_FromLong(((struct arrow_column *)self)->column.beside != NULL);
+}
+
 static PyObject *get_bytes(PyObject *self, void *nothing)
 {
     (void)nothing;
@@ -78,12 +101,19 @@ static PyObject *get_largest(PyObject *self, void *nothing)
 static PyGetSetDef column_numbers[] = {
     {"byte_count", get_bytes, NULL, NULL, NULL},
     {"largest", get_largest, NULL, NULL, NULL},
+    {"has_records", get_has_records, NULL, NULL, NULL},
     {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyMethodDef column_methods[] = {
+    {"attribute", attribute_of, METH_O, NULL},
+    {NULL, NULL, 0, NULL},
 };
 
 static PyType_Slot column_slots[] = {
     {Py_tp_dealloc, column_dealloc},
     {Py_tp_getset, column_numbers},
+    {Py_tp_methods, column_methods},
     {Py_sq_length, column_length},
     {Py_sq_item, column_item},
     {0, NULL},
@@ -119,43 +149,70 @@ static PyObject *text_of(const struct ArrowSchema *schema, const char *name, int
         memcpy(names + used, its, size + 1);
         used += size;
     }
-    const char *text = is_struct || schema->format == NULL ? names : schema->format;
+    const int is_named = is_struct || schema->format == NULL || fault == EBK_ARROW_NO_COLUMN;
+    const char *text = is_named ? names : schema->format;
     return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
 }
 
+/* What is wanted: the names of the columns. */
+struct names {
+    const char *value;
+    struct ebk_arrow_names beside;
+};
+
+/* What is wrong, as which column's fault (arrow_calls.h). */
+static PyObject *refuse(const struct ArrowSchema *schema, const struct names *names, int fault,
+                        enum ebk_arrow_which which, uint64_t at)
+{
+    const char *const all[] = {names->value, names->beside.key, names->beside.timestamp, names->beside.headers};
+    if (fault == EBK_ARROW_NO_MEMORY) return PyErr_NoMemory();
+    PyObject *text = text_of(schema, all[which], fault);
+    if (text == NULL) return NULL;
+    return Py_BuildValue("(iKN)", fault + FAULTS_OF_A_COLUMN * (int)which, (unsigned long long)at, text);
+}
+
 /* The column of this array, which belongs to it from now on; or what is wrong, and the array was released. */
-static PyObject *column_from(const struct ArrowSchema *schema, struct ArrowArray *array, const char *name)
+static PyObject *column_from(const struct ArrowSchema *schema, struct ArrowArray *array, const struct names *names)
 {
     struct ebk_arrow_column found;
     uint64_t at;
-    const int fault = ebk_arrow_column_open(schema, array, name, &found, &at);
+    enum ebk_arrow_which which = EBK_ARROW_VALUE;
+    const int has_beside = names->beside.key != NULL || names->beside.timestamp != NULL || names->beside.headers != NULL;
+    PyThreadState *const without = array->length > GIL_ROWS_MAX ? PyEval_SaveThread() : NULL;
+    int fault = ebk_arrow_column_open(schema, array, names->value, &found, &at);
+    if (fault == EBK_ARROW_SOUND && has_beside)
+        fault = ebk_arrow_beside_make(schema, array, &names->beside, &found, &which, &at);
+    if (without != NULL) PyEval_RestoreThread(without);
     struct arrow_column *column = NULL;
     PyObject *told = NULL;
     if (fault != EBK_ARROW_SOUND) {
-        PyObject *text = text_of(schema, name, fault);
-        if (text != NULL) told = Py_BuildValue("(iKN)", fault, (unsigned long long)at, text);
+        told = refuse(schema, names, fault, which, at);
     } else if ((column = PyObject_New(struct arrow_column, column_type)) != NULL) {
         column->array = *array;
         column->column = found;
         array->release = NULL; /* Moved, as the interface asks for. */
         return (PyObject *)column;
+    } else {
+        ebk_arrow_beside_free(&found);
     }
     release_array(array);
     return told;
 }
 
-/* arrow_column(schema, array, name) */
+/* arrow_column(schema, array, value[, key, timestamp, headers]) */
 static PyObject *arrow_column(PyObject *module, PyObject *arguments)
 {
     (void)module;
     PyObject *schemas, *arrays;
-    const char *name;
-    if (!PyArg_ParseTuple(arguments, "OOs", &schemas, &arrays, &name)) return NULL;
+    struct names names = {NULL, {NULL, NULL, NULL}};
+    if (!PyArg_ParseTuple(arguments, "OOs|zzz", &schemas, &arrays, &names.value, &names.beside.key,
+                          &names.beside.timestamp, &names.beside.headers))
+        return NULL;
     const struct ArrowSchema *schema = PyCapsule_GetPointer(schemas, "arrow_schema");
     if (schema == NULL) return NULL;
     struct ArrowArray *array = PyCapsule_GetPointer(arrays, "arrow_array");
     if (array == NULL) return NULL;
-    return column_from(schema, array, name);
+    return column_from(schema, array, &names);
 }
 
 static PyObject *fail(struct ArrowArrayStream *stream, int error)
@@ -165,13 +222,15 @@ static PyObject *fail(struct ArrowArrayStream *stream, int error)
     return NULL;
 }
 
-/* arrow_column_of_stream(stream, name). A stream's functions may take long, and may need Python: call them without the GIL. */
+/* arrow_column_of_stream(stream, value[, key, timestamp, headers]). A stream's functions may take long, and may need Python: call them without the GIL. */
 static PyObject *arrow_column_of_stream(PyObject *module, PyObject *arguments)
 {
     (void)module;
     PyObject *capsule;
-    const char *name;
-    if (!PyArg_ParseTuple(arguments, "Os", &capsule, &name)) return NULL;
+    struct names names = {NULL, {NULL, NULL, NULL}};
+    if (!PyArg_ParseTuple(arguments, "Os|zzz", &capsule, &names.value, &names.beside.key, &names.beside.timestamp,
+                          &names.beside.headers))
+        return NULL;
     struct ArrowArrayStream *stream = PyCapsule_GetPointer(capsule, "arrow_array_stream");
     if (stream == NULL) return NULL;
     if (stream->release == NULL) {
@@ -189,7 +248,7 @@ static PyObject *arrow_column_of_stream(PyObject *module, PyObject *arguments)
     if (error != 0)
         column = fail(stream, error);
     else if (array.release != NULL)
-        column = column_from(&schema, &array, name);
+        column = column_from(&schema, &array, &names);
     else
         column = (Py_INCREF(Py_None), Py_None);
     release_schema(&schema);

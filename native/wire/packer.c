@@ -463,11 +463,14 @@ int ebk_packer_append_rows_in_turn(struct ebk_packer *packer, uint64_t caller,
         ebk_packer_lock(packer);
         look_at_clock(packer);
         while (column < column_count && sliced < SLICE_BYTES) {
-            uint32_t size;
+            uint32_t size, beside_size;
             const uint8_t *data = ebk_arrow_row(columns[column], row, &size);
-            answer = append_locked(packer, caller, &no_attributes, data, size, &out->should_wake);
+            const uint8_t *beside = ebk_arrow_beside(columns[column], row, &beside_size);
+            /* RECORDS stands behind the time. */
+            const struct attributes attributes = {no_attributes.before, beside, 0, beside_size};
+            answer = append_locked(packer, caller, &attributes, data, size, &out->should_wake);
             if (answer < 0) break;
-            sliced += EBK_ENTRY_OVERHEAD_BYTES + size;
+            sliced += EBK_ENTRY_OVERHEAD_BYTES + size + beside_size;
             out->taken += 1;
             row += 1;
             for (; column < column_count && row == columns[column]->count; column++) row = 0;

@@ -153,7 +153,8 @@ struct ebk_payloads {
  * this caller has appended the rest, or gives it up. */
 int ebk_packer_append_each_in_turn(struct ebk_packer *packer, uint64_t caller, const struct ebk_payloads *payloads,
                                    struct ebk_appended *out);
-/* The same for rows of Arrow columns, one column behind the other, from the row `begin` of all of them on. */
+/* The same for rows of Arrow columns, one column behind the other, from the row `begin` of all of them on, each with
+ * what stands beside its value. */
 struct ebk_arrow_column;
 int ebk_packer_append_rows_in_turn(struct ebk_packer *packer, uint64_t caller,
                                    const struct ebk_arrow_column *const *columns, uint64_t column_count,

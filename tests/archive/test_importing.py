@@ -73,6 +73,14 @@ def test_keys_timestamps_and_headers_come_along(bk: Client, name: str, tmp_path:
     ]
 
 
+@pytest.mark.parametrize("kind", [pa.int8(), pa.int32(), pa.int64()])
+def test_times_of_fewer_bits_are_ms_too(bk: Client, name: str, tmp_path: Path, kind: Any) -> None:
+    columns = {"value": pa.array([b"a", b"b"]), "timestamp": pa.array([5, None], kind)}
+    wanted = RecordColumns(value="value", timestamp="timestamp")
+    import_files(bk, name, [written(tmp_path, "x", columns)], columns=wanted)
+    assert [each.timestamp for each in records(bk, name)] == [5, None]
+
+
 def test_csv_json_and_arrow_files(bk: Client, name: str, tmp_path: Path) -> None:
     """What looks like a number in a CSV file is taken as it stands there."""
     (tmp_path / "x.csv").write_text('id,body\n1,"007"\n2,"a,""b"""\n3,\n')

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from embedbk import _native
 from embedbk.codec.arrow_columns import rows_of
-from embedbk.codec.arrow_columns_twin import twin_column, twin_column_of_stream
-from embedbk.codec.arrow_rows import ArrowFault, Rows
+from embedbk.codec.arrow_rows import ArrowFault, ArrowNames, Rows
+from embedbk.codec.arrow_twin import twin_column, twin_column_of_stream
 from embedbk.codec.frame import iter_entries
 from embedbk.codec.packer import Packer, Packing
 from embedbk.codec.packer_twin import TwinPacker
@@ -226,7 +226,7 @@ class TestRows:
     def test_rows_become_entries(self, make: Callable[..., Packing]) -> None:
         """P3.1: one entry for each row, ids densely, across columns and from any row on."""
         packer = make(7)
-        given_ = rows_of(ArrowBytes(SHORT_AND_LONG, "vu", name="value", chunk=2), "value")
+        given_ = rows_of(ArrowBytes(SHORT_AND_LONG, "vu", name="value", chunk=2), ArrowNames("value"))
         assert len(given_) == len(SHORT_AND_LONG)
         assert given_[-1] == b"last"
         assert packer.append_rows(given_.columns, 0, 1) == (0, 7, True)
@@ -242,7 +242,7 @@ class TestRows:
     ) -> None:
         """P3.1: as for many payloads; also where a column ends with the room."""
         packer = make(7, bytes_max=4 * (OVERHEAD + 100))
-        given_ = rows_of(ArrowBytes([bytes(100)] * 10, "z", chunk=2), "")
+        given_ = rows_of(ArrowBytes([bytes(100)] * 10, "z", chunk=2), ArrowNames(""))
         assert packer.append_rows(given_.columns, 0, 5) == (0, 4, True)
         frame = packer.seal()
         assert frame is not None
@@ -259,13 +259,15 @@ class TestRows:
     def test_a_packer_that_stopped_takes_no_row(self, make: Callable[..., Packing]) -> None:
         packer = make(7)
         packer.stop()
-        assert packer.append_rows(rows_of(ArrowBytes([b"x"]), "").columns, 0, 1) == (0, 0, False)
+        assert packer.append_rows(rows_of(ArrowBytes([b"x"]), ArrowNames("")).columns, 0, 1) == (0, 0, False)
 
 
 def test_both_packers_make_the_same_bytes_of_rows() -> None:
     made = []
     for packer in (Packer(7, block_bytes=1500), make_twin(7, block_bytes=1500)):
-        given_ = rows_of(ArrowBytes([b"%d" % n * (n % 40) for n in range(500)], "vz", chunk=77), "")
+        given_ = rows_of(
+            ArrowBytes([b"%d" % n * (n % 40) for n in range(500)], "vz", chunk=77), ArrowNames("")
+        )
         packer.append_rows(given_.columns, 9, 1)
         bodies = []
         while (frame := packer.seal()) is not None:
@@ -278,7 +280,7 @@ def test_a_tag_counts_for_the_limit_of_a_row() -> None:
     """P3.1: a ledger with tags holds less payload in an entry; rows over that are refused, and none is appended."""
     packer = TwinPacker(7, digest=1)
     with pytest.raises(UsageError, match="at most"):
-        packer.append_rows(rows_of(ArrowBytes([b"x", bytes(ENTRY_BYTES_MAX)]), "").columns, 0, 1)
+        packer.append_rows(rows_of(ArrowBytes([b"x", bytes(ENTRY_BYTES_MAX)]), ArrowNames("")).columns, 0, 1)
     assert packer.next_entry == 0
 
 
@@ -296,7 +298,7 @@ def test_a_tag_counts_for_the_limit_of_a_row() -> None:
 )
 def test_what_is_no_column_of_values_says_so(data: Any, name: Any, said: str) -> None:
     with pytest.raises(UsageError, match=said) as refused:
-        rows_of(data, name)
+        rows_of(data, ArrowNames(name))
     assert "nothing was appended" in str(refused.value)
 
 
@@ -306,7 +308,7 @@ def test_a_packer_takes_columns_and_nothing_else() -> None:
 
 
 def test_rows_are_sliced_at_their_beginning_without_a_copy() -> None:
-    given_ = rows_of(ArrowBytes([b"%d" % n for n in range(6)], chunk=4), "")
+    given_ = rows_of(ArrowBytes([b"%d" % n for n in range(6)], chunk=4), ArrowNames(""))
     assert [*given_[2:]] == [b"2", b"3", b"4", b"5"]
     assert [*given_[2:][3:]] == [b"5"]
     assert given_[2:].columns is given_.columns

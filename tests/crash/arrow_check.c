@@ -1,8 +1,9 @@
 /* arrow_check.c: Arrow columns of chance, in buffers of their exact size, looked through and packed.
  * `arrow_check SEED`: whatever is found sound is appended, from any row on, to a packer with and without times; a
  * sanitizer sees each byte that is read beyond its buffer. Offsets stay within their bytes, as how many there are an array
- * of offsets does not say; views are any bits at all.
+ * of offsets does not say; views are any bits at all. Then the same with keys, times and headers beside the values.
  */
+#include "wire/arrow_beside.h"
 #include "wire/arrow_column.h"
 #include "wire/block_pool.h"
 #include "wire/packer.h"
@@ -84,6 +85,109 @@ static void pack(const struct ebk_arrow_column *column)
     ebk_packer_unref(packer);
 }
 
+/* A column of bytes in buffers of its own, which `held` keeps. */
+struct bytes_column {
+    struct ArrowSchema schema;
+    struct ArrowArray array;
+    const void *buffers[4];
+    int64_t part_sizes[1];
+    uint8_t *held[3];
+};
+
+static void make_bytes(struct bytes_column *out, const char *name, uint64_t rows, uint64_t front, int is_nullable)
+{
+    const uint64_t kind = draw() % 3, bytes = draw() % 64;
+    uint8_t *data = block(bytes, (int)('a' + draw() % 4)), *bits = block(rows / 8 + 1, 0xFF);
+    for (uint64_t at = 0; at < bytes; at++) data[at] = (uint8_t)(data[at] + draw() % 8);
+    if (is_nullable && draw() % 2) bits[draw() % (rows / 8 + 1)] ^= (uint8_t)(1u << draw() % 8);
+    out->held[0] = data;
+    out->held[1] = bits;
+    out->held[2] = kind == 2 ? views(rows, bytes) : offsets(rows, kind == 0 ? 4 : 8, bytes);
+    out->part_sizes[0] = (int64_t)bytes;
+    out->buffers[0] = draw() % 2 ? bits : NULL;
+    out->buffers[1] = out->held[2];
+    out->buffers[2] = data;
+    out->buffers[3] = out->part_sizes;
+    out->schema = (struct ArrowSchema){
+        .format = kind == 0 ? "z" : kind == 1 ? "U" : "vu", .name = name, .release = release_schema};
+    out->array = (struct ArrowArray){
+        .length = (int64_t)(rows - front), .null_count = -1, .offset = (int64_t)front,
+        .n_buffers = kind == 2 ? 4 : 3, .buffers = out->buffers, .release = release_array};
+}
+
+static void free_bytes(struct bytes_column *column)
+{
+    for (int i = 0; i < 3; i++) free(column->held[i]);
+}
+
+/* One batch of values, keys, times and headers; was it sound? */
+static int look_beside(void)
+{
+    static const char *const times[] = {"l", "tss:", "tsm:UTC", "tsu:", "tsn:", "tdD"};
+    static const char *const lists[] = {"+m", "+l", "+L"};
+    const uint64_t count = draw() % 9, front = draw() % 4, rows = count + front, list = draw() % 3;
+    const uint64_t pairs = draw() % 12, pair_front = draw() % 3;
+    struct bytes_column value, key, names, values;
+    make_bytes(&value, "value", rows, 0, 0);
+    make_bytes(&key, "key", rows, 0, 1);
+    make_bytes(&names, "name", pairs + pair_front + 1, 1, 0);
+    make_bytes(&values, "value", pairs + pair_front, 0, 1);
+    uint8_t *numbers = block(8 * rows, 0), *bits = block(rows / 8 + 1, 0xFF);
+    for (uint64_t at = 0; at < 8 * rows; at += 8)
+        if (draw() % 8) numbers[at + draw() % 7] = (uint8_t)draw(); else numbers[at + 7] = (uint8_t)draw();
+    uint8_t *places = offsets(rows, list == 2 ? 8 : 4, pairs);
+    if (draw() % 3 == 0) bits[draw() % (rows / 8 + 1)] ^= (uint8_t)(1u << draw() % 8);
+
+    const void *time_buffers[] = {draw() % 2 ? bits : NULL, numbers};
+    struct ArrowSchema time_schema = {.format = times[draw() % 6], .name = "time", .release = release_schema};
+    struct ArrowArray time_array = {
+        .length = (int64_t)rows, .null_count = -1, .n_buffers = 2, .buffers = time_buffers, .release = release_array};
+    struct ArrowSchema *pair_schemas[] = {&names.schema, &values.schema};
+    struct ArrowArray *pair_arrays[] = {&names.array, &values.array};
+    const void *none[] = {NULL};
+    struct ArrowSchema pair_schema = {
+        .format = "+s", .name = "entries", .n_children = 2, .children = pair_schemas, .release = release_schema};
+    struct ArrowArray pair_array = {
+        .length = (int64_t)pairs, .offset = (int64_t)pair_front, .n_buffers = 1, .buffers = none, .n_children = 2,
+        .children = pair_arrays, .release = release_array};
+    struct ArrowSchema *list_schemas[] = {&pair_schema};
+    struct ArrowArray *list_arrays[] = {&pair_array};
+    const void *list_buffers[] = {draw() % 2 ? bits : NULL, places};
+    struct ArrowSchema list_schema = {
+        .format = lists[list], .name = "headers", .n_children = 1, .children = list_schemas,
+        .release = release_schema};
+    struct ArrowArray list_array = {
+        .length = (int64_t)rows, .null_count = -1, .n_buffers = 2, .buffers = list_buffers, .n_children = 1,
+        .children = list_arrays, .release = release_array};
+    struct ArrowSchema *schemas[] = {&value.schema, &key.schema, &time_schema, &list_schema};
+    struct ArrowArray *arrays[] = {&value.array, &key.array, &time_array, &list_array};
+    const struct ArrowSchema schema = {
+        .format = "+s", .n_children = 4, .children = schemas, .release = release_schema};
+    const struct ArrowArray array = {
+        .length = (int64_t)count, .offset = (int64_t)front, .n_buffers = 1, .buffers = none, .n_children = 4,
+        .children = arrays, .release = release_array};
+    const struct ebk_arrow_names wanted = {
+        draw() % 4 ? "key" : NULL, draw() % 4 ? "time" : NULL, draw() % 4 ? "headers" : NULL};
+    struct ebk_arrow_column column;
+    enum ebk_arrow_which which;
+    uint64_t at;
+    int is_sound = 0;
+    if (ebk_arrow_column_open(&schema, &array, "value", &column, &at) == EBK_ARROW_SOUND &&
+        ebk_arrow_beside_make(&schema, &array, &wanted, &column, &which, &at) == EBK_ARROW_SOUND) {
+        pack(&column);
+        is_sound = column.beside != NULL;
+        ebk_arrow_beside_free(&column);
+    }
+    free_bytes(&value);
+    free_bytes(&key);
+    free_bytes(&names);
+    free_bytes(&values);
+    free(numbers);
+    free(bits);
+    free(places);
+    return is_sound;
+}
+
 int main(int argc, char **argv)
 {
     uint64_t sound = 0;
@@ -113,6 +217,10 @@ int main(int argc, char **argv)
         free(places);
     }
     if (sound < ROUNDS / 4 || sound == ROUNDS) abort(); /* It looked at nothing, or refused nothing. */
+    uint64_t beside = 0;
+    for (int round = 0; round < ROUNDS; round++) beside += (uint64_t)look_beside();
+    if (beside < ROUNDS / 16) abort();
+    printf("%llu of %d had records, ", (unsigned long long)beside, ROUNDS);
     printf("%llu of %d were sound\n", (unsigned long long)sound, ROUNDS);
     return 0;
 }

@@ -106,9 +106,10 @@ def test_adds_over_links_and_hostile_answers_leave_the_sanitizers_silent(sanitiz
 
 @pytest.mark.parametrize("sanitizer", ["address,undefined"], indirect=True)
 def test_arrow_columns_of_chance_are_read_within_their_buffers(sanitizer, tmp_path):
-    """P3.1: what a column's numbers say is looked at before a byte is read; sliced, with nulls, from any row on."""
+    """P3.1: what a column's numbers say is looked at before a byte is read; sliced, with nulls, from any row on,
+    with keys, times and headers beside it."""
     program = tmp_path / "arrow_check"
-    sources = named("arrow_column packer block_pool crc32c errors")
+    sources = named("arrow_beside arrow_column packer block_pool crc32c errors")
     built = build(sanitizer, program, PROJECT / "tests" / "crash" / "arrow_check.c", *sources)
     assert built.returncode == 0, built.stderr
     for seed in SEEDS:

@@ -62,9 +62,13 @@ def test_a_refused_row_means_none_was_appended(bk: embedbk.Client, log_name: str
         ):
             with pytest.raises(embedbk.UsageError, match="nothing was appended"):
                 writer.append_arrow(data)
-        for named in ({"key": "k"}, {"timestamp": "t"}, {"headers": "h"}):
-            with pytest.raises(embedbk.UsageError, match="no headers yet"):
+        for named in ({"key": "k"}, {"timestamp": "k"}, {"headers": "k"}):
+            with pytest.raises(
+                embedbk.UsageError, match="no single column 'k' is there, but: one column by itself"
+            ):
                 writer.append_arrow(ArrowBytes([b"a"], form), **named)  # type: ignore[arg-type]
+            with pytest.raises(embedbk.UsageError, match="no single column 'k' is there, but: value"):
+                writer.append_arrow(ArrowBytes([b"a"], form, name="value"), **named)  # type: ignore[arg-type]
         with pytest.raises(embedbk.UsageError, match="timeout_s"):
             writer.append_arrow(ArrowBytes([b"a"], form), timeout_s=-1.0)
         assert writer.append(b"first").entry_id == 0
@@ -130,11 +134,47 @@ def test_what_a_log_gives_as_arrow_goes_into_another(bk: embedbk.Client, log_nam
     assert [bytes(entry) for entry in bk.log(f"{log_name}-too").read()] == [*GIVEN[100:], *GIVEN[:100]]
 
 
+@pytest.mark.parametrize("compression", [None, "zstd"])
+@pytest.mark.parametrize("digest", ["crc32c", "hmac"])
+def test_keys_timestamps_and_headers_come_along(bk: embedbk.Client, digest: Any, compression: Any) -> None:
+    """Each row is the record that `EntryRecord` of the same would be, compressed or with a tag, too."""
+    pa = pytest.importorskip("pyarrow")
+    given = [
+        embedbk.EntryRecord(
+            b"%d" % n * 300, b"k%d" % n if n % 2 else None, n or None, {"h": b"x" * n} if n % 3 else {}
+        )
+        for n in range(200)
+    ]
+    headers = pa.array([list(each.headers.items()) for each in given], pa.map_(pa.string(), pa.binary()))
+    batch = pa.record_batch(
+        {
+            "value": [each.value for each in given],
+            "id": [each.key for each in given],
+            "at": pa.array([each.timestamp for each in given], pa.timestamp("ms")),
+            "tags": headers,
+        }
+    )
+    with bk.create_ledger(password=b"p", digest=digest, compression=compression) as ledger:
+        told = ledger.append_arrow(batch, key="id", timestamp="at", headers="tags")
+        assert (told.first_entry, told.last_entry) == (0, 199)
+        with pytest.raises(embedbk.UsageError, match="row 1 of column 'at' is no time"):
+            ledger.append_arrow(
+                pa.record_batch({"value": [b"a", b"b"], "at": [5, -5]}), key=None, timestamp="at"
+            )
+        assert ledger.add(b"next") == 200
+    with bk.open_ledger(ledger.ledger_id, password=b"p") as reader:
+        found = [record for entry in reader.read(0, 199) for record in entry.records]
+    assert [(bytes(r.value), r.key, r.timestamp, dict(r.headers)) for r in found] == [
+        (r.value, r.key, r.timestamp, dict(r.headers)) for r in given
+    ]
+
+
 def test_pyarrow_is_not_needed() -> None:
     code = (
         "import sys; sys.modules['pyarrow'] = None\n"
         "import embedbk; from embedbk.codec.arrow_columns import rows_of\n"
+        "from embedbk.codec.arrow_rows import ArrowNames\n"
         "from embedbk.testing.arrow_bytes import ArrowBytes\n"
-        "assert [*rows_of(ArrowBytes([b'x']), 'value')] == [b'x']\n"
+        "assert [*rows_of(ArrowBytes([b'x']), ArrowNames('value'))] == [b'x']\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -7,6 +7,7 @@ from tests.mutants.mutant import Mutant
 __all__ = ["MUTANTS"]
 
 _COLUMNS = "tests/codec/test_arrow_columns.py::TestColumns::test_"
+_BESIDE = "tests/codec/test_arrow_beside.py::TestBeside::test_"
 _COUNTED = "tests/codec/test_answers.py::test_"
 _PACKER = "tests/codec/test_packer.py::TestPacker::"
 _READER = "native/wire/message_reader.c"
@@ -87,7 +88,7 @@ MUTANTS = (
         (
             (
                 "native/wire/arrow_column.c",
-                "        if (!(bits[at / 8] >> (at % 8) & 1)) return row;\n",
+                "        if (ebk_arrow_is_null(bits, at)) return row;\n",
                 "        (void)bits;\n",
             ),
         ),
@@ -133,6 +134,53 @@ MUTANTS = (
         (
             "tests/codec/test_arrow_columns.py::TestRows::test_nobody_appends_between_rows_that_found_no_room_for_all",
         ),
+    ),
+    Mutant(
+        "a-null-is-an-empty-key",
+        "P3.1",
+        "a row of Arrow data without a key is appended with a key of no bytes",
+        (
+            (
+                "native/wire/arrow_beside.c",
+                "beside->has_key && !ebk_arrow_is_null(beside->key.valid, beside->key.first + row)",
+                "beside->has_key",
+            ),
+        ),
+        (_BESIDE + "what_stands_beside_a_value_is_the_attribute_of_its_record",),
+    ),
+    Mutant(
+        "pairs-begin-with-the-whole",
+        "P3.1",
+        "a slice of a column of headers is given the headers of the rows in front of it",
+        (
+            ("native/wire/arrow_beside.c", "    out->base = pair_at(out, 0);\n", "    out->base = 0;\n"),
+            (
+                "native/wire/arrow_beside.c",
+                "(uint64_t)pairs->offset + out->base, count = end - out->base",
+                "(uint64_t)pairs->offset + pair_at(out, 0), count = end - pair_at(out, 0)",
+            ),
+        ),
+        (_BESIDE + "any_slice_of_any_records",),
+    ),
+    Mutant(
+        "headers-stand-as-they-came",
+        "P3.1",
+        "headers of Arrow data are not put into the order of their names, so no reader takes the entry",
+        (("native/wire/arrow_beside.c", "            if (order > 0) break;\n", "            break;\n"),),
+        (_BESIDE + "what_stands_beside_a_value_is_the_attribute_of_its_record",),
+    ),
+    Mutant(
+        "a-key-has-room-beside-any-value",
+        "P3.1",
+        "a value and a key that no entry holds together are found when a part of the rows is appended",
+        (
+            (
+                "native/wire/arrow_beside.c",
+                "if (size + attribute_bytes > EBK_ENTRY_APPEND_BYTES_MAX)",
+                "if (0)",
+            ),
+        ),
+        (_BESIDE + "value_and_key_share_the_room_of_an_entry",),
     ),
     Mutant(
         "sent-bytes-are-not-held",

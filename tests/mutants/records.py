@@ -109,7 +109,7 @@ MUTANTS = (
         "records-are-written-below-their-level",
         "P10.8",
         "bookies of the build before refuse the add, and the handle fails",
-        ((_APPENDING, "if encoded and not self.runtime.has_level(LEVEL_OF_RECORDS):", "if False:"),),
+        ((_APPENDING, "if not self.runtime.has_level(LEVEL_OF_RECORDS):", "if False:"),),
         (_GIVEN + "below_the_level_no_record_is_written_and_plain_ones_are",),
     ),
     Mutant(

@@ -145,8 +145,16 @@ def test_keys_timestamps_and_headers_are_written_with_their_values(bk: Client, i
         ("value binary, key int", {}, "column key is binary or string, and there is int"),
         ("value binary, timestamp string", {}, "column timestamp is bigint or timestamp"),
         ("value binary, headers string", {}, "column headers is map<string,binary>"),
-        ("value binary, key binary", {"value": [None], "key": [b"k"]}, "a row has no value"),
-        ("value binary, timestamp bigint", {"value": [b""], "timestamp": [-1]}, "timestamp=-1"),
+        (
+            "value binary, key binary",
+            {"value": [b"", None], "key": [b"k", b""]},
+            "row 1 of column 'value' is null",
+        ),
+        (
+            "value binary, timestamp bigint",
+            {"value": [b""], "timestamp": [-1]},
+            "column 'timestamp' is no time",
+        ),
     ],
 )
 def test_rows_that_can_be_no_records_are_refused(
