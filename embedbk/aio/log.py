@@ -30,6 +30,7 @@ from embedbk.client.record_batches import record_batch_maker
 from embedbk.client.runtime import Runtime, refuse_pickling
 from embedbk.client.sealing import Seal
 from embedbk.client.splicing import STAGED_TTL_S, SpliceOutcome, Staging
+from embedbk.client.times import ms_of
 from embedbk.client.truncating import LogPin, Truncation
 from embedbk.client.waiting import run_async
 from embedbk.config import Placement, Roll, check_seconds
@@ -95,7 +96,7 @@ class Log:
 
     async def first_at(self, time: int | datetime) -> int:
         """As `embedbk.Log.first_at`."""
-        return await run_async(self._reading.first_at(log.ms_of(time)))
+        return await run_async(self._reading.first_at(ms_of(time)))
 
     async def time_at(self, place: Position | int) -> int | None:
         return await run_async(self._reading.time_at(place))

@@ -10,15 +10,28 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable
+from datetime import datetime
 from typing import Any
 
 from embedbk.cli.entries_json import as_json
 from embedbk.client.batches import Entry
+from embedbk.client.log import Log
+from embedbk.client.times import parse_time
 from embedbk.errors import Lost, UsageError
 from embedbk.ids import LEDGER_ID_MAX, Position
 
-__all__ = ["add_format", "add_places", "parse_place", "write_entries", "write_entry"]
+__all__ = [
+    "PLACE_HELP",
+    "add_format",
+    "add_places",
+    "parse_place",
+    "place_in",
+    "write_entries",
+    "write_entry",
+]
 
+# Of an option that takes a place.
+PLACE_HELP = "OFFSET, LEDGER:ENTRY, or a time (2026-11-26T08:30:00Z): the first entry at or behind it"
 _PLACE = re.compile(r"([0-9]{1,19})(?::([0-9]{1,19}))?", re.ASCII)
 
 
@@ -39,21 +52,27 @@ def add_places(made: argparse.ArgumentParser) -> None:
         ("from", "the first entry that is read"),
         ("to", "the first that is not read any more"),
     ):
-        made.add_argument(
-            f"--{name}", dest=f"{name}_place", metavar="PLACE", help=f"{what}: OFFSET, or LEDGER:ENTRY"
-        )
+        made.add_argument(f"--{name}", dest=f"{name}_place", metavar="PLACE", help=f"{what}: {PLACE_HELP}")
 
 
-def parse_place(text: str | None) -> Position | int | None:
-    """An offset, or a position. Raises UsageError: it is neither."""
+def parse_place(text: str | None) -> Position | int | datetime | None:
+    """An offset, a position, or a time. Raises UsageError: it is none of them."""
     if text is None:
         return None
     match = _PLACE.fullmatch(text)
+    if match is None and (time := parse_time(text)) is not None:
+        return time
     if match is None or any(int(number) > LEDGER_ID_MAX for number in match.groups() if number):
         raise UsageError(
-            f"{text[:80]!r} is no place of a log", hint="an offset, as 17, or a position, as 3:17"
+            f"{text[:80]!r} is no place of a log",
+            hint="an offset, as 17, a position, as 3:17, or a time, as 2026-11-26T08:30:00Z",
         )
     return int(match[1]) if match[2] is None else Position(int(match[1]), int(match[2]))
+
+
+def place_in(log: Log, place: Position | int | datetime | None) -> Position | int | None:
+    """A time is where the first entry at or behind it stands, or the end of the log."""
+    return log.first_at(place) if isinstance(place, datetime) else place
 
 
 def write_entries(

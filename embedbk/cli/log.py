@@ -12,7 +12,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from embedbk.cli.entries_json import parse_line
-from embedbk.cli.entries_out import add_format, add_places, parse_place, write_entries
+from embedbk.cli.entries_out import (
+    PLACE_HELP,
+    add_format,
+    add_places,
+    parse_place,
+    place_in,
+    write_entries,
+)
 from embedbk.cli.log_keeping import add_keeping
 from embedbk.cli.operators import CommandResult, Commands, client_of
 from embedbk.client.batches import Entry
@@ -51,9 +58,7 @@ def run_log(arguments: Sequence[str]) -> int:
     add_places(made)
     add_format(made)
     made = _add(commands, "tail", _tail, "entries as they come, until it is interrupted")
-    made.add_argument(
-        "--from", dest="from_place", metavar="PLACE", help="OFFSET, or LEDGER:ENTRY (default: its end)"
-    )
+    made.add_argument("--from", dest="from_place", metavar="PLACE", help=f"{PLACE_HELP} (default: its end)")
     made.add_argument("--idle-s", type=float, help="end when nothing came for so long")
     add_format(made)
     add_keeping(commands, _add, _log, _refuse_beside_a_writer)
@@ -226,7 +231,8 @@ def _read(reach: Reach, options: argparse.Namespace) -> CommandResult:
     first, end = parse_place(options.from_place), parse_place(options.to_place)
     with reach() as client:
         log = _log(client, options)
-        gaps = write_entries(lambda place: log.read(place, end), first, options)
+        begin, until = place_in(log, first), place_in(log, end)
+        gaps = write_entries(lambda place: log.read(place, until), begin, options)
     return CommandResult(None, "", 1 if gaps else 0)
 
 
@@ -234,7 +240,8 @@ def _tail(reach: Reach, options: argparse.Namespace) -> CommandResult:
     first = parse_place(options.from_place)
     with reach() as client:
         log = _log(client, options)
-        gaps = write_entries(lambda place: _flushed(log.tail(place, idle_s=options.idle_s)), first, options)
+        begin = place_in(log, first)
+        gaps = write_entries(lambda place: _flushed(log.tail(place, idle_s=options.idle_s)), begin, options)
     return CommandResult(None, "", 1 if gaps else 0)
 
 

@@ -10,7 +10,7 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from embedbk.cli.entries_out import parse_place
+from embedbk.cli.entries_out import PLACE_HELP, parse_place, place_in
 from embedbk.cli.operators import CommandResult, Commands, client_of
 from embedbk.client.client import Client
 from embedbk.client.cursors import CursorState
@@ -59,7 +59,7 @@ def add_keeping(
         help="as usual again; may be repeated",
     )
     made = add(commands, "truncate", keeping.truncate, "let go of its oldest entries, by whole ledgers")
-    made.add_argument("--before", metavar="PLACE", help="OFFSET, or LEDGER:ENTRY: that entry stays")
+    made.add_argument("--before", metavar="PLACE", help=f"that entry stays: {PLACE_HELP}")
     made.add_argument("--older-than-s", type=float, metavar="SECONDS", help="what was appended so long ago")
     made.add_argument("--keep-bytes", type=int, metavar="BYTES", help="at least so many payload bytes stay")
     made.add_argument(
@@ -74,9 +74,7 @@ def add_keeping(
     made.add_argument("--yes", action="store_true", help="it is meant; else it is said what would be")
     made = add(commands, "cursors", keeping.cursors, "where its consumers stand, and how far behind")
     made.add_argument("cursor", nargs="?", help="one of them, which the options change")
-    made.add_argument(
-        "--set", dest="place", metavar="PLACE", help="put it to OFFSET, or LEDGER:ENTRY; it is made"
-    )
+    made.add_argument("--set", dest="place", metavar="PLACE", help=f"put it there; it is made: {PLACE_HELP}")
     made.add_argument(
         "--no-hold", action="store_true", help="with --set: it does not hold the log against truncation"
     )
@@ -84,7 +82,10 @@ def add_keeping(
     made = add(commands, "pins", keeping.pins, "what holds it against truncation for a while")
     made.add_argument("pin", nargs="?", help="one of them, which the options change")
     made.add_argument(
-        "--from", dest="place", metavar="PLACE", help="hold everything from there on; it is made"
+        "--from",
+        dest="place",
+        metavar="PLACE",
+        help=f"hold everything from there on; it is made: {PLACE_HELP}",
     )
     made.add_argument(
         "--ttl-s", type=float, default=3600.0, metavar="SECONDS", help="with --from (default 3600)"
@@ -179,8 +180,9 @@ class _Keeping:
         before = parse_place(options.before)
         with reach() as client:
             try:
-                done = self._log_of(client, options).truncate(
-                    before,
+                log = self._log_of(client, options)
+                done = log.truncate(
+                    place_in(log, before),
                     older_than_s=options.older_than_s,
                     keep_bytes=options.keep_bytes,
                     force=options.force,
@@ -243,7 +245,7 @@ class _Keeping:
                 text = "is deleted" if was_there else "was not there"
                 return CommandResult(data, f"cursor {options.cursor} {text}", 0 if was_there else 1)
             if options.place is not None:
-                log.cursor(options.cursor, not options.no_hold).set(place)
+                log.cursor(options.cursor, not options.no_hold).set(place_in(log, place))
             found = [each for each in log.cursors() if options.cursor in (None, each.name)]
             if options.cursor is not None and not found:
                 log.cursor(options.cursor).get()  # It raises where there is none.
@@ -264,7 +266,7 @@ class _Keeping:
                 data = {"log": options.name, "pin": options.pin, "removed": was_there}
                 return CommandResult(data, f"pin {options.pin} {text}", 0 if was_there else 1)
             if options.place is not None:
-                log.pin(options.pin, place, ttl_s=options.ttl_s)
+                log.pin(options.pin, place_in(log, place), ttl_s=options.ttl_s)
             found = [each for each in log.pins() if options.pin in (None, each.name)]
         lines = [f"{each.name}: offset {each.offset}, until {each.until_ms} ms since 1970" for each in found]
         return CommandResult(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
@@ -42,6 +42,7 @@ from embedbk.client.runtime import Runtime, refuse_pickling
 from embedbk.client.sealing import Seal
 from embedbk.client.splicing import STAGED_TTL_S, SpliceOutcome, Staging
 from embedbk.client.tickets import PLAIN, AppendTerms, Ticket, terms_of
+from embedbk.client.times import ms_of
 from embedbk.client.truncating import LogPin, Truncation
 from embedbk.client.waiting import run_blocking
 from embedbk.codec.arrow_rows import ArrowNames
@@ -51,7 +52,7 @@ from embedbk.config import NEVER_ROLL, Placement, Quorum, Roll, check_seconds
 from embedbk.errors import EmbedbkError, UsageError
 from embedbk.ids import Position, check_log_name
 
-__all__ = ["Log", "LogWriter", "ms_of", "open_writer", "renew_as", "take_over"]
+__all__ = ["Log", "LogWriter", "open_writer", "renew_as", "take_over"]
 
 logger = logging.getLogger(__name__)
 
@@ -101,18 +102,6 @@ async def renew_as(
     quorum = await renewal_quorum(runtime, name, ensemble_size, write_quorum, ack_quorum)
     await line.renew(quorum)
     await resized(runtime, name, quorum, line.taken.epoch)
-
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def ms_of(time: object) -> int:
-    """Milliseconds since 1970. Raises UsageError for what is no time, or one without a zone."""
-    if isinstance(time, int) and not isinstance(time, bool) and 0 <= time < 1 << 63:
-        return time
-    if isinstance(time, datetime) and time.tzinfo is not None and time >= _EPOCH:
-        return -((_EPOCH - time) // timedelta(milliseconds=1))  # Not before it.
-    raise UsageError(f"{time!r} is no time: ms since 1970, or a datetime with a time zone, is allowed")
 
 
 class LogWriter:

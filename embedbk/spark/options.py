@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from embedbk.client.address import endpoints_of, is_address
+from embedbk.client.times import ms_of, parse_time
 from embedbk.errors import UsageError
-from embedbk.ids import check_log_name
+from embedbk.ids import check_cursor_name, check_log_name
 from embedbk.spark.reading import EARLIEST, LATEST, ReadPlace, Starting
 
 __all__ = [
@@ -30,10 +31,11 @@ POLL_WAIT_MS = 100
 # As the user writes them; Spark hands them over in lower case.
 OF_BOTH = (
     "cluster", "log", "logs", "logPrefix", "password", "columns", "payload", "startingOffsets", "maxRowsPerPartition",
-    "failOnDataLoss", "pinSeconds",
+    "startingTimestamp", "onNoMatch", "failOnDataLoss", "pinSeconds",
 )  # fmt: skip
-OF_BATCH = ("endingOffsets", "pushdown", "readPolicy")
+OF_BATCH = ("endingOffsets", "endingTimestamp", "pushdown", "readPolicy")
 OF_STREAM = ("maxRowsPerTrigger", "maxBytesPerTrigger", "pollWaitMs")
+_CURSOR = "cursor:"
 WHICH = ("log", "logs", "logPrefix")
 
 
@@ -78,8 +80,8 @@ def read_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOption
         prefix=prefix,
         columns=columns,
         is_text=is_text,
-        start=_starting(given, "startingOffsets", LATEST if is_stream else EARLIEST, names),
-        end=_starting(given, "endingOffsets", LATEST, names),
+        start=_starting(given, "starting", LATEST if is_stream else EARLIEST, names),
+        end=_starting(given, "ending", LATEST, names),
         rows_per_partition=_count(given, "maxRowsPerPartition") or ROWS_PER_PARTITION_MAX,
         rows_per_trigger=_count(given, "maxRowsPerTrigger"),
         bytes_per_trigger=_count(given, "maxBytesPerTrigger"),
@@ -144,10 +146,19 @@ def columns_of(options: Mapping[str, str]) -> tuple[tuple[str, ...], bool]:
     return columns, is_text
 
 
-def _starting(given: Mapping[str, str], name: str, default: str, names: tuple[str, ...]) -> Starting:
+def _starting(given: Mapping[str, str], side: str, default: str, names: tuple[str, ...]) -> Starting:
+    """side: "starting" or "ending"."""
+    name, by_time = f"{side}Offsets", f"{side}Timestamp"
+    may_miss = _one_of(given, "onNoMatch", "error", "latest") == "latest" or side == "ending"
+    if (time := given.get(by_time.lower())) is not None:
+        if name.lower() in given:
+            raise UsageError(f"options {name} and {by_time} beside each other: one says where it is")
+        return Starting(default, {}, time_ms=_time(by_time, time.strip()), may_miss=may_miss)
     value = given.get(name.lower(), default).strip()
     if value in (EARLIEST, LATEST):
         return Starting(value, {})
+    if value.startswith(_CURSOR):
+        return Starting(default, {}, cursor=check_cursor_name(value.removeprefix(_CURSOR)))
     try:
         said = json.loads(value)
     except ValueError:
@@ -161,9 +172,20 @@ def _starting(given: Mapping[str, str], name: str, default: str, names: tuple[st
                 raise UsageError(f"option {name} names the log {log!r}, which is not read")
         return Starting(default, said)
     raise UsageError(
-        f'option {name}={value!r}: allowed are "{EARLIEST}", "{LATEST}", the offset of an entry (of one log), or '
-        'offsets by log: {"orders": 42}'
+        f'option {name}={value!r}: allowed are "{EARLIEST}", "{LATEST}", the offset of an entry (of one log), '
+        f'offsets by log: {{"orders": 42}}, or "{_CURSOR}NAME"'
     )
+
+
+def _time(name: str, value: str) -> int:
+    """ms since 1970."""
+    if value.isdecimal():
+        return ms_of(int(value))
+    if (time := parse_time(value)) is None:
+        raise UsageError(
+            f"option {name}={value!r}: ms since 1970 are allowed, or a time: 2026-11-26T08:30:00Z"
+        )
+    return ms_of(time)
 
 
 def _is_offset(value: Any) -> bool:

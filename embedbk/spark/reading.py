@@ -55,10 +55,35 @@ class ReadPlace:
 
 @dataclass(frozen=True, slots=True)
 class Starting:
-    """A place in each log: everywhere the same word, or an offset for each name."""
+    """A place in each log: an offset for some names; for the others a cursor or a time, or everywhere the same word."""
 
-    word: str  # EARLIEST or LATEST: also of logs that `offsets` does not name.
+    word: str  # EARLIEST or LATEST.
     offsets: Mapping[str, int]
+    cursor: str = ""  # Where the cursor of this name stands in each.
+    time_ms: int | None = None  # The first entry at or behind this time.
+    may_miss: bool = True  # Where there is none: the log's end.
+
+    def offset_in(self, place: ReadPlace, name: str) -> int | None:
+        """The offset in a log; None: the word tells it.
+
+        Raises:
+            NoSuchCursor: the log has no such cursor.
+            UsageError: it has no entry from that time on, and that was to be an error.
+        """
+        if (offset := self.offsets.get(name)) is not None:
+            return offset
+        if self.cursor:
+            return place.log(name).cursor(self.cursor).get().offset
+        if self.time_ms is None:
+            return None
+        log = place.log(name)
+        offset = log.first_at(self.time_ms)
+        if not self.may_miss and offset >= log.end():
+            raise UsageError(
+                f"log {name!r} has no entry at or behind {self.time_ms} ms since 1970",
+                hint='option("onNoMatch", "latest") begins at its end then',
+            )
+        return offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +133,18 @@ def stretch(
         UsageError: the places are behind what may be read now, or the end is before the start.
         Truncated: the start is below the beginning of the log.
     """
-    wanted, until = start.offsets.get(name), end.offsets.get(name)
+    wanted, until = start.offset_in(place, name), end.offset_in(place, name)
     segments = place.log(name).segments(wanted)
     first = LogPoint(_first_of(segments) if wanted is None else wanted)
     reached = _end_in(segments)
     if wanted is None and start.word == LATEST:
         first = reached
     last = LogPoint(until) if until is not None else first if end.word == EARLIEST else reached
+    # What a cursor or a time tells was confirmed once; less may be known of it now, and nothing is behind it.
+    if name not in start.offsets and first.offset > reached.offset:
+        first = reached
+    if name not in end.offsets and last.offset > reached.offset:
+        last = reached
     if not first.offset <= last.offset <= reached.offset:
         raise UsageError(
             f"log {name!r}: offsets {first.offset} to {last.offset} (left out) were asked for, and it may be read "

@@ -58,7 +58,7 @@ class EmbedbkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         points = {}
         place, start = self.options.place, self.options.start
         for name in logs_of(self.options):
-            if (wanted := start.offsets.get(name)) is not None:
+            if (wanted := start.offset_in(place, name)) is not None:
                 points[name] = LogPoint(wanted)
             elif start.word == EARLIEST:
                 points[name] = reading.begin(place, name)

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -317,6 +318,34 @@ def test_entries_are_shown_from_place_to_place(run: Run, data: Path, bk: embedbk
         assert code == 1 and "is no place of a log" in err, place
     code, _, err = run("log", "read", *at, "--from", "77:0")
     assert code == 1 and "77" in err
+
+
+def test_entries_are_shown_from_time_to_time(run: Run, data: Path, bk: embedbk.Client) -> None:
+    """P8.11: "the first entry at or behind a time is found by halving", wherever a place is asked for."""
+    log = bk.log("orders")
+    with log.writer() as writer:
+        writer.append(b"0")
+        began = log.time_at(0)
+        while log.time_at(log.end() - 1) == began:  # The clock has a next ms soon.
+            writer.append(b"%d" % log.end())
+    last = log.end() - 1
+    time = datetime.fromtimestamp(log.time_at(last) / 1000, UTC)  # type: ignore[operator]
+    for text in (time.isoformat(), time.astimezone(timezone(timedelta(hours=2))).isoformat()):
+        assert run("log", "read", "orders", "--from", text, "--at", data)[:2] == (0, f"{last}\n")
+        told = run("log", "read", "orders", "--to", text, "--at", data)[1].splitlines()
+        assert told == [str(offset) for offset in range(last)]
+    assert (
+        run("log", "tail", "orders", "--from", time.isoformat(), "--idle-s", 0, "--at", data)[1]
+        == f"{last}\n"
+    )
+    run("log", "cursors", "orders", "billing", "--set", time.isoformat(), "--at", data)
+    assert log.cursor("billing").get().offset == last
+    late = (time + timedelta(days=1)).isoformat()
+    assert run("log", "read", "orders", "--from", late, "--at", data)[:2] == (0, "")
+    code, _, err = run("log", "read", "orders", "--from", "2026-11-26T08:30:00", "--at", data)
+    assert (code, "says no time zone" in err, "08:30:00Z" in err) == (1, True, True)
+    code, _, err = run("log", "read", "orders", "--from", "yesterday", "--at", data)
+    assert (code, "is no place of a log" in err) == (1, True)
 
 
 def test_a_check_says_what_does_not_fit(run: Run, data: Path, bk: embedbk.Client) -> None:

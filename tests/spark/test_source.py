@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -19,7 +20,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from embedbk.client.client import Client
-from embedbk.errors import EntryUnreadable, UsageError
+from embedbk.errors import EntryUnreadable, NoSuchCursor, UsageError
 from embedbk.spark import rows
 from embedbk.spark.options import COLUMN_NAMES, RECORD_COLUMNS, read_options
 from embedbk.spark.partitions import RangePartition, split
@@ -101,6 +102,36 @@ def test_several_logs_are_one_table(logs: dict[str, str], bk: Client) -> None:
             ("orders", offset) for offset in (12, 13, 14)
         ]
         assert sum(row["log"] == "batches" for row in found) == 5
+
+
+def test_a_read_begins_and_ends_where_a_cursor_stands(logs: dict[str, str], bk: Client) -> None:
+    bk.log("orders").cursor("billing", holds=False).set(12)
+    behind = {**logs, "startingOffsets": "cursor:billing"}
+    assert [row["offset"] for row in read_all(reader_of(behind))] == [12, 13, 14]
+    before = {**logs, "endingOffsets": "cursor:billing"}
+    assert [row["offset"] for row in read_all(reader_of(before))] == list(range(12))
+    assert bk.log("orders").cursor("billing").get().offset == 12, "a read moves no cursor"
+    with pytest.raises(NoSuchCursor, match="no cursor 'other'"):
+        reader_of({**logs, "startingOffsets": "cursor:other"}).partitions()
+
+
+def test_a_read_begins_and_ends_at_times(logs: dict[str, str], bk: Client) -> None:
+    """P8.11: from the first entry at or behind a time; what stands there is told by the log, and does not change."""
+    log = bk.log("orders")
+    for offset in (0, 7, 14):
+        time = log.time_at(offset)
+        assert time is not None
+        first = log.first_at(time)
+        for text in (str(time), datetime.fromtimestamp(time / 1000, UTC).isoformat()):
+            found = read_all(reader_of({**logs, "startingTimestamp": text}))
+            assert [row["offset"] for row in found] == list(range(first, 15))
+            found = read_all(reader_of({**logs, "endingTimestamp": text}))
+            assert [row["offset"] for row in found] == list(range(first))
+    late = str(2**62)
+    assert len(read_all(reader_of({**logs, "endingTimestamp": late}))) == 15
+    with pytest.raises(UsageError, match="log 'orders' has no entry at or behind"):
+        reader_of({**logs, "startingTimestamp": late}).partitions()
+    assert read_all(reader_of({**logs, "startingTimestamp": late, "onNoMatch": "latest"})) == []
 
 
 def test_a_log_without_entries_has_no_rows(logs: dict[str, str]) -> None:
@@ -207,6 +238,12 @@ def test_option_names_arrive_in_lower_case() -> None:
         ({**LOG, "startingOffsets": '{"others": 3}'}, "'others', which is not read"),
         ({**LOG, "startingOffsets": '{"orders": true}'}, 'allowed are "earliest"'),
         ({**LOG, "endingOffsets": "soon"}, "option endingOffsets='soon'"),
+        ({**LOG, "startingOffsets": "cursor:a/b"}, "cursor name 'a/b'"),
+        ({**LOG, "startingTimestamp": "soon"}, "option startingTimestamp='soon'"),
+        ({**LOG, "startingTimestamp": "2026-11-26"}, "no time zone"),
+        ({**LOG, "endingTimestamp": "1969-12-31T23:59:59Z"}, "ms since 1970"),
+        ({**LOG, "startingTimestamp": "5", "startingOffsets": "7"}, "beside each other"),
+        ({**LOG, "onNoMatch": "earliest"}, "error and latest"),
         ({**LOG, "failOnDataLoss": "maybe"}, "true and false"),
         ({**LOG, "pinSeconds": "1.5"}, "whole number"),
     ],

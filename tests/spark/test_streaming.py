@@ -70,6 +70,23 @@ def offsets(rows: list[tuple[str, int, bytes]]) -> list[int]:
     return [offset for _, offset, _ in rows]
 
 
+def test_a_stream_begins_where_a_cursor_stands_or_at_a_time(bk: Client) -> None:
+    write(bk, "from", 7, 5)
+    log = bk.log("from")
+    log.cursor("billing", holds=False).set(9)
+    assert offsets(Engine(options(bk, "from", startingOffsets="cursor:billing")).batch()) == [9, 10, 11]
+    told = options(bk, "from", startingTimestamp=str(log.time_at(7)))
+    del told["startingOffsets"]
+    first = log.first_at(log.time_at(7) or 0)
+    assert offsets(Engine(told).batch()) == list(range(first, 12))
+    with pytest.raises(UsageError, match="no entry at or behind"):
+        Engine({**told, "startingTimestamp": str(2**62)})
+    engine = Engine({**told, "startingTimestamp": str(2**62), "onNoMatch": "latest"})
+    assert engine.batch() == []
+    write(bk, "from", 1)
+    assert offsets(engine.batch()) == [12]
+
+
 def test_micro_batches_have_every_row_once_across_ledgers_and_restarts(bk: Client) -> None:
     write(bk, "once", 7, 5)
     engine = Engine(options(bk, "once", maxRowsPerTrigger="4"))
