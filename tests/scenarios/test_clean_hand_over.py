@@ -1,4 +1,4 @@
-"""A writer that closes hands its log over without a recovery (P8.1; RP58): nobody has to fence it."""
+"""A writer that closes hands its log over without a recovery (P8.1): nobody has to fence it."""
 
 from __future__ import annotations
 
