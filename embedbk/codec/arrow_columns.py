@@ -27,8 +27,7 @@ def rows_of(data: Any, names: ArrowNames) -> Rows:
     Raises UsageError: no such data, no such column, a null, or a record that no entry can hold.
     """
     for role, name in zip(ArrowNames._fields, names, strict=True):
-        is_name = isinstance(name, str) and "\0" not in name
-        if not is_name and (name is not None or role == "value"):
+        if not _is_name(name) and (name is not None or role == "value"):
             raise UsageError(f"{role}={name!r}: the name of a column is allowed; nothing was appended")
     if hasattr(data, "__arrow_c_array__"):
         return Rows([_column(_native.arrow_column(*data.__arrow_c_array__(), *names), names)])
@@ -44,6 +43,11 @@ def rows_of(data: Any, names: ArrowNames) -> Rows:
     except RuntimeError as failed:
         raise UsageError(f"{failed}; nothing was appended") from failed
     return Rows(columns)
+
+
+def _is_name(name: Any) -> bool:
+    """C takes text of UTF-8 that ends with its first NUL."""
+    return isinstance(name, str) and "\0" not in name and name.encode(errors="ignore").decode() == name
 
 
 def _column(found: Any, names: ArrowNames) -> ValueColumn:

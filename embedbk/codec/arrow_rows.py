@@ -7,7 +7,7 @@ it in plain Python.
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from embedbk.codec.entry_records import RECORDS_BYTES_MAX
@@ -122,22 +122,28 @@ class Rows(Sequence[bytes]):
         """Something stands beside the value of a row."""
         return any(column.has_records for column in self.columns)
 
+    def places(self) -> Iterator[tuple[ValueColumn, int]]:
+        """Each row, as its column and its number there."""
+        begin = self.begin
+        for column in self.columns:
+            for row in range(min(begin, len(column)), len(column)):
+                yield column, row
+            begin = max(0, begin - len(column))
+
     def attributes(self) -> list[bytes]:
         """What stands beside each value; an object for each row."""
-        places = (self._place(at) for at in range(len(self)))
-        return [column.attribute(row) for column, row in places]
+        return [column.attribute(row) for column, row in self.places()]
+
+    def __iter__(self) -> Iterator[bytes]:
+        return (column[row] for column, row in self.places())
 
     def __getitem__(self, at: Any) -> Any:
         if isinstance(at, slice):
             assert at.stop is None and at.step is None and at.start >= 0
             return Rows(self.columns, self.begin + at.start)
-        column, row = self._place(at if at >= 0 else len(self) + at)
-        return column[row]
-
-    def _place(self, at: int) -> tuple[ValueColumn, int]:
-        row = self.begin + at
+        row = self.begin + (at if at >= 0 else len(self) + at)
         for column in self.columns:
             if row < len(column):
-                return column, row
+                return column[row]
             row -= len(column)
         raise IndexError("no such row")

@@ -6,13 +6,13 @@ is given to it, because nothing on this floor waits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import repeat
 from typing import NoReturn, Protocol
 
-from embedbk.codec.arrow_rows import ValueColumn
+from embedbk.codec.arrow_rows import Rows, ValueColumn
 from embedbk.codec.attributes import AttributeKind, encode_time, parted, without
 from embedbk.codec.digest import DigestType, encode_tagged, tag_bytes
 from embedbk.codec.entry import ENTRY_HEADER, ENTRY_OVERHEAD_BYTES, encode_entry
@@ -276,8 +276,10 @@ class TwinPacker:
         largest = max((column.largest for column in columns), default=0)
         if largest + self._tag_bytes > ENTRY_BYTES_MAX:
             refuse_payload(bytes(largest))
-        count = sum(map(len, columns)) - begin
-        return self._append_each(_rows_from(columns, begin), count, caller)
+        rows = Rows(columns, begin)
+        # One row at a time: what finds no room is not read.
+        entries = ((column[row], column.attribute(row)) for column, row in rows.places())
+        return self._append_each(entries, len(rows), caller)
 
     def _append_each(
         self, entries: Iterable[tuple[bytes, bytes]], count: int, caller: int
@@ -462,14 +464,6 @@ class TwinPacker:
                 return False
         self._capacity, self._used = max(self._block_bytes, _NOTE_BYTES + whole), _NOTE_BYTES
         return filled_first
-
-
-def _rows_from(columns: tuple[ValueColumn, ...], begin: int) -> Iterator[tuple[bytes, bytes]]:
-    """One row at a time, with what stands beside its value: what finds no room is not read."""
-    for column in columns:
-        for row in range(min(begin, len(column)), len(column)):
-            yield column[row], column.attribute(row)
-        begin = max(0, begin - len(column))
 
 
 def release_body(frame: Frame) -> None:

@@ -308,8 +308,9 @@ def test_a_refusal_names_column_and_row() -> None:
         UsageError, match="column 'key' has the Arrow format 'z': a timestamp is allowed, or int64"
     ):
         rows_of(batch, ArrowNames("value", timestamp="key"))
-    with pytest.raises(UsageError, match="key=3: the name of a column is allowed"):
-        rows_of(batch, ArrowNames("value", key=3))  # type: ignore[arg-type]
+    for key in (3, "a\0b", "\ud800"):
+        with pytest.raises(UsageError, match="key=.*: the name of a column is allowed"):
+            rows_of(batch, ArrowNames("value", key=key))  # type: ignore[arg-type]
 
 
 def test_a_schema_of_another_shape_is_refused(column_of: Make) -> None:
