@@ -282,11 +282,17 @@ class Appending:
         if (self.bar is not None or self.runtime.is_forked) and self._is_barred():
             return NO_ENTRY
         if isinstance(data, EntryRecord):
-            value, attributes = data.value, encode_attributes(records=self._records([data]))
-            if self.compression is not None:
-                attributes, value = squeezed(attributes, value) or (attributes, value)
-            return self.writing.try_append_with(value, attributes, -1)
+            return self.writing.try_append_with(*self._as_stored(data), -1)
         return self.writing.try_append(data)
+
+    def _as_stored(self, data: Buffer | EntryRecord) -> tuple[Buffer, bytes]:
+        """The payload and the attributes of an entry, compressed where the handle compresses."""
+        attributes = b""
+        if isinstance(data, EntryRecord):
+            data, attributes = data.value, encode_attributes(records=self._records([data]))
+        if self.compression is not None:
+            attributes, data = squeezed(attributes, data) or (attributes, data)
+        return data, attributes
 
     def _records(self, records: Sequence[EntryRecord]) -> bytes:
         """What these records have beside their values, as it is appended."""
@@ -304,10 +310,18 @@ class Appending:
             )
 
     async def queue(self, data: Buffer | EntryRecord) -> int:
-        """Queue one entry, waiting for room."""
-        while (entry_id := self.try_append(data)) == NO_ENTRY:
+        """Queue one entry, waiting for room. It is compressed at most twice, however long that takes."""
+        entry_id = self.try_append(data)
+        if entry_id != NO_ENTRY:
+            return entry_id
+        stored = self._as_stored(data)
+        while True:
             await self._room()
-        return entry_id
+            if (self.bar is not None or self.runtime.is_forked) and self._is_barred():
+                continue
+            entry_id = self.writing.try_append_with(*stored, -1)
+            if entry_id != NO_ENTRY:
+                return entry_id
 
     async def _queue_on(
         self, terms: AppendTerms, data: Buffer, part_ends: Sequence[int], records: bytes, until_s: float

@@ -309,7 +309,7 @@ def test_a_refusal_names_column_and_row() -> None:
     ):
         rows_of(batch, ArrowNames("value", timestamp="key"))
     for key in (3, "a\0b", "\ud800"):
-        with pytest.raises(UsageError, match="key=.*: the name of a column is allowed"):
+        with pytest.raises(UsageError, match=r"key=.*: the name of a column is allowed"):
             rows_of(batch, ArrowNames("value", key=key))  # type: ignore[arg-type]
 
 

@@ -105,6 +105,37 @@ def test_each_way_to_append_is_compressed_and_each_way_to_read_gives_what_was_ap
         assert bytes(ledger.read_last()) == NOISE
 
 
+class Counting:
+    """The compressor of this thread, and how often it was asked."""
+
+    def __init__(self) -> None:
+        self._made, self.calls = zstd.ZstdCompressor(), 0
+
+    def compress(self, data: Any, mode: int) -> bytes:
+        self.calls += 1
+        return bytes(self._made.compress(data, mode))
+
+
+@pytest.mark.parametrize("given", [TEXT, Record(TEXT, b"k")])
+def test_an_append_that_waits_for_room_is_not_compressed_each_time_it_looks(
+    bk: embedbk.Client, log_name: str, monkeypatch: pytest.MonkeyPatch, given: Any
+) -> None:
+    """Who waits looks 100 times a second: the processor is not spent on the same bytes again and again."""
+    monkeypatch.setattr(compression._of_thread, "compressor", counting := Counting(), raising=False)
+    with bk.log(log_name).writer(compression="zstd") as writer:
+        appending = writer._appending
+        appending.writing.packer.hold_for(99)  # Another caller's rest comes first.
+        steps = appending.queue(given)
+        for _ in range(10):
+            assert steps.send(None) is not None
+        appending.writing.packer.hold_for(0)
+        with pytest.raises(StopIteration, match="0"):
+            steps.send(None)
+        assert counting.calls == 2
+        writer.append(b"behind")
+    assert [bytes(entry) for entry in bk.log(log_name).read()] == [TEXT, b"behind"]
+
+
 @pytest.mark.parametrize("digest", ["crc32c", "xxh3", "hmac"])
 def test_the_other_face_and_ledgers_with_tags(data: Path, settings: embedbk.Settings, digest: str) -> None:
     """P3.1: a tag covers what is stored."""
