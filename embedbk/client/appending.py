@@ -289,7 +289,8 @@ class Appending:
         """The payload and the attributes of an entry, compressed where the handle compresses."""
         attributes = b""
         if isinstance(data, EntryRecord):
-            data, attributes = data.value, encode_attributes(records=self._records([data]))
+            attributes = encode_attributes(records=self._records([data]))
+            data = data.value
         if self.compression is not None:
             attributes, data = squeezed(attributes, data) or (attributes, data)
         return data, attributes
