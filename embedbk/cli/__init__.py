@@ -29,6 +29,7 @@ usage: embedbk COMMAND ...
   ledger        ledger list|show|read|recover|delete|undelete|deleted|explain|dump|restore: one ledger;
                 ledger lost|adopt|forget: what a lost future left on bookies when metadata was brought back;
                 ledger copies|choose-copy|give-up: which copy is right, and which entries are lost for good
+  sql           a question in SQL over what the metadata says: logs, ledgers, replicas, cursors, ...
   health        whether every entry has all of its copies, and what is done where not; 0 when it is so
   repair        repair status|marks|start|stop|trigger: what lost bookies had is copied to others
   spark         spark scrub|report: every copy of every entry is read and checked; where the space is
@@ -78,6 +79,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from embedbk.cli.repair import run_health
 
         return run_health(rest)
+    if command == "sql":
+        from embedbk.cli.sql import run_sql
+
+        return run_sql(rest)
     if command == "repair":
         from embedbk.cli.repair import run_repair
 

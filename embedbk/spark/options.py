@@ -33,7 +33,7 @@ OF_BOTH = (
     "cluster", "log", "logs", "logPrefix", "password", "columns", "payload", "startingOffsets", "maxRowsPerPartition",
     "startingTimestamp", "onNoMatch", "failOnDataLoss", "pinSeconds",
 )  # fmt: skip
-OF_BATCH = ("endingOffsets", "endingTimestamp", "pushdown", "readPolicy")
+OF_BATCH = ("view", "endingOffsets", "endingTimestamp", "pushdown", "readPolicy")
 OF_STREAM = ("maxRowsPerTrigger", "maxBytesPerTrigger", "pollWaitMs")
 _CURSOR = "cursor:"
 WHICH = ("log", "logs", "logPrefix")

@@ -19,6 +19,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from embedbk.errors import UsageError
 from embedbk.spark import reading, rows
 from embedbk.spark.archive_first import with_archives
 from embedbk.spark.options import SourceOptions, columns_of, read_options
@@ -26,6 +27,7 @@ from embedbk.spark.partitions import RangePartition, logs_of, read_partition, sp
 from embedbk.spark.pruning import Bounds
 from embedbk.spark.sink import EmbedbkStreamWriter, EmbedbkWriter, batch_writer, stream_writer
 from embedbk.spark.streaming import EmbedbkStreamReader
+from embedbk.spark.view_reading import ViewReader, view_in, view_schema
 
 __all__ = ["EmbedbkReader", "EmbedbkSource", "PruningReader"]
 
@@ -39,10 +41,14 @@ class EmbedbkSource(DataSource):
 
     def schema(self) -> StructType:
         """Spark asks before it is known whether a batch or a stream is meant: the reader checks all other options."""
+        if (wanted := view_in(self.options)) is not None:
+            return view_schema(wanted)
         columns, is_text = columns_of(self.options)
         return rows.spark_schema(columns, is_text=is_text)
 
-    def reader(self, schema: StructType) -> EmbedbkReader:
+    def reader(self, schema: StructType) -> EmbedbkReader | ViewReader:
+        if (wanted := view_in(self.options)) is not None:
+            return ViewReader(self.options, wanted)
         options = read_options(self.options, is_stream=False)
         return (PruningReader if options.pushes_down else EmbedbkReader)(options)
 
@@ -53,6 +59,8 @@ class EmbedbkSource(DataSource):
         return stream_writer(self.options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        if view_in(self.options) is not None:
+            raise UsageError("option view is one of a batch: what the metadata says is no stream")
         return EmbedbkStreamReader(read_options(self.options, is_stream=True))
 
 

@@ -26,6 +26,7 @@ from embedbk.spark.options import COLUMN_NAMES, RECORD_COLUMNS, read_options
 from embedbk.spark.partitions import RangePartition, split
 from embedbk.spark.reading import LedgerRange
 from embedbk.spark.source import EmbedbkReader, EmbedbkSource, PruningReader
+from embedbk.views import VIEWS
 
 URL = "embedbk://127.0.0.1:4181"
 LOG = {"cluster": URL, "log": "orders"}
@@ -262,3 +263,37 @@ def test_an_offset_for_each_of_several_logs_is_given_by_name() -> None:
 def test_the_format_is_called_embedbk() -> None:
     assert EmbedbkSource.name() == "embedbk"
     assert EmbedbkSource(LOG).schema() == rows.spark_schema(COLUMN_NAMES, is_text=False)
+
+
+def test_what_the_metadata_says_is_rows_too(logs: dict[str, str], bk: Client) -> None:
+    """Each view by its name: its columns and rows are those of `embedbk.views`."""
+    for name, wanted in VIEWS.items():
+        source = EmbedbkSource({"cluster": logs["cluster"], "view": name})
+        assert [field.name for field in source.schema()] == [column for column, _ in wanted.columns]
+        there = cloudpickle.loads(cloudpickle.dumps(source.reader(source.schema())))
+        (partition,) = there.partitions()
+        found = [tuple(row.values()) for batch in there.read(partition) for row in batch.to_pylist()]
+        now = wanted.rows(bk)
+        if name == "cursors":  # How long an entry has waited is told anew each time.
+            found, now = [row[:-1] for row in found], [row[:-1] for row in now]
+        assert found == now
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"cluster": URL, "view": "tables"}, "allowed are logs"),
+        ({**LOG, "view": "logs"}, "options log beside view='logs'"),
+        ({"view": "logs"}, "option cluster missing"),
+    ],
+)
+def test_a_wrong_view_is_refused(options: dict[str, str], says: str) -> None:
+    source = EmbedbkSource(options)
+    with pytest.raises(UsageError, match=says):
+        source.reader(source.schema())
+
+
+def test_a_view_is_no_stream() -> None:
+    source = EmbedbkSource({"cluster": URL, "view": "logs"})
+    with pytest.raises(UsageError, match="is no stream"):
+        source.streamReader(source.schema())
