@@ -12,7 +12,7 @@ from pyspark.sql.types import BooleanType, DataType, DoubleType, LongType, Strin
 from embedbk.errors import UsageError
 from embedbk.spark.clients import client_of
 from embedbk.spark.options import cluster_of
-from embedbk.views.tables import View, view
+from embedbk.views.tables import MetadataView, view
 
 __all__ = ["ViewReader", "view_in", "view_schema"]
 
@@ -26,7 +26,7 @@ _TYPES: dict[type, tuple[DataType, pa.DataType]] = {
 }
 
 
-def view_in(options: Mapping[str, str]) -> View | None:
+def view_in(options: Mapping[str, str]) -> MetadataView | None:
     """The view that the options ask for; None: the entries of logs. Raises UsageError: there is no such view, or an
     option beside it says nothing of it."""
     given = {name.lower(): value for name, value in options.items()}
@@ -39,7 +39,7 @@ def view_in(options: Mapping[str, str]) -> View | None:
     return found
 
 
-def view_schema(wanted: View) -> StructType:
+def view_schema(wanted: MetadataView) -> StructType:
     schema = StructType()
     for name, kind in wanted.columns:
         schema = schema.add(name, _TYPES[kind][0])
@@ -49,7 +49,7 @@ def view_schema(wanted: View) -> StructType:
 class ViewReader(DataSourceReader):
     """Reads the rows in one task, as they stand when it runs."""
 
-    def __init__(self, options: Mapping[str, str], wanted: View) -> None:
+    def __init__(self, options: Mapping[str, str], wanted: MetadataView) -> None:
         self.cluster = cluster_of({name.lower(): value for name, value in options.items()})
         self.name = wanted.name
 

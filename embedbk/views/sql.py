@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from embedbk.client.client import Client
 from embedbk.errors import UsageError
-from embedbk.views.tables import VIEWS, View
+from embedbk.views.tables import VIEWS, MetadataView
 
 __all__ = ["Answer", "sql"]
 
@@ -57,7 +57,7 @@ def sql(client: Client, question: str) -> Answer:
     )
 
 
-def _fill(database: Any, view: View, rows: list[tuple[Any, ...]]) -> None:
+def _fill(database: Any, view: MetadataView, rows: list[tuple[Any, ...]]) -> None:
     columns = ", ".join(f'"{name}" {_TYPES[kind]}' for name, kind in view.columns)
     database.execute(f'CREATE TABLE "{view.name}" ({columns})')
     if rows:

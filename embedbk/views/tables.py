@@ -34,7 +34,7 @@ from embedbk.codec.log_pages import decode_log_page, log_page_path
 from embedbk.codec.log_splices import decode_log_splices, log_splices_path
 from embedbk.errors import EmbedbkError, NoSuchLedger, StorageError, UsageError
 
-__all__ = ["VIEWS", "View", "view"]
+__all__ = ["VIEWS", "MetadataView", "view"]
 
 _ROUNDS_MAX = 20  # A list changed so often while its pages were read.
 
@@ -42,7 +42,7 @@ Row = tuple[Any, ...]
 Rows = Callable[[Runtime], Coroutine[Any, Any, list[Row]]]
 
 
-class View(NamedTuple):
+class MetadataView(NamedTuple):
     """A table: its columns with their types in Python, and its rows as they stand now."""
 
     name: str
@@ -55,7 +55,7 @@ class View(NamedTuple):
         return run_blocking(self.read(client._runtime), f"the view {self.name}")
 
 
-def view(name: str) -> View:
+def view(name: str) -> MetadataView:
     """The table of this name. Raises UsageError: there is none."""
     found = VIEWS.get(name)
     if found is None:
@@ -240,10 +240,10 @@ async def _bookies(runtime: Runtime) -> list[Row]:
     ]  # fmt: skip
 
 
-VIEWS: dict[str, View] = {
+VIEWS: dict[str, MetadataView] = {
     each.name: each
     for each in (
-        View(
+        MetadataView(
             "logs",
             "a row for each log; end: None while its last ledger is open; payloadBytes: of closed ledgers, if recorded",
             (
@@ -252,7 +252,7 @@ VIEWS: dict[str, View] = {
             ),
             _logs,
         ),
-        View(
+        MetadataView(
             "segments",
             "a row for each ledger in the list of a log, oldest first; what is not recorded yet is None",
             (
@@ -261,7 +261,7 @@ VIEWS: dict[str, View] = {
             ),
             _segments,
         ),
-        View(
+        MetadataView(
             "ledgers",
             "a row for each ledger; logId: of the log that it belongs to; lastEntry, payloadBytes: of a closed one",
             (
@@ -271,13 +271,13 @@ VIEWS: dict[str, View] = {
             ),
             _ledgers,
         ),
-        View(
+        MetadataView(
             "replicas",
             "a row for each seat of each fragment: the bookie that is to hold its share of these entries",
             (("ledgerId", int), ("firstEntry", int), ("lastEntry", int), ("seat", int), ("bookie", str)),
             _replicas,
         ),
-        View(
+        MetadataView(
             "bookies",
             "a row for each bookie that the cluster ever had",
             (
@@ -286,7 +286,7 @@ VIEWS: dict[str, View] = {
             ),
             _bookies,
         ),
-        View(
+        MetadataView(
             "cursors",
             "a row for each cursor of each log, and how far it is behind",
             (
@@ -295,13 +295,13 @@ VIEWS: dict[str, View] = {
             ),
             _cursors,
         ),
-        View(
+        MetadataView(
             "archives",
             "a row for each ledger that a job archives or archived, and how far that is",
             (("log", str), ("ledgerId", int), ("state", str), ("lastEntry", int), ("manifest", str)),
             _archives,
         ),
-        View(
+        MetadataView(
             "gaps",
             "a row for each run of entries that was given up for ever: each step-th from firstEntry to lastEntry",
             (
@@ -310,7 +310,7 @@ VIEWS: dict[str, View] = {
             ),
             _gaps,
         ),
-        View(
+        MetadataView(
             "txns",
             "a row for each application that spliced into a log: its newest transaction",
             (
