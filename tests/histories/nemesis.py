@@ -1,0 +1,183 @@
+"""Who is killed and stopped, when and for how long: drawn from a seed, one fault behind another in each of some lanes.
+
+A fault begins, lasts and ends by itself: who was killed is started again, who was stopped goes on. No disk is lost, so
+the protocol promises to outlive all of it.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from embedbk.cluster import Cluster, environment
+
+__all__ = ["Fleet", "Lane", "lanes_of"]
+
+PROJECT = Path(__file__).parents[2]
+ROLES = {
+    "w1": "write",
+    "w2": "write",
+    "w3": "write",
+    "r1": "read",
+    "r2": "read",
+    "c1": "consume",
+    "c2": "consume",
+    "t1": "cut",
+}
+WORDS_MAX = 4000  # Of what a process wrote to its stderr, for a message.
+
+
+class Fleet:
+    """The processes that use the log, each with a history of its own, and a new one when it is started again."""
+
+    def __init__(self, url: str, seed: int, directory: Path) -> None:
+        self._url, self._seed, self._directory = url, seed, directory
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._incarnations: Counter[str] = Counter()
+
+    def start(self, name: str) -> None:
+        incarnation = self._incarnations[name]
+        self._incarnations[name] += 1
+        command = [sys.executable, "-m", "tests.histories.worker", self._url, ROLES[name], name]
+        command += [str(incarnation), str(self._seed), str(self._directory)]
+        with (self._directory / f"{name}.{incarnation}.stderr").open("wb") as words:
+            self._running[name] = subprocess.Popen(
+                command, cwd=PROJECT, env=environment(), stdin=subprocess.PIPE, stderr=words
+            )
+
+    def send(self, name: str, number: signal.Signals) -> None:
+        self._running[name].send_signal(number)
+
+    def kill(self, name: str) -> None:
+        """Another is started by `start`."""
+        process = self._running.pop(name)
+        process.kill()
+        process.wait()
+        assert process.stdin is not None
+        process.stdin.close()
+
+    def check(self) -> None:
+        """Nobody ends unasked."""
+        for name, process in self._running.items():
+            assert process.poll() is None, self._words(name, process)
+
+    def _words(self, name: str, process: subprocess.Popen[bytes]) -> str:
+        path = self._directory / f"{name}.{self._incarnations[name] - 1}.stderr"
+        said = path.read_text("utf-8", "replace")[-WORDS_MAX:]
+        return f"{name} ended with {process.returncode}, and said: {said}"
+
+    def end(self) -> None:
+        """Ask all to end, and wait; who hangs ends itself, and says where."""
+        for process in self._running.values():
+            process.send_signal(signal.SIGCONT)
+            assert process.stdin is not None
+            process.stdin.close()
+        for name, process in self._running.items():
+            assert process.wait() == 0, self._words(name, process)
+        self._running.clear()
+
+    def kill_all(self) -> None:
+        for name in list(self._running):
+            self.kill(name)
+
+
+Fault = tuple[
+    str, float, Callable[[], None], Callable[[], None]
+]  # What, for how long, how it begins and ends.
+
+
+class Lane:
+    """One fault at a time, then a pause."""
+
+    def __init__(
+        self, chance: random.Random, pause_s: float, draw: Callable[[random.Random], Fault | None]
+    ) -> None:
+        self._chance, self._pause_s, self._draw = chance, pause_s, draw
+        self._ends: Callable[[], None] | None = None
+        self.due_s = time.monotonic() + self._chance.uniform(0, pause_s)
+        self.met: Counter[str] = Counter()
+
+    def step(self) -> None:
+        """What is due by now."""
+        if self._ends is not None:
+            self.heal()
+        else:
+            fault = self._draw(self._chance)
+            if fault is not None:
+                what, last_s, begins, self._ends = fault
+                begins()
+                self.met[what] += 1
+                self.due_s = time.monotonic() + last_s
+                return
+        self.due_s = time.monotonic() + self._chance.uniform(0, self._pause_s)
+
+    def heal(self) -> None:
+        ends, self._ends = self._ends, None
+        if ends is not None:
+            ends()
+
+
+def lanes_of(cluster: Cluster, fleet: Fleet, seed: int) -> list[Lane]:
+    """Two for the processes that use the log, two for bookies, one for metadata members."""
+    busy = set[str]()
+
+    def taken(chance: random.Random, names: Sequence[str]) -> str | None:
+        free = [name for name in names if name not in busy]
+        if not free:
+            return None
+        name = chance.choice(free)
+        busy.add(name)
+        return name
+
+    def user(chance: random.Random) -> Fault | None:
+        name = taken(chance, chance.choice([list(ROLES), ["w1", "w2", "w3"], ["c1", "c2"]]))
+        if name is None:
+            return None
+
+        def starts() -> None:
+            fleet.start(name)
+            busy.discard(name)
+
+        def goes_on() -> None:
+            fleet.send(name, signal.SIGCONT)
+            busy.discard(name)
+
+        if chance.random() < 0.5:
+            return f"{ROLES[name]} killed", chance.uniform(0, 1), lambda: fleet.kill(name), starts
+        last_s = min(8.0, chance.expovariate(1 / 1.5))
+        return f"{ROLES[name]} stopped", last_s, lambda: fleet.send(name, signal.SIGSTOP), goes_on
+
+    def server(kind: str, chance: random.Random, names: Sequence[str]) -> Fault | None:
+        name = taken(chance, names)
+        if name is None:
+            return None
+
+        def starts() -> None:
+            cluster.restart(name)
+            busy.discard(name)
+
+        def goes_on() -> None:
+            cluster.processes[name].send_signal(signal.SIGCONT)
+            busy.discard(name)
+
+        last_s = min(8.0, chance.expovariate(1 / 2))
+        if chance.random() < 0.5:
+            return f"{kind} killed", last_s, lambda: cluster.kill(name), starts
+        return f"{kind} stopped", last_s, lambda: cluster.processes[name].send_signal(signal.SIGSTOP), goes_on
+
+    def bookie(chance: random.Random) -> Fault | None:
+        return server("bookie", chance, cluster.bookie_ids)
+
+    def member(chance: random.Random) -> Fault | None:
+        return server("member", chance, cluster.members)
+
+    draws = [(user, 1.5), (user, 1.5), (bookie, 4.0), (bookie, 8.0), (member, 6.0)]
+    return [
+        Lane(random.Random(f"{seed} {number}"), pause_s, draw) for number, (draw, pause_s) in enumerate(draws)
+    ]
