@@ -172,10 +172,47 @@ def lanes_of(cluster: Cluster, fleet: Fleet, seed: int) -> list[Lane]:
         return f"{kind} stopped", last_s, lambda: cluster.processes[name].send_signal(signal.SIGSTOP), goes_on
 
     def bookie(chance: random.Random) -> Fault | None:
+        if busy.isdisjoint(cluster.bookie_ids) and chance.random() < 0.3:
+            return swap(chance)
         return server("bookie", chance, cluster.bookie_ids)
 
+    def swap(chance: random.Random) -> Fault:
+        """Two bookies are killed; they are there again when the others stand still: what only these acknowledged is not
+        to be found then, so it must not have been acknowledged to anybody."""
+        names = chance.sample(cluster.bookie_ids, len(cluster.bookie_ids))
+        killed, others = names[:2], names[2:]
+        busy.update(names)
+
+        def begins() -> None:
+            for name in killed:
+                cluster.kill(name)
+
+        def ends() -> None:
+            for name in others:
+                cluster.processes[name].send_signal(signal.SIGSTOP)
+            for name in killed:
+                cluster.restart(name)
+            time.sleep(chance.uniform(0.5, 4))
+            for name in others:
+                cluster.processes[name].send_signal(signal.SIGCONT)
+            busy.difference_update(names)
+
+        return "bookies swapped", chance.uniform(0.2, 2), begins, ends
+
     def member(chance: random.Random) -> Fault | None:
-        return server("member", chance, cluster.members)
+        if chance.random() < 0.8:
+            return server("member", chance, cluster.members)
+
+        def stand_still() -> None:
+            """Nobody is started meanwhile, as that needs members."""
+            members = [cluster.processes[name] for name in cluster.members]
+            for each in members:
+                each.send_signal(signal.SIGSTOP)
+            time.sleep(chance.uniform(0.1, 4))
+            for each in members:
+                each.send_signal(signal.SIGCONT)
+
+        return "all members stopped", 0.0, stand_still, lambda: None
 
     draws = [(user, 1.5), (user, 1.5), (bookie, 4.0), (bookie, 8.0), (member, 6.0)]
     return [

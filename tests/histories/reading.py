@@ -90,10 +90,10 @@ def consume(process: Process) -> None:
             with cursor.consume(timeout_s=1.0, idle_s=0.3, commit_s=commit_s) as consumer:
                 seeing = process.reading("consume", consumer.position, name, asked_ns)
                 for entry in consumer:
-                    seeing.see(entry, 1)
                     left -= 1
                     if not left or process.ends.is_set():
-                        break
+                        break  # It is not consumed, so it comes again.
+                    seeing.see(entry, 1)
                     if left % 500 == 0:
                         consumer.commit()
                         seeing.committed(consumer.committed)

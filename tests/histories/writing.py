@@ -73,6 +73,8 @@ class Writing:
             if self._chance.random() < 0.5:
                 process.pause(0.03)
         self._leave(writer, goes_on=goes_on)
+        if self._chance.random() < 0.5:
+            self._read_own(writer)
 
     def _taken(self, writer: embedbk.LogWriter, asked_ns: int) -> None:
         taken = LogTaken(asked_ns, time.monotonic_ns(), self._tenure, writer.epoch, writer.first_offset)
@@ -237,7 +239,7 @@ class Writing:
         return self._acknowledge(call, [place])
 
     def _read_own(self, writer: embedbk.LogWriter) -> bool:
-        """Read your own writes: a read of this process has all that was acknowledged to it."""
+        """Read your own writes: a read of this process has all that was acknowledged to it, also behind its writer."""
         start = max(0, self._acknowledged - 20)
         seeing = self._process.reading("read", start)
         with seeing.judged():
