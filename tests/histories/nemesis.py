@@ -30,6 +30,7 @@ ROLES = {
     "c2": "consume",
     "t1": "cut",
 }
+WRITERS = [name for name, role in ROLES.items() if role == "write"]
 WORDS_MAX = 4000  # Of what a process wrote to its stderr, for a message.
 
 
@@ -136,7 +137,7 @@ def lanes_of(cluster: Cluster, fleet: Fleet, seed: int) -> list[Lane]:
         return name
 
     def user(chance: random.Random) -> Fault | None:
-        name = taken(chance, chance.choice([list(ROLES), ["w1", "w2", "w3"], ["c1", "c2"]]))
+        name = taken(chance, chance.choice([list(ROLES), WRITERS, ["c1", "c2"]]))
         if name is None:
             return None
 
@@ -178,39 +179,52 @@ def lanes_of(cluster: Cluster, fleet: Fleet, seed: int) -> list[Lane]:
 
     def swap(chance: random.Random) -> Fault:
         """Two bookies are killed; they are there again when the others stand still: what only these acknowledged is not
-        to be found then, so it must not have been acknowledged to anybody."""
+        to be found then, so it must not have been acknowledged to anybody. Half of the time members stand still, too,
+        so that no ensemble is changed meanwhile; then writers are killed, and others take the log over."""
         names = chance.sample(cluster.bookie_ids, len(cluster.bookie_ids))
         killed, others = names[:2], names[2:]
-        busy.update(names)
+        is_blind = busy.isdisjoint(cluster.members) and chance.random() < 0.5
+        members = cluster.members if is_blind else ()
+        writers = [name for name in WRITERS if is_blind and name not in busy]
+        mine = {*names, *members, *writers}
+        busy.update(mine)
 
         def begins() -> None:
+            signal_all(members, signal.SIGSTOP)
             for name in killed:
                 cluster.kill(name)
 
         def ends() -> None:
-            for name in others:
-                cluster.processes[name].send_signal(signal.SIGSTOP)
+            for name in writers:
+                fleet.kill(name)
+            signal_all(others, signal.SIGSTOP)
+            signal_all(members, signal.SIGCONT)
             for name in killed:
                 cluster.restart(name)
-            time.sleep(chance.uniform(0.5, 4))
-            for name in others:
-                cluster.processes[name].send_signal(signal.SIGCONT)
-            busy.difference_update(names)
+            for name in writers:
+                fleet.start(name)
+            time.sleep(chance.uniform(1, 6))
+            signal_all(others, signal.SIGCONT)
+            busy.difference_update(mine)
 
-        return "bookies swapped", chance.uniform(0.2, 2), begins, ends
+        what = "bookies swapped without members" if is_blind else "bookies swapped"
+        return what, chance.uniform(0.2, 2), begins, ends
+
+    def signal_all(names: Sequence[str], number: signal.Signals) -> None:
+        for name in names:
+            cluster.processes[name].send_signal(number)
 
     def member(chance: random.Random) -> Fault | None:
         if chance.random() < 0.8:
             return server("member", chance, cluster.members)
+        if not busy.isdisjoint(cluster.members):
+            return None
 
         def stand_still() -> None:
             """Nobody is started meanwhile, as that needs members."""
-            members = [cluster.processes[name] for name in cluster.members]
-            for each in members:
-                each.send_signal(signal.SIGSTOP)
+            signal_all(cluster.members, signal.SIGSTOP)
             time.sleep(chance.uniform(0.1, 4))
-            for each in members:
-                each.send_signal(signal.SIGCONT)
+            signal_all(cluster.members, signal.SIGCONT)
 
         return "all members stopped", 0.0, stand_still, lambda: None
 

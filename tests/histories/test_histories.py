@@ -54,6 +54,7 @@ HAPPENS = (
     "bookie killed",
     "bookie stopped",
     "bookies swapped",
+    "bookies swapped without members",
     "member killed",
     "member stopped",
     "all members stopped",
