@@ -166,7 +166,8 @@ class LogWriter:
                 appended, also when that ledger fails before the entry is in it.
             after: append only if this position stands last (as `last_position` gives it), else AppendConflict.
             producer: (id, sequence), sequences rising: what was appended under them already is answered with its old
-                position, also when another writer appended it; within the last 1000 of each producer.
+                position, within the last 1000 of each producer; also when another writer appended it, if that stands
+                within the last 10,000 entries before this writer and was not truncated.
 
         Raises:
             UsageError: not bytes, over the limit, not the expected id, or this handle was closed; nothing was appended.

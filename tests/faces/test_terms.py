@@ -272,6 +272,19 @@ def test_an_append_of_the_same_producer_and_sequence_is_done_once(bk: embedbk.Cl
     assert [entry.producer for entry in read] == [(7, 1), (7, 5), (8, 1), (7, 6)]
 
 
+def test_a_later_writer_appends_again_what_was_truncated(bk: embedbk.Client, log_name: str) -> None:
+    """P3.1: "What was truncated [...] it does not find, and appends again." """
+    log = bk.log(log_name)
+    with log.writer() as writer:
+        one = writer.append(b"one", producer=(7, 1))
+        writer.renew()
+        writer.append(b"two")
+        log.truncate(1)
+    with log.writer() as writer:
+        assert writer.append(b"one", producer=(7, 1)) != one
+    assert [bytes(entry) for entry in log.read()] == [b"two", b"one"]
+
+
 def test_a_duplicate_after_a_crash_of_the_writer_finds_what_recovery_kept(
     bk: embedbk.Client, log_name: str
 ) -> None:
