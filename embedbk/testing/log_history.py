@@ -33,7 +33,6 @@ class _Append(Struct):
     text: str
     process: str
     tenure: int
-    call: int
     asked_ns: int  # First.
     asked: int = 0  # So often.
     refused: int = 0
@@ -109,13 +108,12 @@ class _Appends:
         for text in event.texts:
             append = self.appends.get(text)
             if append is None:
-                append = _Append(text, process, event.tenure, event.call, event.asked_ns)
+                append = _Append(text, process, event.tenure, event.asked_ns)
                 self.appends[text] = append
             elif not event.has_producer:
                 raise UsageError(f"two calls append {text!r}: nobody could tell them apart")
             if event.asked_ns < append.asked_ns:
-                append.process, append.tenure, append.call = process, event.tenure, event.call
-                append.asked_ns = event.asked_ns
+                append.process, append.tenure, append.asked_ns = process, event.tenure, event.asked_ns
             append.asked += 1
             append.without_outcome += 1
             call.append(append)
@@ -137,7 +135,8 @@ class _Appends:
     def _acknowledge(self, append: _Append, event: AppendTold, number: int) -> None:
         place = event.places[number]
         self.met["acknowledged again at its place"] += place in append.places
-        append.places[place] = event.offsets[number] if event.offsets else None
+        if event.offsets or place not in append.places:
+            append.places[place] = event.offsets[number] if event.offsets else None
         append.epoch = event.epoch
         if append.acknowledged_ns is None or event.at_ns < append.acknowledged_ns:
             append.acknowledged_ns = event.at_ns
@@ -277,5 +276,5 @@ class _Appends:
     def _standing(self) -> list[_Append]:
         """What stands there once, in the order of the log."""
         return sorted(
-            (each for each in self.appends.values() if each.stands >= 0), key=lambda each: each.stands
+            (each for each in self.appends.values() if len(each.found) == 1), key=lambda each: each.stands
         )

@@ -44,7 +44,7 @@ def read(process: Process) -> None:
 
 
 def read_bulk(process: Process, known: int) -> Seeing:
-    """The same without an object for each entry; the reader goes on behind what fails."""
+    """The same without an object for each entry, by several calls of one reader."""
     chance = process.chance
     start = chance.choice([None, known])
     seeing = process.reading("bulk", start)
