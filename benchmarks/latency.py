@@ -109,8 +109,8 @@ def rows(work: str, bk: embedbk.Client, bare: Bare, make_load: Callable[[], Load
 
 
 def on_schedule(writer: embedbk.LogWriter, payload: bytes, seconds: float) -> array[int]:
-    """`latencies` of a log's writer."""
-    first = writer.lac + 1
+    """`latencies` of a log's writer, which may roll meanwhile."""
+    first = writer.first_offset + writer.lac + 1
     # Let go of when it is over: forty thousand that are kept are a collection of Python's by themselves, whose pause
     # (14 to 38 ms here) would be taken for ours. The probe keeps nothing either.
     tickets: deque[embedbk.Ticket] = deque()
@@ -123,9 +123,12 @@ def on_schedule(writer: embedbk.LogWriter, payload: bytes, seconds: float) -> ar
             oldest += 1
         tickets[0].result()
 
-    return latencies(
-        lambda: tickets.append(writer.append_nowait(payload)), wait, lambda: writer.lac + 1 - first, seconds
-    )
+    def done_count() -> int:
+        # The offset comes first, so that a roll in between makes it too small; but the one that was waited for is done.
+        begins_at = writer.first_offset
+        return max(oldest + 1, begins_at + writer.lac + 1 - first)
+
+    return latencies(lambda: tickets.append(writer.append_nowait(payload)), wait, done_count, seconds)
 
 
 def latencies(

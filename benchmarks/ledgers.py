@@ -17,7 +17,9 @@ import statistics
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from benchmarks import Row, is_wanted, workplace
 from benchmarks._load import Load
@@ -36,7 +38,7 @@ PAIRS = 3
 CREATED_AT_A_TIME = 200
 IDLE_S = 2.0  # Until the last LACs are told and nothing is waited for.
 
-Visit = Callable[[aio.LedgerWriter], Awaitable[object]]
+Visited = TypeVar("Visited", aio.LedgerWriter, aio.LogWriter)
 
 
 def measure() -> Iterator[Row]:
@@ -77,7 +79,15 @@ async def rows(directory: Path, name: str, count: int) -> list[Row]:
             ):
                 if is_wanted(work):
                     found.append(
-                        await compare(work, one, writers, total, at_a_time, do, lambda: Load(directory, pids))
+                        await compare(
+                            work,
+                            partial(visits, writers, total, at_a_time, do),
+                            partial(visits, [one], total, at_a_time, do),
+                            total,
+                            at_a_time,
+                            VISIT_ENTRIES if do is visit else 1,
+                            lambda: Load(directory, pids),
+                        )
                     )
             for writer in writers:
                 writer.release()
@@ -96,45 +106,46 @@ async def create(bk: aio.Client, count: int) -> list[aio.LedgerWriter]:
 
 async def compare(
     work: str,
-    one: aio.LedgerWriter,
-    writers: list[aio.LedgerWriter],
+    many: Callable[[], Awaitable[object]],
+    ceiling: Callable[[], Awaitable[object]],
     total: int,
     at_a_time: int,
-    do: Visit,
+    per_visit: int,
     make_load: Callable[[], Load],
 ) -> Row:
-    """The pair with the median ratio of many ledgers to one."""
-    per_visit = VISIT_ENTRIES if do is visit else 1
+    """The pair with the median ratio of many ledgers to what they are compared with: both are so many visits."""
     pairs: list[tuple[Load, Load]] = []
     for number in range(PAIRS):
-        sides = [writers, [one]]
+        sides = [many, ceiling]
         loads: list[Load] = []
         for side in sides if number % 2 else reversed(sides):
             with make_load() as load:
-                await visits(side, total, at_a_time, do)
+                await side()
             load.check_flushes(total // at_a_time)
             loads.append(load)
         pairs.append((loads[0], loads[1]) if number % 2 else (loads[1], loads[0]))
-    ratios = [single.wall_s / many.wall_s for many, single in pairs]
-    costs = [many.cpu_s / single.cpu_s for many, single in pairs]
+    ratios = [other.wall_s / ours.wall_s for ours, other in pairs]
+    costs = [ours.cpu_s / other.cpu_s for ours, other in pairs]
     print(
-        f"{work}: ratios {' '.join(f'{ratio:.2f}' for ratio in ratios)}; processor time, many to one: "
+        f"{work}: ratios {' '.join(f'{ratio:.2f}' for ratio in ratios)}; processor time, to its ceiling's: "
         f"{' '.join(f'{cost:.2f}' for cost in costs)}",
         file=sys.stderr,
     )
-    many, single = pairs[ratios.index(statistics.median_low(ratios))]
+    ours, other = pairs[ratios.index(statistics.median_low(ratios))]
     entries = total * per_visit
     return Row(
         work,
-        round(entries / many.wall_s, 1),
+        round(entries / ours.wall_s, 1),
         "entries/s",
-        round(entries / single.wall_s, 1),
-        round(many.cpu_s * 1e6 / entries, 2),
-        foreign=round(many.foreign, 3),
+        round(entries / other.wall_s, 1),
+        round(ours.cpu_s * 1e6 / entries, 2),
+        foreign=round(ours.foreign, 3),
     )
 
 
-async def visits(writers: list[aio.LedgerWriter], total: int, at_a_time: int, do: Visit) -> None:
+async def visits(
+    writers: list[Visited], total: int, at_a_time: int, do: Callable[[Visited], Awaitable[object]]
+) -> None:
     """So many visits, the ledgers taking turns, at most so many at a time."""
     numbers = iter(range(total))
 

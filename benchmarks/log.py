@@ -17,23 +17,40 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import embedbk
 from benchmarks import Row, is_wanted, workplace
+from benchmarks._many_logs import MEMORY, VISITED, many_logs_rows
+from benchmarks._rolls import (
+    ROLLING,
+    ROLLING_P99,
+    TAIL_ROLL,
+    rolling_p99_row,
+    rolling_row,
+    tail_roll_row,
+)
+from benchmarks._takeovers import TAKEOVER, takeover_row
 from benchmarks.append import MANY_BYTES, MANY_ENTRIES_MAX, MANY_PAIRS, Measured, Place, alternate, median_row
 from embedbk.cluster import Cluster
 from embedbk.testing.arrow_bytes import ArrowBytes
 
 COPIES = 3
 MANY, ARROW, BULK = "log/append_many", "log/append_arrow/100B", "log/read_bulk/1KiB"
+WORKS = (MANY, ARROW, BULK, TAKEOVER, ROLLING, ROLLING_P99, TAIL_ROLL, MEMORY, VISITED)
 READ_COUNT = 100_000
 PER_CALL = 5_000
 
 
 def measure() -> Iterator[Row]:
-    if not is_wanted(MANY, ARROW, BULK):
-        return
-    with workplace("log") as directory, Cluster(directory / "zmq", bookies=COPIES) as cluster:
+    with workplace("log") as directory:
+        if is_wanted(*(work for work in WORKS if work not in (MEMORY, VISITED))):
+            yield from one_log_rows(directory)
+        yield from many_logs_rows(directory / "many")
+
+
+def one_log_rows(directory: Path) -> Iterator[Row]:
+    with Cluster(directory / "zmq", bookies=COPIES) as cluster:
         place = Place(directory, [peer.pid for peer in cluster.processes.values()])
         with embedbk.open(cluster.url) as bk:
             if is_wanted(MANY):
@@ -42,6 +59,14 @@ def measure() -> Iterator[Row]:
                 yield arrow_row(bk, place)
             if is_wanted(BULK):
                 yield bulk_row(bk, place)
+            if is_wanted(TAKEOVER):
+                yield takeover_row(cluster, bk, place)
+            if is_wanted(ROLLING):
+                yield rolling_row(bk, place)
+            if is_wanted(ROLLING_P99):
+                yield rolling_p99_row(bk, place)
+            if is_wanted(TAIL_ROLL):
+                yield tail_roll_row(bk, cluster.url, place)
 
 
 def measured(place: Place, count: int, work: Callable[[], object], *, syncs: bool = True) -> Measured:

@@ -1,0 +1,25 @@
+"""The rows that issues ask figures of are there, and the page says what each of them is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks import log
+
+PAGE = (Path(__file__).parents[1] / "benchmarks" / "README.md").read_text()
+
+
+def test_the_rows_of_logs() -> None:
+    """Issue 14, figures."""
+    asked = "append_many append_arrow/100B read_bulk/1KiB takeover rolling rolling_p99 tail_roll 10k/memory 10k/visits"
+    assert set(log.WORKS) == {f"log/{name}" for name in asked.split()}
+
+
+@pytest.mark.parametrize("work", log.WORKS)
+def test_the_page_says_what_a_row_is_and_what_is_asked_of_it(work: str) -> None:
+    lines = [line for line in PAGE.splitlines() if line.startswith(f"| `{work}` |")]
+    assert lines, f"benchmarks/README.md has no line `{work}`"
+    _, _, what, bar, _ = lines[0].split("|")
+    assert what.strip() and bar.strip()
