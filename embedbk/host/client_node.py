@@ -318,7 +318,11 @@ class ClientNode:
         if not self.quarantine.is_idle and self.quarantine.expire(now_ns):
             self._show_bookies()
         for _ in range(min(len(self._dirty), WRITINGS_PER_TURN_MAX)):
-            self._touch(self._dirty.popleft())
+            writing = self._dirty.popleft()
+            # A user's thread may append before the loop comes to begin the handle, which looks at its packer then. What
+            # was sent before that would not be counted where its table counts from then on.
+            if writing in self.own_lacs or writing.is_over:
+                self._touch(writing)
         self._finish_turn(now_ns)
 
     def _finish_turn(self, now_ns: int) -> None:

@@ -205,13 +205,23 @@ class Place:
         durability: Durability = Durability.SYNCED,
     ) -> Writing:
         """A new ledger, open for writing."""
+        writing = self.unbegun(client, quorum, options, durability)
+        client.run(self.now_ns, writing)
+        return writing
+
+    def unbegun(
+        self,
+        client: ClientNode,
+        quorum: Quorum = THREE,
+        options: WriterOptions = USUAL,
+        durability: Durability = Durability.SYNCED,
+    ) -> Writing:
+        """The handle of a new ledger, which the client has not begun yet."""
         creation = Creation(quorum, b"", 0, {}, client.bookies, self.chance, durability=durability)
         metadata, revision = self.result(client, creation)
         nonce = self.chance.getrandbits(63)
         core = Writer(metadata, revision, KEY, nonce, client.bookies, self.chance, options)
-        writing = Writing(core, TwinPacker(metadata.ledger_id), client.wake_writing)
-        client.run(self.now_ns, writing)
-        return writing
+        return Writing(core, TwinPacker(metadata.ledger_id), client.wake_writing)
 
     def close(self) -> None:
         for name, node in reversed(self.nodes.items()):

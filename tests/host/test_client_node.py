@@ -659,6 +659,22 @@ def test_what_a_released_handle_kept_is_not_counted(place: Place) -> None:
     assert backlog.kept_bytes == 0
 
 
+def test_what_is_appended_before_a_handle_is_begun_is_sent_behind_that(place: Place) -> None:
+    """RP34: a user's thread may append before the loop comes to begin the handle: what is kept is counted all the same.
+    Sent at once it would be kept uncounted, and the process would end when it is let go of."""
+    client = place.start_client()
+    backlog = client.backlog = Backlog(1 << 30)
+    writing = place.unbegun(client)
+    place.held.add("b3")
+    append(place, writing, b"zero")
+    assert writing.core.in_flight.pending_count == 0
+    client.run(place.now_ns, writing)
+    place.until(lambda: writing.lac == 0)
+    assert backlog.kept_bytes == writing.core.in_flight.behind_bytes > 0
+    client.release(writing)
+    assert backlog.kept_bytes == 0
+
+
 def test_bookies_are_told_to_operations_in_their_order(place: Place) -> None:
     """Same events, same effects: not in the order of a hash."""
     client = place.start_client()

@@ -852,4 +852,19 @@ MUTANTS = (
         (("embedbk/host/bookie_node.py", "            self.is_leaving = True\n", "            pass\n"),),
         ("tests/host/test_starts.py::test_who_leaves_takes_no_more_adds_and_fences_on",),
     ),
+    Mutant(
+        "a-handle-is-sent-for-before-it-is-begun",
+        "RP34",
+        "what a thread appends before the loop begins its handle is sent at once, and kept uncounted",
+        (
+            (
+                "embedbk/host/client_node.py",
+                "            if writing in self.own_lacs or writing.is_over:\n",
+                "            if True:\n",
+            ),
+        ),
+        (
+            "tests/host/test_client_node.py::test_what_is_appended_before_a_handle_is_begun_is_sent_behind_that",
+        ),
+    ),
 )
