@@ -28,6 +28,7 @@ __all__ = [
     "BEHIND_BYTES_MAX",
     "SLOW_BOOKIE_BYTES_MAX",
     "STORED_BYTES_MAX",
+    "USUAL_ROLL",
     "ENSEMBLE_SIZE_MAX",
     "Placement",
     "Quorum",
@@ -230,6 +231,7 @@ class Roll:
 
 
 NEVER_ROLL = Roll(bytes=None)
+USUAL_ROLL = Roll()
 
 
 def settings_of(given: object) -> Settings:

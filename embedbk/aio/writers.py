@@ -146,6 +146,8 @@ class LedgerWriter(_Writer):
 class LogWriter(_Writer):
     """As `embedbk.LogWriter`."""
 
+    __slots__ = ("_line", "name")
+
     def __init__(self, name: str, line: Succession) -> None:
         self.name = name
         self._line = line

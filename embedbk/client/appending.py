@@ -155,7 +155,7 @@ class Appending:
             before=at,
             closed_empty=closed_empty,
             learning=None,
-            bound={},
+            bound=None,
         )
 
     def belong_to(self, epoch: int, first_offset: int) -> None:
@@ -554,7 +554,7 @@ class Appending:
 
     def _not_moved(self, entry_id: int) -> EmbedbkError:
         """The error of an entry that was appended on a condition on this ledger's ids, and is not in the ledger."""
-        if self._past.bound.get(entry_id):
+        if self._past.bound and self._past.bound.get(entry_id):
             return UsageError(
                 f"{self.what}: ledger {self.ledger_id} failed before its entry {entry_id}, which was expected by its "
                 "id, was in it; nothing was appended",

@@ -30,6 +30,7 @@ from embedbk.host.operations import NEVER_REACHED, HandedOver
 if TYPE_CHECKING:
     from embedbk.client.appending import Appending
     from embedbk.client.renewing import Succession
+    from embedbk.client.roll_bounds import RollBounds
     from embedbk.client.runtime import Runtime
     from embedbk.core.log_listing import TakenOver
 
@@ -190,12 +191,31 @@ async def spliced_bytes(runtime: Runtime, ledger_ids: Sequence[int]) -> int:
 class LogBytes:
     """The bytes of one owner's log, and its bar. Any thread may call anything."""
 
-    def __init__(self, line: Succession, tell_again: Callable[[], None]) -> None:
-        """tell_again: called when `tell_at` changed."""
+    __slots__ = (
+        "_bounds",
+        "_found",
+        "_full_since_s",
+        "_is_looking",
+        "_line",
+        "_list_epoch",
+        "_list_revision",
+        "_lock",
+        "_looked_s",
+        "_recorded",
+        "_told",
+        "_unrecorded",
+        "_was_near",
+        "_why",
+        "bound",
+        "tell_at",
+    )
+
+    def __init__(self, line: Succession, bounds: RollBounds) -> None:
+        """bounds: told when `tell_at` changed."""
         self.bound: BytesBound | None = None
         self.tell_at = NEVER_REACHED  # The entry of the ledger of now at which `look` is due.
         self._line = line
-        self._tell_again = tell_again
+        self._bounds = bounds
         self._lock = threading.RLock()
         self._recorded = 0  # By the list, as far as it was looked at.
         self._list_revision = self._list_epoch = 0
@@ -281,7 +301,7 @@ class LogBytes:
                 appending.shut_out(self.refused)
             else:
                 appending.let_in()
-        self._tell_again()
+        self._bounds.tell_again()
         if asks:
             self._line.owning.runtime.behind(self._look_at_list())
 

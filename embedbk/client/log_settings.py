@@ -39,7 +39,7 @@ from embedbk.codec.log_settings import (
     properties_bytes,
 )
 from embedbk.codec.metadata_messages import ABSENT, Compare, Put
-from embedbk.config import CUSTOM_BYTES_MAX, Placement, Quorum, Roll, quorum_for
+from embedbk.config import CUSTOM_BYTES_MAX, USUAL_ROLL, Placement, Quorum, Roll, quorum_for
 from embedbk.errors import LogExists, MetadataConflict, UsageError
 from embedbk.ids import LEDGER_ID_MAX, is_text
 from embedbk.metadata.levels import LEVEL_OF_BOUNDS, LEVEL_OF_CURSORS
@@ -115,7 +115,7 @@ class WriterArguments(NamedTuple):
 def roll_of(given: Roll | None) -> Roll:
     """None: the usual bounds. Raises UsageError for anything else that is no Roll."""
     if given is None:
-        return Roll()
+        return USUAL_ROLL
     if not isinstance(given, Roll):
         raise UsageError(f"roll={given!r}: allowed is embedbk.Roll(...), or None for the usual bounds")
     return given

@@ -7,10 +7,10 @@ lost ledger means to the writer of a log. Which ledger an append goes to, `renew
 
 from __future__ import annotations
 
+import functools
 import logging
-from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from embedbk.client.appending import Appending
@@ -34,6 +34,7 @@ from embedbk.core.log_replacing import LogReplacing
 from embedbk.core.log_rolling import LogPreparing, LogRecording
 from embedbk.core.log_splicing import LogSplicing, Splice, Spliced
 from embedbk.core.truncating import Dropping
+from embedbk.core.writer import WriterOptions
 from embedbk.errors import (
     EmbedbkError,
     LedgerClosed,
@@ -44,6 +45,7 @@ from embedbk.errors import (
     Truncated,
 )
 from embedbk.host.operations import OneResult
+from embedbk.host.signal import Signal
 from embedbk.ids import NO_ENTRY, NO_POSITION, Position
 from embedbk.metadata.levels import LEVEL_OF_LOGS, LEVEL_OF_PAGES, LEVEL_OF_SPLICES, LEVEL_OF_TIMES
 
@@ -70,8 +72,39 @@ class Joined(NamedTuple):
     spliced_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class _ClosedEmpty:
+    """Asked, when the ledger that was taken is gone, whether it closed empty and left the list."""
+
+    owning: Owning
+    taken: TakenOver
+
+    async def __call__(self) -> bool:
+        return await self.owning.has_closed_empty(self.taken)
+
+
+@functools.cache
+def _handing_over(options: WriterOptions) -> WriterOptions:
+    """The same for a ledger that another one follows: one object for all writers with these options."""
+    return replace(options, hands_over=True)
+
+
 class Owning:
     """One log, as one writer owns it. quorum: of the ledgers to come."""
+
+    __slots__ = (
+        "_given",
+        "_splicing",
+        "_word",
+        "is_lost",
+        "lost_ns",
+        "name",
+        "password",
+        "quorum",
+        "runtime",
+        "signal",
+        "traits",
+    )
 
     def __init__(
         self, runtime: Runtime, name: str, password: Password, quorum: Quorum, traits: Traits
@@ -86,7 +119,7 @@ class Owning:
         self._word = b""  # Identifies an epoch that we put, until its outcome is known.
         self.is_lost = False  # Somebody else has the log; and it was noted.
         self.lost_ns = 0  # When.
-        self.on_lost: Callable[[], None] | None = None  # Called once, on any thread.
+        self.signal: Signal | None = None  # Notified once when it is lost, on any thread.
 
     def has_put(self, owner: bytes | None) -> bool:
         """Whether this value is of an epoch that we put, and whose outcome we did not receive."""
@@ -248,7 +281,7 @@ class Owning:
         before = owned.appending
         taken = prepared.placed(owned.taken.first_offset + last_entry + 1)
         appending = self.begin(taken)
-        appending.continue_from(before, last_entry, lambda: self._closed_empty(taken))
+        appending.continue_from(before, last_entry, _ClosedEmpty(self, taken))
         self._begin_times(appending, before.writing.packer.time_ms)
         logger.info(
             "log %r goes on at offset %d in ledger %d, behind ledger %d",
@@ -261,7 +294,7 @@ class Owning:
 
     def continue_over(self, owned: Owned, before: Appending, last_entry: int) -> None:
         """The ledger of a takeover from itself follows one that failed: with all that is known of producers."""
-        owned.appending.continue_from(before, last_entry, lambda: self._closed_empty(owned.taken))
+        owned.appending.continue_from(before, last_entry, _ClosedEmpty(self, owned.taken))
 
     async def record(self, epoch: int, ledger_id: int, last_entry: int, length: int) -> None:
         """Put the end of a closed ledger into the list, for as long as it takes. length: its payload bytes."""
@@ -288,7 +321,7 @@ class Owning:
     def begin(self, taken: TakenOver) -> Appending:
         """The handle of its newest ledger."""
         what = f"the writer of log {self.name!r}"
-        options = replace(self.traits.options, hands_over=True)
+        options = _handing_over(self.traits.options)
         appending = begin_writing(
             self.runtime,
             taken.metadata,
@@ -317,8 +350,8 @@ class Owning:
         if not self.is_lost:
             self.is_lost, self.lost_ns = True, self.runtime.now_ns()
             self.runtime.call_if_open(self._note_lost)
-            if self.on_lost is not None:
-                self.on_lost()
+            if self.signal is not None:
+                self.signal.notify()
 
     def _note_lost(self) -> None:
         """On the host's thread."""
@@ -365,17 +398,17 @@ class Owning:
         # A takeover closes all before its own (P8.1).
         last = last_position(log_list.segments[:-1], log_list.pages)
         if last is None:
-            appending.continue_behind(NO_POSITION, None, lambda: self._closed_empty(taken))
+            appending.continue_behind(NO_POSITION, None, _ClosedEmpty(self, taken))
             return
         begin = max(log_list.first_offset, taken.first_offset - _PRODUCER_ENTRIES_MAX)
         reading = LogReading(self.runtime, self.name, self.password)
         appending.continue_behind(
             Position(*last),
             lambda: _what_is_left(reading, begin, taken.first_offset),
-            lambda: self._closed_empty(taken),
+            _ClosedEmpty(self, taken),
         )
 
-    async def _closed_empty(self, taken: TakenOver) -> bool:
+    async def has_closed_empty(self, taken: TakenOver) -> bool:
         """The list is still the one that we took over, not truncated behind us, and does not name our ledger."""
         ledger_id = taken.metadata.ledger_id
         found = await self.runtime.ask(

@@ -49,14 +49,13 @@ class Past:
     producers: Producers = field(default_factory=Producers)
     # By entry of this ledger that was queued on a condition: whether that names an id of this ledger. Such a one is
     # not what was asked for in another ledger.
-    bound: dict[int, bool] = field(default_factory=dict)
-    heirs: dict[int, Heir] = field(default_factory=dict)  # By ledger before it that failed, the newest ones.
+    bound: dict[int, bool] | None = None
+    heirs: dict[int, Heir] | None = None  # By ledger before it that failed, the newest ones.
 
     def current(self, position: Position) -> Position | None:
         """Where the entry for this position stands by now; None: it is in no ledger."""
-        while (
-            heir := self.heirs.get(position.ledger_id)
-        ) is not None and position.entry_id > heir.last_entry:
+        heirs = self.heirs or {}
+        while (heir := heirs.get(position.ledger_id)) is not None and position.entry_id > heir.last_entry:
             moved = heir.moved(position.entry_id)
             if moved is None:
                 return None
@@ -65,9 +64,10 @@ class Past:
 
     def remember(self, ledger_id: int, heir: Heir) -> None:
         """That ledger failed, and this handle's ledger took what was outstanding there."""
-        self.heirs[ledger_id] = heir
-        while len(self.heirs) > _HEIRS_MAX:
-            del self.heirs[next(iter(self.heirs))]
+        heirs = self.heirs = self.heirs or {}
+        heirs[ledger_id] = heir
+        while len(heirs) > _HEIRS_MAX:
+            del heirs[next(iter(heirs))]
         with PRODUCERS_LOCK:
             self.producers.move(self.current)
 
@@ -90,7 +90,7 @@ class Past:
 
     def note_bound(self, entry_id: int, lac: int, *, names_id: bool) -> None:
         """This entry was queued on a condition. Entries up to the LAC are forgotten now and then. Held locked."""
-        bound = self.bound
+        bound = self.bound = self.bound or {}
         bound[entry_id] = names_id
         if len(bound) % _BOUND_LOOK == 0:
             for done in [each for each in bound if each <= lac]:
@@ -100,7 +100,7 @@ class Past:
         """Outstanding entries that were to have an id of this ledger, or to stand behind one of these."""
         refused: list[int] = []
         with PRODUCERS_LOCK:
-            for entry_id, names_id in sorted(self.bound.items()):
+            for entry_id, names_id in sorted((self.bound or {}).items()):
                 if entry_id > last_entry and (names_id or refused[-1:] == [entry_id - 1]):
                     refused.append(entry_id)
         return refused

@@ -17,6 +17,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from embedbk.client.appending import Appending
@@ -70,8 +71,47 @@ class _Failing(Exception):
     """The ledger failed under a writer that was about to leave it: replacing it comes first."""
 
 
+@dataclass(frozen=True, slots=True)
+class _LedgerFailed:
+    """Called when the ledger of this handle failed. A function of its own for each idle writer would be larger."""
+
+    line: Succession
+    appending: Appending
+
+    def __call__(self) -> None:
+        self.line.note_failed(self.appending)
+
+
 class Succession:
     """The ledgers of one writer, one after the other."""
+
+    # There may be very many writers, nearly all of them idle.
+    __slots__ = (
+        "_before_failed",
+        "_bounds",
+        "_closers",
+        "_failure",
+        "_has_ended",
+        "_inside",
+        "_is_busy",
+        "_is_closing_before",
+        "_is_held",
+        "_is_let_go",
+        "_is_renewing",
+        "_lock",
+        "_prepared",
+        "_replacing",
+        "_rounds",
+        "_signal",
+        "_since_ns",
+        "appending",
+        "follows",
+        "log_bytes",
+        "own",
+        "owning",
+        "retains_at_s",
+        "taken",
+    )
 
     def __init__(self, owning: Owning, owned: Owned, roll: Roll = NEVER_ROLL) -> None:
         self.owning = owning
@@ -93,10 +133,10 @@ class Succession:
         self._has_ended = False  # Closed or released by its owner.
         self._is_let_go = False  # Released, or the last ledger is closed: none follows.
         self._replacing = Replacing(owning)
-        owning.on_lost = self._signal.notify
-        self._bounds = RollBounds(roll, owning.runtime, self._prepare_behind, self.roll_behind)
+        owning.signal = self._signal
+        self._bounds = RollBounds(roll, self)
         # From the beginning: a log that gets a bound later has bytes by then that no list records yet.
-        self.log_bytes = self._bounds.log_bytes = LogBytes(self, self._bounds.tell_again)
+        self.log_bytes = self._bounds.log_bytes = LogBytes(self, self._bounds)
         self._watch(self.appending)
         self._bounds.begin(self.appending)
         traits = owning.traits
@@ -365,7 +405,7 @@ class Succession:
             self._is_closing_before = False
             self._signal.notify()
 
-    def _prepare_behind(self, begun: Begun) -> None:
+    def prepare_behind(self, begun: Begun) -> None:
         self.appending.runtime.behind(self._by_bounds(self.prepare, begun))
 
     def roll_behind(self, begun: Begun) -> None:
@@ -507,9 +547,9 @@ class Succession:
     # Replacing a ledger that failed.
 
     def _watch(self, appending: Appending) -> None:
-        appending.writing.on_failed = lambda: self._on_failed(appending)
+        appending.writing.on_failed = _LedgerFailed(self, appending)
 
-    def _on_failed(self, appending: Appending) -> None:
+    def note_failed(self, appending: Appending) -> None:
         """On the host's thread."""
         self._since_ns = appending.runtime.now_ns()
         appending.runtime.behind(self._replace_behind(appending))

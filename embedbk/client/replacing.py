@@ -60,6 +60,8 @@ class Unreplaced(Exception):
 class Pauses:
     """How often one writer's ledgers are replaced. Else a cluster that is gone makes ledgers without end (L14)."""
 
+    __slots__ = ("_fruitless", "_since_s", "_soon")
+
     def __init__(self) -> None:
         self._fruitless = 0  # In a row.
         self._soon = 0  # That failed soon, in a row.
@@ -83,6 +85,8 @@ class Pauses:
 
 class Replacing:
     """Replaces failed ledgers of one writer of one log."""
+
+    __slots__ = ("owning", "pauses")
 
     def __init__(self, owning: Owning) -> None:
         self.owning = owning

@@ -8,11 +8,10 @@ around what was asked for, so that logs that began together do not roll together
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from embedbk.client.appending import Appending
-from embedbk.client.runtime import Runtime
 from embedbk.client.waiting import Moved
 from embedbk.codec.ledger_metadata import Begun
 from embedbk.config import Roll
@@ -22,6 +21,7 @@ from embedbk.ids import NO_ENTRY
 
 if TYPE_CHECKING:
     from embedbk.client.bounding import LogBytes
+    from embedbk.client.renewing import Succession
 
 __all__ = ["PREPARE_AT", "RollBounds"]
 
@@ -31,20 +31,39 @@ _JITTER = 0.1  # A share of a bound, to either side.
 _LATER = 0.01  # A failed roll is tried again after so much more of a bound.
 
 
-class RollBounds:
-    """The bounds of one writer's ledgers. prepare and roll are called from any thread, and wait for nothing."""
+@dataclass(frozen=True, slots=True)
+class _Reached:
+    """Called by who appended the entry at which the bounds of this ledger are looked at."""
 
-    def __init__(
-        self,
-        roll: Roll,
-        runtime: Runtime,
-        prepare: Callable[[Begun], None],
-        roll_over: Callable[[Begun], None],
-    ) -> None:
+    bounds: RollBounds
+    appending: Appending
+
+    def __call__(self) -> None:
+        self.bounds.reached(self.appending)
+
+
+class RollBounds:
+    """The bounds of one writer's ledgers. It asks the line to prepare and to roll from any thread, and waits for
+    neither."""
+
+    __slots__ = (
+        "_appending",
+        "_bytes",
+        "_entries",
+        "_is_asked",
+        "_is_prepared",
+        "_line",
+        "_lock",
+        "_own_at",
+        "_roll",
+        "_signal",
+        "_turn",
+        "log_bytes",
+    )
+
+    def __init__(self, roll: Roll, line: Succession) -> None:
         self._roll = roll
-        self._runtime = runtime
-        self._prepare = prepare
-        self._roll_over = roll_over
+        self._line = line
         self._lock = threading.Lock()
         self._signal = Signal()
         self._appending: Appending | None = None  # None: ended.
@@ -64,10 +83,10 @@ class RollBounds:
 
     def begin(self, appending: Appending) -> None:
         """A ledger that nothing was appended to yet, or new bounds of one."""
-        roll, chance = self._roll, self._runtime.chance
+        roll, runtime = self._roll, appending.runtime
         if roll.entries is None and roll.bytes is None and roll.age_s is None:
             return
-        drawn = chance.uniform(1 - _JITTER, 1 + _JITTER)
+        drawn = runtime.chance.uniform(1 - _JITTER, 1 + _JITTER)
         with self._lock:
             self._appending = appending
             self._entries = max(1, round(roll.entries * drawn)) if roll.entries is not None else 0
@@ -76,10 +95,10 @@ class RollBounds:
             self._turn = turn = self._turn + 1
         self._signal.notify()
         if self._entries or self._bytes:
-            appending.writing.on_reached = lambda: self._reached(appending)
+            appending.writing.on_reached = _Reached(self, appending)
             self._tell(appending, 0)
         if roll.age_s is not None:
-            self._runtime.behind(self._grow_old(appending, roll.age_s * drawn, turn))
+            runtime.behind(self._grow_old(appending, roll.age_s * drawn, turn))
 
     def end(self) -> None:
         """No ledger follows."""
@@ -110,7 +129,7 @@ class RollBounds:
             if self._appending is not None:
                 self._tell(self._appending, self._own_at)
 
-    def _reached(self, appending: Appending) -> None:
+    def reached(self, appending: Appending) -> None:
         """Called in the thread that appended up to `tell_at`, and not again before `tell_at` is set anew."""
         last = appending.writing.packer.last_entry
         with self._lock:
@@ -139,9 +158,9 @@ class RollBounds:
                 self._tell(appending, last + self._entries_until(appending, wanted))
             begun = self._nearest(appending)
         if is_due:
-            self._roll_over(begun)
+            self._line.roll_behind(begun)
         elif is_near:
-            self._prepare(begun)
+            self._line.prepare_behind(begun)
 
     def _parts(self, appending: Appending) -> tuple[float, float]:
         """How much of the bound of entries is used, and of that of bytes."""
@@ -177,4 +196,4 @@ class RollBounds:
                 is_due = appending.writing.packer.last_entry != NO_ENTRY and not self._is_asked
                 self._is_asked = self._is_asked or is_due
             if is_due:
-                self._roll_over(Begun.AGE)
+                self._line.roll_behind(Begun.AGE)

@@ -23,11 +23,13 @@ PRODUCERS_MAX = 10_000  # Remembered; the one that appended longest ago is forgo
 class Producers:
     """The windows of all producers of one log or ledger."""
 
+    __slots__ = ("_windows", "producers_max", "sequences_max")
+
     def __init__(self, sequences_max: int = SEQUENCES_MAX, producers_max: int = PRODUCERS_MAX) -> None:
         self.sequences_max = sequences_max
         self.producers_max = producers_max
-        # Producer id -> sequence -> where; producers by their last append, sequences rising.
-        self._windows: OrderedDict[int, OrderedDict[int, Position]] = OrderedDict()
+        # Producer id -> sequence -> where; producers by their last append, sequences rising. None before the first.
+        self._windows: OrderedDict[int, OrderedDict[int, Position]] | None = None
 
     def find(self, producer: Producer) -> Position | None:
         """Where this append stands already; None when it is to be done.
@@ -35,6 +37,8 @@ class Producers:
         Raises:
             UsageError: a sequence below one that was appended, and not remembered itself.
         """
+        if self._windows is None:
+            return None
         window = self._windows.get(producer.producer_id)
         if window is None:
             return None
@@ -49,7 +53,10 @@ class Producers:
 
     def move(self, now: Callable[[Position], Position | None]) -> None:
         """Move the noted appends to where they stand by now; None: the append stands nowhere, and may be made again."""
-        for producer_id, window in list(self._windows.items()):
+        windows = self._windows
+        if windows is None:
+            return
+        for producer_id, window in list(windows.items()):
             for sequence, position in list(window.items()):
                 moved = now(position)
                 if moved is None:
@@ -57,10 +64,12 @@ class Producers:
                 elif moved != position:
                     window[sequence] = moved
             if not window:
-                del self._windows[producer_id]
+                del windows[producer_id]
 
     def note(self, producer: Producer, position: Position) -> None:
         """Note that the append stands there, behind all that were noted before."""
+        if self._windows is None:
+            self._windows = OrderedDict()
         window = self._windows.setdefault(producer.producer_id, OrderedDict())
         self._windows.move_to_end(producer.producer_id)
         if window and producer.sequence <= next(reversed(window)):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import embedbk
+from embedbk.client.owning import Owning
 from embedbk.client.runtime import Runtime
 from embedbk.codec.metadata_messages import Compare, Delete
 from embedbk.errors import EmbedbkError, LogSealed, OperationTimeout, UsageError
@@ -172,7 +173,7 @@ def test_an_owner_that_does_not_answer_in_time_does_not_splice_later(cluster: Cl
     assert values_of(cluster, "later") == [b"before", b"behind", b"one"]
 
 
-def test_an_owner_that_splices_too_late_is_refused(cluster: Cluster) -> None:
+def test_an_owner_that_splices_too_late_is_refused(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """P8.5: "with the request withdrawn by a transaction", also when its owner is about to commit just then."""
     writer = cluster.client("writer").log(NAME).writer()
     writer.append(b"before")
@@ -180,23 +181,22 @@ def test_an_owner_that_splices_too_late_is_refused(cluster: Cluster) -> None:
     terms = log.staging("import", 1)
     ledger_id = staged(log, terms, b"one")
     driver: Any = cluster.client("driver")._runtime
-    owning: Any = writer._line.owning
-    take_over, withdrawn = owning.take_over, list[bool]()
+    take_over, withdrawn = Owning.take_over, list[bool]()
 
-    async def slow(renews: int | None = None, joined: Any = None) -> Any:
+    async def slow(owning: Owning, renews: int | None = None, joined: Any = None) -> Any:
         if joined is not None:
             (key,) = cluster.world.committed("/splice-requests/")
             _, revision = await driver.get(key, "a test")
             withdrawn.append(await driver.transact([Compare(key, revision)], [Delete(key)], "withdrawn"))
-        return await take_over(renews, joined)
+        return await take_over(owning, renews, joined)
 
-    owning.take_over = slow
-    with pytest.raises(EmbedbkError, match="nothing was spliced"):
-        log.splice(terms, [ledger_id], timeout_s=1.0)
-    assert writer.append(b"between").ledger_id == writer.ledger_id
-    cluster.run_for(1.0)
-    assert withdrawn[0], "by this hand; a later one may come when who asked withdraws it by itself"
-    owning.take_over = take_over
+    with monkeypatch.context() as patch:
+        patch.setattr(Owning, "take_over", slow)
+        with pytest.raises(EmbedbkError, match="nothing was spliced"):
+            log.splice(terms, [ledger_id], timeout_s=1.0)
+        assert writer.append(b"between").ledger_id == writer.ledger_id
+        cluster.run_for(1.0)
+        assert withdrawn[0], "by this hand; a later one may come when who asked withdraws it by itself"
     writer.append(b"behind")
     assert values_of(cluster) == [b"before", b"between", b"behind"]
 
