@@ -117,12 +117,12 @@ class AcceptedTurns:
         """Take what is there, up to a bound. Behind the first body that becomes an event nothing is offered."""
         handle, count, size = add_path.handle, 0, 0
         while port.is_open:
-            found = in_c.drain(
-                port.socket.underlying, handle, BODIES_PER_RECEIVE_MAX - count, BYTES_PER_RECEIVE_MAX - size
-            )
+            # The last part may have gone beyond the bound of bytes, so that nothing is left of it.
+            bytes_left = max(0, BYTES_PER_RECEIVE_MAX - size)
+            found = in_c.drain(port.socket.underlying, handle, BODIES_PER_RECEIVE_MAX - count, bytes_left)
             if found is False:
                 break
-            if found is True or count >= BODIES_PER_RECEIVE_MAX or size >= BYTES_PER_RECEIVE_MAX:
+            if found is True:
                 port.has_backlog = True
                 self._sockets.unsettled[port] = None
                 break

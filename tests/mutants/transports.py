@@ -144,4 +144,17 @@ MUTANTS = (
             "tests/transports/test_envelope.py::test_only_the_same_node_with_another_incarnation_has_another_disk",
         ),
     ),
+    Mutant(
+        "a-part-beyond-the-bound-ends-the-bookie",
+        "RP34",
+        "a part that goes beyond the bytes of one receive leaves less than nothing for the next",
+        (
+            (
+                "transports/zmq_turns.py",
+                "bytes_left = max(0, BYTES_PER_RECEIVE_MAX - size)\n",
+                "bytes_left = BYTES_PER_RECEIVE_MAX - size\n",
+            ),
+        ),
+        ("tests/transports/test_waiting.py::test_a_part_beyond_the_bound_of_one_receive_is_its_last",),
+    ),
 )

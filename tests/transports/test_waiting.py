@@ -36,6 +36,7 @@ from embedbk.ids import NO_ENTRY
 from embedbk.ports import LinkDown, WaitEnd, WaitTerms
 from embedbk.storage.bookie_storage import BookieStorage
 from embedbk.storage.memory_disk import MemoryDisk
+from embedbk.transports import zmq_turns
 from embedbk.transports.conformance import PATIENCE_NS, Arena, Node
 from embedbk.transports.envelope import CREDIT_BYTES, WINDOW_BYTES_MIN
 from tests.transports.arenas import TcpArena
@@ -313,6 +314,22 @@ def test_a_message_that_is_not_taken_is_the_next_event(bookie: Bookie) -> None:
     assert socket.poll(PATIENCE_NS // 10**6), "the one behind it"
     found = [decode_message(event.body).request_id for event in bookie.receive()]
     assert (found, bookie.path.taken()) == ([99, 1], 1)
+
+
+def test_a_part_beyond_the_bound_of_one_receive_is_its_last(
+    bookie: Bookie, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TRANSPORTS 5: of one endpoint only so many bytes are received in a turn. The last part may go beyond them, and
+    what is behind it comes with the next turns; a bookie that was stopped has more than that before it."""
+    monkeypatch.setattr(zmq_turns, "BYTES_PER_RECEIVE_MAX", 1)
+    for _ in range(3):
+        bookie.ask()
+    turns: list[int] = []
+    give_up_ns = bookie.arena.now_ns() + PATIENCE_NS
+    while sum(turns) < 3:
+        turns.append(len(bookie.receive()))
+        assert bookie.arena.now_ns() < give_up_ns, "never came"
+    assert max(turns) == 1
 
 
 def test_a_message_of_several_parts_ends_the_link(bookie: Bookie) -> None:
