@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import log
+from benchmarks import log, repair
 
 PAGE = (Path(__file__).parents[1] / "benchmarks" / "README.md").read_text()
 
@@ -17,7 +17,13 @@ def test_the_rows_of_logs() -> None:
     assert set(log.WORKS) == {f"log/{name}" for name in asked.split()}
 
 
-@pytest.mark.parametrize("work", log.WORKS)
+def test_the_rows_of_repair() -> None:
+    """Issue 15, figures; and "the auditor of a cluster in which nothing changes", which is `idle`."""
+    asked = "repair/copy repair/small_ledgers repair/foreground_p99 health/deleted_entry audit/100k audit/100k/idle"
+    assert set(repair.WORKS) == {*asked.split()}
+
+
+@pytest.mark.parametrize("work", [*log.WORKS, *repair.WORKS])
 def test_the_page_says_what_a_row_is_and_what_is_asked_of_it(work: str) -> None:
     lines = [line for line in PAGE.splitlines() if line.startswith(f"| `{work}` |")]
     assert lines, f"benchmarks/README.md has no line `{work}`"
