@@ -11,7 +11,8 @@ gone, when all ledgers are looked at, and what is judged again.
   it meanwhile.
 - **A round** looks at all ledgers, page by page, so many per second. It begins when a bookie is gone that no round has
   counted as gone yet, when an operator asks for one, when the bookies changed and something waits to be judged again,
-  and every so often. The metadata notes how far it came, and the next auditor goes on from there.
+  and every so often. One that an operator asks for is as fast as it goes. The metadata notes how far a round came, and
+  the next auditor goes on from there.
 - **Registered bookies** are asked, of each CLOSED ledger that a round looks at, whether they hold all that they owe
   (`holdings`), so many questions per second. A bookie that lacks something is marked as if it were gone; one that does
   not answer is asked again soon. All bookies of a ledger that was closed lately are asked again, too: one that was
@@ -551,7 +552,9 @@ class Auditor(Machine):
         if not self.is_round:
             return self._wait(now_ns)
         if not self.is_last_page:
-            return self._pause(now_ns, max(self.spent_ns, self.options.pace_ns))
+            # An operator who asks waits for the answer: one page at a time, and no other bound.
+            pace_ns = 0 if self.is_asked_for else max(self.spent_ns, self.options.pace_ns)
+            return self._pause(now_ns, pace_ns)
         deleted = sorted(self.unrepairable.keys() - self.met) if self.is_whole else []
         if not deleted:
             return self._end_round(now_ns, is_done=True)

@@ -213,6 +213,19 @@ MUTANTS = (
         (_AUDITED + "questions_are_bounded_per_second",),
     ),
     Mutant(
+        "auditor-takes-its-time-when-asked",
+        "P11.1",
+        "a round that an operator asks for is as slow as any other",
+        (
+            (
+                _AUDITOR,
+                "pace_ns = 0 if self.is_asked_for else max(self.spent_ns, self.options.pace_ns)",
+                "pace_ns = max(self.spent_ns, self.options.pace_ns)",
+            ),
+        ),
+        (_AUDITED + "a_round_that_an_operator_asks_for_waits_for_answers_alone",),
+    ),
+    Mutant(
         "fill-copies-more-than-lacks",
         "P11.4",
         "a bookie that lacks one entry gets all behind it",

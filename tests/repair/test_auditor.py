@@ -416,3 +416,16 @@ def test_questions_are_bounded_per_second() -> None:
     assert OPTIONS.questions_per_s - 64 < len(desk.asked) <= OPTIONS.questions_per_s + 64
     desk.run_for(10)
     assert len(desk.asked) == 3_000
+
+
+def test_a_round_that_an_operator_asks_for_waits_for_answers_alone() -> None:
+    """P11.1: "or as fast as it goes where an operator asks"; the next one that nobody asks for takes its time again."""
+    keys = {ledger_key_path(n): encode_ledger_metadata(ledger(n, 1, 2, 3)) for n in range(1_000)}
+    desk = Desk(keys=keys)
+    desk.run_for(10)
+    assert len(desk.asked) == 3_000
+    desk.keys["/repair/control"] = encode_repair_control(RepairControl(triggers=1))
+    desk.run_for(OPTIONS.look_ns / SECOND)
+    assert len(desk.asked) == 6_000
+    desk.run_for(OPTIONS.round_ns / SECOND)
+    assert 6_000 < len(desk.asked) < 9_000
