@@ -348,7 +348,7 @@ def _run_bookie(options: argparse.Namespace, serving: Serving) -> None:
 
 def _repairing(options: argparse.Namespace, endpoint: str, metadata: list[str], token: bytes) -> Node:
     """A client of the cluster in this process, which repairs what others lost (P11)."""
-    from embedbk.client.password import NO_PASSWORD
+    from embedbk.client.password import OPENER
     from embedbk.host.client_node import ClientNode
     from embedbk.host.loop import Beside
     from embedbk.host.repairing import begin_repairing
@@ -360,7 +360,7 @@ def _repairing(options: argparse.Namespace, endpoint: str, metadata: list[str], 
         ttl_ms=options.session_ttl_ms, label=f"repair of bookie {options.id}", cluster_token=token
     )
     node = ClientNode(_transport(options, endpoint, identity), metadata, client)
-    begin_repairing(node, f"bookie {options.id}", _settings(options), NO_PASSWORD)
+    begin_repairing(node, f"bookie {options.id}", _settings(options), OPENER)
     return Beside(node)  # The bookie waits: its adds go without a turn of the loop.
 
 

@@ -29,7 +29,7 @@ from embedbk.client.beginning import IGNORED, check_path, holds_log, is_new, mak
 from embedbk.client.devices import IN_PLACE, Devices
 from embedbk.client.entering import announcing_of, note_endpoints, others_of
 from embedbk.client.knocking import Door
-from embedbk.client.password import NO_PASSWORD
+from embedbk.client.password import OPENER
 from embedbk.client.runtime import Runtime
 from embedbk.codec.registration import cookie_path
 from embedbk.config import Settings
@@ -371,9 +371,7 @@ class _Building:
             lambda node: node.add_locally(poll, nears),
         )
         if self.settings.repairs:
-            loop.call(
-                partial(begin_repairing, runtime.node, f"embedded {self.root}", self.settings, NO_PASSWORD)
-            )
+            loop.call(partial(begin_repairing, runtime.node, f"embedded {self.root}", self.settings, OPENER))
         runtime.after_close.append(lambda: os.close(owner))
         widening: list[MetadataNode | BookieNode | ClientNode] = [metadata, *nodes, runtime.node]
         for each in widening:

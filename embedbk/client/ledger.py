@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 from embedbk.client.appending import Appending
 from embedbk.client.batches import Batch, Entry, batch_of, entries_of
 from embedbk.client.compression import compression_of
+from embedbk.client.living import writer_name
 from embedbk.client.password import Password
 from embedbk.client.placed import Appended
 from embedbk.client.reading import LedgerReading, check_ledger_id, no_such_ledger
@@ -165,6 +166,7 @@ async def create(
         traits.options.placement,
         traits.digest,
         await patience_with(runtime, quorum),
+        writer=await writer_name(runtime),
     )
     metadata, revision = await runtime.run(core, "creating a ledger")
     return begin_writing(

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from embedbk.client.appending import Appending
 from embedbk.client.ledger import Traits, begin_writing, patience_with
+from embedbk.client.living import writer_name
 from embedbk.client.log_identity import claim
 from embedbk.client.log_reading import LogReading
 from embedbk.client.password import Password
@@ -316,6 +317,7 @@ class Owning:
             await patience_with(runtime, self.quorum),
             self.can_prepare,
             self.runtime.page_ledgers if self.runtime.has_level(LEVEL_OF_PAGES) else 0,
+            await writer_name(runtime),
         )
 
     def begin(self, taken: TakenOver) -> Appending:

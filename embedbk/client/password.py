@@ -11,8 +11,9 @@ import hmac
 from embedbk.codec.frame import LEDGER_KEY_BYTES
 from embedbk.codec.ledger_metadata import LedgerMetadata
 from embedbk.errors import UsageError, WrongPassword
+from embedbk.repair.orphan_closing import LedgerKey
 
-__all__ = ["NO_PASSWORD", "Password"]
+__all__ = ["NO_PASSWORD", "OPENER", "Password"]
 
 # Personalities, so that the verifier, which anybody can read, is not the key that opens.
 _KEY_PERSON = b"embedbk.key.1"
@@ -56,3 +57,4 @@ class Password:
 _none: list[Password] = []  # The keys of an empty password: one object for all the ledgers that have none.
 _none.append(Password(b""))
 NO_PASSWORD = _none[0].verifier  # What the metadata of a ledger without a password has.
+OPENER = LedgerKey(NO_PASSWORD, _none[0].key, _none[0].mac_key)  # Of such ledgers, for those who repair.

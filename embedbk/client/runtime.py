@@ -143,8 +143,9 @@ class Runtime:
         self._asked: set[Future[Result]] = set()
         self._behind: Behind | None = None  # Made once background work begins.
         self.keeper: Keeper | None = None  # Once there is a writer of a log.
-        # Under which other clients know that it lives, once it owns a log (P8.5).
+        # Under which others know that it lives, once it writes something (P8.5, P11.2).
         self.living_as: str | None = None
+        self.hears_splices = False  # Requests of others to splice into its logs.
         self.spliced_epochs: dict[str, int] = {}  # Epochs of the logs that it took over to splice into them.
         self.bookies_known: tuple[str, ...] = ()  # That the cluster ever had, alive or not, as last listed.
         node.on_ready = self.signal.notify

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from embedbk.client import ledger
 from embedbk.client.appending import Appending
 from embedbk.client.bounding import bound_of, check_splice, make_room, spliced_bytes
+from embedbk.client.living import writer_name
 from embedbk.client.log_identity import find
 from embedbk.client.log_reading import LogReading
 from embedbk.client.log_settings import WriterArguments, log_exists, record_of, writer_terms
@@ -23,6 +24,7 @@ from embedbk.client.password import Password
 from embedbk.client.reading import LedgerReading
 from embedbk.client.runtime import FollowedKey, Runtime
 from embedbk.codec.ledger_metadata import METADATA_VERSION, Begun, log_owner_path
+from embedbk.codec.living import living_path
 from embedbk.codec.log_identity import LogId
 from embedbk.codec.log_splices import (
     APPLICATION_MAX,
@@ -35,7 +37,6 @@ from embedbk.codec.log_splices import (
     encode_log_splices,
     encode_splice_request,
     encode_staged,
-    living_path,
     log_splices_path,
     owner_of,
     splice_request_path,
@@ -175,6 +176,7 @@ async def stage(reading: LogReading, terms: Staging) -> Appending:
         made.traits.digest,
         await ledger.patience_with(runtime, made.quorum),
         marked,
+        await writer_name(runtime),
     )
     metadata, revision = await runtime.run(core, f"staging a ledger for log {name!r}")
     what = f"the ledger {metadata.ledger_id} that is staged for log {name!r}"

@@ -13,6 +13,7 @@ import msgspec
 
 from embedbk.codec.digest import DigestType
 from embedbk.codec.freed_ledger import LOG_OF_LEDGER, Freed
+from embedbk.codec.living import LIVING_PATTERN
 from embedbk.codec.lost_entries import LOSSES_MAX, Losses
 from embedbk.codec.unpacking import unpack
 from embedbk.config import Quorum
@@ -134,6 +135,9 @@ class LedgerMetadata(msgspec.Struct, frozen=True, array_like=True, gc=False):
     freed: Freed | None = (
         None  # Of a CLOSED ledger: files are its copies, and no fragment names a bookie (P8.14).
     )
+    # The client that made it, and alone writes to it, by the name under which it shows that it lives (`living`, P11.2).
+    # Empty: that cannot be told. Only from LEVEL_OF_WRITERS on.
+    writer: Annotated[str, msgspec.Meta(pattern=LIVING_PATTERN)] = ""
 
     @property
     def quorum(self) -> Quorum:
@@ -283,10 +287,12 @@ def log_deleting_path(name: str) -> str:
 
 
 def encode_ledger_metadata(metadata: LedgerMetadata) -> bytes:
-    """One of which nothing is lost, and whose bookies have copies, is written as earlier builds write it (P10.8)."""
-    if metadata.freed is not None:
+    """One of which nothing is lost, whose bookies have copies, and whose writer is not named, is written as earlier
+    builds write it (P10.8)."""
+    if metadata.writer:
         return msgspec.msgpack.encode(metadata)
-    return msgspec.msgpack.encode(msgspec.structs.astuple(metadata)[: -1 if metadata.lost else -2])
+    unused = 1 if metadata.freed is not None else 2 if metadata.lost else 3
+    return msgspec.msgpack.encode(msgspec.structs.astuple(metadata)[:-unused])
 
 
 def encode_log_list(value: LogList, *, is_whole: bool = True) -> bytes:

@@ -19,7 +19,6 @@ from embedbk.ids import LEDGER_ID_MAX
 __all__ = [
     "APPLICATIONS_MAX",
     "APPLICATION_MAX",
-    "LIVING_BYTES",
     "ONCE_KEPT",
     "LogSplices",
     "SpliceRequest",
@@ -31,7 +30,6 @@ __all__ = [
     "encode_log_splices",
     "encode_splice_request",
     "encode_staged",
-    "living_path",
     "log_splices_path",
     "owner_of",
     "splice_request_path",
@@ -124,18 +122,12 @@ def splice_request_path(living: str, name: str) -> str:
     return f"{splice_requests_prefix(living)}{name}"
 
 
-def living_path(living: str) -> str:
-    """An ephemeral key of a client that owns logs: it is there as long as the client's session is."""
-    return f"/living/{living}"
-
-
 def owner_of(owner: bytes) -> str | None:
-    """The client that put this owner of a log, by its name in `living_path`; None: the owner's value names none."""
+    """The client that put this owner of a log, by its name (`living`); None: the owner's value names none."""
     found = _LIVING.search(owner)
     return found[1].decode() if found else None
 
 
-LIVING_BYTES = 8
 _LIVING = re.compile(rb" living=([0-9a-f]{16})")
 
 

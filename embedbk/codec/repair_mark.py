@@ -26,8 +26,10 @@ __all__ = [
     "decode_repair_mark",
     "encode_repair_mark",
     "is_missing_set",
+    "is_orphan",
     "progress_of",
     "repair_mark_path",
+    "with_orphan",
     "with_progress",
 ]
 
@@ -56,7 +58,8 @@ class RepairMark(msgspec.Struct, frozen=True, array_like=True):
     tries: _Count = 0
     is_postponed: bool = False
     # Fields behind these, each as its bytes: kept by every build that writes the mark anew. The first two are the
-    # workers' (`MarkProgress`), and the catalog looks into none of them: so members of two builds decide alike.
+    # workers' (`MarkProgress`), the third is the auditor's (`is_orphan`), and the catalog looks into none of them: so
+    # members of two builds decide alike.
     rest: tuple[bytes, ...] = ()
 
 
@@ -74,6 +77,7 @@ _known = msgspec.msgpack.Decoder(RepairMark)
 _encode = msgspec.msgpack.Encoder().encode
 _decode_targets = msgspec.msgpack.Decoder(_Targets)
 _decode_why = msgspec.msgpack.Decoder(str)
+_decode_orphan = msgspec.msgpack.Decoder(bool)
 
 
 def repair_mark_path(ledger_id: int) -> str:
@@ -121,3 +125,20 @@ def with_progress(mark: RepairMark, progress: MarkProgress) -> RepairMark:
     """The mark with this, and with everything else as it is."""
     targets, why = _encode(progress.targets[-TARGETS_MAX:]), _encode(progress.why[:WHY_CHARS_MAX])
     return msgspec.structs.replace(mark, rest=(targets, why, *mark.rest[2:]))
+
+
+def is_orphan(mark: RepairMark) -> bool:
+    """Whether the auditor says that nobody closes the ledger: its writer's session has been gone for the grace, or its
+    recovery has stood for that long (P11.2). A part that cannot be read says nothing."""
+    with contextlib.suppress(StorageError, IndexError):
+        return unpack(_decode_orphan, mark.rest[2], StorageError, "this is no word")
+    return False
+
+
+def with_orphan(mark: RepairMark, *, is_so: bool) -> RepairMark:
+    """The mark with that word. One that says so may be taken at once, however often it was tried."""
+    whole = with_progress(mark, progress_of(mark))
+    rest = (*whole.rest[:2], _encode(is_so), *whole.rest[3:])
+    if not is_so:
+        return msgspec.structs.replace(whole, rest=rest)
+    return msgspec.structs.replace(whole, rest=rest, tries=0, is_postponed=False)

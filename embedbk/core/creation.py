@@ -73,9 +73,11 @@ class Creation(Machine):
         digest: int = DigestType.CRC32C,
         patience: Patience = NO_PATIENCE,
         beside: Callable[[int], Put] | None = None,
+        writer: str = "",
     ) -> None:
-        """beside: what is put in the transaction that makes the ledger, by its id."""
+        """beside: what is put in the transaction that makes the ledger, by its id. writer: as LedgerMetadata has it."""
         self.beside = beside
+        self.writer = writer
         self.placement = placement
         self.patience = patience
         self.started_ns = 0
@@ -188,6 +190,7 @@ class Creation(Machine):
             first_fragments(members),
             self.durability,
             self.digest_type,
+            writer=self.writer,
         )
         return self._put()
 

@@ -78,7 +78,7 @@ _UNDO_ROUNDS_MAX = 5  # The list moved on so often while who was refused deleted
 class NewLedger(NamedTuple):
     """What the ledger is to be that comes behind the others. has_level: the cluster's level allows all that a list may
     hold but pages (LEVEL_OF_LOGS, P10.8); else it is written as the builds before read it. page_ledgers: of which size
-    pages are made of a list that grows (LEVEL_OF_PAGES); 0: none are."""
+    pages are made of a list that grows (LEVEL_OF_PAGES); 0: none are. writer: as LedgerMetadata has it."""
 
     quorum: Quorum
     password_verifier: bytes
@@ -90,6 +90,7 @@ class NewLedger(NamedTuple):
     patience: Patience = NO_PATIENCE
     has_level: bool = True
     page_ledgers: int = 0
+    writer: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,6 +309,7 @@ class Listing(Machine):
             new.placement,
             new.digest,
             new.patience,
+            writer=new.writer,
         )
         return self._start_sub(creation, now_ns)
 

@@ -28,6 +28,7 @@ from embedbk.repair.copy_pace import CopyPace
 from embedbk.repair.fragment_copy import CopyOptions
 from embedbk.repair.ledger_repair import LedgerRepair
 from embedbk.repair.log_keeping import LogKeeper, LogKeeperOptions
+from embedbk.repair.orphan_closing import LedgerKey
 from embedbk.repair.worker import RepairWorker, WorkerOptions
 
 __all__ = ["RepairOptions", "RepairService", "begin_repairing", "repair_options"]
@@ -45,10 +46,11 @@ class RepairOptions:
     bytes_per_s: int = 0  # Read by this process for copies; 0: as fast as it goes.
     placement: Placement = ANYWHERE
     logs: LogKeeperOptions | None = None  # None: this host keeps no retention of logs.
+    opener: LedgerKey | None = None  # None: no ledger is closed that its writer left.
 
 
-def repair_options(settings: Settings, verifier: bytes) -> RepairOptions:
-    """verifier: what the metadata of ledgers without a password has."""
+def repair_options(settings: Settings, opener: LedgerKey) -> RepairOptions:
+    """opener: of ledgers without a password."""
     grace_ns = int(settings.repair_grace_s * 1e9)
     look_ns = min(LOOK_NS_MAX, grace_ns // 4)  # Soon enough to see a short grace end.
     return RepairOptions(
@@ -61,7 +63,8 @@ def repair_options(settings: Settings, verifier: bytes) -> RepairOptions:
         WorkerOptions(look_ns=min(look_ns, WorkerOptions().look_ns)),
         bytes_per_s=settings.repair_bytes_per_s,
         placement=settings.placement,
-        logs=LogKeeperOptions(verifier, grace_ms=int(settings.delete_grace_s * 1000)),
+        logs=LogKeeperOptions(opener.verifier, grace_ms=int(settings.delete_grace_s * 1000)),
+        opener=opener,
     )
 
 
@@ -143,6 +146,7 @@ class RepairService:
             self._options.placement,
             self._options.copying,
             may_reshape=self._node.metadata.client.cluster_level >= LEVEL_OF_SHAPES,
+            opener=self._options.opener,
         )
         self._node.begin(self._now_ns(), _Repair(core, self._over))
 
@@ -180,7 +184,7 @@ class RepairService:
         self._node.tell(self._working, RepairOver(self._now_ns(), outcome))
 
 
-def begin_repairing(node: ClientNode, name: str, settings: Settings, verifier: bytes) -> None:
-    """On the thread of the node's loop. name: of the process, for people. verifier: as `repair_options` takes it."""
+def begin_repairing(node: ClientNode, name: str, settings: Settings, opener: LedgerKey) -> None:
+    """On the thread of the node's loop. name: of the process, for people. opener: as `repair_options` takes it."""
     where = f"{name} of {socket.gethostname()}:{os.getpid()}"
-    RepairService(node, where, repair_options(settings, verifier), random.Random(), clock_ns, unix_ms)
+    RepairService(node, where, repair_options(settings, opener), random.Random(), clock_ns, unix_ms)

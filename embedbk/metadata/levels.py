@@ -41,6 +41,7 @@ __all__ = [
     "LEVEL_OF_SPLICES",
     "LEVEL_OF_STALE_KEYS",
     "LEVEL_OF_TIMES",
+    "LEVEL_OF_WRITERS",
     "Heard",
     "lacking_members",
     "left_out",
@@ -73,7 +74,8 @@ LEVEL_OF_RESERVED_MARKS = 21
 LEVEL_OF_READ_ONLY_WORDS = 22
 LEVEL_OF_SHAPES = 23
 LEVEL_OF_COMPRESSION = 24
-LEVEL = 24  # The newest that this build knows.
+LEVEL_OF_WRITERS = 25
+LEVEL = 25  # The newest that this build knows.
 NAMED_MAX = 8  # In one sentence.
 LABEL_CHARS = 80  # Of a client that is named.
 LACKING = (

@@ -19,6 +19,8 @@ gone, when all ledgers are looked at, and what is judged again.
   slow, or away, when it was closed lacks its last entries. For that the auditor lists the newest ledgers and reads
   those that were open again, a few at each look (`young_ledgers`). Entries whose copies differ, each whole by itself,
   are named, and never marked for that.
+- A ledger that is not closed, and names a bookie that is gone in its last fragment, is its writer's. The auditor looks
+  whether the writer lives, and says in the mark when it has not shown any life for the grace (`orphans`, AR08).
 - A ledger that could not be repaired is marked again when its circumstances changed (AR10), and never otherwise.
 
     CANDIDATE ──holds the lock──▶ AUDITING: looks at lock and switch ──a round is due──▶ unrepairables ─▶ pages ─▶
@@ -41,8 +43,17 @@ from embedbk.codec.ledger_metadata import (
     ledger_key_path,
     ledger_of_key,
 )
+from embedbk.codec.living import living_path
 from embedbk.codec.metadata_messages import ABSENT, Acquire, Claimed, Compare, Delete, Put
-from embedbk.codec.repair_mark import REPAIR_PREFIX, decode_repair_mark, is_missing_set
+from embedbk.codec.repair_mark import (
+    REPAIR_PREFIX,
+    decode_repair_mark,
+    encode_repair_mark,
+    is_missing_set,
+    is_orphan,
+    repair_mark_path,
+    with_orphan,
+)
 from embedbk.codec.repair_messages import REPAIRS_MAX, MarkRepairs, RepairsMarked
 from embedbk.codec.repair_state import (
     AUDIT_KEY,
@@ -81,6 +92,7 @@ from embedbk.repair.bookie_use import leaving_now, moving
 from embedbk.repair.circumstances import circumstances
 from embedbk.repair.copy_comparison import Conflict
 from embedbk.repair.holdings import Checked, HoldingCheck
+from embedbk.repair.orphans import Orphans
 from embedbk.repair.young_ledgers import YoungLedgers
 
 __all__ = ["Auditor", "AuditorOptions"]
@@ -175,6 +187,9 @@ class Auditor(Machine):
         self.young = YoungLedgers(options.settle_ns)
         self.reading: list[int] = []  # Young ledgers that are read now.
         self.unmoved = 0  # Ledgers that name a bookie that leaves.
+        self.orphans = Orphans(options.grace_ns)
+        self.writers: list[str] = []  # Whose life is asked for now.
+        self.untold: list[int] = []  # Ledgers whose marks are read now.
 
     @property
     def deadline_ns(self) -> int | None:
@@ -233,6 +248,7 @@ class Auditor(Machine):
         """This candidate was elected. It cannot know how long bookies have been away: their grace begins now."""
         self.control, self.round_due_ns = None, None
         self.away_since, self.heard = {}, set()
+        self.orphans = Orphans(self.options.grace_ns)
         self._note_away(now_ns)
         return [ReadKey(self._tag("note"), AUDIT_KEY)]
 
@@ -256,6 +272,11 @@ class Auditor(Machine):
             return [ReadKey(self._tag("switch"), CONTROL_KEY)]
         if kind == "young":
             return self._on_young(event)
+        if kind == "writer":
+            self.orphans.see(self.writers.pop(0), event.now_ns, lives=event.value is not None)
+            return self._ask_writers(event.now_ns)
+        if kind == "orphan":
+            return self._on_orphan(event)
         return self._on_switch(event)
 
     def _take_note(self, value: bytes | None) -> None:
@@ -325,7 +346,8 @@ class Auditor(Machine):
             self.seen = self.bookies
             return [ListKeys(self._tag("waiting"), UNREPAIRABLE_PREFIX, UNREPAIRABLE_PREFIX, 1)]
         if not is_due or not self.bookies:
-            return self._look_at_young(now_ns)
+            self.writers = self.orphans.writers()
+            return self._ask_writers(now_ns)
         # Where another auditor stopped, unless something happened that all ledgers are to be looked at for.
         is_plain = not gone and not leaving_now(self.bookies)
         goes_on = self.round_due_ns is None and control.triggers == self.triggers and is_plain
@@ -348,6 +370,42 @@ class Auditor(Machine):
         expiring = [since + grace_ns for since in self.away_since.values() if since + grace_ns > now_ns]
         next_ns = min([now_ns + self.options.look_ns, *expiring])
         return self._pause(now_ns, next_ns - now_ns)
+
+    # Ledgers that their writers left.
+
+    def _ask_writers(self, now_ns: int) -> list[Effect]:
+        if self.writers:
+            return [ReadKey(self._tag("writer"), living_path(self.writers[0]))]
+        self.untold = self.orphans.untold(now_ns)
+        return self._read_untold(now_ns)
+
+    def _read_untold(self, now_ns: int) -> list[Effect]:
+        if self.untold:
+            return [ReadKey(self._tag("orphan"), repair_mark_path(self.untold[0]))]
+        return self._look_at_young(now_ns)
+
+    def _on_orphan(self, event: KeyRead) -> list[Effect]:
+        """Its mark. Whoever holds it now reads it anew, when it is another by then."""
+        ledger_id = self.untold[0]
+        mark = None
+        if event.value is not None:
+            with contextlib.suppress(StorageError):
+                mark = decode_repair_mark(event.value)
+        is_so = self.orphans.is_orphan(ledger_id, event.now_ns)
+        if mark is None or is_orphan(mark) == is_so:
+            if mark is None:
+                self.orphans.drop(ledger_id)
+            else:
+                self.orphans.tell(ledger_id, is_so)
+            self.untold.pop(0)
+            return self._read_untold(event.now_ns)
+        self.orphans.tell(ledger_id, None)
+        key, writer = repair_mark_path(ledger_id), self.orphans.writer_of(ledger_id)
+        when = [Compare(key, event.revision)]
+        if is_so and writer:
+            when.append(Compare(living_path(writer), ABSENT))
+        put = Put(key, encode_repair_mark(with_orphan(mark, is_so=is_so)))
+        return [Transact(self._tag("orphan"), when, [put])]
 
     # Ledgers that are new, or were open.
 
@@ -484,6 +542,8 @@ class Auditor(Machine):
         self.young.pass_by(ledger_id)
         if not metadata.is_closed:
             self.young.meet(ledger_id, now_ns, is_closed=False)
+            if any(member in self.gone for member in metadata.fragments[-1].members):
+                self.orphans.meet(ledger_id, metadata, now_ns)
         there = self._there()
         missing: set[str] = set()
         for fragment in metadata.fragments:
@@ -607,6 +667,9 @@ class Auditor(Machine):
             return self._end_page(event.now_ns)
         if event.tag[0] == "place":
             return self._next_page()
+        if event.tag[0] == "orphan":  # Whether it was refused or not, the next look reads it again.
+            self.untold.pop(0)
+            return self._read_untold(event.now_ns)
         return self._pause(event.now_ns, self.options.look_ns)
 
     def _on_failed(self, event: MetadataFailed | TransactUnknown | TransactRefused) -> list[Effect]:

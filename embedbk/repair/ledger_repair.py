@@ -4,9 +4,10 @@ Decides which seats are lost, which bookies get them, when a copied fragment is 
 A seat is lost if the mark names its bookie and that bookie is not registered now. A bookie that the mark names and that
 is registered keeps its seats: of a CLOSED ledger it is asked whether it holds all that they owe, and gets what it lacks
 (P11.4). If it lacks nothing, the mark ends without a copy (AR11). A bookie that is drained gives its seats away, too,
-and is read from (P11.3). The last fragment of a ledger that is not CLOSED is left to its writer. Before all that, a
-CLOSED ledger of a log whose settings name other numbers of copies gets these, where bookies are there (P2.6,
-`reshaping.py`): it then has no seat that is lost.
+and is read from (P11.3). The last fragment of a ledger that is not CLOSED is left to its writer; where the mark says
+that nobody closes the ledger, it is closed first (AR08, `orphan_closing.py`). Before all that, a CLOSED ledger of a log
+whose settings name other numbers of copies gets these, where bookies are there (P2.6, `reshaping.py`): it then has no
+seat that is lost.
 
     mark and ledger read ─▶ another shape, or a
                             fragment with lost seats ─▶ targets, written into the mark ─▶ copying (fragment_copy)
@@ -28,6 +29,7 @@ from typing import Any, ClassVar
 from embedbk.codec.ledger_metadata import (
     Fragment,
     LedgerMetadata,
+    LedgerState,
     decode_ledger_metadata,
     encode_ledger_metadata,
     ledger_key_path,
@@ -41,8 +43,10 @@ from embedbk.codec.repair_mark import (
     RepairMark,
     decode_repair_mark,
     encode_repair_mark,
+    is_orphan,
     progress_of,
     repair_mark_path,
+    with_orphan,
     with_progress,
 )
 from embedbk.codec.repair_messages import EndRepairs, FailRepairs
@@ -70,6 +74,7 @@ from embedbk.repair.circumstances import circumstances
 from embedbk.repair.copy_pace import CopyPace
 from embedbk.repair.fragment_copy import USUAL_COPYING, CopyOptions, CopyResult, FragmentCopy, Shape
 from embedbk.repair.holdings import owed_up_to
+from embedbk.repair.orphan_closing import ORPHAN, Answer, LedgerKey, OrphanClosing
 from embedbk.repair.reshaping import Reshape, is_misfit, log_of, shape_of_settings
 from embedbk.repair.seat_fill import SeatFill
 
@@ -118,8 +123,10 @@ class LedgerRepair(Machine):
         options: CopyOptions = USUAL_COPYING,
         *,
         may_reshape: bool = False,
+        opener: LedgerKey | None = None,
     ) -> None:
-        """may_reshape: all nodes know ledgers whose numbers of copies change (P10.8)."""
+        """may_reshape: all nodes know ledgers whose numbers of copies change (P10.8). opener: of ledgers without a
+        password; None: none is closed that its writer left."""
         self.ledger_id = ledger_id
         self.epoch = epoch
         self.bookies = bookies
@@ -145,6 +152,9 @@ class LedgerRepair(Machine):
         self.may_reshape = may_reshape  # Until that was tried.
         self.reshape: Reshape | None = None
         self.copying: FragmentCopy | SeatFill | None = None
+        self.opener = opener  # None, once that was tried.
+        self.closing: OrphanClosing | None = None
+        self.closings = 0
         # Asked in this repair, and whole, or beyond help: (first entry, last entry, seat, bookie).
         self.looked_into: set[tuple[int, int, int, Member]] = set()
         self.filling: tuple[int, int, int, Member] | None = None
@@ -168,7 +178,11 @@ class LedgerRepair(Machine):
     def deadline_ns(self) -> int | None:
         if self.is_over:
             return None
-        return earliest(self.retry_at, self.copying.deadline_ns if self.copying is not None else None)
+        return earliest(
+            self.retry_at,
+            self.copying.deadline_ns if self.copying is not None else None,
+            self.closing.deadline_ns if self.closing is not None else None,
+        )
 
     # Reading mark and ledger.
 
@@ -193,6 +207,8 @@ class LedgerRepair(Machine):
 
     def _on_failed(self, event: MetadataFailed | TransactUnknown | TransactRefused) -> list[Effect]:
         """A change whose outcome is unknown is looked for in the metadata as it is now (P2.2)."""
+        if self._is_of_closing(event):
+            return self._close(event.now_ns, event)
         if self.is_over or event.tag != self.asked:
             return []
         if event.tag[0] == "why":
@@ -200,6 +216,8 @@ class LedgerRepair(Machine):
         return self._begin_anew(event.now_ns)
 
     def _on_read(self, event: KeyRead) -> list[Effect]:
+        if self._is_of_closing(event):
+            return self._close(event.now_ns, event)
         if self.is_over:
             return []
         if event.tag[0] == "placement":
@@ -245,7 +263,76 @@ class LedgerRepair(Machine):
         log = log_of(self.metadata)
         if self.may_reshape and log is not None and self.metadata.is_closed:
             return self._read("settings", log_settings_path(log))
+        if self._is_orphan(self.metadata, self.mark):
+            return self._begin_closing(event.now_ns)
         return self._settle(event.now_ns, self._next_fragment(event.now_ns))
+
+    # A ledger that its writer left (AR08).
+
+    def _is_orphan(self, metadata: LedgerMetadata, mark: RepairMark) -> bool:
+        """Nobody closes it, as the mark says, and a bookie of its last fragment is not there. An OPEN ledger that names
+        no writer never is: then that cannot be told."""
+        if metadata.is_closed or self.opener is None or not is_orphan(mark):
+            return False
+        if metadata.state == LedgerState.OPEN and not metadata.writer:
+            return False
+        last, missing, there = metadata.fragments[-1], frozenset(mark.missing), self._there
+        return any(member not in there for member in last.members if member.bookie_id in missing)
+
+    def _begin_closing(self, now_ns: int) -> list[Effect]:
+        metadata, opener = self.metadata, self.opener
+        assert metadata is not None and opener is not None
+        self.asked = None
+        if metadata.password_verifier != opener.verifier:
+            return self._not_closed(
+                now_ns, "its writer is gone, and only who knows its password can recover it"
+            )
+        when = [
+            Compare(repairing_path(self.ledger_id), self.epoch),
+            Compare(repair_mark_path(self.ledger_id), self.mark_revision),
+        ]
+        self.closings += 1
+        self.closing = OrphanClosing(
+            metadata,
+            self.revision,
+            when,
+            opener,
+            self.nonce,
+            self.bookies,
+            self.chance,
+            self._placement(),
+            self.closings,
+        )
+        return self._closed(now_ns, self.closing.begin(now_ns))
+
+    def _is_of_closing(self, event: Answer) -> bool:
+        return isinstance(event.tag, tuple) and event.tag[0] == ORPHAN
+
+    def _close(self, now_ns: int, event: Answer) -> list[Effect]:
+        return [] if self.closing is None else self._closed(now_ns, self.closing.on_answer(event))
+
+    def _closed(self, now_ns: int, effects: list[Effect]) -> list[Effect]:
+        """Take its result, once it has one."""
+        closing = self.closing
+        if closing is None or closing.result is None:
+            return effects
+        self.closing = None
+        if closing.result == "closed":
+            return [*effects, *self._read("hold", repairing_path(self.ledger_id))]
+        if closing.result == "changed":
+            return [*effects, *self._begin_anew(now_ns)]
+        if closing.result == "lives":
+            # The grace counts anew, by the auditor, when it shows no life again.
+            assert self.mark is not None
+            return [*effects, *self._put_mark("lives", with_orphan(self.mark, is_so=False))]
+        return [*effects, *self._not_closed(now_ns, closing.result)]
+
+    def _not_closed(self, now_ns: int, why: str) -> list[Effect]:
+        """Its older fragments are repaired all the same."""
+        assert self.metadata is not None
+        self.opener = None
+        self.put_off[self.metadata.fragments[-1].first_entry] = why
+        return self._settle(now_ns, self._next_fragment(now_ns))
 
     # Another shape (P2.6).
 
@@ -519,11 +606,15 @@ class LedgerRepair(Machine):
         return self._next_fragment(now_ns)
 
     def _on_answered(self, event: Answered) -> list[Effect]:
+        if self._is_of_closing(event):
+            return self._close(event.now_ns, event)
         if self.copying is None:
             return []
         return self._settle(event.now_ns, self.copying.on_answered(event))
 
     def _on_send_failed(self, event: SendFailed) -> list[Effect]:
+        if self._is_of_closing(event):
+            return self._close(event.now_ns, event)
         if self.copying is None:
             return []
         return self._settle(event.now_ns, self.copying.on_send_failed(event))
@@ -568,12 +659,17 @@ class LedgerRepair(Machine):
         return [Transact(self._ask("publish"), when, [Put(key, self.proposed)])]
 
     def _on_transacted(self, event: Transacted) -> list[Effect]:
+        if self._is_of_closing(event):
+            return self._close(event.now_ns, event)
         if self.is_over or event.tag != self.asked:
             return []
         kind = event.tag[0]
         if kind == "target" and event.is_done:
             self.mark_revision = event.revision
             return self._settle(event.now_ns, self._begin_copying(event.now_ns))
+        if kind == "lives" and event.is_done:
+            self.mark_revision = event.revision
+            return self._settle(event.now_ns, self._next_fragment(event.now_ns))
         if kind == "publish" and event.is_done:
             self.metadata = decode_ledger_metadata(self.proposed, self.ledger_id)
             self.value, self.revision = self.proposed, event.revision
@@ -667,12 +763,12 @@ class LedgerRepair(Machine):
         return self._end()
 
     def _end(self) -> list[Effect]:
-        self.is_over, self.copying, self.retry_at = True, None, None
+        self.is_over, self.copying, self.closing, self.retry_at = True, None, None, None
         return [Ended(None, self.outcome)]
 
     def _on_bookies(self, event: BookiesChanged) -> list[Effect]:
         self.bookies = event.bookies
-        return []
+        return [] if self.closing is None else self._closed(event.now_ns, self.closing.on_event(event))
 
     def _on_tick(self, event: Tick) -> list[Effect]:
         if self.is_over:
@@ -682,6 +778,8 @@ class LedgerRepair(Machine):
             if self.ending is not None:
                 return self._let_go(self.ending)
             return self._read("hold", repairing_path(self.ledger_id))
+        if self.closing is not None:
+            return self._closed(event.now_ns, self.closing.on_event(event))
         if self.copying is not None:
             return self._settle(event.now_ns, self.copying.on_tick(event.now_ns))
         return []

@@ -11,7 +11,7 @@ import contextlib
 import random
 from collections.abc import Callable, Iterator
 
-from embedbk.client.password import NO_PASSWORD
+from embedbk.client.password import NO_PASSWORD, OPENER
 from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, LedgerMetadata, decode_ledger_metadata
 from embedbk.codec.lost_entries import is_lost
 from embedbk.codec.registration import BOOKIES_PREFIX, Registration, decode_registration
@@ -89,6 +89,7 @@ class Healers:
                 ),  # Some are given up while answers are on their way.
                 grace_ms=1_000,
             ),
+            opener=OPENER,
         )
         for _ in range(AT_ONCE):
             self.begin()

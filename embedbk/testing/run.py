@@ -28,6 +28,7 @@ from embedbk.testing.clocks import Clock
 from embedbk.testing.drainers import Drainers
 from embedbk.testing.healers import Healers
 from embedbk.testing.invariants import Invariants
+from embedbk.testing.leavers import Leavers
 from embedbk.testing.liveness import (
     QuietReaders,
     keeps_acknowledging,
@@ -145,6 +146,8 @@ def run_plan(
                     Restarters(world).check(plan.quorum)
                 if _is_drawn(plan, "other numbers of copies"):
                     Reshapers(world, healers).check(plan.quorum)
+                if _is_drawn(plan, "writers that leave"):
+                    Leavers(world, healers).check(plan.quorum)
                 drainers.check(plan.quorum)
                 Retirers(world, healers).check(plan.quorum)
         _no_refusal_without_harm(world)

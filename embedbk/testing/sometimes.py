@@ -24,6 +24,7 @@ SOMETIMES = {
     "not given up while it may come back": "entries were to be given up that a bookie may have which is only away",
     "lost entries passed over": "a reader was told exactly what was given up, and went on behind it",
     "bookie given up": "an operator declared directories of a bookie gone for good",
+    "ledger of a writer that is gone closed": "as a bookie of it was lost; beside a writer that only rests",
     "bookie replaced": "an empty disk joined under the id of a bookie that was given up",
     "given up directories refused": "a bookie was started on directories that were given up, and was refused",
     "registered bookie not given up": "a bookie was to be given up while it was registered",

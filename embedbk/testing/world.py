@@ -813,7 +813,12 @@ class World:
         return self.write_ledger(client, taken.metadata, taken.revision, add_timeout_ns)
 
     def write_ledger(
-        self, client: str, metadata: LedgerMetadata, revision: int, add_timeout_ns: int = 1 * SECOND
+        self,
+        client: str,
+        metadata: LedgerMetadata,
+        revision: int,
+        add_timeout_ns: int = 1 * SECOND,
+        key: bytes = KEY,
     ) -> Writing:
         node = self.nodes[client]
         nonce, chance = self.chance.getrandbits(63), random.Random(self.chance.getrandbits(63))
@@ -826,7 +831,7 @@ class World:
             late=LateTerms(answers_min=6),
             behind_bytes_max=self.behind_bytes_max,
         )
-        core = Writer(metadata, revision, KEY, nonce, node.bookies, chance, options)
+        core = Writer(metadata, revision, key, nonce, node.bookies, chance, options)
         packer: Packing = (
             Packer(metadata.ledger_id)
             if self.network.has_adds or self.has_near

@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from embedbk.client.password import OPENER
 from embedbk.codec.ledger_metadata import LedgerMetadata, decode_ledger_metadata, ledger_key_path
 from embedbk.core.client_words import Send
 from embedbk.host.repairing import RepairOptions, RepairService
@@ -21,6 +22,7 @@ OPTIONS = RepairOptions(
     AuditorOptions(grace_ns=int(GRACE_S * 1e9), round_ns=60_000 * MS, look_ns=200 * MS, page_ledgers=2),
     WorkerOptions(look_ns=100 * MS, retry_ns=200 * MS),
     CopyOptions(frame_bytes=400, window_bytes=1_500, read_timeout_ns=500 * MS, write_timeout_ns=500 * MS),
+    opener=OPENER,
 )
 
 

@@ -14,7 +14,13 @@ from embedbk.codec.ledger_metadata import (
 )
 from embedbk.codec.messages import HoldingsAnswer, HoldingsRequest, Status
 from embedbk.codec.metadata_messages import Acquire, Claimed, Refusal
-from embedbk.codec.repair_mark import RepairMark, encode_repair_mark, repair_mark_path
+from embedbk.codec.repair_mark import (
+    RepairMark,
+    decode_repair_mark,
+    encode_repair_mark,
+    is_orphan,
+    repair_mark_path,
+)
 from embedbk.codec.repair_messages import MarkRepairs, RepairsMarked
 from embedbk.codec.repair_state import (
     AuditNote,
@@ -429,3 +435,29 @@ def test_a_round_that_an_operator_asks_for_waits_for_answers_alone() -> None:
     assert len(desk.asked) == 6_000
     desk.run_for(OPTIONS.round_ns / SECOND)
     assert 6_000 < len(desk.asked) < 9_000
+
+
+def test_who_is_elected_counts_the_grace_of_a_silent_writer_itself() -> None:
+    """AR08, P11.2: the mark of an open ledger that names a bookie that is gone says so when the grace is over, as this
+    auditor saw it, and no more when its writer shows life; of one that names no writer never."""
+    keys = three_ledgers()
+    for ledger_id, writer in ((1, "a" * 16), (2, "b" * 16), (3, "")):
+        opened = ledger(ledger_id, 1, 2, 3).with_changes(
+            state=LedgerState.OPEN, last_entry=None, length=None, writer=writer
+        )
+        keys[ledger_key_path(ledger_id)] = encode_ledger_metadata(opened)
+    keys[f"/living/{'b' * 16}"] = b"host"
+    desk = Desk(ALL[1:], keys)
+    desk.run_for(11)
+    assert {ledger_id for ledger_id, _ in desk.marked} == {1, 2, 3}
+    desk.run_for(8)
+    assert words(desk) == [False, False, False]
+    desk.run_for(5)
+    assert words(desk) == [True, False, False]
+    desk.keys[f"/living/{'a' * 16}"] = b"host"
+    desk.run_for(2)
+    assert words(desk) == [False, False, False]
+
+
+def words(desk: Desk) -> list[bool]:
+    return [is_orphan(decode_repair_mark(desk.keys[repair_mark_path(each)])) for each in (1, 2, 3)]

@@ -184,8 +184,7 @@ def test_an_owner_that_splices_too_late_is_refused(cluster: Cluster, monkeypatch
     take_over, withdrawn = Owning.take_over, list[bool]()
 
     async def slow(owning: Owning, renews: int | None = None, joined: Any = None) -> Any:
-        if joined is not None:
-            (key,) = cluster.world.committed("/splice-requests/")
+        for key in cluster.world.committed("/splice-requests/") if joined is not None else ():
             _, revision = await driver.get(key, "a test")
             withdrawn.append(await driver.transact([Compare(key, revision)], [Delete(key)], "withdrawn"))
         return await take_over(owning, renews, joined)

@@ -29,6 +29,7 @@ _RARE = {
     "bookie put to read-only",
     "leader handed over for a restart",
     "bookie replaced",
+    "ledger of a writer that is gone closed",
     "given up directories refused",
     "registered bookie not given up",
     "retention kept by an elected host",
