@@ -247,8 +247,8 @@ class Client(Closing):
     async def cancel_drain(self, bookie_id: str, why: str = "") -> None:
         await run_async(cancel_drain(self._runtime, bookie_id, why=why))
 
-    async def put_to_read_only(self, bookie_id: str, why: str) -> BookieReport:
-        return await run_async(put_to_read_only(self._runtime, bookie_id, why=why))
+    async def put_to_read_only(self, bookie_id: str, why: str, *, force: bool = False) -> BookieReport:
+        return await run_async(put_to_read_only(self._runtime, bookie_id, why=why, force=force))
 
     async def end_read_only(self, bookie_id: str) -> BookieReport:
         return await run_async(put_to_read_only(self._runtime, bookie_id, why="", is_over=True))

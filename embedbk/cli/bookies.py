@@ -52,6 +52,11 @@ def run_bookies(arguments: Sequence[str]) -> int:
         )
     )
     made.add_argument("--off", action="store_true", help="it takes new ledgers again, unless it is drained")
+    made.add_argument(
+        "--force",
+        action="store_true",
+        help="also if fewer others take entries than open ledgers, and next ones of logs, have seats",
+    )
     made.add_argument("--why", default="", help="is shown to others; needed without --off")
     made = _of_one(
         _add(
@@ -141,7 +146,7 @@ def _read_only(reach: Reach, options: argparse.Namespace) -> CommandResult:
         if options.off:
             report = client.end_read_only(options.id)
         else:
-            report = client.put_to_read_only(options.id, options.why)
+            report = client.put_to_read_only(options.id, options.why, force=options.force)
     # The first line is what the bookie listed itself as before it saw that.
     later = "its list of itself follows within seconds, where it runs"
     return CommandResult(_data(report), f"{_text(report)}\n{later}")

@@ -353,15 +353,16 @@ class Client:
         """
         run_blocking(cancel_drain(self._runtime, bookie_id, why=why), "aio.Client.cancel_drain")
 
-    def put_to_read_only(self, bookie_id: str, why: str) -> BookieReport:
+    def put_to_read_only(self, bookie_id: str, why: str, *, force: bool = False) -> BookieReport:
         """Place nothing on the bookie any more, and let it serve on what it has, open ledgers too: nothing moves. It
-        survives restarts. why: a reason for others to read.
+        survives restarts. why: a reason for others to read. force: also if too few others take entries.
 
         Raises:
+            NotEnoughBookies: fewer others take entries than a ledger has seats that is open, or the newest of its log.
             UsageError: no such bookie, no reason, or the cluster's level is too low. Nothing was changed.
         """
         return run_blocking(
-            put_to_read_only(self._runtime, bookie_id, why=why), "aio.Client.put_to_read_only"
+            put_to_read_only(self._runtime, bookie_id, why=why, force=force), "aio.Client.put_to_read_only"
         )
 
     def end_read_only(self, bookie_id: str) -> BookieReport:

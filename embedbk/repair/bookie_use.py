@@ -2,7 +2,8 @@
 
 Decides which ledgers name a bookie, in any incarnation, also deleted ones that can still be brought back; which of
 their fragments repair copies away, and which are left to their writers; which have copies that no other bookie could
-take. "Cannot tell" is no "no": a ledger whose metadata cannot be read may name any bookie.
+take; and how many bookies have to take entries, so that what is written goes on. "Cannot tell" is no "no": a ledger
+whose metadata cannot be read may name any bookie.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
+from embedbk.codec.freed_ledger import LOG_OF_LEDGER
 from embedbk.codec.ledger_metadata import (
     LEDGERS_PREFIX,
     LedgerMetadata,
@@ -34,6 +36,7 @@ __all__ = [
     "leaving_now",
     "ledgers_on",
     "moving",
+    "seats_needed",
     "without_taker",
 ]
 
@@ -188,3 +191,23 @@ def without_taker(bookie_id: str, ledgers: Mapping[str, bytes], takers: Collecti
                 found.append(metadata.ledger_id)
                 break
     return found
+
+
+def seats_needed(ledgers: Mapping[str, bytes]) -> tuple[int, list[int]]:
+    """The most seats that a ledger has which is open, or the newest of its log: the log's next one is made like that.
+    And the ledgers that have so many. One that cannot be read needs nobody whom it could name."""
+    newest: dict[bytes, LedgerMetadata] = {}
+    needing: dict[int, int] = {}
+    for key, value in ledgers.items():
+        try:
+            metadata = decode_ledger_metadata(value, ledger_of_key(key, LEDGERS_PREFIX))
+        except StorageError:
+            continue
+        log = metadata.custom.get(LOG_OF_LEDGER)
+        if metadata.state == LedgerState.OPEN:
+            needing[metadata.ledger_id] = metadata.ensemble_size
+        elif log is not None and (log not in newest or newest[log].ledger_id < metadata.ledger_id):
+            newest[log] = metadata
+    needing.update((each.ledger_id, each.ensemble_size) for each in newest.values())
+    seats = max(needing.values(), default=0)
+    return seats, sorted(ledger_id for ledger_id, size in needing.items() if size == seats)

@@ -282,4 +282,24 @@ MUTANTS = (
         ((_STOPPING, "- fewest >= metadata.quorum.ack_quorum", "- fewest >= metadata.quorum.write_quorum"),),
         (_STORY + "who_is_away_counts_as_stopped_and_an_entry_may_be_on_any_qa",),
     ),
+    Mutant(
+        "the-last-bookies-may-take-nothing",
+        "P11.3",
+        "a bookie is put to read-only though then too few take entries",
+        ((_READ_ONLY, "    if len(others) < seats:\n", "    if False:\n"),),
+        (_WORDS + "the_last_bookies_that_take_entries_are_kept_for_what_is_written",),
+    ),
+    Mutant(
+        "two-words-count-on-each-other",
+        "P10.6",
+        "the word does not compare the placements of those who take entries beside its bookie",
+        (
+            (
+                _READ_ONLY,
+                "            when += await _check_others(runtime, bookie_id, what)\n",
+                "            await _check_others(runtime, bookie_id, what)\n",
+            ),
+        ),
+        (_WORDS + "two_words_at_once_do_not_count_on_each_others_bookie",),
+    ),
 )

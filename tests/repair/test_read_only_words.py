@@ -9,6 +9,8 @@ import pytest
 
 from embedbk.cli import bookies as commands
 from embedbk.client.client import Client
+from embedbk.client.read_only import put_to_read_only
+from embedbk.codec.metadata_messages import Compare, Delete, Put
 from embedbk.codec.registration import (
     PlacementNote,
     decode_placement,
@@ -16,7 +18,7 @@ from embedbk.codec.registration import (
     encode_placement,
     placement_path,
 )
-from embedbk.errors import UsageError
+from embedbk.errors import NotEnoughBookies, UsageError
 from embedbk.metadata.levels import LEVEL_OF_READ_ONLY_WORDS
 from tests.repair.healed import Healed, healed
 from tests.repair.test_draining import empty
@@ -143,6 +145,52 @@ def test_what_cannot_be_is_refused_and_changes_nothing() -> None:
         assert story.world.committed("/placements/") == before
 
 
+def test_the_last_bookies_that_take_entries_are_kept_for_what_is_written() -> None:
+    """P11.3, "refused with the counts where fewer bookies than any open log/ledger needs would take entries": of an
+    open ledger, and of a log whose newest ledger is closed, as the next one has as many seats; nothing was changed. By
+    an operator's word it is done all the same."""
+    with healed(bookies=4) as story:
+        bk = story.cluster.client()
+        wide = bk.create_ledger(ensemble_size=4, write_quorum=3, ack_quorum=2)
+        before = story.world.committed("/placements/")
+        with pytest.raises(
+            NotEnoughBookies, match=r"3 other bookies take entries \(b2, b3, b4\), and 4 are needed"
+        ):
+            bk.put_to_read_only("b1", "its fan")
+        assert story.world.committed("/placements/") == before
+        wide.close()
+        with bk.log("orders").writer() as writer:
+            writer.append(b"one")
+        # Listed as writable still, and counted as what its placement says.
+        bk.put_to_read_only("b1", "its fan")
+        with pytest.raises(
+            NotEnoughBookies, match=r"2 other bookies take entries \(b3, b4\), and 3 are needed"
+        ):
+            bk.put_to_read_only("b2", "its fan")
+        assert bk.put_to_read_only("b2", "its fan", force=True).read_only is not None
+
+
+def test_two_words_at_once_do_not_count_on_each_others_bookie() -> None:
+    """P10.6: the transaction compares the placements of those who take entries."""
+    with healed(bookies=4) as story:
+        bk = story.cluster.client()
+        bk.create_ledger()
+        story.cluster.run_for(0.5)
+        runtime = bk._runtime
+        transact, beside = runtime.transact, [True]
+
+        async def late(when: list[Compare], then: list[Put | Delete], what: str) -> bool:
+            if beside and beside.pop():
+                await put_to_read_only(runtime, "b2", why="beside it")
+            return await transact(when, then, what)
+
+        runtime.transact = late  # type: ignore[method-assign, assignment]
+        with pytest.raises(NotEnoughBookies, match="2 other bookies take entries"):
+            bk.put_to_read_only("b1", "its fan")
+        assert note_of(story).read_only is None
+        assert note_of(story, "b2").read_only is not None
+
+
 def test_a_note_of_a_build_before_says_no_such_word() -> None:
     """WIRE.md: the field is appended."""
     note = encode_placement(PlacementNote(1, True, "old", "me", 7))
@@ -153,7 +201,9 @@ def test_a_note_of_a_build_before_says_no_such_word() -> None:
 def test_the_command_says_what_holds_by_now(capsys: pytest.CaptureFixture[str]) -> None:
     with healed() as story:
         bk = story.cluster.client()
-        shown = commands._read_only(lambda: bk, argparse.Namespace(id="b1", off=False, why="its fan"))
+        shown = commands._read_only(
+            lambda: bk, argparse.Namespace(id="b1", off=False, why="its fan", force=False)
+        )
         assert "read-only since " in shown.text and shown.text.splitlines()[1].endswith(" by client: its fan")
         assert json.loads(json.dumps(shown.data, default=str))["read_only"]["why"] == "its fan"
         other = story.cluster.client("other")
