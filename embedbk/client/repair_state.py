@@ -38,7 +38,7 @@ from embedbk.repair.holdings import Checked, CheckOptions, HoldingCheck
 from embedbk.repair.log_shapes import LogShapes
 from embedbk.repair.reshaping import log_of
 
-__all__ = ["health_of", "switch_repair"]
+__all__ = ["ask_bookies", "health_of", "switch_repair"]
 
 SHOWN_MAX = 1_000  # Ledgers that are named; all are counted.
 ASKED_AT_ONCE = 1_000  # Ledgers whose bookies are asked within one time limit, and questions on their way.
@@ -76,7 +76,7 @@ async def health_of(runtime: Runtime) -> Health:
     health = judge(ledgers, there, marks, given_up, held, SHOWN_MAX, leaving)
     closed = _closed(ledgers)
     if runtime.has_level(LEVEL_OF_HOLDINGS):
-        checked = await _ask_bookies(runtime, closed, frozenset(there), what)
+        checked = await ask_bookies(runtime, closed, frozenset(there), what)
         await _forget_changed(runtime, ledgers, closed, checked, what)
         health = with_holdings(health, checked, closed, marks, held, SHOWN_MAX)
     else:
@@ -107,7 +107,7 @@ def _closed(ledgers: dict[str, bytes]) -> dict[int, LedgerMetadata]:
     return closed
 
 
-async def _ask_bookies(
+async def ask_bookies(
     runtime: Runtime, closed: dict[int, LedgerMetadata], there: frozenset[Member], what: str
 ) -> Checked:
     """So many ledgers at a time, each in the time of one operation."""

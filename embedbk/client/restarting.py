@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from embedbk.client.client import Client
 from embedbk.client.locking import Locking
 from embedbk.client.runtime import Runtime
-from embedbk.client.stopping import StopFacts, look_for_stops, verdict_on
+from embedbk.client.stopping import StopFacts, look_for_stops, verdict_on, with_lacking
 from embedbk.client.waiting import Moved, run_blocking
 from embedbk.codec.quorum_messages import MemberName, TransferLeadership
 from embedbk.errors import EmbedbkError, OperationTimeout, UsageError
@@ -59,9 +59,11 @@ async def look_at_nodes(runtime: Runtime, asks: Sequence[str] | None) -> Cluster
 
     Raises MetadataUnavailable: nothing is known just now.
     """
-    facts = await look_for_stops(runtime, "looking at the nodes", with_ledgers=asks is None or bool(asks))
+    what = "looking at the nodes"
+    facts = await look_for_stops(runtime, what, with_ledgers=asks is None or bool(asks))
     nodes = {name: _node(name, facts) for name in sorted(_names(facts))}
     asked = [name for name in (nodes if asks is None else asks) if name in nodes]
+    facts = await with_lacking(runtime, facts, asked, what)
     verdicts = {name: verdict_on(facts, [name], is_for_good=False) for name in asked}
     return ClusterSeen(nodes, facts.told.commit_index, verdicts)
 

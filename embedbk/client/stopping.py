@@ -1,38 +1,44 @@
 """Whether nodes of a cluster may stop or be lost: what both faces ask for (P11.3).
 
 Decides which of the named nodes are bookies and which are metadata members, and whether a metadata quorum would be
-left. `repair/stopping.py` decides which copies of ledgers would be missing. The answer holds as of when it was asked;
-nothing is changed, and no node is kept from anything.
+left. `repair/stopping.py` decides which copies of ledgers would be missing, by the metadata, and by what bookies say
+that they hold of CLOSED ledgers (P11.4): one that was restarted may still lack what it missed. The answer holds as of
+when it was asked; nothing is changed, and no node is kept from anything.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from embedbk.client.draining import registered_now
+from embedbk.client.repair_state import ask_bookies
 from embedbk.client.runtime import Runtime
 from embedbk.codec.ledger_metadata import LEDGERS_PREFIX
 from embedbk.codec.quorum_messages import QuorumStatus, QuorumTold
 from embedbk.codec.registration import COOKIES_PREFIX, Registration
 from embedbk.errors import MetadataUnavailable, PeerError, UsageError
 from embedbk.ids import Member
+from embedbk.metadata.levels import LEVEL_OF_HOLDINGS
 from embedbk.metadata.quorum import Policy, sizes_of
-from embedbk.repair.stopping import StopVerdict, ledgers_without
+from embedbk.repair.stopping import StopVerdict, closed_ledgers_of, ledgers_without, seats_lacking
 
-__all__ = ["StopFacts", "look_for_stops", "may_stop", "verdict_on"]
+__all__ = ["StopFacts", "look_for_stops", "may_stop", "verdict_on", "with_lacking"]
 
 SHOWN_MAX = 1_000
 
 
 class StopFacts(NamedTuple):
     """What the metadata shows, of which verdicts follow. told: by the leader. bookies: all that the cluster has.
-    ledgers: their metadata by key, as far as they were asked for."""
+    ledgers: their metadata by key, as far as they were asked for. lacking: of CLOSED ledgers the bookies that are there
+    and lack entries, or did not say."""
 
     told: QuorumTold
     bookies: frozenset[str]
     registered: Mapping[str, Registration]
     ledgers: Mapping[str, bytes]
+    lacking: Mapping[int, Collection[str]] = MappingProxyType({})
 
 
 async def may_stop(runtime: Runtime, nodes: Sequence[str], *, is_for_good: bool) -> StopVerdict:
@@ -45,7 +51,22 @@ async def may_stop(runtime: Runtime, nodes: Sequence[str], *, is_for_good: bool)
     if not nodes:
         raise UsageError("which nodes? none is named")
     what = f"whether {', '.join(nodes)} may stop"
-    return verdict_on(await look_for_stops(runtime, what), nodes, is_for_good=is_for_good)
+    facts = await with_lacking(runtime, await look_for_stops(runtime, what), nodes, what)
+    return verdict_on(facts, nodes, is_for_good=is_for_good)
+
+
+async def with_lacking(runtime: Runtime, facts: StopFacts, nodes: Collection[str], what: str) -> StopFacts:
+    """With what bookies say that they hold of ledgers that name one of these nodes. Below the level of that question
+    only metadata tells (P10.8)."""
+    closed = closed_ledgers_of(facts.ledgers, facts.bookies.intersection(nodes))
+    if not closed or not runtime.has_level(LEVEL_OF_HOLDINGS):
+        return facts
+    there = _there(facts)
+    return facts._replace(lacking=seats_lacking(await ask_bookies(runtime, closed, there, what), there))
+
+
+def _there(facts: StopFacts) -> frozenset[Member]:
+    return frozenset(Member(bookie_id, each.incarnation) for bookie_id, each in facts.registered.items())
 
 
 async def look_for_stops(runtime: Runtime, what: str, *, with_ledgers: bool = True) -> StopFacts:
@@ -76,8 +97,9 @@ def verdict_on(facts: StopFacts, nodes: Sequence[str], *, is_for_good: bool) -> 
                 hint="embedbk bookie list and embedbk quorum status name them",
             )
     stopping = frozenset(nodes)
-    there = {Member(bookie_id, each.incarnation) for bookie_id, each in facts.registered.items()}
-    ids, reasons = ledgers_without(facts.ledgers, there, stopping, is_for_good=is_for_good)
+    ids, reasons = ledgers_without(
+        facts.ledgers, _there(facts), stopping, is_for_good=is_for_good, lacking=facts.lacking
+    )
     reasons = [*_without_quorum(facts.told, stopping), *reasons]
     return StopVerdict(tuple(nodes), not reasons, tuple(reasons), tuple(ids[:SHOWN_MAX]))
 

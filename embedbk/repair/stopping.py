@@ -4,12 +4,16 @@ Decides which ledgers would be below their ack quorum: some write set of a fragm
 left, so adds wait. It also decides which ledgers may have an acknowledged entry on the stopping nodes alone. An entry
 is on any Qa of its write set; if Qa of these are away, perhaps no bookie can serve it and a recovery cannot end, or it
 is lost with their disks. A bookie that is away counts as stopped already. A ledger that cannot be read counts as
-unsafe. Whether each bookie has every entry that it should have is not asked here.
+unsafe. A bookie that lacks entries of a CLOSED ledger, as one that was away when they were written, counts as without a
+copy of it, and so does one that does not say (`seats_lacking`). Of the last fragment of a ledger that is written to
+nobody can say that yet: the writer counts who has its entries.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from embedbk.codec.ledger_metadata import (
@@ -21,10 +25,12 @@ from embedbk.codec.ledger_metadata import (
 from embedbk.core.quorum import write_set
 from embedbk.errors import StorageError
 from embedbk.ids import Member
+from embedbk.repair.holdings import Checked
 
-__all__ = ["StopVerdict", "ledgers_without"]
+__all__ = ["StopVerdict", "closed_ledgers_of", "ledgers_without", "seats_lacking"]
 
 NAMED_MAX = 8  # Ledgers in one reason.
+_NONE_LACKS: Mapping[int, Collection[str]] = MappingProxyType({})
 
 
 class StopVerdict(NamedTuple):
@@ -46,12 +52,19 @@ class StopVerdict(NamedTuple):
 
 
 def ledgers_without(
-    ledgers: Mapping[str, bytes], there: Collection[Member], stopping: Collection[str], *, is_for_good: bool
+    ledgers: Mapping[str, bytes],
+    there: Collection[Member],
+    stopping: Collection[str],
+    *,
+    is_for_good: bool,
+    lacking: Mapping[int, Collection[str]] = _NONE_LACKS,
 ) -> tuple[list[int], list[str]]:
-    """Ledgers that need these bookies, and why. there: the registered bookies. stopping: bookie ids."""
+    """Ledgers that need these bookies, and why. there: the registered bookies. stopping: bookie ids. lacking: of
+    ledgers the bookies without all that they owe."""
     short: list[int] = []
     alone: list[int] = []
     unread: list[int] = []
+    without: set[str] = set()
     for key, value in ledgers.items():
         ledger_id = ledger_of_key(key, LEDGERS_PREFIX)
         if ledger_id is None:
@@ -63,29 +76,62 @@ def ledgers_without(
             continue
         if not any(name in stopping for each in metadata.fragments for name, _ in each.ensemble):
             continue
-        fewest = _fewest(metadata, there, stopping)
+        without_copy = lacking.get(ledger_id, ())
+        fewest = _fewest(metadata, there, {*stopping, *without_copy}, stopping)
         if fewest < metadata.quorum.ack_quorum:
             short.append(ledger_id)
         elif metadata.quorum.write_quorum - fewest >= metadata.quorum.ack_quorum:
             alone.append(ledger_id)
+        else:
+            continue
+        without.update(name for name in without_copy if name not in stopping)
     reasons = [f"{_named(short)} would be below the ack quorum"] if short else []
     if alone:
         what = "would be lost" if is_for_good else "could be neither read nor recovered meanwhile"
         text = f"entries of {_named(alone)} may be on them, and on those that are away, alone, and {what}"
         reasons.append(text)
+    if without:
+        reasons.append(f"{', '.join(sorted(without))} may lack entries of them: wait until they are repaired")
     if unread:
         reasons.append(f"the metadata of {_named(unread)} cannot be read, so nobody knows who is needed")
     return sorted({*short, *alone, *unread}), reasons
 
 
-def _fewest(metadata: LedgerMetadata, there: Collection[Member], stopping: Collection[str]) -> int:
-    """The fewest bookies that would be left of any write set, over all fragments that name a stopping bookie."""
+def closed_ledgers_of(ledgers: Mapping[str, bytes], stopping: Collection[str]) -> dict[int, LedgerMetadata]:
+    """CLOSED ledgers that name one of these bookies: of them bookies can say what they hold."""
+    found: dict[int, LedgerMetadata] = {}
+    for key, value in ledgers.items():
+        with contextlib.suppress(StorageError):
+            metadata = decode_ledger_metadata(value, ledger_of_key(key, LEDGERS_PREFIX))
+            if metadata.is_closed and any(
+                name in stopping for each in metadata.fragments for name, _ in each.ensemble
+            ):
+                found[metadata.ledger_id] = metadata
+    return found
+
+
+def seats_lacking(checked: Checked, there: Collection[Member]) -> dict[int, set[str]]:
+    """Of each ledger the bookies that are there and lack entries, or did not say."""
+    names = {member.bookie_id for member in there}
+    found: dict[int, set[str]] = {}
+    for told in (checked.short, checked.untold):
+        for ledger_id, bookies in told.items():
+            if lacks := names.intersection(bookies):
+                found.setdefault(ledger_id, set()).update(lacks)
+    return found
+
+
+def _fewest(
+    metadata: LedgerMetadata, there: Collection[Member], out: Collection[str], stopping: Collection[str]
+) -> int:
+    """The fewest bookies that would be left of any write set, over all fragments that name a stopping bookie. out:
+    those that do not count."""
     fewest = metadata.quorum.write_quorum
     for each in metadata.fragments:
         members = each.members
         if not any(member.bookie_id in stopping for member in members):
             continue
-        stays = [member in there and member.bookie_id not in stopping for member in members]
+        stays = [member in there and member.bookie_id not in out for member in members]
         for residue in range(metadata.quorum.ensemble_size):
             fewest = min(fewest, sum(stays[seat] for seat in write_set(residue, metadata.quorum)))
     return fewest

@@ -32,7 +32,7 @@ from embedbk.testing.differing_copies import closed_ledgers, copies_owed, differ
 from embedbk.testing.violation import Violation
 from embedbk.testing.world import MS, SECOND, World
 
-__all__ = ["Healers"]
+__all__ = ["Healers", "has_copy"]
 
 AT_ONCE = 2  # Processes.
 # Grace, a round, and a mark that may be postponed for five minutes, again behind a leader.
@@ -183,7 +183,7 @@ class Healers:
         world = self._world
         lacking: list[str] = []
         for metadata in closed_ledgers(world):
-            lacking += self._lacking_of(metadata, _has)
+            lacking += self._lacking_of(metadata, has_copy)
         return lacking
 
     def is_rotten_unseen(self) -> bool:
@@ -214,7 +214,8 @@ def _is_readable(storage: DurableBookie, ledger_id: int, entry_id: int) -> bool:
     return storage.read(ledger_id, entry_id, entry_id, 1).frame is not None
 
 
-def _has(storage: DurableBookie, ledger_id: int, entry_id: int) -> bool:
+def has_copy(storage: DurableBookie, ledger_id: int, entry_id: int) -> bool:
+    """Whether it holds the entry, by its index: one that its scrubber has found bad is none."""
     found = storage.read(ledger_id, entry_id, entry_id, 1)
     if found.frame is not None or found.absent:
         return found.frame is not None

@@ -3,19 +3,27 @@
 
 Bookies stop in good order or are killed, members are killed; a command may end before its node serves again. No append
 fails or is lost, and none waits for longer than its time limit. Where a node may not stop the run ends there, with the
-reason.
+reason. In some runs the writer closes its ledger now and then and goes on in another: whoever was away then lacks its
+entries, and while it does no other node may stop whose copies are needed. That is looked up in the bookies' storage
+whenever a bookie is stopped.
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Generator
+from typing import Any
 
 from embedbk.client.restarting import look_at_nodes
+from embedbk.codec.ledger_metadata import LedgerMetadata
+from embedbk.codec.lost_entries import is_lost
 from embedbk.codec.quorum_messages import MemberName, TransferLeadership
 from embedbk.config import Quorum
 from embedbk.core.creation import Creation
-from embedbk.errors import EmbedbkError, UsageError
+from embedbk.errors import EmbedbkError, MetadataUnavailable, NotEnoughBookies, UsageError
+from embedbk.host.bookie_node import BookieNode
 from embedbk.host.operations import Writing
+from embedbk.ids import Member
 from embedbk.repair.restarting import (
     ClusterLooked,
     CommandEnded,
@@ -30,7 +38,9 @@ from embedbk.repair.restarting import (
     plan_of,
 )
 from embedbk.testing import process_faults, workload
+from embedbk.testing.differing_copies import closed_ledgers, copies_owed
 from embedbk.testing.drainers import able_bookies
+from embedbk.testing.healers import has_copy
 from embedbk.testing.operator import Operator
 from embedbk.testing.sim_runtime import SimRuntime, awaited
 from embedbk.testing.violation import Violation
@@ -39,7 +49,7 @@ from embedbk.testing.world import MS, SECOND, Sleep, Steps, Until, World
 __all__ = ["Restarters"]
 
 READY_NS = 20 * SECOND
-WAIT_NS, BACK_NS = 5 * SECOND, 60 * SECOND
+WAITS_NS, BACK_NS = (5 * SECOND, 60 * SECOND), 60 * SECOND
 LOOK_NS = 200 * MS
 APPEND_NS = 30 * SECOND
 RUN_NS = 900 * SECOND
@@ -54,6 +64,10 @@ class Restarters:
         self._chance = random.Random(f"restarters {world.seed}")
         self._is_over = False
         self._effects: list[Effect] = []
+        own = random.Random(f"restarters that wait {world.seed}")
+        self._wait_ns = own.choice(WAITS_NS)
+        self._entries_max = own.choice([1_000_000, 3, 20])  # Of one ledger of the writer.
+        self._closed: frozenset[int] = frozenset()  # Ledgers that were CLOSED when the last look began.
 
     def check(self, quorum: Quorum) -> None:
         """P11.3: no append fails, and none is lost, while node after node is restarted."""
@@ -75,13 +89,14 @@ class Restarters:
             there = [name for name in world.members.voters if name in world.nodes]
             names = tuple(able_bookies(world)) + (tuple(there) if len(there) > 1 else ())
             try:
+                self._note_closed()
                 seen = yield from awaited(runtime, look_at_nodes(runtime, None))
                 if names and self._chance.random() < 0.7:  # Else the first that may not stop is the last.
-                    not_now = dict(plan_of(seen, RestartOptions(WAIT_NS, BACK_NS, names)).not_now)
+                    not_now = dict(plan_of(seen, RestartOptions(self._wait_ns, BACK_NS, names)).not_now)
                     names = tuple(name for name in names if name not in not_now)
                 if not names:
                     return
-                machine = Restarting(RestartOptions(WAIT_NS, BACK_NS, names))
+                machine = Restarting(RestartOptions(self._wait_ns, BACK_NS, names))
                 effects = machine.step(ClusterLooked(world.now_ns, seen))
             except UsageError as refused:
                 world.note(f"{client}: {refused}")
@@ -99,6 +114,7 @@ class Restarters:
         match effect:
             case LookAgain(asks):
                 yield Sleep(LOOK_NS)
+                self._note_closed()
                 try:
                     seen = yield from awaited(runtime, look_at_nodes(runtime, asks))
                 except EmbedbkError as unknown:
@@ -129,6 +145,7 @@ class Restarters:
         old = world.nodes.get(name)
         if old is None:
             return
+        self._check_copies(name)
         if name in world.disks and self._chance.random() < 0.5:
             world.stop(name)
             yield Until(lambda: world.nodes.get(name) is not old, READY_NS)
@@ -141,18 +158,64 @@ class Restarters:
         yield Sleep(down_ns)
         process_faults.restart(world, name)
 
+    def _note_closed(self) -> None:
+        self._closed = frozenset(each.ledger_id for each in closed_ledgers(self._world))
+
+    def _check_copies(self, name: str) -> None:
+        """P11.3: of each entry of a CLOSED ledger that this node owes, Qa other bookies that are there hold a copy."""
+        world = self._world
+        nodes = {
+            Member(each, node.storage.incarnation): node.storage
+            for each, node in world.nodes.items()
+            if isinstance(node, BookieNode) and each != name
+        }
+        for metadata in closed_ledgers(world):
+            if metadata.ledger_id not in self._closed:
+                continue
+            for entry_id, members in copies_owed(metadata):
+                if all(member.bookie_id != name for member in members) or is_lost(metadata.lost, entry_id):
+                    continue
+                copies = sum(
+                    member in nodes and has_copy(nodes[member], metadata.ledger_id, entry_id)
+                    for member in members
+                )
+                if copies < metadata.quorum.ack_quorum:
+                    told = f"entry {entry_id} of ledger {metadata.ledger_id} has {copies} copies left"
+                    raise Violation("P11.3", f"{name} was allowed to stop, and {told}")
+
     def _append(self, client: str, quorum: Quorum) -> Steps:
+        """To one ledger after another, while nodes are restarted; then all of it is read."""
         world, node = self._world, self._world.nodes[client]
-        yield Until(lambda: node.is_ready and len(able_bookies(world)) >= quorum.ensemble_size, READY_NS)
-        if len(node.bookies) < quorum.ensemble_size:
-            return
-        chance = random.Random(self._chance.getrandbits(63))
-        metadata, revision = yield from workload.result_of(
-            world, client, Creation(quorum, b"", 0, {}, node.bookies, chance)
-        )
+        made: list[tuple[int, int]] = []
+        while not self._is_over:
+            yield Until(lambda: node.is_ready and len(able_bookies(world)) >= quorum.ensemble_size, READY_NS)
+            if len(node.bookies) < quorum.ensemble_size and not made:
+                return
+            chance = random.Random(self._chance.getrandbits(63))
+            try:
+                metadata, revision = yield from workload.result_of(
+                    world, client, Creation(quorum, b"", 0, {}, node.bookies, chance)
+                )
+            except (MetadataUnavailable, NotEnoughBookies):
+                if not made:
+                    raise
+                yield Sleep(SECOND)  # A node that is restarted just now.
+                continue
+            made.append((metadata.ledger_id, (yield from self._append_to(client, metadata, revision))))
+        for ledger_id, number in made:
+            closed = yield from workload.recover(world, client, ledger_id)
+            if closed is None or closed.last_entry is None:
+                raise Violation("P11.3", f"ledger {ledger_id} is not closed behind restarts")
+            found = yield from workload.read_range(world, client, closed, 0, closed.last_entry)
+            if len(found) != number:
+                raise Violation("P11.3", f"ledger {ledger_id}: {number} appended, {len(found)} read")
+
+    def _append_to(self, client: str, metadata: LedgerMetadata, revision: int) -> Generator[Any, Any, int]:
+        """As many entries as one ledger gets; how many."""
+        world = self._world
         writing = world.write_ledger(client, metadata, revision, add_timeout_ns=5 * SECOND)
         number = 0
-        while not self._is_over:
+        while not self._is_over and number < self._entries_max:
             entry_id = world.append(client, writing, b"beside restarts %d" % number)
             told = entry_id is not None and (yield _has_ended(writing, entry_id))
             if not told or writing.error is not None:
@@ -163,12 +226,7 @@ class Restarters:
             yield Sleep(self._chance.choice([1, 20, 200]) * MS)
         world.close_writing(client, writing)
         yield Until(writing.closed.done, 2 * APPEND_NS)
-        closed = yield from workload.recover(world, client, metadata.ledger_id)
-        if closed is None or closed.last_entry is None:
-            raise Violation("P11.3", f"ledger {metadata.ledger_id} is not closed behind restarts")
-        found = yield from workload.read_range(world, client, closed, 0, closed.last_entry)
-        if len(found) != number:
-            raise Violation("P11.3", f"ledger {metadata.ledger_id}: {number} appended, {len(found)} read")
+        return number
 
 
 def _has_ended(writing: Writing, entry_id: int) -> Until:

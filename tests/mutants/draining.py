@@ -302,4 +302,18 @@ MUTANTS = (
         ),
         (_WORDS + "two_words_at_once_do_not_count_on_each_others_bookie",),
     ),
+    Mutant(
+        "who-was-restarted-counts-at-once",
+        "P11.3",
+        "a bookie that lacks entries counts as one with a copy",
+        ((_STOPPING, "{*stopping, *without_copy}, stopping)", "stopping, stopping)"),),
+        (_STORY + "a_bookie_that_was_restarted_counts_once_it_has_what_it_missed",),
+    ),
+    Mutant(
+        "who-does-not-say-has-all",
+        "P11.3",
+        "a bookie that does not say what it holds counts as one with a copy",
+        ((_STOPPING, "for told in (checked.short, checked.untold):", "for told in (checked.short,):"),),
+        (_STORY + "a_bookie_that_does_not_say_what_it_holds_counts_as_without_a_copy",),
+    ),
 )

@@ -414,6 +414,40 @@ def test_who_is_away_counts_as_stopped_and_an_entry_may_be_on_any_qa() -> None:
         assert not bk.can_i_stop("b1").is_safe
 
 
+def test_a_bookie_that_was_restarted_counts_once_it_has_what_it_missed() -> None:
+    """P11.3, P11.4: b1 was away while a ledger was written and closed. With b2 stopped its entries would be on b3
+    alone, until they are copied to b1, which itself may stop."""
+    with healed(bookies=3) as story:
+        bk = story.cluster.client()
+        writer = bk.create_ledger()
+        story.cluster.crash("b1")
+        writer.add_many([b"one", b"two"])
+        writer.close()
+        story.cluster.restart("b1")
+        assert story.cluster.run_until(lambda: story.world.nodes["b1"].is_registered)
+        story.cluster.run_for(0.5)
+        refused = bk.can_i_stop("b2")
+        assert (refused.is_safe, refused.ledgers) == (False, (writer.ledger_id,))
+        assert refused.reasons[-1] == "b1 may lack entries of them: wait until they are repaired"
+        assert not bk.can_i_lose(["b3"]).is_safe
+        assert bk.can_i_stop("b1").is_safe
+        story.repairer()
+        assert story.cluster.run_until(lambda: bk.can_i_stop("b2").is_safe)
+        holders_hold(story, writer.ledger_id, 2)
+
+
+def test_a_bookie_that_does_not_say_what_it_holds_counts_as_without_a_copy() -> None:
+    """P11.3, "where something cannot be told nothing is stopped"."""
+    with healed(bookies=3) as story:
+        ledger_id = closed(story)
+        bk = story.cluster.client()
+        assert bk.can_i_stop("b2").is_safe
+        story.cluster.partition(["client"], ["b1"])
+        refused = bk.can_i_stop("b2")
+        assert (refused.is_safe, refused.ledgers) == (False, (ledger_id,))
+        assert "b1 may lack entries" in refused.reasons[-1]
+
+
 def test_a_metadata_member_may_stop_while_a_quorum_is_left() -> None:
     """P10.4."""
     with embedbk.testing.Cluster(seed=3, bookies=3, members=3) as cluster:
