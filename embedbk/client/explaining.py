@@ -14,10 +14,12 @@ from embedbk.client.runtime import Runtime
 from embedbk.codec.adopted import AdoptedLedger, adopted_path, decode_adopted
 from embedbk.codec.freed_ledger import Freed
 from embedbk.codec.ledger_metadata import LedgerMetadata, LedgerState, decode_ledger_metadata, ledger_key_path
+from embedbk.codec.repair_state import Unrepairable, decode_unrepairable, unrepairable_path
 from embedbk.codec.tombstone import tombstone_path
 from embedbk.config import Quorum
 from embedbk.core.quorum import has_ack_quorum, has_coverage, residues_of, write_set
 from embedbk.core.status_query import SeatStatus, StatusQuery
+from embedbk.ids import NO_ENTRY
 
 __all__ = ["Explanation", "explain"]
 
@@ -70,8 +72,25 @@ async def explain(runtime: Runtime, ledger_id: int) -> Explanation:
         return _explain_freed(metadata, metadata.freed)
     seats: tuple[SeatStatus, ...] = await runtime.run(StatusQuery(metadata), what)
     told = conclude(metadata, seats)
+    stopped, _ = await runtime.get(unrepairable_path(ledger_id), what)
+    if stopped is not None:
+        told = _with_stopped(told, decode_unrepairable(stopped))
     kept, _ = await runtime.get(adopted_path(ledger_id), what)
     return told if kept is None else replace(told, rules=(*told.rules, _adopted(decode_adopted(kept))))
+
+
+def _with_stopped(told: Explanation, found: Unrepairable) -> Explanation:
+    """What keeps repair from making all of its copies."""
+    rule = f"P11.2: repair stopped in the fragment from entry {found.first_entry} on, until something changes"
+    if found.entry_id == NO_ENTRY:
+        return replace(told, rules=(*told.rules, rule), missing=(*told.missing, found.why))
+    return replace(
+        told,
+        rules=(*told.rules, rule),
+        missing=(*told.missing, f"a good copy of entry {found.entry_id}: {found.why}"),
+        next_step=f"bring back a bookie that has a good copy of entry {found.entry_id}; the other entries are read "
+        "and copied as ever",
+    )
 
 
 def _adopted(record: AdoptedLedger) -> str:

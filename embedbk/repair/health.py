@@ -36,7 +36,8 @@ class LedgerHealth(NamedTuple):
     yet", "given up", "its writer's", "cannot tell", "conflict" or "unreadable". why: of the last failure, if any.
     entries: at least so many lack a copy on a registered bookie. lacking: (bookie, how many) of those. untold: bookies
     that did not report what they hold. conflicts: entries of which bookies hold copies that differ, each whole by
-    itself, with (bookie, digest of its copy); of very many the first 64.
+    itself, with (bookie, digest of its copy); of very many the first 64. no_copy: the first entry of which repair found
+    no good copy on any bookie that is there; NO_ENTRY: it found none.
     """
 
     ledger_id: int
@@ -48,6 +49,7 @@ class LedgerHealth(NamedTuple):
     lacking: tuple[tuple[str, int], ...] = ()
     untold: tuple[str, ...] = ()
     conflicts: tuple[tuple[int, tuple[tuple[str, str], ...]], ...] = ()
+    no_copy: int = NO_ENTRY
 
 
 class Health(NamedTuple):
@@ -114,8 +116,12 @@ class Health(NamedTuple):
         nobody = "; there is no auditor" if not self.auditor else ""
         entries = f"; {self.entries} entries lack a copy on a bookie that is there" if self.entries else ""
         differ = f"; copies of {self.conflicts} entries differ" if self.conflicts else ""
+        without = [each for each in self.ledgers if each.no_copy != NO_ENTRY]
+        shown = ", ".join(f"entry {each.no_copy} of ledger {each.ledger_id}" for each in without[:3])
+        beyond = f" and of {len(without) - 3} ledgers more" if len(without) > 3 else ""
+        rotten = f"; no bookie that is there has a good copy of {shown}{beyond}" if without else ""
         what = f"{self.lacking} of {self.ledger_count} ledgers ({named}{more})"
-        return f"copies are missing: {what}{entries}{differ}{away}{off}{nobody}"
+        return f"copies are missing: {what}{entries}{rotten}{differ}{away}{off}{nobody}"
 
 
 def judge(
@@ -211,9 +217,10 @@ def _of_ledger(
     if not missing and lost is None and leaving.issuperset(known.missing):
         return None
     is_held = repairing_path(ledger_id) in holds
-    return LedgerHealth(
+    found = LedgerHealth(
         ledger_id, missing, known.created_ms, _doing(known, is_held=is_held), progress_of(known).why
     )
+    return found if lost is None else found._replace(no_copy=_given_up(ledger_id, missing, lost).no_copy)
 
 
 def _doing(mark: RepairMark, *, is_held: bool) -> str:
@@ -227,7 +234,7 @@ def _given_up(ledger_id: int, missing: tuple[tuple[int, str], ...], value: bytes
         found: Unrepairable = decode_unrepairable(value)
     except StorageError as unread:
         return LedgerHealth(ledger_id, missing, 0, "unreadable", str(unread))
-    return LedgerHealth(ledger_id, missing, found.since_ms, "given up", found.why)
+    return LedgerHealth(ledger_id, missing, found.since_ms, "given up", found.why, no_copy=found.entry_id)
 
 
 def with_holdings(

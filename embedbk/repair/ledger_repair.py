@@ -713,7 +713,8 @@ class LedgerRepair(Machine):
 
     def _give_up(self) -> list[Effect]:
         """Until something changes: first it is written down, which keeps every copy where it is, then the mark ends."""
-        first = self.stopped[0]
+        # What names an entry tells more than that nobody can take a seat.
+        first = min(self.stopped, key=lambda each: each.entry_id == NO_ENTRY)
         self.outcome = RepairOutcome(
             self.ledger_id,
             "unrepairable",

@@ -171,4 +171,28 @@ MUTANTS = (
         ),
         (_AUDITED + "a_round_that_fails_is_begun_again",),
     ),
+    Mutant(
+        "a-rotten-entry-stays-unnamed",
+        "P11.2",
+        "a ledger that cannot be repaired is written down with that nobody can take a seat, and not with its bad entry",
+        ((_REPAIR, "min(self.stopped, key=lambda each: each.entry_id == NO_ENTRY)", "self.stopped[0]"),),
+        (
+            "tests/repair/test_rotten_everywhere.py::test_it_is_named_by_health_marks_and_explain_with_its_ledger",
+        ),
+    ),
+    Mutant(
+        "health-does-not-name-the-rotten-entry",
+        "P11.2",
+        "health calls the ledger given up, and names no entry",
+        (
+            (
+                "embedbk/repair/health.py",
+                '"given up", found.why, no_copy=found.entry_id)',
+                '"given up", found.why)',
+            ),
+        ),
+        (
+            "tests/repair/test_rotten_everywhere.py::test_it_is_named_by_health_marks_and_explain_with_its_ledger",
+        ),
+    ),
 )
