@@ -5,7 +5,9 @@ set has to say for certain that it has none: one that is away, in limbo, or cann
 and is named. So does a bookie without a seat that holds a copy all the same.
 
 A ledger that is not closed is fenced first, on every bookie of its last fragment that is not gone. It ends behind the
-last entry that anybody has, or whose acknowledgement anybody heard of. Nothing is copied: what has too few copies then
+last entry that anybody has, or whose acknowledgement anybody heard of; but no bookie's word makes the search go on
+without end: far behind the last entry that was found, a LAC that is higher still is not believed, and ends the search
+with the name of who told it. Nothing is copied: what has too few copies then
 is the matter of repair.
 
     [FENCING, unless it is CLOSED] ─▶ READING, window by window, bookie by bookie ─▶ STRAYS ─▶ ENDED with a `LossPlan`
@@ -46,7 +48,8 @@ class LossSearchOptions:
     retry_ns: int = 50 * _MS  # Pause before that.
     patience_ns: int = 10_000 * _MS  # Of one question: then its bookie cannot tell.
     window_entries: int = 4096
-    beyond_entries: int = 1 << 24  # So far behind the last entry found, others are looked for.
+    # So far behind the last entry found, others are looked for, and a LAC is believed without an entry.
+    beyond_entries: int = 1 << 24
 
 
 class LossPlan(NamedTuple):
@@ -106,6 +109,8 @@ class LossSearch(Machine):
         self.untold: dict[int, dict[str, str]] = {}  # Entry -> bookie -> why it cannot tell.
         self.end, self.length = -1, 0  # The highest entry known to have been there, and the length with it.
         self.has_found = False  # In this window.
+        self.seen = metadata.fragments[-1].first_entry - 1  # The highest entry that was found.
+        self.claimant = ""  # Who told the highest entry known to have been there.
         self.lost = RunBuilder(self.quorum.ensemble_size)
         self.pending: list[
             int
@@ -173,7 +178,8 @@ class LossSearch(Machine):
         """There was such an entry, and the ledger had that length with it."""
         is_open = not self.metadata.is_closed and self.phase is not LossSearchPhase.STRAYS
         if is_open and entry_id > self.end:
-            self.end, self.length = entry_id, length
+            assert self.request is not None
+            self.end, self.length, self.claimant = entry_id, length, self.request.member.bookie_id
 
     # Reading.
 
@@ -263,6 +269,7 @@ class LossSearch(Machine):
                 given.add(entry_id)
         self.has_found = self.has_found or any(self.first <= each <= self.last for each in given)
         self.missing -= given
+        self.seen = max([self.seen, *given])
         return given
 
     def _cannot_tell(self, member: Member, entries: Iterable[int], why: str) -> None:
@@ -280,6 +287,16 @@ class LossSearch(Machine):
                         hint="bring those bookies back; or declare gone who never comes: embedbk bookie gone",
                     )
                 )
+        if self._is_tail and self.end > self.last >= self.seen + self.options.beyond_entries:
+            return self._refuse(
+                RecoveryInconclusive(
+                    f"{self.claimant} tells that entry {self.end} of ledger {self.ledger_id} was acknowledged, and of "
+                    f"the {self.last - self.seen} entries behind {self.seen} nobody has any: that cannot be believed; "
+                    "nothing was given up",
+                    hint=f"look at its copy: embedbk ledger read {self.ledger_id} --bookie {self.claimant}; if its "
+                    f"directory is damaged, stop it: embedbk bookie gone {self.claimant}",
+                )
+            )
         self.pending += sorted(self.missing)
         self._settle_pending()
         if self.lost.run_count > LOST_RUNS_MAX:

@@ -161,4 +161,17 @@ MUTANTS = (
         ((_HOLDINGS, "    if not metadata.lost:\n        yield", "    if True:\n        yield"),),
         (_STORY + "repair_and_health_ask_for_nothing_that_was_given_up",),
     ),
+    Mutant(
+        "any-lac-is-searched-for",
+        "P11.5",
+        "a bookie that claims an absurd LAC makes the search for lost entries go on without end",
+        (
+            (
+                _SEARCH,
+                "if self._is_tail and self.end > self.last >=",
+                "if self.end < -9 <= self.last >=",
+            ),
+        ),
+        (_ASKED + "a_lac_that_nothing_bears_out_ends_the_search_and_is_named",),
+    ),
 )

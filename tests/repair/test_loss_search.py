@@ -15,7 +15,7 @@ from embedbk.errors import EmbedbkError, RecoveryInconclusive, UsageError
 from embedbk.ids import Member
 
 B1, B2, B3, B4 = (Member(f"b{n}", bytes([n] * 16)) for n in range(1, 5))
-OPTIONS = LossSearchOptions(window_entries=8, patience_ns=200)
+OPTIONS = LossSearchOptions(window_entries=8, patience_ns=200, beyond_entries=100)
 KEY = bytes(16)
 
 
@@ -175,6 +175,23 @@ def test_what_was_heard_acknowledged_is_never_beyond_the_end() -> None:
     """P5.3: the LAC says that entries were there which nobody has now."""
     found = plan(Disks({B3: {0, 1}}, lac=4).search(ledger(None), {B1, B2}, (B3,)))
     assert (found.metadata.last_entry, found.metadata.length, found.runs) == (4, 50, ((2, 4, 1),))
+
+
+def test_a_lac_that_nothing_bears_out_ends_the_search_and_is_named() -> None:
+    """P11.5, BOUNDS: whatever a bookie claims, a search comes to its end; a LAC is believed for so many entries behind
+    the last one that was found, wherever that is."""
+    far = OPTIONS.beyond_entries
+    for held in ({0, 1}, set(range(40))):
+        found = max(held)
+        known = plan(Disks({B3: held}, lac=found + far).search(ledger(None), {B1, B2}, (B3,)))
+        assert known.runs == ((found + 1, found + far, 1),)
+        disks = Disks({B3: held}, lac=1 << 50)
+        refused(
+            disks.search(ledger(None), {B1, B2}, (B3,)),
+            RecoveryInconclusive,
+            f"b3 tells that entry {1 << 50} of ledger 7 was acknowledged",
+        )
+        assert len(disks.asked) < 30
 
 
 def test_with_nobody_left_it_ends_where_its_last_fragment_begins() -> None:
