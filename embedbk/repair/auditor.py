@@ -361,6 +361,7 @@ class Auditor(Machine):
         self.looked_at = self.marked = self.unread = 0
         after = self.note.after if goes_on else NO_ENTRY
         self.is_whole = after == NO_ENTRY
+        self.orphans.begin_round()
         self.page_end = ledger_key_path(after) if after >= 0 else LEDGERS_PREFIX
         return [self._list("unrepairable", UNREPAIRABLE_PREFIX, UNREPAIRABLE_PREFIX)]
 
@@ -641,6 +642,8 @@ class Auditor(Machine):
         if not is_done:
             self.heard, self.round_due_ns = set(), now_ns + self.options.retry_ns
             return self._pause(now_ns, self.options.look_ns)
+        if self.is_whole:
+            self.orphans.end_round()
         # A round that began where another auditor stopped is followed at once by a whole one. Rounds that wait for
         # writers to move take at most a fifth of the time.
         took_ns = (self._wall_ms(now_ns) - self.began_ms) * 1_000_000

@@ -24,11 +24,12 @@ MARKS_MAX = 100  # Read, or written, by one look.
 @dataclass(slots=True)
 class _Left:
     """writer: its name; empty: it is in recovery. since_ns: from when the grace counts, of one in recovery. told: what
-    its mark says; None: not read yet."""
+    its mark says; None: not read yet. is_met: by the round that is under way, or was last."""
 
     writer: str
     since_ns: int
     told: bool | None = None
+    is_met: bool = True
 
 
 class Orphans:
@@ -47,6 +48,8 @@ class Orphans:
     def meet(self, ledger_id: int, metadata: LedgerMetadata, now_ns: int) -> None:
         """It is not closed, and a bookie of its last fragment is gone."""
         known = self._ledgers.get(ledger_id)
+        if known is not None:
+            known.is_met = True
         writer = metadata.writer if metadata.state == LedgerState.OPEN else ""
         is_told = metadata.state == LedgerState.IN_RECOVERY or metadata.writer
         if (known is not None and known.writer == writer) or not is_told or len(self) >= ORPHANS_MAX:
@@ -54,6 +57,14 @@ class Orphans:
         self._ledgers[ledger_id] = _Left(writer, now_ns, None if known is None else known.told)
         if writer:
             self._silent_since.setdefault(writer, None)
+
+    def begin_round(self) -> None:
+        for left in self._ledgers.values():
+            left.is_met = False
+
+    def end_round(self) -> None:
+        """All ledgers were looked at: what was not met is closed, deleted, or has other bookies by now."""
+        self._ledgers = {ledger_id: left for ledger_id, left in self._ledgers.items() if left.is_met}
 
     def writers(self) -> list[str]:
         """Those whose life is asked for now."""

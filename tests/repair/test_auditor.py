@@ -457,6 +457,11 @@ def test_who_is_elected_counts_the_grace_of_a_silent_writer_itself() -> None:
     desk.keys[f"/living/{'a' * 16}"] = b"host"
     desk.run_for(2)
     assert words(desk) == [False, False, False]
+    assert len(desk.auditor.orphans) == 2
+    for ledger_id in (1, 2):
+        desk.keys[ledger_key_path(ledger_id)] = encode_ledger_metadata(ledger(ledger_id, 2, 3, 4))
+    desk.run_for(2_000)
+    assert len(desk.auditor.orphans) == 0
 
 
 def words(desk: Desk) -> list[bool]:
