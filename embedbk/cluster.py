@@ -44,7 +44,7 @@ FIRST = "m1"
 MEMBERS_MAX = 7
 FROM_PARENT = "-"  # Where others are: the starter says it, on the parent's pipe.
 BOOKIES_MAX = 64
-READY_BYTES_MAX = 64 << 10  # Of the line in which a peer reports.
+READY_BYTES_MAX = 64 << 10  # The line in which a peer reports has at most so many bytes.
 STOP_TIMEOUT_S = 15.0  # After SIGTERM; then SIGKILL, which the directories survive.
 LOG_TAIL_BYTES = 2000
 
@@ -164,8 +164,8 @@ class Cluster:
     Args:
         directory: where they live; a temporary one, removed at the end, if None.
         bookies: how many, named b1, b2 ...
-        members: how many metadata members, named m1, m2 ...: 1, 3, 5 or 7. Of three one may fail, of five two. A
-            cluster that is there may be opened with more of them: they join. Of several each listens where it did.
+        members: how many metadata members, named m1, m2 ...: 1, 3, 5 or 7. One of three may fail, two of five. An
+            existing cluster may be opened with more of them: they join. With several, each listens where it did before.
         listen: "tcp://127.0.0.1:0", or "ipc://PATH": then PATH.NAME are the sockets.
         settings: times and sizes for all of them; `open_timeout_s` is for the whole start.
         create: whether missing or empty directories become those of a new cluster, or of new bookies; as `embedbk.open`
@@ -229,7 +229,7 @@ class Cluster:
         return url_of(self._endpoints())
 
     def _endpoints(self) -> list[str]:
-        """Of all members."""
+        """The endpoints of all members."""
         return [endpoint for name in self.members for endpoint in self._peer(name).endpoints]
 
     def leader(self, timeout_s: float | None = None) -> str:
@@ -456,7 +456,7 @@ class Cluster:
 
         Raises:
             UsageError: it cannot begin: none may stop, or the only metadata member is not to; nothing was changed.
-            OperationTimeout: it ended before all were restarted; the message says at which, why, and who is left.
+            OperationTimeout: it ended before all were restarted; the message names the node, the reason and the rest.
         """
         from embedbk.client.client import open_client
         from embedbk.client.restarting import restart_nodes  # A starter of peers pays for no client.

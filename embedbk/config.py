@@ -52,13 +52,14 @@ JOURNAL_FILE_BYTES_MIN = 2 << 20  # The largest frame must fit into one file.
 PACKER_BYTES_MAX = (
     64 << 20
 )  # Appended to one handle and not yet released; beyond, appends wait (back-pressure).
-# Of one handle, acknowledged and kept for bookies that have not answered, with a price for each frame. Less than a
-# packer's bound by what may be on its way, so that who is behind is judged before appends have no room.
+# One handle's frames that are acknowledged and kept for bookies that have not answered, with a price for each frame.
+# Less than a packer's bound by what may be on its way: the bookies that are behind are judged before appends have no
+# room.
 BEHIND_BYTES_MAX = 32 << 20
 BACKLOG_BYTES_MAX = (
     256 << 20
-)  # The same of all handles of this process together: half of what their packers have.
-SLOW_BOOKIE_BYTES_MAX = 64 << 20  # Of one client, waiting for one bookie whose link takes no more.
+)  # The same for all handles of this process together: half of what their packers have.
+SLOW_BOOKIE_BYTES_MAX = 64 << 20  # What one client keeps for one bookie whose link takes no more.
 PACKER_POOL_BYTES_MAX = 512 << 20  # Blocks of all packers of this process together.
 MESSAGE_BYTES_MAX = 4 << 20  # One message on a link, everything included.
 METADATA_VALUE_BYTES_MAX = (
@@ -150,30 +151,30 @@ class Settings:
     session_ttl_ms: int = 6_000  # A client or bookie that is silent for so long is given up by the metadata.
     journal_file_bytes: int = (
         64 << 20
-    )  # Of the largest file: they begin with 2 MiB and double. At least 2 MiB.
+    )  # The largest journal file; files begin with 2 MiB and double. At least 2 MiB.
     scrub_bytes_per_s: int = (
         8 << 20
     )  # What each bookie reads of its entry logs to find rot; 0: nothing (I55).
     allow_non_loopback: bool = False  # Bind and dial other machines: links are not encrypted.
     delete_grace_s: float = 86_400.0  # A deleted ledger can be brought back for so long.
     collect_s: float = 900.0  # Between two rounds in which a bookie asks what it need not hold any more.
-    # Of one read: asked for, arrived, or handed out and not gone past yet; beyond, nothing more is asked for.
+    # What one read has asked for, received, or handed out and not gone past yet; beyond, it asks for nothing more.
     read_ahead_bytes: int = 8 << 20
-    # Appended to one handle and not let go yet, by those who acknowledge late as well; beyond, appends wait (RP33).
+    # Appended to one handle and not released yet, by bookies that answer late as well; beyond, appends wait (RP33).
     append_bytes_max: int = PACKER_BYTES_MAX
-    # Of all handles together, waiting for one bookie whose link takes no more; beyond, it has failed (RP34).
+    # What all handles together keep for one bookie whose link takes no more; beyond, it has failed (RP34).
     slow_bookie_bytes_max: int = SLOW_BOOKIE_BYTES_MAX
     # Whether this process repairs what was lost, where it hosts bookies, and is a candidate for auditor (P11).
     repairs: bool = True
     # A bookie that is away for so long is taken to be lost: its seats in open ledgers go to others, and what it had is
-    # copied (P4.1, P11.1). More than its restart takes; who comes back before loses nothing.
+    # copied (P4.1, P11.1). More than its restart takes; a bookie that comes back before loses nothing.
     repair_grace_s: float = REPAIR_GRACE_S
     repair_bytes_per_s: int = 64 << 20  # What this process reads for copies; 0: as fast as it goes.
     audit_s: float = (
         3_600.0  # Between two looks of the auditor at all ledgers, when nothing else asks for one.
     )
     placement: Placement = (
-        ANYWHERE  # Of every ensemble that this client makes, where a ledger asks for no other.
+        ANYWHERE  # For every ensemble that this client makes, where a ledger asks for no other.
     )
 
     def __post_init__(self) -> None:

@@ -125,8 +125,8 @@ class LogAtBound(EmbedbkError):
     """The log has as many payload bytes as its settings allow (P8.8): what was refused was not appended, nor spliced,
     and may be tried again once the log's front was truncated."""
 
-    byte_count: int = 0  # Of the log now, as its owner counts them.
-    bytes_max: int = 0  # That it may have.
+    byte_count: int = 0  # What the log has now, as its owner counts.
+    bytes_max: int = 0  # What it may have.
     held_by: str = ""  # "cursor" or "pin": what holds its oldest ledgers; "": nothing does.
     holder: str = ""  # The name of that cursor or pin.
 
@@ -207,8 +207,8 @@ class Truncated(EmbedbkError, LookupError):
 
 
 class Lost(EmbedbkError, LookupError):
-    """Entries that were acknowledged, or may have been, are lost for good: an operator gave them up (P11.5). Whoever
-    reads on behind them begins at `next_offset`, or asks for that: `skip_lost=True`."""
+    """Entries that were acknowledged, or may have been, are lost for good: an operator gave them up (P11.5). To
+    read on behind them, begin at `next_offset`, or pass `skip_lost=True`."""
 
     ledger_id: int
     first_entry: int  # The gap, in its ledger; both included.

@@ -2,8 +2,9 @@
 
 Decides when an act is refused: under an epoch below the highest that its resource has met. A holder that slept does not
 know that another came (P9.1), so it is the resource that looks, and look and act are one: no other act of that resource
-comes in between. A higher epoch is noted, durably where the resource is, before anything is done under it; so whoever
-had a lower one is refused from then on, though the act itself may fail. An epoch is `LogWriter.epoch` or `Lock.epoch`.
+comes in between. A higher epoch is noted, durably where the resource is, before anything is done under it; so a
+holder of a lower one is refused from then on, even if the act itself fails. An epoch is `LogWriter.epoch` or
+`Lock.epoch`.
 
 Nothing here asks the cluster. All calls block; from asyncio use `asyncio.to_thread`.
 """
@@ -28,7 +29,7 @@ from embedbk.storage.noted import NoteFile
 
 __all__ = ["EpochGuard", "FileGuard", "SqlGuard"]
 
-_EPOCH_MAX = (1 << 63) - 1  # Of what SQL calls BIGINT; revisions stay below it.
+_EPOCH_MAX = (1 << 63) - 1  # The largest BIGINT of SQL; revisions stay below it.
 _EPOCH = struct.Struct("<Q")
 _MAGIC = b"EBKG"
 _POLL_S = 0.01  # Between two looks whether a file is free; flock has no limit of its own.

@@ -29,7 +29,7 @@ LEDGER_ID_MAX = 2**63 - 1
 INCARNATION_BYTES = 16
 START_ID_BYTES = 8  # Random, of each start of a process on its directories (P7.9).
 
-NAME_PATTERN = r"\A[A-Za-z0-9][A-Za-z0-9._-]{0,126}\Z"  # Of bookie ids, metadata members and logs.
+NAME_PATTERN = r"\A[A-Za-z0-9][A-Za-z0-9._-]{0,126}\Z"  # Names of bookies, metadata members and logs.
 _NAME = re.compile(NAME_PATTERN)
 
 
@@ -71,7 +71,7 @@ def check_log_name(name: str) -> str:
 
 
 def check_member_name(name: str) -> str:
-    """Of a metadata member: a name, never an address."""
+    """Check the name of a metadata member; it is never an address."""
     return _check_name(name, "member name")
 
 

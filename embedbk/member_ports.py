@@ -38,7 +38,7 @@ class Beginning:
 
 
 class StoredIdentity(Protocol):
-    """Who a member is, as its log says."""
+    """The identity of a member, as its log says."""
 
     @property
     def name(self) -> str: ...
@@ -66,7 +66,7 @@ class SnapshotHead(Protocol):
 
     @property
     def config(self) -> bytes:
-        """Of the quorum, encoded; empty in a quorum of one."""
+        """The quorum's configuration, encoded; empty in a quorum of one."""
         ...
 
     @property
@@ -108,7 +108,7 @@ class FetchedSnapshot(Protocol):
 
     @property
     def header(self) -> SnapshotHead | None:
-        """Of what was here already; None: nothing was."""
+        """The header of what was here already; None: nothing was."""
         ...
 
     @property
@@ -180,7 +180,7 @@ class SnapshotStore(Protocol):
     def unpin(self, name: str) -> None: ...
 
     def read_kept(self, index: int, term: int, offset: int, size: int) -> bytes:
-        """Of the file of one that is kept; fewer bytes at its end. Raises OSError or UsageError: it cannot be read."""
+        """Bytes of the file of a kept snapshot; fewer at its end. Raises OSError or UsageError: it cannot be read."""
         ...
 
     def fetch(self, index: int, term: int) -> FetchedSnapshot:
@@ -227,12 +227,12 @@ class MemberStore(Protocol):
 
     @property
     def level(self) -> int:
-        """Of the cluster, behind the whole log."""
+        """The cluster's level, behind the whole log."""
         ...
 
     @property
     def index(self) -> int:
-        """Of the last entry in the log; that of the first is 1."""
+        """The index of the last entry in the log; the first has 1."""
         ...
 
     @property
@@ -242,7 +242,7 @@ class MemberStore(Protocol):
 
     @property
     def snapshot_bytes(self) -> int:
-        """Of the newest; 0: there is none."""
+        """Bytes of the newest snapshot; 0: there is none."""
         ...
 
     def persist(self, record: Persist, *, kick: bool = True) -> None:

@@ -1,7 +1,7 @@
 """What a host is built from: transport, journal, entry store, metadata store. Contracts only; no code of their own.
 
-Real, in-memory and simulated implementations stand behind the same words. Nothing here reads a clock: whoever
-calls brings `now_ns`.
+Real, in-memory and simulated implementations stand behind the same words. Nothing here reads a clock: the
+caller passes `now_ns`.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Identity(Struct, frozen=True):
     cluster_token: bytes
     # Random number of a bookie's or member's start, by which two that claim one identity are told apart (P7.9).
     start: bytes = b""
-    # The newest level that its build knows, said by whoever says its start (P10.8); 0: not said.
+    # The newest level that its build knows, sent along with its start (P10.8); 0: not sent.
     level: int = 0
 
 
@@ -155,8 +155,8 @@ class WaitTerms(Struct, frozen=True):
     add_path: AddPath
     filenos: Sequence[
         int
-    ]  # Of all others on the loop: one that is ready ends the wait. The same object while they are.
-    until_ns: int  # Of the loop's clock.
+    ]  # All others on the loop: one that is ready ends the wait. The same object while they are.
+    until_ns: int  # By the loop's clock.
     duties_ns: int  # Once something was taken or answered, the wait ends so much later at the latest.
     durable: int  # The token up to which the host knows of durability ..
     awaits_journal: bool  # .. and whether others than the add path wait for the journal to pass it.
@@ -166,7 +166,7 @@ class WaitTerms(Struct, frozen=True):
 class WaitEnd(Struct, frozen=True):
     """What ended a wait. In all cases the next `receive` tells what else came."""
 
-    ready: Sequence[int]  # Of the filenos of others.
+    ready: Sequence[int]  # Those of the others' filenos that are ready.
     unsent: (
         tuple[int, bytes] | None
     )  # An answer, with its link, that is the host's to send; others may be due behind it.
@@ -186,7 +186,7 @@ class Near(Protocol):
 
 
 class AddSeat(Struct, frozen=True):
-    """Who gets each frame of a handle: over a link, or as a bookie of the same loop."""
+    """A receiver of each frame of a handle: over a link, or as a bookie of the same loop."""
 
     link: int
     seating: int  # As its answers name it (P3.8).
@@ -196,7 +196,7 @@ class AddSeat(Struct, frozen=True):
 
 
 class AddTerms(Struct, frozen=True):
-    """Of one writing handle."""
+    """What one writing handle passes to `open_adds`."""
 
     packer: Any  # The one in C (codec/packer.py).
     table: Any  # The handle's frames in flight, in C (`core.frame_table.AnyFrameTable`).
@@ -206,8 +206,8 @@ class AddTerms(Struct, frozen=True):
     ack_quorum: int
     lac: int
     lac_length: int
-    bytes_max: int  # Of frames that are not acknowledged.
-    behind_max: int  # Of those that are, kept for seats that are behind, with their price.
+    bytes_max: int  # Bound of frames that are not acknowledged.
+    behind_max: int  # Bound of acknowledged ones kept for seats that are behind, with their price.
 
 
 class SentFacts(Struct, frozen=True):
@@ -217,8 +217,8 @@ class SentFacts(Struct, frozen=True):
     lac_length: int
     pending: int  # Frames that are not acknowledged.
     is_ending: bool  # Nothing more goes this way.
-    oldest_sent_ns: int | None  # Of frames that a seat has not answered.
-    longest_ns: int  # That an answer took since it was told last; 0: there was none.
+    oldest_sent_ns: int | None  # When the oldest frame that a seat has not answered was sent.
+    longest_ns: int  # The longest time of an answer since the last report; 0: there was none.
     followed: int = 0  # A bit for each seat that said since then that a reader waits there (P6.2).
     heard_ns: tuple[int, ...] = ()  # By seat: when it was seen last that it had answered; 0: never.
     is_pressed: bool = False  # So much is kept for seats that are behind that nothing is sealed.
@@ -233,9 +233,9 @@ class OwedFrame(NamedTuple):
     """A frame that was sent this way and is owed an answer; a bit for each seat that owes it."""
 
     first_entry: int
-    first_request: int  # Of seat 0; those of the others follow.
-    asked: int  # Whose request is on its way.
-    unsent: int  # Whose link took nothing of it, or who is near and has it not durable yet.
+    first_request: int  # Request id of seat 0; those of the others follow.
+    asked: int  # Seats whose request is on its way.
+    unsent: int  # Seats whose link took nothing of it, or near ones that have it not durable yet.
 
 
 class SentAdds(Protocol):
@@ -273,10 +273,11 @@ class SentAdds(Protocol):
 
 
 class AddSending(Protocol):
-    """Of one transport, or of a loop with bookies on it. On the host's thread, but for `wake_adds`."""
+    """Belongs to one transport, or to a loop with bookies on it. On the host's thread, but for `wake_adds`."""
 
     def open_adds(self, terms: AddTerms, seats: Sequence[AddSeat]) -> SentAdds | None:
-        """From now on what this packer has is sealed and sent while the host waits. None: not over these links."""
+        """From now on what this packer has is sealed and sent while the host waits. Returns None: not over these
+        links."""
         ...
 
     def send_adds(self, now_ns: int) -> None:
@@ -313,7 +314,7 @@ class Transport(Protocol):
         ...
 
     def connect(self, endpoint: str, expect: Identity | None = None) -> int:
-        """Begin a link; LinkUp or LinkDown follows. expect: refuse (LinkDown) whoever is not this node_id and
+        """Begin a link; LinkUp or LinkDown follows. expect: refuse (LinkDown) a peer with another node_id or
         incarnation (empty fields are not compared). A link that goes down is not dialled again by the transport."""
         ...
 
@@ -338,8 +339,8 @@ class Transport(Protocol):
 
     def wait(self, terms: WaitTerms) -> WaitEnd | None:
         """Wait in the host's place for anything but common adds, which are taken and, once durable, answered meanwhile.
-        Behind an empty `receive`, and only while the add path would be offered. None: not here, or not now; the host
-        waits by itself."""
+        Call it after an empty `receive`, and only while the add path would be offered. Returns None: not here, or not
+        now; the host waits by itself."""
         return None
 
     def count(self, answers: Counting) -> None:
@@ -352,12 +353,13 @@ class Transport(Protocol):
         longer than untold_ns from when one is untold. Behind `deadline_ns`, while nothing but `count` is offered.
 
         filenos: of all on the loop; the same object while they are the same. Returns those of others that are ready;
-        in all cases the next `receive` tells what came. None: not here, or not now; the host waits by itself."""
+        in all cases the next `receive` returns what came. Returns None: not here, or not now; the host waits by
+        itself."""
         return None
 
     def adds(self) -> AddSending | None:
         """What sends frames of a writing handle and counts their answers while `listen_for` waits. None: not here, or
-        not yet; it is what it is from then on."""
+        not yet. Once it is not None it stays the same object."""
         return None
 
     def receive(self, now_ns: int) -> list[TransportEvent]:
@@ -395,14 +397,14 @@ class Journal(Protocol):
         self, kind: int, ledger_id: int, body: Buffer, *, borrowed: bool = False, kick: bool = True
     ) -> int:
         """Queue one record; returns its token. borrowed: body stays unchanged and alive until the token is durable.
-        kick: whoever writes is told; else `kick()` does, soon.
+        kick: wake the journal's thread; else call `kick()` soon.
 
         Raises StorageError when the journal has failed (it never works again) or is closed.
         """
         ...
 
     def kick(self) -> None:
-        """Tell whoever writes of what was appended with kick=False. Raises StorageError: it is closed."""
+        """Wake the journal's thread for what was appended with kick=False. Raises StorageError: it is closed."""
         ...
 
     def durable(self) -> int:
@@ -506,7 +508,7 @@ class EntryStore(Protocol):
         ...
 
     def held(self, ledger_id: int, first: int, last: int, modulus: int = 1, residues: int = 1) -> EntriesHeld:
-        """Of first..last with id % modulus in residues, as far as the index knows: no entry is read."""
+        """Which of first..last with id % modulus in residues it holds, as far as the index knows: no entry is read."""
         ...
 
     def sums(
@@ -536,7 +538,7 @@ class AnyStarts(Protocol):
 
     @property
     def count(self) -> int:
-        """Of this one: durable, and above that of every earlier one."""
+        """The number of this start: durable, and above that of every earlier one."""
         ...
 
     @property
@@ -565,7 +567,7 @@ class DurableBookie(Protocol):
     place: str  # Where it is, for people.
     replayed: tuple[
         int, ...
-    ]  # Of each journal, in its own tokens: the last record that its start had (P7.9).
+    ]  # For each journal, in its own tokens: the last record that its start had (P7.9).
 
     @property
     def starts(self) -> AnyStarts:
@@ -585,11 +587,11 @@ class DurableBookie(Protocol):
         ...
 
     def durable_tokens(self) -> tuple[int, ...]:
-        """Of each journal, in its own tokens: the last of what `durable` has told."""
+        """For each journal, in its own tokens: the last that `durable` has returned."""
         ...
 
     def sync(self) -> None:
-        """Wait until everything queued is durable, or will never be; for who is about to close."""
+        """Wait until everything queued is durable, or will never be; call it before closing."""
         ...
 
     def end_loss(self) -> None:
@@ -648,8 +650,8 @@ class DurableBookie(Protocol):
         cuts: Sequence[int] = (),
         wants: int = Digests.NONE,
     ) -> EntriesHeld | None:
-        """As EntryStore.held, without entries that were found damaged and still are. None: it cannot be told, as too
-        many were. wants: digests along with it, of the parts that begin with first and with each of cuts, which
+        """As EntryStore.held, without entries that were found damaged and still are. Returns None if too many
+        were. wants: digests along with it, of the parts that begin with first and with each of cuts, which
         ascend."""
         ...
 
@@ -718,7 +720,7 @@ class DurableBookie(Protocol):
         ...
 
     def poll_copy(self) -> tuple[int, bool] | None:
-        """Of the slice that ended: its bytes, and whether all is copied; then the sources go with the next flush.
+        """For a slice that ended: its bytes, and whether all is copied; then the sources go with the next flush.
         None while none ended. Raises StorageError: nothing is copied any more, and nothing changed."""
         ...
 

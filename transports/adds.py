@@ -102,7 +102,7 @@ class AddsInC:
         settings.lac, settings.lac_length = terms.lac, terms.lac_length
         settings.bytes_max, settings.behind_max = terms.bytes_max, terms.behind_max
         self.seat_count = len(seats)
-        self.begin_place = int(lib.ebk_in_flight_state(terms.table.handle).end)  # Of what is sent this way.
+        self.begin_place = int(lib.ebk_in_flight_state(terms.table.handle).end)  # Where its frames begin.
         made = lib.ebk_link_adds_new(settings)
         if made == ffi.NULL:
             raise MemoryError("no memory for the adds of a handle")

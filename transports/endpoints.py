@@ -70,7 +70,7 @@ def check_ipc_path_is_free(endpoint: str) -> None:
 
 
 def ipc_users() -> frozenset[int]:
-    """Who may be at the other end of a local socket: this process's own user, and root. Both may end this process
+    """The users that may be at the other end of a local socket: this process's own, and root. Both may end this process
     anyhow, so what only the bytes on a socket would bound is bounded by the system (T10)."""
     return frozenset((os.geteuid(), 0))
 

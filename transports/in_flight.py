@@ -157,7 +157,7 @@ class FramesInC:
 
     def answered(self, slot: int, first_entry: int) -> int | None:
         place = lib.ebk_in_flight_find(self.handle, first_entry)
-        sent_ns = ffi.new("int64_t *")  # Of this call: another loop's thread may come in before it is read.
+        sent_ns = ffi.new("int64_t *")  # One per call: another loop's thread may come in before it is read.
         if place < 0 or not lib.ebk_in_flight_answered(self.handle, slot, place, sent_ns):
             return None
         return int(sent_ns[0])

@@ -242,7 +242,7 @@ class LocalTransport(Transport):
 
 
 class _Exchange:
-    """Who listens where in this process."""
+    """Which transport listens on which endpoint, in this process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -474,7 +474,7 @@ class SimNetwork:
             return
         end = link.ends[side]
         if not link.is_up[side] or end is None or not end._is_open:
-            return  # Of a link that is over here: another nonce, as it were.
+            return  # Its link is over here, as if the nonce differed.
         self.delivered_bodies += 1
         if self.on_delivery is not None:
             self.on_delivery(self.now_ns, link.node(1 - side), link.node(side), arrival.body)

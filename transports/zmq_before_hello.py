@@ -136,7 +136,7 @@ class BeforeHello:
         ends.due_ns = due_ns if ends.due_ns is None else min(ends.due_ns, due_ns)
 
     def await_end(self, link: Link) -> None:
-        """Of an accepted link that is over: what is on its way there may still come."""
+        """An accepted link is over; what is on its way to it may still come."""
         window_bytes = 2 * self._ends.window_bytes
         self.await_hello(link.port, link.descriptor, swallowed_bytes(link.descriptor) + window_bytes)
 
@@ -152,7 +152,7 @@ class BeforeHello:
             each.since_ns = min(now_ns, each.since_ns + blind_ns)
 
     def keep_time(self) -> int:
-        """Hang up on whoever has said no Hello in time, or too much instead; returns when to look again."""
+        """Hang up on each peer that sent no Hello in time, or too much instead; returns when to look again."""
         now_ns = self._ends.now_ns
         for port in dict.fromkeys(each.port for each in self.silent.values() if each.port.is_open):
             self.look_for_ends(port)

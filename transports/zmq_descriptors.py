@@ -29,7 +29,7 @@ _PEER = struct.Struct("=iII")  # Linux' struct ucred: process, user, group.
 
 
 def descriptor_of(part: zmq.Frame | HeldPart) -> int:
-    """Of the connection that a part came from. The framings before ZeroMQ 3.0 give their parts none."""
+    """The descriptor of the connection that a part came from. Framings before ZeroMQ 3.0 give their parts none."""
     try:
         return int(part.get(zmq.SRCFD))
     except zmq.ZMQError:
@@ -52,7 +52,7 @@ def swallowed_bytes(descriptor: int) -> int:
 
 
 def user_of(descriptor: int) -> int | None:
-    """Who made the other end of a local socket, by the number of the user; None of every other one."""
+    """The number of the user that made the other end of a local socket; None for every other socket."""
     try:
         with _borrowed(descriptor) as connection:
             family = connection.getsockopt(socket.SOL_SOCKET, socket.SO_DOMAIN)

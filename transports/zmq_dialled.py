@@ -55,7 +55,8 @@ class DialledLinks:
 
 
 def open_dialled(socket: zmq.Socket[bytes], answers: Any) -> DialledLinks | None:
-    """answers: the handle of what counts (codec.answers). None: the library behind this socket cannot be used here."""
+    """answers: the handle of what counts (codec.answers). Returns None if the library behind this
+    socket cannot be used here."""
     if not is_library_found(socket):
         return None
     drain = lib.ebk_zmq_dialled_new()

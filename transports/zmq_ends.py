@@ -82,7 +82,7 @@ class Ends:
         self.due_ns: int | None = None
         self.window_bytes = window_bytes
         self.links_max = LINKS_MAX
-        self.room_changed: dict[int, Link] = {}  # Of these C does not know how much it may send.
+        self.room_changed: dict[int, Link] = {}  # Links for which C does not know how much it may send.
         self._sockets = sockets
         self._patience = patience
         self._on_up = on_up

@@ -20,7 +20,7 @@ _names = itertools.count()
 
 
 class Routes:
-    """Of one ROUTER that nobody is connected to yet."""
+    """The routes of one ROUTER that nobody is connected to yet."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], router: zmq.Socket[bytes]) -> None:
         self.accepted_count = 0  # Connections, ever; each gets one number at most.

@@ -137,7 +137,7 @@ class Link:
     def __init__(self, number: int, port: Port, route: bytes | None, dialler_nonce: bytes) -> None:
         self.number = number
         self.port = port
-        self.route = route  # None: we dialled.
+        self.route = route  # None if we dialled.
         self.dialler_nonce = dialler_nonce
         self.listener_nonce = NO_NONCE
         self.data_prefix = b""

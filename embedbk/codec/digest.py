@@ -35,7 +35,7 @@ class DigestType(enum.IntEnum):
     HMAC = 2  # And HMAC-SHA256.
 
 
-_KIND_AND_SIZE = {DigestType.XXH3: (3, 8), DigestType.HMAC: (4, 32)}  # Of the attribute.
+_KIND_AND_SIZE = {DigestType.XXH3: (3, 8), DigestType.HMAC: (4, 32)}  # The attribute's.
 
 
 _OF_KIND = {kind: digest for digest, (kind, _) in _KIND_AND_SIZE.items()}

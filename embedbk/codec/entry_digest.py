@@ -16,7 +16,7 @@ DIGEST_MASK = 2**64 - 1
 
 
 def entry_digest(entry: bytes | memoryview) -> int:
-    """Of one whole entry, header and CRC included, which was checked before."""
+    """Digest of one whole entry, header and CRC included, which the caller has checked."""
     entry_id = ENTRY_HEADER.unpack_from(entry)[5]
     crc = int.from_bytes(entry[-4:], "little")
     return digest_of(entry_id, len(entry), crc)

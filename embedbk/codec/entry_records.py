@@ -29,7 +29,7 @@ __all__ = [
     "encode_records",
 ]
 
-# Of one entry: beside it the ends of 8,192 parts, a tag and a time have room in the u16 of `attributes_size`.
+# Records of one entry: beside them, the ends of 8,192 parts, a tag and a time fit the u16 of `attributes_size`.
 RECORDS_BYTES_MAX = 32_000
 NO_HEADERS: Mapping[str, bytes] = MappingProxyType({})
 

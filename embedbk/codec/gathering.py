@@ -27,7 +27,7 @@ from embedbk.codec.metadata_messages import (
 
 __all__ = ["GATHERED_BYTES_MAX", "encode_replies", "encode_requests"]
 
-GATHERED_BYTES_MAX = 256 << 10  # Of such a message, about; what is larger goes alone.
+GATHERED_BYTES_MAX = 256 << 10  # A gathered message has about so many; what is larger goes alone.
 SMALL_BYTES = 128  # Exceeds a request or answer of a few numbers, and a change without its key and value.
 
 _Item = TypeVar("_Item", MetadataRequest, MetadataReply)

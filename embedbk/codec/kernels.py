@@ -129,8 +129,8 @@ def compressed(body: Buffer, count: int) -> int:
 
 
 def digests(body: Buffer, first: int, last: int, modulus: int) -> tuple[memoryview, memoryview]:
-    """Of the entries first..last of a checked body, by residue of their ids: sums of their digests, and how many they
-    are; uint64 both."""
+    """For the entries first..last of a checked body, by residue of their ids: the sums of their digests, and their
+    counts; uint64 both."""
     sums, counts = bytearray(8 * modulus), bytearray(8 * modulus)
     with ffi.from_buffer(body) as source:
         lib.ebk_frame_digests(

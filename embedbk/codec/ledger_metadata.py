@@ -130,10 +130,10 @@ class LedgerMetadata(msgspec.Struct, frozen=True, array_like=True, gc=False):
     fragments: tuple[Fragment, ...]
     durability: int = Durability.SYNCED
     digest: int = DigestType.CRC32C
-    # Of a CLOSED ledger: entries that operators gave up, the newest word last (P11.5).
+    # Only in a CLOSED ledger: entries that operators gave up, the newest decision last (P11.5).
     lost: Annotated[tuple[Losses, ...], msgspec.Meta(max_length=LOSSES_MAX)] = ()
     freed: Freed | None = (
-        None  # Of a CLOSED ledger: files are its copies, and no fragment names a bookie (P8.14).
+        None  # Only in a CLOSED ledger: files are its copies, and no fragment names a bookie (P8.14).
     )
     # The client that made it, and alone writes to it, by the name under which it shows that it lives (`living`, P11.2).
     # Empty: that cannot be told. Only from LEVEL_OF_WRITERS on.
@@ -212,8 +212,8 @@ class LogSeal(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LogList(msgspec.Struct, frozen=True, array_like=True):
-    """A log's ordered list of ledgers under one key (P1, P8); epoch is its present owner's fencing token (P9). Of a
-    long list these are the newest, and the older ones stand in pages."""
+    """A log's ordered list of ledgers under one key (P1, P8); epoch is its present owner's fencing token (P9). A long
+    list has only the newest ledgers here; the older ones stand in pages."""
 
     version: int
     epoch: _Count

@@ -58,16 +58,16 @@ class ArchiveRecord(msgspec.Struct, frozen=True, array_like=True):
     version: int
     ledger_id: _LedgerId
     state: int
-    epoch: _Count  # Of the job that copies, or copied.
+    epoch: _Count  # Epoch of the job that copies, or copied.
     slice_entries: Annotated[
         int, msgspec.Meta(ge=1, le=LEDGER_ID_MAX)
     ]  # In a file; the last has what is left.
-    last_entry: _Count  # Of the ledger, which is closed.
+    last_entry: _Count  # The ledger's last entry; it is closed.
     manifest: Annotated[
         bytes, msgspec.Meta(max_length=MANIFEST_HASH_BYTES)
     ]  # Its hash; empty while it is copied.
-    verified_epoch: _Count  # Of the job that verified it last; 0: none did.
-    changed_ms: _Count  # By the clock on the wall of whoever changed it.
+    verified_epoch: _Count  # Epoch of the job that verified it last; 0: none did.
+    changed_ms: _Count  # By the wall clock of the process that changed it.
 
 
 def archive_prefix(log_id: str) -> str:

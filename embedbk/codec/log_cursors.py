@@ -54,7 +54,7 @@ class NamedCursor(msgspec.Struct, frozen=True, array_like=True):
 
     name: _Name
     hold: int
-    # The hold ends when the cursor was not moved for so long, or lags by more payload bytes. None: it does not end.
+    # The hold ends when the cursor was not moved for so long, or lags by more payload bytes. With None it does not end.
     idle_ms: _Count | None = None
     bytes_behind: _Count | None = None
 

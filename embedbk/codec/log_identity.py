@@ -41,7 +41,7 @@ __all__ = [
 
 NAMES_PREFIX = "/log-names/"
 IDENTITIES_PREFIX = "/log-ids/"
-LOG_ID_BITS = 64  # Of chance, in a minted id.
+LOG_ID_BITS = 64  # Random bits in a minted id.
 
 _MINTED = re.compile(r"\A~[0-9a-f]{16}\Z")
 _LOG_ID = re.compile(rf"{NAME_PATTERN}|{_MINTED.pattern}")
@@ -77,7 +77,7 @@ class LogIdentityState(enum.IntEnum):
 
 
 class LogIdentity(msgspec.Struct, frozen=True, array_like=True):
-    """What stands under the id of a log, and changes with its name. Whoever takes the log over compares it."""
+    """The value under the id of a log; it changes with the log's name. A takeover of the log compares it."""
 
     version: int
     name: _Name  # That points to it; of one that is deleted, that did last.

@@ -27,7 +27,7 @@ class PinRecord(msgspec.Struct, frozen=True, array_like=True):
 
     name: _Name
     offset: _Count
-    epoch: _Count  # Of this pin: higher than that of every earlier pin of the log.
+    epoch: _Count  # Higher than the epoch of every earlier pin of the log.
     until_ms: _Count  # Since 1970; from then on a truncation deletes the pin, by name.
 
 

@@ -55,7 +55,7 @@ class StagedRecord(msgspec.Struct, frozen=True, array_like=True):
     version: int
     ledger_id: _LedgerId
     application: _Application
-    number: _Count  # Of the transaction; the versions of one application rise.
+    number: _Count  # The transaction's version; the versions of one application rise.
     job: _Job  # One attempt at the transaction, which made this ledger.
     expires_ms: _Count  # By the wall clock; after it the sweeper gives the ledger up.
 

@@ -28,8 +28,8 @@ __all__ = [
     "unlost_parts",
 ]
 
-LOSSES_MAX = 16  # Words about one ledger.
-LOST_RUNS_MAX = 512  # Of one word: more scattered losses are refused.
+LOSSES_MAX = 16  # Operators' decisions about one ledger.
+LOST_RUNS_MAX = 512  # Runs in one decision: more scattered losses are refused.
 _GONE_MAX = 256
 TEXT_CHARS = 300
 
@@ -137,9 +137,9 @@ class RunBuilder:
     """Collects lost entries, ascending, of one fragment after the other, as runs."""
 
     def __init__(self, size: int) -> None:
-        """size: of the ensemble."""
+        """size: seats of the ensemble."""
         self._size = size
-        self._dense: list[LostRun] = []  # Of step 1, ...
+        self._dense: list[LostRun] = []  # Runs of step 1, ...
         self._striped: list[LostRun] = []  # ... or by residue; the same entries.
         self._newest: dict[int, int] = {}  # Residue -> place in the latter.
         self.count = 0

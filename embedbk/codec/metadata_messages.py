@@ -206,7 +206,7 @@ class SessionOpened(msgspec.Struct, frozen=True, array_like=True, tag=30):
     cluster_token: bytes
     secret: bytes = b""
     members: Endpoints = ()  # Where clients reach all voters; empty: the leader does not know.
-    level: Number = 1  # Of the cluster (P10.8).
+    level: Number = 1  # The cluster's level (P10.8).
 
 
 class Value(msgspec.Struct, frozen=True, array_like=True, tag=31):
@@ -257,7 +257,7 @@ class Claimed(msgspec.Struct, frozen=True, array_like=True, tag=70):
 
     epoch: int
     asked: int
-    revision: int  # Of the catalog.
+    revision: int  # The catalog's revision.
 
 
 class Lineage(msgspec.Struct, frozen=True, array_like=True):
@@ -328,7 +328,7 @@ class MetadataRequest(msgspec.Struct, frozen=True, array_like=True):
     sequence: Number  # From 1, rising by 1 per operation of the session.
     done_below: Number  # The client needs no kept reply below this sequence.
     operation: Operation
-    secret: bytes = b""  # Of the session (SessionOpened).
+    secret: bytes = b""  # The session's secret (SessionOpened).
 
 
 class MetadataReply(msgspec.Struct, frozen=True, array_like=True):

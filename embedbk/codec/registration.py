@@ -125,7 +125,7 @@ class Cookie(msgspec.Struct, frozen=True, array_like=True):
     incarnation: _Incarnation
     starts: _Count = 0  # Starts of these directories, up to this one; 0: its build did not count them.
     start: _Start = b""  # Its random number.
-    tokens: _Tokens = ()  # Of each journal: the newest token that was durable when this was written.
+    tokens: _Tokens = ()  # For each journal, the newest token that was durable when this was written.
     place: _Text = ""  # Where it ran, for people.
 
 

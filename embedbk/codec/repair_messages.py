@@ -63,7 +63,7 @@ Repairing = MarkRepairs | TakeRepairs | EndRepairs | FailRepairs
 class RepairsMarked(msgspec.Struct, frozen=True, array_like=True, tag=94):
     """left: ledgers whose marks stay as they were, because the mark cannot be read or would name too many bookies."""
 
-    revision: int  # Of the change, or the catalog's.
+    revision: int  # The change's, or the catalog's.
     left: tuple[int, ...] = ()
 
 
@@ -74,7 +74,7 @@ class RepairsTaken(msgspec.Struct, frozen=True, array_like=True, tag=95):
 
     epoch: int
     asked: int
-    revision: int  # Of the catalog.
+    revision: int  # The catalog's.
     marks: tuple[tuple[int, int, int], ...] = ()
     # Sets of bookies whose copies are missing, each set once. The empty set stands for one too large: read the mark.
     missing: tuple[tuple[str, ...], ...] = ()

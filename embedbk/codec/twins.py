@@ -62,12 +62,12 @@ _TIME = 5
 _RECORDS = 6
 _ZSTD = 7
 RECORD_HAS_KEY, RECORD_HAS_TIMESTAMP = 1, 2  # Flags of a record.
-HEADERS_MAX = 255  # Of a record.
+HEADERS_MAX = 255  # In one record.
 _RECORD_HEAD = struct.Struct("<BB")  # flags, count of headers
 _SIZE = struct.Struct("<H")
 _CLAIM = struct.Struct(
     "<IH"
-)  # Of a compressed entry: bytes when it is unpacked, and how many of them are attributes.
+)  # In a compressed entry: its bytes when unpacked, and how many of them are attributes.
 _SIZES = {2: 16, 3: 8, 4: 32, _TIME: 8}  # Sizes of the values of the other kinds: producer, XXH3, HMAC, time.
 _LENGTH_MAX = 2**63 - 1  # A length is an int64 in everything that is built on it (Arrow, index).
 _BODY_BYTES_MAX = 2**32 - 1  # The most that the offsets of `offsets` can name.
@@ -292,8 +292,8 @@ def digest_of(entry_id: int, size: int, crc: int) -> int:
 
 
 def digests(body: Buffer, first: int, last: int, modulus: int) -> tuple[memoryview, memoryview]:
-    """Of the entries first..last of a checked body, by residue of their ids: sums of their digests, and how many they
-    are; uint64 both."""
+    """For the entries first..last of a checked body, by residue of their ids: the sums of their digests, and their
+    counts; uint64 both."""
     block = memoryview(body)
     sums, counts = array("Q", bytes(8 * modulus)), array("Q", bytes(8 * modulus))
     for offset, end in _walk(block):
@@ -330,7 +330,7 @@ def values(body: Buffer) -> Values:
 def are_attributes_sound(attributes: Buffer, payload_size: int) -> bool:
     """Are these attributes known, in order, and right about a payload of so many bytes?"""
     view, last_kind, records = memoryview(attributes), 0, 1
-    says_records = False  # Of a compressed entry PARTS and RECORDS are compressed with its payload.
+    says_records = False  # A compressed entry has PARTS and RECORDS compressed with its payload.
     while view:
         if len(view) < _ATTRIBUTE.size:
             return False
@@ -408,7 +408,7 @@ def is_tag_right(entry: memoryview, attributes_size: int) -> bool:
 
 
 def _kinds_of(attributes: Buffer) -> Iterator[int]:
-    """Of sound ones."""
+    """The kinds in attributes that are known to be sound."""
     at = 0
     while at < len(attributes):
         kind, _, size = _ATTRIBUTE.unpack_from(attributes, at)

@@ -27,7 +27,7 @@ class AddsWait(NamedTuple):
 
 
 def adds_wait(core: Writer, *, has_unsent: bool) -> AddsWait | None:
-    """has_unsent: entries were appended that stand in no frame yet. None: nothing is outstanding."""
+    """has_unsent: entries were appended that stand in no frame yet. Returns None when nothing is outstanding."""
     in_flight = core.in_flight
     if core.state is WriterState.CLOSING and core.proposed is not None:
         return AddsWait("P5.1", "the metadata to close the ledger", core.last_active_ns)

@@ -374,7 +374,7 @@ class LedgerAdoption(Machine):
         return self._copy(now_ns)
 
     def _make_plan(self, lost: list[tuple[int, int]]) -> EmbedbkError | None:
-        """Find seats, make copies, and put the metadata with them. None: it was put."""
+        """Find seats, make copies, and put the metadata with them. Returns None when it was put."""
         survey, masks = self.survey, self.survey.found()
         known = self.stale.metadata if self.stale is not None else None
         info_of = {info.member: info for info in self.bookies}

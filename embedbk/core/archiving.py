@@ -99,7 +99,7 @@ def next_record(
         if record is not None and record.state != ArchiveState.COPYING and not step.anew:
             return None
         assert ledger.last_entry is not None
-        # Who goes on with another job's copying cuts the same slices, so that files that are there are found.
+        # A job that continues another job's copying cuts the same slices, so it finds the files that are there.
         goes_on = record is not None and record.state == ArchiveState.COPYING
         slice_entries = record.slice_entries if record is not None and goes_on else step.slice_entries
         last = ledger.last_entry

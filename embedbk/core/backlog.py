@@ -23,8 +23,8 @@ _IN_TIME_NS = 40 * _MS  # So late the second look may be. A client that stood st
 
 
 class Backlog:
-    """Of all handles of one process: bytes kept for bookies that are behind. native/road/link_adds.h has the form in C;
-    `handle` is its struct, and None here."""
+    """Bytes that all handles of one process keep for bookies that are behind. native/road/link_adds.h has the form in
+    C; `handle` is its struct, and None here."""
 
     handle: Any = None
 
@@ -46,14 +46,15 @@ class Backlog:
 
 
 def look_at_ns(silent_ns: Mapping[int, int], again_ns: int) -> int | None:
-    """When to look who is silent. silent_ns: by seat, since when it has answered nothing of what it owes. again_ns:
+    """When to look for silent seats. silent_ns: by seat, since when it has answered nothing of what it owes. again_ns:
     when the second look is due, 0 before the first."""
     return max(min(silent_ns.values()) + SILENT_NS, again_ns) if silent_ns else None
 
 
 def silent_seats(silent_ns: Mapping[int, int], again_ns: int, now_ns: int) -> tuple[list[int], int]:
-    """Who is to blame, the longest silent first, at the second of two looks, each in time: who looks may have stood
-    still himself, and would find the answers that came meanwhile behind the first. And when the second look is due."""
+    """The seats to blame, the longest silent first, and when the second look is due. Seats are blamed only at the
+    second of two looks that are each in time: a client that stood still itself finds the answers of that time in
+    between."""
     if not 0 < again_ns <= now_ns <= again_ns + _IN_TIME_NS:
         return [], now_ns + SECOND_LOOK_NS
     found = [seat for seat, since_ns in silent_ns.items() if now_ns - since_ns >= SILENT_NS]

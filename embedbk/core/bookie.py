@@ -99,7 +99,7 @@ class _Look:
 
     link: int
     request_id: int
-    # None: of the bookie itself, for a share (P7.4).
+    # None: the bookie itself asked, for a share (P7.4).
     request: AddRequest | ReadRequest | HoldingsRequest | ReplaceRequest | Poll | None
     ledger_id: int
     wait_token: int  # The answer also waits until this record is durable.
@@ -403,7 +403,7 @@ class Bookie(Machine):
         return [ReadDecisions(read_id, request.ledger_id, request.entry_id)]
 
     def _on_decisions(self, event: DecisionsRead) -> list[Effect]:
-        """Whoever reaches this bookie can ask for it: what stands in the metadata is the word, and nothing else."""
+        """Any peer that reaches this bookie can ask for it, so only the decision in the metadata counts."""
         look = self.looks.pop(event.read_id, None)
         if look is None:
             return []

@@ -1,9 +1,9 @@
 """The frames of one writing handle that are on their way, and what each seat still owes an answer for.
 
-The one owner of that state: whoever sends, counts or forgets does it by these calls. Decides nothing of the protocol:
-which frames have their quorum, who has failed and what follows is `in_flight`'s. Frames stand in entry order; a seat is
-known by its slot, of which each seat has two: while an ensemble change is in flight, its holder has one and who is
-proposed for it the other (P4.2).
+The one owner of that state: all sending, counting and forgetting goes through these calls. Decides nothing of the
+protocol: which frames have their quorum, who has failed and what follows is `in_flight`'s. Frames stand in entry order;
+a seat is known by its slot, of which each seat has two: while an ensemble change is in flight, its holder has one and
+the bookie proposed for it the other (P4.2).
 
     put ─▶ PENDING ──confirm──▶ BEHIND ──every slot that owes it has answered, or owes nothing more──▶ released
 
@@ -45,7 +45,7 @@ class Marks(NamedTuple):
 
 
 class Newest(NamedTuple):
-    """Of the frame that was put last, which is not done."""
+    """The frame that was put last, which is not done."""
 
     last_entry: int
     entry_count: int
@@ -81,12 +81,12 @@ class AnyFrameTable(Protocol):
 
     @property
     def pending_bytes(self) -> int:
-        """Of their bodies."""
+        """Bytes of their bodies."""
         ...
 
     @property
     def behind_bytes(self) -> int:
-        """Of frames that are done and kept for slots that owe an answer, each with its price."""
+        """Bytes of the frames that are done and kept for slots that owe an answer, each with its price."""
         ...
 
     @property
@@ -116,11 +116,11 @@ class AnyFrameTable(Protocol):
         ...
 
     def oldest(self) -> Marks | None:
-        """Of the first frame that is not done."""
+        """The marks of the first frame that is not done."""
         ...
 
     def marks(self) -> Iterator[Marks]:
-        """Of each frame that is not done, in entry order."""
+        """The marks of each frame that is not done, in entry order."""
         ...
 
     def confirm(self) -> None:
@@ -128,7 +128,7 @@ class AnyFrameTable(Protocol):
         ...
 
     def drop_oldest_behind(self) -> None:
-        """Of the frames that are kept the oldest is let go of, though it is owed."""
+        """Release the oldest of the frames that are kept, though answers for it are owed."""
         ...
 
     def give_up(self) -> None:
@@ -164,8 +164,8 @@ class AnyFrameTable(Protocol):
         ...
 
     def answered(self, slot: int, first_entry: int) -> int | None:
-        """The slot has all of its part durable: when it was sent it. None: it owes no answer, and this counts for
-        nothing."""
+        """The slot has all of its part durable; returns when the part was sent. None: the slot owes no answer, and
+        this one counts for nothing."""
         ...
 
     def took(self, slot: int, first_entry: int) -> bool:
@@ -177,7 +177,8 @@ class AnyFrameTable(Protocol):
         ...
 
     def empty(self, slots: int) -> None:
-        """Whoever had these slots, given as bits, lost them: they owe nothing, and no answer of theirs counts."""
+        """The bookies in these slots, given as bits, lost them: the slots owe nothing, and no answer for them
+        counts."""
         ...
 
 

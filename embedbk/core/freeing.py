@@ -77,7 +77,7 @@ class Kept(enum.Enum):
 
 
 class FreeTerms(NamedTuple):
-    """What whoever frees a ledger knows of it."""
+    """What the caller that frees a ledger knows about it."""
 
     manifest: bytes  # Hash of the manifest whose files were read just now, and are sound.
     place: ArchivePlace

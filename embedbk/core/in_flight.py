@@ -93,7 +93,7 @@ class InFlight:
         self.is_lent = False  # A course has `frames` (host/courses.py).
         self.has_busy = False  # A seat may be busy.
         self.done = done  # Every entry up to here is done.
-        self.done_length = 0  # Ledger length up to `done`; set by whoever knows it at the start.
+        self.done_length = 0  # Ledger length up to `done`; the creator sets it at the start.
         # Deferred sync: Qa seats of each write set held every entry up to here, at least in memory (P3.2).
         self.received = done
         self.received_length = 0
@@ -151,7 +151,7 @@ class InFlight:
 
     @property
     def behind_bytes(self) -> int:
-        """Of them, each with its price."""
+        """Bytes of those frames, each with its price."""
         return 0 if self._frames is None else self._frames.behind_bytes
 
     def shrink(self, now_ns: int) -> None:
@@ -375,8 +375,8 @@ class InFlight:
         return sends, lost
 
     def is_pressed(self) -> bool:
-        """So much is kept for seats that are behind that nothing more is sent to any, until they get on, or who is
-        silent counts as failed (RP33, P4.5)."""
+        """So much is kept for seats that are behind that nothing more is sent to any seat, until they catch up or the
+        silent ones count as failed (RP33, P4.5)."""
         if self.behind_bytes < self.behind_max:
             return self.behind_bytes > 0 and self.backlog is not None and self.backlog.is_full
         return True
@@ -399,7 +399,7 @@ class InFlight:
             self.frames.drop_oldest_behind()
 
     def _note_busy_seats(self) -> None:
-        """Who sits has changed."""
+        """The seatings have changed."""
         self.has_busy = any(seating.busy is not None for seating in self.seatings)
 
     def let_go(self) -> None:
@@ -454,7 +454,8 @@ class InFlight:
             seating.busy = None
 
     def replace(self, seatings: Sequence[Seating]) -> list[Seating]:
-        """Seat another ensemble; returns the seatings that are new. Who lost a seat counts no more (P4.4)."""
+        """Seat another ensemble; returns the seatings that are new. A bookie that lost its seat counts no more
+        (P4.4)."""
         old = {seating.number: seating for seating in self.seatings}
         kept = {seating.number for seating in seatings}
         fresh = [seating for seating in seatings if seating.number not in old]

@@ -26,7 +26,7 @@ _FALL = 4 * 99  # ... and falls so little with one below it that one of a hundre
 
 @dataclass(frozen=True, slots=True)
 class LateTerms:
-    """When a writer looks for who is late."""
+    """When a writer looks for late bookies."""
 
     least_ns: int = 50 * _MS  # Nobody is late before.
     answers_min: int = 100  # Nor before so many answers have told what is usual.
@@ -39,7 +39,7 @@ USUALLY_LATE = LateTerms()
 
 
 class AnswerTimes:
-    """What 99 of 100 answers to a handle's adds stay below, the longest of late, and when to look for who is late."""
+    """What 99 of 100 answers to a handle's adds stay below, the longest lately, and when to look for late bookies."""
 
     __slots__ = (
         "_count",
@@ -60,7 +60,7 @@ class AnswerTimes:
         self._p99_ns = self._floor_ns
         self._longest_ns = 0
         self._halve_at_ns = 0
-        self._look_at_ns = 0  # Who is late is not looked for before, and found at the second look only.
+        self._look_at_ns = 0  # No look for late bookies before; one is found at the second look only.
 
     def note(self, took_ns: int, now_ns: int) -> None:
         """One add was answered. As a rule nothing follows from that."""
@@ -86,7 +86,7 @@ class AnswerTimes:
             )
 
     def look_ns(self, oldest_ns: int) -> int | None:
-        """When to look for who is late next, where the oldest add that is not answered was sent at oldest_ns."""
+        """When to look for late bookies next, where the oldest add that is not answered was sent at oldest_ns."""
         return None if self.late_ns is None else max(oldest_ns + self.late_ns, self._look_at_ns)
 
     def look(self, seatings: Sequence[Seating], oldest_ns: int, now_ns: int) -> list[Seating]:
@@ -100,7 +100,7 @@ class AnswerTimes:
         return late_against_others(seatings, now_ns - self.late_ns) if is_second else []
 
     def note_replaced(self) -> None:
-        """Who was late is replaced: from change to change it takes longer until somebody is."""
+        """A late bookie was replaced: with each change it takes longer until one counts as late."""
         assert self.late_ns is not None
         self.note_longest(self.late_ns)
 
@@ -115,7 +115,8 @@ class AnswerTimes:
 
 
 def late_seatings(seatings: Sequence[Seating], sent_until_ns: int) -> list[Seating]:
-    """Who has left unanswered what was sent until then. Not who says that it is busy, nor who has failed."""
+    """Seats that left unanswered what was sent until then, without those that say they are busy and those that
+    failed."""
     return [
         each
         for each in seatings

@@ -51,8 +51,8 @@ __all__ = ["LogMoved", "LogTakeover"]
 
 
 class LogMoved(MetadataConflict):
-    """The name does not lead to the log any more; nobody was fenced. Whoever takes a log over asks again where it leads
-    (P8.12)."""
+    """The name does not lead to the log any more; nobody was fenced. A takeover asks again where the
+    name leads (P8.12)."""
 
 
 class LogTakeover(Listing):
@@ -99,7 +99,7 @@ class LogTakeover(Listing):
     # Epoch and list.
 
     def _on_started(self, event: Started) -> list[Effect]:
-        """Nobody hears of us before we have waited: whoever holds the log gets to write (P8.1)."""
+        """Wait before any other process notices this takeover, so that the present owner gets to write (P8.1)."""
         wait_ns = back_off_ns(self.losses, self.chance)
         if wait_ns:
             self.retry_at = event.now_ns + wait_ns
@@ -158,7 +158,7 @@ class LogTakeover(Listing):
     def _on_segments(self, now_ns: int) -> list[Effect]:
         full = self._full([segment for segment in self.segments if segment.last_entry != NO_ENTRY])
         if full is not None:
-            return self._end(full)  # Before anything is touched: whoever writes goes on.
+            return self._end(full)  # Before anything is touched: the present writer goes on.
         return self._recover_next(now_ns)
 
     # Recover and close every ledger of the list that is not recorded there as closed.

@@ -1,8 +1,8 @@
 """Putting one more ledger behind a log's list: create it, and publish it as the last in one transaction (P8.1, P8.2).
 
-Decides what becomes of a commit whose outcome is not known, and that a ledger which was made in vain is deleted. What
-must hold of the list before, its two kinds decide: `core.log`, a takeover, and `core.log_rolling`, the owner's next
-ledger. Runs other machines inside itself; their requests go out under ("sub", n, tag).
+Decides what becomes of a commit whose outcome is not known, and that a ledger which was made and not listed is deleted.
+What must hold of the list before, its two kinds decide: `core.log`, a takeover, and `core.log_rolling`, the owner's
+next ledger. Runs other machines inside itself; their requests go out under ("sub", n, tag).
 
     LIST -> (the kind's own steps) -> CREATE -> COMMIT -> ended
      ^-------- refused, and the epoch is ours ----'  '--- refused, and it is not -> UNDO -> ended
@@ -160,7 +160,7 @@ class Listing(Machine):
         self.bookies = bookies
         self.chance = chance
         self.stage = Stage.LIST
-        self.segments: tuple[LogSegment, ...] = ()  # Of the list itself; those before stand in its pages.
+        self.segments: tuple[LogSegment, ...] = ()  # In the list itself; those before stand in its pages.
         self.pages: LogPages | None = None
         self.list_revision = ABSENT
         self.rounds = 0
@@ -204,7 +204,7 @@ class Listing(Machine):
         return [], []
 
     def _on_own_key(self, event: KeyRead) -> list[Effect]:
-        """Of a key that only this kind reads."""
+        """Handle the value of a key that only this kind of listing reads."""
         return []
 
     def _on_recovered(self, ended: Ended, now_ns: int) -> list[Effect]:
@@ -254,7 +254,7 @@ class Listing(Machine):
         return self._on_segments(event.now_ns)
 
     def _refuse_sealed(self, seal: LogSeal) -> list[Effect]:
-        """What was made for it goes; the log stays as it is, whoever has an epoch of it (P8.9)."""
+        """Delete what was made for it; the log stays as it is, whatever epoch a client has of it (P8.9)."""
         self.refusal = sealed = LogSealed(
             f"log {self.name!r} was sealed for ever: {seal.reason}", definite=True
         )

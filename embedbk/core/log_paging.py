@@ -1,7 +1,7 @@
 """When the older ledgers of a log's list go to pages of their own, and how one of them is found there (P8.6).
 
 Pure functions. Pages are written in the transaction that lists one more ledger, and everything that changes the list
-compares the list's own key, so that alone is compared. Whoever only appends needs no page.
+compares the list's own key, so that alone is compared. A writer that only appends needs no page.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Cut(NamedTuple):
 
 
 def cut(segments: tuple[LogSegment, ...], pages: LogPages | None, page_ledgers: int) -> Cut:
-    """Move whole pages of ledgers, all recorded as closed, from the front of the list; the newest closed one stays, as
-    whoever reads at the end of the log comes from there. page_ledgers 0: none may be moved."""
+    """Move whole pages of ledgers, all recorded as closed, from the front of the list; the newest closed one stays,
+    because a reader at the end of the log comes from there. page_ledgers 0: none may be moved."""
     if not page_ledgers:
         return Cut(segments, pages, ())
     closed = next((i for i, each in enumerate(segments) if each.last_entry is None), len(segments))

@@ -144,7 +144,7 @@ class LogRecording(Retrying):
         return [Transact("record", when, [Put(log_key_path(self.name), encode_log_list(recorded))])]
 
     def _recorded(self, log_list: LogList) -> LogList | None:
-        """The list with the end of our ledger. None: it has it, or does not name the ledger any more."""
+        """The list with the end of our ledger. None: the list has it already, or does not name the ledger any more."""
         segments = list(log_list.segments)
         for index, segment in enumerate(segments):
             if segment.ledger_id == self.ledger_id and segment.last_entry is None:

@@ -1,7 +1,7 @@
 """Sealing a log for ever (P8.9): a takeover that lists no further ledger, and puts down why there is none.
 
 Decides that a log which nobody ever wrote to is not sealed. Everything before the commit is a takeover's (P8.1): the
-epoch, so that whoever owned the log commits nothing any more, and recovery of every ledger that is not recorded as
+epoch, so that the former owner commits nothing any more, and recovery of every ledger that is not recorded as
 closed. What closed empty stays listed: the list keeps a ledger, whose end is the log's.
 
     EPOCH -> LIST -> RECOVER each ledger not recorded as closed -> COMMIT the list with the seal -> ended

@@ -1,9 +1,10 @@
 """Splicing ready-made ledgers into a log (P8.5): behind its closed last ledger, by one transaction, or not at all.
 
 Decides what is spliced: only ledgers that are CLOSED and still staged for this very transaction, whose number is above
-every one of its application, so that it comes to pass once however often it is tried. Whoever splices owns the log: an
-owner that writes does it in a roll of its own, a takeover from itself that lists its next ledger behind the staged ones
-in the same transaction; another process takes the log over first, and lists nothing of its own (`LogHolding`).
+every one of its application, so that it comes to pass once however often it is tried. The process that splices owns the
+log: an owner that writes does it in a roll of its own, a takeover from itself that lists its next ledger behind the
+staged ones in the same transaction; another process takes the log over first, and lists nothing of its own
+(`LogHolding`).
 
     holding      EPOCH -> LIST -> RECOVER each ledger not recorded as closed -> COMMIT their ends -> ended
     splicing     LIST -> STAGED: what was spliced, each staged ledger -> COMMIT -> ended
@@ -51,7 +52,7 @@ from embedbk.ids import NO_ENTRY
 
 __all__ = ["SPLICE_LEDGERS_MAX", "LogHolding", "LogSplicing", "Splice", "Spliced"]
 
-# Of one transaction: each is compared twice, beside list, owner, what was spliced and a request (Limits).
+# Ledgers in one transaction: it compares each twice, beside list, owner, what was spliced and a request (Limits).
 SPLICE_LEDGERS_MAX = 60
 
 
@@ -149,7 +150,7 @@ class LogSplicing(LogTakeover):
         self.splices = LogSplices(METADATA_VERSION, ())  # As it stands.
         self.splices_revision = ABSENT
         self.reading: set[tuple[str, int]] = set()
-        self.compares: dict[tuple[str, int], int] = {}  # Of what was read of each staged ledger.
+        self.compares: dict[tuple[str, int], int] = {}  # The revisions read, for each staged ledger.
         self.ledgers: dict[int, LedgerMetadata] = {}
         self.staged: tuple[LogSegment, ...] = ()  # As the list is to name them; empty: none is, this time.
         self.record: SplicedRecord | None = None  # What our last commit would leave.
@@ -331,7 +332,7 @@ class LogSplicing(LogTakeover):
         name, request = self.name, self.splice.request
         when = [*when, Compare(log_splices_path(name), self.splices_revision)]
         then = [*then, Put(log_splices_path(name), encode_log_splices(self._splices_behind(self.record)))]
-        if request is not None:  # Who took it away meanwhile has been told that it will never be done.
+        if request is not None:  # A client that withdrew it was told that it will never be done.
             when.append(Compare(*request))
             then.append(Delete(request[0]))
         for ledger_id in self.splice.ledger_ids:

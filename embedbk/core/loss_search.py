@@ -1,4 +1,4 @@
-"""Which entries of a ledger are lost for good: nobody who is there has one, and the others are gone by a word (P11.5).
+"""Which entries of a ledger are lost for good: no present bookie has one, and the others are declared gone (P11.5).
 
 A bookie that an operator declared gone counts as no copy here, and nowhere else. Every other bookie of an entry's write
 set has to say for certain that it has none: one that is away, in limbo, or cannot read what it has, ends the search,
@@ -12,7 +12,7 @@ is the matter of repair.
 
     [FENCING, unless it is CLOSED] ─▶ READING, window by window, bookie by bookie ─▶ STRAYS ─▶ ENDED with a `LossPlan`
 
-Decides nothing about who is gone (`client/giving_up`), and changes nothing but fences.
+It does not decide which bookies are gone (`client/giving_up`), and changes nothing but fences.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _LENGTH, _LAC, _LAC_LENGTH = 6, 7, 8  # Fields of an entry's header.
 class LossSearchOptions:
     ask_timeout_ns: int = 1_000 * _MS  # An unanswered question is asked again.
     retry_ns: int = 50 * _MS  # Pause before that.
-    patience_ns: int = 10_000 * _MS  # Of one question: then its bookie cannot tell.
+    patience_ns: int = 10_000 * _MS  # For one question: then its bookie cannot tell.
     window_entries: int = 4096
     # So far behind the last entry found, others are looked for, and a LAC is believed without an entry.
     beyond_entries: int = 1 << 24
@@ -95,15 +95,15 @@ class LossSearch(Machine):
         self.gone = gone - frozenset(self.there)
         self.ledger_key, self.mac_key, self.options = ledger_key, mac_key, options
         self.phase = LossSearchPhase.FENCING
-        self.number = 0  # Of the newest question; answers to others count for nothing.
+        self.number = 0  # Number of the newest question; answers to others count for nothing.
         self.asked_ns: int | None = None
         self.retry_at: int | None = None
         self.since_ns = 0  # When the question was asked first.
         self.request: Send | None = None
         self.queue: list[Member] = []  # Still to be asked, the last one first.
-        self.wanted: list[int] = []  # Of the bookie that is asked now: ids that it owes and nobody gave.
-        self.index = 0  # Of the fragment that is looked at.
-        self.first = 0  # Of the window.
+        self.wanted: list[int] = []  # Ids that the bookie asked now owes and nobody gave.
+        self.index = 0  # The fragment that is looked at.
+        self.first = 0  # The window's first entry.
         self.last = -1
         self.missing: set[int] = set()
         self.untold: dict[int, dict[str, str]] = {}  # Entry -> bookie -> why it cannot tell.

@@ -479,7 +479,7 @@ class RangeRead(Machine):
         # Closed meanwhile, it may have another shape (P2.6); no chunk of the old one is left.
         self.quorum = self.metadata.quorum
         if self.metadata.freed is not None:
-            # No bookie is asked for what they gave up: whoever reads goes on in files (P8.14).
+            # No bookie is asked for what they gave up: the client reads on in files (P8.14).
             self.is_over, self.chunks = True, []
             return [Ended()]
         self.bad_seats.clear()

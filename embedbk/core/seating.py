@@ -28,7 +28,7 @@ class Busy:
     delay_ns: int = BUSY_FIRST_NS
     frames_max: int = 1
     is_asked: bool = False  # Something was sent to it since it answered.
-    # Since when it owes any answer at all: a busy one answers, too. None: nothing is on its way to it.
+    # Since when it owes any answer at all (busy is an answer too); None when nothing is on its way to it.
     silent_ns: int | None = None
     owed: dict[int, None] = field(default_factory=dict)  # First entries of frames that are not on their way.
 

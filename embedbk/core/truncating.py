@@ -80,7 +80,7 @@ class Round:
 
     began: int  # The first offset of the log before it, and after it.
     reached: int
-    ledgers: int  # That left the list.
+    ledgers: int  # So many left the list.
     held: Held | None  # None: more may go, in another round.
     by: str = ""  # The name of the pin or cursor that held.
     expired: tuple[str, ...] = ()  # Pins that were taken away, as their time was over.
@@ -293,7 +293,7 @@ class LogTruncating(Dropping):
         return [ReadKey("pins", log_pins_path(self.name))]
 
     def _on_settings(self, event: KeyRead) -> list[Effect]:
-        """Settings that were changed since ask for nothing any more: whoever follows them asks anew."""
+        """Settings that were changed since ask for nothing any more: the client that follows them asks anew."""
         assert self.log_list is not None
         if (event.revision if event.value is not None else ABSENT) != self.terms.settings_at:
             began = self.log_list.first_offset

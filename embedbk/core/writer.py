@@ -84,7 +84,7 @@ class WriterOptions:
     add_timeout_ns: int = 5_000 * _MS  # An unanswered add makes its bookie a failed one.
     # A bookie that answers BUSY lives: so long it may go on before an add that it did not take makes it a failed one.
     busy_timeout_ns: int = 30_000 * _MS
-    # Before that, who is late against the others (P4.7). None: nobody is looked for.
+    # Before that, a bookie that is late against the others (P4.7). With None, the writer looks for none.
     late: LateTerms | None = USUALLY_LATE
     retry_ns: int = 200 * _MS  # Pause before replacement, or an unsettled compare-and-set, is tried again.
     refused_ns: int = 5_000 * _MS  # The same where metadata refused it, which has enough to do.
@@ -181,7 +181,7 @@ class Writer(Machine):
         self.publishing: Publishing | None = None  # From the first change or close on.
         self.change_count = 0  # Ensemble changes published.
         self.failures: avoided.Failures = _NOBODY  # Bookies that failed lately.
-        self.pressed_again_ns = 0  # At the bound of what is kept: when to look again who is silent.
+        self.pressed_again_ns = 0  # At the bound of what is kept: when to look again for silent seats.
         # Metadata would not take the last change: until when none is tried, and why.
         self.refusal: tuple[int, str] | None = None
         self.retry_at: int | None = None  # When replacement or an unsettled CAS is tried again.
@@ -249,7 +249,7 @@ class Writer(Machine):
             return None
         in_flight = self.in_flight
         if in_flight.is_lent:
-            return self._publish_at_ns() if self.owes_lac else None  # Who is silent ends the course first.
+            return self._publish_at_ns() if self.owes_lac else None  # A silent seat ends the course first.
         oldest = in_flight.oldest_sent_ns()
         timeout = None if oldest is None else oldest + self.options.add_timeout_ns
         if in_flight.has_busy:
@@ -527,8 +527,8 @@ class Writer(Machine):
         return self._send_change()
 
     def _come_last(self, now_ns: int) -> list[str]:
-        """Of those who are avoided, who is there again: in a shortage they come last instead of never (P4.5), and to
-        a seat of their own, on another disk, nobody else has come (P4.1)."""
+        """The avoided bookies that are there again: in a shortage they come last instead of never (P4.5), and a seat
+        of their own, on another disk, has gone to no other bookie (P4.1)."""
         there = avoided.in_turn(self.failures, now_ns)
         if self.in_flight.has_usable_quorum():
             failed = {self.in_flight.seatings[seat].member.bookie_id for seat in self.in_flight.failed_seats}
@@ -549,11 +549,11 @@ class Writer(Machine):
                     return False
         return True
 
-    # Who failed, and may be there again (P4.5).
+    # Bookies that failed, and may be there again (P4.5).
 
     def _ask(self, now_ns: int) -> list[Effect]:
-        """Ask bookies that failed whether they are there, each ever later: only whoever answers comes last instead of
-        never, gets its own seat on another disk, or goes on where it sits and was only tolerated."""
+        """Ask bookies that failed whether they are there, each at growing intervals: only one that answers comes last
+        instead of never, gets its own seat on another disk, or goes on where it sits and was only tolerated."""
         if self.error is not None or self.state is WriterState.ENDED or not self.in_flight.has_failed:
             return []
         limit_ns = self.options.quorum_wait_ns
@@ -603,10 +603,10 @@ class Writer(Machine):
         self._note_stall(now_ns)
         return effects
 
-    # Who is late (P4.7).
+    # Bookies that are late (P4.7).
 
     def _late_look_ns(self, oldest_ns: int) -> int | None:
-        """When to look for who is late next; None: not as things are, or only the time limit is left to wait for."""
+        """When to look for late bookies next; None: not as things are, or only the time limit is left to wait for."""
         times = self.in_flight.times
         if times is None or times.late_ns is None or times.late_ns >= self.options.add_timeout_ns:
             return None
@@ -649,7 +649,7 @@ class Writer(Machine):
         self.proposal = proposal
         return self._send_change()
 
-    # Who is silent at the bound of what is kept for those behind (P4.5).
+    # Bookies that are silent at the bound of what is kept for those behind (P4.5).
 
     def _pressed_look_ns(self) -> int | None:
         """When to look for them; None: not as things are."""
@@ -696,8 +696,8 @@ class Writer(Machine):
         return [*self._read_metadata(), *self._ask(now_ns)]
 
     def _take_back(self, now_ns: int) -> list[Effect]:
-        """Who failed and is listed as writable goes on where it sits, with all that is outstanding (P4.5): when it
-        answers again, where adds wait for it or it was only tolerated; else when it was left alone for a while and
+        """A bookie that failed and is listed as writable goes on in its seat, with all that is outstanding (P4.5): when
+        it answers again, where adds wait for it or it was only tolerated; else when it was left alone for a while and
         nobody has taken its seat."""
         if self.proposed is not None or self.error is not None or not self.in_flight.has_failed:
             return []
@@ -785,7 +785,7 @@ class Writer(Machine):
         self.change_count += 1
         if self.in_flight.times is not None:
             self.in_flight.times.be_calm(now_ns)
-        # Who failed while the change was in flight is among the seatings still, and failed.
+        # A bookie that failed while the change was in flight is still among the seatings, and failed.
         fresh = self.in_flight.replace(proposal.seatings)
         effects: list[Effect] = [EnsembleChanged(proposal.first_entry, self.in_flight.members)]
         effects += self.in_flight.resend(fresh, now_ns, self.lac, self.in_flight.done_length)
@@ -939,7 +939,8 @@ class Writer(Machine):
         return self._look_for_bookies(event.now_ns)
 
     def _on_seat_lost(self, event: SeatLost) -> list[Effect]:
-        """It stays away: also where changes are delayed (P4.6). Who is registered again by now is not lost."""
+        """It stays away: also where changes are delayed (P4.6). A bookie that is registered again by now is not
+        lost."""
         if any(info.member == event.member for info in self.bookies):
             return []
         effects: list[Effect] = []
@@ -952,7 +953,7 @@ class Writer(Machine):
 
     def _on_seat_leaving(self, event: SeatLeaving) -> list[Effect]:
         """It has not failed: it is sent to, and its answers count, until another has its seat; as long as nobody can
-        take it, it stays (P11.3). Whoever is not drained any more stays, too."""
+        take it, it stays (P11.3). A bookie that is not drained any more stays, too."""
         leaving = {info.member for info in self.bookies if info.is_leaving}
         if event.member not in leaving or not self._may_move():
             return []
@@ -1035,7 +1036,7 @@ class Writer(Machine):
         return sends
 
     def _on_hint_due(self, event: HintDue) -> list[Effect]:
-        """Who reads without waiting, at any bookie, sees the LAC soon after it was reached (P6.2)."""
+        """A reader that does not wait, at any bookie, sees the LAC soon after it was reached (P6.2)."""
         if not self.owes_hint:
             return []
         self.lac_hinted = self.lac
@@ -1057,7 +1058,8 @@ class Writer(Machine):
         ]
 
     def _note_followed(self, number: int, now_ns: int) -> list[Effect]:
-        """A reader waits there. Who is new, and says so behind the ack quorum, is given the LAC that others made."""
+        """A reader waits there. A bookie that is new in this, and says so after the ack quorum, gets the LAC that
+        others made."""
         seating = self.in_flight.seating(number)
         if seating is None or seating.failure is not None:
             return []

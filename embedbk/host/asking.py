@@ -63,8 +63,8 @@ class Asking:
     def ask(self, now_ns: int, operation: Operation, effect: Question) -> None:
         """Each is answered once, now or later.
 
-        Ids are asked of the quorum each time, never kept in stock: the ledger ids of a log must ascend, whoever
-        appends to its list, so that positions of one log are ordered.
+        Ids are asked of the quorum each time, never kept in stock: the ledger ids of a log must ascend, whichever
+        client appends to its list, so that positions of one log are ordered.
         """
         if isinstance(effect, ReadKey):
             self._metadata.request(now_ns, Get(effect.key), self._on_key(operation, effect.tag))

@@ -559,8 +559,8 @@ class BookieNode:
         return has_risen
 
     def _step_core(self, event: Event | None, now_ns: int = 0) -> None:
-        """Step the core and carry its effects out; events that occur meanwhile follow behind them. None: only deliver
-        what the add path took and the journal made durable, which comes before any event."""
+        """Step the core and carry its effects out; events that occur meanwhile follow behind them. With None, only
+        deliver what the add path took and the journal made durable, which comes before any event."""
         self._due_ns = 0
         if event is not None:
             now_ns = event.now_ns

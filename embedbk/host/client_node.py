@@ -185,7 +185,7 @@ class ClientNode:
         self.on_wake: Callable[[], None] = lambda: None
         # Told of each step of a core, before its effects are carried out (testing).
         self.on_step: Callable[[Machine, Event, list[Effect]], None] | None = None
-        # Who watches the cores sees also what goes past them (`courses`).
+        # True where an observer of the cores also sees what goes past them (`courses`).
         self.is_sending_watched = False
         self._answers = counting() if counting is not None else None
         if self._answers is not None:
@@ -229,7 +229,7 @@ class ClientNode:
         self._finish_turn(now_ns)
 
     def begin(self, now_ns: int, operation: Operation) -> None:
-        """As `run`, for who is called within a turn: the operation goes on before the turn ends."""
+        """As `run`, for callers within a turn: the operation goes on before the turn ends."""
         if self._why_closed is not None:
             operation.fail(self._why_closed)
             return

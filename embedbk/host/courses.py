@@ -45,7 +45,7 @@ class Course:
     lac: int  # As its core was told.
     moved_ns: int  # When it was told last.
     look_ns: int = 0  # When `Courses.look` is wanted; 0: when something moves.
-    pressed_again_ns: int = 0  # At the bound of what is kept: when to look again who is silent.
+    pressed_again_ns: int = 0  # At the bound of what is kept: when to look again for silent seats.
     answered_ns: tuple[int, ...] = ()  # By seat: when it answered last, as the node was told.
     # When a bookie answered last what the core had sent before: a sign of life that C does not see.
     heard_ns: dict[Member, int] = field(default_factory=dict)
@@ -97,7 +97,7 @@ class Courses(ABC):
 
     @abstractmethod
     def open(self, writing: Writing) -> Any | None:
-        """Begin: what C has of it. None: not now."""
+        """Begin a course; returns what C has of it, or None: not now."""
 
     @abstractmethod
     def leave(self, course: Course) -> None:
@@ -191,7 +191,7 @@ class Courses(ABC):
             return None
         core = writing.core
         if core.in_flight.is_pressed() or _is_slow(now_ns, writing):
-            return None  # The core would have to look at once who is behind.
+            return None  # The core would have to look at once for bookies that are behind.
         try:
             adds = self.open(writing)
         except MemoryError:
@@ -204,7 +204,7 @@ class Courses(ABC):
         core.in_flight.lend()
         writing.attach(adds)
         if writing.packer.open_count() or writing.packer.has_full():
-            self.wake_adds()  # Who appended it has woken the node, whose turn this was.
+            self.wake_adds()  # The thread that appended it woke the node, whose turn this was.
         return course
 
     def _has_place(self, now_ns: int) -> bool:
@@ -261,7 +261,7 @@ class Courses(ABC):
         writing.detach(facts.lac, facts.lac_length)
         self.give_back(now_ns, writing, course, facts)
         course.adds.close()
-        self._look_again(writing)  # Who appended meanwhile has woken the course, and nobody else.
+        self._look_again(writing)  # A thread that appended meanwhile woke the course only.
         if course.lac - course.began_lac >= WORTH_ENTRIES:
             self._pauses.pop(writing, None)
         self._pause(now_ns, writing)

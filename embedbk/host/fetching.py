@@ -189,7 +189,7 @@ class Fetching:
         self._ask(now_ns, task)
 
     def on_link_down(self, now_ns: int, event: LinkDown) -> None:
-        """Of any link."""
+        """Called for any link that goes down."""
         self._links.pop(event.link, None)
         task = self._task
         if task is not None and task.link == event.link:

@@ -81,7 +81,7 @@ class LinkAdds(Courses):
         return self._sending.open_adds(terms, seats)  # type: ignore[arg-type]  # None of them is None.
 
     def seat(self, in_flight: InFlight, seating: Seating) -> AddSeat | None:
-        """Where the frames of a seat go. None: nothing goes there now."""
+        """Where the frames of a seat go, or None: nothing goes there now."""
         link = self._link_of(seating.member)
         if link is None:
             return None
@@ -108,8 +108,8 @@ class LinkAdds(Courses):
         return facts.is_pressed
 
     def look(self, now_ns: int, writing: Writing, course: Course, facts: SentFacts) -> None:
-        """Who has not answered for long is the core's: it has the time limits, and knows who was busy. Who answers
-        nothing at the bound of what is kept has failed (P4.5)."""
+        """The core judges a seat that has not answered for long: it has the time limits, and knows which were busy. A
+        seat that answers nothing at the bound of what is kept has failed (P4.5)."""
         course.look_ns = 0
         if facts.oldest_sent_ns is not None:
             course.look_ns = facts.oldest_sent_ns + silent_ns(writing)

@@ -79,7 +79,7 @@ class Waiter(Node, Protocol):
 
         filenos: of all nodes and the loop itself; the same object as long as they are the same.
 
-        Returns: the descriptors of others that are ready. None: it did not wait, the loop has to.
+        Returns: the descriptors of others that are ready, or None: it did not wait, the loop has to.
         """
         ...
 
@@ -101,7 +101,7 @@ class Leaver(Node, Protocol):
         ...
 
     def has_left(self, now_ns: int) -> bool:
-        """Whether nothing is waited for any more; true in the end, whoever does not answer."""
+        """Whether nothing is waited for any more; true in the end, even if some peer never answers."""
         ...
 
 
@@ -180,7 +180,7 @@ class Loop:
     def call(self, function: Callable[[], None]) -> None:
         """Run a function on the loop's thread, soon, in the order of the calls. From any thread.
 
-        After the end it runs in the caller's: the nodes are closed then, and say so to whoever asks.
+        After the end it runs in the caller's: the nodes are closed then, and answer every request so.
         """
         self._calls.append(function)
         if self._wake >= 0:
@@ -242,7 +242,8 @@ class Loop:
                 break
 
     def _wait(self) -> Sequence[int]:
-        """Descriptors that are ready. Who waited for all has something to do, whatever ended that."""
+        """Descriptors that are ready. A node that waited for all of them has something to do, whatever ended the
+        wait."""
         until_ns = self._until_ns()
         if until_ns and self._waiter is not None:
             place, waiter = self._waiter

@@ -55,7 +55,7 @@ class MemberLinks:
         return self.peers.on_link_up(now_ns, event)
 
     def on_link_down(self, now_ns: int, event: LinkDown) -> PeerLost | None:
-        """Of any link."""
+        """Called for any link that goes down."""
         self.handing_out.on_link_down(event.link)
         if self.fetching is not None:
             self.fetching.on_link_down(now_ns, event)

@@ -82,7 +82,7 @@ class OneResult(Operation):
     def __init__(self, core: Machine) -> None:
         super().__init__(core)
         self.future: Future[Any] = Future()
-        self.future.set_running_or_notify_cancel()  # Who gives up waiting cannot take the outcome away.
+        self.future.set_running_or_notify_cancel()  # A caller that stops waiting cannot cancel the outcome.
 
     def on_effect(self, effect: Effect) -> None:
         super().on_effect(effect)
@@ -162,8 +162,8 @@ class Writing(Operation, Watermark):
         self._received = NO_ENTRY
         self.local: Ahead | None = None  # What knows of acknowledgements before they are published.
         self.error: EmbedbkError | None = None  # Every entry above the LAC ends with it.
-        # Who decides, when the handle fails, what becomes of its outstanding entries (P8.2): until `error` says that
-        # this is decided, they wait. Called on the host's thread. None: they fail with the handle.
+        # Called on the host's thread when the handle fails: decides what becomes of its outstanding entries (P8.2),
+        # which wait until `error` says so. With None they fail with the handle.
         self.on_failed: Callable[[], None] | None = None
         self.failure: EmbedbkError | None = None  # Why it failed, from then on.
         self.outstanding: tuple[Frame, ...] = ()  # Those that its core had sent.
@@ -179,7 +179,7 @@ class Writing(Operation, Watermark):
         self._wake = wake
         self._explain = explain
         self._is_moved = False
-        # Whoever appends this entry, or one behind it, calls `on_reached`, once for each time that it is set.
+        # The thread that appends this entry, or one behind it, calls `on_reached`, once for each time that it is set.
         self.tell_at = NEVER_REACHED
         self.on_reached: Callable[[], None] | None = None
 
@@ -234,7 +234,7 @@ class Writing(Operation, Watermark):
             self.packer.stop()
             return
         self.failure, self.outstanding = effect.error, effect.outstanding
-        self.packer.stop()  # Who finds it stopped finds why.
+        self.packer.stop()  # A thread that finds it stopped finds why.
         self.on_failed()
 
     @property
@@ -303,7 +303,7 @@ class Writing(Operation, Watermark):
                 self.end()
             else:
                 self.rise(self._received)
-            # Who makes one after this look sees the state that moved before it.
+            # A thread that makes one after this look sees the state that moved before it.
             if self._signal is not None:
                 self._signal.notify()
 

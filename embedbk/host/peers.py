@@ -269,7 +269,7 @@ class PeerLinks:
         return False
 
     def on_message(self, now_ns: int, link: int, control: MemberMessage) -> Received | None:
-        """The event for the core. None: it is no peer's message, or its sender is not who it claims; then its link was
+        """The event for the core. None: it is no peer's message, or its sender's claim is false; then its link was
         dropped."""
         if not self.is_theirs(link, control.sender, control.receiver):
             return None

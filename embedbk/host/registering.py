@@ -430,8 +430,8 @@ class Registering:
 
         Read-only, it raises its placement, unless it is listed as read-only since the last time: a client that chose it
         from an older list compares an older revision. Listed as writable it shows the revision that this compares.
-        While it is drained, or read-only by an operator's word, it is not listed as writable, and whoever decided that
-        raised its placement (P11.3)."""
+        While it is drained, or read-only by an operator's word, it is not listed as writable; the operator's
+        decision raised its placement (P11.3)."""
         key, place = cookie_path(self._bookie_id), registration_path(self._bookie_id)
         when = [
             Compare(key, ABSENT if record is None else record.revision),

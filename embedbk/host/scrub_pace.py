@@ -42,7 +42,7 @@ class ScrubPace:
         self._bytes_per_s = bytes_per_s
         self._start_ns = start_ns
         self._pass_pause_ns = pass_pause_ns
-        self._due_ns: int | None = None  # None: a piece is being read, or nothing ever is.
+        self._due_ns: int | None = None  # None while a piece is being read, or if nothing ever is.
         self._began_ns = 0
         self._has_begun = False
 

@@ -42,7 +42,7 @@ class IndexRun:
     modulus: int
     sizes_equal: int
     coded: bytes
-    digests: tuple[int, ...] | None = None  # Of each residue, ascending; None: they are not known.
+    digests: tuple[int, ...] | None = None  # For each residue, ascending; None: they are not known.
 
     def digest_place(self, entry_id: int) -> int:
         """Which of the digests an entry belongs to."""
@@ -114,7 +114,7 @@ def _numbers(coded: bytes) -> Iterator[int]:
 
 
 def _digest_bytes(descriptor: Descriptor, modulus: int, residues: int) -> int:
-    """Of a run with these: a digest for each residue, or one of all, where ids are coded."""
+    """Bytes of a run's digests: one digest for each residue, or one for all where ids are coded."""
     if not descriptor.has_digests:
         return 0
     return 8 * (residues.bit_count() if modulus else 1)

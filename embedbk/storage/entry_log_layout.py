@@ -22,7 +22,7 @@ VERSION = 4  # Each run has room for the digests of its entries.
 PARTS_MAX = 16
 JOURNALS_MAX = 16
 SECTION_BYTES_MAX = 1 << 48
-IDENTITY_BYTES = 48  # Of the descriptor: these bytes seed the sums of the sections.
+IDENTITY_BYTES = 48  # The descriptor's first bytes, which seed the sums of the sections.
 
 # magic, version, log_id, previous_id, cluster_token, incarnation, mark, states_size, entries_size, entry_count,
 # index_size, file_size, run_count, ledger_count, states_crc, index_crc, roll_count, part, part_count, journal_count,

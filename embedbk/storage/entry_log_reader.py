@@ -84,7 +84,7 @@ class EntryLog:
     name: str
     descriptor: Descriptor
     states: bytes
-    marks: list[int]  # Of several journals, in their own tokens; empty if there is one journal.
+    marks: list[int]  # For several journals, in their own tokens; empty if there is one journal.
     roll: list[tuple[int, int]]  # Ranges of the ids of logs that were there and stay; empty: not listed.
     runs: list[IndexRun] = field(default_factory=list)
     is_index_whole: bool = True  # Else runs are what is left of it, and between them entries were scanned.

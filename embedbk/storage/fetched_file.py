@@ -2,7 +2,7 @@
 
 Decides what is believed of it: nothing before all of it is there and every sum in it, its digest and its cluster are
 right; then it is synced. It lies under a name of its own until the log names it, so a start takes it for nothing, and
-what a lost link or a restart left of it is gone on with. Whoever installs it gives it its name (snapshots.py).
+a fetch continues with what a lost link or a restart left of it. Installing it gives it its name (snapshots.py).
 
 With a thread of its own nothing here waits for the disk; without, each call does its work at once, for a simulation.
 """

@@ -34,7 +34,7 @@ class FileInPieces(ABC):
         self._is_stopping = False
         self._lock = threading.Lock()
         self._queued_bytes = 0
-        self._jobs: SimpleQueue[bytes | None] = SimpleQueue()  # None: the last piece was before.
+        self._jobs: SimpleQueue[bytes | None] = SimpleQueue()  # None after the last piece.
         self._thread: threading.Thread | None = None
 
     def _begin(self, thread_name: str) -> None:

@@ -87,7 +87,7 @@ class FlushCycle:
         self.failed_count = 0  # Flushes that failed since the storage was opened; each is done again.
         self.is_full = False  # The last flush found no room.
         self.unflushed_bytes = start.unflushed_bytes  # Journaled since the last freeze.
-        self._counted_bytes = 0  # Of the add path's bytes: those that are in `unflushed_bytes`.
+        self._counted_bytes = 0  # Those of the add path's bytes that are in `unflushed_bytes`.
         self._is_wanted = False  # Entry logs that were compacted go with the next flush.
         self._frozen_token = 0  # The last token that was queued before the freeze; valid unless IDLE.
         self._frozen_bytes = 0  # Bytes of records in the frozen half: for people.

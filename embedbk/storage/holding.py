@@ -56,7 +56,7 @@ def without_damaged(
 
 
 class HoldingCount:
-    """Of one bookie. What it has met as bad, beside the scrubber, it remembers until its process ends."""
+    """What one bookie holds. Damage that it met, beside the scrubber, it remembers until its process ends."""
 
     def __init__(self) -> None:
         self._met: dict[tuple[int, int], ScrubDamage] = {}

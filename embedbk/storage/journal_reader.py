@@ -110,7 +110,7 @@ class Group:
 class JournalFile:
     name: str
     header: FileHeader
-    first: Group | None = None  # None: blank.
+    first: Group | None = None  # None if the file is blank.
 
 
 @dataclass(slots=True)

@@ -459,7 +459,7 @@ class MemoryBookieStorage:
         return replace(survivors, bad_tokens=(*survivors.bad_tokens, token))
 
     def fail_next_sync(self, reason: str | None) -> None:
-        """Switch: the next commit fails, and with it the journal, for good (P7.6). None: it does not after all."""
+        """Switch: the next commit fails, and with it the journal, for good (P7.6). None takes that back."""
         self._sync_fault = reason
 
     def make_unreadable(self, ledger_id: int, entry_id: int) -> None:

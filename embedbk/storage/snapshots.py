@@ -81,7 +81,7 @@ class Named:
     file_bytes: int
     digest: bytes
     origin: Origin = Origin.CUT_HERE
-    token: int = field(default=0, compare=False)  # Of the record.
+    token: int = field(default=0, compare=False)  # The record's token.
 
     @property
     def name(self) -> str:
@@ -275,8 +275,8 @@ class Snapshots:
         """From any thread: wakes the thread that waits for `filenos`."""
         if self._event >= 0:
             os.eventfd_write(self._event, 1)
-            # Behind the writing: whoever sees it finds something to read, and then looks at the work. Who does not
-            # see it yet is woken again.
+            # Set after the write: the thread that sees it finds something to read, and then looks at the work. If it
+            # does not see it yet, it is woken again.
             self._was_woken = True
 
     def add(self, piece: bytes) -> None:

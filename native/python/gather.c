@@ -15,9 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define KEPT_BYTES_MAX (32u << 20) /* Of all kept blocks together; others go back to the system. */
+#define KEPT_BYTES_MAX (32u << 20) /* All kept blocks together; others go back to the system. */
 #define BLOCK_BYTES_MIN (64u << 10) /* Shorter ones are bytes: malloc serves them from pages that it has. */
-#define CLASS_COUNT 8               /* Of 128 KiB to 16 MiB; longer blocks are not kept. */
+#define CLASS_COUNT 8               /* Sizes 128 KiB to 16 MiB; longer blocks are not kept. */
 #define CLASS_SHIFT_MIN 17
 #define GIL_BYTES_MAX (1u << 20) /* See gil.h: beside a busy thread, getting it back costs more than 0.1 ms. */
 #define VIEWS_MAX 16 /* Enough for a message with one frame; more are allocated. */

@@ -23,7 +23,7 @@
 #include <string.h>
 
 #define NO_ENTRY (-1)
-#define ADD_FIELDS_LEAST 4u /* Of the builds before. */
+#define ADD_FIELDS_LEAST 4u /* As earlier builds send. */
 #define ADD_FIELDS 6u
 #define PENDING_MIN 64u
 #define RECORD_OVERHEAD_BYTES 64u /* as storage/starting.py counts it */

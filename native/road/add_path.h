@@ -106,7 +106,7 @@ bool ebk_add_path_has_room(const struct ebk_add_path *path, uint32_t body_size);
 /* Wants an add that is common and has room: check its digests, store and queue it. Nothing is pending for it: it is
  * durable when the journal is, up to the token that is returned; 0: refused, as by a digest. */
 uint64_t ebk_add_path_store(struct ebk_add_path *path, const struct ebk_add *add);
-/* Who answers readers, or NULL. */
+/* What answers readers, or NULL. */
 struct ebk_tail_path *ebk_add_path_tail(const struct ebk_add_path *path);
 /* The descriptor of a journal whose tokens `store` gives, -1 for one that is not there. */
 int ebk_add_path_event(const struct ebk_add_path *path, uint32_t part);

@@ -1,7 +1,7 @@
 /* ahead.h: acknowledgements as users' threads see them, before the host's thread has told anybody in Python.
  *
  * One thread, the loop's, shows how far they are; any thread may look, and sleep until an
- * entry is among them. Who sleeps here is woken without the GIL.
+ * entry is among them. A thread that sleeps here wakes without the GIL.
  */
 #ifndef EBK_AHEAD_H
 #define EBK_AHEAD_H

@@ -1,7 +1,8 @@
 /* in_flight.c: see in_flight.h.
  *
- * What a slot owes is a bit in each frame, and one number: the first place at which it owes anything. So who is behind, and
- * since when, is known without a search; that number only moves forward over frames that are answered.
+ * What a slot owes is a bit in each frame, and one number: the first place at which it owes anything. So it is known
+ * without a search which slots are behind, and since when; that number only moves forward over frames that are
+ * answered.
  */
 #include "road/in_flight.h"
 

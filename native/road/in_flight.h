@@ -1,8 +1,9 @@
 /* in_flight.h: the frames of one writing handle that are on their way, and what each seat still owes an answer for.
  *
- * The one owner of that state, for the whole life of a writing handle: who sends, counts or forgets does it by these calls.
- * It decides nothing of the protocol. Frames stand in entry order; a seat is known by its slot, of which each seat has two:
- * while an ensemble change is in flight, its holder has one and who is proposed for it the other (P4.2).
+ * The one owner of that state, for the whole life of a writing handle: all sending, counting and forgetting uses these
+ * calls. It decides nothing of the protocol. Frames stand in entry order; a seat is known by its slot, of which each
+ * seat has two: while an ensemble change is in flight, its holder has one and the bookie proposed for it the other
+ * (P4.2).
  *
  *     frames ring   | done, and owed by a slot | not done ...
  *                   ^ tail                     ^ head       ^ end
@@ -56,10 +57,10 @@ struct ebk_flying {
 
 /* How C sent it (link_adds.h). */
 struct ebk_flying_sent {
-    uint64_t first_request; /* of seat 0; those of the others follow */
-    int64_t lac;            /* what every seat is told with it, whenever it is sent */
+    uint64_t first_request; /* seat 0's request; those of the other seats follow */
+    int64_t lac;            /* every seat gets it with the frame, whenever that is sent */
     uint64_t lac_length;
-    uint64_t tokens[7];     /* of near seats: up to where each has to be durable */
+    uint64_t tokens[7];     /* for near seats: up to where each has to be durable */
 };
 
 struct ebk_in_flight;
@@ -80,7 +81,7 @@ EBK_SHORT void ebk_in_flight_count_in(struct ebk_in_flight *table, struct ebk_ba
 EBK_SHORT int64_t ebk_in_flight_put(struct ebk_in_flight *table, const struct ebk_packed *packed);
 /* The place of the frame that begins with this entry, kept or owed; -1: there is none. */
 EBK_SHORT int64_t ebk_in_flight_find(const struct ebk_in_flight *table, int64_t first_entry);
-/* Of a frame from tail on, valid until the next one is put. */
+/* A frame from tail on, valid until the next one is put. */
 EBK_SHORT const struct ebk_flying *ebk_in_flight_at(const struct ebk_in_flight *table, uint64_t place);
 /* The frame at head is done: it is kept while a slot owes an answer for it. */
 EBK_SHORT void ebk_in_flight_confirm(struct ebk_in_flight *table);
@@ -101,7 +102,7 @@ EBK_SHORT int ebk_in_flight_answered(struct ebk_in_flight *table, uint32_t slot,
 EBK_SHORT int ebk_in_flight_took(struct ebk_in_flight *table, uint32_t slot, uint64_t place);
 /* The slot owes nothing any more. */
 EBK_SHORT void ebk_in_flight_excuse(struct ebk_in_flight *table, uint32_t slot);
-/* Whoever had these slots, given as bits, lost them: they owe nothing, and no answer of theirs counts. */
+/* The bookies in these slots, given as bits, lost them: the slots owe nothing, and no answer for them counts. */
 EBK_SHORT void ebk_in_flight_empty(struct ebk_in_flight *table, uint32_t slots);
 /* cffi:end */
 
@@ -109,7 +110,7 @@ EBK_SHORT void ebk_in_flight_empty(struct ebk_in_flight *table, uint32_t slots);
 bool ebk_in_flight_reserve(struct ebk_in_flight *table);
 /* So much is kept for seats that are behind that nothing more is sent: as `InFlight.is_pressed` (core/in_flight.py). */
 bool ebk_in_flight_is_pressed(const struct ebk_in_flight *table, uint64_t behind_max);
-/* Of a frame from tail on, valid until the next one is put; all 0 where C has not sent it. */
+/* When and how a frame from tail on was sent, valid until the next one is put; all 0 where C has not sent it. */
 struct ebk_flying_sent *ebk_in_flight_sent(const struct ebk_in_flight *table, uint64_t place);
 
 #endif

@@ -256,7 +256,7 @@ static void push(struct ebk_link_adds *adds, int64_t now_ns)
 
 /* ---- counting -------------------------------------------------------------------------- */
 
-/* How long the answers took that came since this was looked at: who is late is told by what is usual (P4.7). */
+/* How long the answers took that came since the last look: a bookie is late against the usual times (P4.7). */
 static void note_times(struct ebk_link_adds *adds, int64_t now_ns)
 {
     if (adds->heard == 0) return;
@@ -329,7 +329,7 @@ int64_t ebk_link_adds_due_ns(struct ebk_link_adds *adds, int64_t now_ns)
 {
     if (adds->is_ending && !adds->is_end_told) return now_ns;
     if (is_pressed(adds) && !adds->is_pressed_told) return now_ns;
-    /* Who is new among those where readers wait is told of also behind the LAC. */
+    /* A seat where a reader newly waits is reported also after the LAC was. */
     if (adds->lac == adds->lac_told && (adds->followed & ~adds->followed_told) == 0) return INT64_MAX;
     if (!atomic_load(&adds->ahead.is_late)) return now_ns;
     if (adds->untold_ns == 0) adds->untold_ns = now_ns;

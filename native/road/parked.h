@@ -19,7 +19,7 @@ struct ebk_poll {
     uint64_t link, request_id, ledger_id;
     int64_t after_lac;
     int64_t until_ns;
-    int64_t lac; /* the pair that woke it; set by whoever wakes it */
+    int64_t lac; /* the pair that woke it; set by its waker */
     uint64_t lac_length;
     uint32_t bytes_max;
     bool is_counted; /* its link's host counts it as not answered yet */

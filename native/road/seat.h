@@ -1,4 +1,4 @@
-/* seat.h: what a seat is for the adds of a writing handle (link_adds.h): somebody who is sent frames, and answers them.
+/* seat.h: what a seat is for the adds of a writing handle (link_adds.h): a receiver of frames, which answers them.
  *
  *     table ─▶ room? ─▶ send ─┬─▶ a dialled link: envelope, message, frame; its answers come through answers.h
  *                            ├─▶ a link of a simulated cluster: the same message, on a tray

@@ -4,7 +4,7 @@
  * As add_path.h, a shortcut, never a second opinion: embedbk/core/bookie.py says what
  * becomes of polls and hints, the common ones are taken here, and everything else is
  * passed, its bytes unchanged. There is one list of parked polls (parked.h) and one table:
- * whoever raises a LAC wakes from the same list, so nothing is handed over.
+ * the code that raises a LAC wakes from the same list, so nothing is handed over.
  *
  * One thread, the bookie's loop. Table, store and list are borrowed and must outlive it.
  */

@@ -166,7 +166,7 @@ static inline uint64_t ebk_second_states_offset(const struct ebk_descriptor *des
 /* ---- one run, and cursors (store_run.c) -------------------------------------------------- */
 
 /* The run at *at of the log's index, which moves on to the next one; false when it is not sound. Its own sum is not
- * asked: whoever comes here has that of the whole section, or of this run (ebk_runs_join). */
+ * checked: the caller has checked that of the whole section, or of this run (ebk_runs_join). */
 bool ebk_run_read(const struct ebk_log *log, const uint8_t **at, const uint8_t *end, uint64_t *ledger_id,
                   struct ebk_run *run);
 

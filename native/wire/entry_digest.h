@@ -21,7 +21,7 @@ static inline uint64_t ebk_mix64(uint64_t x)
     return x ^ x >> 33;
 }
 
-/* Of the entry at `entry`, `size` bytes with header and CRC, which were checked before. */
+/* Digest of the entry at `entry`, `size` bytes with header and CRC, which the caller has checked. */
 static inline uint64_t ebk_entry_digest(const uint8_t *entry, uint32_t size)
 {
     const uint64_t id = ebk_load_u64(entry + EBK_ENTRY_AT_ENTRY);

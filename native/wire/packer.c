@@ -49,8 +49,8 @@ struct ebk_packer {
     uint32_t block_bytes;
     uint32_t refs;
     uint64_t held_by; /* the caller of which a part was taken, 0: none; no other appends before its rest */
-    /* Of a log (P8.11): entries have times. time_ms is that of the last one, and of the next at least; written_ms the last
-     * one that an entry carries. is_told: the caller passes the time, and no clock is read. */
+    /* Only for a log (P8.11): entries have times. time_ms is that of the last one, and the least of the next;
+     * written_ms the last one that an entry carries. is_told: the caller passes the time, and no clock is read. */
     int64_t time_ms, written_ms;
     int is_timed, is_told;
     uint32_t wanted;  /* entries of the open frame at which an append wakes the host; written by one thread only */
