@@ -83,7 +83,7 @@ class Peer:
         return self._pidfd
 
     def send_signal(self, number: int) -> None:
-        """To this very process, or to nobody when it has ended."""
+        """Send the signal to this very process, or to none when it has ended."""
         if self._popen.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, number)
@@ -312,7 +312,7 @@ class Cluster:
         return self._given
 
     def _refuse_fewer(self) -> None:
-        """Fewer members than vote would elect nobody."""
+        """Raise if fewer members are opened than vote: they could elect no leader."""
         there = [FIRST] if holds_log(self._home(FIRST)) else []
         there += [f"m{number}" for number in range(2, MEMBERS_MAX + 1) if holds_log(self._home(f"m{number}"))]
         if set(there) - set(self.members):
@@ -491,7 +491,7 @@ class Cluster:
         self._forget_all()
 
     def _end(self, peers: Iterable[Peer], number: int) -> None:
-        """Send the signal to all, then wait for each; who does not end in time is killed."""
+        """Send the signal to all, then wait for each; a process that does not end in time is killed."""
         peers = list(peers)
         for peer in peers:
             peer.send_signal(number)

@@ -99,14 +99,14 @@ class LedgerClosed(EmbedbkError):
 
 
 class LockLost(EmbedbkError):
-    """The lock is not held any more, or nobody can tell here whether it is (P9.3); another may hold it by now."""
+    """The lock is not held any more, or this client cannot tell whether it is (P9.3); another may hold it by now."""
 
     definite = False
     hint = "what was done under its epoch stands where the epoch was compared; acquire it again for a new one"
 
 
 class CursorLost(EmbedbkError):
-    """A consumer has the lease of its cursor no more, or nobody can tell here whether it has; another may consume from
+    """A consumer has lost the lease of its cursor, or this client cannot tell whether it has; another may consume from
     where it was committed."""
 
     definite = False
@@ -136,7 +136,7 @@ class LogExists(EmbedbkError):
 
 
 class LogFull(EmbedbkError):
-    """The log's list of ledgers has no room for one more, so nobody can take it over; nothing was changed (P8.1)."""
+    """The log's list of ledgers has no room for one more, so no client can take it over; nothing was changed (P8.1)."""
 
 
 class LogSealed(EmbedbkError):
@@ -165,7 +165,7 @@ class AppendConflict(EmbedbkError):
 
 
 class MetadataConflict(EmbedbkError):
-    """The compare-and-set lost: somebody else changed the key. Re-read, then decide (P2.2)."""
+    """The compare-and-set lost: another client changed the key. Re-read, then decide (P2.2)."""
 
 
 class MetadataUnavailable(EmbedbkError):

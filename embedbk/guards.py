@@ -49,7 +49,7 @@ R = TypeVar("R")
 
 
 def check_epoch(epoch: object) -> int:
-    """Raises UsageError unless it is one that somebody has."""
+    """Raises UsageError unless it can be the epoch of a log or a lock."""
     if isinstance(epoch, bool) or not isinstance(epoch, int) or not 0 < epoch <= _EPOCH_MAX:
         raise UsageError(
             f"epoch={epoch!r}: allowed are whole numbers from 1 to 2^63-1; nothing was done",
@@ -156,7 +156,7 @@ class FileGuard:
 
     @contextmanager
     def held(self, epoch: int) -> Iterator[Path]:
-        """The path, for a block that changes the file in its own way: nobody else's `replace` or block runs meanwhile,
+        """The path, for a block that changes the file in its own way: no other `replace` or block runs meanwhile,
         and no lower epoch's ever again. A process that dies in it lets the file go.
 
         Raises:

@@ -259,7 +259,7 @@ class SentAdds(Protocol):
         ...
 
     def close(self) -> None:
-        """The table is not used any more; who waits hears that nothing comes this way. Threads may still ask."""
+        """The table is not used any more; waiting threads return, as nothing comes this way. Threads may still ask."""
         ...
 
     def lac(self) -> tuple[int, int]:
@@ -267,8 +267,8 @@ class SentAdds(Protocol):
         ...
 
     def wait(self, entry_id: int, *, is_alone: bool) -> bool:
-        """Any thread: block until the entry is acknowledged. False: it will not be this way. is_alone: nobody waits for
-        what is told, so it may be told a little later."""
+        """Any thread: block until the entry is acknowledged. False: it will not be this way. is_alone: no other waits
+        for what is told, so it may be told a little later."""
         ...
 
 
@@ -303,7 +303,7 @@ class Transport(Protocol):
     A link delivers bodies in order, each at most once, or goes down. After a reconnect it is another link with
     another nonce; nothing of the old one is delivered or sent again.
 
-    `offer`, `wait`, `count` and `listen_for` only save work: who derives from this class need not have them.
+    `offer`, `wait`, `count` and `listen_for` only save work: a derived class need not have them.
     """
 
     def listen(self, endpoint: str) -> str:
@@ -699,8 +699,8 @@ class DurableBookie(Protocol):
         ...
 
     def read_only_reason(self) -> str | None:
-        """Why an operator wants no normal adds taken, perhaps without words; None: nobody said so. Asked now and then.
-        Raises StorageError: it cannot be told."""
+        """Why an operator wants no normal adds taken, perhaps without words; None: no operator does. Asked now and
+        then. Raises StorageError: it cannot be told."""
         ...
 
     def retry_flush(self) -> None:

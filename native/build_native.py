@@ -26,7 +26,7 @@ MODULE = "embedbk._native"
 
 # No -march: the module runs on any machine of the family; kernels choose at run time (target attributes).
 COMPILE_ARGS = ["-std=gnu11", "-O3", "-Wall", "-Wextra", "-fvisibility=hidden", "-pthread"]
-# For us a warning is an error; for who installs, a compiler newer than ours must not stand in the way.
+# For us a warning is an error; for a user who installs, a newer compiler must not stand in the way.
 if __name__ == "__main__" or os.environ.get("CI"):
     COMPILE_ARGS.append("-Werror")
 LINK_ARGS = ["-pthread"]

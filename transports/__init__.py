@@ -29,7 +29,7 @@ def open_transport(scheme: str, identity: Identity, **settings: Any) -> Transpor
     `sim` is missing on purpose: its transports come from a `SimNetwork`, which owns their time.
 
     Raises:
-        UsageError: nobody carries that scheme, two distributions claim it, or a setting is not allowed.
+        UsageError: no transport carries that scheme, two distributions claim it, or a setting is not allowed.
     """
     name = scheme.split("://", 1)[0]
     if name in ("tcp", "ipc"):
@@ -40,7 +40,7 @@ def open_transport(scheme: str, identity: Identity, **settings: Any) -> Transpor
         from embedbk.transports.local import LocalTransport
 
         return LocalTransport(identity, **settings)
-    from importlib import metadata  # Here, for who has a transport of its own.
+    from importlib import metadata  # Here, so that only transports from other packages pay.
 
     found = metadata.entry_points(group=ENTRY_POINT_GROUP, name=name)
     if len(found) > 1:

@@ -20,7 +20,7 @@ AWAIT_MS = 1000  # Without a look for signals that another thread was given.
 
 
 class Turns:
-    """Whose adds take turns while a loop waits, and its wake-up by those who append (native/road/turns.h)."""
+    """The handles whose adds take turns while a loop waits, and its wake-up by appends (native/road/turns.h)."""
 
     def __init__(self) -> None:
         made = lib.ebk_turns_new()
@@ -56,7 +56,7 @@ class Turns:
 
 
 class StoredNear:
-    """A frame that a bookie of the same loop has, for who watches (testing)."""
+    """A frame that a bookie of the same loop has, for an observer (testing)."""
 
     __slots__ = ("frame", "lac", "lac_length", "token")
 
@@ -149,7 +149,7 @@ class AddsInC:
         lib.ebk_link_adds_turn(self.handle, now_ns)
 
     def stored_from(self, place: int, seat: int) -> Iterator[StoredNear]:
-        """What a near seat was sent, from the frame at this place of the table on, for who watches."""
+        """What a near seat was sent, from the frame at this place of the table on, for an observer."""
         packed, token = ffi.new("struct ebk_packed *"), ffi.new("uint64_t *")
         lac, length = ffi.new("int64_t *"), ffi.new("uint64_t *")
         while lib.ebk_link_adds_show(self.handle, place, seat, packed, token, lac, length):

@@ -55,7 +55,7 @@ class Arena(ABC):
 
     @abstractmethod
     def nowhere(self) -> str:
-        """A well-formed endpoint where nobody listens."""
+        """A well-formed endpoint where nothing listens."""
 
     @abstractmethod
     def now_ns(self) -> int: ...
@@ -207,7 +207,7 @@ class TransportConformance:
         a, b = self.arena.node("a"), self.arena.node("b")
         reason = self.refusal(a, b, Identity("bookie", "c", b"", b""))
         assert "wrong incarnation" in reason
-        # That somebody else has its address says nothing of its disk.
+        # That another process has its address says nothing about its disk.
         assert not LinkDown(0, reason).is_of_other_disk("c")
 
     def test_whoever_was_expected_is_taken_and_empty_fields_are_not_compared(self) -> None:

@@ -44,7 +44,7 @@ def check_endpoint(endpoint: str, *, is_listening: bool, allow_non_loopback: boo
 
 
 def check_ipc_path_is_free(endpoint: str) -> None:
-    """Raises UsageError when somebody listens there, or the path is a file: ZeroMQ would remove either silently."""
+    """Raises UsageError when a process listens there, or the path is a file: ZeroMQ would remove either silently."""
     path = Path(endpoint.removeprefix("ipc://"))
     if str(path).startswith("@"):
         return  # No file stands for it, and the system refuses a second listener.
@@ -63,7 +63,7 @@ def check_ipc_path_is_free(endpoint: str) -> None:
         except ConnectionRefusedError:
             return  # Left by a process that was killed.
         except OSError:
-            pass  # Busy, or not for us: somebody is there.
+            pass  # Busy, or not for us: a listener is there.
     raise UsageError(
         f"endpoint {endpoint!r} is in use", hint="choose another path, or stop what listens there"
     )

@@ -73,8 +73,8 @@ _ROLE_NAMES = {number: name for name, number in ROLES.items()}
 class Kind(IntEnum):
     """What an envelope holds. Numbers are on the wire: never re-used."""
 
-    HELLO = 1  # The dialler's first: who it is. The listener's nonce is still zero.
-    HELLO_ACK = 2  # The listener's answer: who it is. From here on both nonces stand in every envelope.
+    HELLO = 1  # The dialler's first: its identity. The listener's nonce is still zero.
+    HELLO_ACK = 2  # The listener's answer: its identity. From here on both nonces stand in every envelope.
     DATA = 3  # One body.
     PING = 4  # Nothing was heard for a while: are you there?
     PONG = 5  # I am here, and this many bytes of bodies have reached me on this link.

@@ -261,7 +261,7 @@ class _Exchange:
         return endpoint
 
     def join(self, endpoint: str, ours: _End, expect: Identity | None) -> str | None:
-        """Say both Hellos and join two ends; returns why not. Held locked, so that nobody closes meanwhile."""
+        """Say both Hellos and join two ends; returns why not. Holds the lock, so that no end closes meanwhile."""
         dialler = ours.owner
         with self._lock:
             listener = self._listeners.get(endpoint)
@@ -298,7 +298,7 @@ def _size_of(piece: Buffer) -> int:
 
 
 def _kept(pieces: Sequence[Buffer]) -> tuple[Buffer, ...]:
-    """The pieces as they are, where nobody can change them any more; else joined."""
+    """The pieces as they are, where they cannot change any more; else joined."""
     if len(pieces) and all(type(piece) is bytes or _is_frozen(piece) for piece in pieces):
         return tuple(pieces)
     return (gather(tuple(pieces)),)

@@ -34,7 +34,7 @@ class LoopWait:
         accepted: handle of what receives accepted links; None: there are none here.
         dialled: handles of what receives dialled links, of what counts their answers, and of the links that adds are
             sent over; None: there are none here.
-        turns: handle of whose adds take their turns meanwhile; None: nobody's.
+        turns: handle of the adds that take their turns meanwhile; None: there are none.
 
     Raises:
         StorageError: definite; the system gives no descriptor or no memory. Also by each of the calls that add one.

@@ -110,7 +110,7 @@ class SimNetwork:
         faults: what chance does to bodies; CALM keeps the contract of real links. May be set again at any time.
         timeout_ns: an end to which nothing could come for so long goes down, as heartbeats would make it.
         detection_ns: from a crash to the moment at which reachable peers see their links end.
-        connect_timeout_ns: from `connect` to LinkUp, when nobody answers.
+        connect_timeout_ns: from `connect` to LinkUp, when no peer answers.
         window_bytes: on the way on one link and not yet received; `send` says False beyond it.
     """
 
@@ -146,7 +146,7 @@ class SimNetwork:
         ] = {}  # Fault: windows of links that lead to this node; one body always fits.
         self._ready: dict[str, None] = {}  # Nodes to which something came since they were last asked for.
         self.delivered_bodies = 0
-        # Clients may send adds from C (sim_adds.py); who watches their cores has to watch that, too.
+        # Clients may send adds from C (sim_adds.py); an observer of their cores has to watch that, too.
         self.has_adds = False
         # Told of each body that is sent so, before anything becomes of it: (sender, receiver, body).
         self.on_add_sent: Callable[[str, str, bytes], None] | None = None
@@ -296,7 +296,7 @@ class SimNetwork:
             if link.silent_since[side] != since_ns or not link.is_up[side]:
                 return
             if link.node(side) in self._paused:
-                self._watch_silence(link, side, since_ns)  # Its own clock stands still: it judges nobody.
+                self._watch_silence(link, side, since_ns)  # Its own clock stands still: it judges no peer.
                 return
             reason = f"nothing heard for {(self.now_ns - since_ns) // MILLISECOND} ms"
             self._end(link, side, reason, f"the peer ended the link: {reason}", 0)
@@ -446,7 +446,7 @@ class SimNetwork:
     def _transmit(self, arrival: _Arrival, late_ns: int = 0) -> None:
         """late_ns: beside the usual delay. What is late for a reason of its own does not hold up what follows."""
         link, side = arrival.link, arrival.side
-        # Drawn also when held back: a partition changes nobody else's chance.
+        # Drawn also when held back: a partition changes the chance of nothing else.
         delay_ns = self._random_delay()
         self._sent_count += 1
         if self._is_blocked(link.node(1 - side), link.node(side)):
@@ -531,7 +531,7 @@ class SimTransport(Transport):
     # Adds that are sent from C.
 
     def count(self, answers: Counting) -> None:
-        """Bodies are events all the same, which the host offers; who sends from C needs to know where answers count."""
+        """Bodies are events all the same, which the host offers; adds sent from C need to know where answers count."""
         self._answers = answers
 
     def adds(self) -> AddSending | None:

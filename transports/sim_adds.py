@@ -20,7 +20,7 @@ __all__ = ["SimAdds", "SimLinks"]
 
 
 class SimAdds(AddsInC):
-    """One handle's. Nobody can block: time passes only when all have had their turn."""
+    """The adds of one handle. No thread can block: time passes only when all have had their turn."""
 
     def wait(self, entry_id: int, *, is_alone: bool) -> bool:
         return False

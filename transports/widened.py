@@ -1,7 +1,7 @@
 """Links inside one process, and links with other processes once they are wanted: `local`, widened by `tcp` or `ipc`.
 
 Decides which of two transports carries a link. The wider one is made when it is first wanted: a cluster that is alone
-in its process pays for no sockets. A link's number says whose it is.
+in its process pays for no sockets. A link's number says which transport has it.
 """
 
 from __future__ import annotations

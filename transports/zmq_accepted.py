@@ -68,7 +68,7 @@ class AcceptedLinks:
     ) -> tuple[bytes, HeldPart] | bool:
         """Receive until there is no more (False), a bound is reached (True), or a part is Python's: route and part.
 
-        add_path: the handle of the add path that bodies are offered to; None: to nobody.
+        add_path: the handle of the add path that bodies are offered to; None: to none.
         """
         path = ffi.NULL if add_path is None else add_path
         found = lib.ebk_zmq_accepted_drain(self.handle, address_of(socket), path, bodies_max, bytes_max)
@@ -117,7 +117,8 @@ def skip_parts(socket: zmq.Socket[bytes]) -> bool:
 
 
 def with_numbers_of_chance(make: Callable[[], _Made]) -> _Made:
-    """Make a ROUTER. libzmq draws its first number from rand(), which nobody seeds: it would be the same everywhere."""
+    """Make a ROUTER. libzmq draws its first number from rand(), which is not seeded: it would be the same
+    everywhere."""
     with _drawing:
         lib.ebk_rand_begin(secrets.randbits(32))
         try:

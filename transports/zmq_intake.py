@@ -36,7 +36,7 @@ from embedbk.transports.zmq_sockets import READABLE, WRITABLE, Link, Port, Socke
 
 __all__ = ["BODIES_PER_RECEIVE_MAX", "BYTES_PER_RECEIVE_MAX", "ZmqIntake"]
 
-BODIES_PER_RECEIVE_MAX = 1024  # Taken by one call of `receive`, so that nobody else starves.
+BODIES_PER_RECEIVE_MAX = 1024  # Taken by one call of `receive`, so that other nodes do not starve.
 BYTES_PER_RECEIVE_MAX = 32 << 20
 
 _SEALED = struct.Struct("<24sII")  # Prefix as a whole, length, checksum.

@@ -29,7 +29,7 @@ class Routes:
         probe = context.socket(zmq.DEALER)
         try:
             probe.setsockopt(zmq.LINGER, 0)
-            probe.connect(name)  # Within this context, so that nobody else is between.
+            probe.connect(name)  # Within this context, so that no other process is between.
             probe.send(b"")
             self._first = int.from_bytes(router.recv()[1:], "big")
             router.recv()

@@ -169,7 +169,7 @@ class Sockets:
 
     def __init__(self) -> None:
         self.is_open = True
-        self.by_fileno: dict[int, tuple[Port, bool]] = {}  # Whose, and whether of its monitor.
+        self.by_fileno: dict[int, tuple[Port, bool]] = {}  # Its port, and whether it is the monitor's.
         self.unseen: dict[Port, None] = {}  # Their monitors have something to say.
         self.unsettled: dict[Port, None] = {}  # Used since they were last asked whether they have work.
         self._context = zmq.Context(io_threads=1)
@@ -228,7 +228,7 @@ class Sockets:
         return list(dict.fromkeys(port for port, _ in self.by_fileno.values()))
 
     def look(self) -> None:
-        """Note whose descriptors tell of something."""
+        """Note the ports whose descriptors are ready."""
         for fileno, _ in self._ready.poll(0):
             if fileno not in self.by_fileno:
                 continue  # Adds (zmq_adds.py): they have their turn in any case.

@@ -190,7 +190,7 @@ class DialledTurns:
 
     def wake_adds(self) -> None:
         sender = self.sender
-        if sender is not None:  # Else it is closed, and those who append hear of that.
+        if sender is not None:  # Else it is closed, and appends raise so.
             sender.wake()
 
     def send_adds(self, now_ns: int) -> None:

@@ -169,7 +169,7 @@ class TwinAnswers:
         slot.is_answered = True
         head = self._slots.get(slot.asked.group % self._slot_count)
         if head is None or head.asked.request_id != slot.asked.group:
-            return True  # It gave way, so nobody has counted: then each is news.
+            return True  # It gave way, so none was counted: then each is news.
         head.group_count += 1
         return head.group_count == slot.asked.needed
 

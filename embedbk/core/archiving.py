@@ -126,7 +126,7 @@ def next_record(
         return replace(record, state=ArchiveState.COPIED, verified_epoch=0, changed_ms=wall_ms)
     if record.epoch >= epoch:
         raise _conflict(ledger, record, f"epoch {record.epoch} wrote it, and epoch {epoch} would verify it")
-    # One that is read again is VERIFIED since it was first: else who verifies often never frees anything.
+    # One that is read again stays VERIFIED since the first time: else verifying often would never free anything.
     since_ms = record.changed_ms if record.state == ArchiveState.VERIFIED else wall_ms
     return replace(record, state=ArchiveState.VERIFIED, verified_epoch=epoch, changed_ms=since_ms)
 

@@ -14,8 +14,8 @@ __all__ = ["FRAME_PRICE", "SILENT_AT_BOUND", "SILENT_NS", "Backlog", "look_at_ns
 _MS = 1_000_000
 # Bytes that a kept frame counts for besides its body: its places in tables, and its share of a block.
 FRAME_PRICE = 4096
-# At the bound who has answered nothing for so long counts as failed. Together with the second look it is less than the
-# 300 ms for which an append may wait there.
+# At the bound a seat that has answered nothing for so long counts as failed. Together with the second look it is less
+# than the 300 ms for which an append may wait there.
 SILENT_NS = 200 * _MS
 SECOND_LOOK_NS = 20 * _MS
 SILENT_AT_BOUND = "it answers nothing, and what is kept for it is at its bound"  # Why such a seat has failed.

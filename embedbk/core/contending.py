@@ -17,7 +17,7 @@ _MS = 1_000_000
 WAIT_NS = 50 * _MS  # At most, after the first loss; doubled by each further one.
 WAIT_NS_MAX = 2_000 * _MS
 FORGET_NS = 10_000 * _MS  # Without a loss for so long no other client contends.
-LOGS_MAX = 1024  # That are remembered; beyond, the one whose loss is longest ago is forgotten.
+LOGS_MAX = 1024  # So many are remembered; beyond, the one whose loss is longest ago is forgotten.
 
 
 class _Lost(NamedTuple):
@@ -40,7 +40,7 @@ class Contending:
         self._lost: dict[str, _Lost] = {}
 
     def note_lost(self, name: str, now_ns: int) -> None:
-        """Somebody else has taken it over."""
+        """Another owner has taken it over."""
         count = self.losses(name, now_ns)
         self._lost.pop(name, None)
         self._lost[name] = _Lost(count + 1, now_ns)

@@ -24,11 +24,11 @@ __all__ = ["BUSY_NS", "WRITE_NS", "CopyingInPlace", "PieceCopied"]
 
 WRITE_NS = 10_000_000_000  # A bookie that has not answered a copy for so long has failed.
 BUSY_NS = 100_000_000  # Behind a BUSY the same copy is sent again.
-_NO_KEY = bytes(LEDGER_KEY_BYTES)  # Nobody's key is compared (P3.5).
+_NO_KEY = bytes(LEDGER_KEY_BYTES)  # No key is compared (P3.5).
 
 
 class PieceCopied(NamedTuple):
-    """failed: who did not take a copy, and why; None: every copy is durable."""
+    """failed: the bookie that did not take a copy, and why; None: every copy is durable."""
 
     failed: Member | None
     why: str = ""

@@ -1,5 +1,5 @@
-"""How many bookies of its write set hold an entry durably, by their own answers: for who wants more copies than the
-ack quorum (P3.6, P11.4).
+"""How many bookies of its write set hold an entry durably, by their own answers: for a caller that wants more copies
+than the ack quorum (P3.6, P11.4).
 
 Asks each of them once how many of the ids entry..entry it holds durably. Decides when enough have said so, and that who
 does not tell is not counted. Leaves to others when it is asked again; nothing of the protocol follows from the answers.
@@ -18,7 +18,7 @@ from embedbk.core.vocabulary import Ended, Started, Tick
 
 __all__ = ["CopiesKnown", "CopiesQuery"]
 
-_TIMEOUT_NS = 2_000_000_000  # After so long who has not answered counts as one that does not tell.
+_TIMEOUT_NS = 2_000_000_000  # A bookie that has not answered after so long counts as one that does not tell.
 
 
 class CopiesKnown(NamedTuple):

@@ -17,7 +17,7 @@ __all__ = ["FRAGMENTS_MAX", "Seats", "fit", "guess_quorum", "lacking"]
 
 FRAGMENTS_MAX = 256  # Beyond it copies are made instead.
 MISSED_MAX = 16  # A seat that misses so many of its entries in a row was another's there.
-WINDOW = 16  # How many times E entries show who sits where.
+WINDOW = 16  # How many times E entries show which bookie has which seat.
 SAMPLE = 4096  # Entries that show how many seats there were.
 WIDER_MAX = 8  # Seats beyond Qw that are tried.
 

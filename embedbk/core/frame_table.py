@@ -1,9 +1,9 @@
 """The frames of one writing handle that are on their way, and what each seat still owes an answer for.
 
 The one owner of that state: all sending, counting and forgetting goes through these calls. Decides nothing of the
-protocol: which frames have their quorum, who has failed and what follows is `in_flight`'s. Frames stand in entry order;
-a seat is known by its slot, of which each seat has two: while an ensemble change is in flight, its holder has one and
-the bookie proposed for it the other (P4.2).
+protocol: which frames have their quorum, which seats have failed and what follows is `in_flight`'s. Frames stand in
+entry order; a seat is known by its slot, of which each seat has two: while an ensemble change is in flight, its holder
+has one and the bookie proposed for it the other (P4.2).
 
     put ─▶ PENDING ──confirm──▶ BEHIND ──every slot that owes it has answered, or owes nothing more──▶ released
 
@@ -54,7 +54,7 @@ class Newest(NamedTuple):
 
 @dataclass(slots=True)
 class Pending:
-    """A frame on its way. Bits by slot: who has all of its part durable, and who holds it at least in memory (P3.2)."""
+    """A frame on its way. Bits by slot: which have all of their part durable, and which at least in memory (P3.2)."""
 
     frame: Frame
     acked: int = 0
@@ -91,7 +91,8 @@ class AnyFrameTable(Protocol):
 
     @property
     def pending(self) -> Mapping[int, Pending]:
-        """Frames that are not done, by first entry, in entry order: for who looks, since it may be made for that."""
+        """Frames that are not done, by first entry, in entry order. For tests and tools: it may be made for this
+        call."""
         ...
 
     @property
@@ -100,7 +101,7 @@ class AnyFrameTable(Protocol):
         ...
 
     def put(self, frame: Frame) -> None:
-        """The newest frame. Nobody owes an answer for it before `owe`."""
+        """Put the newest frame. No slot owes an answer for it before `owe`."""
         ...
 
     def find(self, first_entry: int) -> Frame | None:
@@ -152,7 +153,7 @@ class AnyFrameTable(Protocol):
         ...
 
     def owed(self, slot: int) -> Mapping[int, int]:
-        """First entry of each of them -> when it was sent; in the order of sending. For who looks."""
+        """First entry of each of them -> when it was sent; in the order of sending. For tests and tools."""
         ...
 
     def oldest_sent_ns(self, slot: int) -> int | None:

@@ -67,7 +67,7 @@ __all__ = ["FreeTerms", "Freeing", "Kept"]
 class Kept(enum.Enum):
     """Why the bookies of a ledger keep their copies."""
 
-    UNVERIFIED = "unverified"  # Nobody has verified the archive, or another one than was read just now.
+    UNVERIFIED = "unverified"  # No job has verified the archive, or another one than was read just now.
     YOUNG = "young"  # It was verified too short a time ago.
     OPEN = "open"  # Not CLOSED, empty, or not this log's.
     LOST = "lost"  # Entries of it were given up: the file has not all of it.

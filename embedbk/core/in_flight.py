@@ -133,7 +133,7 @@ class InFlight:
 
     @property
     def pending(self) -> Mapping[int, Pending]:
-        """Frames above `done`, by first entry, in entry order. For who looks."""
+        """Frames above `done`, by first entry, in entry order. For tests and tools."""
         return _NOTHING if self._frames is None else self._frames.pending
 
     @property
@@ -146,7 +146,7 @@ class InFlight:
 
     @property
     def behind(self) -> Mapping[int, Pending]:
-        """Frames that are done and kept for seats that owe an answer. For who looks."""
+        """Frames that are done and kept for seats that owe an answer. For tests and tools."""
         return _NOTHING if self._frames is None else self._frames.behind
 
     @property
@@ -169,7 +169,7 @@ class InFlight:
         self._seatings = self._frames = None
 
     def new_seating(self, seat: int, member: Member) -> Seating:
-        """For whom a seat is proposed: in that of its two slots which its holder has not."""
+        """The seating of a proposed bookie: in that of the seat's two slots which its holder does not have."""
         slot = seat if self.seatings[seat].slot != seat else seat + self.quorum.ensemble_size
         seating = Seating(self.next_seating, seat, slot, member, self.frames)
         self.next_seating += 1
@@ -459,7 +459,7 @@ class InFlight:
         old = {seating.number: seating for seating in self.seatings}
         kept = {seating.number for seating in seatings}
         fresh = [seating for seating in seatings if seating.number not in old]
-        # How who stays is doing stands in the seating: another one of its number would not be busy, say.
+        # The seating says how a bookie that stays is doing: a new one of its number would not be busy, say.
         assert all(old.get(seating.number, seating) is seating for seating in seatings)
         self.frames.empty(sum(1 << was.slot for number, was in old.items() if number not in kept))
         self._seatings = list(seatings)

@@ -28,11 +28,11 @@ _FALL = 4 * 99  # ... and falls so little with one below it that one of a hundre
 class LateTerms:
     """When a writer looks for late bookies."""
 
-    least_ns: int = 50 * _MS  # Nobody is late before.
+    least_ns: int = 50 * _MS  # No bookie is late before.
     answers_min: int = 100  # Nor before so many answers have told what is usual.
     calm_ns: int = (
         1_000 * _MS
-    )  # After an ensemble change nobody is looked for so long: the new ones have to begin.
+    )  # For so long after an ensemble change no late one is looked for: the new ones have to begin.
 
 
 USUALLY_LATE = LateTerms()
@@ -105,7 +105,7 @@ class AnswerTimes:
         self.note_longest(self.late_ns)
 
     def be_calm(self, now_ns: int) -> None:
-        """The ensemble was changed: nobody is looked for until the new ones have begun."""
+        """The ensemble was changed: no late one is looked for until the new ones have begun."""
         self._look_at_ns = now_ns + self.terms.calm_ns
 
     def _forget(self, now_ns: int) -> None:
@@ -130,7 +130,7 @@ def late_seatings(seatings: Sequence[Seating], sent_until_ns: int) -> list[Seati
 def late_against_others(seatings: Sequence[Seating], sent_until_ns: int) -> list[Seating]:
     """Those of `late_seatings` that are to blame: half of all seats or more have answered the same add, or a later one.
 
-    Where most are late alike, what they share is slow: a disk, a network, this machine. Then it is nobody's fault.
+    Where most are late alike, what they share is slow: a disk, a network, this machine. Then it is no bookie's fault.
     """
     blamed = []
     for late in late_seatings(seatings, sent_until_ns):

@@ -188,7 +188,7 @@ class Leaving(Machine):
 
     def _on_transacted(self, event: Transacted) -> list[Effect]:
         if not event.is_done:
-            return self._end()  # Somebody took the log over: the rest is theirs.
+            return self._end()  # Another owner took the log over: the rest is its own.
         self.deleted += self.dropping
         self.left_revision = event.revision
         return self._next_batch(event.now_ns)

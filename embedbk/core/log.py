@@ -74,9 +74,9 @@ class LogTakeover(Listing):
         renews: int | None = None,
         guard: tuple[Compare, ...] = (),
     ) -> None:
-        """owner: who takes over, for people; the fencing token is the epoch. mac_key: by which the tags of the ledgers
-        before are checked, where they have any. losses: how often this process lost the log lately, one after the other
-        (core/contending.py).
+        """owner: the name of the new owner, for people; the fencing token is the epoch. mac_key: by which the tags of
+        the ledgers before are checked, where they have any. losses: how often this process lost the log lately, one
+        after the other (core/contending.py).
 
         renews: the epoch of the owner who takes the log over from itself; if anybody else has it by now, it is fenced.
         `owner` is then a word that no other takeover has.
@@ -220,7 +220,7 @@ class LogTakeover(Listing):
         self.segments = tuple(segments)
         return self._recover_next(now_ns)
 
-    # What leaves the list: ledgers that closed empty, of which nobody misses anything (P8.3).
+    # What leaves the list: ledgers that closed empty, in which no reader misses anything (P8.3).
 
     def _on_left(self, event: KeyRead) -> list[Effect]:
         self.left_revision = event.revision if event.value is not None else ABSENT

@@ -70,9 +70,9 @@ from embedbk.ids import LEDGER_ID_MAX
 __all__ = ["Listing", "NewLedger", "Stage", "TakenOver", "first_free_offset"]
 
 _ROUNDS_MAX = (
-    50  # List read again this often while the epoch is ours: somebody rewrites it without owning it.
+    50  # List read again this often while the epoch is ours: another client rewrites it without owning it.
 )
-_UNDO_ROUNDS_MAX = 5  # The list moved on so often while who was refused deleted the ledger that it had made.
+_UNDO_ROUNDS_MAX = 5  # The list moved on so often while a refused client deleted the ledger that it had made.
 
 
 class NewLedger(NamedTuple):
@@ -321,7 +321,7 @@ class Listing(Machine):
 
     def _commit(self) -> list[Effect]:
         """One transaction: the list is as read, the epoch is the newest, the ledger it names exists. What grew beyond a
-        page of the list moves there in the same one: who reads the list in between finds all of it (P8.6)."""
+        page of the list moves there in the same one: a reader of the list in between finds all of it (P8.6)."""
         assert self.created is not None
         self.stage = Stage.COMMIT
         metadata, revision = self.created

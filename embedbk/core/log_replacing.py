@@ -66,7 +66,7 @@ class LogReplacing(Listing):
         self.stage = Stage.EPOCH
         self.prepared: LogSegment | None = None  # What stands behind the failed one already.
 
-    # Whose the log is, and where the ledger ended.
+    # The log's owner, and where the ledger ended.
 
     def _on_started(self, event: Started) -> list[Effect]:
         return [ReadKey("holder", log_owner_path(self.name))]
@@ -107,7 +107,7 @@ class LogReplacing(Listing):
             return self._end(self._gone() if isinstance(ended.error, NoSuchLedger) else ended.error)
         metadata, _ = ended.result
         ensure(metadata.is_closed, "a ledger is replaced only behind its end")
-        if metadata.last_entry < self.confirmed:  # Somebody's word in the metadata (P2.5), by no rule (P5.3).
+        if metadata.last_entry < self.confirmed:  # Put in the metadata by hand (P2.5), by no rule (P5.3).
             return self._end(
                 StorageError(
                     f"log {self.name!r}: its ledger {self.ledger_id} is closed at entry {metadata.last_entry}, and "
@@ -166,7 +166,7 @@ class LogReplacing(Listing):
         except StorageError as unread:
             return self._end(unread)
         if metadata.state != LedgerState.OPEN:
-            return self._lose()  # Somebody recovers it.
+            return self._lose()  # Another client recovers it.
         self.created = (metadata, event.revision)
         return self._commit()
 

@@ -95,7 +95,7 @@ class LogPreparing(Listing):
         except StorageError as unread:
             return self._end(unread)
         if metadata.state != LedgerState.OPEN:
-            return self._lose()  # Somebody recovers it.
+            return self._lose()  # Another client recovers it.
         self.created = (metadata, event.revision)
         self.new_list = decode_log_list(self.standing[0] or b"", self.name)
         return self._taken_over(self.list_revision)

@@ -58,7 +58,7 @@ SPLICE_LEDGERS_MAX = 60
 
 class Splice(NamedTuple):
     """One transaction: these ledgers, in this order. request: (key, revision) of the request that asks for it, which
-    goes with it; None: nobody asked."""
+    goes with it; None: no client asked."""
 
     application: str
     number: int
@@ -146,7 +146,7 @@ class LogSplicing(LogTakeover):
         self.kept_epoch = kept_epoch
         self.lists_next = lists_next
         self.spliced: Spliced | None = None
-        self.unspliced: EmbedbkError | None = None  # Why it is not done, by an owner, who goes on without it.
+        self.unspliced: EmbedbkError | None = None  # Why an owner did not do it and goes on without it.
         self.splices = LogSplices(METADATA_VERSION, ())  # As it stands.
         self.splices_revision = ABSENT
         self.reading: set[tuple[str, int]] = set()
@@ -164,7 +164,7 @@ class LogSplicing(LogTakeover):
 
     def _on_segments(self, now_ns: int) -> list[Effect]:
         if self.kept_epoch and any(segment.last_entry is None for segment in self.segments):
-            return self._lose()  # Nobody but another owner lists an open one.
+            return self._lose()  # Only another owner lists an open one.
         return super()._on_segments(now_ns)
 
     # What is to be spliced, and whether it was.

@@ -101,7 +101,7 @@ class LossSearch(Machine):
         self.since_ns = 0  # When the question was asked first.
         self.request: Send | None = None
         self.queue: list[Member] = []  # Still to be asked, the last one first.
-        self.wanted: list[int] = []  # Ids that the bookie asked now owes and nobody gave.
+        self.wanted: list[int] = []  # Ids that the bookie asked now owes and none gave.
         self.index = 0  # The fragment that is looked at.
         self.first = 0  # The window's first entry.
         self.last = -1
@@ -209,7 +209,7 @@ class LossSearch(Machine):
         return self._read_next(now_ns)
 
     def _read_next(self, now_ns: int) -> list[Effect]:
-        """Ask the next bookie of the window for what nobody gave."""
+        """Ask the next bookie of the window for what no other gave."""
         while self.queue and self.missing:
             member = self.queue.pop()
             seat = self.fragment.members.index(member)
@@ -316,7 +316,7 @@ class LossSearch(Machine):
         return self._begin_window(now_ns)
 
     def _settle_pending(self) -> None:
-        """What nobody has is lost up to the end, as far as that is known; what is behind it may never have been."""
+        """What no bookie has is lost up to the end, as far as that is known; what is behind it may never have been."""
         lost = [each for each in self.pending if each <= self.end]
         self.pending = self.pending[len(lost) :]
         for each in lost:
@@ -465,7 +465,7 @@ class LossSearch(Machine):
             self.retry_at = now_ns + self.options.retry_ns
             return []
         if self.phase is LossSearchPhase.STRAYS:
-            self.silent.add(member)  # It has no seat: nobody waits for it.
+            self.silent.add(member)  # It has no seat, so the search does not wait for it.
             return self._ask_stray(now_ns)
         if self.phase is LossSearchPhase.READING:
             self._cannot_tell(member, self.wanted, why)

@@ -119,7 +119,7 @@ class Parked:
         return over
 
     def forget(self, link: int) -> None:
-        """The link is lost, and with it who waited there."""
+        """The link is lost, and with it the readers that waited there."""
         if link in self.per_link:
             for ledger_id in list(self.by_ledger):
                 self._take(ledger_id, [poll for poll in self.by_ledger[ledger_id] if poll.link == link])

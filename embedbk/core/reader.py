@@ -443,7 +443,7 @@ class RangeRead(Machine):
         return self._finish_chunk(chunk, now_ns)
 
     def _lost(self, first: int, last: int) -> Lost:
-        """Nobody is asked for what an operator gave up."""
+        """Ask no bookie for what an operator gave up."""
         word = next(each for each in self.metadata.lost if is_lost((each,), first))
         which = f"entries {first} to {last}" if first < last else f"entry {first}"
         why = f" ({word.why})" if word.why else ""

@@ -171,7 +171,7 @@ class Recovery(Machine):
         if heard.verdict is Settlement.OPEN:
             return heard.effects
         if heard.verdict is Settlement.NOT_MADE:
-            # Somebody to whom we wrote back was not to be named any more (P10.6): recover again, with others.
+            # A bookie that we wrote back to may not be named any more (P10.6): recover again, with others.
             self._begin_round()
             return self._begin(event.now_ns)
         if heard.found is None:

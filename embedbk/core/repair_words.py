@@ -55,7 +55,7 @@ class RepairOver(Struct):
 
 
 class Retained(Struct):
-    """Ledgers left the front of a log by its retention. For the host, which says what nobody would know otherwise."""
+    """Ledgers left the front of a log by its retention. For the host, which logs it; otherwise no one would know."""
 
     log: str  # Its id.
     reached: int  # The offset at which it begins now.

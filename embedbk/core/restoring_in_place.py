@@ -1,4 +1,5 @@
-"""Bringing one freed ledger back to bookies, at its place (P8.14): who gets its copies, and when they are its seats.
+"""Bringing one freed ledger back to bookies, at its place (P8.14): which bookies get its copies, and when they are its
+seats.
 
 Decides what stands in the metadata before the first copy, while copies are made, and behind the last. Leaves to others
 that every entry comes from files that are sound (`archive/reading.py`), the copies (`copying_in_place.py`), and how

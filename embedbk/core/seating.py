@@ -51,8 +51,8 @@ class Seating:
 
     @property
     def owed(self) -> Mapping[int, int]:
-        """First entry of each frame that it has not answered -> when it was sent; in the order of sending. For who
-        looks."""
+        """First entry of each frame that it has not answered -> when it was sent; in the order of sending. For
+        tests and tools."""
         return self.frames.owed(self.slot)
 
     def oldest_sent_ns(self) -> int | None:

@@ -1,7 +1,7 @@
 """A stall: adds wait because bookies are missing. Until when, and with which error the handle fails then (P4.5).
 
 Decides how long a writer waits while a write set has fewer than Qa usable seats, and what is said in the end. Leaves to
-the writer whom to seat and what metadata is asked. Pure: the times come with events.
+the writer which bookies to seat and what metadata is asked. Pure: the times come with events.
 
     whole --a change is in flight, too few seats--> stalled --settled, or enough again--> whole
       \\--nobody can be seated--> short --somebody is--> whole      short --its time is over--> the handle fails
@@ -29,7 +29,7 @@ class Stall:
 
     until_ns: int | None = None  # Adds wait until then at most.
     is_short: bool = (
-        False  # Nobody can be seated: the handle fails when the time is over, unless metadata tells more.
+        False  # No bookie can be seated: the handle fails when the time is over, unless metadata tells more.
     )
     # Start of the shortage, kept until an add is confirmed: a bookie that returns and fails again does not restart the
     # limit.
@@ -45,7 +45,7 @@ class Stall:
             self.until_ns = now_ns + timeout_ns
 
     def begin_shortage(self, now_ns: int, timeout_ns: int, retry_ns: int) -> None:
-        """Nobody can be seated. It is not over before metadata had time to answer (retry_ns)."""
+        """No bookie can be seated. It is not over before metadata had time to answer (retry_ns)."""
         self.is_short = True
         if self.since_ns is None:
             self.since_ns = now_ns
@@ -56,7 +56,7 @@ class Stall:
         self.since_ns = now_ns if self.is_short else None
 
     def may_take_back(self, now_ns: int, timeout_ns: int) -> bool:
-        """Whether who failed, and is there again, may go on where it sits."""
+        """Whether a bookie that failed, and is there again, may go on in its seat."""
         return self.is_short and self.since_ns is not None and now_ns < self.since_ns + timeout_ns
 
     def is_over(self, now_ns: int) -> bool:

@@ -103,8 +103,8 @@ class Witness(Machine):
     """doubt: why the metadata that answered last is an older one; empty: it is not, or none has answered. unkept: why
     it could not be kept which metadata that is; empty: it is kept.
 
-    A question's tag is what was met when it was asked: an answer is judged by that, as a later one may overtake it. Of
-    an answer from before another start was met nobody can tell whether it goes on from that: it is asked for again.
+    A question's tag is what was met when it was asked: an answer is judged by that, as a later one may overtake it. For
+    an answer from before another start was met, nobody can tell whether it goes on from that: it is asked for again.
     """
 
     def __init__(self, met: Met | None, options: WitnessOptions) -> None:

@@ -72,8 +72,8 @@ __all__ = ["LARGE_FRAME_BYTES", "Writer", "WriterOptions", "WriterState"]
 
 _MS = 1_000_000
 LARGE_FRAME_BYTES = 64 << 10  # Beside such a one the messages of another cost little.
-_NOBODY: avoided.Failures = {}  # One for all writers under which nobody failed yet.
-# Failures that do not pass by themselves: who answers so is replaced also where change is delayed.
+_NOBODY: avoided.Failures = {}  # One for all writers whose bookies have not failed yet.
+# Failures that do not pass by themselves: a bookie that answers so is replaced also where change is delayed.
 _LASTING = frozenset({Status.READ_ONLY.name, Status.IN_LIMBO.name, Status.WRONG_INCARNATION.name})
 
 
@@ -88,7 +88,7 @@ class WriterOptions:
     late: LateTerms | None = USUALLY_LATE
     retry_ns: int = 200 * _MS  # Pause before replacement, or an unsettled compare-and-set, is tried again.
     refused_ns: int = 5_000 * _MS  # The same where metadata refused it, which has enough to do.
-    # A bookie that failed is not chosen again for this long, unless nobody else is left (core/avoided.py).
+    # A bookie that failed is not chosen again for this long, unless no other is left (core/avoided.py).
     avoid_ns: int = 10_000 * _MS
     # Without Qa usable bookies in some write set adds stand still so long, then the handle fails (P4.5).
     quorum_wait_ns: int = int(QUORUM_WAIT_S * 1000) * _MS
@@ -102,7 +102,7 @@ class WriterOptions:
     inflight_frames_max: int = 64
     inflight_bytes_max: int = 16 << 20
     # Bytes of acknowledged frames, kept for bookies that are behind, each with its price. Then nothing is sent until
-    # they get on; who has answered nothing for 200 ms counts as failed.
+    # they catch up; a seat that has answered nothing for 200 ms counts as failed.
     behind_bytes_max: int = BEHIND_BYTES_MAX
     delays_change: bool = (
         False  # Tolerate failed bookies while every write set keeps Qa unfailed ones (P4.6).
@@ -124,7 +124,7 @@ class Writer(Machine):
     """The one writer of one ledger."""
 
     __slots__ = (
-        "__dict__",  # Empty: room for who watches the steps of a core (testing).
+        "__dict__",  # Empty: room for an observer of the core's steps (testing).
         "bookies",
         "chance",
         "change_count",
@@ -234,7 +234,7 @@ class Writer(Machine):
         if is_full or out == 0:
             return out < self.options.inflight_frames_max
         if self.in_flight.is_deferred:
-            # Frames that are received only wait for a sync that nobody waits for.
+            # Frames that are only received wait for a sync that no append waits for.
             if out >= self.options.inflight_frames_max:
                 return False
             out = self.in_flight.unreceived_frames(2)
@@ -263,7 +263,7 @@ class Writer(Machine):
 
     @property
     def wants_bookies(self) -> bool:
-        """Only who looks for a replacement: of very many open ledgers nobody, as a rule."""
+        """True only while a replacement is looked for: as a rule in none of very many open ledgers."""
         return self.proposal is not None or self.stall.is_short or self.in_flight.has_failed
 
     @property
@@ -406,7 +406,7 @@ class Writer(Machine):
             self.in_flight.shrink(now_ns)
             if self.failures and not avoided.avoided(self.failures, now_ns) and not self.in_flight.has_failed:
                 self.failures = (
-                    _NOBODY  # Nobody is left alone any more: it must not keep the handle from being shrunk.
+                    _NOBODY  # No bookie is avoided any more: this must not keep the handle from being shrunk.
                 )
             if not self.in_flight.has_failed:
                 self.refusal = None
@@ -536,8 +536,8 @@ class Writer(Machine):
         return there
 
     def _tolerates(self) -> bool:
-        """Delayed change: nobody is replaced before a write set is short of Qa, but for who says that it stays away:
-        read-only, in limbo, another disk, by whatever way this is heard of (P4.6, RP09)."""
+        """Delayed change: no bookie is replaced before a write set is short of Qa, except one that says it stays away:
+        read-only, in limbo, another disk, however the writer learns of it (P4.6, RP09)."""
         if not self.options.delays_change or not self.in_flight.has_usable_quorum():
             return False
         listed = {info.member.bookie_id: info for info in self.bookies}
@@ -613,8 +613,8 @@ class Writer(Machine):
         return times.look_ns(oldest_ns) if self._may_replace_late() else None
 
     def _may_replace_late(self) -> bool:
-        """Nothing else is under way, and changes are left for those that fail. Where somebody has failed and still
-        sits, there is nobody to take a seat."""
+        """Nothing else is under way, and changes are left for those that fail. Where a bookie has failed and
+        still has its seat, there is none to take a seat."""
         return (
             self.state is WriterState.OPEN
             and self.proposal is None
@@ -637,8 +637,8 @@ class Writer(Machine):
         return effects
 
     def _replace_late(self, late: list[Seating], now_ns: int) -> list[Effect]:
-        """They have not failed: what they answer counts until the change is settled, and if nobody can be found for
-        their seats, they stay. Nobody who fails often is found (RP45)."""
+        """They have not failed: what they answer counts until the change is settled, and if no bookie can be found for
+        their seats, they stay. A bookie that fails often is not chosen (RP45)."""
         avoid = avoided.avoided(self.failures, now_ns)
         bookies = [info for info in self._usable if not info.is_quarantined]
         proposal = propose(self.in_flight, bookies, avoid, self.chance, self.options.placement, late)
@@ -698,7 +698,7 @@ class Writer(Machine):
     def _take_back(self, now_ns: int) -> list[Effect]:
         """A bookie that failed and is listed as writable goes on in its seat, with all that is outstanding (P4.5): when
         it answers again, where adds wait for it or it was only tolerated; else when it was left alone for a while and
-        nobody has taken its seat."""
+        no other bookie has taken its seat."""
         if self.proposed is not None or self.error is not None or not self.in_flight.has_failed:
             return []
         is_short = self.stall.is_short
@@ -720,12 +720,12 @@ class Writer(Machine):
         return list(self.in_flight.resend(back, now_ns, self.lac, self.in_flight.done_length))
 
     def _stand_still(self, now_ns: int) -> list[Effect]:
-        """Nobody took the ledger over, as far as metadata can tell: wait on for a bookie."""
+        """No client took the ledger over, as far as metadata can tell: wait on for a bookie."""
         return self._end_shortage(now_ns) if self.stall.is_over(now_ns) else []
 
     def _end_shortage(self, now_ns: int) -> list[Effect]:
         if not self.stall.end_shortage() or self.in_flight.has_usable_quorum():
-            return []  # Somebody was forgiven meanwhile.
+            return []  # A bookie was forgiven meanwhile.
         return self._fail(self._not_enough_bookies(now_ns))
 
     def _not_enough_bookies(self, now_ns: int) -> NotEnoughBookies:
@@ -797,7 +797,7 @@ class Writer(Machine):
         return effects
 
     def _decide_on(self, now_ns: int, found: LedgerMetadata, revision: int) -> list[Effect]:
-        """Somebody else's version stands where ours was to be published (P4.3)."""
+        """Another client's version stands where ours was to be published (P4.3)."""
         assert self.publishing is not None and self.proposed is not None
         is_change = self.proposal is not None and found.state == LedgerState.OPEN
         if is_change and found.fragments[-1] == self.proposed.fragments[-1]:
@@ -815,7 +815,7 @@ class Writer(Machine):
 
     def _on_refused(self, event: TransactRefused) -> list[Effect]:
         """Not run, and never will be: something of the metadata is full. The close ends with that; an ensemble change
-        is dropped, and adds go on as where nobody can be found (P4.5)."""
+        is dropped, and adds go on as where no bookie can be found (P4.5)."""
         if self.publishing is None or not self.publishing.is_outcome(event):
             return []
         has_only_to_close = self.state is WriterState.CLOSING and not self.in_flight.pending_count
@@ -882,14 +882,14 @@ class Writer(Machine):
         return self._stand_still(event.now_ns) if found.state == LedgerState.OPEN else self._overtaken(found)
 
     def _overtaken(self, found: LedgerMetadata | None) -> list[Effect]:
-        """Somebody else recovered, closed or deleted the ledger (P4.3, P5.1)."""
+        """Another client recovered, closed or deleted the ledger (P4.3, P5.1)."""
         name = f"ledger {self.ledger_id}"
         error: EmbedbkError
         if found is None:
             error = NoSuchLedger(f"{name} was deleted", definite=False)
         elif found.state == LedgerState.CLOSED:
             if self.state is WriterState.CLOSING and found.last_entry == self.lac:
-                return self._end(None)  # Closed by somebody else at the same last entry: success (P5.1).
+                return self._end(None)  # Another client closed it at the same last entry: success (P5.1).
             error = LedgerClosed(f"{name} was closed by another client at entry {found.last_entry}")
         else:
             error = LedgerFenced(f"{name} is in recovery by another client")
@@ -952,8 +952,8 @@ class Writer(Machine):
         return effects
 
     def _on_seat_leaving(self, event: SeatLeaving) -> list[Effect]:
-        """It has not failed: it is sent to, and its answers count, until another has its seat; as long as nobody can
-        take it, it stays (P11.3). A bookie that is not drained any more stays, too."""
+        """It has not failed: it is sent to, and its answers count, until another has its seat; as long as no other
+        can take it, it stays (P11.3). A bookie that is not drained any more stays, too."""
         leaving = {info.member for info in self.bookies if info.is_leaving}
         if event.member not in leaving or not self._may_move():
             return []
@@ -1011,7 +1011,7 @@ class Writer(Machine):
         return self._look_for_bookies(now_ns)
 
     def _look_for_bookies(self, now_ns: int) -> list[Effect]:
-        """For failed seats: who can take them, who goes on where it sits, whom to ask."""
+        """For failed seats: which bookies can take them, which go on in their seats, which to ask."""
         effects = [*self._ask(now_ns), *self._consider_change(now_ns), *self._take_back(now_ns)]
         self._note_stall(now_ns)
         return effects
@@ -1068,7 +1068,7 @@ class Writer(Machine):
         return [self._tell_lac(seating, is_hint=True)] if is_new and self.owes_lac else []
 
     def _tell_lac(self, seating: Seating, *, is_hint: bool) -> Send:
-        """Nobody waits for an answer: where readers wait is said with the answers to adds."""
+        """The writer waits for no answer: answers to adds say where readers wait."""
         request = ExplicitLacRequest(
             seating.member.incarnation,
             self.ledger_id,

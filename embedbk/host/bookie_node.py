@@ -508,7 +508,7 @@ class BookieNode:
                 self._send(link, [body])
 
     def _tell_readers(self) -> None:
-        """Send what readers whose polls were taken in C are answered."""
+        """Send the answers to readers whose polls were taken in C."""
         path = self.storage.add_path
         if path is None:
             return
@@ -524,7 +524,7 @@ class BookieNode:
         return READ_ROOM_BYTES if has_room else 0
 
     def _show_taken(self, now_ns: int, event: Received) -> None:
-        """To who watches the core: what it would have done."""
+        """Show an observer of the core what it would have done."""
         assert self.on_step is not None
         self._step_core(None, now_ns)
         message = decode_message(event.body)

@@ -96,7 +96,7 @@ BUNDLE_BYTES_MAX = (
 # With very many open ledgers, of what is due or was appended to at a time: links are looked at in between, or a turn of
 # seconds would be taken for our death by their other ends, and theirs by us.
 WRITINGS_PER_TURN_MAX = 1024
-UNTOLD_NS = 5_000_000  # An answer that nobody needs for a quorum is told at the latest then: it frees memory.
+UNTOLD_NS = 5_000_000  # An answer that no quorum needs is delivered at the latest then: it frees memory.
 _COMMON = frozenset(
     {FrameSealed, AddedNearby, AddsAnswered}
 )  # Told to a core that nothing uncommon happens to.
@@ -114,7 +114,7 @@ class _Peer:
     endpoint: str
     link: int
     is_up: bool = False
-    # Request id -> whose it is. In the order of sending, so that failures are told in that order.
+    # Request id -> its owner. In the order of sending, so that failures are delivered in that order.
     outstanding: dict[int, tuple[Operation, Tag]] = field(default_factory=dict)
     # (request id, pieces, bytes) that the link did not take: it is not up yet, or its queue is full. Slowness is not
     # failure; a bookie that does not get on is found by its unanswered requests.
@@ -193,7 +193,7 @@ class ClientNode:
         self._tell_at: int | None = None  # When what is untold is told for want of other news.
         # First request (0 before it) and ack quorum of the frame that is being sent, if it is counted.
         self._sealing: tuple[int, int] | None = None
-        self._uncommon: dict[Writing, None] = {}  # Whose cores want to hear of every answer.
+        self._uncommon: dict[Writing, None] = {}  # Writers whose cores want every answer.
         # How writers' adds go past their cores, to bookies of this very loop or else over links; not while somebody
         # watches the cores.
         self.courses: Courses | None = None
@@ -378,7 +378,7 @@ class ClientNode:
             if kind is not BookiesChanged:
                 self._step(now_ns, operation, event)
             if is_behind and kind is Started and not operation.is_over and core.wants_bookies:
-                # Made before the list changed: who waits for bookies would not hear of those again.
+                # Made before the list changed: a core that waits for bookies would not get those again.
                 self._step(now_ns, operation, BookiesChanged(event.now_ns, self.bookies))
 
     def _step(self, now_ns: int, operation: Operation, event: Event) -> None:
@@ -739,7 +739,7 @@ class ClientNode:
         self.tell(operation, Answered(now_ns, tag, peer.member, control, frames))
 
     def _note_answer(self, now_ns: int, bookie_id: str, request_id: int, control: Control) -> None:
-        """Keep count of who fails (RP45): adds only, since they are what new seats are for."""
+        """Keep count of failures by bookie (RP45): adds only, since they are what new seats are for."""
         if isinstance(control, AddAnswer):
             if control.status == Status.OK:
                 if self._answers is not None:
@@ -795,7 +795,7 @@ class ClientNode:
         for operation in itertools.chain(self.operations, self.own_lacs):
             # Handles in their idle form are not restored for this: they receive it before their next event (`_drain`).
             if operation.is_shrunk:
-                continue  # There may be very many, and nobody of theirs has failed.
+                continue  # There may be very many, and no bookie of theirs has failed.
             if BookiesChanged in operation.core.HANDLERS and operation.core.wants_bookies:
                 self.tell(operation, BookiesChanged(self._now_ns, self.bookies))
 
@@ -840,7 +840,7 @@ class ClientNode:
         return [*self.transport.filenos(), *([] if self.courses is None else self.courses.filenos())]
 
     def close(self, failure: BaseException | None = None) -> None:
-        """Give every operation and every request its outcome: nobody waits for this node any more."""
+        """Give every operation and every request its outcome: nothing may wait for this node any more."""
         self._why_closed = _why_closed(failure)
         for operation in [*self.operations, *self.own_lacs]:
             operation.fail(self._why_closed)

@@ -24,8 +24,8 @@ __all__ = ["SILENT_NS", "Course", "Courses", "silent_ns"]
 
 _MS = 1_000_000
 WRITERS_MAX = 16  # That go this way at a time: each wait looks at all of them.
-# So long a seat may leave a frame unanswered before the core hears of it, while nobody knows what is late. The core has
-# the patience, and the blame.
+# So long a seat may leave a frame unanswered before the core learns of it, while it is not known yet what is late. The
+# core has the patience, and the blame.
 SILENT_NS = 1_000 * _MS
 AGAIN_NS = 2 * _MS  # Until a writer whose adds soon had to leave this way tries it again; doubled each time.
 AGAIN_NS_MAX = 1_000 * _MS
@@ -105,8 +105,8 @@ class Courses(ABC):
 
     @abstractmethod
     def give_back(self, now_ns: int, writing: Writing, course: Course, facts: Any) -> None:
-        """Its core was told what is acknowledged; now it is told that the table is its own again, and who was not sent
-        what."""
+        """Its core knows what is acknowledged; now it learns that the table is its own again, and which seats were not
+        sent what."""
 
     @abstractmethod
     def look(self, now_ns: int, writing: Writing, course: Course, facts: Any) -> None:
@@ -121,7 +121,7 @@ class Courses(ABC):
     def wake(self, writing: Writing) -> bool:
         """From a user's thread: its packer has something. False: its adds go by messages.
 
-        Who appends while a course ends is not missed: the packer is looked at behind that.
+        An append while a course ends is not missed: the packer is looked at after that.
         """
         if writing not in self._courses:
             return False

@@ -67,7 +67,7 @@ class Fetching:
         shared: Callable[[MemberId], tuple[int, Boot] | None],
     ) -> None:
         """shared: the link over which a member speaks to this one, and its process, for one whose address is not known
-        here: who learns has no configuration before it has the snapshot. One piece at a time goes there, too."""
+        here: a learner has no configuration before it has the snapshot. One piece at a time goes there, too."""
         self.trouble = ""  # Why the last attempt ended.
         self._shared = shared
         self._transport = transport

@@ -27,7 +27,7 @@ class Hinting:
 
     def __init__(self) -> None:
         self._owing: dict[Writing, tuple[int, int]] = {}  # The LAC that it owes, and since when.
-        # (since, LAC, whose), oldest first; past ones too.
+        # (since, LAC, its writer), oldest first; past ones too.
         self._pauses: deque[tuple[int, int, Writing]] = deque()
 
     def note(self, now_ns: int, writing: Writing) -> None:

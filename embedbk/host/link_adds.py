@@ -29,9 +29,9 @@ class LinkAdds(Courses):
     """As `Courses`.
 
     Args:
-        sending: who seals and sends them; None: nobody can, here or yet.
+        sending: what seals and sends them; None: nothing can, here or yet.
         link_of: the link to a bookie that takes requests now.
-        asked: a request is on its way, and its answer this node's: (member, request id, whose, tag).
+        asked: a request is on its way, and its answer this node's: (member, request id, its owner, tag).
     """
 
     def __init__(

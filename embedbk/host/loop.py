@@ -66,7 +66,8 @@ class Node(Protocol):
         ...
 
     def close(self, failure: BaseException | None = None) -> None:
-        """Let everything go. failure: what ended the loop against its will, for those who wait for this node."""
+        """Called once, when the node closes: release everything. failure: what ended the loop, for callers that still
+        wait."""
         ...
 
 
@@ -135,7 +136,7 @@ class Loop:
         self._waiter: tuple[_Place, Waiter] | None = None  # The only node that can wait.
         self._calls: deque[Callable[[], None]] = deque()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        # Nobody may write to a descriptor that was closed and given out again.
+        # No thread may write to a descriptor that was closed and given out again.
         self._wake_lock = threading.Lock()
         self._poll: LoopPoll = poll or select.poll()
         self._is_own_poll = poll is not None
@@ -222,7 +223,7 @@ class Loop:
         """Wait for readiness or a deadline, then step the nodes that it concerns, and those that they give work to."""
         for fileno in self._wait():
             if fileno == self._wake:
-                # Read, then clear, then look at the work: who leaves work after the clearing writes again.
+                # Read, then clear, then look at the work: a thread that leaves work after the clearing writes again.
                 os.eventfd_read(self._wake)
                 self._is_awake = False
             else:
@@ -286,7 +287,7 @@ class Loop:
         return min(due_ns, now_ns + _LOOK_NS_MAX) if due_ns > now_ns else 0
 
     def _let_leave(self) -> None:
-        """All run on until those who leave have heard their answers."""
+        """All nodes run on until those that leave have their answers."""
         leavers = [place.node for place in self._places if isinstance(place.node, Leaver)]
         for each in leavers:
             each.leave(self.now_ns())
@@ -309,7 +310,7 @@ class Loop:
         self._places.clear()
         self._by_fileno.clear()
         self._waiter = None
-        self._poll = select.poll()  # The one that was given has descriptors, which nobody else may hold open.
+        self._poll = select.poll()  # The one that was given has descriptors, which no other may hold open.
         with self._wake_lock:
             if self._wake >= 0:
                 os.close(self._wake)

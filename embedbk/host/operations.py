@@ -65,7 +65,7 @@ class Operation:
             self.is_over = True
 
     def publish(self) -> None:
-        """Wake who waits, once per batch. On the host's thread."""
+        """Wake the threads and coroutines that wait, once per batch. On the host's thread."""
 
     def shrink(self) -> None:
         """The core waits for no time: keep as little of it as can be. On the host's thread."""
@@ -239,7 +239,7 @@ class Writing(Operation, Watermark):
 
     @property
     def is_undecided(self) -> bool:
-        """It failed, and nobody knows yet what becomes of what is outstanding."""
+        """It failed, and it is not decided yet what becomes of what is outstanding."""
         return self.failure is not None and self.error is None
 
     def hand_over(self, last_entry: int) -> None:
@@ -350,11 +350,11 @@ class Writing(Operation, Watermark):
         return max(self._received, self.lac)
 
     def is_received(self, entry_id: int) -> bool:
-        """Whether `received` is as far. What was published is asked first: who was woken by it needs no more."""
+        """Whether `received` is as far. What was published is checked first: a thread that it woke needs no more."""
         return self._received >= entry_id or self.received >= entry_id
 
     def wait_locally(self, entry_id: int) -> bool:
-        """Block until the entry is acknowledged, where somebody knows before it is published. False: nobody does."""
+        """Block until the entry is acknowledged, where that is known before it is published. False: it is not."""
         local = self.local
         is_alone = not self.is_awaited and (self._signal is None or not self._signal.is_awaited)
         return local is not None and local.wait(entry_id, is_alone=is_alone)
@@ -389,8 +389,8 @@ class Writing(Operation, Watermark):
         return entry_id
 
     def try_append_many(self, items: Sequence[Buffer] | RecordRun, caller: int) -> tuple[int, int]:
-        """Queue as many items as there is room for: the first id, and how many were taken. Nobody else appends before
-        this caller's rest (`Packing`). Raises `stop_error` where none was taken."""
+        """Queue as many items as there is room for: the first id, and how many were taken. No other thread appends
+        before this caller's rest (`Packing`). Raises `stop_error` where none was taken."""
         if isinstance(items, Rows):
             first, taken, should_wake = self.packer.append_rows(items.columns, items.begin, caller)
         elif isinstance(items, RecordRun):

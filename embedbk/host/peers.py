@@ -280,7 +280,7 @@ class PeerLinks:
             return None
 
     def is_theirs(self, link: int, sender: Boot, receiver: MemberId) -> bool:
-        """Whether this sender is who stands behind the link, and means this member; else the link was dropped."""
+        """Whether this sender is the link's other end, and means this member; else the link was dropped."""
         up = self._links.get(link)
         if up is not None and up.is_over:
             return False  # This was on its way.

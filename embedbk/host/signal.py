@@ -213,7 +213,7 @@ class Watermark:
         return future
 
     def forget(self, future: asyncio.Future[None]) -> None:
-        """On the future's loop, whose waiter is gone."""
+        """On the future's loop, after its waiter has gone."""
         queue = None if self._queues is None else self._queues.get(future.get_loop())
         if queue is not None:
             queue.forget(future)

@@ -35,7 +35,7 @@ class Snapshotting:
         self.damage = ""  # Why the state that was cut must not be served.
 
     def step(self, core: Member, now_ns: int, wanted_index: int = 0) -> None:
-        """Between two steps of the core; everything that it asked for was carried out. wanted_index: somebody waits
+        """Between two steps of the core; everything that it asked for was carried out. wanted_index: a backup waits
         for a snapshot up to there, though none is due."""
         snapshots = self._store.snapshots
         if snapshots is None:

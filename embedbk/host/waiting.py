@@ -51,7 +51,7 @@ class WaitingRequests:
         return True
 
     def due(self) -> Iterator[Received]:
-        """Those whose turn it is; asks for room before each."""
+        """The requests whose turn it is; asks for room before each."""
         while self._urgent and self.has_room(True):
             yield self._next(self._urgent)
         while self._plain and not self._urgent and self.has_room(False):

@@ -86,7 +86,7 @@ class Witnessing:
         return self.core.deadline_ns if self._metadata.session else None
 
     def ask(self, now_ns: int, tag: Tag, tell: Callable[[Event], None]) -> None:
-        """For somebody else: MetadataTold, judged, or MetadataFailed follows exactly once."""
+        """For another part of the node: MetadataTold, judged, or MetadataFailed follows exactly once."""
         met = self.core.met
 
         def done(now_ns: int, result: Result) -> None:

@@ -81,7 +81,7 @@ class BookieStorage:
         threaded: commit and flush in native threads; else `step` does both by hand.
         may_have_lost: these directories are an older copy, or were repaired by hand: what they held may be gone. Kept
             in a file of the directory until everything that may be lost is in durable limbo (P7.4).
-        io, incarnation, starts: a `MemoryDisk` to live on, who lives there, and which start this is, instead of the
+        io, incarnation, starts: a `MemoryDisk` to live on, the bookie there, and which start this is, instead of the
             real disk; None: the first.
 
     Raises:

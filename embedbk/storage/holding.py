@@ -79,7 +79,7 @@ class HoldingCount:
         if held is None or not wants or not held.count:
             return held
         had_met = set(self._met)
-        if not held.lacking:  # Else nobody compares them yet.
+        if not held.lacking:  # Else they are not compared yet.
             held.digests = self._digests(store, ledger_id, (first, *cuts, last + 1), modulus, residues, wants)
         if had_met.issuperset(self._met):
             return held

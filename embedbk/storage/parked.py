@@ -42,7 +42,7 @@ class NativeParked:
 
     @property
     def followed_count(self) -> int:
-        """Ledgers that somebody waits for or asked for lately."""
+        """Ledgers that a reader waits for or asked for lately."""
         return int(lib.ebk_parked_followed(self.handle))
 
     def count_of(self, link: int) -> int:

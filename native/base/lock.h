@@ -13,7 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { EBK_LOCK_FREE = 0, EBK_LOCK_TAKEN = 1, EBK_LOCK_AWAITED = 2 /* taken, and somebody may sleep */ };
+enum { EBK_LOCK_FREE = 0, EBK_LOCK_TAKEN = 1, EBK_LOCK_AWAITED = 2 /* taken, and a thread may sleep */ };
 
 struct ebk_lock {
     uint32_t state;

@@ -23,7 +23,7 @@
 #define EBK_YIELD_AWAITED (1u << 30)
 #define EBK_YIELD_JOURNALS 0xFFFFu
 
-/* Behind a change that somebody may wait for; before: the word without it. */
+/* After a change that a thread may wait for; before: the word without it. */
 static inline void ebk_yield_wake(_Atomic uint32_t *word, uint32_t before)
 {
     if (!(before & EBK_YIELD_AWAITED)) return;

@@ -224,7 +224,7 @@ static int refuse_roll(struct ebk_journal *journal, int system_error)
                 "the file is full and no next one could be made");
 }
 
-/* Go on in the next file. A threaded journal waits for the one who prepares; a refusal is asked about once more,
+/* Go on in the next file. A threaded journal waits for the thread that prepares it; a refusal is asked about once more,
  * because room may have been made since. */
 static int roll(struct ebk_journal *journal)
 {

@@ -177,7 +177,7 @@ static bool is_plain(const struct ebk_ledger_row *row, const struct ebk_add *add
            !row->in_limbo && !row->is_dropped && add->first > row->last_entry;
 }
 
-/* Besides, nobody has to be woken by its LAC. */
+/* Besides, its LAC must wake no reader. */
 static bool is_quiet(const struct ebk_ledger_row *row, const struct ebk_add *add)
 {
     return !(row->is_awaited && add->has_lac && add->lac > row->lac);

@@ -99,7 +99,8 @@ struct ebk_add {
     const uint8_t *key, *body;
 };
 
-/* `take` in parts, for who has an add without its message (seat.c). The row says that the core would store it. */
+/* `take` in parts, for a caller that has an add without its message (seat.c). The row says that the core would store
+ * it. */
 bool ebk_add_path_is_common(const struct ebk_add_path *path, const struct ebk_add *add);
 /* Room in the write cache and in the journal's queue. */
 bool ebk_add_path_has_room(const struct ebk_add_path *path, uint32_t body_size);

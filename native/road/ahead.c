@@ -51,7 +51,7 @@ int ebk_ahead_await(struct ebk_ahead *ahead, int64_t entry_id, bool is_alone, in
     const struct timespec timeout = {.tv_sec = timeout_ms / 1000, .tv_nsec = timeout_ms % 1000 * 1000000L};
     atomic_store(&ahead->is_late, is_alone);
     atomic_fetch_add(&ahead->awaiting, 1);
-    /* The word is read before what it tells of: who moves it between the look and the sleep ends the sleep. */
+    /* The word is read before what it tells of: a thread that moves it between look and sleep ends the sleep. */
     uint32_t seen = atomic_load(&ahead->moves);
     int answer = 0;
     long slept = 0;

@@ -13,7 +13,7 @@
 struct ebk_ahead {
     _Atomic int64_t lac;
     _Atomic uint64_t length;
-    _Atomic uint32_t moves, awaiting; /* futex: rises with lac, and at the end; who sleeps on it */
+    _Atomic uint32_t moves, awaiting; /* futex: rises with lac, and at the end; its sleepers */
     _Atomic bool is_closed;
     _Atomic bool is_late; /* only threads in ebk_ahead_await are waiting, so Python may be notified later */
 };
@@ -25,7 +25,7 @@ void ebk_ahead_show(struct ebk_ahead *ahead, int64_t lac, uint64_t length);
 void ebk_ahead_close(struct ebk_ahead *ahead);
 /* Any thread: the LAC, and the length up to there at least. */
 int64_t ebk_ahead_lac(const struct ebk_ahead *ahead, uint64_t *length);
-/* Any thread: wait until the entry is acknowledged. is_alone: nobody waits for what is told.
+/* Any thread: wait until the entry is acknowledged. is_alone: no other waits for what is told.
  * Returns 1: it is; 0: not yet, after timeout_ms or a signal; EBK_FAILED: it is closed. */
 int ebk_ahead_await(struct ebk_ahead *ahead, int64_t entry_id, bool is_alone, int timeout_ms);
 

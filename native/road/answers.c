@@ -42,7 +42,7 @@ struct slot {
 
 struct ebk_answers {
     struct ebk_answers_state state;
-    _Atomic uint32_t references; /* whose adds count here, and who made it: the collector frees them in any order */
+    _Atomic uint32_t references; /* the adds that count here, and its maker: the collector frees them in any order */
     ebk_adds_answered *answered; /* once adds count here */
     struct slot *slots;
     uint32_t slot_count;
@@ -214,7 +214,7 @@ static bool count_in_group(struct ebk_answers *answers, struct slot *slot)
     EBK_ASSERT(slot->adds == NULL && slot->asked.group <= slot->asked.request_id);
     slot->is_answered = true;
     struct slot *head = slot_of(answers, slot->asked.group);
-    /* Where the first of the group gave way, nobody has counted: then each is news. */
+    /* Where the first of the group gave way, none was counted: then each is news. */
     if (head->asked.request_id != slot->asked.group) return true;
     head->group_count += 1;
     return head->group_count == slot->asked.needed;

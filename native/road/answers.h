@@ -5,7 +5,7 @@
  * is passed, its bytes unchanged. What was counted is told to the cores in the order of
  * coming, many at a time, and they count again by their own rules. All that is judged
  * here is *when* they want to hear of it: when a frame has as many answers as its ack
- * quorum needs. What that leaves untold, and why nobody misses it, is in native/SHORTCUTS.md.
+ * quorum needs. What that leaves untold, and why it is not missed, is in native/SHORTCUTS.md.
  *
  *     expect ─▶ slots, by request ┐
  *     take(message) ─▶ all of it as expected? ─▶ untold | link, request | link, request |
@@ -53,7 +53,7 @@ struct ebk_answers_state {
     uint32_t untold;
     uint32_t is_due;  /* the cores want to hear of what is untold */
     uint32_t is_eager; /* may be set: every answer is news */
-    uint64_t next_request; /* for who asks next: taken and raised by him */
+    uint64_t next_request; /* the next sender takes and raises it */
 };
 
 /* NULL when memory is refused. */
@@ -76,7 +76,7 @@ EBK_SHORT const struct ebk_counted *ebk_answers_tell(struct ebk_answers *answers
 
 struct ebk_link_adds;
 
-/* As expect, of a request of these adds (link_adds.h): its answer is told to them, and counts for nobody else. place,
+/* As expect, of a request of these adds (link_adds.h): its answer goes to them, and counts nowhere else. place,
  * seat: of which frame to which seat. */
 void ebk_answers_expect_for(struct ebk_answers *answers, const struct ebk_asked *asked, struct ebk_link_adds *adds,
                             uint64_t place, uint32_t seat);

@@ -30,7 +30,7 @@ _Static_assert(EBK_FLIGHT_SLOTS_MAX == 2 * EBK_FLIGHT_SEATS_MAX && EBK_FLIGHT_SL
 void ebk_backlog_add(struct ebk_backlog *backlog, int64_t bytes)
 {
     const uint64_t before = __atomic_fetch_add(&backlog->kept_bytes, (uint64_t)bytes, __ATOMIC_RELAXED);
-    EBK_ASSERT(bytes >= 0 || before >= (uint64_t)-bytes); /* Nobody takes back what he did not count. */
+    EBK_ASSERT(bytes >= 0 || before >= (uint64_t)-bytes); /* A handle takes back only what it counted. */
 }
 
 uint64_t ebk_backlog_kept(const struct ebk_backlog *backlog)
@@ -185,7 +185,7 @@ static void drop(struct ebk_in_flight *table, uint64_t place)
     packed->body = NULL;
 }
 
-/* Places that nobody needs any more are free again, in order. */
+/* Places that are not needed any more are free again, in order. */
 static void retire(struct ebk_in_flight *table)
 {
     while (table->state.tail < table->state.head && place_of(table, table->state.tail)->flying.owed == 0) {

@@ -49,7 +49,7 @@ struct ebk_flight_state {
     int64_t oldest_sent_ns[14];  /* by slot: when the first of them was sent */
 };
 
-/* One frame, for who looks. packed.body: NULL where its bytes are let go of and only what is owed is left. */
+/* One frame, to look at. packed.body: NULL where its bytes are released and only what is owed is left. */
 struct ebk_flying {
     struct ebk_packed packed;
     uint32_t acked, received, owed; /* bits by slot: has it durable, holds it in memory (P3.2), has not answered */
@@ -70,13 +70,13 @@ EBK_SHORT uint64_t ebk_backlog_kept(const struct ebk_backlog *backlog);
 
 /* NULL without memory. */
 EBK_SHORT struct ebk_in_flight *ebk_in_flight_new(void);
-/* Every frame is let go of. Any thread, once nobody else uses it. */
+/* Release every frame. Any thread, once no other uses the table. */
 EBK_SHORT void ebk_in_flight_free(struct ebk_in_flight *table);
 EBK_SHORT const struct ebk_flight_state *ebk_in_flight_state(const struct ebk_in_flight *table);
-/* What is kept counts there from now on; NULL: nobody counts. Borrowed. */
+/* What is kept counts there from now on; NULL: nothing counts. Borrowed. */
 EBK_SHORT void ebk_in_flight_count_in(struct ebk_in_flight *table, struct ebk_backlog *backlog);
 
-/* The newest frame, whose release becomes the table's own. Nobody owes an answer for it before ebk_in_flight_owe.
+/* The newest frame, whose release becomes the table's own. No slot owes an answer for it before ebk_in_flight_owe.
  * Returns its place, or EBK_NO_MEMORY. */
 EBK_SHORT int64_t ebk_in_flight_put(struct ebk_in_flight *table, const struct ebk_packed *packed);
 /* The place of the frame that begins with this entry, kept or owed; -1: there is none. */

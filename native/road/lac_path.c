@@ -66,7 +66,7 @@ bool ebk_lac_path_take(const struct ebk_lac_terms *terms, const uint8_t *message
         if (!are_hints) {
             const int64_t token = ebk_journals_submit_copy(terms->journals, EBK_RECORD_EXPLICIT_LAC, row->ledger_id,
                                                            from + AT_LAC, RECORD_BYTES);
-            /* Refused only by a journal that has failed: nothing of it counts any more, and nobody was promised anything. */
+            /* Refused only by a journal that has failed: nothing of it counts any more, and nothing was promised. */
             if (token < 0) return true;
             EBK_ASSERT((uint64_t)token > row->last_token);
             row->last_token = (uint64_t)token;

@@ -31,7 +31,7 @@ enum {
 struct ebk_lac_terms {
     struct ebk_table *table;
     struct ebk_journals *journals;
-    struct ebk_tail_path *tail; /* wakes who waits; NULL or closed: nothing is taken */
+    struct ebk_tail_path *tail; /* wakes waiting readers; NULL or closed: nothing is taken */
     const uint8_t *incarnation;
     uint32_t slots_kept; /* of the journals' queue */
 };

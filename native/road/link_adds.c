@@ -3,7 +3,7 @@
  *     the table's frames   | acknowledged, not answered by all | sealed ...
  *                          ^ tail        ^ next of a seat      ^ head      ^ end, next of the others
  *
- * An answer names its frame by its place, which is never another frame's; a place is free only when nobody owes it.
+ * An answer names its frame by its place, which is never another frame's; a place is free only when no slot owes it.
  */
 #include "road/link_adds.h"
 
@@ -53,7 +53,7 @@ static void take_answer(struct ebk_link_adds *adds, uint64_t place, uint32_t sea
 {
     int64_t sent_ns;
     EBK_ASSERT(!adds->is_deaf && place >= adds->begin && place < adds->flight->end);
-    EBK_ASSERT(seat < adds->settings.seat_count && place < adds->next[seat]); /* Nobody answers what it was not sent. */
+    EBK_ASSERT(seat < adds->settings.seat_count && place < adds->next[seat]); /* No seat answers what it was not sent. */
     if (adds->failed >> seat & 1) return; /* What it owed may be gone. */
     const int is_counted = ebk_in_flight_answered(adds->settings.table, slot_of(adds, seat), place, &sent_ns);
     EBK_ASSERT(is_counted); /* A request is answered once. */
@@ -179,7 +179,7 @@ static bool send_to(struct ebk_link_adds *adds, uint32_t seat, uint64_t place,
     const struct ebk_packed *const packed = &at(adds, place)->packed;
     struct ebk_flying_sent *const sent = ebk_in_flight_sent(settings->table, place);
     EBK_ASSERT(adds->next[seat] == place);
-    EBK_ASSERT(at(adds, place)->owed >> to->slot & 1); /* Nobody has answered what it was not sent. */
+    EBK_ASSERT(at(adds, place)->owed >> to->slot & 1); /* No seat has answered what it was not sent. */
     add->request_id = sent->first_request + seat;
     if (!ebk_seat_send(to, settings->links, add, &sent->tokens[seat])) {
         adds->is_ending = true; /* Its link is over or slow, or its core decides: so does ours. */
@@ -319,7 +319,7 @@ void ebk_link_adds_turn(struct ebk_link_adds *adds, int64_t now_ns)
     reap(adds, now_ns);
     for (uint32_t seat = 0; seat < adds->settings.seat_count; seat++) {
         const struct ebk_near *near = adds->settings.seats[seat].near;
-        if (near != NULL && !ebk_near_is_open(near)) adds->is_ending = true; /* Nobody else will say so. */
+        if (near != NULL && !ebk_near_is_open(near)) adds->is_ending = true; /* Nothing else will say so. */
     }
     push(adds, now_ns);
     check(adds);
@@ -399,7 +399,7 @@ void ebk_link_adds_tell(struct ebk_link_adds *adds, int64_t now_ns, struct ebk_l
     facts->is_pressed = adds->is_pressed_told = is_pressed(adds);
     if (facts->is_pressed) look_for_silence(adds, facts->silent_ns);
     adds->untold_ns = 0;
-    atomic_store(&adds->ahead.is_late, false); /* Until somebody awaits again, and says so. */
+    atomic_store(&adds->ahead.is_late, false); /* Until a thread awaits again, and says so. */
 }
 
 void ebk_link_adds_fail(struct ebk_link_adds *adds, uint32_t seat)

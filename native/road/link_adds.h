@@ -8,10 +8,10 @@
  *     packer ─seal─▶ the handle's table (in_flight.h) ─▶ every seat ─▶ ack_quorum answered: LAC ─▶ all answered: release
  *
  * The table is the one that the writer's core uses. It is lent to these adds, which have no frames of their own: at the end
- * the core finds in it what is on its way and who has answered, and is told which requests are open.
+ * the core finds in it what is on its way and which seats have answered, and learns which requests are open.
  *
- * A seat that is behind holds nobody back: a frame is sealed where ack_quorum seats have room, and the others are sent it
- * later, in order. What is kept for them is bounded by bytes.
+ * A seat that is behind holds no other back: a frame is sealed where ack_quorum seats have room, and the others are
+ * sent it later, in order. What is kept for them is bounded by bytes.
  *
  * One thread, the loop's, but for what says "any thread".
  */
@@ -31,7 +31,7 @@
 /* cffi:begin */
 enum {
     EBK_LINK_TURN_BYTES = 2097152,    /* sent in one go, before the loop looks at everything else again */
-    EBK_LINK_TELL_NS = 2000000        /* that the loop is told later, where nobody waits for being told */
+    EBK_LINK_TELL_NS = 2000000        /* so much later the loop is told, where no caller waits for that */
 };
 
 struct ebk_link_adds;
@@ -72,7 +72,7 @@ struct ebk_link_owed {
     int64_t first_entry;
     uint64_t first_request; /* of seat 0; those of the others follow */
     uint32_t asked;         /* its request is on its way */
-    uint32_t unsent;        /* whom the core has to ask: who was sent nothing, or has it and is not durable yet */
+    uint32_t unsent;        /* seats that the core has to ask: sent nothing, or has it and is not durable yet */
 };
 
 /* ---- adds of one handle; NULL without memory. packer and table are borrowed, answers are kept. */
@@ -83,15 +83,15 @@ void ebk_link_adds_close(struct ebk_link_adds *adds);
 void ebk_link_adds_free(struct ebk_link_adds *adds);
 /* Any thread: the LAC, told or not, and the length up to it. */
 EBK_SHORT int64_t ebk_link_adds_lac(const struct ebk_link_adds *adds, uint64_t *length);
-/* Any thread: wait until the entry is acknowledged. is_alone: nobody waits for what is told, so it may be told later.
+/* Any thread: wait until the entry is acknowledged. is_alone: no other waits for what is told, so it may be told later.
  * Returns 1: it is; 0: not yet, after timeout_ms or a signal; EBK_FAILED: not this way, they are closed. */
 int ebk_link_adds_await(struct ebk_link_adds *adds, int64_t entry_id, bool is_alone, int timeout_ms);
 /* What there is to tell; it is told by that. */
 EBK_SHORT void ebk_link_adds_tell(struct ebk_link_adds *adds, int64_t now_ns, struct ebk_link_facts *facts);
 /* This seat has failed: nothing is kept for it any more, it counts for nothing, and nothing more goes this way. */
 EBK_SHORT void ebk_link_adds_fail(struct ebk_link_adds *adds, uint32_t seat);
-/* For who watches: the frame at this place of the table, once it was sent to this near seat; with its token there, and the
- * LAC that it was told. 0: it was not, or all seats have answered. The body stays the table's. */
+/* For an observer: the frame at this place of the table, once it was sent to this near seat; with its token there, and
+ * the LAC that it was told. 0: it was not, or all seats have answered. The body stays the table's. */
 EBK_SHORT int ebk_link_adds_show(const struct ebk_link_adds *adds, uint64_t place, uint32_t seat,
                                  struct ebk_packed *frame, uint64_t *token, int64_t *lac, uint64_t *lac_length);
 /* Seal and send as far as allowed, and count what is acknowledged. */

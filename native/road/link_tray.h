@@ -1,4 +1,4 @@
-/* link_tray.h: where adds are laid that go over no socket: messages of one link, until somebody carries them on.
+/* link_tray.h: where adds are laid that go over no socket: messages of one link, until they are carried on.
  *
  * The other backing of a link of links.h, as memory is of the disk's calls (io.h): the
  * same lines seal, send and count while a simulated network loses, doubles and delays what

@@ -139,7 +139,7 @@ static bool is_dry(const struct ebk_loop_wait *wait)
 
 /* ---- a turn ---------------------------------------------------------------------------- */
 
-/* What is durable, and who waits for entries, is answered. Returns a reason to end the wait, or 0. */
+/* Answer durable adds, and readers that wait for entries. Returns a reason to end the wait, or 0. */
 static int answer(struct run *run)
 {
     struct ebk_add_path *const path = run->terms->path;
@@ -226,7 +226,7 @@ static bool is_counted_due(const struct run *run)
     return parts->dialled != NULL && ebk_answers_state(parts->answers)->is_due;
 }
 
-/* Python owes something that nobody waits for: to learn of what was taken here, or counted. */
+/* Python has work that no peer waits for: to learn of what was taken here, or counted. */
 static void note_late(struct run *run, bool was_late)
 {
     const struct ebk_loop_parts *const parts = &run->wait->parts;

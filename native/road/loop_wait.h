@@ -52,7 +52,7 @@ struct ebk_loop_parts {
 struct ebk_loop_terms {
     struct ebk_add_path *path; /* takes the bodies of accepted links; NULL: none are received */
     int64_t until_ns;          /* of CLOCK_BOOTTIME, the loop's clock; what is over already is one turn */
-    int64_t late_ns;           /* once Python owes something that nobody waits for, the wait ends so much later at most */
+    int64_t late_ns;           /* once Python has work that no peer waits for, the wait ends so much later at most */
     uint64_t durable;          /* the token up to which the core's node knows of durability */
     bool awaits_journal;       /* others than the add path wait for the journal to pass it */
     uint64_t bytes_max;        /* taken by the add path before its storage has something to do */
@@ -88,7 +88,7 @@ int ebk_loop_wait_journal(struct ebk_loop_wait *wait, int descriptor);
 int ebk_loop_wait_other(struct ebk_loop_wait *wait, int descriptor, struct ebk_near *near);
 
 /* Take turns until one of the reasons above. Behind it everything taken is kicked, everything durable is answered, and
- * sockets may have more. The GIL is given away meanwhile: the parts, path, table and store are used by nobody else. */
+ * sockets may have more. The GIL is given away meanwhile: no other thread uses the parts, path, table and store. */
 int ebk_loop_wait_run(struct ebk_loop_wait *wait, const struct ebk_loop_terms *terms, struct ebk_loop_outcome *outcome);
 /* Bytes of bodies that were counted in the last wait, of the dialled link with this number. */
 EBK_SHORT uint64_t ebk_loop_wait_taken(const struct ebk_loop_wait *wait, uint32_t socket);

@@ -35,7 +35,7 @@ bool ebk_near_is_open(const struct ebk_near *near);
 struct ebk_add_path *ebk_near_path(const struct ebk_near *near);
 /* Up to which token it is durable; of one that has left: what it was then. */
 uint64_t ebk_near_durable(const struct ebk_near *near);
-/* A reader waits there for a newer LAC of the ledger, or did lately; nobody does where the bookie has left. */
+/* A reader waits there for a newer LAC of the ledger, or did lately; none does where the bookie has left. */
 bool ebk_near_is_followed(const struct ebk_near *near, uint64_t ledger_id);
 /* A journal's descriptor is ready: whether the bookie's node has to be stepped for it. */
 bool ebk_near_concerns_node(struct ebk_near *near);

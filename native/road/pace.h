@@ -17,7 +17,7 @@ static inline uint32_t ebk_pace_wanted(uint64_t out, uint32_t newest_bytes, uint
     return out == 0 || newest_bytes >= EBK_LARGE_FRAME_BYTES ? 1 : newest_count;
 }
 
-/* From how many entries on who appends wakes the sender: from as many; but beside a large frame from the first one, since
+/* From how many entries on an append wakes the sender: from as many; but beside a large frame from the first one, since
  * a number that changes with every frame of a bulk would cost each of them a turn at the packer's mutex. */
 static inline uint32_t ebk_pace_woken(uint64_t out, uint32_t newest_bytes, uint32_t newest_count)
 {

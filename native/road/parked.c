@@ -59,7 +59,7 @@ void ebk_parked_free(struct ebk_parked *parked)
 
 /* ---- places --------------------------------------------------------------------------- */
 
-/* Room for one more of `size` bytes; place 0 is nobody's. Returns the array, or NULL. */
+/* Room for one more of `size` bytes; place 0 is never used. Returns the array, or NULL. */
 static void *widened(void *array, uint32_t *room, size_t size)
 {
     const uint32_t wider = *room ? *room * 2 : 16;
@@ -133,7 +133,7 @@ static void unlist(struct ebk_parked *parked, uint32_t place)
     EBK_ASSERT((parked->oldest == 0) == (parked->newest == 0));
 }
 
-/* Nothing is to be known of the ledger any more, when nobody waits and nobody asked lately. */
+/* Forget the ledger when no reader waits and none asked lately. */
 static void leave(struct ebk_parked *parked, uint32_t place)
 {
     struct follow *follow = &parked->follows[place];

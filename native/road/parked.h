@@ -1,4 +1,4 @@
-/* parked.h: long polls for a LAC that a bookie has not answered yet: who waits, for what,
+/* parked.h: long polls for a LAC that a bookie has not answered yet: which wait, for what,
  * until when (P6.2).
  *
  * The plain Python form is embedbk/core/parked.py, which says what each of these decides.
@@ -32,7 +32,7 @@ struct ebk_poll_queue {
 
 struct ebk_parked;
 
-/* At most polls_per_link_max of one link; who asked within followed_ns is taken for somebody who will ask again.
+/* At most polls_per_link_max of one link; a reader that asked within followed_ns is expected to ask again.
  * NULL when memory is refused. */
 struct ebk_parked *ebk_parked_new(uint32_t polls_per_link_max, int64_t followed_ns);
 void ebk_parked_free(struct ebk_parked *parked);
@@ -62,7 +62,7 @@ EBK_SHORT uint32_t ebk_parked_of_link(const struct ebk_parked *parked, uint64_t 
 EBK_SHORT uint32_t ebk_parked_followed(const struct ebk_parked *parked);
 /* cffi:end */
 
-/* The polls of a queue from a place on, for who sets what woke them: the place behind, 0 at the end. */
+/* The polls of a queue from a place on, for the code that sets what woke them: the place behind, 0 at the end. */
 struct ebk_poll *ebk_parked_at(struct ebk_parked *parked, uint32_t place, uint32_t *next);
 
 #endif

@@ -4,8 +4,8 @@
  *                 └no─▶ parked ─── hint, add ───▶ woken ┤ next, make
  *     hint ─▶ row: LAC ──── if an answer is wanted ▶ told ┘
  *
- * What is woken is answered with the pair that woke it, readers before who gave the hint:
- * somebody waits for the entries, nobody for the word that a hint was taken.
+ * What is woken is answered with the pair that woke it, readers before the writer that gave the hint:
+ * readers wait for the entries, no writer for the word that its hint was taken.
  */
 #include "road/tail_path.h"
 
@@ -119,7 +119,7 @@ void ebk_tail_wake(struct ebk_tail_path *tail, struct ebk_ledger_row *row)
     set_pair(tail, first, row);
 }
 
-/* LacRequest: [incarnation, ledger_id, after_lac, wait_ms, bytes_max], of who waits. */
+/* LacRequest: [incarnation, ledger_id, after_lac, wait_ms, bytes_max], of a reader that waits. */
 static bool take_poll(struct ebk_tail_path *tail, uint64_t link, struct ebk_message *message)
 {
     struct ebk_control *const control = &message->control;

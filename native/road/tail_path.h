@@ -60,7 +60,7 @@ void ebk_tail_make(struct ebk_tail_path *tail, uint64_t room_bytes, const uint8_
 EBK_SHORT int ebk_tail_settled(struct ebk_tail_path *tail, uint64_t *link);
 /* cffi:end */
 
-/* Whether polls are woken here, so that a LAC may be raised of a ledger that somebody waits for. */
+/* Whether polls are woken here, so that the LAC of a ledger that a reader waits for may be raised. */
 bool ebk_tail_is_open(const struct ebk_tail_path *tail);
 /* A reader waits for a newer LAC of the ledger, or did lately. */
 bool ebk_tail_is_followed(const struct ebk_tail_path *tail, uint64_t ledger_id);

@@ -1,4 +1,4 @@
-/* turns.h: whose adds take turns while a loop waits, and the wake-up of that loop by those who append.
+/* turns.h: the handles whose adds take turns while a loop waits, and the wake-up of that loop by appends.
  *
  * The wait takes these turns (loop_wait.h); a loop that has none, as a simulated one, calls ebk_turns_take itself.
  * One thread, the loop's, but for ebk_turns_wake.

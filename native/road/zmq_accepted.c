@@ -96,7 +96,7 @@ static void set_moved(struct ebk_zmq_accepted *links, struct link *link)
     EBK_ASSERT(links->moved_count > 0 && links->moved_count <= links->count);
 }
 
-/* A search from the start is right for the few links that a bookie has; who was found moves to the front, so that
+/* A search from the start is right for the few links that a bookie has; the one found moves to the front, so that
  * those that talk are found at once. */
 static struct link *find_link(struct ebk_zmq_accepted *links, const void *socket, const uint8_t *route, size_t size)
 {

@@ -46,7 +46,7 @@ EBK_SHORT int ebk_zmq_accepted_up(struct ebk_zmq_accepted *links, void *socket, 
 EBK_SHORT void ebk_zmq_accepted_down(struct ebk_zmq_accepted *links, uint64_t number);
 
 /* Receive from a ROUTER until it is empty, a bound is reached or a message is held; bodies of links that are up are
- * offered to path (NULL: to nobody). Returns one of the three above. */
+ * offered to path (NULL: to none). Returns one of the three above. */
 EBK_SHORT int ebk_zmq_accepted_drain(struct ebk_zmq_accepted *links, void *socket, struct ebk_add_path *path,
                                      uint32_t bodies_max, size_t bytes_max);
 EBK_SHORT const struct ebk_zmq_accepted_held *ebk_zmq_accepted_held(const struct ebk_zmq_accepted *links);

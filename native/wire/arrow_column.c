@@ -49,7 +49,7 @@ static uint64_t first_null(const struct ArrowArray *array, uint64_t first, uint6
     return count;
 }
 
-/* Sizes and positions of all rows given by offsets. A row that is null has bytes in some arrays; nobody reads them. */
+/* Sizes and positions of all rows given by offsets. A row that is null has bytes in some arrays; they are not read. */
 static int look_at_offsets(struct ebk_arrow_column *out, uint32_t bytes_max, uint64_t *at)
 {
     const int is_large = out->kind == EBK_ARROW_OFFSETS64;

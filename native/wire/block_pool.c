@@ -91,7 +91,7 @@ static void give(struct ebk_block *block)
 void ebk_block_ref(struct ebk_block *block)
 {
     const uint32_t now = __atomic_add_fetch(&block->refs, 1, __ATOMIC_RELAXED);
-    EBK_ASSERT(now > 1); /* Nobody takes one of a block that nobody has. */
+    EBK_ASSERT(now > 1); /* Only a holder of a block takes a reference to it. */
 }
 
 void ebk_block_unref(struct ebk_block *block)
