@@ -107,7 +107,7 @@ class LogReplacing(Listing):
             return self._end(self._gone() if isinstance(ended.error, NoSuchLedger) else ended.error)
         metadata, _ = ended.result
         ensure(metadata.is_closed, "a ledger is replaced only behind its end")
-        if metadata.last_entry < self.confirmed:  # Put in the metadata by hand (P2.5), by no rule (P5.3).
+        if metadata.last_entry < self.confirmed:  # Somebody's word in the metadata (P2.5), by no rule (P5.3).
             return self._end(
                 StorageError(
                     f"log {self.name!r}: its ledger {self.ledger_id} is closed at entry {metadata.last_entry}, and "

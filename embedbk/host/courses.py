@@ -261,7 +261,7 @@ class Courses(ABC):
         writing.detach(facts.lac, facts.lac_length)
         self.give_back(now_ns, writing, course, facts)
         course.adds.close()
-        self._look_again(writing)  # A thread that appended meanwhile woke the course only.
+        self._look_again(writing)  # Who appended meanwhile has woken the course, and nobody else.
         if course.lac - course.began_lac >= WORTH_ENTRIES:
             self._pauses.pop(writing, None)
         self._pause(now_ns, writing)
