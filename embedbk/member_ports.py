@@ -61,7 +61,7 @@ class SnapshotHead(Protocol):
 
     @property
     def incarnation(self) -> bytes:
-        """That of the member that cut it."""
+        """The incarnation of the member that cut it."""
         ...
 
     @property
@@ -103,7 +103,7 @@ class FetchedSnapshot(Protocol):
 
     @property
     def offset(self) -> int:
-        """Up to here it was added."""
+        """How many bytes were added so far."""
         ...
 
     @property
@@ -113,17 +113,17 @@ class FetchedSnapshot(Protocol):
 
     @property
     def whole(self) -> SnapshotHead | None:
-        """Everything is here, right and durable; None: not yet."""
+        """The snapshot, once everything is here, right and durable; None: not yet."""
         ...
 
     @property
     def damage(self) -> str:
-        """Why what is here can never be right, and was removed; empty: nothing says so."""
+        """Why what is here can never be right, so that it was removed; empty: no damage is known."""
         ...
 
     @property
     def failure(self) -> OSError | None:
-        """What the disk refused; what was here was removed."""
+        """What the disk refused, so that what was here was removed; empty: nothing."""
         ...
 
     def has_room(self) -> bool:
@@ -146,17 +146,17 @@ class SnapshotStore(Protocol):
 
     @property
     def kept(self) -> Sequence[KeptSnapshot]:
-        """The oldest first."""
+        """The kept snapshots, the oldest first."""
         ...
 
     @property
     def is_under_way(self) -> bool:
-        """One is being written."""
+        """Whether a snapshot is being written."""
         ...
 
     @property
     def newest_index(self) -> int:
-        """Nothing up to here is ever taken back: a snapshot stands for it, or will."""
+        """The highest index that a snapshot stands for, or will: nothing up to it is ever taken back."""
         ...
 
     def has_room(self) -> bool:
@@ -166,11 +166,11 @@ class SnapshotStore(Protocol):
     def add(self, piece: bytes) -> None: ...
 
     def end(self) -> None:
-        """The last piece was added."""
+        """Called after the last piece was added."""
         ...
 
     def failure(self) -> str:
-        """Why what is under way cannot be written; empty: nothing says so."""
+        """Why what is under way cannot be written; empty: no failure is known."""
         ...
 
     def pin(self, name: str) -> None:
@@ -188,11 +188,11 @@ class SnapshotStore(Protocol):
         ...
 
     def newest_fetched(self) -> int | None:
-        """The index of what was fetched, whole or in part; None: there is nothing, or it cannot be told."""
+        """The index of what was fetched, whole or in part; None: nothing was, or it cannot be read."""
         ...
 
     def remove_fetched(self) -> None:
-        """What was fetched and not installed is not needed any more."""
+        """Remove what was fetched and not installed."""
         ...
 
 
@@ -209,7 +209,7 @@ class MemberStore(Protocol):
 
     @property
     def beginning(self) -> Beginning:
-        """What it starts with; it is the caller's."""
+        """The state that it starts with; the caller owns it."""
         ...
 
     @property
@@ -222,7 +222,7 @@ class MemberStore(Protocol):
 
     @property
     def is_whole(self) -> bool:
-        """Its owner said that nothing was lost for certain."""
+        """Whether its owner declared that nothing was lost."""
         ...
 
     @property
@@ -237,7 +237,7 @@ class MemberStore(Protocol):
 
     @property
     def snapshots(self) -> SnapshotStore | None:
-        """None: it keeps none."""
+        """Its snapshots; None: it keeps none."""
         ...
 
     @property
@@ -246,8 +246,8 @@ class MemberStore(Protocol):
         ...
 
     def persist(self, record: Persist, *, kick: bool = True) -> None:
-        """Queue what one step changed; `durable` tells its sequence. Raises StorageError: the member cannot go on
-        (P7.6)."""
+        """Queue what one step changed; `durable` returns its sequence later. Raises StorageError: the member cannot go
+        on (P7.6)."""
         ...
 
     def kick(self) -> None:
@@ -259,12 +259,12 @@ class MemberStore(Protocol):
         ...
 
     def saved(self) -> tuple[int, int] | None:
-        """A snapshot that counts since this was asked last: the index that it stands for, and that of the first entry
+        """A snapshot that came to count since the last call: the index that it stands for, and that of the first entry
         which the log keeps."""
         ...
 
     def end_doubt(self) -> None:
-        """What was lost is here again, durably."""
+        """End the doubt: the lost entries are here again, durably."""
         ...
 
     def failed(self) -> str | None:
@@ -272,7 +272,7 @@ class MemberStore(Protocol):
         ...
 
     def filenos(self) -> list[int]:
-        """Descriptors that become readable when `durable` has something to tell."""
+        """Descriptors that become readable when `durable` has something to return."""
         ...
 
     def is_snapshot_due(self) -> bool: ...
@@ -291,7 +291,7 @@ class MemberStore(Protocol):
         ...
 
     def abandon_snapshot(self) -> None:
-        """What is under way cannot be written: it is as due as it was."""
+        """Give up the snapshot under way, which cannot be written: the next is as due as it was."""
         ...
 
     def install(self, index: int, term: int, *, keeps_entries: bool) -> None:

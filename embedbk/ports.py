@@ -115,7 +115,7 @@ class AddPath(Protocol):
         ...
 
     def reader_answers(self, room_of: Callable[[int], int]) -> Iterator[tuple[int, bytes]]:
-        """(link, message) of what readers and hints are answered. room_of(link): bytes that it can take now."""
+        """(link, message) of the answers to readers' polls and to hints. room_of(link): bytes that it can take now."""
         ...
 
     def settled(self) -> Iterator[int]:
@@ -128,29 +128,29 @@ class AddPath(Protocol):
         ...
 
     def taken(self) -> int:
-        """How many records were queued by it ever: frames, and LACs of idle writers."""
+        """How many records it has queued, ever: frames, and LACs of idle writers."""
         ...
 
     def answers(self, durable: int, now_ns: int) -> Iterator[tuple[int, int, bytes]]:
-        """(link, how many answers, their message) of what was taken and is durable up to this token. To be exhausted
+        """(link, how many answers, their message) for what was taken and is durable up to this token. Exhaust it
         before the next `take`."""
         ...
 
     def due(self) -> Iterator[tuple[int, int, bytes]]:
-        """What is left of the last `answers`."""
+        """The rest of the last `answers`."""
         ...
 
     def filenos(self) -> list[int]:
-        """Descriptors that become readable when the journal has something to tell, and stand for nothing else."""
+        """Descriptors that become readable when the journal has news, and for no other reason."""
         ...
 
     def stop(self, status: int) -> Iterator[tuple[int, int, bytes]]:
-        """Nothing is taken from now on; everything that waits is told this status (P7.6)."""
+        """Take nothing from now on; answer everything that waits with this status (P7.6)."""
         ...
 
 
 class WaitTerms(Struct, frozen=True):
-    """How long a bookie has nothing to do but to take common adds and to answer them."""
+    """The terms of a wait in which a bookie only takes and answers common adds."""
 
     add_path: AddPath
     filenos: Sequence[
@@ -160,11 +160,11 @@ class WaitTerms(Struct, frozen=True):
     duties_ns: int  # Once something was taken or answered, the wait ends so much later at the latest.
     durable: int  # The token up to which the host knows of durability ..
     awaits_journal: bool  # .. and whether others than the add path wait for the journal to pass it.
-    bytes_max: int  # Taken before the storage has something to do.
+    bytes_max: int  # After so many bytes taken the storage has something to do.
 
 
 class WaitEnd(Struct, frozen=True):
-    """What ended a wait. In all cases the next `receive` tells what else came."""
+    """What ended a wait. In all cases the next `receive` returns what else came."""
 
     ready: Sequence[int]  # Those of the others' filenos that are ready.
     unsent: (
@@ -176,8 +176,8 @@ class Near(Protocol):
     """A bookie as writers on the same loop reach it, past all messages (native/SHORTCUTS.md, "Near seats")."""
 
     def show(self, *, is_open: bool, is_told: bool) -> None:
-        """After each step of its node. is_open: common adds are taken; is_told: the node wants to hear of every rise
-        of `durable`, else only of what concerns it."""
+        """After each step of its node. is_open: common adds are taken; is_told: the node wants every rise of
+        `durable`, else only those that concern it."""
         ...
 
     def leave(self) -> None:
@@ -247,15 +247,15 @@ class SentAdds(Protocol):
     is_followed: bool
 
     def tell(self, now_ns: int) -> SentFacts:
-        """What there is to tell; it is told by that."""
+        """Return what happened since the last call."""
         ...
 
     def fail(self, seat: int) -> None:
-        """This seat has failed: nothing is kept for it any more, and nothing more goes this way."""
+        """Note that this seat failed: nothing is kept for it any more, and no further frame is sealed."""
         ...
 
     def end(self) -> list[OwedFrame]:
-        """Nothing goes this way any more, and answers are the host's: those to these frames, in entry order."""
+        """End the sending; from now on the host gets the answers to the frames returned here, in entry order."""
         ...
 
     def close(self) -> None:
@@ -281,11 +281,11 @@ class AddSending(Protocol):
         ...
 
     def send_adds(self, now_ns: int) -> None:
-        """Their turn, for a host that does not wait by `listen_for`."""
+        """Give these adds a turn, for a host that does not wait by `listen_for`."""
         ...
 
     def wake_adds(self) -> None:
-        """From any thread: a packer has something. The host's wait ends by that, or takes it into account."""
+        """From any thread: a packer has something. The host's wait ends, or takes it into account."""
         ...
 
 
@@ -293,7 +293,7 @@ class NearWait(AddSending, Protocol):
     """The wait of a loop with bookies on it."""
 
     def fileno(self) -> int:
-        """Ready when adds have something to tell."""
+        """Ready when adds have news for their cores."""
         ...
 
 
@@ -324,12 +324,12 @@ class Transport(Protocol):
         ...
 
     def has_room(self, link: int, size: int) -> bool:
-        """Whether `send` would take a body of so many bytes now; False for a link that is down. With room again the
-        host is woken, or finds it when it looks."""
+        """Whether `send` would take a body of so many bytes now; False for a link that is down. When there is
+        room again, the host is woken, or finds it at its next look."""
         ...
 
     def drop(self, link: int, reason: str) -> None:
-        """End a link (a peer that breaks the protocol); LinkDown follows here, the peer learns of it as it can."""
+        """End a link (a peer that breaks the protocol); LinkDown follows here, and the peer is informed if possible."""
         ...
 
     def offer(self, add_path: AddPath | None) -> None:
@@ -367,8 +367,8 @@ class Transport(Protocol):
         ...
 
     def has_events(self) -> bool:
-        """Whether `receive` would give something that is here already, so that no descriptor need tell of it. Costs
-        nothing, and is to be asked before waiting."""
+        """Whether `receive` would give something that is here already, which no descriptor may show. Costs
+        nothing; check it before waiting."""
         ...
 
     def deadline_ns(self) -> int | None:

@@ -126,7 +126,7 @@ class AdoptionPlan(NamedTuple):
 
 
 class StaleKey(NamedTuple):
-    """As the copy has it."""
+    """A key of the ledger, as the copy of the metadata has it."""
 
     metadata: LedgerMetadata
     revision: int
@@ -192,7 +192,7 @@ class LedgerAdoption(Machine):
         self.read_at: int | None = None  # When the ledger's key is to be read.
 
     def _take_over(self, known: LedgerMetadata) -> None:
-        """The part of it that stays true, whatever happened after the copy was made."""
+        """The part of its metadata that stays true, whatever happened after the copy was made."""
         self.survey.digest = known.digest
         last = known.fragments[-1]
         self.survey.learn_lac(last.first_entry - 1, last.length_before)
@@ -318,7 +318,7 @@ class LedgerAdoption(Machine):
         return self._ask(now_ns) if survey.end is None else self._found(now_ns)
 
     def _cannot_tell(self, holding: SurveyedBookie, reason: str, now_ns: int) -> list[Effect]:
-        """Neither yes nor no: asked again, unless an operator said that it is not waited for."""
+        """The bookie said neither yes nor no: ask again, unless an operator said that it is not waited for."""
         if reason == Status.WRONG_KEY.name:
             return self._end(WrongPassword(f"ledger {self.ledger_id} has another password"))
         name = holding.member.bookie_id

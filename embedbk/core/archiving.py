@@ -87,7 +87,7 @@ ArchiveStep = Claim | Copied | Verified | Doubted
 def next_record(
     record: ArchiveRecord | None, ledger: LedgerMetadata, step: ArchiveStep, epoch: int, wall_ms: int
 ) -> ArchiveRecord | None:
-    """The record behind this step; None: it stays as it is.
+    """The record after this step; None: it stays as it is.
 
     Raises MetadataConflict, definite: the step is not allowed now; says why.
     """

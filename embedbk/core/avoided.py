@@ -44,7 +44,7 @@ Failures = Mapping[str, Failed]  # By bookie id.
 
 
 def note(failures: Failures, bookie_id: str, now_ns: int, avoid_ns: int) -> Failures:
-    """It failed, perhaps not for the first time."""
+    """Note that the bookie failed, perhaps not for the first time."""
     before = failures.get(bookie_id)
     is_again = before is not None and now_ns < before.until_ns
     delay_ns = min(2 * before.delay_ns, ASK_MOST_NS) if before is not None and is_again else ASK_FIRST_NS
@@ -52,7 +52,7 @@ def note(failures: Failures, bookie_id: str, now_ns: int, avoid_ns: int) -> Fail
 
 
 def ask(failures: Failures, bookie_id: str, now_ns: int) -> Failures:
-    """It is asked now, and counts as silent until it answers."""
+    """Note that the bookie is asked now; it counts as silent until it answers."""
     before = failures[bookie_id]
     delay_ns = min(2 * before.delay_ns, ASK_MOST_NS)
     asked = before._replace(ask_ns=now_ns + delay_ns, delay_ns=delay_ns, is_heard=False)
@@ -60,13 +60,13 @@ def ask(failures: Failures, bookie_id: str, now_ns: int) -> Failures:
 
 
 def heard(failures: Failures, bookie_id: str) -> Failures:
-    """It answered: it may be taken where no other bookie is left."""
+    """Note that the bookie answered: it may be taken where no other is left."""
     before = failures.get(bookie_id)
     return failures if before is None else {**failures, bookie_id: before._replace(is_heard=True)}
 
 
 def came_back(failures: Failures, bookie_id: str, now_ns: int) -> Failures:
-    """It was registered anew, or found room: it is asked at once, and then as if it had not been asked before."""
+    """Note that the bookie was registered anew, or found room: it is asked at once, then as if never asked before."""
     before = failures[bookie_id]
     delay_ns = min(before.delay_ns, ASK_FIRST_NS)
     return {**failures, bookie_id: before._replace(ask_ns=now_ns, delay_ns=delay_ns)}

@@ -37,7 +37,7 @@ class Backlog:
         return self._kept_bytes
 
     def add(self, byte_count: int) -> None:
-        """So much more is kept, or less. Any thread."""
+        """Count that so many bytes more are kept, or less. Any thread."""
         self._kept_bytes += byte_count
 
     @property

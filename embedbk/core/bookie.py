@@ -172,7 +172,7 @@ class Bookie(Machine):
         return [Reply(event.link, event.request_id, ErrorAnswer("this bookie does not serve yet"))]
 
     def _is_unknown(self, event: RequestReceived) -> bool:
-        """Whether it is about a ledger without a trace here: an older copy may lack the ledger (P7.9)."""
+        """Whether the request is about a ledger without a trace here: an older copy may lack the ledger (P7.9)."""
         if isinstance(event.control, AddRequest):
             return any(self.table.get(header.ledger_id) is None for header, _ in event.frames)
         ledger_id = getattr(event.control, "ledger_id", None)
@@ -495,7 +495,7 @@ class Bookie(Machine):
         return [self._answer_poll(poll, row)]
 
     def _answer_poll(self, poll: Poll, row: AnyLedgerRow | None) -> Effect:
-        """The LAC as it is now; where entries up to it are wanted along, they are looked up first."""
+        """Answer a poll with the present LAC; where it wants the entries as well, they are looked up first."""
         if row is not None and _knows_all(row) and poll.bytes_max > 0 and row.lac > poll.after_lac:
             look = _Look(poll.link, poll.request_id, poll, row.ledger_id, 0)
             return self._look(look, poll.after_lac + 1, row.lac, poll.bytes_max)
@@ -620,7 +620,7 @@ class Bookie(Machine):
         return []
 
     def _on_loss_found(self, event: LossFound) -> list[Effect]:
-        """Nothing is served from now on until limbo is durable: as after a start that knew of the loss."""
+        """Serve nothing from now on until limbo is durable: as after a start that knew of the loss."""
         self.is_serving, self.limbo_token = False, None
         return []
 
@@ -864,7 +864,7 @@ class Bookie(Machine):
 
 
 def _knows_all(row: AnyLedgerRow) -> bool:
-    """False: entries and LAC of the ledger may have been lost here, so that nothing is absent for certain (P7.4)."""
+    """Whether this bookie has lost nothing of the ledger. Else no entry is absent for certain (P7.4)."""
     return not row.in_limbo and not row.is_dropped
 
 
@@ -915,7 +915,7 @@ def _is_in(entry_id: int, ranges: list[tuple[int, int]]) -> bool:
 
 
 def _as_unknown(reply: Reply) -> Reply:
-    """The same answer with the one status that is neither yes nor no."""
+    """The same answer with the status UNKNOWN, which is neither yes nor no."""
     control: Control = reply.control
     if isinstance(control, AddAnswer):
         control = AddAnswer(

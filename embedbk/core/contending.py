@@ -48,6 +48,6 @@ class Contending:
             del self._lost[next(iter(self._lost))]
 
     def losses(self, name: str, now_ns: int) -> int:
-        """One after the other, the last of them lately."""
+        """How many losses came one after the other, the last of them lately."""
         lost = self._lost.get(name)
         return lost.times if lost is not None and now_ns - lost.at_ns < FORGET_NS else 0

@@ -75,7 +75,8 @@ class CopyRead(Machine):
         return self._told(self._part(frames, [(first, last) for first, last in answer.absent]))
 
     def _part(self, frames: list[Frame], absent: list[tuple[int, int]]) -> CopyPart:
-        """Entries that it neither returned whole nor denied, up to the last one that it mentioned, are unknown."""
+        """The part that the answer covers. Entries neither returned whole nor denied, up to the last one mentioned, are
+        unknown."""
         sound = tuple(frame for frame in frames if self._is_sound(frame))
         denied = [
             (max(a, self.first), min(b, self.last)) for a, b in absent if a <= self.last and b >= self.first
@@ -92,7 +93,7 @@ class CopyRead(Machine):
         return CopyPart(sound, tuple(sorted(denied)), tuple(unknown), top + 1)
 
     def _is_sound(self, frame: Frame) -> bool:
-        """If not, it is a failed copy (P3.1)."""
+        """Whether the copy is sound; if not, it is a failed copy (P3.1)."""
         try:
             check_tags(frame, self.metadata.digest, self.mac_key)
         except PeerError:

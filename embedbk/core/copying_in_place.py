@@ -100,7 +100,7 @@ class CopyingInPlace(Machine):
         return [] if self.owed else self._end(None)
 
     def _is_of(self, answer: object, owed: _Owed, number: int) -> bool:
-        """Whether it answers this very add (P3.8)."""
+        """Whether the answer is to this very add (P3.8)."""
         frame = owed.frame
         wanted = (self.nonce, number, True, frame.ledger_id, frame.first_entry, frame.last_entry)
         return isinstance(answer, AddAnswer) and wanted == (
@@ -113,7 +113,7 @@ class CopyingInPlace(Machine):
         )
 
     def _on_send_failed(self, event: SendFailed) -> list[Effect]:
-        """Whether it has the copy is not known, so it does not count (P8.14)."""
+        """Note a failure: it is unknown whether the bookie has the copy, so that copy does not count (P8.14)."""
         owed = self.owed.get(event.tag[1])
         return [] if self.is_over or owed is None else self._end(owed.member, event.reason)
 

@@ -48,7 +48,7 @@ _RETRY_NS = 200_000_000
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long to wait for bookies, and for whom."""
+    """How long to wait for bookies, and for which."""
 
     until_ns: int = 0  # Until then at the latest; 0: too few are too few.
     known: tuple[str, ...] = ()  # Every bookie that the cluster ever had: a creation waits for no others.
@@ -112,7 +112,7 @@ class Creation(Machine):
         return self._go_on(event.now_ns)  # Bookies may have gone while the id was fetched.
 
     def _go_on(self, now_ns: int) -> list[Effect]:
-        """Begin where there are enough bookies; else wait for more, and refuse before any write (CL01)."""
+        """Begin when there are enough bookies; else wait for more, and refuse before any write (CL01)."""
         self.is_short = False
         if self._writable_count() < self.quorum.ensemble_size:
             return self._wait(now_ns, self._too_few)

@@ -124,7 +124,7 @@ class CursorCommit(Retrying):
         ]
 
     def _on_unknown(self, event: TransactUnknown) -> list[Effect]:
-        """The key as it stands settles it, or another commit from the same revision (P2.2)."""
+        """The outcome is unknown: the key as it stands settles it, or another commit from the same revision (P2.2)."""
         self.is_unknown = True
         return self._look()
 

@@ -26,11 +26,12 @@ class Drops:
         return bool(self._queued)
 
     def ask(self, last_tokens: Iterable[tuple[int, int]]) -> None:
-        """Metadata is asked about these (ledger, its last journal token), and about none that was asked before."""
+        """Note that metadata is asked about these (ledger, its last journal token), and no longer about earlier
+        ones."""
         self._asked = dict(last_tokens)
 
     def touch(self, ledger_id: int) -> None:
-        """An add of this ledger came, which the answer will not cover."""
+        """Note an add of this ledger, which metadata's answer will not cover."""
         self._asked.pop(ledger_id, None)
 
     def answered(self, ledger_id: int) -> int | None:
@@ -38,7 +39,7 @@ class Drops:
         return self._asked.pop(ledger_id, None)
 
     def queue(self, token: int, ledger_id: int) -> None:
-        """The ledger's DROP record was queued under this token."""
+        """Note that the ledger's DROP record was queued under this token."""
         self._queued[token] = ledger_id
 
     def durable(self, token: int) -> list[int]:

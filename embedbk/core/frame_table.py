@@ -35,7 +35,7 @@ _NO_FRAMES: dict[int, Pending] = {}  # One for all tables that have none; never 
 
 
 class Marks(NamedTuple):
-    """What of a frame decides whether it is done. Bits by slot, as in `Pending`."""
+    """The fields of a frame that decide whether it is done. Bits by slot, as in `Pending`."""
 
     first_entry: int
     last_entry: int
@@ -105,11 +105,11 @@ class AnyFrameTable(Protocol):
         ...
 
     def find(self, first_entry: int) -> Frame | None:
-        """A frame that is not done, or kept."""
+        """Find a frame that is not done, or done and kept."""
         ...
 
     def newest(self) -> Newest:
-        """Wants one that is not done."""
+        """The newest frame that is not done; there must be one."""
         ...
 
     def newest_first(self) -> Iterator[int]:
@@ -125,7 +125,7 @@ class AnyFrameTable(Protocol):
         ...
 
     def confirm(self) -> None:
-        """The oldest is done: it is kept while a slot owes an answer for it."""
+        """Note that the oldest frame is done: it is kept while a slot owes an answer for it."""
         ...
 
     def drop_oldest_behind(self) -> None:
@@ -133,17 +133,17 @@ class AnyFrameTable(Protocol):
         ...
 
     def give_up(self) -> None:
-        """Nothing is on its way any more, and nothing is kept."""
+        """Forget all frames: nothing is on its way any more, and nothing is kept."""
         ...
 
     def let_go(self) -> None:
-        """Nothing is kept for anybody any more."""
+        """Release every kept frame."""
         ...
 
     # What is owed.
 
     def owe(self, slot: int, first_entry: int, now_ns: int) -> None:
-        """This slot is sent the frame. What it is sent again counts from the first time."""
+        """Note that this slot is sent the frame. If it is sent again, the first time counts."""
         ...
 
     def owes(self, slot: int, first_entry: int) -> bool: ...
@@ -157,7 +157,7 @@ class AnyFrameTable(Protocol):
         ...
 
     def oldest_sent_ns(self, slot: int) -> int | None:
-        """When the oldest frame was sent that it has not answered."""
+        """When the oldest frame that the slot has not answered was sent."""
         ...
 
     def is_owed(self) -> bool:
@@ -170,11 +170,12 @@ class AnyFrameTable(Protocol):
         ...
 
     def took(self, slot: int, first_entry: int) -> bool:
-        """The slot holds its part in memory, and still owes its answer (P3.2). False: it owes none, or it is done."""
+        """Note that the slot holds its part in memory; it still owes its answer (P3.2). False: it owes none, or it is
+        done."""
         ...
 
     def excuse(self, slot: int) -> None:
-        """The slot owes nothing any more."""
+        """Note that the slot owes nothing any more."""
         ...
 
     def empty(self, slots: int) -> None:
@@ -337,7 +338,7 @@ class FrameTable:
             pending.received &= ~slots
 
     def _forget(self, first_entry: int) -> None:
-        """Unless a slot still owes it."""
+        """Forget the frame, unless a slot still owes an answer for it."""
         if first_entry in self._behind and not any(first_entry in owed for owed in self._owed):
             self._drop(first_entry)
 
@@ -353,7 +354,7 @@ class FrameTable:
 
 
 def state_of(table: AnyFrameTable, slot_count: int) -> Any:
-    """For digests: the same, whichever form has it."""
+    """The table's state for digests: the same for both forms of the table."""
     pending = [(each.frame, each.acked, each.received) for each in table.pending.values()]
     owed = {slot: list(table.owed(slot).items()) for slot in range(slot_count) if table.owed(slot)}
     return pending, list(table.behind), owed
@@ -363,5 +364,5 @@ MakeTable = Callable[[Backlog | None], AnyFrameTable]
 
 
 def plain_table(packer: object, ensemble_size: int) -> MakeTable:
-    """What makes the plain form, for whichever packer and number of seats."""
+    """Make the plain form, whatever the packer and the number of seats."""
     return FrameTable

@@ -202,7 +202,7 @@ class Freeing(Retrying):
         return [self._read("cursors", log_cursors_path(self.log_id))]
 
     def _on_cursors(self, event: KeyRead) -> list[Effect]:
-        """Which hold, before where each stands: one that goes back, or comes, changes this key, too."""
+        """Read which cursors hold before where each stands: one that moves back, or is made, changes this key, too."""
         cursors = decode_log_cursors(event.value, self.log_id).cursors if event.value is not None else ()
         self._looked_at(log_cursors_path(self.log_id), event)
         self.asked = {each.name for each in cursors if each.hold == CursorHold.HOLDS}
@@ -264,13 +264,14 @@ class Freeing(Retrying):
         return self._fail(MetadataUnavailable(what, definite=True))
 
     def _fail(self, why: EmbedbkError) -> list[Effect]:
-        """A change of unknown outcome may still take effect."""
+        """End with an error; it is not definite if a change of unknown outcome may still take effect."""
         if self.is_unknown:
             why.definite = False
         return [Ended(why)]
 
     def _on_unknown(self, event: TransactUnknown) -> list[Effect]:
-        """The ledger as it stands settles it, or another change from the same revision (P2.2)."""
+        """The outcome is unknown: the ledger as it stands settles it, or another change from the same revision
+        (P2.2)."""
         self.is_unknown = True
         return self._pause(event)
 

@@ -117,7 +117,7 @@ class InFlight:
         return self._frames
 
     def getstate(self) -> dict[str, Any]:
-        """For digests: how its table is made is no part of its state."""
+        """The state for digests, without how the table is made."""
         return {name: getattr(self, name) for name in self.__slots__ if name != "make_table"}
 
     @property
@@ -187,7 +187,7 @@ class InFlight:
 
     @property
     def is_at_rest(self) -> bool:
-        """Nothing is on its way, not even to a seat that an ack quorum did not wait for."""
+        """Whether nothing is on its way, not even to a seat beyond the ack quorum."""
         return self._frames is None or not (self._frames.pending_count or self._frames.is_owed())
 
     @property
@@ -243,7 +243,7 @@ class InFlight:
         return sends
 
     def frames_pending(self) -> list[Frame]:
-        """Those above `done`, in entry order."""
+        """The frames above `done`, in entry order."""
         found = [] if self._frames is None else list(self._frames.pending.values())
         return [pending.frame for pending in found]
 
@@ -286,7 +286,7 @@ class InFlight:
         return sends
 
     def is_ours(self, seating_number: int, answer: AddAnswer) -> bool:
-        """Does it answer a request of this handle, to this seating? Any other counts for nothing, yes or no (P3.8)."""
+        """Whether the answer is to a request of this handle, to this seating. Any other counts for nothing (P3.8)."""
         asked = (self.nonce, seating_number, self.is_recovery)
         return (answer.nonce, answer.seating, answer.recovery) == asked
 
@@ -295,7 +295,7 @@ class InFlight:
         return self.is_ours(seating_number, answer) and self.take_ok(seating_number, first_entry, now_ns)
 
     def take_ok(self, seating_number: int, first_entry: int, now_ns: int) -> bool:
-        """As `take_answer`, of one that is known to answer a request of this handle (P3.8)."""
+        """As `take_answer`, for an answer that is known to be to a request of this handle (P3.8)."""
         seating = self.seating(seating_number)
         if seating is None:
             return False  # From a seat replaced since (P4.4).
@@ -313,7 +313,7 @@ class InFlight:
     # Seats that are busy (P7.8).
 
     def note_busy(self, number: int, first_entry: int, now_ns: int) -> None:
-        """A seat has taken nothing of a frame, and lives: it is sent again, a little later."""
+        """Note that a seat took nothing of a frame, and lives: the frame is sent to it again, a little later."""
         seating = self.seating(number)
         if seating is None or not self.frames.owes(seating.slot, first_entry):
             return
@@ -330,7 +330,7 @@ class InFlight:
         seating.heard(now_ns)
 
     def _take_more(self, seating: Seating, first_entry: int, now_ns: int) -> None:
-        """It took one again: the more it takes, the more it is given at once."""
+        """A busy seat took a frame again: the more it takes, the more it is sent at once."""
         assert seating.busy is not None
         seating.busy.owed.pop(first_entry, None)
         seating.busy.frames_max = min(2 * seating.busy.frames_max, BUSY_FRAMES_MAX)
@@ -394,7 +394,8 @@ class InFlight:
         }
 
     def _bound_behind(self) -> None:
-        """A writer sends nothing more at half of this (`is_pressed`); a recovery goes on without."""
+        """Let go of the oldest kept frames beyond this bound. A writer stops sending at half of it (`is_pressed`); a
+        recovery goes on."""
         while self.behind_bytes > 2 * self.behind_max:
             self.frames.drop_oldest_behind()
 
@@ -403,7 +404,7 @@ class InFlight:
         self.has_busy = any(seating.busy is not None for seating in self.seatings)
 
     def let_go(self) -> None:
-        """The handle is over: no frame is kept for anybody."""
+        """The handle is over: keep no frame for any seat."""
         if self._frames is not None:
             self._frames.give_up()
 
@@ -544,7 +545,7 @@ class InFlight:
         return None if oldest is None else oldest + timeout_ns
 
     def oldest_sent_ns(self) -> int | None:
-        """When the oldest frame was sent that a seat has not answered, which does not say that it is busy."""
+        """When the oldest frame was sent that a seat, other than a busy one, has not answered."""
         oldest: int | None = None  # A plain loop: asked for behind every step of a writer.
         for seating in self._seatings or ():
             if seating.busy is None:

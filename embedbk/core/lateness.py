@@ -63,7 +63,7 @@ class AnswerTimes:
         self._look_at_ns = 0  # No look for late bookies before; one is found at the second look only.
 
     def note(self, took_ns: int, now_ns: int) -> None:
-        """One add was answered. As a rule nothing follows from that."""
+        """Note how long one answer took. As a rule nothing follows from that."""
         if now_ns >= self._halve_at_ns:
             self._forget(now_ns)
         if self.late_ns is None:  # The longest of few stands for what is not known yet.
@@ -78,7 +78,7 @@ class AnswerTimes:
         self.note_longest(took_ns)
 
     def note_longest(self, took_ns: int) -> None:
-        """Something has taken so long, answered or not."""
+        """Note that something took so long, answered or not."""
         self._longest_ns = max(self._longest_ns, took_ns)
         if self._count >= self.terms.answers_min:
             self.late_ns = max(

@@ -160,7 +160,7 @@ class Leaving(Machine):
         return self._give_up(event.tag[1], event.now_ns)
 
     def _give_up(self, ledger_id: int, now_ns: int) -> list[Effect]:
-        """One of its seats cannot be fenced now: it stays for the next takeover."""
+        """Leave a ledger for the next takeover: one of its seats cannot be fenced now."""
         if self.candidates.pop(ledger_id, None) is not None:
             self.staying.append(ledger_id)
         return self._go_on(now_ns)

@@ -113,7 +113,7 @@ class LogTakeover(Listing):
         return [Transact("epoch", when, [Put(path, self.owner)])]
 
     def _on_holder(self, event: KeyRead) -> list[Effect]:
-        """The log was not taken over from itself: another owner has it, or an earlier put of ours landed."""
+        """The renewal was refused: another owner has the log, or an earlier put of ours landed."""
         if event.value == self.owner:
             self.renews = event.revision
             return self._take_epoch()
@@ -171,7 +171,7 @@ class LogTakeover(Listing):
         return self._all_closed(now_ns)
 
     def _all_closed(self, now_ns: int) -> list[Effect]:
-        """Every ledger of the list is recorded as closed, as far as we know it."""
+        """Whether every ledger of the list that we know is recorded as closed."""
         self.leaving = frozenset()
         if any(segment.last_entry == NO_ENTRY for segment in self.segments):
             self.stage = Stage.LEFT

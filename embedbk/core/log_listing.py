@@ -76,7 +76,7 @@ _UNDO_ROUNDS_MAX = 5  # The list moved on so often while a refused client delete
 
 
 class NewLedger(NamedTuple):
-    """What the ledger is to be that comes behind the others. has_level: the cluster's level allows all that a list may
+    """The terms of the ledger that comes behind the others. has_level: the cluster's level allows all that a list may
     hold but pages (LEVEL_OF_LOGS, P10.8); else it is written as the builds before read it. page_ledgers: of which size
     pages are made of a list that grows (LEVEL_OF_PAGES); 0: none are. writer: as LedgerMetadata has it."""
 
@@ -112,7 +112,7 @@ class TakenOver:
         return first_offset
 
     def placed(self, first_offset: int) -> TakenOver:
-        """The same of a prepared ledger, now that the end of the one before it is known."""
+        """The same for a prepared ledger, now that the end of the one before it is known."""
         *before, ours = self.log_list.segments
         segments = (*before, replace(ours, first_offset=first_offset))
         return TakenOver(
@@ -192,15 +192,15 @@ class Listing(Machine):
 
     @abstractmethod
     def _segment_of(self, ledger_id: int) -> LogSegment:
-        """How the list names our ledger."""
+        """The segment by which the list names our ledger."""
 
     @property
     def _staying(self) -> list[LogSegment]:
-        """What stays listed before it."""
+        """The segments that stay listed before our ledger."""
         return list(self.segments)
 
     def _with_commit(self) -> tuple[list[Compare], list[Put | Delete]]:
-        """What else is compared and put in the transaction that publishes it."""
+        """What else the transaction that publishes our ledger compares and puts."""
         return [], []
 
     def _on_own_key(self, event: KeyRead) -> list[Effect]:
@@ -366,7 +366,7 @@ class Listing(Machine):
         return [ReadKey("committed", log_key_path(self.name))]
 
     def _on_refused(self, event: TransactRefused) -> list[Effect]:
-        """Not run, and never will be: said at once with what is full, not after a timeout."""
+        """The commit was not run, and never will be: end at once, and say what is full, not after a timeout."""
         if isinstance(event.tag, tuple):
             return self._step_sub(event)
         if self.stage is Stage.UNDO:
@@ -400,7 +400,7 @@ class Listing(Machine):
         return []
 
     def _lose(self) -> list[Effect]:
-        """Another process has the log: what was made for it goes."""
+        """Another process has the log: delete what was made for it."""
         self.refusal = LedgerFenced(
             f"log {self.name!r} was taken over by another process meanwhile",
             hint="one writer at a time: take it over again only if this process should be the one",

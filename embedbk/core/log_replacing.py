@@ -172,13 +172,13 @@ class LogReplacing(Listing):
 
     @property
     def _staying(self) -> list[LogSegment]:
-        """What was prepared comes back with its place, and the failed one with its end."""
+        """The segments that stay: a prepared ledger gets its place, and the failed one its end."""
         before = [segment for segment in self.segments if segment != self.prepared]
         length = self.length if self.new.page_ledgers else None  # Before, lists do not say so.
         return [*before[:-1], replace(before[-1], last_entry=self.ended, length=length)]
 
     def _segment_of(self, ledger_id: int) -> LogSegment:
-        """In the compare-and-set that lists it: the failed one has ended already, so that its place is known."""
+        """The segment of the new ledger: the failed one has ended already, so its place is known."""
         failed, ended = self._staying[-1], self.ended
         ensure(failed.first_offset is not None, "the one before a ledger that failed is recorded as closed")
         assert failed.first_offset is not None and ended is not None

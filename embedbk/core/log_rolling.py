@@ -165,7 +165,7 @@ class LogRecording(Retrying):
         return self._pause(event)
 
     def _on_unknown(self, event: TransactUnknown | TransactRefused | MetadataFailed) -> list[Effect]:
-        """Read again later: only the next roll waits for it, and the list then shows whether the change landed."""
+        """Read the list again later: only the next roll waits for it, and it then shows whether the change landed."""
         return self._pause(event)
 
     HANDLERS: ClassVar[Handlers] = {

@@ -69,7 +69,7 @@ class Splice(NamedTuple):
 
 
 class Spliced(NamedTuple):
-    """What became of it. is_replay: it, or a newer one of its application, came to pass before, by another attempt or
+    """The outcome of a splice. is_replay: it, or a newer one of its application, was done before, by another attempt or
     this one; the offsets are those of the newest."""
 
     record: SplicedRecord
@@ -263,7 +263,7 @@ class LogSplicing(LogTakeover):
         return None
 
     def _all_staged(self, now_ns: int) -> list[Effect]:
-        """Behind what is closed, in the order that was asked for; nothing else decides it."""
+        """All staged ledgers were read: place them behind what is closed, in the order that was asked for."""
         offset = begin = first_free_offset(self.segments)
         segments = []
         for ledger_id in self.splice.ledger_ids:
@@ -302,7 +302,7 @@ class LogSplicing(LogTakeover):
         return self._go_on(now_ns) if self.lists_next else self._end_with(self.spliced)
 
     def _refuse(self, why: EmbedbkError, now_ns: int) -> list[Effect]:
-        """An owner, which has closed its ledger, gets its next one all the same."""
+        """Refuse the splice. An owner, which has closed its ledger, gets its next one all the same."""
         if not self.lists_next:
             return self._end(why)
         self.unspliced = why

@@ -175,7 +175,7 @@ class LossSearch(Machine):
         return self._fence_next(now_ns)
 
     def _know(self, entry_id: int, length: int) -> None:
-        """There was such an entry, and the ledger had that length with it."""
+        """Note that this entry existed, and that the ledger had this length with it."""
         is_open = not self.metadata.is_closed and self.phase is not LossSearchPhase.STRAYS
         if is_open and entry_id > self.end:
             assert self.request is not None
@@ -190,7 +190,7 @@ class LossSearch(Machine):
 
     @property
     def _is_tail(self) -> bool:
-        """The window is of the last fragment of a ledger whose end is not known."""
+        """Whether the window is in the last fragment of a ledger whose end is not known."""
         return not self.metadata.is_closed and self.index == len(self.metadata.fragments) - 1
 
     def _begin_window(self, now_ns: int) -> list[Effect]:
@@ -254,7 +254,7 @@ class LossSearch(Machine):
         return self._read_next(event.now_ns)
 
     def _take(self, event: Answered) -> set[int]:
-        """The sound copies of an answer; one that fails its check is none, and is no negative."""
+        """Take the sound copies of an answer; one that fails its check is no copy, and no negative either."""
         given: set[int] = set()
         for _, body in event.frames:
             try:
@@ -330,7 +330,7 @@ class LossSearch(Machine):
                 self.blamed[members[seat]] = None
 
     def _look_beyond(self, now_ns: int) -> list[Effect]:
-        """A gap may be wider than a window: whether any of them has something behind it."""
+        """Ask whether any bookie has entries behind this window: a gap may be wider than a window."""
         if not self.queue:
             return self._begin_strays(now_ns)
         member = self.queue.pop()
@@ -457,7 +457,7 @@ class LossSearch(Machine):
         return [self.request]
 
     def _again(self, why: str, now_ns: int) -> list[Effect]:
-        """No answer, or none that says yes or no: the same again, until its time is over."""
+        """No answer, or one that says neither yes nor no: ask the same again, until its time is over."""
         assert self.request is not None
         member = self.request.member
         self.asked_ns = None

@@ -47,7 +47,7 @@ class Naming:
         self.is_confirmed = False  # The ledger's key is read again, behind a placement that has changed.
 
     def usable(self, bookies: tuple[BookieInfo, ...]) -> tuple[BookieInfo, ...]:
-        """The bookies, of which those are not writable that are listed as they are no longer."""
+        """The bookies, with those marked not writable whose listing is outdated."""
         if not self._outdated:
             return bookies
         return tuple(
@@ -56,7 +56,7 @@ class Naming:
         )
 
     def listed(self, bookies: Iterable[BookieInfo]) -> None:
-        """A newer list came: what it shows anew is not outdated."""
+        """Take a newer list: what it shows anew is not outdated."""
         if self._outdated:
             self._outdated &= {self._key_of(info) for info in bookies}
 
@@ -82,7 +82,7 @@ class Naming:
         return [Compare(placement_path(bookie_id), number) for bookie_id, number in self._compared.items()]
 
     def ask(self) -> list[ReadKey]:
-        """That transaction was refused: whether a placement was why. Nothing where it compared none."""
+        """After a refused transaction: ask for the placements that it compared, to learn whether one was the reason."""
         self._unread = set(self._compared)
         return [ReadKey((_PLACEMENT, bookie_id), placement_path(bookie_id)) for bookie_id in self._compared]
 
@@ -91,7 +91,7 @@ class Naming:
         return isinstance(event.tag, tuple) and event.tag[0] == _PLACEMENT
 
     def take(self, event: KeyRead) -> bool:
-        """One of them is read; whether this was the last."""
+        """Take one placement that was read; returns whether it was the last."""
         bookie_id = event.tag[1]
         if bookie_id not in self._unread:
             return False  # It answers an earlier transaction.
@@ -103,7 +103,7 @@ class Naming:
 
     @property
     def is_outdated(self) -> bool:
-        """A placement that was compared is another one now: that transaction never comes to pass."""
+        """Whether a placement that was compared has changed: then that transaction never comes to pass."""
         return any(pair in self._outdated for pair in self._compared.items())
 
     @staticmethod

@@ -88,7 +88,7 @@ class Parked:
             del self.asked_ns[oldest]
 
     def park(self, poll: Poll) -> bool:
-        """False: this link has so many that it is to be answered at once."""
+        """Park a poll. False: its link has so many that this one must be answered at once."""
         count = self.per_link.get(poll.link, 0)
         if count >= POLLS_PER_LINK_MAX:
             return False
@@ -99,7 +99,7 @@ class Parked:
         return True
 
     def wake(self, ledger_id: int, lac: int, *, is_fenced: bool) -> list[Poll]:
-        """Those that this LAC, or the fence, ends."""
+        """Remove and return the polls that this LAC, or the fence, ends."""
         polls = self.by_ledger.get(ledger_id)
         if polls is None:
             return []
@@ -119,7 +119,7 @@ class Parked:
         return over
 
     def forget(self, link: int) -> None:
-        """The link is lost, and with it the readers that waited there."""
+        """Forget the polls of a link that is lost."""
         if link in self.per_link:
             for ledger_id in list(self.by_ledger):
                 self._take(ledger_id, [poll for poll in self.by_ledger[ledger_id] if poll.link == link])

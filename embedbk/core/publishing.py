@@ -78,7 +78,7 @@ class Publishing:
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is proposed, asked or known but the number."""
+        """Whether nothing is proposed, asked or known but the number."""
         return not (self.proposed or self.is_reading or self.is_unsettled or self.naming.has_outdated)
 
     def put(self, base: LedgerMetadata, revision: int, proposed: LedgerMetadata) -> list[Effect]:
@@ -91,12 +91,12 @@ class Publishing:
         return [Transact(("cas", self.number), [Compare(key, revision), *placements], [put])]
 
     def drop(self) -> None:
-        """Nothing is proposed any more."""
+        """Drop the proposal."""
         self.base = self.proposed = None
         self.is_unsettled = False
 
     def settle(self) -> None:
-        """The proposal is published, and the chosen bookies are named."""
+        """Note that the proposal is published, and that the chosen bookies are named."""
         self.drop()
         self.naming = Naming()
 

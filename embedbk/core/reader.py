@@ -332,7 +332,7 @@ class RangeRead(Machine):
     def _no_copy(
         self, chunk: _Chunk, part: _Part, seat: int, entry_id: int, answer: ReadAnswer, now_ns: int
     ) -> list[Effect]:
-        """It answered, and not with the entry: where the entry must be, this copy is missing or damaged (P6.1)."""
+        """A bookie answered without the entry: where the entry must be, this copy is missing or damaged (P6.1)."""
         part.bad_seats.append(seat)
         is_absent = any(first <= entry_id <= last for first, last in answer.absent)
         part.no_count += answer.status == Status.NO_SUCH_LEDGER or is_absent
@@ -406,7 +406,7 @@ class RangeRead(Machine):
     # Failures.
 
     def _copy_failed(self, chunk: _Chunk, part: _Part, seat: int, reason: str, now_ns: int) -> list[Effect]:
-        """Another copy is asked; this one goes to the end of the order (P6.1, RP28)."""
+        """Ask another copy; this one goes to the end of the order (P6.1, RP28)."""
         part.asked.pop(seat, None)
         bookie_id = chunk.fragment.members[seat].bookie_id
         self.bad_seats.add((bookie_id, chunk.fragment.first_entry))
@@ -415,7 +415,8 @@ class RangeRead(Machine):
         return self._ask(chunk, part, now_ns)
 
     def _all_failed(self, chunk: _Chunk, part: _Part, now_ns: int) -> list[Effect]:
-        """Repair may have moved the copies: read the metadata again and try once more, then fail (P6.1)."""
+        """All copies failed. Repair may have moved them: read the metadata again and try once more, then fail
+        (P6.1)."""
         self.full_answers = 0
         if chunk is not self.chunks[0]:
             del self.chunks[self.chunks.index(chunk) :]

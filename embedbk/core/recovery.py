@@ -101,7 +101,7 @@ class Recovery(Machine):
         self._begin_round()
 
     def _begin_round(self) -> None:
-        """Everything known since the metadata version this round starts from."""
+        """Reset what is known to the metadata version that this round starts from."""
         self.round += 1
         if self.in_flight is not None:
             self.next_seating = self.in_flight.next_seating
@@ -186,7 +186,7 @@ class Recovery(Machine):
         return self._begin_fencing(now_ns) if self.phase is Phase.MARKING else self._end(None)
 
     def _go_on_from(self, before: LedgerMetadata, now_ns: int) -> list[Effect]:
-        """The metadata has another version than the one that we knew."""
+        """Continue from another version of the metadata than the one that we knew."""
         self.publishing.drop()
         if self.metadata.is_closed:
             return self._end(None)  # Another recoverer's result is ours (P5.2e).
@@ -315,7 +315,7 @@ class Recovery(Machine):
         )
 
     def _write_back(self, run: list[bytes], now_ns: int) -> list[Effect]:
-        """Verbatim, in a frame without a LAC, to the whole write set (P5.2d)."""
+        """Write entries back verbatim, in a frame without a LAC, to the whole write set (P5.2d)."""
         assert self.in_flight is not None
         frame = frame_of(memoryview(b"".join(run)), self.ledger_id)
         return list(self.in_flight.send(frame, now_ns, None, 0))
@@ -376,7 +376,7 @@ class Recovery(Machine):
                     self.found.setdefault(entry_id, bytes(entry))
 
     def _unknown(self, seat: int, reason: str, now_ns: int) -> list[Effect]:
-        """Neither yes nor no; the seat is asked again within this recovery (P5.2c)."""
+        """The answer is neither yes nor no: ask the seat again within this recovery (P5.2c)."""
         if reason == Status.WRONG_KEY.name:
             return self._end(WrongPassword(f"ledger {self.ledger_id} has another password"))
         self.asked.pop(seat, None)
@@ -424,7 +424,7 @@ class Recovery(Machine):
         return self._replace_failed(now_ns)
 
     def _replace_failed(self, now_ns: int) -> list[Effect]:
-        """Replace as in P4, but the new fragment stays our own until the closing CAS (P5.2d)."""
+        """Replace failed bookies as in P4, but the new fragment stays our own until the closing CAS (P5.2d)."""
         assert self.in_flight is not None
         if not self.in_flight.failed_seats or not self.in_flight.pending_count:
             return []

@@ -105,7 +105,7 @@ class InPlacePlan(NamedTuple):
 
 
 class _InPlace(Retrying):
-    """What the three have in common: an error that follows an unknown outcome is not definite."""
+    """Base of the three cores below: an error that follows an unknown outcome is not definite."""
 
     def __init__(self, ledger_id: int, hold: ArchiveHold) -> None:
         super().__init__()
@@ -136,7 +136,7 @@ class _InPlace(Retrying):
         return self._fail(MetadataUnavailable(what, definite=True))
 
     def _on_unknown(self, event: TransactUnknown) -> list[Effect]:
-        """What stands there settles it, or another change from the same revision (P2.2)."""
+        """The outcome is unknown: what stands there settles it, or another change from the same revision (P2.2)."""
         self.is_unknown = True
         return self._pause(event)
 
@@ -240,7 +240,7 @@ class NamingInPlace(_InPlace):
         return encode_repair_mark(with_progress(mark, MarkProgress(targets, why)))
 
     def _on_mark(self, event: KeyRead) -> list[Effect]:
-        """One that is there, of a job that died, say, is replaced: nothing of a freed ledger can be missing."""
+        """Replace a mark that is there, left by a job that died, say: nothing of a freed ledger can be missing."""
         assert self.plan is not None
         if event.value is not None:
             decode_repair_mark(event.value)  # What cannot be read stays as it is (P2.5).

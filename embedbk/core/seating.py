@@ -56,7 +56,7 @@ class Seating:
         return self.frames.owed(self.slot)
 
     def oldest_sent_ns(self) -> int | None:
-        """When the oldest frame was sent that it has not answered."""
+        """When the oldest frame that it has not answered was sent."""
         return self.frames.oldest_sent_ns(self.slot)
 
     def silent_ns(self) -> int | None:
@@ -65,14 +65,14 @@ class Seating:
         return None if oldest is None or self.busy is not None else max(oldest, self.heard_ns)
 
     def heard(self, now_ns: int) -> None:
-        """It answered something. While it is busy it owes the next answer from now on, if one is to come."""
+        """Note an answer of any kind. While busy, it owes the next answer from now on, if one is to come."""
         self.heard_ns = now_ns
         if self.busy is not None:
             is_more_out = self.frames.owed_count(self.slot) > len(self.busy.owed)
             self.busy.silent_ns = now_ns if is_more_out else None
 
     def fails_at_ns(self, timeout_ns: int, busy_timeout_ns: int) -> int | None:
-        """When what it leaves unanswered makes it a failed one; None: it owes nothing."""
+        """When it counts as failed because of what it leaves unanswered; None: it owes nothing."""
         oldest = self.oldest_sent_ns()
         if oldest is None or self.busy is None:
             return None if oldest is None else oldest + timeout_ns

@@ -59,7 +59,7 @@ class Space(Machine):
         return self.due_ns
 
     def _on_seen(self, event: SpaceSeen) -> list[Effect]:
-        """free_bytes None: not known, so nothing follows: neither low nor back."""
+        """Take a measurement. free_bytes None: not known, so nothing changes."""
         options = self.options
         is_low = LOW_SPACE in self.reasons
         if event.free_bytes is not None:
@@ -88,7 +88,7 @@ class Space(Machine):
         return self._become({OPERATOR: event.is_read_only})
 
     def _on_doubted(self, event: MetadataDoubted) -> list[Effect]:
-        """P10.5: it would take entries for ids that were given out twice."""
+        """Refuse normal adds while metadata is doubted: it might give out ids a second time (P10.5)."""
         return self._become({OLDER_METADATA: event.is_doubted})
 
     def _become(self, changes: dict[str, bool]) -> list[Effect]:

@@ -103,7 +103,7 @@ class StagingSweeping(Retrying):
         return done is not None and done.number >= mark.number
 
     def _on_ledger(self, event: KeyRead) -> list[Effect]:
-        """Only this log would name it, and does not as long as the mark stands."""
+        """Give this ledger up: only this log would name it, and does not as long as the mark stands."""
         if event.value is not None and not decode_ledger_metadata(event.value, self.waiting[0]).is_closed:
             self.unclosed.append(self.waiting[0])
             return self._leave()

@@ -52,7 +52,7 @@ class Stall:
         self.until_ns = max(self.since_ns + timeout_ns, now_ns + retry_ns)
 
     def note_confirmed(self, now_ns: int) -> None:
-        """Something got on: an add of before a shortage may do so while there is one."""
+        """Note that an entry was confirmed; an add from before a shortage may be, while it lasts."""
         self.since_ns = now_ns if self.is_short else None
 
     def may_take_back(self, now_ns: int, timeout_ns: int) -> bool:
@@ -63,12 +63,12 @@ class Stall:
         return self.until_ns is None or now_ns >= self.until_ns
 
     def end_shortage(self) -> bool:
-        """It has lasted its time. Whether there was one; False: adds stood still for a change only."""
+        """The time is over: end the shortage. False: there was none, and adds stood still for a change only."""
         was_short, self.is_short = self.is_short, False
         return was_short
 
     def relieve(self, *, has_outstanding: bool) -> None:
-        """Every write set has its Qa usable seats again."""
+        """Note that every write set has its Qa usable seats again."""
         self.is_short, self.until_ns = False, None
         if not has_outstanding:
             self.since_ns = None
@@ -121,7 +121,7 @@ def not_enough_bookies(
 
 
 def _since_then(seating: Seating, info: BookieInfo | None) -> str:
-    """What the list of bookies says of one that sits and has failed."""
+    """What the list of bookies says about a seated bookie that failed."""
     if info is None:
         return ", not registered"
     if info.member != seating.member:

@@ -46,7 +46,7 @@ class SurveyedBookie:
         return any(first <= entry_id <= last for first, last in self.absent)
 
     def ask_again(self, entry_id: int) -> None:
-        """Its answers from this entry on count for nothing."""
+        """Ask a bookie again: its answers from this entry on count for nothing."""
         self.next_entry = entry_id
         self.absent = [(first, min(last, entry_id - 1)) for first, last in self.absent if first < entry_id]
         self.unknown = [(first, min(last, entry_id - 1)) for first, last in self.unknown if first < entry_id]
@@ -96,7 +96,7 @@ class Survey:
     def hear(
         self, holding: SurveyedBookie, first: int, last: int, frames: Iterable[memoryview], absent: _Ranges
     ) -> None:
-        """Take its answer for first..last. Entries that it neither returned nor denied are unknown.
+        """Take a bookie's answer for first..last. Entries neither returned nor denied are unknown.
 
         Raises:
             PeerError: the answer is no entry of this ledger; nothing of it counts.

@@ -109,7 +109,7 @@ class Dropping(Retrying):
         return self._again()
 
     def _again(self) -> list[Effect]:
-        """From the beginning: what is to be deleted, and what the list names."""
+        """Begin again: read what is to be deleted, and what the list names."""
         return [ReadKey("left", log_truncated_path(self.name))]
 
     def _on_key_read(self, event: KeyRead) -> list[Effect]:
@@ -133,7 +133,7 @@ class Dropping(Retrying):
         return [ReadKey("named", log_key_path(self.name))]
 
     def _dropped(self) -> list[Effect]:
-        """Nothing is left that we can delete."""
+        """Called when nothing is left that we can delete."""
         return [Ended(None)]
 
     def _on_named(self, event: KeyRead) -> list[Effect]:
@@ -202,11 +202,11 @@ class Dropping(Retrying):
         return [ReadKey("named", log_key_path(self.name))] if self.waiting else self._dropped()
 
     def _on_transacted(self, event: Transacted) -> list[Effect]:
-        """Refused: the list has moved on, or another deletes beside us."""
+        """If refused, the list has moved on, or another client deletes beside us."""
         return self._again()
 
     def _on_refused(self, event: TransactRefused) -> list[Effect]:
-        """Not run, and never will be: what is left stands in its key."""
+        """The transaction was not run, and never will be: what is left stands in its key."""
         return [
             Ended(
                 MetadataUnavailable(f"log {self.name!r} cannot be truncated: {event.reason}", definite=True)
@@ -214,7 +214,7 @@ class Dropping(Retrying):
         ]
 
     def _on_unknown(self, event: TransactUnknown | MetadataFailed) -> list[Effect]:
-        """It may take effect or not: the next read shows what is still to be done (P2.2)."""
+        """The outcome is unknown: the next read shows what is still to be done (P2.2)."""
         return self._pause(event)
 
     HANDLERS: ClassVar[Handlers] = {
@@ -307,8 +307,8 @@ class LogTruncating(Dropping):
         return [ReadKey("cursors", log_cursors_path(self.name))]
 
     def _on_cursors(self, event: KeyRead) -> list[Effect]:
-        """Which hold, before where each stands: one that goes back, or comes, changes this key too, so that whatever is
-        read behind it holds as long as this key stays as it is."""
+        """Read which cursors hold before where each stands: one that moves back, or is made, changes this key too, so
+        that whatever is read behind it holds as long as this key stays as it is."""
         self.cursors = decode_log_cursors(event.value, self.name).cursors if event.value is not None else ()
         self.cursors_revision = event.revision if event.value is not None else ABSENT
         self.holders = {}

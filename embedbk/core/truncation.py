@@ -148,7 +148,7 @@ def _ended_ms(window: tuple[LogSegment, ...], index: int) -> int | None:
 
 
 def without(log_list: LogList, front: tuple[LogSegment, ...], count: int) -> LogList:
-    """The list when the first `count` of its oldest ledgers are gone: of its oldest page, or of its own. front: all
+    """The list without the first `count` of its oldest ledgers: of its oldest page, or of its own. front: all
     ledgers of that page, or of the list."""
     gone, rest = front[:count], front[count:]
     pages = log_list.pages

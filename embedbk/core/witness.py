@@ -86,7 +86,7 @@ def doubt_of(met: Met | None, told: Told) -> str:
 
 
 def _extent(met: Met) -> tuple[int, ...]:
-    """Rises with everything that one metadata does."""
+    """How far a metadata is: rises with everything that it does."""
     return met.revision >> GENERATION_BITS, met.count, met.revision, met.ids_end
 
 
@@ -124,7 +124,7 @@ class Witness(Machine):
         return bool(self.doubt or self.unkept)
 
     def is_met(self, told: Told) -> bool:
-        """Its newest start is the one that was met last."""
+        """Whether its newest start is the one that was met last."""
         return self.met is not None and _link(_met_in(told)) == _link(self.met)
 
     def _on_started(self, event: Started) -> list[Effect]:

@@ -207,7 +207,7 @@ class Writer(Machine):
 
     @property
     def proposed(self) -> LedgerMetadata | None:
-        """What is being published: a change or the close."""
+        """The metadata being published: a change or the close."""
         return None if self.publishing is None else self.publishing.proposed
 
     @property
@@ -286,7 +286,7 @@ class Writer(Machine):
 
     @property
     def owes_hint(self) -> bool:
-        """The same, and they do not know it by a hint either."""
+        """As `owes_lac`, where the bookies do not know the LAC by a hint either."""
         return self.lac > self.lac_hinted and self.owes_lac
 
     def is_followed(self, now_ns: int) -> bool:
@@ -388,7 +388,7 @@ class Writer(Machine):
         return self._seat_failed(number, Status(answer.status).name, event.now_ns)
 
     def _on_adds_answered(self, event: AddsAnswered) -> list[Effect]:
-        """Each as `_on_answered` takes it; the LAC moves once, over all of them."""
+        """Take each answer as `_on_answered` does; the LAC moves once, over all of them."""
         in_flight, has_taken = self.in_flight, False
         effects: list[Effect] = []
         for number in event.followed:
@@ -427,7 +427,7 @@ class Writer(Machine):
         return effects
 
     def _advance_received(self) -> list[Effect]:
-        """Deferred sync has two marks; only the LAC is ever published (P3.2)."""
+        """Move the mark of received entries. Deferred sync has two marks; only the LAC is ever published (P3.2)."""
         if self.error is not None or not self.in_flight.is_deferred:
             return []
         if not self.in_flight.advance_received(self.proposal.seatings if self.proposal else None):
@@ -578,7 +578,7 @@ class Writer(Machine):
         return effects
 
     def _on_asked(self, member: Member, answer: Control, now_ns: int) -> list[Effect]:
-        """Whatever it knows of the ledger, it is there."""
+        """A bookie that was asked answered: whatever it knows of the ledger, it is there."""
         if self.error is not None or self.state is WriterState.ENDED or not isinstance(answer, LacAnswer):
             return []
         if answer.status == Status.WRONG_INCARNATION:
@@ -637,8 +637,8 @@ class Writer(Machine):
         return effects
 
     def _replace_late(self, late: list[Seating], now_ns: int) -> list[Effect]:
-        """They have not failed: what they answer counts until the change is settled, and if no bookie can be found for
-        their seats, they stay. A bookie that fails often is not chosen (RP45)."""
+        """Replace late bookies. They have not failed: what they answer counts until the change is settled, and if no
+        bookie can be found for their seats, they stay. A bookie that fails often is not chosen (RP45)."""
         avoid = avoided.avoided(self.failures, now_ns)
         bookies = [info for info in self._usable if not info.is_quarantined]
         proposal = propose(self.in_flight, bookies, avoid, self.chance, self.options.placement, late)
@@ -652,7 +652,7 @@ class Writer(Machine):
     # Bookies that are silent at the bound of what is kept for those behind (P4.5).
 
     def _pressed_look_ns(self) -> int | None:
-        """When to look for them; None: not as things are."""
+        """When to look for silent bookies; None: not as things are."""
         if not self.in_flight.is_pressed() or self.state is not WriterState.OPEN:
             return None
         return look_at_ns(self.in_flight.silent_ns(), self.pressed_again_ns)
@@ -814,8 +814,8 @@ class Writer(Machine):
         return self._begin_publishing().read(self.ledger_id)
 
     def _on_refused(self, event: TransactRefused) -> list[Effect]:
-        """Not run, and never will be: something of the metadata is full. The close ends with that; an ensemble change
-        is dropped, and adds go on as where no bookie can be found (P4.5)."""
+        """The compare-and-set was not run, and never will be: the metadata is full. The close ends with that; an
+        ensemble change is dropped, and adds go on as where no bookie can be found (P4.5)."""
         if self.publishing is None or not self.publishing.is_outcome(event):
             return []
         has_only_to_close = self.state is WriterState.CLOSING and not self.in_flight.pending_count
@@ -835,7 +835,7 @@ class Writer(Machine):
             self.publishing.drop()
 
     def _drop_change(self, now_ns: int) -> list[Effect]:
-        """It was not published, and never will be."""
+        """Drop the change, which was not published and never will be."""
         self._forget_proposal()
         effects = self._advance(now_ns)
         effects += self._consider_change(now_ns)
@@ -872,7 +872,7 @@ class Writer(Machine):
         return self._read_in_shortage(event)
 
     def _read_in_shortage(self, event: KeyRead) -> list[Effect]:
-        """Whether the ledger is this handle's still (P3.6)."""
+        """Read whether the ledger is still this handle's (P3.6)."""
         if event.value is None:
             return self._overtaken(None)
         try:
@@ -939,7 +939,7 @@ class Writer(Machine):
         return self._look_for_bookies(event.now_ns)
 
     def _on_seat_lost(self, event: SeatLost) -> list[Effect]:
-        """It stays away: also where changes are delayed (P4.6). A bookie that is registered again by now is not
+        """Replace a lost bookie, also where changes are delayed (P4.6). A bookie that is registered again by now is not
         lost."""
         if any(info.member == event.member for info in self.bookies):
             return []
@@ -952,8 +952,8 @@ class Writer(Machine):
         return effects
 
     def _on_seat_leaving(self, event: SeatLeaving) -> list[Effect]:
-        """It has not failed: it is sent to, and its answers count, until another has its seat; as long as no other
-        can take it, it stays (P11.3). A bookie that is not drained any more stays, too."""
+        """Move a drained bookie's seat. It has not failed: it gets frames, and its answers count, until another has its
+        seat; as long as no other can take it, it stays (P11.3). A bookie that is not drained any more stays, too."""
         leaving = {info.member for info in self.bookies if info.is_leaving}
         if event.member not in leaving or not self._may_move():
             return []
@@ -972,7 +972,7 @@ class Writer(Machine):
         return self._send_change()
 
     def _may_move(self) -> bool:
-        """Nothing else is under way, and half of the changes are left for those that fail."""
+        """Whether a seat may move: nothing else is under way, and half of the changes stay reserved for failures."""
         return (
             self.state is WriterState.OPEN
             and self.error is None
@@ -1017,7 +1017,7 @@ class Writer(Machine):
         return effects
 
     def _publish_at_ns(self) -> int:
-        """When its idleness has lasted long enough."""
+        """When the writer has been idle long enough to publish its LAC."""
         latest_ns = self.last_active_ns + self.options.explicit_lac_ns
         return latest_ns - latest_ns % self.options.explicit_lac_grid_ns
 

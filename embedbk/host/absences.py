@@ -18,7 +18,7 @@ AWAY_MAX = 4_096  # Members that are remembered.
 
 
 class Absences:
-    """As the bookies list of one client node shows it."""
+    """The absent bookies, as the bookies list of one client node shows them."""
 
     def __init__(self, grace_ns: int) -> None:
         self._grace_ns = grace_ns
@@ -28,7 +28,7 @@ class Absences:
         self._told: deque[tuple[Member, Writing]] = deque()  # Handles that are to be notified, in turn.
 
     def note(self, now_ns: int, members: Iterable[Member]) -> None:
-        """These are registered now."""
+        """Take the bookies that are registered now."""
         there = frozenset(members)
         for member in there:
             self._away.pop(member, None)
@@ -44,7 +44,7 @@ class Absences:
         return min(self._away.values()) + self._grace_ns if self._away else None
 
     def take(self, now_ns: int, writings: Iterable[Writing], count: int) -> list[tuple[Member, Writing]]:
-        """At most so many handles that have a seat with a member that is lost, each once for each loss."""
+        """Return at most so many handles that have a seat with a lost member, each once for each loss."""
         lost = [member for member, since in self._away.items() if now_ns >= since + self._grace_ns]
         if lost:
             for member in lost:

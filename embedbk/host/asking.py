@@ -61,7 +61,7 @@ class Asking:
         self._reminders = Reminders(logger)
 
     def ask(self, now_ns: int, operation: Operation, effect: Question) -> None:
-        """Each is answered once, now or later.
+        """Send these requests; each is answered once, now or later.
 
         Ids are asked of the quorum each time, never kept in stock: the ledger ids of a log must ascend, whichever
         client appends to its list, so that positions of one log are ordered.

@@ -43,7 +43,7 @@ class BackingUp:
 
     @property
     def wanted_index(self) -> int:
-        """A snapshot up to here is waited for; 0: none is."""
+        """A backup waits for a snapshot up to this index; 0: none does."""
         return max(asked.up_to for asked in self._asked) if self._asked else 0
 
     def ask(self, now_ns: int, link: int, request: MetadataRequest, promised_index: int) -> Reply | None:

@@ -217,7 +217,7 @@ class BookieNode:
         return self.registering.is_done
 
     def listen(self, now_ns: int, endpoint: str) -> None:
-        """Be reached there, too, by other processes, which find it so from now on.
+        """Listen there, too, for other processes, which find it so from now on.
 
         Raises UsageError: it cannot be bound; nothing was changed.
         """
@@ -305,7 +305,7 @@ class BookieNode:
         return earliest(self.transport.deadline_ns(), self._due_ns if self._is_late else self._duty_ns())
 
     def _duty_ns(self) -> int | None:
-        """When something is due that is no message's."""
+        """When something is due that no message causes."""
         return earliest(
             self.core.deadline_ns,
             self.metadata.deadline_ns(),
@@ -391,7 +391,7 @@ class BookieNode:
             self._step_core(EntriesRead(now_ns, effect.read_id, None, []))
 
     def _drop(self, link: int, reason: str, level: int = logging.WARNING) -> None:
-        """End a link here; what else of it is on its way counts for nothing."""
+        """End a link here; bodies of it that are still on their way count for nothing."""
         if link != self.metadata.link:
             logger.log(level, "bookie %s drops a link: %s", self.bookie_id, reason)
             self._links.pop(link, None)
@@ -407,14 +407,15 @@ class BookieNode:
             self._take_message(now_ns, event if part is event.body else Received(event.link, part))
 
     def _take_message(self, now_ns: int, event: Received) -> None:
-        """Take a request now, or in its turn, or answer that we are busy."""
+        """Take a request now, or queue it for its turn, or answer BUSY."""
         if event.link not in self._links or self.waiting.may_pass(event):
             self._take_now(now_ns, event)
         elif not self.waiting.keep(event):
             self._take_now(now_ns, event, is_beyond_room=True)
 
     def has_room(self, is_urgent: bool) -> bool:
-        """Without it a put would wait for a flush or a commit, and with it all that shares this loop (RP34)."""
+        """Whether a put has room. Without room it would wait for a flush or a commit, and all nodes of this loop with
+        it (RP34)."""
         return self.failure is not None or self.storage.has_room(is_urgent=is_urgent)
 
     def _take_waiting(self, now_ns: int) -> None:
@@ -490,7 +491,7 @@ class BookieNode:
         return self._path_now() if self.on_step is None and not self.waiting else None
 
     def _is_taken(self, now_ns: int, event: Received) -> bool:
-        """Is it a common add, stored and queued in C? It answers when what it took is durable."""
+        """Whether C took this as a common add, stored and queued. C answers when it is durable."""
         path = self._path_now()
         if path is None or event.link not in self._links or not path.take(event.link, event.body):
             return False

@@ -246,7 +246,7 @@ class ClientNode:
             self._touch(operation)
 
     def tell(self, operation: Operation, event: Event) -> None:
-        """Step an operation's core, now or behind what it is being told."""
+        """Step an operation's core, now or after the events that it is being given."""
         if self._answers is not None and self._answers.untold and type(event) is not FrameSealed:
             self._tell_counted(
                 event.now_ns
@@ -504,7 +504,8 @@ class ClientNode:
         return peer.link if peer is not None and is_ready else None
 
     def _note_asked(self, member: Member, request_id: int, operation: Operation, tag: Tag) -> None:
-        """On its way since a while; in the order of asking, since nothing of this handle is behind it."""
+        """Note a request that is on its way already; this keeps the order of asking, since no request of this handle
+        follows it yet."""
         peer = self._peers.get(member)
         if peer is not None:  # Else its link went, and the operation hears of that.
             peer.outstanding[request_id] = (operation, tag)
@@ -528,7 +529,7 @@ class ClientNode:
         )  # fmt: skip
 
     def _tell_counted(self, now_ns: int) -> None:
-        """Tell each core what was counted for it, in the order of coming."""
+        """Give each core the answers that were counted for it, in the order of arrival."""
         assert self._answers is not None
         self._tell_at = None
         told: dict[Operation, list[tuple[Member, Tag]]] = {}
@@ -621,7 +622,8 @@ class ClientNode:
         return peer
 
     def _endpoint_of(self, member: Member, registration: Registration) -> str:
-        """The first, which everybody reaches; of a bookie on this loop the one inside the process, if it has one."""
+        """The first endpoint, which every process reaches; for a bookie on this loop the one inside the process, if it
+        has one."""
         inside = [each for each in registration.endpoints if each.startswith(_LOCAL_SCHEME)]
         if inside and member in self._beside:
             return inside[0]
@@ -632,8 +634,8 @@ class ClientNode:
         return self.transport.connect(endpoint, expect)
 
     def _dial_elsewhere(self) -> None:
-        """Go to where a bookie is registered now with what waits for a link that is not up yet: nothing of it was
-        sent, so nothing can be done twice."""
+        """Dial the place where a bookie is registered now, for requests that wait for a link that is not up yet:
+        nothing of it was sent, so nothing can be done twice."""
         for peer in [peer for peer in self._peers.values() if not peer.is_up]:
             registration = self.registrations.get(peer.member.bookie_id)
             if registration is None or registration.incarnation != peer.member.incarnation:

@@ -53,7 +53,7 @@ class Course:
 
 @dataclass(slots=True)
 class _Pause:
-    """Why a writer's adds go by messages for now."""
+    """A pause in which a writer's adds go by messages."""
 
     until_ns: int
     length_ns: int
@@ -101,7 +101,7 @@ class Courses(ABC):
 
     @abstractmethod
     def leave(self, course: Course) -> None:
-        """Nothing more goes this way."""
+        """End the sending on this course: no further frame goes by it."""
 
     @abstractmethod
     def give_back(self, now_ns: int, writing: Writing, course: Course, facts: Any) -> None:
@@ -110,10 +110,10 @@ class Courses(ABC):
 
     @abstractmethod
     def look(self, now_ns: int, writing: Writing, course: Course, facts: Any) -> None:
-        """Whether a bookie is silent."""
+        """Look for silent bookies, and end the course where one is."""
 
     def is_pressed(self, facts: Any) -> bool:
-        """Nothing is sealed for what is kept for those behind."""
+        """Whether sealing stopped because too much is kept for seats that are behind."""
         return False
 
     # The node's side.
@@ -135,12 +135,12 @@ class Courses(ABC):
         return due
 
     def step(self, now_ns: int) -> None:
-        """Tell the cores what went on, and end what has to."""
+        """Give the cores what their courses confirmed, and end the courses that have to end."""
         for writing, course in list(self._courses.items()):
             self._go_on(now_ns, writing, course)
 
     def pump(self, now_ns: int, writing: Writing) -> bool:
-        """Whether this writer's frames are sealed by C. False: the core says what is, and it goes by messages."""
+        """Whether C seals this writer's frames. False: the core decides on sealing, and they go by messages."""
         course = self._courses.get(writing)
         if course is None:
             course = self._begin_if_due(now_ns, writing)
@@ -149,7 +149,7 @@ class Courses(ABC):
         return course is not None
 
     def before(self, writing: Writing, event: Event) -> None:
-        """This writer's core is about to be told something: what went on without it comes first."""
+        """Called before an event for this writer's core: what the course did without it comes first."""
         course = self._courses.get(writing)
         if course is None or isinstance(event, AddedNearby | BookiesChanged | HintDue | Tick):
             return
@@ -171,7 +171,7 @@ class Courses(ABC):
             self._finish(now_ns, writing, course)
 
     def forget(self, now_ns: int, writing: Writing) -> None:
-        """It is over."""
+        """Forget a writer whose handle is over."""
         self._pauses.pop(writing, None)
         course = self._courses.pop(writing, None)
         if course is not None:
@@ -208,7 +208,7 @@ class Courses(ABC):
         return course
 
     def _has_place(self, now_ns: int) -> bool:
-        """One more can go this way, if need be instead of one that does not."""
+        """Whether one more course has a place, if need be that of an unused one."""
         if len(self._courses) < WRITERS_MAX:
             return True
         unused, course = min(self._courses.items(), key=lambda item: item[1].moved_ns)
@@ -254,7 +254,7 @@ class Courses(ABC):
         return facts
 
     def _finish(self, now_ns: int, writing: Writing, course: Course) -> None:
-        """Nothing goes this way any more: the core goes on with what is not acknowledged."""
+        """End the course: the core goes on with what is not acknowledged."""
         del self._courses[writing]
         self.leave(course)
         facts = self._tell(now_ns, writing, course)

@@ -30,11 +30,11 @@ class Deadlines:
 
     @property
     def next_ns(self) -> int | None:
-        """Nothing is due before."""
+        """The next time at which something may be due."""
         return self._due[0][0] if self._due else None
 
     def keep(self, operation: Operation, deadline_ns: int) -> None:
-        """The operation comes up at its deadline, or earlier if it would have anyway."""
+        """Have the operation come up at its deadline, or earlier if it would have anyway."""
         if operation.due_ns is not None and deadline_ns >= operation.due_ns:
             return
         self._count += operation.due_ns is None
@@ -43,7 +43,7 @@ class Deadlines:
         self._clean()
 
     def end(self, operation: Operation) -> None:
-        """The operation is over: it counts no more, so that its entry does not keep it until its time has come."""
+        """Forget an operation that is over, so that its entry does not keep it alive until its time."""
         if operation.due_ns is not None:
             operation.due_ns = None
             self._count -= 1
@@ -60,7 +60,7 @@ class Deadlines:
         self._count = len(self._due)
 
     def take(self, now_ns: int, count_max: int) -> Iterator[Operation]:
-        """Those whose time here has come, which are here no more; their deadline may be later meanwhile.
+        """Remove and return the operations whose time here has come; their deadline may be later meanwhile.
 
         count_max: of entries looked at.
         """

@@ -21,7 +21,7 @@ LOOK_FIRST_NS, LOOK_MOST_NS = (
 
 
 class Departures:
-    """As the bookies list of one client node shows it."""
+    """The drained bookies, as the bookies list of one client node shows them."""
 
     def __init__(self) -> None:
         self._leaving: frozenset[Member] = frozenset()
@@ -30,7 +30,7 @@ class Departures:
         self._told: deque[tuple[Member, Writing]] = deque()  # Handles that are to be notified, in turn.
 
     def note(self, now_ns: int, leaving: Iterable[Member]) -> None:
-        """These are listed as drained now."""
+        """Take the bookies that are listed as drained now."""
         noted = frozenset(leaving)
         if noted - self._leaving:
             self._look_at, self._delay_ns = now_ns, LOOK_FIRST_NS
@@ -43,7 +43,7 @@ class Departures:
         return 0 if self._told else self._look_at
 
     def take(self, now_ns: int, writings: Iterable[Writing], count: int) -> list[tuple[Member, Writing]]:
-        """At most so many handles that have a seat with a member that leaves."""
+        """Return at most so many handles that have a seat with a member that leaves."""
         if self._look_at is not None and now_ns >= self._look_at and not self._told:
             for writing in writings:
                 seated = writing.metadata.fragments[-1].members

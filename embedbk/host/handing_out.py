@@ -40,7 +40,7 @@ class HandingOut:
         self._pullers: dict[int, _Puller] = {}
 
     def on_pull(self, now_ns: int, link: int, pull: SnapshotPull) -> None:
-        """Its sender is behind this link, and means this member."""
+        """Answer a pull. The caller has checked that its sender has this link and means this member."""
         if pull.bytes_max == 0:
             self.on_link_down(link)
             return
@@ -74,7 +74,7 @@ class HandingOut:
         return PullStatus.OK, named
 
     def on_link_down(self, link: int) -> None:
-        """Also: nothing is pulled over it any more."""
+        """Called when a link is down, or nothing is pulled over it any more."""
         puller = self._pullers.pop(link, None)
         if puller is not None and self._snapshots is not None:
             self._snapshots.unpin(puller.named.name)

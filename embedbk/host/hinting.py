@@ -31,7 +31,7 @@ class Hinting:
         self._pauses: deque[tuple[int, int, Writing]] = deque()
 
     def note(self, now_ns: int, writing: Writing) -> None:
-        """After its core was stepped."""
+        """Note what this writer owes; call it after each step of its core."""
         if writing.is_over or writing.is_shrunk or not writing.core.owes_lac:
             self._owing.pop(writing, None)
             return

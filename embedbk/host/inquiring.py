@@ -61,7 +61,7 @@ class Inquiry:
 
     @property
     def has_asked_all(self) -> bool:
-        """Each answered, or could not be reached, at least once."""
+        """Whether each endpoint answered, or could not be reached, at least once."""
         return all(each.is_told for each in self._asked.values())
 
     # As a node of the loop.

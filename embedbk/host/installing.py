@@ -32,12 +32,13 @@ class Installing:
         return self._slices is not None
 
     def begin(self, wanted: InstallSnapshot) -> None:
-        """Before the step's `Persist`. Raises StorageError: the member cannot go on."""
+        """Begin an installation, before the step's `Persist`. Raises StorageError: the member cannot go on."""
         self._store.install(wanted.index, wanted.term, keeps_entries=wanted.keeps_entries)
         self._index, self._slices = wanted.index, self._store.load(wanted.index, wanted.term)
 
     def step(self, now_ns: int) -> CatalogReplaced | None:
-        """The next slice; for the core when it was the last. Raises StorageError: the member cannot go on."""
+        """Load the next slice; returns the event for the core when it was the last. Raises StorageError: the member
+        cannot go on."""
         if self._slices is None:
             return None
         try:

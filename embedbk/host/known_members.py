@@ -88,4 +88,4 @@ class KnownMembers:
         return []
 
     def close(self, failure: BaseException | None = None) -> None:
-        """Nothing is open."""
+        """Nothing to do: no file or link is open."""

@@ -150,7 +150,7 @@ class LimboAsking:
             self._on_failure(StorageError(f"bookie {self._bookie_id}: {self._core.failure}"))
 
     def _ask(self, now_ns: int) -> None:
-        """Has the next ledger in limbo been closed? Then its share is looked for, and limbo may end."""
+        """Ask whether the next ledgers in limbo are closed; then their shares are looked for, and limbo may end."""
         self.deadline_ns = now_ns + LIMBO_AGAIN_NS if self._core.limbo.ledgers else None
         waiting = list(self._core.limbo.ledgers)
         turn = [i for i in waiting if i > self._after] or waiting

@@ -89,7 +89,7 @@ class LinkAdds(Courses):
         return AddSeat(link, seating.number, encode_control(request), seating.slot)
 
     def leave(self, course: Course) -> None:
-        """Answers that came count; `end` ends that."""
+        """Seal nothing more; answers still count here until `end`."""
 
     def give_back(self, now_ns: int, writing: Writing, course: Course, facts: SentFacts) -> None:
         numbers = [seating.number for seating in writing.core.in_flight.seatings]
@@ -148,13 +148,13 @@ class LinkAdds(Courses):
             )
 
     def leave_link(self, now_ns: int, member: Member) -> None:
-        """Something about the link to this bookie is not common: the cores hear of it."""
+        """End the courses over the link to this bookie, so that their cores get what is not common on it."""
         for writing in [each for each, course in self._courses.items() if member in course.members]:
             self.end(now_ns, writing)
 
 
 def _heard_ns(course: Course, facts: SentFacts) -> tuple[int, ...]:
-    """By seat, when it answered last: what was sent here, or what the core had sent before."""
+    """By seat, when it last answered a frame that this course sent, or that the core had sent before."""
     return tuple(
         max(heard_ns, course.heard_ns.get(member, 0))
         for member, heard_ns in zip(course.members, facts.heard_ns, strict=True)

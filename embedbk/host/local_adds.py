@@ -49,7 +49,7 @@ class LocalAdds(LinkAdds):
         )
 
     def leave_link(self, now_ns: int, member: Member) -> None:
-        """Nothing of these goes over a link."""
+        """Nothing to do: these adds go over no link."""
 
     def seat(self, in_flight: InFlight, seating: Seating) -> AddSeat | None:
         return AddSeat(0, seating.number, b"", seating.slot, self._nears[seating.member])

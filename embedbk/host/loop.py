@@ -31,7 +31,7 @@ _NEVER_NS = sys.maxsize
 
 
 def clock_ns() -> int:
-    """Time that goes on while the machine is suspended, so that a sleeper sees its leases gone (P9.1)."""
+    """Monotonic time that includes suspension, so that a machine that slept sees its leases gone (P9.1)."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
@@ -95,10 +95,10 @@ class Beside:
 
 @runtime_checkable
 class Leaver(Node, Protocol):
-    """A node with a last word to others, of which it hears the answer before it is closed."""
+    """A node that sends a last request when it leaves, and waits for the answer before it is closed."""
 
     def leave(self, now_ns: int) -> None:
-        """Say it; steps follow until `has_left`."""
+        """Send the last request; steps follow until `has_left`."""
         ...
 
     def has_left(self, now_ns: int) -> bool:
@@ -148,7 +148,7 @@ class Loop:
 
     @staticmethod
     def now_ns() -> int:
-        """The time that nodes on this loop are told."""
+        """The time that nodes on this loop get."""
         return clock_ns()
 
     def add(self, node: Node) -> None:
@@ -318,7 +318,8 @@ class Loop:
         self._run_calls()
 
     def _run_calls(self) -> None:
-        """What was asked for too late: the nodes are closed. One that fails must not keep the others from an answer."""
+        """Run calls that came too late: the nodes are closed. A call that fails must not keep the others from an
+        answer."""
         while self._calls:
             with contextlib.suppress(IndexError):  # Taken by another thread that came late as well.
                 function = self._calls.popleft()

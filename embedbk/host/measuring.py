@@ -72,7 +72,7 @@ class Measuring:
         self._second_bytes += sum(map(entry_bytes, record.entries))
 
     def durable(self, now_ns: int, sequence: int) -> None:
-        """All up to this record."""
+        """Everything up to this record is durable."""
         while self._records and self._records[0][0] <= sequence:
             self._sync.note(now_ns - self._records.popleft()[1])
 
@@ -83,12 +83,12 @@ class Measuring:
                 del self._rounds[next(iter(self._rounds))]
 
     def heard(self, now_ns: int, body: Body) -> None:
-        """For any member: each answer to a round measures one round trip."""
+        """Note a member's answer: each answer to a round measures one round trip."""
         if type(body) is HeartbeatReply and body.round in self._rounds:
             self._round_trip.note(now_ns - self._rounds[body.round])
 
     def lost_leadership(self) -> None:
-        """Rounds of another leadership bear the same numbers."""
+        """Forget open rounds: another leadership uses the same numbers."""
         self._rounds.clear()
 
     def load_began(self, now_ns: int) -> None:

@@ -47,7 +47,7 @@ class MemberLinks:
     # --- Called by its host -----------------------------------------------------------------------------
 
     def on_link_up(self, now_ns: int, event: LinkUp) -> bool:
-        """True: no client is behind it."""
+        """Whether the link was a member's, so that no client is behind it."""
         if self._pulls_over(event.link):
             assert self.fetching is not None
             self.fetching.on_link_up(now_ns, event)
@@ -62,7 +62,7 @@ class MemberLinks:
         return self.peers.on_link_down(now_ns, event)
 
     def hears(self, link: int) -> bool:
-        """Whether a member stands behind it that is listened to still."""
+        """Whether the link has a member at its other end whose messages still count."""
         return self._pulls_over(link) or self.peers.hears(link)
 
     def drop(self, link: int, reason: str) -> None:
@@ -76,11 +76,11 @@ class MemberLinks:
 
     @staticmethod
     def takes(control: object) -> bool:
-        """Whether it is a message between members."""
+        """Whether this is a message between members."""
         return isinstance(control, MemberMessage | SnapshotPull | SnapshotPiece)
 
     def on_control(self, now_ns: int, link: int, control: object) -> Received | None:
-        """A message of any link, one that it `takes`."""
+        """Handle a message that `takes` accepts, from any link."""
         if isinstance(control, SnapshotPiece):
             if self.fetching is not None:
                 self.fetching.on_piece(now_ns, link, control)
@@ -108,7 +108,7 @@ class MemberLinks:
     # --- Turns ------------------------------------------------------------------------------------------
 
     def step(self, now_ns: int, configuration: Configuration, commit_index: int) -> Sequence[FromMembers]:
-        """Once in each turn of the loop: what is due, and what came of fetching."""
+        """Called once in each turn of the loop: does what is due, and returns what came of fetching."""
         self.peers.follow(now_ns, configuration)
         self.peers.tick(now_ns)
         self.handing_out.step(now_ns)
@@ -129,7 +129,7 @@ class MemberLinks:
         return due_ns
 
     def close(self) -> None:
-        """Behind the transport: what is here of a snapshot stays for the next start."""
+        """Called after the transport closed: what is here of a snapshot stays for the next start."""
         if self.fetching is not None:
             self.fetching.close()
 

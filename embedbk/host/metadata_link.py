@@ -152,7 +152,8 @@ class MetadataLink:
             self._step(WatchCancelled(now_ns, token))
 
     def is_leased(self, now_ns: int, session: int) -> bool:
-        """Whether this session certainly lives at this time, whatever the core received of it yet. From any thread."""
+        """Whether this session certainly lives at this time, even if the core has not received that yet. From any
+        thread."""
         return self.session == session and self.client.is_leased(now_ns)
 
     def close(self, now_ns: int) -> None:

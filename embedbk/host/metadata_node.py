@@ -212,7 +212,7 @@ class MetadataNode:
         self._send_gathered()
 
     def listen(self, endpoint: str) -> list[str]:
-        """Be reached there from now on, by other processes; where. They get no endpoint inside this process.
+        """Listen there from now on for other processes; returns where. They get no endpoint inside this process.
 
         Raises UsageError: it cannot be bound; nothing was changed.
         """
@@ -351,7 +351,8 @@ class MetadataNode:
             self._take_in(asked)
 
     def _is_to_be_held(self, asked: RequestReceived) -> bool:
-        """A leader is expected soon, or something of this link waits for one. Streams that may lag need none."""
+        """Whether a request is to be held: a leader is expected soon, or something of this link waits for one. Streams
+        that may lag need none."""
         if asked.request.session == 0 and isinstance(asked.request.operation, STREAMED):
             return False
         is_awaited = not self.log.term and self.log.raft.awaits_leader(asked.now_ns)

@@ -37,7 +37,7 @@ _CLOSING = threading.RLock()  # Guards the outcomes and signals of all writing h
 
 
 class HandedOver(UsageError):
-    """This handle failed, and what comes goes to the next one; nothing of this was queued (P8.2)."""
+    """This handle failed, and later appends go to the next one; nothing of this append was queued (P8.2)."""
 
 
 class Operation:
@@ -71,7 +71,7 @@ class Operation:
         """The core waits for no time: keep as little of it as can be. On the host's thread."""
 
     def fail(self, error: EmbedbkError) -> None:
-        """The node goes away before the core is done."""
+        """End the operation with an error: the node closes before the core is done."""
         self.on_effect(Ended(error))
         self.publish()
 
@@ -243,7 +243,8 @@ class Writing(Operation, Watermark):
         return self.failure is not None and self.error is None
 
     def hand_over(self, last_entry: int) -> None:
-        """The ledger ended there: entries up to it are acknowledged, those behind it are another handle's by now."""
+        """The ledger ended at this entry: entries up to it are acknowledged, and another handle has those behind it by
+        now."""
         if self.is_undecided:
             self.is_handed_over, self._received = True, max(self._lac, last_entry)
             replaced = LedgerClosed(
@@ -252,7 +253,7 @@ class Writing(Operation, Watermark):
             self.give_up(replaced, last_entry)
 
     def give_up(self, error: EmbedbkError, last_entry: int = NO_ENTRY) -> None:
-        """What is outstanding fails, or was handed over; what is not behind the ledger's end is acknowledged."""
+        """Fail what is outstanding and was not handed over; what is not behind the ledger's end is acknowledged."""
         if self.is_undecided:
             self._lac = max(self._lac, last_entry)
             self.error, self.outstanding = error, ()
@@ -311,7 +312,7 @@ class Writing(Operation, Watermark):
         self.local = local
 
     def detach(self, lac: int, length: int) -> None:
-        """What was ahead knows of no more than this."""
+        """The course is over: take its LAC and length over, and drop `local`."""
         self._lac, self._length, self._received = lac, length, max(self._received, lac)
         self.local = None
 
@@ -319,7 +320,7 @@ class Writing(Operation, Watermark):
 
     @property
     def signal(self) -> Signal:
-        """Any move: room, a mark, the end."""
+        """Notified of any change: room, a mark, the end."""
         signal = self._signal
         if signal is None:
             fresh = Signal()
@@ -350,7 +351,8 @@ class Writing(Operation, Watermark):
         return max(self._received, self.lac)
 
     def is_received(self, entry_id: int) -> bool:
-        """Whether `received` is as far. What was published is checked first: a thread that it woke needs no more."""
+        """Whether `received` has reached this entry. What was published is checked first: a thread that it woke needs
+        no more."""
         return self._received >= entry_id or self.received >= entry_id
 
     def wait_locally(self, entry_id: int) -> bool:

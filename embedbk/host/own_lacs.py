@@ -39,7 +39,7 @@ class OwnLacs:
         return len(self._writings)
 
     def __iter__(self) -> Iterator[Writing]:
-        """Those that are not over, as they are now."""
+        """The writing handles that are not over, as they are now."""
         return iter(list(self._writings.values()))
 
     def __contains__(self, writing: object) -> bool:

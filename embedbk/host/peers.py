@@ -68,7 +68,7 @@ class _Process:
     links: list[PeerLink] = field(default_factory=list)
 
     def best(self) -> PeerLink | None:
-        """The one that was dialled from here, else the oldest."""
+        """The link that was dialled from here, else the oldest."""
         best: PeerLink | None = None
         for each in self.links:
             if not each.is_bulk and not each.is_over:
@@ -103,7 +103,7 @@ class PeerLinks:
     # --- Whom to dial -----------------------------------------------------------------------------------
 
     def follow(self, now_ns: int, configuration: Configuration) -> None:
-        """These are the members now, at these addresses. Told as often as one likes."""
+        """Take the present members and their addresses. May be called as often as one likes."""
         if configuration is self._configuration or self._end_reason:
             return
         self._configuration = configuration
@@ -161,7 +161,7 @@ class PeerLinks:
     # --- Links ------------------------------------------------------------------------------------------
 
     def on_link_up(self, now_ns: int, event: LinkUp) -> bool:
-        """True: it is a member's, or would be one's and is dropped; no client is behind it."""
+        """True: the link is a member's, or claimed to be one's and is dropped; no client is behind it."""
         link, peer = event.link, event.peer
         if link not in self._dialled and (
             peer.role != "metadata" or not peer.cluster_token or not peer.start
@@ -209,7 +209,7 @@ class PeerLinks:
         return [member for member in self._processes if member not in members]
 
     def on_link_down(self, now_ns: int, event: LinkDown) -> PeerLost | None:
-        """For the core, when it was the last link with this process."""
+        """The event for the core, when this was the last link with that process."""
         member = self._dialled.pop(event.link, None)
         up = self._links.pop(event.link, None)
         dialling = self._dialling.get(member) if member is not None else None
@@ -235,23 +235,23 @@ class PeerLinks:
             self.drop(link, reason)
 
     def hears(self, link: int) -> bool:
-        """Whether a member's process stands behind it, and the link was not dropped."""
+        """Whether the link's other end is a member's process, and the link was not dropped."""
         up = self._links.get(link)
         return up is not None and not up.is_over
 
     def way_to(self, member: MemberId) -> tuple[int, Boot] | None:
-        """The link over which a member is spoken to, and its process; None: it is not linked."""
+        """The link over which messages go to a member, and its process; None: it is not linked."""
         process = self._processes.get(member)
         best = process.best() if process is not None else None
         return (best.link, best.boot) if best is not None else None
 
     def leave_to_pulls(self, link: int) -> None:
-        """A snapshot is pulled over it: no message waits behind that, where the puller dialled it for that."""
+        """Send no messages over a link that its dialler uses to pull a snapshot: they would wait behind that."""
         up = self._links[link]
         up.is_bulk = not up.is_dialled
 
     def drop(self, link: int, reason: str) -> None:
-        """End a member's link: nothing more leaves or is believed on it. Its LinkDown follows."""
+        """End a member's link: nothing more is sent or believed on it. Its LinkDown follows."""
         up = self._links.get(link)
         if up is not None:
             up.is_over = True
@@ -260,7 +260,7 @@ class PeerLinks:
     # --- Messages ---------------------------------------------------------------------------------------
 
     def send(self, message: Message) -> bool:
-        """False: no link has room for it now, and it is gone."""
+        """Send a message to a member. False: no link has room for it now, and it is dropped."""
         process = self._processes.get(message.receiver)
         best = process.best() if process is not None else None
         if best is not None and self._transport.send(best.link, encode_member_message(message)):
@@ -305,7 +305,7 @@ class PeerLinks:
         return [process.boot for process in self._processes.values()]
 
     def levels(self) -> dict[MemberId, int]:
-        """That the builds of the linked members know."""
+        """The newest levels that the builds of the linked members know."""
         return {member: process.level for member, process in self._processes.items()}
 
     def trouble(self, member: MemberId) -> str:

@@ -144,7 +144,7 @@ class Registering:
         return earliest(self._again_ns, self._tell_ns, self._rival.deadline_ns, self._alone_ns())
 
     def _alone_ns(self) -> int | None:
-        """When it waits no longer for metadata; None: it does not wait, or never goes alone."""
+        """When the bookie stops waiting for metadata and serves alone; None: it does not wait, or never does so."""
         if not self._core.is_waiting or self._since_ns is None or not self.may_go_alone or self.is_foreign:
             return None
         return self._since_ns + (UNANSWERED_NS if self._metadata.is_up else ALONE_NS)
@@ -174,7 +174,7 @@ class Registering:
                 self.register(now_ns)
 
     def listens_at(self, now_ns: int, endpoints: Sequence[str]) -> None:
-        """It is found there from now on."""
+        """Register under these endpoints: clients find the bookie there from now on."""
         self._endpoints = list(endpoints)
         self.register(now_ns)
 
@@ -182,7 +182,7 @@ class Registering:
         self._again_ns = when_ns
 
     def register(self, now_ns: int) -> None:
-        """A session is open: count this start, then stand in the list of bookies as long as the session lives."""
+        """A session is open: count this start, then keep the bookie in the list as long as the session lives."""
         if not self._metadata.session or self.is_foreign or not self._witness.is_judged:
             return  # It is called again when it is known which metadata this is (P10.5).
         if not self._core.is_serving and self._witness.is_doubted:
@@ -306,7 +306,7 @@ class Registering:
         registered: Record | None,
         there: Registration | None,
     ) -> None:
-        """Do these directories hold what the cluster knows of them? Else limbo comes first (P7.4)."""
+        """Check that these directories hold what the cluster knows of them; else limbo comes first (P7.4)."""
         known = b"" if record is None else record.value or b""
         lack = "" if cookie is None or known == self._suffered else self._lack_of(cookie)
         if cookie is None or not lack:

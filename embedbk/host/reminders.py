@@ -34,7 +34,7 @@ class Reminders:
         self._waits: dict[str, _Wait] = {}
 
     def lasts(self, now_ns: int, key: str, text: str) -> None:
-        """It is waited for, since the first call.
+        """Note that the wait goes on; it began with the first call.
 
         text: which node waits for what, and why it does not come.
         """
@@ -51,7 +51,7 @@ class Reminders:
         wait.pause_ns = min(2 * wait.pause_ns, AGAIN_NS_MAX)
 
     def over(self, now_ns: int, key: str, text: str) -> None:
-        """It ended. A wait that was never said ends without a word."""
+        """Note that the wait ended. One that was never logged ends without a log line."""
         wait = self._waits.pop(key, None)
         if wait is not None and wait.is_said:
             self._logger.warning("%s (after %.0f s)", text, (now_ns - wait.since_ns) / SECOND)

@@ -1,4 +1,4 @@
-"""Is the process that a registration names alive, and another than this one? Asked before its place is taken (P7.9).
+"""Asks whether the process that a registration names is alive and not this one, before its place is taken (P7.9).
 
 A process is alive that answers Hello where it is registered, with this identity and another number of its start. One
 that accepts a connection and does not answer is stopped, or another program by now; one that is asked at its own

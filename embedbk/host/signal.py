@@ -85,7 +85,7 @@ class Signal:
                 return True
 
     async def wait_async(self, predicate: Callable[[], bool], timeout_s: float | None = None) -> bool:
-        """The same for a coroutine on its running loop."""
+        """As `wait`, for a coroutine on its running loop."""
         import asyncio
 
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
@@ -235,7 +235,7 @@ class Watermark:
         return True
 
     def _drop(self, queue: _Queue) -> None:
-        """On the queue's loop: no coroutine there waits any more, and nothing is kept for a next one."""
+        """On the queue's loop: drop the queue, as no coroutine there waits any more."""
         with _LOCK:
             left = {loop: other for loop, other in (self._queues or {}).items() if other is not queue}
             self._queues = left or None
@@ -268,7 +268,7 @@ class _Queue:
             self._owner._drop(self)
 
     def drain(self) -> None:
-        """Wake those whose entry is passed."""
+        """Wake the coroutines whose entry is passed."""
         self.is_due = False  # First: a mark that is set after the next line rings again.
         mark = self._owner.mark
         futures = self._futures
@@ -290,7 +290,7 @@ class _Queue:
 
 
 class _Alarm:
-    """Wakes one loop, once for all watermarks that rose before it comes to look."""
+    """Wakes one loop, once for all watermarks that rise before the loop looks."""
 
     __slots__ = ("_due", "_is_ringing", "_loop")
 
@@ -333,8 +333,8 @@ _turn = threading.local()
 
 
 class AlarmsHeld:
-    """While it is entered this thread wakes no loop, and behind it each one once. A loop that is woken for the first of
-    many handles takes the GIL, and gives it back when it has looked at that one alone."""
+    """While it is entered this thread wakes no loop; when it is left, each one once. A loop that is woken for the first
+    of many handles takes the GIL, and gives it back when it has looked at that one alone."""
 
     def __enter__(self) -> None:
         _turn.held = []
@@ -350,7 +350,7 @@ _alarms: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Alarm] = weakref.
 
 
 def _alarm_of(loop: asyncio.AbstractEventLoop) -> _Alarm:
-    """Held locked."""
+    """The alarm of a loop. The caller holds the lock."""
     alarm = _alarms.get(loop)
     if alarm is None:
         alarm = _alarms[loop] = _Alarm(loop)

@@ -59,7 +59,7 @@ class Snapshotting:
             self._go_on(core)
 
     def _is_due(self, core: Member, now_ns: int, wanted_index: int) -> bool:
-        """The log may have grown by what is not applied: there is nothing new to cut then."""
+        """Whether a snapshot is due. A log that grew only by entries not applied yet has nothing new to cut."""
         snapshots = self._store.snapshots
         assert snapshots is not None
         is_wanted = wanted_index > snapshots.newest_index
@@ -68,7 +68,7 @@ class Snapshotting:
         return core.applied_index > snapshots.newest_index
 
     def deadline_ns(self) -> int | None:
-        """0: the next slice can be taken at once."""
+        """When the next slice is due; 0: at once."""
         snapshots = self._store.snapshots
         return 0 if self._cut is not None and snapshots is not None and snapshots.has_room() else None
 
@@ -100,7 +100,7 @@ class Snapshotting:
             )
 
     def _give_up(self, core: Member, now_ns: int, failure: str) -> None:
-        """I53: without room for a snapshot everything continues, and the log grows meanwhile."""
+        """Give up a snapshot that finds no room: everything continues, and the log grows meanwhile (I53)."""
         self._cut, self._has_failed, self.failure = None, True, failure
         core.catalog.end_cut()
         self._store.abandon_snapshot()

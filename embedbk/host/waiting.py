@@ -35,13 +35,13 @@ class WaitingRequests:
         return bool(self._plain or self._urgent)
 
     def may_pass(self, event: Received) -> bool:
-        """Whether nothing that waits, and no want of room, is in this request's way."""
+        """Whether this request need not wait, neither for others nor for room."""
         if not self and self.has_room(False):
             return True
         return not self._urgent and _is_urgent(event.body) and self.has_room(True)
 
     def keep(self, event: Received) -> bool:
-        """Let it wait for its turn. False: so much waits already that it is not kept."""
+        """Queue the request for its turn. False: so much waits already that it is not kept."""
         is_add = is_normal_add(event.body)
         size = len(event.body) + REQUEST_OVERHEAD_BYTES
         if self._bytes[is_add] + size > self._bytes_max:

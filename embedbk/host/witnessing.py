@@ -62,18 +62,18 @@ class Witnessing:
         return self.core.is_doubted
 
     def told(self) -> MetTold:
-        """The answer for a recovery of metadata, which asks what was met."""
+        """The answer to a recovery of metadata that asks which metadata this bookie met."""
         met = self.core.met
         if met is None:
             return MetTold("bookie", self._bookie_id)
         return MetTold("bookie", self._bookie_id, met.cluster_token, met.lineage, met.revision, met.ids_end)
 
     def begin(self, now_ns: int) -> None:
-        """A session was opened."""
+        """Ask which metadata it is: a session was opened."""
         self._step(Started(now_ns))
 
     def look(self, now_ns: int) -> None:
-        """A link came up: the same session may be another metadata's by now."""
+        """Ask again: a link came up, and the same session may be another metadata's by now."""
         if self.core.due_ns is not None:
             self.core.due_ns = now_ns
 
@@ -129,7 +129,7 @@ class Witnessing:
         self._metadata.request(now_ns, _question(met), done)
 
     def _keep(self, met: Met, is_synced: bool) -> str:
-        """Why it could not; empty: it is kept."""
+        """Keep what was met; returns why that failed, empty where it did not."""
         said, self._refused = self._refused, ""
         try:
             self._storage.keep_met(met, is_synced=is_synced)

@@ -92,7 +92,7 @@ class NativeAddPath:
         return int(lib.ebk_add_path_records(self.handle))
 
     def taken_bytes(self) -> int:
-        """Bytes that they are in the journal, with what a record costs beside."""
+        """Bytes that the frames taken here fill in the journal, with what a record costs beside."""
         return int(lib.ebk_add_path_bytes(self.handle))
 
     def filenos(self) -> list[int]:

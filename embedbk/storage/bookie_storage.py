@@ -460,7 +460,7 @@ class BookieStorage:
     # --- Start -------------------------------------------------------------------------------------------
 
     def _load(self, terms: JournalTerms, flush_bytes: int, notes_used: bool) -> Start:
-        """Footers first, then what the journals have above their marks (P7.3, P7.5)."""
+        """Load the entry logs' footers first, then the journals' records above their marks (P7.3, P7.5)."""
         store = self._open_store()
         began_s, mark = time.monotonic(), store.log_mark()
         start = Start(
@@ -519,7 +519,7 @@ class BookieStorage:
         return self._scrubber
 
     def _release(self) -> None:
-        """Let everything go, the journals first: they borrow from the store, and write to its yield word."""
+        """Release everything, the journals first: they borrow from the store, and write to its yield word."""
         if self.add_path is not None:
             self.add_path = self.flushes.add_path = None
         scrubber, self._scrubber = self._scrubber, None

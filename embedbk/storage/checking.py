@@ -218,7 +218,8 @@ class _BookieCheck:
             self.findings.damage(path, str(impossible), offset=4096)
 
     def _check_padding(self, file: RawFile, descriptor: Descriptor) -> None:
-        """The bytes between the sections were written as zeros; no sum covers them, and no reader reads them."""
+        """Check the bytes between the sections: they were written as zeros, no sum covers them, and no reader reads
+        them."""
         end = descriptor.second_states_offset + descriptor.states_size
         between = (descriptor.entries_end, descriptor.index_offset)
         for begin, stop in ((128, 4096), between, (end, descriptor.file_size - 128)):
@@ -226,7 +227,7 @@ class _BookieCheck:
                 self.findings.note(file.path, "padding is not zero; nobody reads it", offset=begin)
 
     def _check_run(self, file: RawFile, run: IndexRun) -> None:
-        """Every entry of the run stands where the index says, with its digest."""
+        """Check that every entry of the run stands where the index says, with its digest."""
         located = run.entries() or []
         begin = 0
         while begin < len(located):
@@ -277,7 +278,8 @@ class _BookieCheck:
         self._note_entry(run.ledger_id, run.last)
 
     def _compare(self, file: RawFile, run: IndexRun, other: IndexRun, name: str) -> None:
-        """An id in two logs: a valid copy may replace a bad one, but two valid ones are the same (P3.4c)."""
+        """Compare an entry that two logs have: a valid copy may replace a bad one, but two valid ones must be the same
+        (P3.4c)."""
         if name == os.path.basename(file.path):
             return
         elsewhere = {entry_id: (offset, size) for entry_id, offset, size in other.entries() or []}
@@ -340,7 +342,8 @@ class _BookieCheck:
     # Checks between journals, states and entry logs.
 
     def cross(self, path: str) -> None:
-        """Entries without a ledger state, and ledgers whose last entry is nowhere. Only when all could be read."""
+        """Report entries without a ledger state, and ledgers whose last entry is nowhere. Only when all could be
+        read."""
         if not self.is_complete:
             return
         dropped = (

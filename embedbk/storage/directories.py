@@ -51,7 +51,7 @@ class Directories:
         self._has_met = False  # A failure, since the last choice.
 
     def choose(self) -> list[int]:
-        """Numbers of those that the next flush writes to, ascending; never none."""
+        """Numbers of the directories that the next flush writes to, ascending; at least one."""
         chosen = self._best()
         self._has_met = False
         for directory in self.all:
@@ -59,7 +59,8 @@ class Directories:
         return chosen
 
     def choose_one(self, wished: int) -> int:
-        """For the log of a compaction: the wished one if it takes part, else the roomiest of those that do."""
+        """The directory for the log of a compaction: the wished one if it takes part, else the roomiest of those that
+        do."""
         usable = self._best()
         if wished in usable:
             return wished

@@ -346,7 +346,7 @@ def _check_identities(place: NodeDirectory, findings: Findings) -> IdentityBody 
 
 
 def _check_times(place: NodeDirectory, bodies: dict[str, IdentityBody], findings: Findings) -> None:
-    """Whether all parts are of one time, and the journals' notes are where they were kept (P7.9)."""
+    """Check that all parts are of one time, and that the journals' notes are where they were kept (P7.9)."""
     served = max(body.served for body in bodies.values())
     for purpose, body in bodies.items():
         if body.starts < served:
@@ -412,5 +412,5 @@ def check_place(place: NodeDirectory, *, progress: Progress | None = None) -> Di
 
 
 def _number(purpose: str) -> int:
-    """Which of several of its kind: 1 for "entries", 2 for "entries-2"."""
+    """The number of a part among those of its kind: 1 for "entries", 2 for "entries-2"."""
     return int(purpose.rpartition("-")[2]) if "-" in purpose else 1

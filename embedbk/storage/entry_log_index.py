@@ -89,7 +89,7 @@ class IndexRun:
         return bool(self.residues >> entry_id % self.modulus & 1)
 
     def _step(self, entry_id: int) -> int:
-        """To the next id of the pattern; 0 when it is none up to last."""
+        """The step to the next id of the pattern; 0 when there is none up to last."""
         step = 1
         while entry_id + step <= self.last and step <= self.modulus:
             if self._has(entry_id + step):
@@ -121,7 +121,7 @@ def _digest_bytes(descriptor: Descriptor, modulus: int, residues: int) -> int:
 
 
 def _run_at(descriptor: Descriptor, index: bytes, at: int) -> tuple[IndexRun, int] | None:
-    """The run that begins at `at`, and where it ends; None when none stands there. Its own sum is not asked."""
+    """The run that begins at `at`, and where it ends; None when none stands there. Its own sum is not checked."""
     if len(index) - at < RUN.size:
         return None
     ledger_id, first, last, residues, offset, size, count, coded_size, modulus, equal, summed, _ = (

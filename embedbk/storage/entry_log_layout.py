@@ -107,7 +107,7 @@ class Descriptor:
 
 
 def parse_descriptor(raw: bytes | None) -> Descriptor | int | None:
-    """The descriptor; the number of a version that is not known; None when these bytes are none."""
+    """The descriptor; a number: its version, which is not known; None when these bytes are no descriptor."""
     if raw is None or raw[:4] != MAGIC or crc32c(raw[:-4]) != int.from_bytes(raw[-4:], "little"):
         return None
     fields = DESCRIPTOR.unpack(raw)

@@ -45,7 +45,7 @@ EVERYTHING = Hole(0, 0)  # Any id may have stood somewhere.
 
 
 def read_part(file: RawFile, offset: int, size: int) -> bytes | None:
-    """Exactly these bytes; None when they are not all there or cannot be read."""
+    """Read exactly these bytes; None when they are not all there or cannot be read."""
     try:
         found = file.read(offset, size) if offset + size <= file.size() else b""
     except OSError:
@@ -54,7 +54,7 @@ def read_part(file: RawFile, offset: int, size: int) -> bytes | None:
 
 
 def read_with_zeros(file: RawFile, offset: int, size: int) -> bytes:
-    """Block by block; what cannot be read, and looks like damage then, is zeros."""
+    """Read block by block; a block that cannot be read is zeros, which then look like damage."""
     return b"".join(
         read_part(file, offset + at, min(BLOCK_BYTES, size - at)) or bytes(min(BLOCK_BYTES, size - at))
         for at in range(0, size, BLOCK_BYTES)
@@ -101,7 +101,7 @@ def _valid_size(block: memoryview, at: int, hole: Hole) -> int:
 
 
 def _valid_entries(block: memoryview, at: int, hole: Hole) -> list[Located]:
-    """The valid entries that stand one behind the other from `at` on; offsets are in the block."""
+    """The valid entries that follow each other from `at` on; offsets are in the block."""
     found: list[Located] = []
     while size := _valid_size(block, at, hole):
         header = ENTRY_HEADER.unpack_from(block, at)

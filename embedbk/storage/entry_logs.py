@@ -76,7 +76,7 @@ def check_chain(logs: Sequence[LogSummary]) -> tuple[list[tuple[int, str]], set[
 
 
 def is_whole_flush(descriptor: Descriptor, there: Mapping[int, Descriptor]) -> bool:
-    """Whether it is the first log of a flush of which all are there: only then its roll and its mark count (I45)."""
+    """Whether the log is the first of a flush whose logs are all there: only then its roll and its mark count (I45)."""
     if descriptor.part:
         return False
     for part in range(1, descriptor.part_count):
@@ -87,7 +87,7 @@ def is_whole_flush(descriptor: Descriptor, there: Mapping[int, Descriptor]) -> b
 
 
 def marks_of(logs: Sequence[LogSummary]) -> tuple[int, list[int]]:
-    """The log mark of the logs that a start reads, and what it is in the tokens of several journals."""
+    """The log mark of the logs that a start reads, and the same in the tokens of several journals."""
     there = {log.descriptor.log_id: log.descriptor for log in logs}
     whole = [log for log in logs if is_whole_flush(log.descriptor, there) and log.descriptor.mark]
     newest = max(whole, key=lambda log: (log.descriptor.mark, log.descriptor.log_id), default=None)

@@ -224,7 +224,7 @@ class NativeEntryStore:
         return EntrySums(digests, ffi.unpack(sums.bad, sums.bad_count), int(sums.bytes_read))
 
     def drop(self, ledger_id: int) -> None:
-        """Nothing of the ledger is found any more; its bytes on disk go with their entry logs."""
+        """Forget the ledger's entries; their bytes on disk go with their entry logs."""
         lib.ebk_store_drop(self._store, ledger_id)
 
     def drop_dead(self, table: NativeLedgerTable) -> None:
@@ -269,7 +269,7 @@ class NativeEntryStore:
     # --- Flush -------------------------------------------------------------------------------------------
 
     def freeze(self, states: bytes, mark: int, journal_marks: Sequence[int] = ()) -> bool:
-        """Puts go to the other half from now. False while the last frozen half is not released.
+        """Freeze this half: puts go to the other one from now on. False while the last frozen half is not released.
 
         states: of the ledgers that changed since the last freeze. mark: every journal record up to it is durable;
         journal_marks: how far each journal is then, where there are several.
@@ -309,7 +309,7 @@ class NativeEntryStore:
                 select.select([self.fileno()], [], [])
 
     def finish_flush(self) -> bool:
-        """Take an ended flush in: entries in the index, mark risen. False when none ended.
+        """Take over an ended flush: its entries enter the index, the mark rises. False when none ended.
 
         Raises:
             StorageError: it failed in one directory, so none of its logs counts; nothing is lost, the frozen half and
@@ -358,7 +358,7 @@ class NativeEntryStore:
         return found
 
     def begin_copy(self, log_ids: Sequence[int]) -> None:
-        """Plan what of these logs is copied into a new one."""
+        """Plan which entries of these logs are copied into a new one."""
         ids = ffi.new("uint32_t[]", list(log_ids))
         wished = self.entry_logs().get(log_ids[0], 0) if log_ids else 0
         self._copy_target = self.directories.choose_one(wished)
@@ -402,7 +402,7 @@ class NativeEntryStore:
         lib.ebk_store_copy_abandon(self._store)
 
     def leaving(self) -> int:
-        """Entry logs of which nothing is needed but what the next flush carries."""
+        """How many entry logs are not needed once the next flush has ended."""
         return int(lib.ebk_store_leaving(self._store))
 
     def remove_left(self) -> int:

@@ -53,7 +53,7 @@ class FetchedFile(FileInPieces):
     def __init__(
         self, files: SnapshotFiles, index: int, term: int, cluster_token: bytes, wake: Callable[[], None]
     ) -> None:
-        """Goes on with what is there of it. Raises OSError: what is there cannot be read."""
+        """Continue with the part that is there. Raises OSError: that part cannot be read."""
         super().__init__(files, snapshot_name(index, term) + FETCHED_SUFFIX, wake)
         self.offset = 0  # Up to here it was given.
         self.header: SnapshotHeader | None = None  # The header of what was there already.
@@ -83,12 +83,12 @@ class FetchedFile(FileInPieces):
         self._file, self.offset, self._at = file, size, size
 
     def add(self, piece: bytes) -> None:
-        """The bytes at `offset`."""
+        """Add these bytes, which belong at `offset`."""
         self.offset += len(piece)
         super().add(piece)
 
     def stop(self, *, keep: bool = True) -> None:
-        """When this returns nothing of it is written further. keep: what is here may be gone on with."""
+        """When this returns nothing more is written. keep: the next attempt may continue with what is here."""
         self._end_thread()
         if not keep:
             self._drop()
@@ -109,7 +109,7 @@ class FetchedFile(FileInPieces):
             self._files.remove(self.name)
 
     def _close(self) -> None:
-        """Every byte of it, as it is read from the file; then the sync, so that it may stand for a log."""
+        """Check every byte as the file gives it back, then sync, so that the snapshot may stand for a log."""
         assert self._file is not None
         try:
             header = read_header(self._file)

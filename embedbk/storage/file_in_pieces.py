@@ -38,7 +38,7 @@ class FileInPieces(ABC):
         self._thread: threading.Thread | None = None
 
     def _begin(self, thread_name: str) -> None:
-        """The last call of a kind's constructor: from here on the thread may work."""
+        """Called last by a subclass's constructor: from here on the thread may work."""
         if self._files.threaded:
             self._thread = threading.Thread(target=self._run, name=thread_name, daemon=True)
             self._thread.start()
@@ -47,13 +47,13 @@ class FileInPieces(ABC):
         return self._queued_bytes < QUEUED_BYTES_MAX
 
     def add(self, piece: bytes) -> None:
-        """The next piece."""
+        """Queue the next piece."""
         with self._lock:
             self._queued_bytes += len(piece)
         self._put(piece)
 
     def finish(self) -> None:
-        """All pieces were added: the end of the file is made, or `failure` follows."""
+        """All pieces were added: have the end of the file written; else `failure` follows."""
         self._put(None)
 
     def _end_thread(self) -> None:

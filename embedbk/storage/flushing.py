@@ -40,7 +40,7 @@ FLUSH_RETRY_SHARE = 16  # A failed flush is tried again when this part of flush_
 
 
 class FlushState(enum.Enum):
-    """IDLE has no frozen half; the three others have one."""
+    """The state of the flush: IDLE has no frozen half; the three others have one."""
 
     IDLE = enum.auto()
     RUNNING = enum.auto()
@@ -102,7 +102,7 @@ class FlushCycle:
 
     @property
     def is_frozen(self) -> bool:
-        """One half of the write cache takes nothing more until a flush is over."""
+        """Whether one half of the write cache is frozen: it takes nothing more until a flush is over."""
         return self.state is not FlushState.IDLE
 
     @property
@@ -285,7 +285,7 @@ class FlushCycle:
         return True
 
     def _fail(self, failed: StorageError) -> None:
-        """The frozen half stays until more is journaled, or a device has room."""
+        """Note a failed flush: the frozen half stays until more is journaled, or a device has room."""
         self.state = FlushState.FAILED
         self._retry_bytes = self.unflushed_bytes + self.flush_bytes // FLUSH_RETRY_SHARE + 1
         self._why_failed = str(failed)

@@ -32,7 +32,7 @@ def without_damaged(
     modulus: int,
     residues: int,
 ) -> EntriesHeld | None:
-    """As `EntryStore.held`, without these damages; None: they are too many."""
+    """As `EntryStore.held`, without these damaged entries; None: they are too many."""
     held = store.held(ledger_id, first, last, modulus, residues)
     suspects: set[int] = set()
     for damage in damages:

@@ -138,7 +138,7 @@ class HeldIdentity:
             )
 
     def serve(self, *, notes_used: bool) -> None:
-        """Everything is open, and from now on it may serve. notes_used: its journals note what they use.
+        """Note that everything is open and the node may serve from now on. notes_used: its journals note what they use.
 
         Raises:
             StorageError: it cannot be written.
@@ -325,7 +325,7 @@ def hold_directory(path: Path) -> int:
 def _check(
     found: list[_Found], role: str, node_id: str, cluster_token: bytes, expands: str, locks: list[int]
 ) -> IdentityBody:
-    """All directories are those of one complete identity, and it is the one asked for."""
+    """Check that all directories have one complete identity, and that it is the one asked for."""
     # An expansion that was cut short is known to some of them only.
     known, body = max(_complete(found), key=lambda each: len(each[1].directories))
     if (body.role, body.node_id) != (role, node_id):
@@ -413,7 +413,7 @@ def _expand(found: list[_Found], body: IdentityBody, purpose: str, locks: list[i
 
 
 def _check_one(each: _Found, body: IdentityBody, expected: DirectoryMark, node_id: str) -> None:
-    """One directory against the identity of the set."""
+    """Check one directory against the identity of the set."""
     what = f"{each.purpose} directory {each.path} of {body.role} {node_id!r}"
     if each.is_damaged:
         raise StorageError(f"{what}: both copies in {IDENTITY_FILE} are damaged", hint=_replace_hint(body))
@@ -443,7 +443,7 @@ def _check_one(each: _Found, body: IdentityBody, expected: DirectoryMark, node_i
 def _mint(
     found: list[_Found], role: str, node_id: str, cluster_token: bytes, locks: list[int]
 ) -> IdentityBody:
-    """The first start: every directory is empty, or was left by a first start that was cut short."""
+    """Mint the identity at a first start: every directory is empty, or was left by a first start that was cut short."""
     for each in found:
         if each.others or each.is_damaged:
             held = ", ".join(each.others[:3]) or f"a damaged {IDENTITY_FILE}"
@@ -506,7 +506,8 @@ def _write(each: _Found, state: IdentityState, body: IdentityBody) -> None:
 
 
 def _pack(body: IdentityBody) -> bytes:
-    """As many of its starts as have room; then only the ends of paths, so that one more start is never refused."""
+    """Encode the identity with as many starts as fit; then only the ends of paths, so that one more start always
+    fits."""
     packed = msgspec.msgpack.encode(body)
     while len(packed) > SLOT_BYTES - SLOT_HEADER.size and len(body.recent) > START_ID_BYTES:
         kept = len(body.recent) // START_ID_BYTES // 2 * START_ID_BYTES

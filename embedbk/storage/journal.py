@@ -249,7 +249,7 @@ class Journal:
         return token
 
     def let_go(self) -> None:
-        """Let go of what C has borrowed and is durable now; for a caller that reaps several journals at once."""
+        """Release what C has borrowed and is durable now; for a caller that reaps several journals at once."""
         if self._kept:
             self._let_go(cast(int, lib.ebk_journal_durable(self.handle())))
 
@@ -344,7 +344,7 @@ class Journal:
     # --- What was used -----------------------------------------------------------------------------------
 
     def used(self) -> JournalUsed:
-        """Which of its files was written last, as far as that was noted before this open (P7.9)."""
+        """The note, made before this open, of the journal file that was written last (P7.9)."""
         used = ffi.new("struct ebk_journal_used *")
         lib.ebk_journal_used(self.handle(), used)
         return JournalUsed(
@@ -352,7 +352,7 @@ class Journal:
         )
 
     def accept_used(self) -> None:
-        """From now on what is there counts: noted durably. Before the first record is queued.
+        """Note durably that what is there counts from now on. Call it before the first record is queued.
 
         Raises:
             StorageError: it cannot be written.
@@ -370,7 +370,7 @@ class Journal:
         return bool(self._facts.prepare_error)
 
     def facts(self) -> JournalFacts:
-        """A picture of the journal at this moment."""
+        """The figures of the journal at this moment."""
         facts = ffi.new("struct ebk_journal_facts *")
         lib.ebk_journal_facts(self.handle(), facts)
         error = facts.prepare_error
@@ -449,7 +449,7 @@ def journal_settings(file_bytes: int, threaded: bool, file_count_max: int, ident
 
 
 def fault_text(fault: Any) -> str:
-    """Where and why: the offset only where one inside a file is meant."""
+    """Says where and why a fault is; with an offset only where one inside a file is meant."""
     path = ffi.string(fault.path).decode(errors="replace")
     place = f"{path} at offset {fault.offset}" if fault.offset else path
     return f"{place}: {ffi.string(fault.reason).decode(errors='replace')}{system_reason(fault.system_error)}"

@@ -260,7 +260,7 @@ def look_at_journal(directory: RawDirectory, findings: Findings) -> JournalPictu
 def _look_at_files(
     directory: RawDirectory, generations: list[int], picture: JournalPicture, findings: Findings
 ) -> None:
-    """Newest first: what stands before a start behind damage is not looked at."""
+    """Look at the files, newest first; what stands before a start behind damage is not looked at."""
     identity = b""
     for number, generation in enumerate(generations):
         identity = _look_at_file(directory, file_name(generation), generation, identity, picture, findings)
@@ -343,7 +343,7 @@ def _read_header(file: RawFile, generation: int, identity: bytes, findings: Find
 
 
 def _check_order(directory: RawDirectory, picture: JournalPicture, findings: Findings) -> None:
-    """Groups fill files in order of generation; blank ones may only stand at the end."""
+    """Check that groups fill files in order of generation; blank files may only stand at the end."""
     for before, entry in zip(picture.files, picture.files[1:], strict=False):
         if entry.first is None:
             continue
@@ -391,7 +391,8 @@ def _find_tail(directory: RawDirectory, picture: JournalPicture, findings: Findi
 
 
 def _before_start(header: FileHeader) -> Group:
-    """The predecessor of the first group of a start file: no group, but its header has the numbers that come next."""
+    """What stands for the predecessor of a start file's first group: the file's header has the numbers that come
+    next."""
     return Group(0, BLOCK_BYTES, header.start_sequence - 1, header.start_token, 0, 0, [])
 
 

@@ -138,7 +138,7 @@ def read_survivor(directory: Path) -> KeptMetadata:
 
 
 def kept_in(found: LogFound, where: str, missing: str = "") -> KeptMetadata:
-    """All of a member's log, which has an identity and an entry. It is taken for this: the catalog is its own."""
+    """The state of a member's whole log, which has an identity and an entry. It takes over the log's catalog."""
     assert found.identity is not None
     identity, index = found.identity, found.last_index
     term = found.entries[-1].term if found.entries else found.base_term
@@ -149,7 +149,7 @@ def kept_in(found: LogFound, where: str, missing: str = "") -> KeptMetadata:
 
 
 def freshest(survivors: Sequence[KeptMetadata]) -> KeptMetadata:
-    """The one with all that was committed, if any of them has that: the later term, then the longer log, as in an
+    """The state that has all that was committed, if any of them has that: the later term, then the longer log, as in an
     election (RAFT.md, 3).
 
     Raises UsageError: they are of different clusters.

@@ -44,7 +44,7 @@ class Layout:
         journal_directories: Sequence[AnyPath] = (),
         ledger_directories: Sequence[AnyPath] = (),
     ) -> Layout:
-        """Paths become whole ones: files are made for as long as the bookie runs, wherever its process works then.
+        """Make a layout with absolute paths: files are made as long as the bookie runs, in whatever working directory.
 
         Raises:
             UsageError: more directories than a bookie can have.
@@ -65,11 +65,11 @@ class Layout:
         )
 
     def by_purpose(self) -> dict[str, Path]:
-        """As the identity names them."""
+        """The directories by purpose, as the identity names them."""
         return numbered("journal", self.journals) | numbered("entries", self.entries)
 
     def make_root(self) -> Path:
-        """The bookie's own directory, for its notes; it is not there yet where all parts are elsewhere.
+        """Make the bookie's own directory, for its notes; it does not exist yet where all parts are elsewhere.
 
         Raises:
             UsageError: it cannot be made.

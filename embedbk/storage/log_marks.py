@@ -22,7 +22,7 @@ class LogMarks:
         self._marks: deque[tuple[int, int]] = deque()
 
     def note(self, keep_index: int, last_index: int, token: int) -> None:
-        """This record takes back what follows keep_index, and holds what stands from there to last_index."""
+        """Note a record: it takes back what follows keep_index, and holds the entries from there to last_index."""
         marks, cut_token = self._marks, 0
         while marks and marks[-1][0] > keep_index:
             cut_token = max(cut_token, marks.pop()[1])
@@ -36,7 +36,8 @@ class LogMarks:
 
     def token_of(self, index: int, below: int) -> int:
         """The last record before `below` up to which nothing stands behind index, and behind which the next one goes on
-        from index or before; 0: none that is known. Marks before it are forgotten: later questions are not lower."""
+        from index or before; 0: no such record is known. Marks before it are forgotten: later questions are not
+        lower."""
         marks = self._marks
         while len(marks) > 1 and marks[1][0] <= index and marks[1][1] < below:
             marks.popleft()

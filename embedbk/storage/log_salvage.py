@@ -242,7 +242,7 @@ class _Whole:
         self._settle(run, entries)
 
     def _take_salvaged(self, before: Salvaged, run: _Run, entries: list[Entry]) -> None:
-        """It was damaged before: what is behind this record stands for all that was before it."""
+        """The log was damaged and salvaged before: what follows this record stands for all that was before it."""
         self._doubted = Doubt(
             max(self._doubted.term, before.doubt.term),
             max(self._doubted.acknowledged_index, before.doubt.acknowledged_index),
@@ -267,7 +267,7 @@ class _Whole:
         run.last = last
 
     def _settle(self, run: _Run, entries: list[Entry]) -> None:
-        """The run ends here. One that ended before the snapshot was named may have held other entries before those
+        """End the run here. One that ended before the snapshot was named may have held other entries before those
         that follow it."""
         if run.last is None:
             return

@@ -100,7 +100,7 @@ def check_used(
 
 
 def _doubt_of(used: Used | None, found: LogFound, missing: str) -> Doubt | None:
-    """How much one of several may have acknowledged and lost; None: nothing."""
+    """How much one of several members may have acknowledged and lost; None: nothing."""
     if missing and (used is None or not used.is_of_log):
         raise StorageError(
             f"metadata log: {missing}; how much it acknowledged cannot be told",
@@ -121,7 +121,7 @@ def _doubt_of(used: Used | None, found: LogFound, missing: str) -> Doubt | None:
 def _doubt_behind_damage(
     used: Used | None, found: LogFound, salvaged: Salvaged, missing: str
 ) -> Doubt | None:
-    """That of a log which begins behind a damaged one, as long as no later start has noted anything."""
+    """The doubt of a log that begins behind a damaged one, as long as no later start has noted anything."""
     later = _doubt_of(used, found, missing)
     if used is not None and used.start_count > salvaged.start_count:
         return later
@@ -144,7 +144,7 @@ def missing_in(used: Used | None, found: LogFound, last_token: int) -> str:
 
 
 def is_of(used: Used | None, identity: MemberIdentity) -> bool:
-    """Whether it is a note, of this member."""
+    """Whether the note exists and is this member's."""
     own = identity.cluster_token, identity.incarnation
     return used is not None and (used.cluster_token, used.incarnation) == own
 
@@ -189,16 +189,16 @@ class LogUse:
             raise StorageError(f"metadata log: its doubt cannot be noted: {self._failure}")
 
     def add(self, size: int) -> None:
-        """So many bytes were queued."""
+        """Count bytes that were queued."""
         self._unsynced_bytes += size
 
     def end_doubt(self) -> None:
-        """It has everything again that it may have acknowledged."""
+        """Note that the member has everything again that it may have acknowledged."""
         self._doubt = None
 
     def note(self, token: int, term: int, last_index: int) -> None:
-        """The log is durable up to token; there it has this term and this end. The first note of a start also ends the
-        owner's declaration of a loss."""
+        """Note that the log is durable up to token, where it has this term and this end. The first note of a start also
+        ends the owner's declaration of a loss."""
         if token <= self._noted_token:
             return
         is_first = not self.is_start_noted
@@ -214,7 +214,7 @@ class LogUse:
                 )
 
     def end(self, token: int, term: int, last_index: int) -> None:
-        """A clean stop, behind the last record."""
+        """Note a clean stop, after the last record."""
         self._write(self._used(token, term, last_index), is_synced=True)
 
     def _used(self, token: int, term: int, last_index: int) -> Used:

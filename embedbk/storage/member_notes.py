@@ -43,19 +43,20 @@ _decoder = msgspec.msgpack.Decoder(Used)
 
 
 class MemberNotes(Protocol):
-    """Where the note is kept."""
+    """The place where a member keeps its note."""
 
     def read(self) -> Used | None:
         """The newest note; None: there is none. Raises StorageError: it cannot be read."""
         ...
 
     def write(self, used: Used, *, is_synced: bool) -> None:
-        """Durable when this returns if is_synced, else when the system writes it. Raises StorageError."""
+        """Write the note: durable when this returns if is_synced, else when the system writes it. Raises
+        StorageError."""
         ...
 
 
 class FileNotes:
-    """In a member's directory."""
+    """The notes in a member's directory."""
 
     def __init__(self, directory: Path) -> None:
         self._note = NoteFile(directory / MEMBER_FILE, _MAGIC)

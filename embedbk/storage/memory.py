@@ -264,8 +264,8 @@ class MemoryBookieStorage:
         return self.append(RecordKind.FRAME, frame.ledger_id, frame.body)
 
     def drop(self, ledger_id: int) -> None:
-        """Out of memory, and of what is not flushed yet. What entry logs hold of it is seen again if recovery brings
-        the ledger back before the next start, as on a disk where no file has gone yet."""
+        """Drop the ledger from memory, and from what is not flushed yet. What entry logs hold of it is seen again if
+        recovery brings the ledger back before the next start, as on a disk where no file has gone yet."""
         self.store.drop(ledger_id)
         self._unflushed = {key: raw for key, raw in self._unflushed.items() if key[0] != ledger_id}
 

@@ -23,7 +23,7 @@ _decoder = msgspec.msgpack.Decoder(Met)
 
 
 def read_met(directory: Path) -> Met | None:
-    """The newest that was kept; None: none was met. Raises StorageError: the note cannot be read."""
+    """The newest metadata that was kept; None: none was met. Raises StorageError: the note cannot be read."""
     path = directory / MET_FILE
     try:
         found = [_decoder.decode(body) for body in NoteFile(path, _MAGIC).read()]
@@ -38,7 +38,7 @@ def read_met(directory: Path) -> Met | None:
 
 
 def keep_met(directory: Path, met: Met, *, is_synced: bool) -> None:
-    """Write it; durable when this returns if is_synced, else when the system writes it. Raises StorageError."""
+    """Write the note; durable when this returns if is_synced, else when the system writes it. Raises StorageError."""
     note = NoteFile(directory / MET_FILE, _MAGIC)
     write = note.keep if is_synced else note.hint
     write(_encode(met))

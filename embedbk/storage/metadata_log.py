@@ -120,7 +120,7 @@ class Salvaged:
 
     @classmethod
     def decode(cls, token: int, body: bytes | memoryview) -> Salvaged:
-        """Raises StorageError: it is none of a version that this code knows."""
+        """Raises StorageError for bytes of no version that this code knows."""
         if len(body) != SALVAGED.size or body[0] != SALVAGED_VERSION:
             raise StorageError(
                 f"metadata log: record {token} tells of no salvage in version {SALVAGED_VERSION}"
@@ -145,7 +145,7 @@ def encode_identity(identity: MemberIdentity, start: LogStart) -> bytes:
 
 
 def decode_identity(token: int, body: bytes | memoryview) -> tuple[MemberIdentity, LogStart | None]:
-    """Raises StorageError: it is none of a version that this code knows."""
+    """Raises StorageError for bytes of no version that this code knows."""
     version = body[0] if len(body) else None
     if version == OLDER_IDENTITY_VERSION and len(body) == OLDER_IDENTITY.size:
         _, cluster_token, incarnation = OLDER_IDENTITY.unpack(body)
@@ -195,7 +195,7 @@ class LogFound:
 
     @property
     def is_alone(self) -> bool:
-        """It is all of its quorum, as far as the log goes."""
+        """Whether the member is the whole quorum, as far as the log goes."""
         assert self.identity is not None
         held = [entry.body for entry in self.entries if isinstance(entry.body, Configuration)]
         newest = held[-1] if held else self.configuration or self.identity.first_configuration
@@ -239,7 +239,7 @@ class LogFound:
         return self.catalog
 
     def keys(self, prefix: str) -> list[str]:
-        """Under a prefix, those of the catalog and those that an entry would put; some of these may be gone."""
+        """Keys under a prefix: those of the catalog and those that an entry would put; some of these may be gone."""
         found: dict[str, None] = {}
         after, has_more = "", True
         while has_more:
@@ -378,7 +378,7 @@ class _Reader:
         found.marks.note(keep_index, self._last, token)
 
     def _is_first(self, found: LogFound) -> bool:
-        """Nothing of the log was trimmed before what is read."""
+        """Whether nothing of the log was trimmed before what is read."""
         return self._first_token <= 1 or found.salvaged is not None
 
     def _take_salvaged(self, token: int, body: memoryview) -> None:
@@ -395,7 +395,7 @@ class _Reader:
             self.named.append(named)
 
     def _begin_behind(self, named: Named) -> None:
-        """A snapshot of another member took the place of the log."""
+        """Begin behind another member's snapshot, which took the place of the log."""
         found = self.found
         if named.index > found.index:
             raise StorageError(
@@ -466,7 +466,7 @@ class _Reader:
         return found
 
     def _begin_with_older(self, limits: Limits) -> None:
-        """The newest snapshot inside the log: what it stands for is in it, what follows stands behind it."""
+        """Begin with the newest snapshot inside the log: it holds the state so far, and later entries follow it."""
         found, older = self.found, self._older
         if found.entries and found.entries[0].index > older.index + 1:
             raise StorageError(

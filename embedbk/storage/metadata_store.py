@@ -177,7 +177,7 @@ def open_metadata_store(
 
 @contextmanager
 def _hinting_at_copies() -> Iterator[None]:
-    """Damage of the only member's log is not healed by another node."""
+    """Add the hint that no other node heals damage of the only member's log."""
     try:
         yield
     except DamagedJournal as damaged:
@@ -190,7 +190,7 @@ def _hinting_at_copies() -> Iterator[None]:
 
 
 def _refuse_a_bookies(directory: str | os.PathLike[str]) -> None:
-    """A new cluster must not begin among a bookie's files, from which its own could not be told apart."""
+    """Refuse a bookie's directory: a new cluster's files could not be told apart from the bookie's."""
     try:
         names = os.listdir(directory)
     except OSError:
@@ -308,7 +308,7 @@ class MetadataStore:
         return self._beginning
 
     def keys(self, prefix: str) -> list[str]:
-        """Before `beginning` is taken: those under a prefix, and any there that an entry of the log would put."""
+        """Before `beginning` is taken: the keys under a prefix, and those there that an entry of the log would put."""
         assert self._found is not None
         return self._found.keys(prefix)
 
@@ -364,7 +364,7 @@ class MetadataStore:
         return self.snapshots.take_saved() if self.snapshots is not None else None
 
     def end_doubt(self) -> None:
-        """The core has no doubt any more: the lost entries are here again, durably. The next note records that."""
+        """End the doubt: the lost entries are here again, durably. The next note records that."""
         if self._use is not None:
             self._use.end_doubt()
 
@@ -380,11 +380,11 @@ class MetadataStore:
 
     @property
     def snapshot_bytes(self) -> int:
-        """The index of the newest; 0: there is none."""
+        """Bytes of the newest snapshot; 0: there is none."""
         return self._snapshot_bytes
 
     def is_snapshot_due(self) -> bool:
-        """The log grew so far since the last snapshot that the next one pays for itself."""
+        """Whether the log grew so much since the last snapshot that the next one pays for itself."""
         if self.snapshots is None or self.snapshots.is_under_way:
             return False
         pays = max(self._snapshot_due_bytes, SNAPSHOT_DUE_FACTOR * self._snapshot_bytes)
@@ -415,7 +415,7 @@ class MetadataStore:
         return self.snapshots
 
     def abandon_snapshot(self) -> None:
-        """The snapshot under way cannot be written: the next is as due as this one was."""
+        """Give up the snapshot under way, which cannot be written: the next is as due as this one was."""
         assert self.snapshots is not None
         self.snapshots.abandon()
         self._entry_bytes += self._entry_bytes_before

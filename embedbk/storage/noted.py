@@ -32,7 +32,7 @@ class NoteFile:
         self._magic = magic
 
     def read(self) -> list[bytes]:
-        """The kept body, and behind it the newer one if there is one; nothing where there is no file.
+        """Read the kept body, and after it the newer one if there is one; nothing where there is no file.
 
         Raises:
             StorageError: the file cannot be read, or what was kept is damaged.
@@ -58,7 +58,7 @@ class NoteFile:
         return [kept] if hint is None else [kept, hint]
 
     def keep(self, body: bytes) -> None:
-        """Durable when this returns; what was hinted before is gone. Raises StorageError: it is not."""
+        """Keep a body: durable when this returns; an earlier hint is gone. Raises StorageError: it is not durable."""
         part = self.path.with_name(self.path.name + ".new")
         try:
             with open(part, "wb") as file:
@@ -75,7 +75,7 @@ class NoteFile:
             raise self._unwritten(refused) from refused
 
     def hint(self, body: bytes) -> None:
-        """Write a newer one behind what is kept, without waiting for the disk. Raises StorageError."""
+        """Write a newer body behind the kept one, without waiting for the disk. Raises StorageError."""
         try:
             file = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
             try:

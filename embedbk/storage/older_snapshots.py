@@ -23,7 +23,8 @@ class OlderSnapshots:
         self._chunks: list[bytes] = []
 
     def take(self, token: int, index: int, body: memoryview) -> bool:
-        """The next chunk; True: a snapshot is whole by it. Raises StorageError: it is none, or has another size."""
+        """Take the next chunk; True: it makes a snapshot whole. Raises StorageError: it is no chunk, or has another
+        size."""
         self.is_begun = True
         if len(body) < CHUNK.size:
             raise StorageError(f"metadata log: record {token} holds no chunk of a snapshot")

@@ -22,7 +22,7 @@ _NO_ANSWER = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOME
 
 
 def ensure_answer(path: str, refused: OSError) -> None:
-    """Let only those refusals pass that are about the file itself.
+    """Raise unless the refusal is about the file itself.
 
     Raises:
         UsageError: this process may not read it, or has no descriptor left: it is unknown whether the file is whole.
@@ -52,11 +52,11 @@ class RawDirectory(Protocol):
     path: str
 
     def within(self, name: str) -> RawDirectory:
-        """A directory in it, which need not be there."""
+        """A directory inside this one, which need not exist."""
         ...
 
     def names(self) -> list[str]:
-        """Names of all that stands in it, ascending. OSError when it cannot be read."""
+        """Names of everything in it, ascending. OSError when it cannot be read."""
         ...
 
     def open(self, name: str) -> AbstractContextManager[RawFile]:

@@ -34,7 +34,7 @@ def read_only_reason(directory: Path) -> str | None:
 
 
 def keep_read_only(directory: Path, reason: str) -> None:
-    """Durable when this returns. Raises StorageError: it is not."""
+    """Write the marker: durable when this returns. Raises StorageError: it is not."""
     path = directory / READ_ONLY_FILE
     try:
         with open(path, "wb") as file:

@@ -214,7 +214,7 @@ class LogScrubber:
         return state or ScrubState()
 
     def _save(self) -> None:
-        """A note, not a promise: it is not synced, and what cannot be written is read once more."""
+        """Note the state without a promise: the note is not synced, and what it lacks is only read once more."""
         self._unsaved_bytes = 0
         if self._state_path is None:
             return

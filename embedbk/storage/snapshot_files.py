@@ -33,7 +33,7 @@ class SnapshotFile:
         return _checked(lib.ebk_io_size(self._table, self._descriptor), self.path)
 
     def read(self, offset: int, size: int) -> bytes:
-        """Fewer than size only at the end of the file."""
+        """Read bytes from offset on: fewer than size only at the end of the file."""
         room = ffi.new("char[]", max(1, size))
         got = _checked(lib.ebk_io_read(self._table, self._descriptor, room, size, offset), self.path)
         return bytes(ffi.buffer(room, got))
@@ -44,7 +44,7 @@ class SnapshotFile:
         _checked(wrote, self.path)
 
     def sync(self) -> None:
-        """After a refusal its content is unknown: never sync it again (P7.6)."""
+        """Sync the file. After a refusal its content is unknown: never sync it again (P7.6)."""
         _checked(lib.ebk_io_sync(self._table, self._descriptor), self.path)
 
     def close(self) -> None:
@@ -71,7 +71,7 @@ class SnapshotFiles:
         return SnapshotFiles(self.place(name), io=self._disk, threaded=self.threaded)
 
     def names(self) -> list[str]:
-        """Ascending; none where there is no directory. OSError when it cannot be read."""
+        """The names, ascending; none where there is no directory. OSError when it cannot be read."""
         size = _LIST_BYTES
         while True:
             room = ffi.new("char[]", size)
@@ -97,27 +97,28 @@ class SnapshotFiles:
             file.close()
 
     def create(self, name: str) -> SnapshotFile:
-        """A new file, in a directory that is made and synced if it is not there. OSError."""
+        """Create a file, in a directory that is made and synced if it is not there. OSError."""
         if _checked(lib.ebk_io_make_directory(self._table, os.fsencode(self.path)), self.path) == 0:
             self._sync_directory(os.path.dirname(self.path) or ".")
         return self._open(name, lib.EBK_OPEN_WRITE | lib.EBK_OPEN_CREATE)
 
     def open_to_write(self, name: str) -> SnapshotFile:
-        """One that is there, as it is. OSError."""
+        """Open an existing file to write, as it is. OSError."""
         return self._open(name, lib.EBK_OPEN_WRITE)
 
     def rename(self, name: str, new: str) -> None:
-        """Durable when this returns. OSError."""
+        """Rename a file; durable when this returns. OSError."""
         code = lib.ebk_io_rename(self._table, os.fsencode(self.place(name)), os.fsencode(self.place(new)))
         _checked(code, self.place(name))
         self._sync_directory(self.path)
 
     def remove(self, name: str) -> None:
-        """A name that comes back after a crash does no harm, so nothing waits for the disk. OSError."""
+        """Remove a file. A name that comes back after a crash does no harm, so this does not wait for the disk.
+        OSError."""
         _checked(lib.ebk_io_unlink(self._table, os.fsencode(self.place(name))), self.place(name))
 
     def sync(self) -> None:
-        """Which files there are is durable when this returns. OSError."""
+        """Make durable which files there are. OSError."""
         self._sync_directory(self.path)
 
     def place(self, name: str) -> str:

@@ -156,7 +156,7 @@ def look_for_base(
 
 
 def names_of(directory: RawDirectory) -> list[str]:
-    """None where there is no directory. Raises StorageError: it cannot be told."""
+    """The names in the directory; None where there is no directory. Raises StorageError: it cannot be read."""
     try:
         return directory.names()
     except FileNotFoundError:
@@ -247,7 +247,7 @@ class Snapshots:
 
     @property
     def newest_index(self) -> int:
-        """Nothing up to here is ever taken back: a snapshot stands for it, or will."""
+        """The highest index that a snapshot stands for, or will: nothing up to it is ever taken back."""
         under_way = self._index if self._writer is not None else 0
         newest = self._fetched or self.kept
         return max(under_way, newest[-1].index if newest else 0)
@@ -284,7 +284,7 @@ class Snapshots:
         self._writer.add(piece)
 
     def end(self) -> None:
-        """The last piece was added. `step` carries it on."""
+        """Called after the last piece was added; `step` continues."""
         self._is_whole = True
         self._go_on()
 
@@ -300,7 +300,7 @@ class Snapshots:
             self._writer = None
 
     def step(self, durable_token: int, durable_index: int) -> bool:
-        """Go on with what is under way. True: it counts from now on, and what it makes needless was let go."""
+        """Continue what is under way. True: the snapshot counts from now on, and what it replaces was removed."""
         if self._was_woken:
             self._was_woken = False
             with contextlib.suppress(BlockingIOError):
@@ -439,11 +439,11 @@ class Snapshots:
         return fetched
 
     def newest_fetched(self) -> int | None:
-        """The index of what was fetched, whole or in part; None: there is nothing, or it cannot be told."""
+        """The index of what was fetched, whole or in part; None: nothing was, or it cannot be read."""
         return newest_fetched(self._files)
 
     def remove_fetched(self) -> None:
-        """What was fetched and not installed is not needed any more."""
+        """Remove what was fetched and not installed."""
         remove_fetched(self._files)
 
     def read_kept(self, index: int, term: int, offset: int, size: int) -> bytes:

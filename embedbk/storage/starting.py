@@ -190,7 +190,7 @@ class Start:
         )
 
     def _take(self, number: int, records: Records) -> None:
-        """Take records in; a long journal does not have to fit into the write cache."""
+        """Take over records; a long journal does not have to fit into the write cache."""
         marks = self._marks
         total = sum(marks)
         for own, kind, ledger_id, body in records:
@@ -245,7 +245,7 @@ class Start:
         )
 
     def _make_room(self) -> None:
-        """One more record has room in the write cache; as little as can be is left in it.
+        """Make room for one more record in the write cache; as little as possible stays in it.
 
         Raises:
             StorageError: both halves are full, and the device has no room for either.

@@ -29,13 +29,13 @@ class StartCount:
     recent: tuple[bytes, ...] = ()
 
     def after(self, start_id: bytes, *, above: int = 0) -> StartCount:
-        """With one start more, whose count is above both the last one and `above`."""
+        """The count with one start more, whose number is above both the last one and `above`."""
         if above > self.count:  # The starts in between were another's.
             return StartCount(above + 1, (start_id,))
         return StartCount(self.count + 1, (*self.recent, start_id)[-STARTS_KEPT:])
 
     def has(self, count: int, start_id: bytes) -> bool:
-        """Whether that was a start of these directories, as far as they remember."""
+        """Whether these directories remember that start as theirs."""
         place = count - (self.count - len(self.recent)) - 1
         return 0 <= place < len(self.recent) and self.recent[place] == start_id
 
