@@ -43,8 +43,8 @@ def stream(batches: Iterator[pa.RecordBatch], schema: pa.Schema, requested_schem
 
 
 def record_columns(batch: Batch, names: Sequence[str]) -> list[pa.Array]:
-    """key, timestamp, headers, as far as they are named. A Python object is made for a row only where a record of the
-    batch has any of them."""
+    """The columns key, timestamp and headers, as far as they are named. A Python object is made for a row only where a
+    record of the batch has any of them."""
     records = batch.records()
     if records is None:
         return [pa.nulls(len(batch.ids), _RECORD_FIELDS[name]) for name in names]
@@ -57,7 +57,7 @@ def record_columns(batch: Batch, names: Sequence[str]) -> list[pa.Array]:
 
 
 def columns(batch: Batch) -> list[pa.Array]:
-    """Those of SCHEMA: `entryId` and `value` are the batch's own bytes, constants and offsets are made."""
+    """The columns of SCHEMA: `entryId` and `value` are the batch's own bytes, constants and offsets are made."""
     count = len(batch.ids)
     ids = pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(batch.ids)])
     values = pa.Array.from_buffers(
@@ -68,7 +68,7 @@ def columns(batch: Batch) -> list[pa.Array]:
 
 
 def slots(entry_ids: pa.Array) -> pa.Array:
-    """How many rows before each one have the same entry; entries stand in order."""
+    """For each row, how many rows before it have the same entry; entries stand in order."""
     count = len(entry_ids)
     if count == 0 or entry_ids[-1].as_py() - entry_ids[0].as_py() + 1 == count:
         return pa.repeat(pa.scalar(0, pa.int32()), count)

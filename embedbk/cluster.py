@@ -89,7 +89,7 @@ class Peer:
                 signal.pidfd_send_signal(self._pidfd, number)
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Until it has ended; False when the time was over first."""
+        """Wait until it has ended; False when the time was over first."""
         if self._popen.poll() is None:
             poll = select.poll()
             poll.register(self._pidfd, select.POLLIN)
@@ -99,7 +99,7 @@ class Peer:
         return True
 
     def say(self, line: str) -> None:
-        """Down the parent's pipe. A peer that has ended hears nothing, and is found out by its ready pipe."""
+        """Send a line down the parent's pipe. A peer that has ended gets nothing, and its ready pipe shows that."""
         with contextlib.suppress(BrokenPipeError):
             os.write(self._parent_fd, line.encode() + b"\n")
 
@@ -146,7 +146,7 @@ class Peer:
         return f": {lines[-1]}" if lines else ""
 
     def forget(self) -> None:
-        """Let go of an ended process: its descriptors, and its log when nothing stands in it."""
+        """Forget an ended process: close its descriptors, and remove its log if that is empty."""
         for fd in (self._pidfd, self._parent_fd, self._ready_fd):
             os.close(fd)
         with contextlib.suppress(OSError):
@@ -397,7 +397,7 @@ class Cluster:
         return peer
 
     def _wait_ready(self, peers: list[Peer], deadline: float) -> None:
-        """All of them together: as long as the slowest takes, no longer."""
+        """Wait for all of them together: as long as the slowest takes, no longer."""
         waiting = {peer._ready_fd: peer for peer in peers}
         poll = select.poll()
         for fd in waiting:
@@ -523,7 +523,7 @@ class Cluster:
 
 
 def environment() -> dict[str, str]:
-    """Ours, and the folder this package was found in, which may be on `sys.path` of this process only."""
+    """Our environment, and the folder this package was found in, which may be on `sys.path` of this process only."""
     root = str(Path(__file__).parent.parent)
     return {
         **os.environ,

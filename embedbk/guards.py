@@ -227,7 +227,7 @@ class FileGuard:
         return part
 
     def _mode(self) -> int:
-        """That of the file which it replaces; of a new one what only its owner may read."""
+        """The mode of the file that it replaces; for a new file, one that only its owner may read."""
         try:
             return self.path.stat().st_mode & 0o777
         except FileNotFoundError:

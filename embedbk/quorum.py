@@ -286,7 +286,7 @@ class Quorum:
         return self._answer(own.endpoints or self._endpoints, operation, kind)
 
     def ask(self, endpoints: Sequence[str], operation: Operation) -> Result | None:
-        """The first answer of these; None: none in time."""
+        """The first answer of these endpoints; None: none came in time."""
         results: list[Result] = []
         inquiry = self._inquiry(endpoints, operation, lambda _, result: results.append(result))
         self._run(inquiry, lambda: bool(results))
@@ -310,7 +310,7 @@ class Quorum:
         enough_s: float = 0.0,
         is_enough: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Until it is over, or time is; or is enough, and some time was given to the rest."""
+        """Run the inquiry until it is complete or time is over; or until it suffices, and the rest had some time."""
         loop, until_ns = Loop(), self._until_ns
         loop.add(inquiry)
         try:

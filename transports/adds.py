@@ -43,7 +43,7 @@ class Turns:
         self._adds.pop(adds, None)
 
     def take(self, now_ns: int) -> None:
-        """Each seals and sends as far as allowed, and counts what is acknowledged."""
+        """Give each its turn: it seals and sends as far as allowed, and counts what is acknowledged."""
         lib.ebk_turns_take(self.handle, now_ns)
 
     def fileno(self) -> int:
@@ -61,7 +61,7 @@ class StoredNear:
     __slots__ = ("frame", "lac", "lac_length", "token")
 
     def __init__(self, frame: Frame, token: int, lac: int, lac_length: int) -> None:
-        """token: up to where that bookie has to be durable. lac, lac_length: as it was told with the frame."""
+        """token: up to where that bookie has to be durable. lac, lac_length: as sent with the frame."""
         self.frame = frame
         self.token = token
         self.lac = lac
@@ -145,7 +145,8 @@ class AddsInC:
         lib.ebk_link_adds_close(self.handle)
 
     def turn(self, now_ns: int) -> None:
-        """What a wait of the loop does, where no seat is reached over a link, for a loop that has none (testing)."""
+        """Do what a wait of the loop does where no seat is reached over a link; for a loop that has no such wait
+        (testing)."""
         lib.ebk_link_adds_turn(self.handle, now_ns)
 
     def stored_from(self, place: int, seat: int) -> Iterator[StoredNear]:

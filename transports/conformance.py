@@ -107,7 +107,7 @@ class RealTimeArena(Arena):
 
 
 class Node:
-    """A transport and what it has told so far."""
+    """A transport and the events that it has returned so far."""
 
     def __init__(self, node_id: str, transport: Transport) -> None:
         self.node_id = node_id

@@ -91,7 +91,7 @@ class Envelope:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """What each side says first."""
+    """What each side sends first."""
 
     identity: Identity
     protocols: tuple[int, int] = PROTOCOL_VERSIONS

@@ -25,7 +25,7 @@ _NO_MEMORY = "no memory for the frames of a writing handle"
 
 
 def table_in_c(packer: Packing, ensemble_size: int) -> MakeTable:
-    """What makes the table of a handle with this packer; in C where that can be."""
+    """Make the table of a handle with this packer; in C where possible."""
     if isinstance(packer, Packer) and ensemble_size <= lib.EBK_FLIGHT_SEATS_MAX:
         return FramesInC
     return FrameTable
@@ -182,7 +182,7 @@ class FramesInC:
         return lib.ebk_in_flight_at(self.handle, place)
 
     def _frame(self, packed: Any) -> Frame:
-        """Its bytes stay where they are, for as long as anybody refers to them."""
+        """The frame; its bytes stay where they are as long as anything refers to them."""
         body = _native.frame_view(int(ffi.cast("uintptr_t", packed.body)), packed.size)
         ledger_id = lib.ebk_packer_ledger_of(packed.body)
         return Frame(ledger_id, packed.first_entry, packed.last_entry, packed.count, packed.length, body)

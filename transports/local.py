@@ -316,7 +316,7 @@ def _as_one(pieces: tuple[Buffer, ...]) -> memoryview:
 
 
 def _offer(add_path: AddPath, link: int, pieces: tuple[Buffer, ...]) -> bool:
-    """The last piece of an add is the body of its frame, which is large: it is not copied to be looked at."""
+    """Offer a body to the add path. An add's last piece is its frame's body, which is large and not copied for this."""
     if len(pieces) == 1:
         return add_path.take(link, pieces[0])
     return add_path.take(link, b"".join(pieces[:-1]), pieces[-1])

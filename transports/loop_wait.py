@@ -20,7 +20,7 @@ NEVER_NS = sys.maxsize
 
 
 class WaitEnded(IntEnum):
-    """Why a wait ended, as far as anybody has to know."""
+    """Why a wait ended, as far as callers need to know."""
 
     HELD_ACCEPTED = lib.EBK_LOOP_HELD_ACCEPTED
     HELD_DIALLED = lib.EBK_LOOP_HELD_DIALLED
@@ -79,7 +79,7 @@ class LoopWait:
         return number
 
     def run(self, until_ns: int, late_ns: int, credit_bytes: int, adds: WaitTerms | None = None) -> int:
-        """Take turns until something ends that: why; the rest is told by the properties.
+        """Take turns until something ends that; returns the reason, and the properties have the rest.
 
         until_ns: of CLOCK_BOOTTIME; what is over already is one turn. late_ns: once Python owes something that nobody
         waits for, the wait ends so much later at most. credit_bytes: received on a link before its peer is told. adds:
@@ -100,17 +100,17 @@ class LoopWait:
 
     @property
     def is_dry(self) -> bool:
-        """No socket has more, and their descriptors tell when they have."""
+        """Whether no socket has more, so that their descriptors show when one has."""
         return bool(self._outcome.is_dry)
 
     @property
     def has_news(self) -> bool:
-        """Adds that were sent here have something for their cores."""
+        """Whether adds that were sent here have something for their cores."""
         return bool(self._outcome.has_news)
 
     @property
     def ready(self) -> list[int]:
-        """Descriptors that ended it."""
+        """Descriptors that ended the wait."""
         return list(self._outcome.ready[0 : self._outcome.ready_count])
 
     @property

@@ -37,7 +37,7 @@ class NativeNear:
         self._path: Any = path  # Kept alive.
 
     def show(self, *, is_open: bool, is_told: bool) -> None:
-        """is_open: common adds are taken. is_told: the node wants to hear of every rise of `durable`."""
+        """is_open: common adds are taken. is_told: the node wants every rise of `durable`."""
         lib.ebk_near_show(self.handle, is_open, is_told)
 
     def leave(self) -> None:
@@ -60,7 +60,7 @@ class NearPoll:
         self._fileno = self.turns.fileno()
 
     def fileno(self) -> int:
-        """Told as ready when adds have something to tell; waited for from the beginning."""
+        """Reported as ready when adds have news for their cores; waited for from the beginning."""
         return self._fileno
 
     def register(self, fileno: int, _events: int = select.POLLIN) -> None:
@@ -87,7 +87,7 @@ class NearPoll:
         return adds
 
     def send_adds(self, now_ns: int) -> None:
-        """Their turns come with each wait."""
+        """Nothing to do: each wait gives these adds their turns."""
 
     def wake_adds(self) -> None:
         """From any thread: adds have something to seal."""

@@ -43,7 +43,7 @@ MILLISECOND = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """What chance does to each body. Delays are uniform; the rest are probabilities."""
+    """The faults that chance deals each body. Delays are uniform; the rest are probabilities."""
 
     delay_ns_min: int = MILLISECOND // 10
     delay_ns_max: int = MILLISECOND
@@ -196,7 +196,7 @@ class SimNetwork:
         return node
 
     def change_places(self, one: str, other: str) -> None:
-        """What runs at each of two places is known by the other's name from now on; blocks stay with the names."""
+        """Exchange two places: each node is known by the other's name from now on; blocks stay with the names."""
         _exchange(self._nodes, one, other)
         _exchange(self._paused, one, other)
         for place in (one, other):
@@ -371,7 +371,7 @@ class SimNetwork:
             self._watch_silence(link, side, since_ns)
 
     def _down(self, link: _Link, side: int, reason: str) -> None:
-        """One end is over, from its own view; the link is gone when both are."""
+        """Take one end down, as it sees it; the link is gone when both ends are down."""
         if link.is_over[side]:
             return
         link.is_over[side], link.is_up[side] = True, False
@@ -382,7 +382,7 @@ class SimNetwork:
             self._links.pop(link, None)
 
     def _end(self, link: _Link, side: int, own: str | None, peers: str, delay_ns: int) -> None:
-        """One end goes down now; the other hears of it as far as it can be reached."""
+        """Take one end down now; the other learns of it if it can be reached."""
         if link.is_over[side]:
             return
         self._down(link, side, own or "")
@@ -401,12 +401,12 @@ class SimNetwork:
         return self.narrow.get(link.node(1 - side), self.window_bytes) if self.narrow else self.window_bytes
 
     def _rooms(self, link: _Link, side: int) -> tuple[int, int]:
-        """What the end `side` may send now: by the window, and as that was made narrow."""
+        """What the end `side` may send now: by the window, and as a fault narrowed it."""
         queued = link.queued_bytes[1 - side]
         return max(0, self.window_bytes - queued), max(0, self._narrow(link, side) - queued)
 
     def _send(self, link: _Link, side: int, body: bytes) -> bool:
-        """From the end `side`. False: the window is full."""
+        """Send from the end `side`. False: the window is full."""
         to = 1 - side
         if not self._has_room(link, side, len(body)):
             return False
@@ -569,7 +569,7 @@ class SimTransport(Transport):
         self._network._end(found, side, reason, f"the peer ended the link: {reason}", 0)
 
     def receive(self, now_ns: int) -> list[TransportEvent]:
-        """What has arrived by the network's own time, whatever the caller says it is."""
+        """Return what has arrived by the network's own time, whatever time the caller passes."""
         for link, side, size in self._counted:
             link.queued_bytes[side] -= size
         self._counted.clear()

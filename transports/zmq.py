@@ -235,7 +235,7 @@ class ZmqTransport:
         return Hello(self.identity, self._protocols)
 
     def _on_new_port(self) -> None:
-        """Both waits in C know other descriptors."""
+        """Forget both waits in C: a new port has descriptors that they do not know."""
         self._accepted.forget_wait()
         self._dialled.forget_wait()
 
@@ -254,7 +254,7 @@ class ZmqTransport:
             self._before_hello.await_end(link)
 
     def _take_held(self, port: Port, route: bytes, part: HeldPart) -> None:
-        """What ended the last wait. Nothing is offered behind an event that the host has not seen."""
+        """Take what ended the last wait. Nothing is offered behind an event that the host has not seen."""
         self._intake.held = None
         if port.is_open:
             size = self._intake.on_part(port, route, part)

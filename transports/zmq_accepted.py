@@ -57,7 +57,8 @@ class AcceptedLinks:
         self._sent = ffi.new("uint64_t *")
 
     def up(self, socket: Any, number: int, route: bytes, prefix: bytes) -> None:
-        """Bodies from this route of this socket are of the link `number`. One that C refuses stays with Python."""
+        """Note that bodies from this route of this socket belong to the link `number`. A link that C refuses stays with
+        Python."""
         lib.ebk_zmq_accepted_up(self.handle, address_of(socket), number, route, len(route), prefix)
 
     def down(self, number: int) -> None:
@@ -84,7 +85,7 @@ class AcceptedLinks:
         )
 
     def set_room(self, number: int, size: int) -> None:
-        """So many bytes may be sent on this link in C; none, before this was said."""
+        """Let C send so many bytes on this link; before the first call it may send none."""
         lib.ebk_zmq_accepted_set_room(self.handle, number, size)
 
     def moved(self) -> Iterator[tuple[int, int, int]]:
@@ -112,7 +113,7 @@ def is_library_found(socket: zmq.Socket[bytes]) -> bool:
 
 
 def skip_parts(socket: zmq.Socket[bytes]) -> bool:
-    """Take what is left of a message, however many parts that are. False: not from here."""
+    """Take what is left of a message, however many parts that is. False: that cannot be done from here."""
     return bool(lib.ebk_zmq_skip(address_of(socket.underlying)))
 
 

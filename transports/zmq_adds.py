@@ -55,7 +55,7 @@ class LinkSender(Turns):
         self.links: Any = ffi.gc(made, lib.ebk_links_free)
 
     def show(self, link: int, socket: Any, prefix: bytes, room: int) -> None:
-        """This link is up, and takes so many bytes of bodies."""
+        """Note that this link is up, and takes so many bytes of bodies."""
         if lib.ebk_links_up(self.links, link, address_of(socket), prefix, room) < 0:
             raise MemoryError("no memory for a link that adds go over")
 
@@ -63,5 +63,5 @@ class LinkSender(Turns):
         lib.ebk_links_down(self.links, link)
 
     def sent(self, link: int) -> int:
-        """Bytes of bodies since it was asked last."""
+        """Bytes of bodies sent since the last call."""
         return int(lib.ebk_links_sent(self.links, link))

@@ -49,7 +49,7 @@ _NOBLOCK, _MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
 
 
 class BeforeHello:
-    """Those of one transport. hello: what is said of this node."""
+    """The connections of one transport that have no link. hello: what this node sends as its Hello."""
 
     def __init__(self, ends: Ends, hello: Callable[[], Hello]) -> None:
         self.silent: dict[int, _Silent] = {}  # By descriptor, the oldest first.
@@ -58,7 +58,7 @@ class BeforeHello:
         self._hello = hello
 
     def hear(self, port: Port, route: bytes, envelope: Envelope, part: zmq.Frame | HeldPart) -> None:
-        """From a connection without a link: its Hello, or the remains of a link that is over."""
+        """Handle a part from a connection without a link: its Hello, or the remains of a link that is over."""
         if envelope.kind != Kind.HELLO or envelope.listener_nonce != NO_NONCE:
             self._ends.counters.stale += 1
             if envelope.kind != Kind.BYE:
@@ -123,8 +123,7 @@ class BeforeHello:
                 self.silent.pop(descriptor, None)
 
     def await_hello(self, port: Port, descriptor: int, bytes_max: int = SILENT_BYTES_MAX) -> None:
-        """From now on a connection without a link has its time to say Hello; of so many that come one after the other
-        only the newest."""
+        """Give a connection without a link its time to send Hello from now on; the oldest end when too many wait."""
         self.silent.pop(descriptor, None)
         ends, count = self._ends, self._accepted_count
         self.silent[descriptor] = _Silent(port, ends.now_ns, count, bytes_max)

@@ -64,7 +64,7 @@ class Patience:
 class Ends:
     """The links of one transport by number, the events of them, and the time as the host told it last.
 
-    on_up, on_down: hear of each link that begins or ends, before its event.
+    on_up, on_down: called for each link that begins or ends, before its event.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class Ends:
         return link.sent_bytes - link.credited_bytes + size <= self.window_bytes
 
     def put_body(self, link: Link, pieces: Sequence[Buffer], size: int) -> bool:
-        """As `put`, of a body for which the window has room."""
+        """As `put`, for a body that the window has room for."""
         port = link.port
         if size < FRAME_BYTES_MIN and port.sends_frames and type(pieces) is list:
             sent = send_pieces(port.address, link.data_prefix, pieces)
@@ -146,7 +146,7 @@ class Ends:
         return self.put(link, gather((envelope, *pieces)))
 
     def _put_frame(self, link: Link, head: bytes, address: int, size: int) -> bool:
-        """As `put`, of a body whose end is a frame, which is not copied."""
+        """As `put`, for a body that ends with a frame, which is not copied."""
         sent = send_frame(link.port.socket, head, address, size)
         if sent is None:
             self.forget(link, "the peer's connection ended")
@@ -180,17 +180,17 @@ class Ends:
             self.report(link)
 
     def report(self, link: Link) -> None:
-        """Say that we are here and how much has come; without room it is said with the next body or ping."""
+        """Report that we are here and how much was received; without room, the next body or ping does."""
         if self.say(link, Kind.PONG, TOTAL.pack(link.received_bytes)):
             link.reported_bytes = link.received_bytes
 
     def excuse(self, blind_ns: int) -> None:
-        """The host did not look for so long (it was stopped, say): no fault of the peers'."""
+        """Excuse the peers for a time in which the host did not look (it was stopped, say)."""
         for link in self.links.values():
             link.heard_ns = min(self.now_ns, link.heard_ns + blind_ns)
 
     def keep_time(self) -> int:
-        """Ask the silent, give up the dead; returns when to look again."""
+        """Ping silent peers, end the links of dead ones; returns when to look again."""
         patience = self._patience
         now_ns, due_ns = self.now_ns, sys.maxsize
         for link in list(self.links.values()):
@@ -238,6 +238,6 @@ class Ends:
 
 
 def bye(dialler_nonce: bytes, listener_nonce: bytes, reason: str) -> bytes:
-    """What ends a link, or refuses one, with its envelope."""
+    """The message that ends or refuses a link, with its envelope."""
     body = encode_reason(reason)
     return seal(envelope_prefix(Kind.BYE, dialler_nonce, listener_nonce), len(body)) + body

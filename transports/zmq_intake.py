@@ -47,7 +47,7 @@ _NOBLOCK, _RCVMORE = int(zmq.NOBLOCK), int(zmq.RCVMORE)
 
 
 class ZmqIntake:
-    """That of one transport. hello: what is said of this node."""
+    """The intake of one transport. hello: what this node sends as its Hello."""
 
     def __init__(
         self, sockets: Sockets, ends: Ends, before_hello: BeforeHello, hello: Callable[[], Hello]
@@ -129,7 +129,7 @@ class ZmqIntake:
     def _on_block(
         self, port: Port, route: bytes, link: Link | None, block: memoryview, part: zmq.Frame | HeldPart
     ) -> None:
-        """Everything but a body in order: control, and what should not be."""
+        """Handle everything but a sound body: control, and what should not be."""
         try:
             envelope = decode_envelope(block)
             if link is None:

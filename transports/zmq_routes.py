@@ -38,7 +38,7 @@ class Routes:
             router.unbind(name)
 
     def are_given(self, route: bytes) -> bool:
-        """Whether the ROUTER gave this one to a connection that was accepted so far."""
+        """Whether the ROUTER gave this route to a connection that it accepted so far."""
         if len(route) != ROUTE_BYTES or route[0]:
             return False
         number = (int.from_bytes(route[1:], "big") - self._first) % _NUMBERS

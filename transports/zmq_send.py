@@ -30,7 +30,8 @@ def can_send_frames(socket: zmq.Socket[bytes]) -> bool:
 
 
 def send_frame(socket: zmq.Socket[bytes], head: bytes, address: int, size: int) -> bool | None:
-    """Head, which is copied, then the frame as the second part. False: no room now; None: the socket is over."""
+    """Send the head, which is copied, then the frame as the second part. False: no room now; None: the socket is
+    closed."""
     underlying: Any = socket.underlying
     code = lib.ebk_zmq_send_frame(
         address_of(underlying), head, len(head), ffi.cast("uint8_t *", address), size

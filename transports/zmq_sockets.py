@@ -109,12 +109,13 @@ class Port:
 
     @property
     def awaited(self) -> int:
-        """What there is to do something about: a body, or a dialled connection that stands and waits for our Hello."""
+        """The event to wait for: a body, or a dialled connection that stands and waits for our Hello."""
         is_greeting = self.dialled is not None and not self.dialled.has_greeted
         return READABLE | WRITABLE if is_greeting else READABLE
 
     def connection_news(self) -> list[tuple[bool, int]]:
-        """Since the last call, in order: whether a connection began, else it ended; and its descriptor."""
+        """What happened since the last call, in order: whether a connection began, else it ended; and its
+        descriptor."""
         news = []
         while state(self.monitor) & READABLE:
             event, descriptor = _MONITORED.unpack(self.monitor.recv(_NOBLOCK))
@@ -165,7 +166,7 @@ class Link:
 
 
 class Sockets:
-    """Those of one transport, in a context with one I/O thread of its own."""
+    """The sockets of one transport, in a context with one I/O thread of its own."""
 
     def __init__(self) -> None:
         self.is_open = True
@@ -210,7 +211,7 @@ class Sockets:
         self.unsettled[port] = self.unseen[port] = None
 
     def watch(self, fileno: int) -> None:
-        """A descriptor of the transport's that is no socket's: `fileno` tells of it, too."""
+        """Watch a descriptor of the transport that is no socket's: `fileno` shows it, too."""
         self._ready.register(fileno, select.EPOLLIN)
 
     def hang_up(self, port: Port) -> None:
@@ -221,7 +222,7 @@ class Sockets:
         port.close()
 
     def fileno(self) -> int:
-        """Readable when one of the descriptors tells of something."""
+        """Readable when one of the descriptors is."""
         return self._ready.fileno()
 
     def ports(self) -> list[Port]:

@@ -44,7 +44,7 @@ class AcceptedTurns:
             self._find_c()
 
     def _find_c(self) -> None:
-        """Have the bodies of accepted links looked at in C from now on, where that can be done here."""
+        """Have C look at the bodies of accepted links from now on, where possible."""
         listening = next((port for port, _ in self._sockets.by_fileno.values() if port.is_listening), None)
         if listening is None:
             return
@@ -63,7 +63,7 @@ class AcceptedTurns:
             self.in_c.down(link.number)
 
     def forget_wait(self) -> None:
-        """There are other descriptors than it knows."""
+        """Forget the wait: there are descriptors that it does not know."""
         self._wait = None
 
     def wait(self, terms: WaitTerms) -> WaitEnd | None:
@@ -177,7 +177,7 @@ class DialledTurns:
     # Adds that are sent from C (`ports.AddSending`).
 
     def open_adds(self, terms: AddTerms, seats: Sequence[AddSeat]) -> AddsInC | None:
-        """None: not over these links."""
+        """As `AddSending.open_adds`. None: not over these links."""
         sender, counting = self.sender, self._counting
         if sender is None or counting is None:
             return None
@@ -194,7 +194,7 @@ class DialledTurns:
             sender.wake()
 
     def send_adds(self, now_ns: int) -> None:
-        """Their turn, outside of `listen_for`."""
+        """Give these adds a turn, outside of `listen_for`."""
         if self.sender is not None:
             self._show_room(self.sender)
             self.sender.take(now_ns)
@@ -218,11 +218,11 @@ class DialledTurns:
                     self._sockets.unsettled[link.port] = None
 
     def forget_wait(self) -> None:
-        """There are other links, or other descriptors, than it knows."""
+        """Forget the wait: there are links or descriptors that it does not know."""
         self._wait = None
 
     def close(self) -> None:
-        """What C waits with has a descriptor of its own, and this is in cycles with its transport."""
+        """Close the wait in C: it has a descriptor of its own, and this object is in cycles with its transport."""
         self._wait = self.in_c = self.sender = None
 
     def listen_for(self, filenos: Sequence[int], until_ns: int, untold_ns: int) -> Sequence[int] | None:
@@ -276,7 +276,8 @@ class DialledTurns:
         return wait
 
     def drain(self, port: Port, link: Link, in_c: zmq_dialled.DialledLinks) -> None:
-        """As of accepted ones, of a link that is up. Behind a body that is not taken nothing is offered: in order."""
+        """As for accepted links, once the link is up. After a body that is not taken nothing is offered, to keep the
+        order."""
         found = in_c.drain(
             port.socket.underlying,
             link.number,

@@ -23,7 +23,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 class Asked(NamedTuple):
-    """One frame to one seat."""
+    """One request: a frame sent to one seat."""
 
     link: int
     request_id: int  # They rise, and are never used again.
@@ -37,7 +37,7 @@ class Asked(NamedTuple):
 
 
 class Counting(Protocol):
-    """What a client node needs of it. All calls from the host's thread."""
+    """What a client node needs of the counting of answers. All calls from the host's thread."""
 
     is_eager: bool  # Every answer is news.
     handle: (
@@ -46,17 +46,17 @@ class Counting(Protocol):
 
     @property
     def is_due(self) -> bool:
-        """The cores want to hear of what is untold."""
+        """Whether the cores need the answers that are untold."""
         ...
 
     @property
     def untold(self) -> int:
-        """How many answers were counted and not told."""
+        """How many answers were counted and not delivered to the cores."""
         ...
 
     @property
     def counted(self) -> int:
-        """How many were counted ever."""
+        """How many answers were ever counted."""
         ...
 
     def next_request(self) -> int:
@@ -64,11 +64,11 @@ class Counting(Protocol):
         ...
 
     def expect(self, asked: Asked) -> None:
-        """A request was sent, or will be: its answer may be counted."""
+        """Expect the answer to a request that was sent, or will be: it may be counted."""
         ...
 
     def answered(self, request_id: int) -> None:
-        """An expected request was answered OK in a message that was passed: it counts for its group, and is not told
+        """Note an expected request that was answered OK in a message that was passed: it counts for its group, and is not told
         again."""
         ...
 
@@ -77,7 +77,7 @@ class Counting(Protocol):
         ...
 
     def tell(self) -> list[tuple[int, int, bool]]:
-        """(link, request id, is_followed) of what is untold, in the order of coming; it is told with this call."""
+        """(link, request id, is_followed) of the untold answers, in the order of arrival; this call delivers them."""
         ...
 
 
@@ -165,7 +165,7 @@ class TwinAnswers:
             self.is_due = True
 
     def _count_in_group(self, slot: _Slot) -> bool:
-        """Whether this one is news: it is the one that its frame needed."""
+        """Count an answer for its frame; returns whether it is the one that the frame needed."""
         slot.is_answered = True
         head = self._slots.get(slot.asked.group % self._slot_count)
         if head is None or head.asked.request_id != slot.asked.group:

@@ -63,7 +63,7 @@ ArrowStreamStruct._fields_ = [
 
 
 class RefusedColumn(Exception):
-    """A column is refused: why, and by which row."""
+    """A column is refused; says why, and which row is the reason."""
 
     def __init__(self, fault: ArrowFault, row: int) -> None:
         super().__init__(fault, row)

@@ -21,7 +21,7 @@ FAULTS_OF_A_COLUMN = 16  # The faults of the next column of `ArrowNames` have nu
 
 
 class ArrowNames(NamedTuple):
-    """The columns of a batch that make a record: its value, and what stands beside it; None: no such column."""
+    """The names of the columns that make a record: its value, and what stands beside it; None: no such column."""
 
     value: str
     key: str | None = None
@@ -60,7 +60,7 @@ class ValueColumn(Protocol):
 
     @property
     def has_records(self) -> bool:
-        """Something stands beside the value of a row."""
+        """Whether something stands beside the value of a row."""
         ...
 
     def attribute(self, row: int, /) -> bytes:
@@ -119,7 +119,7 @@ class Rows(Sequence[bytes]):
 
     @property
     def has_records(self) -> bool:
-        """Something stands beside the value of a row."""
+        """Whether something stands beside the value of a row."""
         return any(column.has_records for column in self.columns)
 
     def places(self) -> Iterator[tuple[ValueColumn, int]]:

@@ -38,7 +38,7 @@ _pointer_of.restype, _pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, 
 
 
 class TwinColumn:
-    """`ValueColumn` in plain Python: its rows are copied when it is made, behind which it needs no array."""
+    """`ValueColumn` in plain Python: its rows are copied when it is made; then it needs no array."""
 
     def __init__(self, rows: list[bytes], attributes: list[bytes]) -> None:
         self._rows, self._attributes = rows, attributes
@@ -159,7 +159,7 @@ def _attributes(
 
 
 def _times(child: Child) -> list[int | None]:
-    """ms since 1970; what is none comes as -1."""
+    """Times in ms since 1970; -1 where a row has none."""
     schema, array, first, count = child
     form = schema.format
     scale = _TIMES.get(form if form == b"l" else form[:4])

@@ -68,7 +68,7 @@ class Producer(NamedTuple):
 
 
 class ZstdClaim(NamedTuple):
-    """What a compressed entry says that it has when it is unpacked: bytes, and how many of them are attributes."""
+    """What a compressed entry claims to unpack to: so many bytes, and so many of them attributes."""
 
     byte_count: int
     attribute_bytes: int
@@ -146,7 +146,7 @@ def claim_of(attributes: Buffer) -> ZstdClaim | None:
 
 
 def kinds_in(attributes: Buffer) -> Iterator[int]:
-    """The kinds of attributes that nobody checked; 0 ends them where one is cut short."""
+    """The kinds of attributes that were not checked; ends with 0 where one is cut short."""
     offset = 0
     while offset < len(attributes):
         if offset + _HEADER.size > len(attributes):
@@ -172,7 +172,7 @@ def value_of(attributes: Buffer, wanted: int) -> bytes | bytearray | memoryview 
 
 
 def parted(attributes: bytes, kind: int) -> tuple[bytes, bytes]:
-    """Sound attributes, of the kinds below this one and of the others."""
+    """Sound attributes in two parts: the kinds below this one, and the others."""
     offset = 0
     while offset < len(attributes) and attributes[offset] < kind:
         offset += _HEADER.size + _HEADER.unpack_from(attributes, offset)[2]

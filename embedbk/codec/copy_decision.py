@@ -39,7 +39,7 @@ _Text = Annotated[str, msgspec.Meta(max_length=WHY_CHARS_MAX)]
 
 
 class DecidedCopy(msgspec.Struct, frozen=True, array_like=True):
-    """The copy of one bookie, as it was when the word was given."""
+    """The copy of one bookie, as it was when the operator decided."""
 
     bookie_id: _BookieId
     incarnation: _Incarnation
@@ -67,7 +67,7 @@ _decoder = msgspec.msgpack.Decoder(_Decisions)
 
 
 def decided_of_ledger(ledger_id: int) -> str:
-    """What the keys of one ledger begin with."""
+    """The prefix of the decision keys of one ledger."""
     return f"{DECIDED_PREFIX}{ledger_id:016x}/"
 
 
@@ -76,7 +76,7 @@ def decided_path(ledger_id: int, entry_id: int) -> str:
 
 
 def encode_copy_decisions(decisions: tuple[CopyDecision, ...]) -> bytes:
-    """The newest last."""
+    """Encode decisions, the newest last."""
     return msgspec.msgpack.encode(_Decisions(_VERSION, decisions[-DECISIONS_MAX:]))
 
 

@@ -60,7 +60,7 @@ class EntryRecord(NamedTuple):
 
     @property
     def is_bare(self) -> bool:
-        """It has nothing but its value."""
+        """Whether the record has nothing but its value."""
         return self.key is None and self.timestamp is None and not self.headers
 
 

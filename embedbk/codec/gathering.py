@@ -43,7 +43,7 @@ def encode_requests(
 
 
 def encode_replies(replies: Sequence[MetadataReply]) -> Iterator[list[bytes | memoryview]]:
-    """The same for answers, all of them as MetadataReplies."""
+    """As `encode_requests`, for answers, all of them as MetadataReplies."""
     return (encode_message(0, MetadataReplies(part)) for part in _parts(replies))
 
 

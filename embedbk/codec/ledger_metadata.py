@@ -277,12 +277,12 @@ def log_left_path(name: str) -> str:
 
 
 def log_truncated_path(name: str) -> str:
-    """Where the ledgers are named that truncation took off the list, until they are deleted too (P8.3)."""
+    """The key that names the ledgers which truncation took off the list, until they are deleted too (P8.3)."""
     return f"/logs/{name}/truncated"
 
 
 def log_deleting_path(name: str) -> str:
-    """Where the ledgers of a deleted log are named until they are deleted too (P8.3)."""
+    """The key that names the ledgers of a deleted log until they are deleted too (P8.3)."""
     return f"/logs/{name}/deleting"
 
 
@@ -417,7 +417,7 @@ def _why_not_freed(metadata: LedgerMetadata) -> str:
 
 
 def _why_not_lost(metadata: LedgerMetadata) -> str:
-    """The fault of what it says is lost; empty: that is sound."""
+    """The fault of the losses that it names; empty: they are sound."""
     if not metadata.lost:
         return ""
     if metadata.last_entry is None:

@@ -37,7 +37,7 @@ _Count = Annotated[int, msgspec.Meta(ge=0, le=LEDGER_ID_MAX)]
 
 
 class ArchiveState(enum.IntEnum):
-    """How far the archive of one ledger is. Numbers are on disk: never re-used."""
+    """States of the archive of one ledger. Numbers are on disk: never re-used."""
 
     COPYING = 1  # Files may be there; none of them counts.
     COPIED = 2  # The manifest names all files; nobody but their writer has looked at them.

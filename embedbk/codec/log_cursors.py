@@ -78,7 +78,7 @@ def log_cursors_path(name: str) -> str:
 
 
 def cursor_path(log: str, name: str) -> str:
-    """Not under /logs, so that a listing of the logs meets no cursors."""
+    """The key of a cursor: not under /logs, so that a listing of the logs meets no cursors."""
     return f"/log-cursors/{log}/{name}"
 
 

@@ -88,7 +88,7 @@ class LogIdentity(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LogPointer(msgspec.Struct, frozen=True, array_like=True):
-    """What stands under a name: which log it points to."""
+    """The value under a name: the log that it points to."""
 
     version: int
     log_id: _LogIdText
@@ -103,12 +103,13 @@ def log_identity_path(log_id: str) -> str:
 
 
 def log_deleted_path(log_id: str) -> str:
-    """Where the list of a deleted log stands, byte for byte, until it is brought back or its ledgers go (P8.13)."""
+    """The key of a deleted log's list, which stands there byte for byte until it is brought back or its ledgers go
+    (P8.13)."""
     return f"/logs/{log_id}/deleted"
 
 
 def minted(bits: int) -> str:
-    """An id of LOG_ID_BITS bits of chance."""
+    """A new id of LOG_ID_BITS random bits."""
     return f"~{bits:016x}"
 
 

@@ -42,7 +42,7 @@ class AtBound(enum.IntEnum):
 
 
 class Compression(enum.IntEnum):
-    """By what entries are compressed. Numbers are on disk: never re-used."""
+    """The method by which entries are compressed. Numbers are on disk: never re-used."""
 
     ZSTD = 1
 
@@ -99,7 +99,7 @@ def properties_bytes(properties: dict[str, bytes]) -> int:
 
 
 def encode_log_settings(value: SettingsRecord) -> bytes:
-    """Without what came later as earlier builds wrote them (P10.8)."""
+    """Encode settings. Without the later fields they are as earlier builds wrote them (P10.8)."""
     fields = msgspec.structs.astuple(value)
     while len(fields) > _FIRST_FIELDS and fields[-1] is None:
         fields = fields[:-1]

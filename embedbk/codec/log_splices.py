@@ -140,7 +140,7 @@ def encode_log_splices(value: LogSplices) -> bytes:
 
 
 def encode_splice_request(value: SpliceRequest) -> bytes:
-    """Without a bound that was reached as earlier builds wrote it (P10.8)."""
+    """Encode a request. Without a bound that was reached it is as earlier builds wrote it (P10.8)."""
     return msgspec.msgpack.encode(value if value.reached is not None else msgspec.structs.astuple(value)[:-1])
 
 

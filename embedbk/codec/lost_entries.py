@@ -93,7 +93,7 @@ def gap_at(words: _Words, entry_id: int) -> tuple[int, int] | None:
 
 
 def _reach(words: _Words, entry_id: int, direction: int) -> int:
-    """As far as everything is lost in this direction; each look passes a run, or an entry of a striped one."""
+    """How far everything is lost in this direction; each look passes a run, or one entry of a striped run."""
     while True:
         beside = entry_id + direction
         on = next(
@@ -165,6 +165,6 @@ class RunBuilder:
         return len(self._dense) if self._size == 1 else min(len(self._dense), len(self._striped))
 
     def runs(self) -> tuple[LostRun, ...]:
-        """The fewer of both; ascending by their first entries."""
+        """The runs of the form that has fewer of them, ascending by their first entries."""
         dense = len(self._dense) <= len(self._striped) or self._size == 1
         return tuple(sorted(self._dense if dense else self._striped))

@@ -91,7 +91,7 @@ assert _HEADER.size == MESSAGE_HEADER_BYTES
 
 
 class Digests(enum.IntEnum):
-    """What of digests is asked for along with a count. Numbers are on the wire: never re-used."""
+    """Which digests are wanted along with a count. Numbers are on the wire: never re-used."""
 
     NONE = 0
     BY_INDEX = 1  # As the index has them; what it does not have is read, as far as that is little.
@@ -478,7 +478,7 @@ def encode_message(
 def _head(
     kind: int, frame_count: int, control: bytes, frames_size: int, request_id: int
 ) -> bytes | memoryview:
-    """Header and control part."""
+    """The header and the control part of a message."""
     return kernels.message_head(kind, frame_count, control, frames_size, request_id)
 
 

@@ -116,11 +116,11 @@ class Packing(Protocol):
 
     @property
     def held_by(self) -> int:
-        """The caller whose rest is waited for (append_many); 0: none."""
+        """The caller that the packer waits for to append the rest of its items (append_many); 0: none."""
         ...
 
     def hold_for(self, caller: int) -> None:
-        """Wait for this caller's rest from now on; 0: for none."""
+        """Wait for the rest of this caller's items from now on; 0: for none."""
         ...
 
     def seal(self) -> Frame | None:
@@ -132,7 +132,7 @@ class Packing(Protocol):
         ...
 
     def stop(self) -> None:
-        """No appends from now on; what was appended can still be sealed."""
+        """Refuse appends from now on; what was appended can still be sealed."""
         ...
 
     def open_count(self) -> int:

@@ -163,7 +163,7 @@ class RetiredDirectories(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ReadOnlyWord(msgspec.Struct, frozen=True, array_like=True):
-    """By whom, why and when an operator put a bookie to read-only."""
+    """An operator's decision that a bookie is read-only: by whom, why and when."""
 
     by: _Text
     why: _Text

@@ -864,7 +864,7 @@ class Bookie(Machine):
 
 
 def _knows_all(row: AnyLedgerRow) -> bool:
-    """Whether this bookie has lost nothing of the ledger. Else no entry is absent for certain (P7.4)."""
+    """Whether nothing of the ledger may have been lost here. Else no entry is absent for certain (P7.4)."""
     return not row.in_limbo and not row.is_dropped
 
 
