@@ -307,7 +307,7 @@ class Cluster:
         self.devices.look(create=self._create)
         begins = not holds_log(self._given / METADATA)
         make(self._given)
-        if begins or self.devices.expands:  # Else none is missing that may be new.
+        if begins or self.devices.expands:  # Else no directory is missing that may be new.
             self.devices.make()
         return self._given
 

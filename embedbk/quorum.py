@@ -53,7 +53,7 @@ ENDPOINTS_FILE = "ENDPOINTS"  # In a member's directory: where it was reached la
 _Answer = TypeVar("_Answer")
 
 LOOK_S = 1.0  # How long members that do not answer are waited for, when one has answered.
-REST_S = 0.05  # Before asking again.
+REST_S = 0.05  # Pause before asking again.
 SECOND = 1_000_000_000
 
 

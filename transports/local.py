@@ -89,7 +89,7 @@ class LocalTransport(Transport):
         ] = []  # A tuple: a body in pieces.
         self._add_path: AddPath | None = None
         self._is_signalled = False
-        self._thread = 0  # That called `receive` last.
+        self._thread = 0  # The thread that called `receive` last.
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._is_open = True
 

@@ -78,7 +78,7 @@ class _Link:
     def __init__(self, ends: tuple[SimTransport, SimTransport | None]) -> None:
         self.ends = ends
         self.names = [end.place if end is not None else "" for end in ends]
-        self.numbers = [0, 0]  # By which each end knows it.
+        self.numbers = [0, 0]  # The numbers by which each end knows it.
         self.is_up = [False, False]  # Each end's own view.
         self.is_over = [False, False]
         self.arrival_ns = [0, 0]  # Latest arrival of what keeps its order, by the side that it leads to.
@@ -148,9 +148,9 @@ class SimNetwork:
         self.delivered_bodies = 0
         # Clients may send adds from C (sim_adds.py); an observer of their cores has to watch that, too.
         self.has_adds = False
-        # Told of each body that is sent so, before anything becomes of it: (sender, receiver, body).
+        # Called with each body that is sent so, before the network handles it: (sender, receiver, body).
         self.on_add_sent: Callable[[str, str, bytes], None] | None = None
-        # Told of each body that arrives: (now_ns, sender, receiver, body).
+        # Called with each body that arrives: (now_ns, sender, receiver, body).
         self.on_delivery: Callable[[int, str, str, bytes], None] | None = None
 
     # --- Time ----------------------------------------------------------------------------------------

@@ -168,8 +168,8 @@ class _Silent:
 
     port: Port
     since_ns: int
-    number: int  # So many were accepted before it.
-    bytes_max: int  # That ZeroMQ may have taken in from it, ever.
+    number: int  # How many were accepted before it.
+    bytes_max: int  # Bytes that ZeroMQ may have taken in from it, ever.
 
 
 def _is_given(port: Port, route: bytes) -> bool:

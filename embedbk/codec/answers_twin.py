@@ -68,8 +68,8 @@ class Counting(Protocol):
         ...
 
     def answered(self, request_id: int) -> None:
-        """Note an expected request that was answered OK in a message that was passed: it counts for its group, and is not told
-        again."""
+        """Note an expected request that was answered OK in a message that was passed: it counts for its group, and is
+        not told again."""
         ...
 
     def take(self, link: int, message: Buffer) -> bool:

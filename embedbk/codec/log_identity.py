@@ -73,17 +73,17 @@ class LogIdentityState(enum.IntEnum):
     NAMED = 1  # Exactly one name points to it.
     DELETED = 2  # None does; it can be brought back (P8.13).
     ENDING = 3  # Its grace is over: its list is gone, and its ledgers are being deleted.
-    GONE = 4  # So are they. Kept for an id that is a name, so that nothing else ever has that id.
+    GONE = 4  # Its ledgers are gone, too. Kept for an id that is a name, so that no other log ever has it.
 
 
 class LogIdentity(msgspec.Struct, frozen=True, array_like=True):
     """The value under the id of a log; it changes with the log's name. A takeover of the log compares it."""
 
     version: int
-    name: _Name  # That points to it; of one that is deleted, that did last.
+    name: _Name  # The name that points to it; for a deleted log, the last that did.
     state: int
     deleted_ms: _Count = 0  # Since 1970, for people.
-    until_ms: _Count = 0  # Until then it can be brought back for certain; after it until somebody forgets it.
+    until_ms: _Count = 0  # Until then it can be brought back for certain; after it until it is forgotten.
     is_forced: bool = False  # It was deleted although its last ledger was not closed.
 
 

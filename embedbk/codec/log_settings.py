@@ -28,9 +28,9 @@ __all__ = [
     "properties_bytes",
 ]
 
-SETTINGS_KEY = "settings"  # Behind the log's id.
+SETTINGS_KEY = "settings"  # Follows the log's id in the key.
 
-_FIRST_FIELDS = 10  # Up to the properties.
+_FIRST_FIELDS = 10  # The fields up to the properties.
 _Count = Annotated[int, msgspec.Meta(ge=1, le=LEDGER_ID_MAX)]
 
 

@@ -99,7 +99,7 @@ class AdoptionOptions:
     gone_ns: int = 3_000 * _MS  # A bookie that is called gone, and is listed, counts as silent after so long.
     patience_ns: int = 10_000 * _MS  # Without any progress for this long: inconclusive.
     read_entries: int = 4096  # How far one question looks.
-    quorum: Quorum | None = None  # As it was made with; None: as what is there looks like.
+    quorum: Quorum | None = None  # The one it was made with; None: guess it from what is there.
     is_dry: bool = False  # Change nothing, fence nothing: only report the plan.
     accepts_loss: bool = False  # Acknowledged entries that no bookie has are given up.
     by: str = ""  # Names the client that adopts it, for people.
@@ -183,7 +183,7 @@ class LedgerAdoption(Machine):
         self.copying: list[_Copying] = []  # The last one is under way.
         self.copied = 0  # Entries copied so far.
         self.copies = 0  # Questions of copying that were asked: their number, which answers name (P3.8).
-        self.asks_source = 0  # Which of the sources is asked.
+        self.asks_source = 0  # Index of the source that is asked.
         self.copy_at: int | None = None  # When to go on with copying.
         self.copy_until: int | None = None  # When its open question counts as unanswered.
         self.trouble = ""  # Why copying does not get on.
@@ -541,7 +541,7 @@ class LedgerAdoption(Machine):
         _, number, first, last, count = event.tag
         is_ours = answer.nonce == self.nonce and answer.seating == number and answer.recovery
         if not is_ours or (answer.first_entry, answer.last_entry) != (first, last):
-            return []  # To something else (P3.8).
+            return []  # It answers something else (P3.8).
         if answer.status != Status.OK:
             return self._copy_later(f"{event.member.bookie_id}: {Status(answer.status).name}", event.now_ns)
         self._progress(event.now_ns)

@@ -121,7 +121,7 @@ class AddedNearby(Struct):
     last_entry: int
     length: int  # Payload bytes of the ledger up to and including last_entry.
     is_idle: bool
-    longest_ns: int = 0  # That an answer took of those since the last such event; 0: there were none.
+    longest_ns: int = 0  # The longest time of an answer since the last such event; 0: there was none.
 
 
 class CourseEnded(Struct):

@@ -23,7 +23,7 @@ from embedbk.ids import Member
 __all__ = ["BUSY_NS", "WRITE_NS", "CopyingInPlace", "PieceCopied"]
 
 WRITE_NS = 10_000_000_000  # A bookie that has not answered a copy for so long has failed.
-BUSY_NS = 100_000_000  # Behind a BUSY the same copy is sent again.
+BUSY_NS = 100_000_000  # Pause after a BUSY before the same copy is sent again.
 _NO_KEY = bytes(LEDGER_KEY_BYTES)  # No key is compared (P3.5).
 
 
@@ -40,7 +40,7 @@ class _Owed:
     member: Member
     frame: Frame
     sent_ns: int
-    again_ns: int | None = None  # It was busy.
+    again_ns: int | None = None  # When to send it again to a bookie that was busy.
 
 
 class CopyingInPlace(Machine):

@@ -50,7 +50,7 @@ _RETRY_NS = 200_000_000
 class Patience:
     """How long to wait for bookies, and for which."""
 
-    until_ns: int = 0  # Until then at the latest; 0: too few are too few.
+    until_ns: int = 0  # Wait until then at most; 0: do not wait when there are too few.
     known: tuple[str, ...] = ()  # Every bookie that the cluster ever had: a creation waits for no others.
 
 

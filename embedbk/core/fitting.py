@@ -15,7 +15,7 @@ from embedbk.config import ENSEMBLE_SIZE_MAX, Quorum
 
 __all__ = ["FRAGMENTS_MAX", "Seats", "fit", "guess_quorum", "lacking"]
 
-FRAGMENTS_MAX = 256  # Beyond it copies are made instead.
+FRAGMENTS_MAX = 256  # Rather than more fragments, copies are made.
 MISSED_MAX = 16  # A seat that misses so many of its entries in a row was another's there.
 WINDOW = 16  # How many times E entries show which bookie has which seat.
 SAMPLE = 4096  # Entries that show how many seats there were.

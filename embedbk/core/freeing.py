@@ -82,7 +82,7 @@ class FreeTerms(NamedTuple):
     manifest: bytes  # Hash of the manifest whose files were read just now, and are sound.
     place: ArchivePlace
     end_offset: int  # The dense offset behind its last entry: what stands below it holds it.
-    keep_lag_ms: int  # So long it has to have been VERIFIED.
+    keep_lag_ms: int  # For so long it must have been VERIFIED.
     by: str  # For people.
 
 
@@ -158,7 +158,7 @@ class Freeing(Retrying):
             return self._fail(NoSuchLedger(gone, definite=True))
         self.ledger = ledger = decode_ledger_metadata(event.value, self.ledger_id)
         if ledger.freed is not None and ledger.freed.manifest == self.terms.manifest:
-            return [Ended(None, ledger)]  # By us, as an outcome was lost, or by an earlier job.
+            return [Ended(None, ledger)]  # Freed by us, with a lost outcome, or by an earlier job.
         self._looked_at(ledger_key_path(self.ledger_id), event)
         self._check(ledger, self.record)
         return [self._read("pins", log_pins_path(self.log_id))]

@@ -261,7 +261,7 @@ class InFlight:
             lac, lac_length = (
                 None,
                 0,
-            )  # It is done by others meanwhile, and a frame tells only of what is below it.
+            )  # Others completed it meanwhile, and a frame carries only a LAC below itself.
         striped = self.quorum.ensemble_size > self.quorum.write_quorum
         header = b"" if striped else encode_frame_header(frame, self.ledger_key, lac, lac_length)
         sends: list[Send] = []

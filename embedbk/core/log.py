@@ -92,9 +92,9 @@ class LogTakeover(Listing):
         self.owner = owner
         self.ledger_key = ledger_key
         self.stage = Stage.EPOCH
-        self.left: tuple[int, ...] = ()  # That left the list before and are still to be deleted.
+        self.left: tuple[int, ...] = ()  # Ledgers that left the list before and are still to be deleted.
         self.left_revision = ABSENT
-        self.leaving: frozenset[int] = frozenset()  # That leave it with our commit.
+        self.leaving: frozenset[int] = frozenset()  # Ledgers that leave the list with our commit.
 
     # Epoch and list.
 

@@ -169,7 +169,7 @@ class Listing(Machine):
         self.standing: tuple[bytes | None, int] = (None, ABSENT)  # The list that stood instead of ours.
         self.refusal: EmbedbkError = LedgerFenced(
             f"log {name!r} was taken over", definite=True
-        )  # Told behind UNDO.
+        )  # Reported after UNDO.
         self.new_list: LogList | None = None  # What our last commit would publish.
         self.created: tuple[LedgerMetadata, int] | None = None
         self.sub: Recovery | Creation | None = None

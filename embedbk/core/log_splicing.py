@@ -74,7 +74,7 @@ class Spliced(NamedTuple):
 
     record: SplicedRecord
     is_replay: bool
-    epoch: int = 0  # Under which it was done; 0: it was not.
+    epoch: int = 0  # The epoch under which it was done; 0: it was not done.
 
 
 class LogHolding(LogTakeover):
@@ -147,7 +147,7 @@ class LogSplicing(LogTakeover):
         self.lists_next = lists_next
         self.spliced: Spliced | None = None
         self.unspliced: EmbedbkError | None = None  # Why an owner did not do it and goes on without it.
-        self.splices = LogSplices(METADATA_VERSION, ())  # As it stands.
+        self.splices = LogSplices(METADATA_VERSION, ())  # As the log has them now.
         self.splices_revision = ABSENT
         self.reading: set[tuple[str, int]] = set()
         self.compares: dict[tuple[str, int], int] = {}  # The revisions read, for each staged ledger.

@@ -42,7 +42,7 @@ class ReadOptions:
     # No answer for this long: ask another copy as well (RP27). Only until answers were measured (core/read_health.py).
     speculative_ns: int = 300 * _MS
     timeout_ns: int = 5_000 * _MS  # No answer for this long: a failed copy.
-    # Asked for, here, or given to the user and not consumed yet; above it nothing more is asked for.
+    # Bytes asked for, here, or given to the user and not consumed yet; above it nothing more is asked for.
     ahead_bytes: int = 8 << 20
     # So many of these are asked for at a time, once a read turned out to be sequential (RP29).
     pipeline_bytes: int = 4 << 20
@@ -181,7 +181,7 @@ class RangeRead(Machine):
         if lost and not self.chunks and (gap := gap_at(lost, self.next_entry)) is not None:
             return self._fail(self._lost(*gap))
         effects: list[Effect] = []
-        # Else it waits for where the copies are now.
+        # Else it waits to learn where the copies are now.
         while (
             not (self.is_over or self.is_reading_metadata or self.retry_at is not None) and self._has_room()
         ):

@@ -35,7 +35,7 @@ class SurveyedBookie:
     member: Member
     is_needed: bool  # False: an operator said that it is not waited for.
     is_fenced: bool = False
-    is_silent: bool = False  # It is not waited for, and does not answer.
+    is_silent: bool = False  # It does not answer, and is not waited for.
     failing_ns: int | None = None  # Since when it cannot tell; None: its last answer was definite.
     next_entry: int = 0  # It has answered for every entry before.
     absent: _Ranges = field(default_factory=list)  # Explicit negatives, not decided yet.

@@ -101,7 +101,7 @@ class Dropping(Retrying):
         self.list_revision = ABSENT
         self.named: frozenset[int] = frozenset()
         self.reading: dict[int, None] = {}
-        self.batch: dict[int, tuple[bytes, int]] = {}  # To be deleted: metadata and its revision.
+        self.batch: dict[int, tuple[bytes, int]] = {}  # Ledgers to be deleted: metadata and its revision.
         self.gone: set[int] = set()  # Deleted already, or nothing that we delete.
         self.staying: list[int] = []  # Cannot be judged: for a later one.
 

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 AGAIN_NS = 300_000_000
 PATIENCE_NS = 2_000_000_000  # How long it waits for an answer.
-TAKEN_NS = 10_000_000_000  # So long a process of this member before may still be believed to run.
+TAKEN_NS = 10_000_000_000  # For so long an earlier process of this member may still be believed to run.
 _FOR_GOOD = ("WRONG_TOKEN", "BAD_REQUEST", RETIRED, LACKING)
 
 

@@ -89,10 +89,10 @@ logger = logging.getLogger(__name__)
 
 # Unanswered; a peer that asks for more loses its link, and the bookie no memory.
 REQUESTS_PER_LINK_MAX = 1 << 17
-ANSWERS_PER_MESSAGE_MAX = 1 << 14  # To adds; more of one step leave in several messages.
+ANSWERS_PER_MESSAGE_MAX = 1 << 14  # Answers to adds; more in one step leave in several messages.
 USUAL_COLLECTION = CollectorOptions()
 DUTIES_NS = 5_000_000  # Work beside adds is not late by more than this.
-# The same of a wait in C, which every duty but one (does the journal have room for its next file?) ends by itself.
+# The same for a wait in C, which every duty but one (does the journal have room for its next file?) ends by itself.
 WAIT_DUTIES_NS = 20_000_000
 # The pause before a link without room is looked at again, where no event reports room.
 READ_AGAIN_NS = 2_000_000

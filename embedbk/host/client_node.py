@@ -181,9 +181,9 @@ class ClientNode:
         self.on_ready: Callable[[], None] = lambda: None
         # Called once, when the node closes: whatever is still pending will not complete.
         self.on_closed: Callable[[], None] = lambda: None
-        # To make the loop take a turn; called from users' threads.
+        # Makes the loop take a turn; called from users' threads.
         self.on_wake: Callable[[], None] = lambda: None
-        # Told of each step of a core, before its effects are carried out (testing).
+        # Called with each step of a core, before its effects are carried out (testing).
         self.on_step: Callable[[Machine, Event, list[Effect]], None] | None = None
         # True where an observer of the cores also sees what goes past them (`courses`).
         self.is_sending_watched = False
@@ -207,8 +207,8 @@ class ClientNode:
         self._events: deque[tuple[Operation, Event]] = deque()
         self._peers: dict[Member, _Peer] = {}
         self._peer_of_link: dict[int, _Peer] = {}
-        self._slow: dict[int, _Peer] = {}  # By link: those with requests waiting.
-        self._outboxes: dict[Member, _Peer] = {}  # Those with messages of this turn.
+        self._slow: dict[int, _Peer] = {}  # By link: peers with requests waiting.
+        self._outboxes: dict[Member, _Peer] = {}  # Peers with messages of this turn.
         self._dial_after: dict[Member, int] = {}
         requests = itertools.count(1)
         self._next_request: Callable[[], int] = (
@@ -538,7 +538,7 @@ class ClientNode:
             peer = self._peer_of_link.get(link)
             asked = None if peer is None else peer.outstanding.pop(request_id, None)
             if peer is None or asked is None:
-                continue  # Told meanwhile that it failed.
+                continue  # Its failure was reported meanwhile.
             operation, tag = asked
             self._note_good(peer.member.bookie_id)
             if is_followed:

@@ -23,14 +23,14 @@ from embedbk.ids import Member
 __all__ = ["SILENT_NS", "Course", "Courses", "silent_ns"]
 
 _MS = 1_000_000
-WRITERS_MAX = 16  # That go this way at a time: each wait looks at all of them.
+WRITERS_MAX = 16  # Courses at a time: each wait looks at all of them.
 # So long a seat may leave a frame unanswered before the core learns of it, while it is not known yet what is late. The
 # core has the patience, and the blame.
 SILENT_NS = 1_000 * _MS
-AGAIN_NS = 2 * _MS  # Until a writer whose adds soon had to leave this way tries it again; doubled each time.
+AGAIN_NS = 2 * _MS  # Pause of a writer whose course soon had to end; doubled each time.
 AGAIN_NS_MAX = 1_000 * _MS
 WORTH_ENTRIES = 64  # Added this way: then it was worth the while.
-IDLE_NS = 1_000 * _MS  # So long unused, a writer leaves this way to another one.
+IDLE_NS = 1_000 * _MS  # A course unused for so long gives its place to another writer.
 PAUSES_MAX = 1024  # Remembered; beyond it writers try again sooner than they should.
 
 
@@ -42,7 +42,7 @@ class Course:
     members: tuple[Member, ...]
     began_lac: int
     began_lap: int  # What its core had sent before: answers to that come to the core.
-    lac: int  # As its core was told.
+    lac: int  # As its core knows it.
     moved_ns: int  # When it was told last.
     look_ns: int = 0  # When `Courses.look` is wanted; 0: when something moves.
     pressed_again_ns: int = 0  # At the bound of what is kept: when to look again for silent seats.
@@ -183,7 +183,7 @@ class Courses(ABC):
     # How one begins, goes on and ends.
 
     def _begin_if_due(self, now_ns: int, writing: Writing) -> Course | None:
-        if self._is_full(now_ns):  # Asked first: of very many writers nearly all hear that.
+        if self._is_full(now_ns):  # Asked first: with very many writers, that is the answer to nearly all.
             return None
         pause = self._pauses.get(writing)
         is_paused = pause is not None and now_ns < pause.until_ns

@@ -48,7 +48,7 @@ class _Task:
     is_late: bool = False  # It was asked for more than once.
     is_checked: bool = False  # All of it was given to the file, and is looked at.
     pause_ns: int = PAUSE_NS_MIN
-    attempts: int = 0  # That brought nothing, in a row.
+    attempts: int = 0  # Attempts in a row that brought nothing.
     begin_offset: int = 0  # Where this attempt began.
     file_bytes: int = 0
     digest: bytes = b""

@@ -213,7 +213,7 @@ class Loop:
             while not self._is_stopping:
                 self.turn()
         except BaseException as failure:
-            # Nothing may be served by a loop that broke: say so to every caller.
+            # A loop that broke may serve nothing: every caller gets that error.
             self.failure = failure
             logger.critical("the embedbk loop ends by a failure", exc_info=True)
         finally:

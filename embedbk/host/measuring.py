@@ -15,7 +15,7 @@ from embedbk.metadata.raft_vocabulary import Body, Heartbeat, HeartbeatReply, Pe
 __all__ = ["Measuring"]
 
 ROUNDS_KEPT_MAX = 64  # Heartbeats that are not answered; older ones are not measured.
-RECORDS_KEPT_MAX = 1024  # That are not durable.
+RECORDS_KEPT_MAX = 1024  # Records that are not durable.
 SECOND = 1_000_000_000
 PROBE_NS = 250_000_000
 

@@ -86,7 +86,7 @@ class MetadataLink:
         client.seek(self.endpoints)
         self.link: int | None = None
         self.streams_link: int | None = None  # For watches that may lag; never for requests.
-        self._is_streaming = False  # It is up.
+        self._is_streaming = False  # That link is up.
         self.is_up = False
         self.is_closed = False  # No session will be opened any more.
         self.session = 0  # 0 while there is none.
@@ -94,12 +94,12 @@ class MetadataLink:
         self._due_ns = 0  # The core's deadline: it moves in its steps only.
         self._knows_due = True
         self._gathers = False  # The other end takes several requests in one message.
-        self._unsent: list[MetadataRequest] = []  # That wait for the end of this turn.
+        self._unsent: list[MetadataRequest] = []  # Requests that wait for the end of this turn.
         self._tokens = itertools.count(1)
         self._results: dict[int, Callable[[int, Result], None]] = {}
         self._watchers: dict[int, WatchCallback] = {}
         self._refused: dict[int, Callable[[str], None]] = {}  # Callbacks of watchers that want to know.
-        self.session_ends: set[Callable[[str], None]] = set()  # Told why, when the session ended or may have.
+        self.session_ends: set[Callable[[str], None]] = set()  # Called with why a session ended or may have.
         self._on_session = on_session
         self._message_ids = itertools.count(1)
         self._effects: deque[tuple[int, ClientEffect]] = deque()  # With the time of their step.

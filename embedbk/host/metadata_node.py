@@ -155,7 +155,7 @@ class MetadataNode:
         self._backing_up = BackingUp(store.snapshots)
         self._installing = Installing(store)
         self._filling = Filling(logger, store.identity.name)
-        # Told of each step of the core, before its effects are carried out (testing).
+        # Called with each step of the core, before its effects are carried out (testing).
         self.on_step: Callable[[Member, MemberEvent, list[MemberEffect]], None] | None = None
         self._step_core(
             MemberStarted(now_ns, store.begins_generation, store.gives_up, store.level, store.is_whole)

@@ -166,7 +166,7 @@ class Writing(Operation, Watermark):
         # which wait until `error` says so. With None they fail with the handle.
         self.on_failed: Callable[[], None] | None = None
         self.failure: EmbedbkError | None = None  # Why it failed, from then on.
-        self.outstanding: tuple[Frame, ...] = ()  # Those that its core had sent.
+        self.outstanding: tuple[Frame, ...] = ()  # The frames that its core had sent.
         self.is_handed_over = False
         self._closed: Future[int] | None = None
         self._outcome: EmbedbkError | int | None = None  # What `closed` tells: an error, or the last entry.

@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 REDIAL_NS_MIN = 50_000_000  # Pause before a member is dialled again; doubles while its links do not last.
 REDIAL_NS_MAX = 1_000_000_000
-# That one process may have dialled here: one for messages, one for a snapshot, and their heirs.
+# Links that one process may have dialled here: one for messages, one for a snapshot, and their successors.
 LINKS_PER_PEER_MAX = 4
 STRANGERS_MAX = 16  # Processes of members that are in no configuration here, linked at a time.
 

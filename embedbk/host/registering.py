@@ -65,8 +65,8 @@ logger = logging.getLogger(__name__)
 REGISTER_AGAIN_NS = 500_000_000
 # A bookie that just started waits so long for metadata before it serves without it: no member greets, or none answers.
 ALONE_NS, UNANSWERED_NS = 500_000_000, 5_000_000_000
-TELL_NS = 10_000_000_000  # Between two words to metadata of how much is durable.
-LEAVE_NS = 1_000_000_000  # For the answers to the last one at a clean stop, and to the end of the session.
+TELL_NS = 10_000_000_000  # Between two reports to metadata of how much is durable.
+LEAVE_NS = 1_000_000_000  # For the answers to the last report at a clean stop, and to the session's end.
 
 
 class Registering:
@@ -113,10 +113,10 @@ class Registering:
         self._witness = witness
         self._tell_bookie = tell_bookie
         self._on_foreign = on_foreign
-        self._session = 0  # Under which its key was put.
+        self._session = 0  # The session under which its key was put.
         self._is_writable = False  # Whether its core is writable, as the list of bookies has it.
         self._noted = b""  # The value of its placement, as it was read last.
-        self._is_following = False  # Its placement.
+        self._is_following = False  # Its placement is watched.
         self._is_placed = False  # Listed with one.
         self._told: tuple[int, ...] = ()  # Tokens, as they were reported to metadata last.
         self._written = ABSENT  # Revision of the cookie that was written last; no other one is under way.

@@ -38,7 +38,7 @@ class Spacing:
         self._free_bytes = free_bytes
         self._tell_bookie = tell_bookie
         self._was_refused = False
-        self._is_warned = False  # That space gets short.
+        self._is_warned = False  # The warning of low space was logged.
         self._has_word = False  # An operator's, as it was last seen on disk.
         self._unread = Repeating(logger, logging.ERROR)
         self._unmeasured = Repeating(logger)

@@ -29,7 +29,7 @@ class WaitingRequests:
         self._bytes_max = bytes_max
         self._urgent: deque[Received] = deque()
         self._plain: deque[Received] = deque()
-        self._bytes = {True: 0, False: 0}  # By whether it is a normal add.
+        self._bytes = {True: 0, False: 0}  # Keyed by whether it is a normal add.
 
     def __bool__(self) -> bool:
         return bool(self._plain or self._urgent)

@@ -55,7 +55,7 @@ class FetchedFile(FileInPieces):
     ) -> None:
         """Continue with the part that is there. Raises OSError: that part cannot be read."""
         super().__init__(files, snapshot_name(index, term) + FETCHED_SUFFIX, wake)
-        self.offset = 0  # Up to here it was given.
+        self.offset = 0  # So many bytes were added.
         self.header: SnapshotHeader | None = None  # The header of what was there already.
         self.whole: SnapshotHeader | None = None  # Set last: everything is here, right and durable.
         self.damage = ""  # Why what is here can never be right: it is removed.

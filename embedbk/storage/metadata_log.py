@@ -172,7 +172,7 @@ class LogFound:
     """The content of a log and its snapshots."""
 
     catalog: Catalog
-    index: int = 0  # That the catalog is as of, and its term.
+    index: int = 0  # The index that the catalog is as of, and its term.
     base_term: int = 0
     configuration: Configuration | None = None  # As of there; None: the first one.
     configuration_index: int = 0

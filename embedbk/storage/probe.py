@@ -46,7 +46,7 @@ class SyncChoice:
         return f"O_DSYNC {self.dsync_ns // 1000} us, fdatasync {self.fdatasync_ns // 1000} us: {chosen}"
 
 
-UNTRIED = SyncChoice(False, 0, 0)  # As for a file system without direct I/O, which knows one way only.
+UNTRIED = SyncChoice(False, 0, 0)  # As for a file system without direct I/O, which has only one way.
 
 
 class DeviceProbe:

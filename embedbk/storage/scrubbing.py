@@ -49,7 +49,7 @@ class ScrubState:
 
     log_id: int = 0  # The log being read; 0 before the first.
     offset: int = 0  # In it.
-    passes: int = 0  # So often everything was read.
+    passes: int = 0  # How often everything was read.
     pass_bytes: int = 0  # Read in this pass.
     damages: dict[int, list[ScrubDamage]] = field(default_factory=dict)  # By log.
 

@@ -67,7 +67,7 @@ FIRST_MEMBER = "m1"  # The first member of a cluster, also while it had no name 
 class Origin(IntEnum):
     """Where a snapshot came from, and what becomes of the entries in the log before the record that names it."""
 
-    CUT_HERE = 0  # They stand.
+    CUT_HERE = 0  # The entries stay.
     FETCHED_BESIDE = 1  # From another member; the entries behind its index stay, as they agree with it.
     FETCHED_INSTEAD = 2  # From another member; no entry stays: the log begins behind it.
 
@@ -222,14 +222,14 @@ class Snapshots:
         self._repeat = repeat
         self._pins: Counter[str] = Counter()
         self._writer: SnapshotWriter | None = None
-        self._index = 0  # That the snapshot under way stands for.
+        self._index = 0  # The index that the snapshot under way stands for.
         self._is_whole = False  # All its pieces were added, and it is not being finished yet.
         self._durable_index = 0
         self._named: tuple[int, Named] | None = None  # Its record's token; not yet durable.
         self._fetched: deque[Named] = deque()  # Put in place of what was here; not yet durable.
         self._saved: tuple[int, int] | None = None
         self._event = -1  # Made when a host asks for it.
-        self._was_woken = False  # By it, since it was read last.
+        self._was_woken = False  # The event was set since it was read last.
 
     def filenos(self) -> list[int]:
         """Readable when the thread that writes has room, or is through; to be asked for before the first snapshot."""

@@ -103,7 +103,7 @@ class Start:
         self.no_room: DeviceFull | None = None  # Why the frozen half is still to be flushed.
         self._flush_at = flush_bytes
         self._flushed = self._stored_marks()  # For each journal: entry logs have everything up to there.
-        self._marks = list(self._flushed)  # Up to there it is taken in.
+        self._marks = list(self._flushed)  # Records up to there are taken in.
         self.replayed = list(self._flushed)  # As the marks, but never past a record that was not read.
         self._frozen: list[int] = []  # As they were at the last freeze.
 

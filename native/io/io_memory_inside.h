@@ -121,14 +121,14 @@ int ebk_memory_grow(struct ebk_memory_disk *disk, struct inode *inode, size_t si
 void ebk_memory_make_stable(struct inode *inode);
 /* A change of names that is not durable yet: 0, or -errno. An empty path stands for "none". */
 int ebk_memory_queue_change(struct ebk_memory_disk *disk, const char *from, const char *to, struct inode *inode);
-/* It becomes durable. */
+/* Make it durable. */
 void ebk_memory_apply_change(struct ebk_memory_disk *disk, const struct change *change);
 /* The answer of a path's device to a call: 0, or -errno (io_memory_devices.c). */
 int ebk_memory_device_refuses(const struct ebk_memory_disk *disk, int call, const char *path);
 /* Apply a planned lie to this write. False: there is none, and the caller writes; true: the write is answered. */
 bool ebk_memory_lie_write(struct ebk_memory_disk *disk, struct inode *inode, const void *from, size_t size,
                           size_t offset);
-/* The same of a read. */
+/* The same for a read. */
 bool ebk_memory_lie_read(struct ebk_memory_disk *disk, struct inode *inode, void *to, size_t size, size_t offset);
 /* A later write of this file was done; when it is durable, what is held of the file was lost for good. */
 void ebk_memory_lie_outlived(struct ebk_memory_disk *disk, const struct inode *inode, bool is_durable);

@@ -231,7 +231,7 @@ static int roll(struct ebk_journal *journal)
     pthread_mutex_lock(&journal->files_lock);
     if (journal->file_count == journal->settings.file_count_max && journal->trimmed_count == 0) {
         pthread_mutex_unlock(&journal->files_lock);
-        return stall(journal, ENOSPC); /* Until one is trimmed. */
+        return stall(journal, ENOSPC); /* Until a file is trimmed. */
     }
     if (journal->next_state == NEXT_REFUSED) journal->next_state = NEXT_MISSING;
     if (!journal->settings.threaded && journal->next_state == NEXT_MISSING) {

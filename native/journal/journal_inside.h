@@ -163,7 +163,7 @@ struct ebk_journal {
     int used_file; /* -1: the device had no room for it, nothing is noted */
     struct used used;
 
-    /* Told to the submitting side. */
+    /* Reported to the submitting side. */
     _Alignas(CACHE_LINE_BYTES) _Atomic uint64_t durable;
     _Atomic uint64_t bytes_durable;
     _Atomic uint32_t durable_word; /* futex of ebk_journal_wait(): the low half of durable, or a change at failure */

@@ -30,7 +30,7 @@ struct ebk_journals;
 struct ebk_journals *ebk_journals_new(struct ebk_journal *const *parts, uint32_t count);
 void ebk_journals_free(struct ebk_journals *journals);
 
-/* Which of them a ledger's records go to; the same for ever. */
+/* The journal that a ledger's records go to; always the same one. */
 EBK_SHORT uint32_t ebk_journals_part(const struct ebk_journals *journals, uint64_t ledger_id);
 /* A record was queued in this one by other means: its token. Only when one has room (ebk_journals_has_room()). */
 EBK_SHORT uint64_t ebk_journals_note(struct ebk_journals *journals, uint32_t part);

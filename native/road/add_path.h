@@ -68,7 +68,7 @@ EBK_SHORT void ebk_add_path_kick(struct ebk_add_path *path);
 
 /* Everything up to `durable` can be told. Returns how many answers are due in all. */
 EBK_SHORT uint32_t ebk_add_path_reap(struct ebk_add_path *path, uint64_t durable);
-/* Nothing pending will ever be durable (P7.6): it is told `status`, and nothing is taken any more. */
+/* Nothing pending will ever be durable (P7.6): it is answered `status`, and nothing is taken any more. */
 EBK_SHORT uint32_t ebk_add_path_stop(struct ebk_add_path *path, uint8_t status);
 /* The next message of what is due; *message is valid until the next call. *answers: how many stand in it.
  * Returns 0 when nothing is due; links come in the order of their first answer. */

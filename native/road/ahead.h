@@ -19,9 +19,9 @@ struct ebk_ahead {
 };
 
 void ebk_ahead_begin(struct ebk_ahead *ahead, int64_t lac, uint64_t length);
-/* It rises. */
+/* Show a higher LAC. */
 void ebk_ahead_show(struct ebk_ahead *ahead, int64_t lac, uint64_t length);
-/* It rises no more; waiting threads get EBK_FAILED. */
+/* The LAC rises no more; waiting threads get EBK_FAILED. */
 void ebk_ahead_close(struct ebk_ahead *ahead);
 /* Any thread: the LAC, and the length up to there at least. */
 int64_t ebk_ahead_lac(const struct ebk_ahead *ahead, uint64_t *length);

@@ -87,12 +87,12 @@ EBK_SHORT const struct ebk_flying *ebk_in_flight_at(const struct ebk_in_flight *
 EBK_SHORT void ebk_in_flight_confirm(struct ebk_in_flight *table);
 /* The oldest frame that is kept is let go of, though it is owed. */
 EBK_SHORT void ebk_in_flight_drop_oldest_behind(struct ebk_in_flight *table);
-/* Nothing is kept for anybody any more. */
+/* Release every kept frame. */
 EBK_SHORT void ebk_in_flight_let_go(struct ebk_in_flight *table);
 /* The same, and nothing is on its way any more either. */
 EBK_SHORT void ebk_in_flight_give_up(struct ebk_in_flight *table);
 
-/* This slot is sent the frame. What it is sent again counts from the first time. */
+/* This slot is sent the frame. If it is sent again, the first time counts. */
 EBK_SHORT void ebk_in_flight_owe(struct ebk_in_flight *table, uint32_t slot, uint64_t place, int64_t now_ns);
 /* When the slot was sent the frame, which it owes. */
 EBK_SHORT int64_t ebk_in_flight_sent_ns(const struct ebk_in_flight *table, uint32_t slot, uint64_t place);

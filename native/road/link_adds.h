@@ -88,7 +88,7 @@ EBK_SHORT int64_t ebk_link_adds_lac(const struct ebk_link_adds *adds, uint64_t *
 int ebk_link_adds_await(struct ebk_link_adds *adds, int64_t entry_id, bool is_alone, int timeout_ms);
 /* What there is to tell; it is told by that. */
 EBK_SHORT void ebk_link_adds_tell(struct ebk_link_adds *adds, int64_t now_ns, struct ebk_link_facts *facts);
-/* This seat has failed: nothing is kept for it any more, it counts for nothing, and nothing more goes this way. */
+/* Note that this seat failed: nothing is kept for it any more, it counts for nothing, and no frame is sealed here. */
 EBK_SHORT void ebk_link_adds_fail(struct ebk_link_adds *adds, uint32_t seat);
 /* For an observer: the frame at this place of the table, once it was sent to this near seat; with its token there, and
  * the LAC that it was told. 0: it was not, or all seats have answered. The body stays the table's. */
@@ -96,7 +96,7 @@ EBK_SHORT int ebk_link_adds_show(const struct ebk_link_adds *adds, uint64_t plac
                                  struct ebk_packed *frame, uint64_t *token, int64_t *lac, uint64_t *lac_length);
 /* Seal and send as far as allowed, and count what is acknowledged. */
 EBK_SHORT void ebk_link_adds_turn(struct ebk_link_adds *adds, int64_t now_ns);
-/* Nothing goes this way any more, and no answer counts here. */
+/* Seal nothing and count no answer here any more. */
 EBK_SHORT void ebk_link_adds_end(struct ebk_link_adds *adds);
 /* Behind that: the first such frame from this place of the table on, in entry order; *place is then behind it. 0: none. */
 EBK_SHORT int ebk_link_adds_next_owed(const struct ebk_link_adds *adds, uint64_t *place, struct ebk_link_owed *owed);

@@ -16,7 +16,7 @@ struct ebk_link_tray;
 /* Without room; NULL without memory. */
 struct ebk_link_tray *ebk_link_tray_new(void);
 void ebk_link_tray_free(struct ebk_link_tray *tray);
-/* So many bytes of messages are taken from now on; then it refuses, as a socket whose queue is full. */
+/* Take so many bytes of messages from now on, then refuse, as a socket whose queue is full. */
 EBK_SHORT void ebk_link_tray_set_room(struct ebk_link_tray *tray, uint64_t room);
 /* What lies there, in order, each message behind its size in 4 bytes; it is taken by this, and valid until the next one is
  * laid there. */

@@ -33,7 +33,7 @@ EBK_SHORT int ebk_near_event(const struct ebk_near *near, uint32_t part);
 bool ebk_near_is_open(const struct ebk_near *near);
 /* Wants a bookie that has not left; an open one has not. */
 struct ebk_add_path *ebk_near_path(const struct ebk_near *near);
-/* Up to which token it is durable; of one that has left: what it was then. */
+/* The token up to which the bookie is durable; for one that has left, as it was then. */
 uint64_t ebk_near_durable(const struct ebk_near *near);
 /* A reader waits there for a newer LAC of the ledger, or did lately; none does where the bookie has left. */
 bool ebk_near_is_followed(const struct ebk_near *near, uint64_t ledger_id);

@@ -57,7 +57,7 @@ enum ebk_seat_room ebk_seat_room(const struct ebk_link_seat *seat, struct ebk_li
 /* Wants an open seat. *token: of a near bookie, up to where it has to be durable. False: nothing was sent, or its core
  * has to decide. */
 bool ebk_seat_send(const struct ebk_link_seat *seat, struct ebk_links *links, struct ebk_seat_add *add, uint64_t *token);
-/* Behind what was sent in a turn. */
+/* Call it after the sends of a turn. */
 void ebk_seat_flush(const struct ebk_link_seat *seat);
 
 #endif

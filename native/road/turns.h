@@ -18,7 +18,7 @@ struct ebk_turns;
 /* NULL without memory or a descriptor. */
 struct ebk_turns *ebk_turns_new(void);
 void ebk_turns_free(struct ebk_turns *turns);
-/* These adds take turns from now on, borrowed, or no longer. begin gives a code of errors.h. */
+/* Let these adds (borrowed) take turns from now on, or no longer. begin returns a code of errors.h. */
 EBK_SHORT int ebk_turns_begin(struct ebk_turns *turns, struct ebk_link_adds *adds);
 EBK_SHORT void ebk_turns_end(struct ebk_turns *turns, const struct ebk_link_adds *adds);
 /* From any thread: a packer of those adds has something. */

@@ -181,7 +181,7 @@ static inline size_t ebk_run_tail_bytes(uint32_t version, uint8_t modulus, uint6
     if (version < EBK_LOG_VERSION_TWICE) return 0;
     return EBK_LOG_RUN_CRC_BYTES + (version < EBK_LOG_VERSION ? 0 : ebk_run_digest_count(modulus, residues) * sizeof(uint64_t));
 }
-/* Which of the run's digests an id belongs to. */
+/* The run's digest that an id belongs to. */
 static inline uint32_t ebk_run_digest_of(const struct ebk_run *run, int64_t id)
 {
     if (run->modulus == 0) return 0;
@@ -218,7 +218,7 @@ void ebk_cursor_next(struct ebk_cursor *cursor);
  * behind that one. */
 int64_t ebk_cursor_block_last(const struct ebk_cursor *cursor);
 void ebk_cursor_pass_block(struct ebk_cursor *cursor);
-/* Behind the whole run or span that it stands in. */
+/* Move behind the whole run or span that it stands in. */
 void ebk_cursor_pass_run(struct ebk_cursor *cursor);
 
 /* Decode the run whole: ids ascend from first to last, as many as count, sizes possible and adding up to bytes. */

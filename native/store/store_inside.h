@@ -170,7 +170,7 @@ struct ebk_hole {
 int ebk_store_scan_hole(struct ebk_store *store, const struct ebk_log_source *source, struct ebk_log *log,
                         struct ebk_hole *hole, uint64_t *count);
 
-/* Which logs are there, and which of them count (store_roll.c). */
+/* The logs that are there, and those of them that count (store_roll.c). */
 struct ebk_log_place {
     uint32_t log_id, directory;
 };

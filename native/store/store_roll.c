@@ -104,7 +104,7 @@ static int list_all(struct ebk_store *store, struct ebk_log_list *list, char *te
 
 /* ---- the roll ------------------------------------------------------------------------- */
 
-/* Which logs must be there, by the newest flush that counts. */
+/* The logs that must be there, by the newest flush that counts. */
 struct roll {
     uint32_t log_id; /* of the first log of that flush; 0: there is none */
     struct ebk_id_ranges ids;
