@@ -241,7 +241,7 @@ class OwedFrame(NamedTuple):
 class SentAdds(Protocol):
     """The adds of one writing handle, sealed and sent in C (native/SHORTCUTS.md, "Adds in C").
 
-    is_followed: readers wait for what is acknowledged, so nothing is told late.
+    is_followed: readers wait for what is acknowledged, so nothing is reported late.
     """
 
     is_followed: bool
@@ -267,8 +267,8 @@ class SentAdds(Protocol):
         ...
 
     def wait(self, entry_id: int, *, is_alone: bool) -> bool:
-        """Any thread: block until the entry is acknowledged. False: it will not be this way. is_alone: no other waits
-        for what is told, so it may be told a little later."""
+        """Any thread: block until the entry is acknowledged. False: it will not be this way. is_alone: no other
+        waiter needs the LAC in Python, so it may be published a little later."""
         ...
 
 
@@ -447,7 +447,7 @@ class EntriesFound(Struct):
 class EntriesHeld(Struct):
     """How many of the entries that were asked for are held; and ranges (first, last), both included, of whose asked ids
     none is: the first ones, as far as they were listed. Nothing of it proves that an entry never was here (P7.1).
-    digests: where they were asked for, part by part one for each residue, ascending; None: it cannot be told just
+    digests: where they were asked for, part by part one for each residue, ascending; None: they are not known just
     now."""
 
     count: int

@@ -201,7 +201,7 @@ class TransportConformance:
         assert "wrong incarnation" in reason
         assert LinkDown(0, reason).is_of_other_disk(
             "b"
-        )  # A writer that tolerates failures hears of it so (P4.6).
+        )  # A writer that tolerates failures learns of it so (P4.6).
 
     def test_another_node_than_expected_is_refused(self) -> None:
         a, b = self.arena.node("a"), self.arena.node("b")

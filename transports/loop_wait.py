@@ -82,8 +82,8 @@ class LoopWait:
         """Take turns until something ends that; returns the reason, and the properties have the rest.
 
         until_ns: of CLOCK_BOOTTIME; what is over already is one turn. late_ns: once Python owes something that nobody
-        waits for, the wait ends so much later at most. credit_bytes: received on a link before its peer is told. adds:
-        of the bookie whose accepted links are received.
+        waits for, the wait ends so much later at most. credit_bytes: received on a link before its peer gets credit.
+        adds: of the bookie whose accepted links are received.
         """
         given = self._terms
         given.until_ns, given.late_ns, given.credit_bytes = until_ns, late_ns, credit_bytes

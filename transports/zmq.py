@@ -169,8 +169,8 @@ class ZmqTransport:
             ends.excuse(blind_ns)
             self._before_hello.excuse(blind_ns)
         held = self._intake.held
-        # What ended a client's wait is told alone: the next wait hears the rest, in C. Only every other time, or a link
-        # on which bodies come without a pause would hide all others.
+        # What ended a client's wait is returned alone: the next wait receives the rest, in C. Only every other time, or
+        # a link on which bodies come without a pause would hide all others.
         self._is_alone = held is not None and self._dialled.listens and not self._is_alone
         if held is not None:
             self._take_held(*held)

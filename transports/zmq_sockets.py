@@ -1,6 +1,6 @@
 """The ZeroMQ sockets of one transport: one ROUTER per listening endpoint, one DEALER per dialled link, all watched.
 
-Decides what ZeroMQ is told: what it would do behind our back is switched off, so a DEALER that loses its connection is
+Decides how ZeroMQ is set up: what it would do behind our back is switched off, so a DEALER that loses its connection is
 never reconnected (T13). Leaves which endpoints are allowed to `endpoints`, and what comes and goes to others.
 
 Readiness: a ZeroMQ descriptor tells of changes, not of states, and a send may swallow the change. So every socket that

@@ -1,8 +1,8 @@
 """The counting of common answers once more in plain Python, and the contract of both (native/road/answers.h).
 
 It decides nothing: an answer is counted when it says OK to exactly what was asked, on the link on which it was asked;
-what was counted is told to the cores, which count again by their own rules (P3.3, P3.7, P3.8). What is judged here is
-when they want to hear of it.
+what was counted is delivered to the cores, which count again by their own rules (P3.3, P3.7, P3.8). What is judged here
+is when they need it.
 """
 
 from __future__ import annotations

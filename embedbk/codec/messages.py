@@ -344,7 +344,7 @@ class HoldingsRequest(msgspec.Struct, frozen=True, array_like=True):
 class HoldingsAnswer(msgspec.Struct, frozen=True, array_like=True):
     """OK: so many are durable here. lacking: the first ranges of which none of the ids that were asked for is known to
     be here; that is no negative (P7.1): in limbo, or where something is damaged, more may be here than is known.
-    digests: part by part, one for each residue, ascending; None: it cannot be told just now; empty: they were not asked
+    digests: part by part, one for each residue, ascending; None: not known just now; empty: they were not asked
     for, or this build knows none."""
 
     status: Status

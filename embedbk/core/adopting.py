@@ -245,7 +245,7 @@ class LedgerAdoption(Machine):
             else:
                 first = holding.next_entry
                 if first > self.survey.decided + 2 * self.options.read_entries:
-                    continue  # The others come first: what is not decided is kept.
+                    continue  # The others come first: an undecided one is kept.
                 last = first + self.options.read_entries - 1
                 request = ReadRequest(
                     member.incarnation,
@@ -556,7 +556,7 @@ class LedgerAdoption(Machine):
 
     def _copy_later(self, reason: str, now_ns: int) -> list[Effect]:
         self.trouble = reason
-        self.copies += 1  # Whatever still comes of what was asked counts for nothing.
+        self.copies += 1  # Answers that still come to earlier questions count for nothing.
         self.copy_at, self.copy_until = now_ns + self.options.retry_ns, None
         return []
 

@@ -97,7 +97,7 @@ class WriterOptions:
     explicit_lac_ns: int = 100 * _MS
     # Or a little sooner: when this goes into the time. So many idle writers of one host do it together.
     explicit_lac_grid_ns: int = 20 * _MS
-    # So long after a bookie said that a reader waits there, it is told each LAC at once, by a hint.
+    # For so long after a bookie said that a reader waits there, it gets each LAC at once, by a hint.
     awaited_ns: int = 1_000 * _MS
     inflight_frames_max: int = 64
     inflight_bytes_max: int = 16 << 20
@@ -666,7 +666,7 @@ class Writer(Machine):
         )
         effects: list[Effect] = []
         for seat in silent:
-            # Still: it can be gone on without, beside those before it.
+            # Still: the handle can go on without it, beside those before it.
             if seat in self.in_flight.silent_ns():
                 number = self.in_flight.seatings[seat].number
                 effects += self._seat_failed(number, SILENT_AT_BOUND, now_ns)

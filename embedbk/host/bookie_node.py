@@ -698,7 +698,7 @@ class BookieNode:
                 effect.residues,
             )
         except MemoryRefused as refused:
-            # Nothing is broken, and nothing is known: it is made again. No outcome is told, as an empty one would mean
+            # Nothing is broken, and nothing is known: it is made again. No outcome is given, as an empty one would mean
             # that the copy cannot be read.
             if not self._reads_from_ns:
                 logger.warning("bookie %s reads nothing just now: %s", self.bookie_id, refused)
@@ -706,7 +706,7 @@ class BookieNode:
             self._reads.setdefault(effect.link, deque()).appendleft(effect)
             return
         except StorageError as failed:
-            self._fail(now_ns, str(failed))  # Told before the empty outcome: nothing is concluded from that.
+            self._fail(now_ns, str(failed))  # Before the empty outcome: nothing is concluded from that.
             found = EntriesFound(None)
         self._reads_from_ns = 0
         if effect.link is not None and found.frame is not None:

@@ -152,7 +152,7 @@ class ClientNode:
     ) -> None:
         """slow_bookie_bytes_max: requests to one bookie that its link does not take yet; more fail at once (RP34).
 
-        counting: makes what counts common answers beside the cores; None: the cores are told each by itself.
+        counting: makes what counts common answers beside the cores; None: the cores get each answer by itself.
 
         backlog: what all handles keep for bookies that are behind, if it is counted.
 
@@ -190,7 +190,7 @@ class ClientNode:
         self._answers = counting() if counting is not None else None
         if self._answers is not None:
             transport.count(self._answers)
-        self._tell_at: int | None = None  # When what is untold is told for want of other news.
+        self._tell_at: int | None = None  # When untold answers are delivered for want of other news.
         # First request (0 before it) and ack quorum of the frame that is being sent, if it is counted.
         self._sealing: tuple[int, int] | None = None
         self._uncommon: dict[Writing, None] = {}  # Writers whose cores want every answer.
@@ -507,7 +507,7 @@ class ClientNode:
         """Note a request that is on its way already; this keeps the order of asking, since no request of this handle
         follows it yet."""
         peer = self._peers.get(member)
-        if peer is not None:  # Else its link went, and the operation hears of that.
+        if peer is not None:  # Else its link went, and the operation learns of that.
             peer.outstanding[request_id] = (operation, tag)
 
     def _end_courses(self, now_ns: int, member: Member) -> None:

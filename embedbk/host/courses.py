@@ -2,8 +2,8 @@
 
 A course is how the adds of one writer go then: to bookies on the same loop (`local_adds`), or over links (`link_adds`).
 What goes, and what is acknowledged by it, is decided in C by the rules of the cores, in the one table of frames of the
-handle (core/frame_table.py): its core lends it to the course. A writer's core is told what was confirmed before it
-hears of anything else; and what it hears of then finds it as if it had done all itself.
+handle (core/frame_table.py): its core lends it to the course. A writer's core learns what was confirmed before it
+gets any other event; and that event finds it as if it had done all itself.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Decides which writers' adds can go that way, and how long a bookie may be silent there. When they do is `courses`';
 what goes, and what is acknowledged by it, is decided in C by the rules of core/writer.py. Nothing is sent twice: at the
-end of a course its core has the frames that are on their way in its table, and the node is told which requests are.
+end of a course its core has the frames that are on their way in its table, and the node learns which requests are.
 """
 
 from __future__ import annotations

@@ -49,9 +49,9 @@ struct group {
 struct ebk_add_path {
     struct ebk_add_path_settings settings;
     bool is_stopped;
-    uint8_t status; /* that is told: OK until it is stopped */
+    uint8_t status; /* of the answers: OK until it is stopped */
     uint64_t records, bytes, unkicked;
-    struct pending *pending; /* ring of `room`, a power of two; head..due are told or about to be, due..end wait */
+    struct pending *pending; /* ring of `room`, a power of two; head..due are answered or about to be, due..end wait */
     uint32_t room;
     uint64_t head, due, end;
     struct ebk_id_map numbers; /* link -> group */
@@ -220,7 +220,7 @@ uint64_t ebk_add_path_store(struct ebk_add_path *path, const struct ebk_add *add
     if (ebk_store_put(settings->store, add->ledger_id, add->first, add->last, add->count, add->body, add->body_size,
                       &copy) < 0)
         return 0;
-    /* Refused only by a journal that has failed since: the core will hear of it, and put the same bytes again. */
+    /* Refused only by a journal that has failed since: the core learns of it, and puts the same bytes again. */
     const int64_t token =
         ebk_journals_submit(settings->journals, EBK_RECORD_FRAME, add->ledger_id, copy, add->body_size, NULL, 0);
     if (token < 0) return 0;
@@ -325,7 +325,7 @@ static bool chain(struct ebk_add_path *path, uint64_t place)
     return true;
 }
 
-/* Everything that was due is told: the ring and the groups begin anew. */
+/* Everything that was due is answered: the ring and the groups begin anew. */
 static void forget_told(struct ebk_add_path *path)
 {
     for (uint32_t i = 0; i < path->group_count; i++) EBK_ASSERT(path->groups[i].count == 0);
@@ -419,7 +419,7 @@ int ebk_add_path_next(struct ebk_add_path *path, uint64_t *link, uint32_t *answe
         *size = ebk_message_seal(path->message, EBK_KIND_ADD_ANSWERS, 0, to);
     }
     group->count -= count;
-    if (group->first == NONE) group->last = NONE; /* More may be due for it before the others are told. */
+    if (group->first == NONE) group->last = NONE; /* More may be due for it before the others are answered. */
     EBK_ASSERT((group->count == 0) == (group->first == NONE));
     EBK_ASSERT(*size <= path->message_room);
     return 1;

@@ -66,7 +66,7 @@ int ebk_add_path_take(struct ebk_add_path *path, uint64_t link, const uint8_t *h
 /* Wake the commit thread for what was taken since the last kick. Once per turn. */
 EBK_SHORT void ebk_add_path_kick(struct ebk_add_path *path);
 
-/* Everything up to `durable` can be told. Returns how many answers are due in all. */
+/* Everything up to `durable` can be answered. Returns how many answers are due in all. */
 EBK_SHORT uint32_t ebk_add_path_reap(struct ebk_add_path *path, uint64_t durable);
 /* Nothing pending will ever be durable (P7.6): it is answered `status`, and nothing is taken any more. */
 EBK_SHORT uint32_t ebk_add_path_stop(struct ebk_add_path *path, uint8_t status);
@@ -76,7 +76,8 @@ EBK_SHORT
 int ebk_add_path_next(struct ebk_add_path *path, uint64_t *link, uint32_t *answers, const uint8_t **message,
                       size_t *size);
 
-/* The journal as it is now: what is durable, whether it failed; clear its event descriptor, to be told of the next. */
+/* The journal as it is now: what is durable, whether it failed; clear its event descriptor, which the next change sets.
+ * */
 EBK_SHORT uint64_t ebk_add_path_durable(const struct ebk_add_path *path);
 EBK_SHORT int ebk_add_path_has_failed(const struct ebk_add_path *path);
 EBK_SHORT void ebk_add_path_clear(struct ebk_add_path *path);

@@ -25,7 +25,7 @@ void ebk_ahead_show(struct ebk_ahead *ahead, int64_t lac, uint64_t length);
 void ebk_ahead_close(struct ebk_ahead *ahead);
 /* Any thread: the LAC, and the length up to there at least. */
 int64_t ebk_ahead_lac(const struct ebk_ahead *ahead, uint64_t *length);
-/* Any thread: wait until the entry is acknowledged. is_alone: no other waits for what is told.
+/* Any thread: wait until the entry is acknowledged. is_alone: no other waiter needs the LAC in Python.
  * Returns 1: it is; 0: not yet, after timeout_ms or a signal; EBK_FAILED: it is closed. */
 int ebk_ahead_await(struct ebk_ahead *ahead, int64_t entry_id, bool is_alone, int timeout_ms);
 

@@ -2,9 +2,9 @@
  *
  * A shortcut, never a second opinion: it decides nothing. An answer is counted when it
  * says OK to exactly what was asked, on the link on which it was asked; everything else
- * is passed, its bytes unchanged. What was counted is told to the cores in the order of
+ * is passed, its bytes unchanged. What was counted goes to the cores in the order of
  * coming, many at a time, and they count again by their own rules. All that is judged
- * here is *when* they want to hear of it: when a frame has as many answers as its ack
+ * here is *when* they need it: when a frame has as many answers as its ack
  * quorum needs. What that leaves untold, and why it is not missed, is in native/SHORTCUTS.md.
  *
  *     expect ─▶ slots, by request ┐
@@ -51,7 +51,7 @@ struct ebk_counted {
 struct ebk_answers_state {
     uint64_t counted; /* ever */
     uint32_t untold;
-    uint32_t is_due;  /* the cores want to hear of what is untold */
+    uint32_t is_due;  /* the cores need the untold answers */
     uint32_t is_eager; /* may be set: every answer is news */
     uint64_t next_request; /* the next sender takes and raises it */
 };
@@ -70,7 +70,7 @@ EBK_SHORT void ebk_answers_answered(struct ebk_answers *answers, uint64_t reques
 /* Offer one message of a link; borrowed for the call. Returns one of the two above. */
 EBK_SHORT int ebk_answers_take(struct ebk_answers *answers, uint64_t link, const uint8_t *message, size_t size);
 
-/* What is untold, in the order of coming; valid until the next take. It is told with this call. */
+/* The untold answers, in the order of arrival; valid until the next take. This call delivers them. */
 EBK_SHORT const struct ebk_counted *ebk_answers_tell(struct ebk_answers *answers);
 /* cffi:end */
 
@@ -80,7 +80,7 @@ struct ebk_link_adds;
  * seat: of which frame to which seat. */
 void ebk_answers_expect_for(struct ebk_answers *answers, const struct ebk_asked *asked, struct ebk_link_adds *adds,
                             uint64_t place, uint32_t seat);
-/* Takes a reference for adds, which are told of their answers by this call, the same for all; free it once more. */
+/* Takes a reference for adds, which get their answers by this call, the same for all; free it once more. */
 typedef void ebk_adds_answered(struct ebk_link_adds *adds, uint64_t place, uint32_t seat, bool is_followed);
 void ebk_answers_keep(struct ebk_answers *answers, ebk_adds_answered *answered);
 /* No request of these adds is expected any more: answers to them are passed. */

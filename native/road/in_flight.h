@@ -85,7 +85,7 @@ EBK_SHORT int64_t ebk_in_flight_find(const struct ebk_in_flight *table, int64_t 
 EBK_SHORT const struct ebk_flying *ebk_in_flight_at(const struct ebk_in_flight *table, uint64_t place);
 /* The frame at head is done: it is kept while a slot owes an answer for it. */
 EBK_SHORT void ebk_in_flight_confirm(struct ebk_in_flight *table);
-/* The oldest frame that is kept is let go of, though it is owed. */
+/* Release the oldest kept frame, though answers for it are owed. */
 EBK_SHORT void ebk_in_flight_drop_oldest_behind(struct ebk_in_flight *table);
 /* Release every kept frame. */
 EBK_SHORT void ebk_in_flight_let_go(struct ebk_in_flight *table);

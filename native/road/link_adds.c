@@ -34,7 +34,7 @@ struct ebk_link_adds {
     int64_t lac, lac_told;
     uint64_t lac_length;
     bool is_ending, is_end_told, is_deaf, is_closed, is_pressed_told;
-    int64_t untold_ns; /* since when there is something to tell that is told late; 0: there is nothing */
+    int64_t untold_ns; /* since when there is news that is reported late; 0: there is none */
     struct ebk_ahead ahead; /* of any thread */
 };
 
@@ -53,7 +53,7 @@ static void take_answer(struct ebk_link_adds *adds, uint64_t place, uint32_t sea
 {
     int64_t sent_ns;
     EBK_ASSERT(!adds->is_deaf && place >= adds->begin && place < adds->flight->end);
-    EBK_ASSERT(seat < adds->settings.seat_count && place < adds->next[seat]); /* No seat answers what it was not sent. */
+    EBK_ASSERT(seat < adds->settings.seat_count && place < adds->next[seat]); /* A seat answers only what it was sent. */
     if (adds->failed >> seat & 1) return; /* What it owed may be gone. */
     const int is_counted = ebk_in_flight_answered(adds->settings.table, slot_of(adds, seat), place, &sent_ns);
     EBK_ASSERT(is_counted); /* A request is answered once. */
@@ -85,7 +85,7 @@ struct ebk_link_adds *ebk_link_adds_new(const struct ebk_link_settings *settings
     return adds;
 }
 
-/* No answer counts here from now on: the core hears of them. */
+/* No answer counts here from now on: the core gets them. */
 static void be_deaf(struct ebk_link_adds *adds)
 {
     adds->is_ending = true;
@@ -441,7 +441,8 @@ int ebk_link_adds_next_owed(const struct ebk_link_adds *adds, uint64_t *place, s
                                        .first_request = ebk_in_flight_sent(adds->settings.table, looked)->first_request};
         for (uint32_t seat = 0; seat < adds->settings.seat_count; seat++) {
             if (!(at(adds, looked)->owed >> slot_of(adds, seat) & 1)) continue;
-            /* What is stored at a bookie of this loop is asked for by a request: it finds it there (P3.4b). */
+            /* The core sends a request for what a bookie of this loop has stored, and the bookie finds it there
+             * (P3.4b). */
             if (adds->next[seat] > looked && adds->settings.seats[seat].near == NULL)
                 owed->asked |= 1u << seat;
             else

@@ -83,10 +83,11 @@ void ebk_link_adds_close(struct ebk_link_adds *adds);
 void ebk_link_adds_free(struct ebk_link_adds *adds);
 /* Any thread: the LAC, told or not, and the length up to it. */
 EBK_SHORT int64_t ebk_link_adds_lac(const struct ebk_link_adds *adds, uint64_t *length);
-/* Any thread: wait until the entry is acknowledged. is_alone: no other waits for what is told, so it may be told later.
- * Returns 1: it is; 0: not yet, after timeout_ms or a signal; EBK_FAILED: not this way, they are closed. */
+/* Any thread: wait until the entry is acknowledged. is_alone: no other waiter needs the LAC in Python: it may be
+ * published later. Returns 1: it is; 0: not yet, after timeout_ms or a signal; EBK_FAILED: not this way, they are
+ * closed. */
 int ebk_link_adds_await(struct ebk_link_adds *adds, int64_t entry_id, bool is_alone, int timeout_ms);
-/* What there is to tell; it is told by that. */
+/* What happened since the last call. */
 EBK_SHORT void ebk_link_adds_tell(struct ebk_link_adds *adds, int64_t now_ns, struct ebk_link_facts *facts);
 /* Note that this seat failed: nothing is kept for it any more, it counts for nothing, and no frame is sealed here. */
 EBK_SHORT void ebk_link_adds_fail(struct ebk_link_adds *adds, uint32_t seat);
@@ -102,7 +103,7 @@ EBK_SHORT void ebk_link_adds_end(struct ebk_link_adds *adds);
 EBK_SHORT int ebk_link_adds_next_owed(const struct ebk_link_adds *adds, uint64_t *place, struct ebk_link_owed *owed);
 /* cffi:end */
 
-/* When its core has to hear of something: now_ns or earlier, at once; INT64_MAX, there is nothing. */
+/* When its core has to get news: now_ns or earlier, at once; INT64_MAX, there is none. */
 int64_t ebk_link_adds_due_ns(struct ebk_link_adds *adds, int64_t now_ns);
 /* Another turn would send something at once. */
 bool ebk_link_adds_has_more(const struct ebk_link_adds *adds);

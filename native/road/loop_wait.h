@@ -56,7 +56,7 @@ struct ebk_loop_terms {
     uint64_t durable;          /* the token up to which the core's node knows of durability */
     bool awaits_journal;       /* others than the add path wait for the journal to pass it */
     uint64_t bytes_max;        /* taken by the add path before its storage has something to do */
-    uint64_t credit_bytes;     /* received on one link before its peer is to be told */
+    uint64_t credit_bytes;     /* received on one link before its peer is to get credit */
 };
 
 struct ebk_loop_outcome {

@@ -40,7 +40,7 @@ enum ebk_seat_room {
     EBK_SEAT_OPEN  /* for a largest frame */
 };
 
-/* One frame, as every seat is told it. */
+/* One frame, as every seat gets it. */
 struct ebk_seat_add {
     uint64_t ledger_id;
     const uint8_t *key;

@@ -39,7 +39,7 @@ struct ebk_tail_settings {
     uint8_t incarnation[16];
     uint32_t wait_ms_max;  /* a poll waits at most so long */
     uint32_t bytes_max;    /* of entries that come along with a LAC */
-    uint64_t room_bytes;   /* that a link must have for them; with less the LAC is told alone */
+    uint64_t room_bytes;   /* that a link must have for them; with less the LAC is sent alone */
 };
 
 /* NULL when memory is refused. */

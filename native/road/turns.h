@@ -31,7 +31,7 @@ EBK_SHORT void ebk_turns_take(struct ebk_turns *turns, int64_t now_ns);
 
 /* The wake-up was heard: the packers are looked at behind this. */
 void ebk_turns_heard(struct ebk_turns *turns);
-/* When a core has to hear of something: now_ns or earlier, at once; INT64_MAX, there is nothing. */
+/* When a core has to get news: now_ns or earlier, at once; INT64_MAX, there is none. */
 int64_t ebk_turns_due_ns(const struct ebk_turns *turns, int64_t now_ns);
 /* Another turn would send something at once. */
 bool ebk_turns_have_more(const struct ebk_turns *turns);

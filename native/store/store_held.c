@@ -88,7 +88,7 @@ static bool may_read(const struct summing *summing, uint64_t size)
     return read + size <= summing->bytes_max;
 }
 
-/* Read the pieces and add their digests; what is not what the index says of it is named instead. */
+/* Read the pieces and add their digests; entries that differ from their index are named instead. */
 static int read_pieces(struct summing *summing)
 {
     struct reading *reading = &summing->reading;
