@@ -39,9 +39,7 @@ __all__ = [
 ]
 
 ENTRY_BYTES_MAX = 1 << 20  # Payload of one entry; larger is refused before anything is sent.
-STORED_BYTES_MAX = (
-    ENTRY_BYTES_MAX + 12
-)  # The same where it is stored: the time of an entry of a log is put to it.
+STORED_BYTES_MAX = ENTRY_BYTES_MAX + 12  # The same as stored: an entry of a log gets its time as well.
 # Usual size of a block in which the packer gathers entries. Three frames of it fill a group of the journal (1 MiB), and
 # each holds five entries of 64 KiB; smaller ones make more messages of the same bytes.
 FRAME_BLOCK_BYTES = 341 << 10
@@ -106,7 +104,8 @@ def quorum_for(
     write_quorum: int | None = None,
     ack_quorum: int | None = None,
 ) -> Quorum:
-    """The quorum asked for, what is left out taken from the defaults: 3/3/2, or 1/1/1 with fewer than three bookies."""
+    """The quorum that was asked for, with defaults for what is left out: 3/3/2, or 1/1/1 with fewer than three
+    bookies."""
     size = ensemble_size if ensemble_size is not None else write_quorum
     if size is None:
         size = 3 if bookie_count >= 3 else 1
@@ -117,13 +116,13 @@ def quorum_for(
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Which bookies get the seats of an ensemble (RP37 to RP45). Left as it is: any of the writable ones, by chance."""
+    """Which bookies get the seats of an ensemble (RP37 to RP45). By default any of the writable ones, by chance."""
 
     domain: str = (
         "none"  # "rack": whole locations are kept apart; "zone": what stands before the first "/" of them.
     )
-    domains_min: int = 2  # So many different ones in every write set, where that can be had.
-    is_strict: bool = False  # Rather no ensemble than one that spans fewer.
+    domains_min: int = 2  # Every write set spans so many different ones, where possible.
+    is_strict: bool = False  # Make no ensemble rather than one that spans fewer.
     weighs_space: bool = False  # Chance in proportion to free space, within bounds.
     local: tuple[str, ...] = ()  # Bookie ids of which one always takes a seat.
 
@@ -157,7 +156,7 @@ class Settings:
     )  # What each bookie reads of its entry logs to find rot; 0: nothing (I55).
     allow_non_loopback: bool = False  # Bind and dial other machines: links are not encrypted.
     delete_grace_s: float = 86_400.0  # A deleted ledger can be brought back for so long.
-    collect_s: float = 900.0  # Between two rounds in which a bookie asks what it need not hold any more.
+    collect_s: float = 900.0  # Between two rounds in which a bookie asks what it may delete.
     # What one read has asked for, received, or handed out and not gone past yet; beyond, it asks for nothing more.
     read_ahead_bytes: int = 8 << 20
     # Appended to one handle and not released yet, by bookies that answer late as well; beyond, appends wait (RP33).
@@ -205,10 +204,10 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Roll:
-    """When the writer of a log goes on in a next ledger (P8.2): at the first bound that the one of now has reached.
-    None: it has no such bound. Each ledger draws its own, up to a tenth to either side.
+    """When the writer of a log goes on in a next ledger (P8.2): at the first bound that its present ledger reaches.
+    None: no such bound. Each ledger draws its own bounds, up to a tenth to either side.
 
-    bytes: payload bytes. entries: their number. age_s: seconds since it was begun; one that is empty stays.
+    bytes: payload bytes. entries: their number. age_s: seconds since it was begun; an empty ledger stays.
     """
 
     bytes: int | None = 1 << 30
@@ -236,7 +235,7 @@ USUAL_ROLL = Roll()
 
 
 def settings_of(given: object) -> Settings:
-    """The settings that were given, or the usual ones. Raises UsageError for what is neither Settings nor None."""
+    """The settings that were given, or the usual ones. Raises UsageError unless given Settings or None."""
     if given is None:
         return Settings()
     if not isinstance(given, Settings):

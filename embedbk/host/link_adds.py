@@ -134,7 +134,7 @@ class LinkAdds(Courses):
             found, course.pressed_again_ns = silent_seats(silent_by_seat, course.pressed_again_ns, now_ns)
             look_ns = look_at_ns(silent_by_seat, course.pressed_again_ns)
         course.look_ns = earliest(course.look_ns or None, look_ns) or 0
-        found = found[: core.quorum.write_quorum - core.quorum.ack_quorum]  # As many as it can go on without.
+        found = found[: core.quorum.write_quorum - core.quorum.ack_quorum]  # Whom it can go on without.
         if not found:
             return
         for seat in found:
