@@ -29,7 +29,7 @@ __all__ = [
     "rows_of",
 ]
 
-BODY_BYTES_MAX = 1 << 30  # Of the entries of one row group; Arrow's offsets are int32.
+BODY_BYTES_MAX = 1 << 30  # In the entries of one row group; Arrow's offsets are int32.
 
 # As the source's columns (spark/SPARK.md), with all of an entry behind them. `log` is the log's id: names change.
 # A row is a record; what belongs to the entry stands in each row of an atomic batch.
@@ -42,15 +42,15 @@ SCHEMA = pa.schema(
         ("offset", pa.int64()),
         ("value", pa.binary()),
         ("time", pa.timestamp("ms", tz="UTC")),  # Null: from before entries had times (P8.11).
-        ("crc32c", pa.uint32()),  # Of the whole entry, header and attributes included.
+        ("crc32c", pa.uint32()),  # CRC of the whole entry, header and attributes included.
         ("attributes", pa.binary()),  # Null: none.
         ("length", pa.int64()),  # Payload bytes of the ledger up to and including this entry.
         ("lac", pa.int64()),  # As the entry's writer knew it, and the length up to it.
         ("lacLength", pa.int64()),
     ]
 )
-# Of a file with entries that are stored compressed: `value` is what was appended, and `stored` what is stored of it, in
-# the first row of such an entry; null elsewhere.
+# Schema of a file with entries that are stored compressed: `value` holds what was appended; `stored` holds the
+# compressed bytes in the first row of such an entry, and is null elsewhere.
 SCHEMA_WITH_STORED = SCHEMA.append(pa.field("stored", pa.binary()))
 _AT_LENGTH, _AT_LAC, _AT_LAC_LENGTH = 24, 32, 40  # In the header.
 _HEAD_BYTES_MAX = ENTRY_HEADER.size + (1 << 16)  # Header and attributes; their size is a u16.

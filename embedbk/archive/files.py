@@ -32,7 +32,7 @@ from embedbk.errors import PeerError, StorageError
 __all__ = ["EntryRun", "HasCompressed", "Summed", "sound_bodies", "sound_rows", "summed", "write_rows"]
 
 _ENTRY_ID = SCHEMA.get_field_index("entryId")
-ROW_GROUP_BYTES = 16 << 20  # Of entries; so much is held in memory while a file is written or read.
+ROW_GROUP_BYTES = 16 << 20  # Bytes of entries in a row group: held in memory while a file is written or read.
 
 
 class EntryRun(NamedTuple):

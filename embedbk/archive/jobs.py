@@ -51,7 +51,7 @@ logger = logging.getLogger("embedbk.archive")
 SLICE_BYTES = 128 << 20  # Payload bytes of a file, about.
 PIN_SECONDS = 3600.0
 PIN_NAME = "archive"
-_TASKS_AT_ONCE = 32  # Of as many ledgers as that gives; their records are written behind them.
+_TASKS_AT_ONCE = 32  # Ledgers are taken in groups of about so many tasks; their records are written after each group.
 
 CopyRunner = Callable[[LogReading, Sequence[SliceTask]], Iterable[FileCopied]]
 
@@ -170,9 +170,9 @@ def directory_of(client: Client, name: str, password: bytes) -> tuple[LogReading
 
 @contextlib.contextmanager
 def archive_lock(reading: LogReading, timeout_s: float = 0.0) -> Iterator[ArchiveLock]:
-    """Of the one job that works on this log's archive.
+    """The lock of the one job that may work on this log's archive.
 
-    Raises OperationTimeout: another one does."""
+    Raises OperationTimeout: another job holds it."""
     lock = ArchiveLock(reading.runtime, str(reading.name))
     run_blocking(lock.acquire(timeout_s), "archive")
     try:
@@ -352,10 +352,10 @@ class _Job:
         )
         sha256 = manifest_hash(data)
         name = manifest_name(sha256)
-        self.lock.check()  # Who has lost it puts nothing aside that another has recorded.
+        self.lock.check()  # A job that lost the lock must not put aside files that another job recorded.
         try:
             with self.directory.ledger(log_id, segment.ledger_id) as ledger:
-                # Of other slices, or damaged: whoever reads the directory would read their rows, too.
+                # Files of other slices, or damaged ones: a reader of the directory would read their rows, too.
                 kept = {part.name for part in parts}
                 for other in ledger.names():
                     if other not in kept and not other.startswith("_"):

@@ -31,7 +31,7 @@ __all__ = [
 MANIFEST_VERSION = 1
 MANIFEST_BYTES_MAX = 64 << 20
 MANIFEST_PREFIX = "_manifest-"
-_NAME_HEX = 12  # Of digests, in names.
+_NAME_HEX = 12  # Hex digits of a digest in file names.
 
 _Id = Annotated[int, msgspec.Meta(ge=0, le=LEDGER_ID_MAX)]
 _Sha = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]

@@ -184,7 +184,7 @@ class ArchiveDirectory:
         """
         if not log_id or {"/", "\0"} & {
             *log_id
-        }:  # Of a ledger's metadata, which every client may write (P2.5).
+        }:  # It comes from a ledger's metadata, which every client may write (P2.5).
             raise StorageError(f"{log_id!r} names no log, and nothing in the archive in {self.place.path!r}")
         with contextlib.ExitStack() as stack:
             fd, path = stack.enter_context(self._root()), self.place.path
@@ -202,7 +202,7 @@ class ArchiveDirectory:
             pass
 
     def ledgers(self, log_id: str) -> list[int]:
-        """Of which ledgers of the log there is a directory."""
+        """The ids of the log's ledgers that have a directory, in ascending order."""
         found = map(_LEDGER_NAME.fullmatch, self._names(log_id))
         return sorted(int(each[1]) for each in found if each is not None)
 

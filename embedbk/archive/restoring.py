@@ -256,7 +256,7 @@ def _append_rows(writer: LedgerWriter, rows: pa.Table) -> None:
 
 
 def _beside(rows: pa.Table) -> list[bytes]:
-    """Of each row that is the first of its entry, what the entry's records have beside their values; empty: nothing."""
+    """For each row that begins an entry: its records' keys, timestamps and headers, encoded; b"": none."""
     attributes = rows.column("attributes").to_pylist()
     if "stored" in rows.schema.names:
         for place, stored in enumerate(rows.column("stored").to_pylist()):

@@ -22,7 +22,7 @@ from embedbk.errors import UsageError
 __all__ = ["add_choose_copy"]
 
 Reach = Callable[[], Client]
-SHOWN_BYTES = 48  # Of a payload.
+SHOWN_BYTES = 48  # Bytes of a payload that are shown.
 
 
 def add_choose_copy(commands: Commands) -> None:

@@ -30,7 +30,7 @@ __all__ = [
     "write_entry",
 ]
 
-# Of an option that takes a place.
+# Help text of an option that takes a place.
 PLACE_HELP = "OFFSET, LEDGER:ENTRY, or a time (2026-11-26T08:30:00Z): the first entry at or behind it"
 _PLACE = re.compile(r"([0-9]{1,19})(?::([0-9]{1,19}))?", re.ASCII)
 

@@ -246,7 +246,7 @@ def _tail(reach: Reach, options: argparse.Namespace) -> CommandResult:
 
 
 def _flushed(entries: Iterator[Entry]) -> Iterator[Entry]:
-    """Whoever reads a tail sees each entry when it came."""
+    """Flush after each entry, so that a tail shows it as soon as it arrives."""
     for entry in entries:
         yield entry
         sys.stdout.buffer.flush()

@@ -145,7 +145,7 @@ def _look(quorum: Quorum) -> _Seen:
 
 
 def _not_closed(quorum: Quorum, ranges: Sequence[tuple[int, int]]) -> dict[int, str]:
-    """Of these ids, the ledgers that are not closed by their keys, or whose keys cannot be read."""
+    """The ledgers in these ranges of ids whose keys do not say CLOSED, or cannot be read."""
     found: dict[int, str] = {}
     for first, end in ranges:
         after = ledger_key_path(first - 1) if first else ""
@@ -185,7 +185,7 @@ def _held(quorum: Quorum, endpoints: Sequence[str], first: int, end: int) -> lis
 
 
 def _known(quorum: Quorum, holders: dict[int, list[str]]) -> list[int]:
-    """Of these, the ledgers that metadata knows."""
+    """Those of these ledgers that metadata knows."""
     if not holders:
         return []
     first, last = ledger_key_path(min(holders) - 1), ledger_key_path(max(holders))

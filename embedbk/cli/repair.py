@@ -17,7 +17,7 @@ from embedbk.repair.health import Health, LedgerHealth
 
 __all__ = ["run_health", "run_repair"]
 
-CONFLICTS_SHOWN = 8  # Of a ledger, in one line.
+CONFLICTS_SHOWN = 8  # Conflicts of a ledger that are named in its line.
 LINES_MAX = 20
 Reach = Callable[[], Client]
 

@@ -1,7 +1,8 @@
 """`embedbk cluster rolling -- COMMAND {node}`: restart the nodes of a cluster one after another, with appends going on.
 
 Decides what stands for `{node}` and `{kind}` in COMMAND, how it is run, and what is printed: a line for each step on
-standard error, the outcome on standard output. `repair/restarting.py` decides the order and who is whole again.
+standard error, the outcome on standard output. `repair/restarting.py` decides the order and which nodes are whole
+again.
 """
 
 from __future__ import annotations

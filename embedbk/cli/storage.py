@@ -528,7 +528,7 @@ def _entry_logs(path: Path) -> list[Path]:
         return [_existing_entry_log(path)]
     insides = [path]
     if not any(_is_finished(name) for name in os.listdir(_existing_directory(path))):
-        insides = ledger_directories(path) or [path]  # Of a whole bookie.
+        insides = ledger_directories(path) or [path]  # The directory of a whole bookie.
     found = [inside / name for inside in insides for name in os.listdir(inside) if _is_finished(name)]
     found.sort(key=lambda log: log.name)
     if not found:

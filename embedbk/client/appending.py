@@ -263,7 +263,7 @@ class Appending:
         if self.is_over or self.runtime.is_forked:
             self._refuse()
         bar = self.bar
-        if bar is None or self.writing.packer.is_stopped:  # Who finds it stopped finds why.
+        if bar is None or self.writing.packer.is_stopped:  # The caller finds it stopped, and then the reason.
             return False
         refused = bar()
         if refused is None:

@@ -133,7 +133,8 @@ async def free_ledger(
 
 
 async def forget_archive(runtime: Runtime, log_id: str) -> int:
-    """Of a log that is ended, whose ledgers are gone: so none of its records comes any more. Files stay."""
+    """Delete the archive's records of a log that is ended and whose ledgers are gone, so that no new record can come.
+    The files stay."""
     what = f"forgetting the archive of log {log_id!r}"
     keys = await runtime.list_keys(archive_prefix(log_id), what)
     for begin in range(0, len(keys), _FORGOTTEN_AT_ONCE):

@@ -51,17 +51,17 @@ class Entry:
 
     @property
     def key(self) -> bytes | None:
-        """Of an entry that is one record; of an atomic batch each of `records` has its own."""
+        """The key of an entry that is one record; in an atomic batch each of `records` has its own."""
         return self._only.key
 
     @property
     def timestamp(self) -> int | None:
-        """ms since 1970, as the application gave it; likewise."""
+        """ms since 1970, as the application gave it, of an entry that is one record."""
         return self._only.timestamp
 
     @property
     def headers(self) -> Mapping[str, bytes]:
-        """Likewise."""
+        """The headers of an entry that is one record."""
         return self._only.headers
 
     @property

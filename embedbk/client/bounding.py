@@ -227,7 +227,7 @@ class LogBytes:
         )
         self._was_near = False
         self._found: LogLook | None = None
-        self._told = ("", "")  # Who holds it, as was logged last.
+        self._told = ("", "")  # What holds the log, as it was logged last.
         self._why = ""  # Why nobody could look.
         self.note(line.taken.log_list, line.taken.list_revision)
 
@@ -295,7 +295,7 @@ class LogBytes:
                 # No entry is larger than this, so that the first one at or behind the bound is met.
                 entries = -((count - next_bytes) // ENTRY_BYTES_MAX)
                 self.tell_at = appending.writing.packer.last_entry + max(1, entries)
-            # Of a log that another client has by now the bookies tell an append, and not the bound.
+            # If another client has the log by now, appends fail by the bookies' fence and not by the bound.
             is_ours = self._list_epoch <= self._line.taken.epoch
             if bound is not None and is_ours and count >= bound.bytes_max:
                 appending.shut_out(self.refused)
@@ -306,8 +306,8 @@ class LogBytes:
             self._line.owning.runtime.behind(self._look_at_list())
 
     def refused(self) -> LogAtBound | HandedOver | None:
-        """Why an append is refused; None: somebody looks whether there is room by now, and it may wait for that. While
-        the log leaves its ledger, which is what makes room, appends wait elsewhere: it leaves when none waits in it."""
+        """Why an append is refused; None: a look for room is under way, and the append may wait for it. While the log
+        leaves its ledger, which makes room, appends wait elsewhere: it leaves only when none waits in the ledger."""
         runtime = self._line.owning.runtime
         if self._line.is_held:
             return HandedOver("the log is on its way to a next ledger; nothing was appended")

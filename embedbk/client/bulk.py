@@ -155,8 +155,8 @@ class BulkReading:
             if not gathered:
                 raise  # Else it shortens the answer, and the next call meets it.
         except GeneratorExit:
-            # CPython 3.11 ends this before the generator that it waits for, which is then "already running" for whoever
-            # ends that: it ends with its last reference.
+            # CPython 3.11 ends this before the generator that it waits for, which is then "already running" for
+            # the code that ends that one: drop it, and it ends with its last reference.
             self._frames = self._rest = None
             raise
         except BaseException:

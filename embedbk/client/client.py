@@ -156,7 +156,8 @@ class Client:
         Raises:
             UsageError: not ensemble_size >= write_quorum >= ack_quorum >= 1.
             NotEnoughBookies: fewer bookies are known than ensemble_size, or too few of them are writable and no other
-                came back within nearly operation_timeout_s; the message says who is away. Nothing was made.
+                came back within nearly operation_timeout_s; the message names the bookies that are away. Nothing was
+                made.
         """
         wanted = quorum_of(self._runtime, ensemble_size, write_quorum, ack_quorum)
         quorum = run_blocking(wanted, "aio.Client.create_ledger")
@@ -400,8 +401,8 @@ class Client:
         self, bookie_id: str, incarnation: str, why: str, *, accepts_loss: bool = False
     ) -> None:
         """These directories of a bookie are gone for good, and are refused if they come back. incarnation: as
-        `bookie(bookie_id).incarnation` says. why: for whoever reads it later. The id stays bound to the directories
-        that it has. Raises as `replace_bookie`."""
+        `bookie(bookie_id).incarnation` says. why: the reason, kept for later readers. The id stays bound to the
+        directories that it has. Raises as `replace_bookie`."""
         steps = retire(self._runtime, bookie_id, incarnation, why=why, accepts_loss=accepts_loss)
         run_blocking(steps, "aio.Client.give_up_bookie")
 

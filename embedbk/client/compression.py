@@ -56,7 +56,7 @@ __all__ = [
 _SQUEEZED_BYTES_MIN = (
     128  # Less is not worth the time: the attribute and the frame around it are some 20 bytes.
 )
-_MAGIC = b"\x28\xb5\x2f\xfd"  # Of a zstd frame that has content.
+_MAGIC = b"\x28\xb5\x2f\xfd"  # The first bytes of a zstd frame that has content.
 _WINDOW_LOG_MAX = (
     20  # A frame of an entry looks back over no more than an entry, so no more memory is given to it.
 )

@@ -60,11 +60,11 @@ class EntryCopies(NamedTuple):
     """The copies of one entry of a CLOSED ledger. decisions: earlier words about it, the newest last."""
 
     metadata: LedgerMetadata
-    revision: int  # Of the ledger's key.
+    revision: int  # The revision of the ledger's key.
     entry_id: int
     copies: tuple[EntryCopy, ...]
     decisions: tuple[CopyDecision, ...]
-    decided_revision: int  # Of the key of the decisions; ABSENT: there is none.
+    decided_revision: int  # The revision of the key of the decisions; ABSENT: there is none.
 
     @property
     def is_conflict(self) -> bool:

@@ -51,12 +51,12 @@ class CursorState(NamedTuple):
 
     name: str
     offset: int  # Everything before it was consumed.
-    revision: int  # Of its last move; `set(revision=)` compares it.
-    epoch: int  # Of the consumer that committed it; 0: it was set by hand.
-    moved_ms: int  # Since 1970, by the clock of whoever moved it.
+    revision: int  # The revision of its last move; `set(revision=)` compares it.
+    epoch: int  # The epoch of the consumer that committed it; 0: it was set by hand.
+    moved_ms: int  # ms since 1970, by the clock of the process that moved it.
     holds: bool  # Nothing from `offset` on is truncated, unless by force, or by a bound of the log.
     ended: str  # Why it holds no more although it was to: "time", "bytes", "force" or "bound"; "" else.
-    consumer: str = ""  # Who has its lease; "" nobody. Told by `Log.cursors` alone, as are:
+    consumer: str = ""  # The holder of its lease; "": nobody. Only `Log.cursors` fills it and what follows:
     lag_entries: int | None = (
         None  # So many acknowledged entries are behind it; None: too few bookies answer to tell.
     )

@@ -62,7 +62,7 @@ async def delete(
     force: bool,
     grace_s: float | None = None,
 ) -> None:
-    """password None: whoever decided that it goes had it. grace_s None: that of the settings."""
+    """password None: the caller that decided to delete it had checked it. grace_s None: that of the settings."""
     check_ledger_id(ledger_id)
     key, what = ledger_key_path(ledger_id), f"deleting ledger {ledger_id}"
     for _ in range(_ROUNDS_MAX):
@@ -133,7 +133,7 @@ async def _not_in_a_deleted_log(runtime: Runtime, name: str, ledger_id: int, wha
 
 
 async def _staged(runtime: Runtime, metadata: LedgerMetadata, what: str) -> list[Compare]:
-    """Whether it waits to be spliced: whoever splices it compares that mark (P8.5)."""
+    """A compare of its staged mark, if it waits to be spliced: the splice compares the same mark (P8.5)."""
     name = metadata.custom.get("log", b"").decode(errors="replace")
     if not name or "staged" not in metadata.custom:
         return []
@@ -174,8 +174,8 @@ async def placements_now(
     runtime: Runtime, ledger: LedgerMetadata, what: str
 ) -> tuple[list[Compare], list[Put]]:
     """That every bookie which the ledger names has the placement that it has now (P10.6). A read-only one may be named
-    again, since it has the copies. One that is drained, too, and has its placement raised then: whoever is about to
-    remove it looked for ledgers and tombstones one after the other, and looks again (P11.3)."""
+    again, since it has the copies. So may one that is drained, whose placement is raised then: an operator that
+    is about to remove it listed ledgers and tombstones one after the other, and has to look again (P11.3)."""
     named = {bookie_id for fragment in ledger.fragments for bookie_id, _ in fragment.ensemble}
     if len(named) > _NAMED_MAX:
         raise MetadataConflict(

@@ -277,8 +277,8 @@ async def retire(
     counts as lost, and is copied from other bookies, as when a bookie stays away. Returns the incarnation that was
     retired.
 
-    why: for whoever reads it later; needed where an incarnation is named. accepts_loss: also where no other bookie
-    that is there has a copy.
+    why: the reason, kept for later readers; needed where an incarnation is named. accepts_loss: also where no other
+    bookie that is there has a copy.
 
     Raises:
         UsageError: no such bookie or incarnation; no reason; it is registered; or no other bookie that is there has a

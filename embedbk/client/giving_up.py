@@ -1,7 +1,7 @@
 """An operator gives up entries of a ledger that are lost for good (P11.5).
 
-Which these are `core/loss_search` finds out, again each time: whoever is declared gone (`embedbk bookie gone`, or
-`replace`) counts as no copy, everybody else has to say for certain that it has none. Decides when the word may be
+`core/loss_search` finds these entries, anew each time: a bookie that is declared gone (`embedbk bookie gone`, or
+`replace`) counts as no copy; every other one has to say for certain that it has none. Decides when the word may be
 given: nobody writes the ledger, it is as it was shown, and so is what was declared of its bookies. Then it stands in
 the ledger's metadata for ever, in one transaction.
 
@@ -49,8 +49,8 @@ class LostEntries(NamedTuple):
     gone: tuple[tuple[str, str], ...]
     is_end_named: bool
     plan: LossPlan
-    revision: int  # Of the ledger's key.
-    placements: dict[str, int]  # Of the gone bookies, as they were read.
+    revision: int  # The revision of the ledger's key.
+    placements: dict[str, int]  # Revisions of the placements of the gone bookies, as they were read.
 
 
 async def lost_entries(runtime: Runtime, ledger_id: int, password: Password) -> LostEntries:
@@ -114,9 +114,9 @@ async def lost_entries(runtime: Runtime, ledger_id: int, password: Password) -> 
 async def _gone(
     runtime: Runtime, metadata: LedgerMetadata, what: str
 ) -> tuple[frozenset[Member], dict[str, int]]:
-    """Of the bookies that the ledger names those that operators declared gone, and the revisions of these words.
+    """The bookies in the ledger's fragments that operators declared gone, and the revisions of these declarations.
 
-    Raises StorageError where a word cannot be read."""
+    Raises StorageError where a declaration cannot be read."""
     named = {member for each in metadata.fragments for member in each.members}
     gone: set[Member] = set()
     placements: dict[str, int] = {}

@@ -43,11 +43,11 @@ class HandleState(NamedTuple):
     """One open handle. As text: `str()`."""
 
     kind: str  # "ledger writer", "ledger reader", "log writer", "log reader", "tail" or "consumer".
-    what: str  # Of what, as "log 'orders'".
-    ledger_id: int | None  # In which it stands now; None: in none yet.
+    what: str  # What it is a handle of, as "log 'orders'".
+    ledger_id: int | None  # The ledger in which it stands now; None: none yet.
     # The entry that comes next: in a log its dense offset, in a ledger its id; None: not known yet.
     place: int | None
-    rule: str  # By which it waits, as PROTOCOL.md numbers it; "": it waits for nothing.
+    rule: str  # The rule by which it waits, as PROTOCOL.md numbers it; "": it waits for nothing.
     waits_for: str  # In a few words; "": nothing.
     waited_s: float  # For so long; 0.0: it waits for nothing.
     can_go_on: bool  # What it waits for is there: it goes on within a moment, or there is a bug.
@@ -69,8 +69,8 @@ class _ReadWait(NamedTuple):
 
 
 class ReaderNote:
-    """What one reading handle does just now. Written by whoever drives it, once for each wait and each run of entries,
-    never for an entry; read from any thread."""
+    """What one reading handle does just now. Written by the thread that drives it, once for each wait and each run of
+    entries, never for an entry; read from any thread."""
 
     __slots__ = (
         "__weakref__",
@@ -148,7 +148,7 @@ class OpenHandles:
         self._notes: weakref.WeakValueDictionary[int, ReaderNote] = weakref.WeakValueDictionary()
         self._count = 0
         self._is_looking = False
-        self._page = 0  # Of the writers, at the next look.
+        self._page = 0  # Index of the first writer to look at next.
         self._stuck: dict[ReaderNote | Writing, _Stuck] = {}
 
     def add(self, note: ReaderNote) -> None:
@@ -248,7 +248,7 @@ def _of_log(line: Succession, now_ns: int) -> HandleState | None:
 
 
 async def handles(runtime: Runtime) -> list[HandleState]:
-    """All open handles of this client: writers of logs, of ledgers, and whoever reads."""
+    """All open handles of this client: writers of logs and of ledgers, and readers."""
     runtime.check()
     found: list[HandleState] = []
     lines = list(runtime.keeper.lines()) if runtime.keeper is not None else []

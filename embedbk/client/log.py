@@ -302,8 +302,8 @@ class LogWriter:
 
     def lost(self, timeout_s: float | None = None) -> bool:
         """Wait until another process has the log (P8.4): True as soon as metadata or a bookie says so. False: nobody
-        has taken it within timeout_s, or this writer was closed or released meanwhile. Whoever takes a log says so
-        before it fences: what is appended until then may still be acknowledged, before the other's first entry.
+        has taken it within timeout_s, or this writer was closed or released meanwhile. A process that takes a log
+        says so before it fences: appends until then may still be acknowledged, before the other's first entry.
 
         Metadata that cannot be reached proves nothing: a process that acts for the log beside appending to it compares
             the epoch (P9.1).
@@ -371,8 +371,8 @@ class Log:
 
     @property
     def _reading(self) -> LogReading:
-        """A new one for each call: where the name leads is asked each time, and whoever goes on with it stays with that
-        log (P8.12)."""
+        """A new one for each call: each call asks where the name leads, and what it returns stays with that log
+        (P8.12)."""
         return LogReading(self._runtime, self.name, self._password)
 
     def writer(
@@ -411,7 +411,7 @@ class Log:
             LogFull: its list of ledgers is at its bound; its writer of now writes on.
             LogSealed: nothing is ever appended to it any more; `reason` says why.
             NotEnoughBookies: too few bookies are writable, or known and none of them came back within nearly
-                operation_timeout_s; the message says who is away. RecoveryInconclusive, WrongPassword: as they say.
+                operation_timeout_s; the message names those away. RecoveryInconclusive, WrongPassword: as they say.
                 Trying again is safe. A log that was not there before stays behind, empty (P8.12): `delete` it, or write
                 to it later.
         """
@@ -568,7 +568,7 @@ class Log:
         return run_blocking(truncating.pin(self._reading, name, at, ttl_s), "aio.Log.pin")
 
     def unpin(self, name: str) -> bool:
-        """Take a pin away, whoever made it; False: there is none of this name."""
+        """Take a pin away, also one that another client made; False: there is none of this name."""
         return run_blocking(truncating.unpin(self._reading, name), "aio.Log.unpin")
 
     def pins(self) -> list[LogPin]:
@@ -732,9 +732,9 @@ class Log:
         return run_blocking(self._reading.log_id(), "aio.Log.log_id")
 
     def rename(self, new_name: str) -> None:
-        """Call the log otherwise, by one transaction (P8.12). Everything that is kept with it stays, and whoever has it
-        open goes on: writers, readers, consumers, pins. `name` is the new one from then on; other handles of the old
-        name find no log any more, and the next writer by the old name makes another one.
+        """Give the log another name, by one transaction (P8.12). Everything that is kept with it stays, and everything
+        that has it open goes on: writers, readers, consumers, pins. `name` is the new one from then on; other handles
+        of the old name find no log any more, and the next writer by the old name makes another one.
 
         Raises:
             LogExists: there is a log of that name. NoSuchLedger: there is no such log.

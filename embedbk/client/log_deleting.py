@@ -2,7 +2,7 @@
 
 From LEVEL_OF_LOG_IDS on a deletion takes the name from the log and puts its list aside, in one transaction; so all who
 read, write or change it find that there is no such log, and it is brought back by the opposite one. When its grace is
-over, whoever forgets what was deleted ends it: first its list, in the transaction that puts the ids of its ledgers
+over, the host that forgets deleted things ends it: first its list, in the transaction that puts the ids of its ledgers
 where a deletion that was cut short goes on; then each ledger. So no list that counts ever names a ledger that is gone.
 Below the level a log is ended at once.
 """
@@ -128,7 +128,7 @@ async def delete_log(runtime: Runtime, name: str, password: Password, *, force: 
             Put(log_identity_path(log_id), encode_log_identity(identity)),
             Delete(log_key_path(log_id)),
             Put(log_deleted_path(log_id), value),
-            # Whoever has it, or is taking it over, finds that it is not theirs.
+            # Its owner, or a client that is taking it over, finds that it has it no more.
             Delete(log_owner_path(log_id)),
         ]
         try:
@@ -307,7 +307,7 @@ async def _end_at_once(runtime: Runtime, name: str, password: Password, *, force
                 when += await _may_be_deleted(runtime, name, segment.ledger_id, password, what, force=force)
         owner, owner_revision = await runtime.get(log_owner_path(name), what)
         when.append(Compare(log_owner_path(name), ABSENT if owner is None else owner_revision))
-        # Whoever is taking it over now finds that it is not theirs.
+        # A client that is taking it over now finds that it has lost it.
         then += [Delete(log_key_path(name)), Delete(log_owner_path(name))]
         if await runtime.transact(when, then, what):
             await _delete_ledgers_of(runtime, name, password, what, force=force)

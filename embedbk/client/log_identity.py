@@ -53,7 +53,7 @@ _ROUNDS_MAX = 20  # Where the name leads changed so often.
 
 
 class ClaimedLog(NamedTuple):
-    """A log that is there, for whoever takes it over."""
+    """A log that is there, for a writer that takes it over."""
 
     log_id: LogId
     guard: tuple[Compare, ...]  # That it still has this name, to be compared with the epoch's put.
@@ -65,7 +65,7 @@ class NamedLog(NamedTuple):
     log_id: LogId
     pointer_revision: int
     identity: LogIdentity
-    revision: int  # Of the identity.
+    revision: int  # The revision of the identity.
 
     @property
     def when(self) -> tuple[Compare, ...]:
@@ -100,8 +100,8 @@ async def find(runtime: Runtime, name: str) -> LogId | str | None:
 
 
 async def claim(runtime: Runtime, name: str, *, creates: bool = True) -> ClaimedLog | None:
-    """The log of this name for whoever takes it over; from the level on it has an identity then. creates: a log that
-    is not there is made, empty; else None: it is not there."""
+    """The log of this name, for a writer that takes it over; from the level on it has an identity then. creates: make
+    a log that is not there, empty; otherwise return None for it."""
     for _ in range(_ROUNDS_MAX):
         found = await named(runtime, name, carries=True)
         if isinstance(found, NamedLog):

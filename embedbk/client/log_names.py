@@ -49,7 +49,7 @@ def _legacy_name(key: str) -> str | None:
 
 
 async def _keys(runtime: Runtime, folder: str, prefix: str, what: str) -> list[str]:
-    """Of a folder, those in which a name comes next; what is of logs with a minted id is not even read."""
+    """The keys of a folder that continue with a name; keys of logs with a minted id are not even read."""
     keys: list[str] = []
     while True:
         page = await runtime.ask(List(folder + prefix, keys[-1] if keys else "", _PAGE), what)

@@ -60,7 +60,7 @@ class Pull:
     idle_s: float | None = None  # How long nothing may come; None: without end.
     asks: bool = False  # Bookies are asked for news once, also where there is no time to wait for any.
     begins: int | None = None  # The dense offset of the first entry, once that is known.
-    note: ReaderNote | None = None  # Of the handle that follows; None: it is a tail.
+    note: ReaderNote | None = None  # The note of the handle that follows; None: it is a tail.
     skip_lost: bool = False  # Continue behind entries that were given up (P11.5).
 
 
@@ -95,9 +95,9 @@ class LogReading:
             self._bind(log_id)
 
     async def claimed(self, *, creates: bool = True) -> tuple[Compare, ...]:
-        """The log of the name, which is made where there is none, for whoever takes it over: what that compares.
+        """Find the log of the name, or make it, for a writer that takes it over; returns what its takeover compares.
 
-        Raises NoSuchLedger: there is none, and it is not to be made."""
+        Raises NoSuchLedger: there is none, and creates is False."""
         claimed = await claim(self.runtime, self.given, creates=creates)
         if claimed is None:
             raise self.missing()

@@ -69,7 +69,7 @@ class LedgerReading:
         self.lac = NO_ENTRY  # The highest LAC received; reading an open ledger ends there.
         self._lac_length: int | None = None  # Payload bytes up to that LAC, if they came with it.
         self.is_over = False
-        self.note: ReaderNote | None = None  # Where whoever reads says what it waits for.
+        self.note: ReaderNote | None = None  # Where the reading handle notes what it waits for.
         self._metadata = metadata
         self._revision = revision
         self._followed: FollowedKey | None = None

@@ -49,8 +49,8 @@ class RecordBatches(Iterator[Any]):
     Attributes:
         schema: of every batch, `embedbk.arrow.SCHEMA` or `SCHEMA_WITH_RECORDS`.
         next_offset: the dense offset behind the last row that was given; None before the first.
-        error: what ended it early. Iterating raises it as it is; the C interface carries its text only, so that whoever
-            took the stream finds the error itself here.
+        error: what ended it early. Iterating raises it as it is; the C interface carries its text only, so the
+            consumer of the stream finds the error itself here.
     """
 
     def __init__(self, frames: Iterator[Located], *, with_records: bool) -> None:

@@ -1,9 +1,9 @@
 """Restart the nodes of a cluster one after another, with appends going on: what `embedbk cluster rolling` and
 `Cluster.restart_all` do (P11.3).
 
-`repair/restarting.py` decides the order, who may stop, and who is whole again. This looks at the cluster for it, hands
-leadership over, runs the command, and keeps the time. A lock keeps two runs from stopping two nodes at once; where it
-is lost nothing more is stopped.
+`repair/restarting.py` decides the order, which node may stop, and which is whole again. This looks at the cluster for
+it, hands leadership over, runs the command, and keeps the time. A lock keeps two runs from stopping two nodes at once;
+where it is lost nothing more is stopped.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _node(name: str, facts: StopFacts) -> NodeSeen:
         if there is not None:
             is_embedded = any(each.startswith("local://") for each in there.endpoints)
             bookie = BookieSeen(True, there.start, there.is_writable, there.why, is_embedded)
-    # Of two of one name (one lost its disk and learns again) the one that is heard.
+    # If two have one name (one lost its disk and learns again), take the one that is heard.
     known = [each for each in facts.told.members if each.member.name == name]
     best = max(known, key=lambda each: (each.is_heard, each.role == "voter"), default=None)
     if best is None:

@@ -21,7 +21,7 @@ class StateMachine(ABC):
     @abstractmethod
     def apply(self, command: bytes, offset: int) -> object:
         """Carry out the command at this offset, which is `self.offset` or above (what lies between is no command);
-        `self.offset` is one more then. The result goes to whoever submitted it.
+        `self.offset` is one more then. The result goes to the caller that submitted it.
 
         An exception ends this copy: a command that can fail reports that by its result, the same everywhere.
         """

@@ -117,7 +117,7 @@ class SpaceReport(NamedTuple):
 
 
 class ReportedLog(NamedTuple):
-    """Of a log: what it is called, who owns it, whether it was deleted; what lies before cursors and pins."""
+    """What the report says of a log: its name, its owner, whether it was deleted; bytes before cursors and pins."""
 
     name: str
     owner: str = ""

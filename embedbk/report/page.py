@@ -13,7 +13,7 @@ from embedbk.report.figures import SpaceReport
 
 __all__ = ["page_of", "size_text"]
 
-_ROWS_MAX = 200  # Of a table; the rest is in the JSON.
+_ROWS_MAX = 200  # Rows shown of a table; the rest is in the JSON.
 _BARS_MAX = 20
 _WIDTH, _BAR, _LABEL = 720, 22, 220
 _STYLE = (

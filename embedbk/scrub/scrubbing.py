@@ -116,7 +116,7 @@ def check_here(runtime: Runtime, options: CopyCheckOptions) -> CheckCopies:
 
 @dataclass(slots=True)
 class _Judged:
-    """Of one ledger, under one value of its key. last: the entry up to which it was read."""
+    """What was found in one ledger, under one value of its key. last: the entry up to which it was read."""
 
     value: bytes
     last: int = NO_ENTRY

@@ -53,7 +53,8 @@ def with_archives(place: ReadPlace, name: str, ranges: Iterable[LedgerRange]) ->
 
 
 def read_archive_first(place: ReadPlace, part: LedgerRange) -> Iterator[Batch]:
-    """As `reading.read`: the entries of one range, in order and all of them, of files as far as these give them."""
+    """As `reading.read`: all entries of one range, in order; from files as far as these give them, then from
+    bookies."""
     following = part.first_entry
     if part.archived is not None:
         try:
@@ -73,7 +74,8 @@ def read_archive_first(place: ReadPlace, part: LedgerRange) -> Iterator[Batch]:
 
 
 def _of_files(place: ReadPlace, part: LedgerRange, archived: Freed) -> Iterator[Batch]:
-    """Of a ledger that is still there, under its password; what was truncated ends as it does with bookies."""
+    """Read the archived files of a ledger that is still there, under its password; entries that were truncated end it
+    as they do with bookies."""
     metadata = client_of(place.cluster).ledger_metadata(part.ledger_id)
     password = Password(place.password)
     password.check(metadata)

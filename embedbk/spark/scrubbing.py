@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ScrubSource", "check_on", "partitions_of", "scrub_on"]
 
-TASKS_PER_BOOKIE = 2  # Of Spark, at once: a bookie is read in order by each.
+TASKS_PER_BOOKIE = 2  # Spark tasks at once; each reads the bookie in order.
 _SCHEMA = StructType([StructField("block", BinaryType())])
 
 

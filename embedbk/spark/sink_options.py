@@ -26,7 +26,7 @@ OF_BOTH = (
     "commitSeconds",
 )
 OF_BATCH = ("txnVersion",)
-# Of a stream: where its checkpoint stands, and its name. Spark passes both to the sink as well, which needs neither.
+# A stream's checkpoint directory and name. Spark passes both to the sink as well, which needs neither.
 OF_SPARK = ("checkpointlocation", "queryname")
 
 
