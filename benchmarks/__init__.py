@@ -27,7 +27,7 @@ class Row:
     ceiling: float | None = None  # What the machine can do, in the same unit.
     cpu_us_per_entry: float | None = None  # User and system time of all processes under test, per entry.
     peer: str | None = (
-        None  # Who else was measured in the same run; the name says the version and the profile.
+        None  # The system measured beside ours in the same run; the name says the version and the profile.
     )
     peer_value: float | None = None  # In the same unit.
     foreign: float | None = (

@@ -1,8 +1,8 @@
 """A bare probe for the metadata quorum: its processes, their logs, syncs and sockets, and nothing of the protocol.
 
-`python -m benchmarks._bare_quorum LOG follow | lead [PORT ...]` is one process: it prints its port. Who leads makes one
-batch of what came together from its client, sends it to the others, writes and syncs it here, and answers when half of
-the others have synced it, too. It ends when its standard input does.
+`python -m benchmarks._bare_quorum LOG follow | lead [PORT ...]` is one process: it prints its port. The leader makes
+one batch of what came together from its client, sends it to the others, writes and syncs it here, and answers when half
+of the others have synced it, too. It ends when its standard input does.
 
 No terms, indexes, checksums, sessions, catalog or watches: what they cost is what the benchmark wants to know.
 """

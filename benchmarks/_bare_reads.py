@@ -61,7 +61,7 @@ class BarePeer:
         assert len(self._socket.recv(copy=False).buffer) == size
 
     def relay(self, body: bytes) -> None:
-        """To whoever has joined; nothing comes back."""
+        """Send body to all that have joined; nothing comes back."""
         self._socket.send(RELAY + body)
 
     def close(self) -> None:

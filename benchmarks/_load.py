@@ -27,7 +27,7 @@ _BUSY = (0, 1, 2, 5, 6, 7)
 
 
 class Load:
-    """Of these processes and of this one, from entering to leaving."""
+    """The load of these processes and of this one, from entering to leaving."""
 
     def __init__(
         self, directory: Path | None = None, pids: Iterable[int] = (), *, has_tree: bool = False
@@ -83,7 +83,7 @@ def _busy_s() -> float:
 
 
 def _tree_ticks(pid: int) -> int:
-    """Of a process, of those below it, and of those that it has waited for."""
+    """Processor ticks of a process, of those below it, and of those that it has waited for."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
         children = [
@@ -92,7 +92,7 @@ def _tree_ticks(pid: int) -> int:
             for child in (task / "children").read_text().split()
         ]
     except (FileNotFoundError, ProcessLookupError):
-        return 0  # It has just ended; whoever waited for it has its time.
+        return 0  # It has just ended; its time is added to the process that waited for it.
     ticks = sum(map(int, stat.rpartition(")")[2].split()[11:15]))
     return ticks + sum(_tree_ticks(child) for child in children)
 

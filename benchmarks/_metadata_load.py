@@ -208,7 +208,7 @@ class MetadataLoad:
 
     @property
     def cluster_token(self) -> bytes:
-        """Of the cluster that gave the first session."""
+        """The token of the cluster that gave the first session."""
         return self._sessions[0].cluster_token
 
     def turn(self) -> None:

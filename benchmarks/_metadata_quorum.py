@@ -53,7 +53,7 @@ Turn = Callable[[], float]
 
 @dataclass
 class Sides:
-    """Who takes turns: our cluster, the bare loop, and etcd, or why it is not there."""
+    """The sides that take turns: our cluster, the bare loop, and etcd, or why it is not there."""
 
     directory: Path
     cluster: Cluster

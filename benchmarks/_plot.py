@@ -12,7 +12,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-TIMES = ("us", "ms", "s", "MB", "bytes")  # Of these less is better: the bar is ceiling over value.
+TIMES = ("us", "ms", "s", "MB", "bytes")  # Units in which less is better: the bar is ceiling over value.
 ROW_PX, BAR_PX, LEFT_PX, WIDTH_PX = 22, 300, 270, 860
 FOREIGN_MAX = 0.1
 

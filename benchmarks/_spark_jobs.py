@@ -120,7 +120,7 @@ def digests_row(work: str) -> Row:
 
 
 def thread_seconds(call: Callable[[], object]) -> float:
-    """Of processor time: what a core gives that nobody else wants."""
+    """Processor seconds of this thread in the call: what it would take on an idle core."""
     began = time.thread_time()
     call()
     return time.thread_time() - began

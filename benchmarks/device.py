@@ -28,7 +28,7 @@ from benchmarks._load import Load
 COPIES = 3
 WRITE_BYTES = 1 << 20
 FILE_BYTES = 64 << 20
-BYTES = 192 << 20  # Of each writer in one run.
+BYTES = 192 << 20  # Bytes per writer in one run.
 RUNS = 5
 JOURNALS, LOGS, BOTH = "device/journals", "device/logs", "device/both"
 

@@ -34,7 +34,7 @@ BOOKIES, COPIES = 4, 3
 PAYLOAD = os.urandom(1 << 10)
 OUTSTANDING = 64
 RUNS = 3
-WARM_UP_S = 2.0  # Until it is known what is usual, for whoever measures it.
+WARM_UP_S = 2.0  # Time for the nodes to measure what is usual.
 LOOK_S = 4.0  # Before the fault, and from it on.
 FAULTS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
 WORK = "failure/zmq"
@@ -99,7 +99,7 @@ def stall(directory: Path, fault: str, acks: int) -> Stall:
 
 
 def victim(bk: embedbk.Client, writer: embedbk.LogWriter) -> str:
-    """Who sits in the first seat."""
+    """The bookie in the first seat."""
     with bk.open_ledger(writer.ledger_id) as ledger:
         return ledger.metadata.fragments[-1].ensemble[0][0]
 
@@ -110,7 +110,7 @@ class Stream:
     def __init__(self, writer: embedbk.LogWriter) -> None:
         self.writer = writer
         self.waiting: deque[embedbk.Ticket] = deque()
-        self.count = 0  # Of appends that were acknowledged in the last run.
+        self.count = 0  # Appends acknowledged in the last run.
         self.replaced_ms: float | None = (
             None  # From the start of the last run until the ensemble had changed.
         )

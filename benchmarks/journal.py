@@ -23,7 +23,7 @@ from embedbk.storage.journal import Journal
 from embedbk.storage.probe import DeviceProbe, journal_replay, journal_stream, journal_writes
 
 BLOCK_BYTES = 4096
-HEADERS_BYTES = 64 + 24  # Of a group and a record.
+HEADERS_BYTES = 64 + 24  # The headers of a group and of a record.
 BODY_BYTES = BLOCK_BYTES - HEADERS_BYTES  # Exactly one block.
 PAIR_COUNT = 11
 WRITE_COUNT = 1500

@@ -29,7 +29,7 @@ from embedbk.cluster import Cluster
 COPIES, ACKS = 3, 2
 RATE = 10_000  # Appends a second.
 RUN_S = 4.0
-RUNS = 3  # Of each side, in turns.
+RUNS = 3  # Runs of each side, in turns.
 WARM_UP_S = 1.0
 PAYLOAD_BYTES = 1 << 10
 QUANTILES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}

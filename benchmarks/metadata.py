@@ -77,7 +77,7 @@ def measure() -> Iterator[Row]:
 
 
 def memory() -> Row:
-    """Of a process of its own, which nothing before has filled."""
+    """The memory of a fresh process, which nothing before has filled."""
     line = [sys.executable, "-c", RESIDENT]
     told = subprocess.run(line, check=True, capture_output=True, text=True, env=environment()).stdout
     plain = LEDGER_COUNT * (VALUE_BYTES + len(ledger_key_path(1)))

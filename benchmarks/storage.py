@@ -24,7 +24,7 @@ from embedbk.storage.ledger_table import NativeLedgerTable
 
 ENTRY_COUNT = 10_000_000
 LEDGER_COUNT = 1_000
-ENTRIES_AT_ONCE = 1_000  # Of one ledger, before the next one has its turn.
+ENTRIES_AT_ONCE = 1_000  # Entries of one ledger in a row, before the next ledger's turn.
 FLUSH_BYTES = 64 << 20
 LOAD_COUNT = 5
 TOKEN, INCARNATION = bytes(range(16)), bytes(range(16, 32))

@@ -18,7 +18,7 @@ from benchmarks.peers.peer import Failed, Peer, Server, free_ports, require, wai
 
 __all__ = ["Etcd"]
 
-COUNT = 500  # Of one `depth1`.
+COUNT = 500  # Appends in one `depth1`.
 COUNTED = {1: "one member", 3: "three members"}
 
 

@@ -1,7 +1,7 @@
 """etcd as a store of metadata: puts and linearizable reads by a Python gRPC client, and the loss of its leader.
 
 The client stands in a virtual environment of its own (`.run/etcd-client`, with the package grpcio), since nothing of
-ours needs gRPC. It speaks to whoever leads, as ours does.
+ours needs gRPC. It speaks to the leader, as ours does.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["EtcdMetadata"]
 
 HERE = Path(__file__).parent
 CLIENT = HERE.parents[1] / ".run" / "etcd-client"
-TRY_S = 0.1  # Of one attempt while there may be no leader: a put that a dead leader was given is answered by nobody.
+TRY_S = 0.1  # Limit of one attempt while there may be no leader: a put sent to a dead leader gets no answer.
 FAILOVER_S = 30.0
 
 

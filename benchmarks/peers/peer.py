@@ -122,8 +122,8 @@ class Driver:
 class Driven(Peer):
     """A peer made of servers and one driver."""
 
-    SECONDS = 3  # Of one `many`.
-    COUNT = 500  # Of one `depth1`.
+    SECONDS = 3  # Length of one `many`.
+    COUNT = 500  # Appends in one `depth1`.
 
     def __init__(self) -> None:
         self._parts: list[Server | Driver] = []  # Ended in the opposite order.

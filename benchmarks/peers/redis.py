@@ -12,7 +12,7 @@ __all__ = ["Redis"]
 
 CLIENTS, PIPELINE = 50, 16
 BYTES = 64 << 20  # Payload of one `many`.
-COUNT = 2000  # Of one `depth1`.
+COUNT = 2000  # Appends in one `depth1`.
 SERVING = [
     "--appendonly",
     "yes",

@@ -15,7 +15,7 @@ __all__ = ["Sqlite"]
 
 BATCH = 100
 BYTES = 48 << 20  # Payload of one `many`.
-COUNT = 1000  # Of one `depth1`.
+COUNT = 1000  # Appends in one `depth1`.
 
 
 class Sqlite(Peer):

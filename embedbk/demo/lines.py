@@ -23,7 +23,7 @@ from embedbk.errors import UsageError
 
 __all__ = ["LINES_DEFAULT", "Lines", "copy_file", "copy_standard_library"]
 
-LINES_DEFAULT = 300_000  # Of the standard library.
+LINES_DEFAULT = 300_000  # Lines of the standard library.
 INPUT_BYTES_MAX = 1 << 30
 _NOT_OURS = {"site-packages", "dist-packages"}
 

@@ -2,7 +2,7 @@
 
     asked      Spark SQL counts the rows and answers a question about the input, which Python answers too
     copied     a streaming query, whose driver is killed between the sink's commit and Spark's own, and started again
-    archived   to Parquet, verified by another job, and counted by whoever reads Parquet
+    archived   to Parquet, verified by another job, and counted by a reader of Parquet
     scrubbed   one copy of one entry is damaged on its disk; a scrub has to find that, and repair puts it right
 
 Decides what is asked and what must come out. Without Spark the first two are left out, and the jobs of the others run
@@ -308,7 +308,7 @@ class _Acts:
         )
 
     def _middle(self) -> embedbk.Position:
-        """Of the line in the middle."""
+        """The position of the line in the middle."""
         offset = len(self.lines) // 2
         segment = next(each for each in reversed(self.bk.log(LOG).segments()) if each.first_offset <= offset)
         return embedbk.Position(segment.ledger_id, offset - segment.first_offset)

@@ -34,7 +34,7 @@ from embedbk.errors import OperationTimeout
 __all__ = ["BOOKIES", "ScenarioOutcome", "ScenarioPlan", "run"]
 
 BOOKIES = 4
-COPIES = 3  # Of every entry, on living bookies, before it ends.
+COPIES = 3  # Copies of every entry on living bookies before it ends.
 MEMBERS = 3
 LOOK_S = 0.02  # Between two looks at metadata.
 # A process that cannot start says so at once; one that is slow shares the machine with whatever else runs there.
@@ -82,7 +82,7 @@ class ScenarioOutcome:
     acknowledged: int = 0
     ensemble_changes: int = 0
     bookie_killed: str = ""
-    leader_killed: str = ""  # Of the metadata members, while the bookie has to be replaced.
+    leader_killed: str = ""  # The metadata member killed while the bookie has to be replaced.
     failover_ms: float | None = None  # From the leader's kill until another member leads.
     bookie_kill_ms: float | None = None  # From the kill to the next acknowledged append.
     repaired_ms: float | None = (

@@ -19,7 +19,7 @@ from embedbk.errors import EmbedbkError
 
 __all__ = ["SparkAct", "SparkGroup", "SeenRows", "spark_errors", "why_no_spark"]
 
-SAID_MAX = 2000  # Of letters: the rest is Java's stack.
+SAID_MAX = 2000  # Characters of an error that are shown: the rest is Java's stack.
 
 # Rows are the same, in the same order, where as many have the same fingerprint: each has its offset in its hash.
 ROWS = """
@@ -119,12 +119,12 @@ class SparkAct:
         return self._thread.submit(begin_copy, self.session, url, checkpoint, rows_per_batch).result()
 
     def rows(self, url: str, log: str) -> SeenRows:
-        """Of a log."""
+        """The rows of a log."""
         frame = self.session.read.format("embedbk").option("cluster", url).option("log", log).load()
         return self._rows_of(frame)
 
     def archived_rows(self, place: Path) -> SeenRows:
-        """Of Parquet files, which Spark reads without us."""
+        """The rows of Parquet files, which Spark reads without us."""
         return self._rows_of(self.session.read.parquet(str(place)))
 
     def _rows_of(self, frame: Any) -> SeenRows:

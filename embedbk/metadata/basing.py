@@ -32,7 +32,7 @@ class BaseRules(Struct, frozen=True):
     )
     stalls: int = 1000  # So the share of one in 1,000 is of something.
     syncs: int = 100
-    round_trips: int = 100  # Of the leaders in the whole quorum.
+    round_trips: int = 100  # Measured by the leaders in the whole quorum.
     interval_ns: int = 3_600_000_000_000
 
 

@@ -97,14 +97,14 @@ class Measured(NamedTuple):
     stalls: int = 0  # So many turns were looked at.
     sync_ns: int = 0  # From a record to its durability: 99 of 100.
     syncs: int = 0
-    round_trip_ns: int = 0  # Of its heartbeats, while it led: 99 of 100 were at most this.
+    round_trip_ns: int = 0  # Round trip of its heartbeats while it led: 99 of 100 took at most this.
     round_trips: int = 0
     log_bytes_per_s: int = 0  # In 95 of 100 seconds in which anything was written.
     log_seconds: int = 0
-    fetch_ns: int = FETCH_NS  # Of a MiB of a snapshot that it pulled: cost and deviation.
+    fetch_ns: int = FETCH_NS  # Cost of a MiB of a snapshot that it pulled; its deviation follows.
     fetch_deviation_ns: int = FETCH_NS
     fetches: int = 0
-    load_ns: int = LOAD_NS  # Of a MiB of it that it loaded.
+    load_ns: int = LOAD_NS  # Cost of a MiB of a snapshot that it loaded.
     load_deviation_ns: int = LOAD_NS
     loads: int = 0
     snapshot_bytes: int = 0  # Its newest.
@@ -130,7 +130,7 @@ class Advice(NamedTuple):
     base_terms: dict[str, int]  # In ms, rounded up.
     base_binds: str
     state_bytes: int
-    catch_up_s: float  # Of the slowest member.
+    catch_up_s: float  # Seconds that the slowest member needs.
     log_bytes_per_s: int
     log_bytes: int  # Worth keeping.
     log_kept_bytes: int  # The bytes of it that are kept.

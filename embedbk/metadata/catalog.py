@@ -1,7 +1,8 @@
 """The metadata state machine: keys, sessions, ids; what each command does to them (P2.2, P9.2, P10.1).
 
 Decides the outcome of every command, deterministically: same commands at the same places of the log, same catalog, byte
-for byte. Leaves to others when a command counts (command_log.py: when it is committed) and who is notified (member.py).
+for byte. Leaves to others when a command counts (command_log.py: when it is committed) and which watchers are notified
+(member.py).
 
 Revisions rise by one per change and never reset, so a comparison with one has no ABA (P2.2). Their high 16 bits are
 the generation: a revision *is* an epoch, the fencing token of whatever the change stands for (P9.2).
@@ -128,7 +129,7 @@ GENERATIONS_MAX = 1 << 15  # A revision stays a whole number of 63 bits.
 RESTORED_IDS_GAP = 1 << 32  # Ids skipped by a new generation: more than the lost future can have handed out.
 # Among so many of the newest ids, those without a key may belong to ledgers that the lost future made.
 IN_CREATION_IDS = 4096
-LINEAGES_MAX = 4096  # Of one cluster: each is a recovery by an operator, or one that was given up.
+LINEAGES_MAX = 4096  # Lineages of one cluster: each is a recovery by an operator, or one that was given up.
 _OF_REPAIRS = (REPAIR_PREFIX, REPAIRING_PREFIX, REPAIRERS_PREFIX)
 STARTS_KEPT_MAX = (
     1 << 16
@@ -146,7 +147,7 @@ class Session:
     secret: bytes = (
         b""  # Sent to its client alone, which sends it with every request. Empty: of an older log.
     )
-    ephemeral_bytes: int = 0  # Of the records under `keys`.
+    ephemeral_bytes: int = 0  # Bytes of the records under `keys`.
 
 
 class Catalog:
@@ -154,12 +155,12 @@ class Catalog:
 
     def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
         self.limits = limits
-        self.level = LEVEL_FIRST  # Of the cluster; never lowered (P10.8).
+        self.level = LEVEL_FIRST  # The cluster's level; never lowered (P10.8).
         self.revision = 0
         self.next_id = 1  # Every id below was handed out, or is a gap for ever (P2.1).
         self.sessions_started = 0  # Over the life of the cluster.
         self.sessions: dict[int, Session] = {}
-        self.start_count = 0  # Of members, over the life of the cluster.
+        self.start_count = 0  # Starts of members, over the life of the cluster.
         # Random bytes of the newest starts, each with how far metadata was when it began.
         self.starts: list[Reign] = []
         self.lineages: list[Lineage] = []  # From which it descends, the newest last; the first has no name.
@@ -167,7 +168,7 @@ class Catalog:
         self.stale: list[
             tuple[int, int]
         ] = []  # Ids whose keys a lost future may have changed (stale_keys.py).
-        self.bytes = 0  # Of all records.
+        self.bytes = 0  # Bytes of all records.
         self.weights = Weights()  # The same by kind.
         self.shared_bytes = 0  # Bytes of ephemeral records within the shares of their sessions.
         self.sessions_bytes = (

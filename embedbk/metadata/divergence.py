@@ -1,8 +1,9 @@
 """Whether this member's state is still that of the others: compared through the log (METADATA.md, 2; I72). Pure.
 
-A leader proposes `CheckDigest` every so many entries, or after a while. Whoever applies one notes what its own state
-was there, and compares what it noted at the one before with what the leader had noted: both had applied the same
-entries then, so they must be equal. A member that differs cannot know which of the two is wrong: it must not serve.
+A leader proposes `CheckDigest` every so many entries, or after a while. A member that applies one notes the digest of
+its own state, and compares the digest it noted at the one before with the leader's for that place: both had applied
+the same entries then, so the two must be equal. A member that differs cannot know which of the two is wrong: it must
+not serve.
 """
 
 from __future__ import annotations

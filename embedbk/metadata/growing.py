@@ -47,7 +47,7 @@ def growth_of(catalog: Catalog) -> Growth:
         try:
             metadata = decode_ledger_metadata(record.value or b"", ledger_id)
         except StorageError:
-            continue  # Of a later build: its readers report it.
+            continue  # A later build wrote it: its readers report it.
         fewer += metadata.state == LedgerState.OPEN and metadata.quorum.write_quorum < copies
     return Growth(bookies, fewer)
 

@@ -116,7 +116,7 @@ class History:
         for record in self._changes[revision]:
             known = folder.by_key.get(record.key)
             if known is None:
-                continue  # Of another folder.
+                continue  # The record is in another folder.
             gone.add(record.key)
             weight = _weight(record)
             folder.bytes -= weight

@@ -151,7 +151,7 @@ class Leading:
         self._transfer_end_ns = state.now_ns + state.base_ns
 
     def most_current(self, configuration: Configuration) -> MemberId | None:
-        """Of the other voters that answer, the one with the longest log."""
+        """The voter with the longest log among the others that answer."""
         state = self._state
         others = [
             (self._progress_of(member).match_index, member)
@@ -176,7 +176,7 @@ class Leading:
     # --- The election base -------------------------------------------------------------------------------
 
     def timings(self) -> dict[MemberId, Timing | None]:
-        """Of each voter that answers: its process's measurements."""
+        """The measurements of the process of each voter that answers."""
         state = self._state
         found: dict[MemberId, Timing | None] = {}
         for voter in state.configuration.voters:

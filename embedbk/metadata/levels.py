@@ -145,7 +145,7 @@ class Heard:
         self._levels.clear()
 
     def lacking(self, labels: Iterable[tuple[int, str]], level: int) -> list[str]:
-        """Of these sessions, those whose client does not know the level, or has not sent its own yet."""
+        """Those of these sessions whose client does not know the level, or has not sent its own yet."""
         lacking: list[str] = []
         for session, label in labels:
             said = self._levels.get(session, 0)

@@ -485,7 +485,8 @@ class Member:
         return True
 
     def _after(self, asked: PendingRequest) -> int:
-        """The last command of a request's session that is not applied. Who opens one again waits for its end only."""
+        """The last command of a request's session that is not applied. A client that opens its session again waits
+        only for the end of the old one."""
         number = asked.request.session
         if isinstance(asked.request.operation, OpenSession):
             opening = self._openings.get(asked.link)
@@ -751,7 +752,7 @@ class Member:
             result = self.catalog.apply(command, entry.index, entry.term)
         except (
             StorageError
-        ) as unknown:  # Of a later build: a member that skipped it would have another state.
+        ) as unknown:  # A later build wrote it: a member that skipped it would have another state.
             self._halted = True
             effects.append(Halted(f"entry {entry.index} of the log: {unknown}"))
             return

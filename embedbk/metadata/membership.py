@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["Change", "PeerProgress", "begin_base", "begin_change", "begin_learners", "begin_wanted_base"]
 
 LEARNERS_MAX = 7
-ENDPOINTS_MAX = 8  # Of one member.
+ENDPOINTS_MAX = 8  # Addresses of one member.
 ENDPOINT_CHARS_MAX = 255
 
 

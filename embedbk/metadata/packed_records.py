@@ -2,8 +2,8 @@
 
 A million ledgers are a million records, of which few are looked at in an hour. So a record is no object while it lies
 here: one short head and its value, in one piece of bytes, beside its key in a list of some hundreds; found by halving,
-so there is no table of hashes either. Whoever asks is given a `Record`. A key comes or goes in a time that does not
-grow with their number.
+so there is no table of hashes either. A lookup builds a `Record` for its caller. A key comes or goes in a time that
+does not grow with the number of keys.
 """
 
 from __future__ import annotations

@@ -286,7 +286,7 @@ class Raft:
             state.send(message.sender.member, Retired(state.log.configuration_index))
 
     def _is_current(self, sender: Boot) -> bool:
-        """Of two processes of one member the active one stays; another is accepted once that one is silent (P7.9)."""
+        """If two processes act for one member, the active one stays; the other is accepted once it is silent (P7.9)."""
         state = self._state
         nonce, heard_ns = self._heard.get(sender.member, (sender.nonce, 0))
         if nonce != sender.nonce:

@@ -15,7 +15,8 @@ from embedbk.metadata.raft_vocabulary import Entry
 
 __all__ = ["RETAINED_BYTES_MAX", "RaftLog"]
 
-# Of entries that the newest snapshot replaces, for members that lag a little; others get the snapshot.
+# Entries that the newest snapshot replaces are kept up to so many bytes, for members that lag a little; members that
+# lag more get the snapshot.
 RETAINED_BYTES_MAX = 64 << 20
 _OBJECTS_BYTES = 96  # Memory of an entry beside its bytes in a message.
 

@@ -251,7 +251,7 @@ class LearnersRequested(Struct):
     token: Token
     expected_index: int  # Index of the configuration that the operator has seen.
     learners: tuple[MemberId, ...]
-    addresses: Addresses = ()  # Of newcomers, and of members that moved or had none; all others keep theirs.
+    addresses: Addresses = ()  # Addresses of newcomers, and of members that moved or had none; all others keep theirs.
 
 
 class ChangeRequested(Struct):

@@ -134,7 +134,7 @@ def on_append_reply(state: RaftState, member: MemberId, progress: Progress, repl
         progress.note_match(reply.index)
         return
     if reply.index < progress.match_index:
-        return  # Of an earlier term.
+        return  # An answer of an earlier term.
     if progress.match_index == 0 and reply.index < progress.known_index:
         # It confirmed more to this leader in this term, and no other leader could take that back.
         state.do(NoticeDamaged(member, progress.known_index, reply.index))

@@ -4,8 +4,8 @@ Only the leader serves, and any member's address is enough to find it: a member 
 leader's address and with all members'. The client dials a named leader at once, but a chain of names is bounded: two
 members that name each other, or a leader that is gone, cost a pause like a member that does not answer. The addresses
 have their turns, so that a wrong name keeps none of them away. Pauses and patience are shares of the time that was
-spent in vain, so the next leader is found soon, relative to how long its election took; they begin anew after the first
-answer.
+spent without success, so the next leader is found soon, relative to how long its election took; they begin anew after
+the first answer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["ADDRESSES_MAX", "PATIENCE_NS_MAX", "PAUSE_NS_MAX", "PAUSE_NS_MIN", "
 
 PAUSE_NS_MIN = 50_000_000  # Before the next member is dialled.
 PAUSE_NS_MAX = 1_000_000_000
-PAUSE_SHARE = 10  # A tenth of the time that was spent in vain.
+PAUSE_SHARE = 10  # A tenth of the time spent without success.
 PATIENCE_SHARE = 2
 PATIENCE_NS_MAX = 15_000_000_000
 HOPS_MAX = 2  # Names followed one behind another before the next pause.
@@ -44,7 +44,7 @@ class Seeker:
         self._turns: dict[str, int] = {}
         self._count = 0
         self._left = ""  # Which was left last.
-        self._since_ns: int | None = None  # Looked for in vain, since the last answer of a leader.
+        self._since_ns: int | None = None  # Start of the search that found no leader yet; None: a leader has answered.
 
     @property
     def addresses(self) -> tuple[str, ...]:

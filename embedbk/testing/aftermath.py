@@ -4,7 +4,7 @@ The run has ended and every ledger was read; nobody writes any more, so that wha
 the copy that the plan took on the way takes the metadata's place, some bookies are down meanwhile, and somebody lets it
 catch up: more starts, more changes, more ids than the newest had. Nothing may be dropped and no ledger begun, until the
 newest is put back, or its owner says that something is lost: then what is new must be no id's that was used before.
-Two owners may say so, of one copy each: whoever met the first follows the second only when the first is given up.
+Two owners may say so, of one copy each: a bookie that met the first follows the second only when the first is given up.
 """
 
 from __future__ import annotations

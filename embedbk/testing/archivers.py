@@ -129,7 +129,7 @@ def _verify(
 def _free(
     world: World, client: str, runtime: Runtime, reading: LogReading, chance: random.Random, epoch: int
 ) -> Steps:
-    """Of one that is not verified, or held, or young, the core says so."""
+    """Free the archived ledgers; for one that is not verified, or held, or young, the core says so."""
     log_id = str(reading.name)
     segments = yield from awaited(runtime, reading.segments())
     records = yield from awaited(runtime, archive_records(runtime, log_id))

@@ -23,7 +23,7 @@ Asked = tuple[Writer, Send]
 
 
 class CourseWatch:
-    """Of one world.
+    """What watches the courses of one world.
 
     Args:
         writings_of: the writing handles of a client.

@@ -1,7 +1,7 @@
 """A copy that differs from the others and is whole by itself, planted when all is healed (I56).
 
 No protocol makes one, no bookie can find it, and no reader may meet it: so it is planted behind everything that a run
-checks. Whoever audits must name it within a round, and nothing may be copied over it. A scrub finds nothing before, and
+checks. The auditor must name it within a round, and nothing may be copied over it. A scrub finds nothing before, and
 that one entry then. At last an operator says which copy is right (P11.5): all bookies hold that one from then on.
 """
 

@@ -97,7 +97,7 @@ def acknowledged_is_kept(ghost: Ghost, ledger: LedgerGhost, first: int, last: in
     whose disks the test destroyed, and at least one while fewer than Qa were."""
     metadata = ledger.metadata
     if metadata is None or ledger.deleted is not None or metadata.freed is not None:
-        return  # Of one that was freed files have all entries (invariants_archives.py).
+        return  # If the ledger was freed, the archive's files have all entries (invariants_archives.py).
     for entry_id in range(first, last + 1):
         if is_lost(metadata.lost, entry_id):
             continue  # An operator gave it up (P11.5).

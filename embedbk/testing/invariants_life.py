@@ -354,7 +354,7 @@ def _seats_hold(
     wanted = ghost.write_mask(new, entry_id)
     destroyed = ledger.copied.get(entry_id, 0) & ledger.damaged.get(entry_id, 0)
     there = ledger.stable.get(entry_id, 0) | destroyed
-    # Of one that was freed nobody held a seat (P8.14), and in another shape each owes other entries (P2.6).
+    # A freed ledger had no bookie in a seat (P8.14), and in another shape each seat owes other entries (P2.6).
     is_same = len(before.members) == len(after.members) and ledger.metadata.quorum == new.quorum
     held = before.members if is_same else (None,) * len(after.members)
     came = [m for m, old in zip(after.members, held, strict=True) if m != old]

@@ -34,9 +34,9 @@ class Logs:
         self._seals: dict[str, LogSeal] = {}
         self._pins: dict[str, tuple[PinRecord, ...]] = {}  # The pins of each log, by the key of its list.
         self._spliced: dict[str, dict[str, int]] = {}  # By log and application: the newest number.
-        # Of lists that went: their ledgers, and the newest numbers spliced. A deleted log may come back (P8.13).
+        # Lists that went: their ledgers, and the newest numbers spliced. A deleted log may come back (P8.13).
         self._gone: dict[str, tuple[set[int], dict[str, int]]] = {}
-        self._pages: dict[str, tuple[LogSegment, ...]] = {}  # That are there, by key.
+        self._pages: dict[str, tuple[LogSegment, ...]] = {}  # The pages that are there, by key.
 
     def take(self, key: str, new: LogList | None) -> tuple[LogSegment, ...]:
         """A list comes, changes or goes; what it was before."""

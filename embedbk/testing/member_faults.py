@@ -289,7 +289,7 @@ def _member_slow_apply(world: World, step: Step, chance: random.Random) -> bool:
 
 
 def _level_raise(world: World, step: Step, chance: random.Random) -> bool:
-    """L7: some go back to the build before; an operator raises the level, and upgrades whoever stands in the way."""
+    """L7: some go back to the build before; an operator raises the level, and upgrades the nodes that refuse it."""
     Raiser(world, step.number, chance).begin()
     return True
 

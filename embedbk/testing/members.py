@@ -65,10 +65,10 @@ class _Directory:
     """The parts of a member that outlive its process."""
 
     incarnation: bytes
-    chance: random.Random  # Of its snapshots.
+    chance: random.Random  # The chance in its snapshots.
     journal: MemoryJournal = field(default_factory=MemoryJournal)
     notes: MemoryNotes = field(default_factory=MemoryNotes)
-    disk: MemoryDisk = field(default_factory=MemoryDisk)  # Of its snapshots.
+    disk: MemoryDisk = field(default_factory=MemoryDisk)  # The disk of its snapshots.
     snapshots: list[Named] = field(default_factory=list)
     starts: int = 0
 

@@ -25,7 +25,7 @@ from embedbk.transports.near import NativeNear, NearPoll
 
 __all__ = ["NearLoops"]
 
-_NO_LINK = -1  # Of what came by no link; its token is its number.
+_NO_LINK = -1  # The link of an add that came by none; its token is its number.
 
 
 class _Turns(Turns):
@@ -43,7 +43,7 @@ class _Turns(Turns):
 
 
 class _Poll(NearPoll):
-    """The wait of a loop that a world drives: whose adds have turns, and who is woken for them."""
+    """The wait of a loop that a world drives: which writers' adds have turns, and which loop is woken for them."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self.turns: _Turns = _Turns()
@@ -71,7 +71,7 @@ class _Loop:
 
 
 class NearLoops:
-    """Of one world.
+    """The near loops of one world.
 
     Args:
         writings_of: the writing handles of a client.

@@ -89,7 +89,7 @@ class Operator:
             self._end_announcing(name)
 
     def _be_done(self) -> None:
-        """Of the removed members some go, and some run on, and are informed."""
+        """Some of the removed members end; others run on, and are informed."""
         del self._counts[0]
         self._chosen, self._drops_leader = [], self._chance.random() < 0.5
         for each in self._members.configuration.retired:

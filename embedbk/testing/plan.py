@@ -152,9 +152,9 @@ class Plan:
     features: tuple[str, ...] = ()  # The features that its applications use (users.py).
     has_courses: bool = False  # Clients seal, send and count in C where they can.
     devices: int = 1  # Journals and ledger directories of each bookie, where it is native.
-    kept_frames: int = 0  # So many a handle keeps for seats that are behind; 0: as usual.
+    kept_frames: int = 0  # Frames that a handle keeps for seats that are behind; 0: as usual.
     near_clients: tuple[str, ...] = ()  # On one loop with the bookies, where they store in C what they can.
-    members: int = 1  # Of the metadata.
+    members: int = 1  # Metadata members.
     policy: Policy = Policy.MAJORITY
     election_base_ms: int = 500
     has_askers: bool = False  # Clients that ask the metadata alone.

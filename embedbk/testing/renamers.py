@@ -1,8 +1,8 @@
-"""Who renames, deletes and brings back the log that owners write, beside them, its readers and its takeovers (P8.12,
+"""Users who rename, delete and bring back a log while owners write it, readers read it and others take it over (P8.12,
 P8.13).
 
-Decides what is asked for, and that whoever has a log open goes on with it. Which names may point where, and what a
-deleted log keeps, `invariants_names` judges by the metadata (I104, I105).
+Decides what is asked for, and that every handle that has a log open goes on with it. Which names may point where, and
+what a deleted log keeps, `invariants_names` judges by the metadata (I104, I105).
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _recorded(world: World, log_id: str) -> int:
 
 
 def _is_kept(client: str, first: dict[int, bytes], second: dict[int, bytes], recorded: int) -> None:
-    """Of what was read once, all that was not truncated is read again, the same, as far as may be read now."""
+    """Everything read before and not truncated since is read again, the same, as far as may be read now."""
     if not second:
         return
     begins, ends = min(second), max(recorded, max(second))

@@ -1,8 +1,9 @@
 """Users who give a log of a healed world other numbers of copies, up and down, and what becomes of its closed ledgers
 (P2.6, L17).
 
-Healers find and copy them, as in production, while one of these, or a bookie, is killed now and then. Who knew a ledger
-before reads it afterwards, by what it knew. That every copy is there when it is published is I36's.
+Healers find and copy them, as in production, while one of these, or a bookie, is killed now and then. A client that
+knew a ledger before reads it afterwards, by the metadata it knew. That every copy is there when it is published is
+I36's.
 """
 
 from __future__ import annotations

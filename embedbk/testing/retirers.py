@@ -130,10 +130,10 @@ class Retirers:
                 )
             except UsageError as refused:
                 if registration_path(victim) not in world.committed(BOOKIES_PREFIX):
-                    world.note(f"{client}: {refused}")  # Of a ledger nobody else who is there has a copy.
+                    world.note(f"{client}: {refused}")  # No other bookie that is there has a copy of some ledger.
                     world.start_bookie(victim)
                     return
-                if victim in world.nodes:  # Whoever looks after it started it again.
+                if victim in world.nodes:  # The world has started it again.
                     world.crash(victim)
                 world.sometimes["registered bookie not given up"] += 1
                 yield Sleep(SECOND)
