@@ -77,8 +77,8 @@ class Client:
         at_bytes_max: str | None = None,
         compression: str | None = None,
     ) -> Log:
-        """A new log with settings, empty; its first `writer()` would make one too. The arguments are those of
-        `Log.change`; what is left out is as usual. password: of the handle that is returned.
+        """Make a new, empty log with settings; its first `writer()` would make one too. The arguments are those of
+        `Log.change`; what is left out has its default. password: for the handle that is returned.
 
         Raises:
             LogExists: there is one of this name; nothing was changed.
@@ -112,9 +112,9 @@ class Client:
         return run_blocking(log_names(self._runtime, prefix), "aio.Client.logs")
 
     def watch_logs(self, prefix: str = "", *, idle_s: float | None = None) -> Iterator[list[str]]:
-        """The names of all logs that begin with prefix, as `logs` has them: at once, and whenever they are others; ends
-        when they were the same for idle_s. A log that comes and goes in between may not be shown; what is there
-        and stays always is, also behind a time without metadata.
+        """The names of all logs that begin with prefix, as `logs` has them: at once, and whenever they change; ends
+        when they were the same for idle_s. A log that comes and goes in between may not be shown; one that stays always
+        is, also after a time without metadata.
 
         Raises MetadataUnavailable: nothing is known any more; begin anew.
         """
@@ -124,8 +124,8 @@ class Client:
     # Locks.
 
     def lock(self, name: str, *, value: bytes = b"") -> Lock:
-        """A lock, or an election, by its name; nothing is asked for yet. value: shown to everybody while this client
-        waits and while it holds: who it is, where it is reached."""
+        """A lock, or an election, by its name; nothing is asked for yet. value: shown to every client while this one
+        waits and while it holds: its name or its address, say."""
         return Lock(Locking(self._runtime, name, value))
 
     # Ledgers.
@@ -144,13 +144,14 @@ class Client:
         digest: str = "crc32c",
         compression: str | None = None,
     ) -> LedgerWriter:
-        """A new ledger and its one writer. Left out: 3/3/2, or 1/1/1 with fewer than three bookies.
+        """A new ledger and its one writer. Sizes left out: 3/3/2, or 1/1/1 with fewer than three bookies.
 
         durability: "synced", or "deferred" for adds that return when Qa bookies hold them in memory (P3.2).
         delays_change: tolerate failed bookies as long as every write set keeps its ack quorum (P4.6).
         placement: over racks, zones, by space; None: that of the settings given to `open`.
-        digest: what entries are checked by: "crc32c"; "xxh3" or "hmac" (under the password) beside it, which clients
-            make entry by entry in Python. Bookies check the first two before they store; only clients can check hmac.
+        digest: the sums by which entries are checked: "crc32c"; "xxh3" or "hmac" (under the password) beside it, which
+            clients make entry by entry in Python. Bookies check the first two before they store; only clients can check
+            hmac.
         compression: "zstd": an entry is stored compressed where that makes it smaller (`Log.writer`).
 
         Raises:
@@ -200,17 +201,17 @@ class Client:
         of it can be brought back (`undelete_log`) until its grace is over (`Settings.delete_grace_s`) and somebody
         calls `forget_deleted`, which ends it with its ledgers. What is staged for it and not spliced is given up now.
 
-        force: also one that somebody writes, or whose writer did not close. That writer appends until it needs the
-        metadata; what it was acknowledged is part of the log, and comes back with it.
+        force: delete also a log that a client writes, or whose writer did not close. That writer appends until it needs
+        the metadata; entries acknowledged to it are part of the log, and come back with it.
 
-        Below the cluster's level 14 the log is gone at once, and each ledger can be brought back by itself; of one that
-        was forced the open ledger is gone for ever. Where that was cut short, calling it again deletes what is left.
+        Below the cluster's level 14 the log is gone at once, and each ledger can be brought back by itself; with force
+        the open ledger is gone for ever. Where that was cut short, calling it again deletes what is left.
 
         Raises:
             NoSuchLedger: there is no such log.
             WrongPassword, UsageError: its last ledger has another password, or is open; nothing was changed.
-            MetadataConflict: somebody takes it over again and again. MetadataUnavailable: where it is not definite,
-                `deleted_logs` says whether it came to pass.
+            MetadataConflict: others take it over again and again. MetadataUnavailable: where it is not definite,
+                `deleted_logs` says whether it was done.
         """
         steps = log_deleting.delete_log(self._runtime, check_log_name(name), Password(password), force=force)
         run_blocking(steps, "aio.Client.delete_log")
@@ -219,13 +220,13 @@ class Client:
         """Bring a deleted log back as it was: its entries at their offsets, its cursors, pins and settings.
 
         Args:
-            name: that it had, or its id, where several of that name were deleted (`deleted_logs`).
-            new_name: by which it is called from now on; None: as it was.
+            name: the name that it had, or its id, where several of that name were deleted (`deleted_logs`).
+            new_name: its name from now on; None: as it was.
 
         Raises:
-            NoSuchLedger: none was deleted, or it was forgotten since. LogExists: the name is another log's by now.
-            UsageError: several were deleted, which are named; or the cluster's level is below 14. WrongPassword.
-            In each case nothing was changed.
+            NoSuchLedger: none was deleted, or it was forgotten since. LogExists: another log has the name by now.
+            UsageError: several were deleted (the message names them); or the cluster's level is below 14.
+            WrongPassword. In each case nothing was changed.
         """
         steps = log_deleting.undelete_log(self._runtime, name, new_name, Password(password))
         return self.log(run_blocking(steps, "aio.Client.undelete_log"), password=password)
@@ -247,8 +248,8 @@ class Client:
         return run_blocking(deleting.deleted(self._runtime), "aio.Client.deleted_ledgers")
 
     def forget_deleted(self) -> list[int]:
-        """Give up the deleted ledgers and logs whose grace is over, for ever; the ids of the ledgers, with those of the
-        logs."""
+        """Give up the deleted ledgers and logs whose grace is over, for ever; return the ids of the ledgers, those of
+        the logs included."""
         return run_blocking(log_deleting.forget_deleted(self._runtime), "aio.Client.forget_deleted")
 
     def explain(self, ledger_id: int) -> Explanation:
@@ -257,8 +258,8 @@ class Client:
 
     def handles(self) -> list[HandleState]:
         """What each open handle of this client waits for just now, by which rule and since when: writers of ledgers and
-        logs, their readers, tails and consumers; each as text by `str()`. Others' handles are not known here. One that
-        could go on and does not for 10 s is reported in the log, once."""
+        logs, their readers, tails and consumers; each as text by `str()`. Other clients' handles are not known here. A
+        handle that could go on and does not for 10 s is logged, once."""
         return run_blocking(handles(self._runtime), "aio.Client.handles")
 
     def ledgers(self) -> list[int]:
@@ -269,7 +270,7 @@ class Client:
         """The metadata of a ledger, without opening it: no password is needed, no bookie is asked (CL33).
 
         Raises:
-            NoSuchLedger: there is none, or it was deleted. MetadataUnavailable: no member could be asked.
+            NoSuchLedger: there is none, or it was deleted. MetadataUnavailable: no member answered.
             StorageError: the value under its key is no ledger's metadata (P2.5).
         """
         return run_blocking(ledger.metadata_of(self._runtime, ledger_id), "aio.Client.ledger_metadata")
@@ -294,9 +295,9 @@ class Client:
         return self._opened.url
 
     def listen(self, endpoint: str = "tcp://127.0.0.1:0") -> str:
-        """Let other processes reach an embedded cluster from now on, so that members and bookies can join it; its
-        address, as `url` gives it. Nothing stops meanwhile. A directory whose cluster has nodes elsewhere listens there
-        when it is opened again, too.
+        """Let other processes reach an embedded cluster from now on, so that members and bookies can join it; return
+        its address, as `url` does. Nothing stops meanwhile. If the cluster has nodes elsewhere, it listens there again
+        whenever its directory is opened.
 
         Raises:
             UsageError: the endpoint is not allowed or in use, or the cluster is reached from elsewhere already.
@@ -325,11 +326,11 @@ class Client:
         return self._opened.url
 
     def bookies(self) -> list[BookieState]:
-        """All bookies of the cluster by their ids: whether each takes entries, why not, or that it is away."""
+        """All bookies of the cluster by their ids: whether each takes entries, or why not, or whether it is away."""
         return run_blocking(bookie_states(self._runtime), "aio.Client.bookies")
 
     def bookie(self, bookie_id: str) -> BookieReport:
-        """One bookie: what it does, which ledgers name it, and what each of them waits for where it is drained.
+        """One bookie: what it does, which ledgers name it, and, while it is drained, what each of them waits for.
 
         Raises:
             UsageError: the cluster has no such bookie.
@@ -385,8 +386,9 @@ class Client:
         run_blocking(decommission(self._runtime, bookie_id, why=why), "aio.Client.decommission_bookie")
 
     def replace_bookie(self, bookie_id: str, why: str = "", *, accepts_loss: bool = False) -> str:
-        """The disks of a bookie that is away are new ones: empty directories may be started under its id, and its old
-        ones never again. What they had is copied from others, as of a bookie that stays away. The old incarnation.
+        """Say that a bookie that is away got new disks: empty directories may be started under its id, and its old
+        ones never again. What they had is copied from others, as for a bookie that stays away. Returns the old
+        incarnation.
 
         accepts_loss: also where no other bookie that is there has a copy of a ledger.
 
@@ -400,7 +402,7 @@ class Client:
     def give_up_bookie(
         self, bookie_id: str, incarnation: str, why: str, *, accepts_loss: bool = False
     ) -> None:
-        """These directories of a bookie are gone for good, and are refused if they come back. incarnation: as
+        """Say that these directories of a bookie are gone for good; they are refused if they come back. incarnation: as
         `bookie(bookie_id).incarnation` says. why: the reason, kept for later readers. The id stays bound to the
         directories that it has. Raises as `replace_bookie`."""
         steps = retire(self._runtime, bookie_id, incarnation, why=why, accepts_loss=accepts_loss)
@@ -408,13 +410,14 @@ class Client:
 
     def lost_entries(self, ledger_id: int, *, password: bytes = b"") -> LostEntries:
         """The entries of a ledger that are lost for good, to be shown before `give_up_entries` (P11.5): each bookie
-        that may have had one is declared gone, and everybody else says for certain that it has none. Reads the whole
-        ledger, and changes nothing; one that is not closed is fenced.
+        that may have had one is declared gone, and every other says for certain that it has none. Reads the whole
+        ledger, and changes nothing, except that it fences one that is not closed.
 
         Raises:
             UsageError: nothing is lost; the ledger is OPEN; bookies that are there can settle it by themselves, or hold
                 a copy without a seat; or the cluster's level is below 18.
-            RecoveryInconclusive: a bookie that may have an entry is away and not declared gone, or cannot tell; which.
+            RecoveryInconclusive: a bookie that may have an entry is away and not declared gone, or cannot tell; the
+                message names it.
             NoSuchLedger, WrongPassword.
         """
         steps = lost_entries(self._runtime, ledger_id, Password(password))
@@ -422,11 +425,11 @@ class Client:
 
     def give_up_entries(self, shown: LostEntries, why: str) -> None:
         """Give up what `lost_entries` showed, for ever. Readers get `Lost` there, and read on behind it; repair, health
-        and scrubs look for no copies of it any more. A ledger that was not closed is closed behind its last entry that
-        is known. why: stays with the decision.
+        and scrubs look for no copies of it any more. A ledger that was not closed is closed behind its last known
+        entry. why: stays with the decision.
 
         Raises:
-            UsageError: no reason was given. MetadataConflict: something is another by now. Nothing was changed.
+            UsageError: no reason was given. MetadataConflict: something has changed since. Nothing was changed here.
         """
         run_blocking(give_up(self._runtime, shown, why=why), "aio.Client.give_up_entries")
 
@@ -440,21 +443,21 @@ class Client:
         return run_blocking(steps, "aio.Client.copies_of_entry")
 
     def choose_copy(self, shown: EntryCopies, bookie_id: str, why: str) -> ChosenCopy:
-        """Say that this bookie's copy, as `copies_of_entry` showed it, is right (P11.5): copies of others that differ
-        are replaced by it, and nothing else is. why: stays with the decision. Giving it again goes on where it was cut
+        """Say that this bookie's copy, as `copies_of_entry` showed it, is right (P11.5): it replaces copies of others
+        that differ, and nothing else. why: stays with the decision. A second call continues where the first was cut
         short.
 
         Raises:
             UsageError: it showed no copy, no copy differs, no reason was given, or the level is below 16.
-            MetadataConflict: the ledger, or what was decided before, is another by now. Nothing was changed.
+            MetadataConflict: the ledger, or its decisions, have changed since. Nothing was changed here.
         """
         steps = choose_copy(self._runtime, shown, bookie_id, why=why)
         return run_blocking(steps, "aio.Client.choose_copy")
 
     def can_i_stop(self, *nodes: str) -> StopVerdict:
         """Whether this bookie or metadata member, or all of these at once, may stop for a while: whether each ledger
-        keeps its ack quorum and can be read and recovered, and the metadata keeps its quorum; else why not. It holds as
-        of now.
+        keeps its ack quorum and can be read and recovered, and the metadata keeps its quorum; else why not. It holds
+        for this moment.
 
         Raises:
             UsageError: the cluster has no such node.
@@ -466,9 +469,9 @@ class Client:
         return run_blocking(may_stop(self._runtime, list(nodes), is_for_good=True), "aio.Client.can_i_lose")
 
     def health(self) -> Health:
-        """Whether each seat of every ledger has its bookie, and each of those has every entry that it owes of closed
-        ledgers; else which ledgers lack some, how many entries, since when, and what is done about it. Every bookie is
-        asked how much it holds: with very many ledgers that takes a while.
+        """Whether each seat of every ledger has its bookie, and each of those has every entry of closed ledgers that it
+        owes; else which ledgers lack some, how many entries, since when, and what is done about it. It asks every
+        bookie how much it holds: with very many ledgers that takes a while.
 
         Raises:
             MetadataUnavailable: nobody answers, so nothing is known.
@@ -568,19 +571,19 @@ def open_client(
 
     Args:
         target: a directory, made at the first start; or an address as `Client.url` gives it.
-        bookies: of an embedded cluster; 3 at the first start, later as many as there are (more may be asked for).
+        bookies: their number in an embedded cluster; 3 at the first start, later as many as there are, or more.
         listen: "tcp://127.0.0.1:0" lets other processes reach an embedded cluster; `Client.url` says where.
         settings: times and sizes.
-        create: whether a missing or empty directory becomes a new cluster, which is said at WARNING. False, for
-            production: only what is there is opened, so that a device that is not mounted is an error. The parent of
-            a directory is never made.
+        create: whether a missing or empty directory becomes a new cluster, which is logged as a WARNING. False, for
+            production: only an existing cluster is opened, so that a device that is not mounted is an error. The parent
+            of a directory is never made.
         journal_directories: on other devices, for the journals of an embedded cluster: each ledger's records go to one
             of them. Bookie b1 has `PATH/b1` in each. Empty: in the target. Always the same, in the same order.
         ledger_directories: the same for entry logs; new ones may come behind the others with expands.
         expands: ledger directories beyond those that the bookies have are new ones, to be added for good.
 
     Raises:
-        UsageError: an argument is not allowed, or the directory is in use by a process (which is said).
+        UsageError: an argument is not allowed, or a process (named in the message) uses the directory.
         StorageError: a directory is foreign, missing, unreadable or damaged; or empty, with create=False.
         MetadataUnavailable: no member answered at the address.
     """

@@ -29,7 +29,7 @@ class Consumer:
 
     @property
     def epoch(self) -> int:
-        """The fencing token of this lease: higher than that of every consumer before. 0: none is held."""
+        """The fencing token of this lease: higher than that of every earlier consumer. 0: no lease is held."""
         return self._consuming.epoch
 
     @property
@@ -52,13 +52,13 @@ class Consumer:
         return run_blocking(self._consuming.commit(), "aio.Consumer.commit")
 
     def __iter__(self) -> Iterator[Entry]:
-        """Yield what the log has behind the cursor, and then later entries; without end, or until nothing came for
+        """Yield the entries behind the cursor, and then later ones; without end, or until nothing came for
         idle_s.
 
         Raises:
             CursorLost, NoSuchCursor: as `commit`.
-            Truncated: what would come next is gone, as the cursor did not hold it; `first_offset` says what is left,
-                and `Cursor.set` goes on there. What else `Log.tail` raises.
+            Truncated: the next entries are gone, as the cursor did not hold them; `first_offset` says where the log
+                begins, and `Cursor.set` goes on there. Also what `Log.tail` raises.
         """
         consuming = self._consuming
         consuming.again()
@@ -77,7 +77,7 @@ class Consumer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Behind a block that ended well what was consumed is committed; an exception commits nothing more."""
+        """Commit what was consumed if the block ended well; after an exception, commit nothing more."""
         if kind is None:
             run_blocking(self._consuming.end(), "aio.Consumer")
         else:
@@ -102,28 +102,29 @@ class Cursor:
         return run_blocking(self._cursoring.get(), "aio.Cursor.get")
 
     def set(self, place: Start = None, *, revision: int | None = None) -> CursorState:
-        """Put it to a place (a Position or an offset; None: the log's start), forward or back; it is made if it is not
-        there, with what `Log.cursor` was given, and holds that from now on. A consumer that runs goes on there.
+        """Put it to a place (a Position or an offset; None: the log's start), forward or back. A cursor that is not
+        there is made, with the terms that `Log.cursor` was given, and holds by them from now on. A running consumer
+        goes on there.
 
         revision: only if it was not moved since `get` or `set` returned this one; 0: only if there is none.
 
         Raises:
             MetadataConflict, definite: it has another revision, or changed again and again; it stays where it is.
-            Truncated: the place is below the log's start, which `first_offset` says.
-            UsageError: the place is none, the log has 100 cursors, or the cluster's level is below 6.
+            Truncated: the place is below the log's start, which is `first_offset`.
+            UsageError: this is no place, the log has 100 cursors, or the cluster's level is below 6.
             NoSuchLedger: there is no such log.
         """
         return run_blocking(self._cursoring.set(place, revision), "aio.Cursor.set")
 
     def delete(self, *, revision: int | None = None) -> bool:
         """Delete the cursor: it holds nothing from now on, and a running consumer gets NoSuchCursor. False: there is
-        none. revision: as of `set`."""
+        none. revision: as in `set`."""
         return run_blocking(self._cursoring.delete(revision), "aio.Cursor.delete")
 
     def consume(
         self, *, timeout_s: float | None = None, idle_s: float | None = None, commit_s: float = 1.0
     ) -> Consumer:
-        """A consumer, to be entered; it makes the cursor, at the log's start, if it is not there.
+        """A consumer, to be used as a block; it makes the cursor, at the log's start, if it is not there.
 
             with log.cursor("billing").consume() as entries:
                 for entry in entries:
@@ -133,10 +134,10 @@ class Cursor:
         wait in the order in which they came.
 
         Args:
-            timeout_s: to wait while another consumes; None: no limit.
+            timeout_s: how long to wait while another consumes; None: no limit.
             idle_s: the loop ends when nothing new came for so long; None: never.
-            commit_s: what was consumed is committed when so long has passed since the last time; 0: with each entry;
-                `math.inf`: by `Consumer.commit` and at the end of the block alone.
+            commit_s: what was consumed is committed when so long has passed since the last commit; 0: with each entry;
+                `math.inf`: only by `Consumer.commit` and at the end of the block.
         """
         return Consumer(Consuming(self._cursoring, timeout_s, idle_s, commit_s))
 

@@ -1,7 +1,7 @@
 """Consuming a log by a durable cursor (P8.8), for both faces: one consumer at a time, from where the last committed.
 
-Decides when a consumer commits, and what it does when its cursor was moved under it: it continues where the cursor was
-put. Its lease is a lock, so it ends with its session; commits compare the lease's epoch, so a consumer that lost it
+Decides when a consumer commits, and what it does when another client moves its cursor: it continues where the cursor
+was put. Its lease is a lock, so it ends with its session; commits compare the lease's epoch, so a consumer that lost it
 commits nothing (`core.cursor_commit`). An entry counts as consumed when the next one is asked for: at least once.
 """
 
@@ -45,8 +45,8 @@ class Consuming:
         idle_s: float | None,
         commit_s: float,
     ) -> None:
-        """timeout_s: to wait while another consumes; idle_s: ends when nothing new came for so long; commit_s: what was
-        consumed is committed when so long has passed since the last time."""
+        """timeout_s: how long to wait while another consumes; idle_s: end when nothing new came for so long; commit_s:
+        commit what was consumed when so long has passed since the last commit."""
         check_seconds(timeout_s, "timeout_s")
         check_seconds(idle_s, "idle_s")
         if commit_s is None:
@@ -59,7 +59,7 @@ class Consuming:
         self._epoch = 0  # The lease's epoch, also once the lease is over.
         self._followed: FollowedKey | None = None
         self._revision = 0  # The cursor's revision as it is known here.
-        # Offsets; what is asked for next comes behind what is given.
+        # Offsets; the entry asked for next follows the one given out.
         self._committed = self._consumed = self._wanted = 0
         self._due_s = 0.0  # When what was consumed is to be committed.
         self._frames: AsyncGenerator[Located, None] | None = None
@@ -74,7 +74,7 @@ class Consuming:
 
     @property
     def position(self) -> int:
-        """The offset behind what counts as consumed."""
+        """The offset behind the last entry that counts as consumed."""
         return self._consumed
 
     @property
@@ -82,7 +82,7 @@ class Consuming:
         return self._committed
 
     async def begin(self) -> None:
-        """Get the lease, and stand where the cursor stands; one that is not there is made at the log's start.
+        """Get the lease, and start where the cursor stands; make a cursor that is not there at the log's start.
 
         Raises:
             OperationTimeout: another consumed for all of timeout_s; definite.
@@ -156,12 +156,12 @@ class Consuming:
         return self._is_over or self._is_due() or self._has_news()
 
     async def next(self) -> Located | None:
-        """The entries that come next, of one frame, each of which is `passed` when it was consumed; None: nothing came
+        """The next entries, of one frame; the caller calls `passed` for each when it was consumed. None: nothing came
         for idle_s.
 
         Raises:
             CursorLost: the lease is over. NoSuchCursor: the cursor was deleted.
-            What `Log.tail` raises: Truncated where the cursor does not hold what it stands at, above all.
+            What `Log.tail` raises: above all Truncated, where the cursor does not hold the entries at its place.
         """
         self._note.is_driven = True
         try:
@@ -199,8 +199,8 @@ class Consuming:
             self._taken = None
 
     async def look(self) -> bool:
-        """Obey a cursor that was moved, and commit what is due; whether it was moved, so that what is at hand is not
-        what comes next.
+        """Follow a cursor that was moved, and commit what is due; True if it was moved, so that the entries at hand are
+        not the next ones.
 
         Raises CursorLost, NoSuchCursor.
         """
@@ -220,7 +220,7 @@ class Consuming:
             if record.epoch == 0:
                 self._jump(record.offset, revision)
                 return True
-            # Our own commit, or one of the client that has the lease by now: a commit finds out.
+            # Our own commit, or that of a client that has the lease by now: our next commit finds out.
             self._revision = revision
         if self._is_due():
             return not await self.commit()
@@ -232,7 +232,7 @@ class Consuming:
         return is_lost or self._is_shown()
 
     def _is_shown(self) -> bool:
-        """Something newer of the cursor than what is known here."""
+        """Whether the watch shows something newer of the cursor than is known here."""
         followed = self._followed
         return followed is not None and followed.state is not None and followed.revision > self._revision
 
@@ -255,7 +255,7 @@ class Consuming:
             taking.end()
 
     async def commit(self) -> bool:
-        """Put the cursor behind what was consumed; False: somebody has moved it, and it is obeyed instead.
+        """Put the cursor behind what was consumed; False: another client has moved it, and this consumer follows it.
 
         Raises CursorLost, NoSuchCursor, MetadataUnavailable.
         """
@@ -300,7 +300,7 @@ class Consuming:
             raise self._lost(str(lost)) from lost
 
     def let_go(self) -> None:
-        """Without a commit, and without waiting for what becomes of the lease."""
+        """Release the lease, without a commit and without waiting for the outcome."""
         lease = self._lease
         self._finish()
         if lease is not None:

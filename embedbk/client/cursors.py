@@ -1,8 +1,8 @@
 """Durable cursors of a log (P8.8), for both faces: where consumers stand, and what they hold against truncation.
 
-Decides what the caller is told, and what one change of a cursor compares. One that comes or goes back compares the
-list, as a pin does, and what truncation compares; one that goes on compares nothing but itself. Consuming by a cursor
-is `consuming`'s.
+Decides what the caller is told, and what one change of a cursor compares. Making a cursor or moving it back compares
+the list, as a pin does, and what truncation compares; moving it forward compares nothing but the cursor. Consuming by a
+cursor is `consuming`'s.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from embedbk.metadata.levels import LEVEL_OF_CURSORS
 
 __all__ = ["CursorState", "Cursoring", "check_level", "cursors", "cursors_holding"]
 
-_ROUNDS_MAX = 20  # The list or the cursors changed so often under a change that was to be made.
+_ROUNDS_MAX = 20  # Tries of one change, while others change the list or the cursors.
 
 _ENDED = {
     CursorHold.ENDED_BY_TIME: "time",
@@ -55,12 +55,12 @@ class CursorState(NamedTuple):
     epoch: int  # The epoch of the consumer that committed it; 0: it was set by hand.
     moved_ms: int  # ms since 1970, by the clock of the process that moved it.
     holds: bool  # Nothing from `offset` on is truncated, unless by force, or by a bound of the log.
-    ended: str  # Why it holds no more although it was to: "time", "bytes", "force" or "bound"; "" else.
+    ended: str  # Why it holds no more although it was meant to: "time", "bytes", "force" or "bound"; "" else.
     consumer: str = ""  # The holder of its lease; "": nobody. Only `Log.cursors` fills it and what follows:
     lag_entries: int | None = (
-        None  # So many acknowledged entries are behind it; None: too few bookies answer to tell.
+        None  # Acknowledged entries behind it; None: too few bookies answer to tell.
     )
-    # Their payload bytes, as far as the list says them: of a ledger that it begins inside of by the share of entries.
+    # Their payload bytes, as far as the list has them; in the ledger where they begin, by the share of entries.
     lag_bytes: int | None = None
     # How long the oldest of them has been there, by the clocks of its writer and of this machine; None: not known, as
     # it has no time (P8.11), or no copy of it can be read just now.
@@ -125,11 +125,12 @@ class Cursoring:
         )
 
     async def set(self, place: Start, revision: int | None, *, only_new: bool = False) -> CursorState:
-        """only_new: where it is there already it stays as it is."""
+        """only_new: leave a cursor that is there already as it is."""
         reading, runtime = self.reading, self.reading.runtime
         check_level(reading)
         for _ in range(_ROUNDS_MAX):
-            # The list first: a cursor that is found below its start was passed since, and is not made there again.
+            # The list first: a cursor found below its start was passed by a truncation since, and is not made there
+            # again.
             log_list, list_revision = await reading.listed_at()
             try:
                 offset = log_list.first_offset if place is None else await reading.offset_in(log_list, place)
@@ -157,7 +158,8 @@ class Cursoring:
             when = [Compare(self.path, at)]
             then: list[Put | Delete] = [Put(self.path, encode_cursor(moved))]
             if record is None or cursor != wanted or offset < record.offset:
-                # It may hold from now on what nobody held before: of this and a truncation one sees the other.
+                # It may hold entries that nothing held before: it and a truncation compare the same key, so one sees
+                # the other.
                 when += [
                     Compare(log_key_path(reading.name), list_revision),
                     Compare(log_cursors_path(reading.name), named_revision),
@@ -167,7 +169,7 @@ class Cursoring:
                 record, at = await self.record()
                 if record == moved:
                     return _state(wanted, moved, at)
-                return await self.get()  # Somebody has moved it on already.
+                return await self.get()  # Another client has moved it on already.
         raise MetadataConflict(
             f"{self.what} changed {_ROUNDS_MAX} times while it was to be moved", definite=True
         )
@@ -188,7 +190,7 @@ class Cursoring:
         await reading.found()
         for _ in range(_ROUNDS_MAX):
             named, named_revision = await _named(reading)
-            # Whatever stands there: what cannot be read goes, too.
+            # Whatever the value is: a cursor that cannot be read goes, too.
             value, found = await reading.runtime.get(self.path, f"deleting {self.what}")
             at = ABSENT if value is None else found
             if value is None and self.name not in (each.name for each in named):
@@ -228,7 +230,7 @@ async def _named(reading: LogReading) -> tuple[tuple[NamedCursor, ...], int]:
 
 
 async def cursors_holding(reading: LogReading) -> list[CursorState]:
-    """Those that hold the log, and where; without what they are behind."""
+    """The cursors that hold the log, and where; their lag is not filled in."""
     found: list[CursorState] = []
     for cursor in (await _named(reading))[0]:
         if cursor.hold == CursorHold.HOLDS:
@@ -252,12 +254,12 @@ def _state(cursor: NamedCursor, record: CursorRecord, revision: int) -> CursorSt
 
 
 async def cursors(reading: LogReading) -> list[CursorState]:
-    """All of a log, by their names, with who consumes and how far behind each is."""
+    """All cursors of a log, by their names, with their consumers and lags."""
     await reading.found()
     runtime, log = reading.runtime, reading.name
     named, _ = await _named(reading)
     if not named:
-        await reading.listed()  # That there is such a log.
+        await reading.listed()  # Raises if there is no such log.
         return []
     end = await log_end(reading)
     now_ms = runtime.wall_ms()

@@ -63,9 +63,9 @@ __all__ = ["BOOKIES_DEFAULT", "BOOKIES_MAX", "Opened", "connect", "open_director
 logger = logging.getLogger(__name__)
 
 BOOKIES_DEFAULT = 3
-BOOKIES_MAX = 64  # In one process; more are no gain.
+BOOKIES_MAX = 64  # Bookies in one process; more would gain nothing.
 
-METADATA_FILE_BYTES_MIN = 4 << 20  # A transaction of the largest size needs so much.
+METADATA_FILE_BYTES_MIN = 4 << 20  # Room for a transaction of the largest size.
 
 _METADATA = "metadata"
 _BOOKIES_FILE = "BOOKIES"
@@ -79,17 +79,18 @@ class Opened:
     """A client's runtime, and what it needs to know of the nodes beside it."""
 
     runtime: Runtime
-    # Id and endpoints of those that must be registered before a caller is served.
+    # Ids and endpoints of the bookies that must be registered before a caller is served.
     bookies: dict[str, list[str]]
     url: str | None
     failures: list[Callable[[], EmbedbkError | None]] = field(default_factory=list)
     # For nodes of this process: where they are reached then.
     listen: Callable[[str], list[str]] | None = None
 
-    offers: Callable[[], list[str]] = list  # Describes what is there and not used.
+    offers: Callable[[], list[str]] = list  # Sentences about nodes that are there and not used.
 
     async def ready(self) -> None:
-        """Wait until the cluster answers and its bookies are registered; log once what it could use and does not."""
+        """Wait until the cluster answers and its bookies are registered; log once which nodes it could use and does
+        not."""
         await self.runtime.wait_for_bookies(self.bookies, self._failure)
         for offer in self.offers():
             logger.warning("%s: %s", self.url or "this cluster", offer)
@@ -162,7 +163,7 @@ class _Building:
         return self._start(token, store, stores, owner, has_elsewhere=len(known) < len(everywhere))
 
     def _noted_bookies(self) -> set[str] | None:
-        """The bookies that live here; None: it was not noted, and all are taken to."""
+        """The bookies noted as living here; None: there is no note, and all bookies count as living here."""
         try:
             return set((self.root / _BOOKIES_FILE).read_text("ascii").split())
         except FileNotFoundError:
@@ -175,7 +176,7 @@ class _Building:
             ) from refused
 
     def _note_bookies(self, bookie_ids: list[str], noted: set[str] | None) -> None:
-        """Before any of them is registered."""
+        """Note the bookies that live here, before any of them is registered."""
         if noted == set(bookie_ids):
             return
         part = self.root / f"{_BOOKIES_FILE}.part"
@@ -206,7 +207,7 @@ class _Building:
             logger.warning("a new cluster begins in %s", self.root)
 
     def _refuse_strange(self) -> None:
-        """A directory of another cluster, or one without the part that identifies the rest."""
+        """Refuse a directory of another cluster, or one without the part that identifies the rest."""
         try:
             names = sorted(path.name for path in self.root.iterdir() if path.name not in IGNORED)
         except OSError as refused:
@@ -229,8 +230,8 @@ class _Building:
         )
 
     def _bookie_ids(self, known: list[str], asked: int | None, elsewhere: set[str]) -> list[str]:
-        """Those that the cluster knows or that have a directory; at the first start as many as asked for. elsewhere:
-        ids that others of the cluster have."""
+        """The ids of the bookies that the cluster knows or that have a directory; at the first start as many as asked
+        for. elsewhere: ids of the cluster's bookies in other places."""
         ids = set(known)
         if known:
             there = {path.name for path in self.root.iterdir() if _BOOKIE.fullmatch(path.name)}
@@ -263,7 +264,7 @@ class _Building:
         journals, ledgers = self.devices.journals_of(bookie_id), self.devices.ledgers_of(bookie_id)
         parts = Layout.of(bookie_id, directory, journals, ledgers).by_purpose().values()
         if is_known and not any(part.is_dir() for part in parts):
-            raise StorageError(  # Before empty ones are made there, which no bookie would take for its own.
+            raise StorageError(  # Before empty directories are made there: no bookie would take those for its own.
                 f"bookie {bookie_id} is known to the cluster with other directories; none of these is there: "
                 + ", ".join(map(str, parts)),
                 hint="give journal_directories= and ledger_directories= as it was made with; removed, or not mounted?",
@@ -303,7 +304,7 @@ class _Building:
             and noted
             and (len(store.beginning.log.configuration.members) > 1 or has_elsewhere)
         ):
-            self.listen = noted[0]  # Others look for it there.
+            self.listen = noted[0]  # Other nodes look for it there.
         if self.listen is None and len(store.beginning.log.configuration.members) > 1:
             raise UsageError(
                 f"{self.root}: its cluster has other metadata members, and it is not known where this one listened",
@@ -336,7 +337,7 @@ class _Building:
             nodes.append(node)
 
         def listen(endpoint: str) -> list[str]:
-            """On the host's thread."""
+            """Listen there; runs on the host's thread."""
             endpoints = metadata.listen(endpoint)
             for node in nodes:
                 node.listen(loop.now_ns(), _beside(endpoint, node.bookie_id))
@@ -380,7 +381,7 @@ class _Building:
         opened.failures = [lambda: metadata.failure, *(_failure_of(node) for node in nodes)]
         if announcing is not None:
             opened.failures.append(lambda: announcing.failure)
-        # The host's thread has the catalog: only what stands in the log of members is looked at here.
+        # The catalog belongs to the host's thread: look only at the members' log here.
         opened.offers = lambda: offers(
             [each.name for each in metadata.log.raft.configuration.learners], Growth()
         )
@@ -390,7 +391,7 @@ class _Building:
         return opened
 
     def _open_transport(self, identity: Identity) -> Transport:
-        """Without listen= inside this process, until somebody is to be reached elsewhere."""
+        """Without listen= a transport inside this process, until nodes elsewhere have to be reached."""
         if self.listen is not None:
             return _transport(self.listen, identity, self.settings)
         return WidenedTransport(identity, lambda endpoint, who: _transport(endpoint, who, self.settings))
@@ -418,7 +419,7 @@ def _client(
     name: str,
     prepare: Callable[[ClientNode], None] = lambda _: None,
 ) -> Runtime:
-    """The client node, prepared, behind everything else on the loop, which starts."""
+    """The client node, prepared as the last node on the loop; the loop starts."""
     label = f"client {socket.gethostname()}:{os.getpid()}"
     node = ClientNode(
         transport,

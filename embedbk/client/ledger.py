@@ -64,7 +64,7 @@ _DURABILITIES = {durability.name.lower(): durability for durability in Durabilit
 
 _DEFAULT_COPIES = 3  # With so many bookies or more, a ledger is 3/3/2 by default.
 
-_NO_CUSTOM: dict[str, bytes] = {}  # One for all ledgers that have none.
+_NO_CUSTOM: dict[str, bytes] = {}  # One map for all ledgers without custom metadata.
 
 
 # --- What is written once --------------------------------------------------------------------------------
@@ -75,8 +75,9 @@ async def quorum_of(
 ) -> Quorum:
     """The sizes that were asked for; those left out follow the number of bookies that the cluster ever had.
 
-    Never the number that is there or takes adds at this moment: a bookie that is down or full would turn three copies
-    into one, silently. Then it is NotEnoughBookies, unless the caller asks for fewer."""
+    They never follow the number that is there or takes adds at this moment: a bookie that is down or full would
+    silently turn three copies into one. In that case creating raises NotEnoughBookies, unless the caller asks for
+    fewer."""
     if ensemble_size is not None or write_quorum is not None:
         return quorum_for(0, ensemble_size, write_quorum, ack_quorum)
     known = await _bookies_known(runtime, _DEFAULT_COPIES)
@@ -102,7 +103,7 @@ async def _bookies_known(runtime: Runtime, enough: int) -> tuple[str, ...]:
 def _options(
     delays_change: bool, placement: Placement, quorum_wait_s: float, append_bytes_max: int
 ) -> WriterOptions:
-    """One object for all ledgers that are written alike."""
+    """The options; ledgers that are written alike share one object."""
     return WriterOptions(
         delays_change=delays_change,
         placement=placement,
@@ -129,8 +130,8 @@ def traits_of(
     digest: str,
     compression: str | None = None,
 ) -> Traits:
-    """placement None: that of the settings. Raises UsageError for a durability or digest that there is not, and for a
-    compression that there is not, or not here, or not yet."""
+    """placement None: that of the settings. Raises UsageError for an unknown durability, digest or compression, and for
+    a compression that is not installed here or that the cluster's level does not allow yet."""
     if durability not in _DURABILITIES:
         raise UsageError(f"durability={durability!r}: allowed are {', '.join(map(repr, _DURABILITIES))}")
     settings = runtime.settings
@@ -206,7 +207,7 @@ async def ledger_ids(runtime: Runtime) -> list[int]:
 
 
 def iterate(frames: AsyncGenerator[T, None], aio_twin: str) -> Iterator[T]:
-    """The items of a generator, each waited for in the thread that asks for it."""
+    """The items of a generator; the thread that asks for one waits for it."""
     try:
         while True:
             try:
@@ -218,7 +219,7 @@ def iterate(frames: AsyncGenerator[T, None], aio_twin: str) -> Iterator[T]:
 
 
 def _drop(frames: AsyncGenerator[T, None]) -> None:
-    """End a generator of such: it lets go and waits for nothing, so also a garbage collector may do it anywhere."""
+    """End such a generator. It waits for nothing, so a garbage collector may do this in any thread."""
     try:
         frames.aclose().send(None)
     except StopIteration:
@@ -247,7 +248,7 @@ class LedgerWriter:
 
     @property
     def lac(self) -> int:
-        """Last add confirmed: the last entry of which this handle knows that it is durable; -1 before the first."""
+        """Last add confirmed: the last entry that this handle knows to be durable; -1 before the first."""
         return self._appending.writing.lac
 
     @property
@@ -264,15 +265,16 @@ class LedgerWriter:
         after: Position | None = None,
         producer: tuple[int, int] | None = None,
     ) -> int:
-        """Add one entry; its id, once it is durable on its ack quorum (P3.2, P3.3).
+        """Add one entry; return its id once it is durable on its ack quorum (P3.2, P3.3).
 
         Args:
             data: a payload; or, from level 15 of the cluster on, an `EntryRecord`: one with key, timestamp and headers.
             timeout_s: seconds for the whole call; None waits without end.
             entry_id: the id that the caller expects; any other is a UsageError, and nothing is added.
             after: append only if this position stands last (as `last_position` gives it), else AppendConflict.
-            producer: (id, sequence), sequences rising: what was added under them already is answered with its old
-                position, also when another writer added it; within the last 1000 of each producer.
+            producer: (id, sequence), sequences rising: an entry that was already added under them is not added again,
+                and its old position is returned, also when another writer added it; the last 1000 of each producer are
+                known.
 
         Raises:
             UsageError: not bytes, over the limit, not the expected id, or this handle was closed; nothing was added.
@@ -297,7 +299,7 @@ class LedgerWriter:
         producer: tuple[int, int] | None = None,
     ) -> int:
         """Add all parts as one entry: all of them are there, or none; readers get them by `Entry.parts`, or by
-        `Entry.records` with what each has beside its value.
+        `Entry.records` with their keys, timestamps and headers.
 
         The arguments and errors are those of `add`; the bounds are those of one entry, and 8192 parts.
         """
@@ -340,14 +342,14 @@ class LedgerWriter:
                 pyarrow, data frames and series of polars, or a stream, all of which is taken; sliced ones, too.
             value: the name of the column; ignored where batch is one column by itself. Binary or string, plain, large
                 or as views.
-            key, timestamp, headers: names of columns with what stands beside each value (`EntryRecord`); a null: not
-                there. key: as value. timestamp: int64 with ms since 1970, or an Arrow timestamp, fractions of a ms left
-                off. headers: a map, or a list of structs of two, of names to values.
+            key, timestamp, headers: names of the columns with these for each value (`EntryRecord`); null: the record
+                has none. key: as value. timestamp: int64 with ms since 1970, or an Arrow timestamp, fractions of a ms
+                left off. headers: a map, or a list of structs of two, of names to values.
 
         Raises:
             UsageError: no such data or column, a null value, a record that no entry can hold, a cluster whose level
                 does not allow keys yet; nothing was appended.
-            The rest as `add`.
+            The other errors of `add`.
         """
         steps = append_arrow(batch, ArrowNames(value, key, timestamp, headers), timeout_s)
         return run_blocking(steps(self._appending, timeout_s), "aio.LedgerWriter.append_arrow")
@@ -367,7 +369,7 @@ class LedgerWriter:
         return run_blocking(self._appending.force(timeout_s), "aio.LedgerWriter.force")
 
     def close(self) -> int:
-        """Wait for what was added and close the ledger (P5.1); its last entry, -1 when it is empty."""
+        """Wait for what was added and close the ledger (P5.1); return its last entry, -1 when it is empty."""
         return run_blocking(self._appending.close(), "aio.LedgerWriter.close")
 
     def release(self) -> None:
@@ -432,7 +434,7 @@ class LedgerReader:
         return run_blocking(self._reading.limit(), "aio.LedgerReader.last_add_confirmed")
 
     def try_last_add_confirmed(self) -> int:
-        """The same, content with the first bookie that knows of more than this reader does (CL26)."""
+        """As `last_add_confirmed`, but the first bookie that knows more than this reader is enough (CL26)."""
         return run_blocking(self._reading.try_limit(), "aio.LedgerReader.try_last_add_confirmed")
 
     def read_last(self) -> Entry:
@@ -460,7 +462,7 @@ class LedgerReader:
 
         Raises:
             Lost: an operator gave up what comes next.
-            UsageError: the range is none, or passes what may be read.
+            UsageError: this is no range, or it passes what may be read.
             EntryUnreadable: no bookie of the write set gave a copy with a valid digest.
         """
         frames = self._reading.read(first, last, skip_lost=skip_lost)
@@ -470,7 +472,7 @@ class LedgerReader:
     def read_batches(
         self, first: int = 0, last: int | None = None, *, skip_lost: bool = False
     ) -> Iterator[Batch]:
-        """The same as buffers, without an object per entry."""
+        """As `read`, but as buffers, without an object per entry."""
         frames = self._reading.read(first, last, skip_lost=skip_lost)
         for located in iterate(frames, "aio.LedgerReader.read_batches"):
             yield batch_of(located)
@@ -478,11 +480,11 @@ class LedgerReader:
     def record_batches(
         self, first: int = 0, last: int | None = None, *, with_records: bool = False, skip_lost: bool = False
     ) -> RecordBatches:
-        """The same as Arrow record batches (`embedbk.arrow.SCHEMA`), whose columns stand on those buffers: to be
-        iterated, or as one stream: `pyarrow.table(ledger.record_batches())`.
+        """As `read`, but as Arrow record batches (`embedbk.arrow.SCHEMA`), whose columns lie in those buffers: to
+        iterate, or as one stream: `pyarrow.table(ledger.record_batches())`.
 
         with_records: also key, timestamp and headers (`embedbk.arrow.SCHEMA_WITH_RECORDS`). A batch in which no record
-        has any costs no more for it; in the others an object is made for each row.
+        has any costs nothing extra; in the others an object is made for each row.
 
         Raises UsageError where pyarrow is not installed.
         """
@@ -511,8 +513,8 @@ class LedgerReader:
 def append_arrow(
     batch: Any, names: ArrowNames, timeout_s: float | None
 ) -> Callable[[Appending, float | None], Coroutine[Any, Any, Appended]]:
-    """A function that appends the rows of this data to a handle, in the time that is left. The data is checked
-    before."""
+    """A function that appends the rows of this data to a handle, in the time that is left. Checks the data
+    first."""
     check_seconds(timeout_s, "timeout_s")
     rows = rows_of(batch, names)
     return lambda now, left_s: now.append_many(rows, left_s)

@@ -65,7 +65,7 @@ async def take_over(
     traits: Traits,
     roll: Roll = NEVER_ROLL,
 ) -> Succession:
-    """Fence the writer before, close its ledgers, list a new one (P8.1)."""
+    """Fence the earlier writer, close its ledgers, list a new one (P8.1)."""
     owning = Owning(runtime, name, password, quorum, traits)
     return Succession(owning, await owning.take_over(), roll)
 
@@ -79,17 +79,17 @@ async def open_writer(
     *,
     delays_change: bool,
 ) -> Succession:
-    """By the log's settings, which these arguments become where there are none (P8.7)."""
+    """Open a writer by the log's settings; where there are none, these arguments become the settings (P8.7)."""
     terms = await writer_terms(runtime, name, given, placement, delays_change=delays_change)
     line = await take_over(runtime, name, password, terms.quorum, terms.traits, terms.roll)
     if given.compression is None:
-        line.own = line.own._replace(compression=None)  # It ends with the setting.
+        line.own = line.own._replace(compression=None)  # The setting is gone, and compression ends with it.
     line.follows = terms.revision
     line.bound_by(bound_of(terms.record, terms.revision))
     line.roll_by(terms.roll)
     try:
         await adopt(runtime, line.owning.name, terms, line.taken.epoch)
-    except EmbedbkError as failed:  # Then they are the next writer's matter.
+    except EmbedbkError as failed:  # Then the next writer deals with them.
         logger.warning("log %r has no settings yet: %s", name, failed)
     return line
 
@@ -97,7 +97,7 @@ async def open_writer(
 async def renew_as(
     line: Succession, ensemble_size: int | None, write_quorum: int | None, ack_quorum: int | None
 ) -> None:
-    """Sizes that are given become the log's setting, where it has one."""
+    """Renew; sizes that are given become the log's setting, where it has one."""
     runtime, name = line.owning.runtime, line.owning.name
     quorum = await renewal_quorum(runtime, name, ensemble_size, write_quorum, ack_quorum)
     await line.renew(quorum)
@@ -130,7 +130,7 @@ class LogWriter:
 
     @property
     def first_offset(self) -> int:
-        """The dense offset of the first entry of this writer's ledger of now."""
+        """The dense offset of the first entry of this writer's current ledger."""
         return self._line.taken.first_offset
 
     @property
@@ -157,12 +157,12 @@ class LogWriter:
         after: Position | None = None,
         producer: tuple[int, int] | None = None,
     ) -> Position:
-        """Append one entry; its position, once it is durable on its ack quorum (P3.2, P3.3).
+        """Append one entry; return its position once it is durable on its ack quorum (P3.2, P3.3).
 
         Args:
             data: a payload; or, from level 15 of the cluster on, an `EntryRecord`: one with key, timestamp and headers.
             timeout_s: seconds for the whole call; None waits without end.
-            entry_id: the id that the caller expects in the ledger of now; any other is a UsageError, and nothing is
+            entry_id: the id that the caller expects in the current ledger; any other is a UsageError, and nothing is
                 appended, also when that ledger fails before the entry is in it.
             after: append only if this position stands last (as `last_position` gives it), else AppendConflict.
             producer: (id, sequence), sequences rising: what was appended under them already is answered with its old
@@ -173,14 +173,14 @@ class LogWriter:
             UsageError: not bytes, over the limit, not the expected id, or this handle was closed; nothing was appended.
             AppendConflict: something else stands last; nothing was appended.
             OperationTimeout: timeout_s passed; `definite` where nothing was sent, else `ticket` tells the fate.
-            LogAtBound, always `definite`: the log has as many bytes as its settings allow; try again once its front was
-                truncated. It waits for one look at the log first, and so do all calls that append.
+            LogAtBound, always `definite`: the log has as many bytes as its settings allow; try again after its front is
+                truncated. The call first waits for one look at the log, as all calls that append do.
             LedgerFenced: another process has the log now. NotEnoughBookies, MetadataUnavailable, LogFull: its ledger
-                failed, and there is no next one; one that fails otherwise is replaced, and the append goes there
-                (P8.2). `definite` says whether this entry certainly does not survive, else `ticket.fate()` tells,
-                once the ledger is closed (P3.6).
-            EntryUnreadable, NotEnoughBookies, MetadataUnavailable, Truncated, always `definite`: with producer=, what
-                stands in the log already could not be read back; nothing was appended.
+                failed, and no next one could be made; otherwise a failed ledger is replaced, and the append goes to
+                the next one (P8.2). `definite` says whether this entry certainly does not survive, else `ticket.fate()`
+                tells, once the ledger is closed (P3.6).
+            EntryUnreadable, NotEnoughBookies, MetadataUnavailable, Truncated, always `definite`: with producer=, the
+                entries already in the log could not be read back; nothing was appended.
         """
         terms = terms_of(timeout_s, entry_id, after, producer)
         if terms is PLAIN:
@@ -203,7 +203,7 @@ class LogWriter:
         producer: tuple[int, int] | None = None,
     ) -> Position:
         """Append all parts as one entry: all of them are there, or none; readers get them by `Entry.parts`, or by
-        `Entry.records` with what each has beside its value.
+        `Entry.records` with their keys, timestamps and headers.
 
         The arguments and errors are those of `append`; the bounds are those of one entry, and 8192 parts.
         """
@@ -213,7 +213,7 @@ class LogWriter:
 
     @property
     def last_position(self) -> Position:
-        """Position of the last entry that was queued; before the first one, of the last entry of the ledgers before."""
+        """Position of the last entry that was queued; before the first one, of the last entry of earlier ledgers."""
         return self._appending.last_position
 
     def append_nowait(self, data: Buffer | EntryRecord) -> Ticket:
@@ -267,36 +267,36 @@ class LogWriter:
         write_quorum: int | None = None,
         ack_quorum: int | None = None,
     ) -> None:
-        """Go over to a new ledger, by taking the log over from ourselves: for one of other sizes, say, when there are
-        more bookies than there were (P8.1). Left out: as the log's settings say; else 3/3/2, or 1/1/1 with fewer than
-        three bookies. What is given becomes the setting, where the log has one.
+        """Go over to a new ledger by taking the log over from ourselves: for other sizes, say, when there are more
+        bookies than before (P8.1). Sizes that are left out are those of the log's settings; else 3/3/2, or 1/1/1 with
+        fewer than three bookies. Sizes that are given become the setting, where the log has one.
 
-        Appends of other threads wait meanwhile, and none fails; the ledger of before is closed behind all that was
-        appended to it. `epoch`, `ledger_id` and `first_offset` are new then.
+        Appends of other threads wait meanwhile, and none fails; the earlier ledger is closed behind everything
+        appended to it. `epoch`, `ledger_id` and `first_offset` are new afterwards.
 
         Raises:
             UsageError: the sizes are not allowed, or the writer was closed; nothing was changed.
             NotEnoughBookies: fewer than ensemble_size take entries now; nothing was changed.
             OperationTimeout: appends did not end, or the ledger is not closed yet: call it again.
-            LedgerFenced: another process has the log. Any other: the ledger before is closed and there is no new one:
-                appends are refused, definitely, until this was called again.
+            LedgerFenced: another process has the log. Any other: the earlier ledger is closed and there is no new one:
+                appends are refused, definitely, until this is called again.
         """
         run_blocking(renew_as(self._line, ensemble_size, write_quorum, ack_quorum), "aio.LogWriter.renew")
 
     def roll(self) -> None:
-        """Go on in a next ledger of the same sizes, under the same epoch (P8.2); nothing is done where the one of now
-        is empty. It happens by itself at the bounds that `Log.writer` was given.
+        """Go on in a next ledger of the same sizes, under the same epoch (P8.2); if the current one is empty, do
+        nothing. The writer rolls by itself at the bounds that `Log.writer` was given.
 
         The next ledger is made while appends go on; they wait only until those before them are durable. `ledger_id` and
-        `first_offset` are new then. The ledger before is closed behind, and no further roll begins before that stands
-        in the metadata. Below the cluster's level 4 (`embedbk quorum raise`) it is done as `renew` does it.
+        `first_offset` are new afterwards. The earlier ledger is closed behind, and no further roll begins before the
+        metadata says so. Below the cluster's level 4 (`embedbk quorum raise`) it is done as `renew` does it.
 
         Raises:
             UsageError: the writer was closed; nothing was changed.
             NotEnoughBookies, MetadataUnavailable, LogFull: there is no next ledger; the writer stays with this one.
-            OperationTimeout: the ledger before, or calls that append, did not end: call it again.
-            LedgerFenced: another process has the log. Any other: the ledger failed while what was appended became
-                durable: appends are refused, definitely, until `renew` was called.
+            OperationTimeout: the earlier ledger, or calls that append, did not end: call it again.
+            LedgerFenced: another process has the log. Any other: the ledger failed before everything appended to it was
+                durable: appends are refused, definitely, until `renew` is called.
         """
         run_blocking(self._line.roll(), "aio.LogWriter.roll")
 
@@ -305,8 +305,8 @@ class LogWriter:
         has taken it within timeout_s, or this writer was closed or released meanwhile. A process that takes a log
         says so before it fences: appends until then may still be acknowledged, before the other's first entry.
 
-        Metadata that cannot be reached proves nothing: a process that acts for the log beside appending to it compares
-            the epoch (P9.1).
+        Metadata that cannot be reached proves nothing: a process that does more for the log than append to it has to
+            compare the epoch (P9.1).
 
         Raises:
             MetadataUnavailable: it cannot be followed now; nothing is known.
@@ -329,7 +329,7 @@ class LogWriter:
         return run_blocking(self._appending.force(timeout_s), "aio.LogWriter.force")
 
     def close(self) -> Position:
-        """Wait for what was appended and close the ledger; the position of its last entry."""
+        """Wait for what was appended and close the ledger; return the position of its last entry."""
         of, last = run_blocking(self._line.close(), "aio.LogWriter.close")
         return Position(of.ledger_id, last)
 
@@ -362,7 +362,7 @@ def _entries(frames: Iterator[Located]) -> Iterator[Entry]:
 
 class Log:
     """A log by its name: nothing is opened before it is written or read. Each call asks where the name leads; a writer,
-    a reader, a tail or a consumer that is open stays with its log, whatever that is called by then."""
+    a reader, a tail or a consumer that is open stays with its log, also when it is renamed."""
 
     def __init__(self, runtime: Runtime, name: str, password: Password) -> None:
         self.name = name
@@ -388,29 +388,30 @@ class Log:
         roll: Roll | None = None,
         compression: str | None = None,
     ) -> LogWriter:
-        """Take the log over: the writer before is fenced, and what it had acknowledged stays (P8.1).
+        """Take the log over: the earlier writer is fenced, and what it had acknowledged stays (P8.1).
 
-        What is left out is as the log's settings say, or as usual; what is given becomes a setting where the log has
-        none at all (`settings`, `change`).
+        Arguments that are left out are as the log's settings say, or as usual; those given become settings where the
+        log has none at all (`settings`, `change`).
 
-        durability: "synced", or "deferred" for appends that are told when Qa bookies hold them in memory (P3.2).
+        durability: "synced", or "deferred" for appends that return when Qa bookies hold them in memory (P3.2).
         delays_change: tolerate failed bookies as long as every write set keeps its ack quorum (P4.6).
         placement: over racks, zones, by space; None: that of the settings given to `open`.
-        digest: what entries are checked by: "crc32c"; "xxh3" or "hmac" (under the password) beside it, which clients
-            make entry by entry in Python. Bookies check the first two before they store; only clients can check hmac.
-        roll: when the writer goes on in a next ledger (P8.2); None: behind 1 GiB.
+        digest: the sums by which entries are checked: "crc32c"; "xxh3" or "hmac" (under the password) beside it, which
+            clients make entry by entry in Python. Bookies check the first two before they store; only clients can check
+            hmac.
+        roll: when the writer goes on in a next ledger (P8.2); None: after 1 GiB.
         compression: "zstd": what is appended as one entry (a payload, all of `append_batch`) is compressed as one,
             where that makes it smaller, in the thread that appends; readers get what was appended. All bounds in
-            bytes, and what is told of a log's bytes, mean them as stored. Small records gain by `append_batch`, as each
+            bytes, and all reported sizes of a log, count stored bytes. Small records gain by `append_batch`, as each
             entry of `append_many` is compressed by itself. Writer and readers need `embedbk[zstd]`, and the cluster
             level 24.
 
         Raises:
             UsageError: an argument is not allowed, or differs from the log's setting; both are named, nothing changed.
             LedgerFenced: another process took it over meanwhile.
-            LogFull: its list of ledgers is at its bound; its writer of now writes on.
+            LogFull: its list of ledgers is at its bound; its present writer continues.
             LogSealed: nothing is ever appended to it any more; `reason` says why.
-            NotEnoughBookies: too few bookies are writable, or known and none of them came back within nearly
+            NotEnoughBookies: too few bookies are known, or too few are writable and none came back within nearly
                 operation_timeout_s; the message names those away. RecoveryInconclusive, WrongPassword: as they say.
                 Trying again is safe. A log that was not there before stays behind, empty (P8.12): `delete` it, or write
                 to it later.
@@ -443,7 +444,7 @@ class Log:
     def read_batches(
         self, start: Start = None, end: Start = None, *, skip_lost: bool = False
     ) -> Iterator[Batch]:
-        """The same as buffers, without an object per entry."""
+        """As `read`, but as buffers, without an object per entry."""
         frames = self._reading.read(start, end, skip_lost=skip_lost)
         for located in iterate(frames, "aio.Log.read_batches"):
             yield batch_of(located)
@@ -451,11 +452,11 @@ class Log:
     def record_batches(
         self, start: Start = None, end: Start = None, *, with_records: bool = False, skip_lost: bool = False
     ) -> RecordBatches:
-        """The same as Arrow record batches (`embedbk.arrow.SCHEMA`), whose columns stand on those buffers: to be
-        iterated, or as one stream: `pyarrow.table(log.record_batches())`.
+        """As `read`, but as Arrow record batches (`embedbk.arrow.SCHEMA`), whose columns lie in those buffers: to
+        iterate, or as one stream: `pyarrow.table(log.record_batches())`.
 
         with_records: also key, timestamp and headers (`embedbk.arrow.SCHEMA_WITH_RECORDS`). A batch in which no record
-        has any costs no more for it; in the others an object is made for each row.
+        has any costs nothing extra; in the others an object is made for each row.
 
         Raises UsageError where pyarrow is not installed.
         """
@@ -468,12 +469,12 @@ class Log:
         return run_blocking(self._reading.end(), "aio.Log.end")
 
     def first_at(self, time: int | datetime) -> int:
-        """The dense offset of the first entry at or behind a time, by which `read`, `tail` and `reader` may begin;
+        """The dense offset of the first entry at or behind a time, at which `read`, `tail` and `reader` may begin;
         `end()` where there is none (P8.11). A few small reads, however long the log is.
 
         time: ms since 1970, or a datetime with a time zone. Entries have the time at which their writer made them, by
-            its clock, and none is below the one before it, whatever clocks say; those from before the cluster's level 7
-            have none, and count as older than all.
+            its clock, and no time is below the one before it, whatever the clocks say; those from before the cluster's
+            level 7 have none, and count as older than all.
 
         Raises:
             NoSuchLedger: nobody ever wrote to this log. NotEnoughBookies, EntryUnreadable: as `read`.
@@ -490,10 +491,10 @@ class Log:
         return run_blocking(self._reading.time_at(place), "aio.Log.time_at")
 
     def reader(self, start: Place = "earliest", *, skip_lost: bool = False) -> LogReader:
-        """A reader that gives many entries at a call, and waits for what comes.
+        """A reader that returns many entries per call, and waits for new ones.
 
-        start: a Position, a dense offset, "earliest" (where the log begins), or "latest" (what comes from its first
-            call on).
+        start: a Position, a dense offset, "earliest" (where the log begins), or "latest" (entries that come after its
+            first call).
         skip_lost: go on behind entries that are lost for good (P11.5); else a call raises `Lost` there.
         """
         return LogReader(BulkReading(self._reading, start, skip_lost=skip_lost))
@@ -501,10 +502,10 @@ class Log:
     def tail(
         self, start: Start = None, *, idle_s: float | None = None, skip_lost: bool = False
     ) -> Iterator[Entry]:
-        """The log's entries as they are acknowledged, across takeovers; start None: what comes from now on.
+        """The log's entries as they are acknowledged, across takeovers; start None: entries that come from now on.
 
-        "Now" is when the first entry is asked for. Ends only when nothing new came for idle_s: bookies that are away
-        are waited for. skip_lost: as of `read`.
+        "Now" is when the first entry is asked for. Ends only when nothing new came for idle_s; it waits for bookies
+        that are away. skip_lost: as in `read`.
 
         Raises:
             Truncated, NoSuchLedger: what would come next is gone.
@@ -517,7 +518,7 @@ class Log:
         return _entries(iterate(located, "aio.Log.tail"))
 
     def segments(self, start: Start = None) -> list[Segment]:
-        """The log's ledgers in order, each with how far it may be read now; from the one on that holds `start`.
+        """The log's ledgers in order, each with how far it may be read now; from the ledger that holds `start` on.
 
         Raises Truncated where start is below the beginning of the log.
         """
@@ -532,25 +533,25 @@ class Log:
         may_do_nothing: bool = False,
         force: bool = False,
     ) -> Truncation:
-        """Remove the oldest entries, by whole ledgers (P8.3, P8.8): those that are closed, are not the last, and whose
-        every entry is before each bound given here. Any client may, beside a writer.
+        """Remove the oldest entries, by whole ledgers (P8.3, P8.8): those that are closed, not the last, and
+        entirely before each bound given here. Any client may do this, beside a writer.
 
-        Offsets stay as they are (`Truncated` for what is gone). The ledgers are deleted like others: until their grace
-        is over `Client.undelete_ledger` brings one back by itself, not into the log.
+        Offsets stay as they are (`Truncated` for entries that are gone). The ledgers are deleted like others: until
+        their grace is over `Client.undelete_ledger` brings one back by itself, not into the log.
 
         Args:
             before: a Position, or a dense offset; that entry stays.
             older_than_s: entries appended so long ago, by the times at which ledgers were begun, as the list has them.
             keep_bytes: at least so many payload bytes stay; ledgers whose length no list recorded stay, too (those
                 from before the cluster's level 5).
-            may_do_nothing: that no ledger can go is no error.
-            force: past cursors that hold the log, which hold nothing from then on; never past a pin.
+            may_do_nothing: it is no error if no ledger can go.
+            force: also past cursors that hold the log, which hold nothing from then on; never past a pin.
 
         Raises:
             NotTruncated: no ledger can go; `truncation` has what was asked, what stays and what holds it.
             UsageError: nothing says how much, a number is out of range, or the cluster's level is below 5.
             NoSuchLedger: there is no such log. WrongPassword: as it says; nothing was changed.
-            OperationTimeout: it may go on: call it again.
+            OperationTimeout: the truncation may still go on: call it again.
         """
         steps = truncating.truncate(
             self._reading, before, older_than_s, keep_bytes, may_do_nothing=may_do_nothing, force=force
@@ -586,7 +587,7 @@ class Log:
         """A durable cursor by its name: the place of a consumer, kept with the log (P8.8).
 
         Args:
-            holds: nothing from its place on is truncated, except by force.
+            holds: entries from its place on are not truncated, except by force.
             ends_after_s: the hold ends when the cursor was not moved for so long, by wall clocks; None: never.
                 ends_behind_bytes: likewise when more payload bytes than that are behind it, as far as the list has
                 them. The next truncation ends the hold for good; the cursor stays.
@@ -596,8 +597,8 @@ class Log:
         return Cursor(Cursoring(self._reading, name, holds, ends_after_s, ends_behind_bytes))
 
     def cursors(self) -> list[CursorState]:
-        """The log's cursors, by their names, with who consumes and how far each is behind what is acknowledged: in
-        entries, bytes and time."""
+        """The log's cursors, by their names, with their consumers, and how far each is behind the acknowledged entries:
+        in entries, bytes and time."""
         return run_blocking(cursors.cursors(self._reading), "aio.Log.cursors")
 
     def settings(self) -> LogSettings:
@@ -621,27 +622,27 @@ class Log:
         at_bytes_max: str | Keep | None = KEEP,
         compression: str | Keep | None = KEEP,
     ) -> LogSettings:
-        """Change settings of the log (P8.7); what is left out stays, None restores the default. Its owner looks for
-        changes every 10 s or so, and rolls where its ledger was made by other settings.
+        """Change settings of the log (P8.7); what is left out stays, None restores the default. The owner looks
+        for changes every 10 s or so, and rolls if its ledger was made by other settings.
 
         Args:
             revision: only if they were not changed since `settings` or `change` returned this one; 0: only if there are
                 none.
-            retention_s, retention_bytes: the owner truncates what was appended so long ago, and what is beyond so many
-                payload bytes; where both are given both must allow it; never past a pin or a cursor that holds. Of a
-                log that nobody writes the host does so that is the auditor, unless its ledgers have a password.
-            properties: a map of the user's own, of 64 KiB at most, in place of the one before.
-            bytes_max, at_bytes_max: payload bytes that the log may have (P8.8), and what its owner does when it has as
-                many: "refuse" appends (LogAtBound), the default; or "let_go" of the oldest ledgers, from 7/8 of the
-                bound on and until 3/4 are left, also past cursors that hold them: these hold nothing then, and their
-                consumers get Truncated. Never past a pin: what a pin holds has appends refused. A ledger of the log has
-                at most an eighth of the bound. From level 20 of the cluster on.
-            compression: "zstd": what is appended is compressed where that makes it smaller (`writer`); it counts as it
-                is stored. From level 24 of the cluster on; an owner that lacks `embedbk[zstd]` logs that, and appends
-                as before.
+            retention_s, retention_bytes: the owner truncates entries appended so long ago, and those beyond so many
+                payload bytes; where both are given both must allow it; never past a pin or a cursor that holds. For a
+                log that nobody writes, the host that is the auditor does so, unless the log's ledgers have a password.
+            properties: a map of the user's own, of 64 KiB at most; it replaces the earlier one.
+            bytes_max, at_bytes_max: payload bytes that the log may have (P8.8), and what its owner does at that bound:
+                "refuse" appends (LogAtBound), the default; or "let_go" of the oldest ledgers, from 7/8 of the bound on
+                and until 3/4 are left, also past cursors that hold them: these hold nothing then, and their consumers
+                get Truncated. Never past a pin: while a pin holds the log at its bound, appends are refused. A ledger
+                of the log has at most an eighth of the bound. From level 20 of the cluster on.
+            compression: "zstd": what is appended is compressed where that makes it smaller (`writer`); sizes count the
+                stored bytes. From level 24 of the cluster on; an owner that lacks `embedbk[zstd]` logs that, and
+                appends as before.
 
         Raises:
-            MetadataConflict, definite: they have another revision, or changed again and again.
+            MetadataConflict, definite: the settings have another revision, or changed again and again.
             UsageError: a value is not allowed, or the cluster's level is below 6, below 20 with bytes_max,
                 or below 24 with compression; or `embedbk[zstd]` is not installed here.
             NoSuchLedger: there is no such log.
@@ -666,14 +667,14 @@ class Log:
         self, application: str | None = None, number: int = 0, *, ttl_s: float = STAGED_TTL_S
     ) -> Staging:
         """The terms of one transaction: ledgers that any number of processes make ready, and that become part of the
-        log all at once, once (P8.5). Plain data: pickle it, and send it to the processes that stage for it.
+        log all at once, and only once (P8.5). Plain data: pickle it, and send it to the processes that stage for it.
 
         Args:
-            application: a name of your own for the application whose transactions these are (1 to 200 characters). Its
-                newest number is kept with the log, so that no transaction is done twice, however often it is tried.
+            application: your own name of the application that makes these transactions (1 to 200 characters). The log
+                keeps its newest number, so that no transaction is done twice, however often it is tried.
                 None: a new application, for a transaction that is not run again.
-            number: of the transaction; those of an application rise.
-            ttl_s: what is staged and not spliced is given up after so long, by wall clocks.
+            number: the number of the transaction; an application's numbers rise.
+            ttl_s: ledgers that are staged and not spliced are given up after so long, by wall clocks.
         """
         return splicing.staging(self._runtime, self.name, application, number, ttl_s)
 
@@ -691,15 +692,15 @@ class Log:
     def splice(
         self, staging: Staging, ledger_ids: Sequence[int], *, timeout_s: float | None = None
     ) -> SpliceOutcome:
-        """Put staged ledgers behind everything that the log has, in this order, in one transaction; again is allowed:
-        what came to pass is recognised by application and number, and answered alike.
+        """Put staged ledgers behind everything that the log has, in this order, in one transaction. It may be called
+        again: a transaction that was done is recognised by application and number, and gets the same answer.
 
-        A writer that lives is asked, and puts them in between two of its own ledgers; its appends wait for that. The
-        log of one whose session is gone is taken over.
+        A living writer is asked, and puts them between two of its own ledgers; its appends wait for that. The log of a
+        writer whose session is gone is taken over.
 
         Args:
             ledger_ids: of 1 to 60 closed ledgers with entries, staged under these very terms.
-            timeout_s: for which the owner is waited for; None: `Settings.operation_timeout_s`.
+            timeout_s: how long to wait for the owner; None: `Settings.operation_timeout_s`.
 
         Raises:
             UsageError: one of them is not staged any more, open, empty or of other terms; the cluster's level is
@@ -711,23 +712,23 @@ class Log:
         return run_blocking(steps, "aio.Log.splice")
 
     def unstage(self, staging: Staging) -> int:
-        """Give up what was staged under these terms and is not spliced; how many ledgers went, others' that are over
-        included."""
+        """Give up what was staged under these terms and is not spliced; return how many ledgers went, including
+        other transactions' ledgers whose time is over."""
         return run_blocking(splicing.unstage(self._reading, staging), "aio.Log.unstage")
 
     def spliced(self, application: str) -> SpliceOutcome | None:
-        """The newest transaction of an application that came to pass; None: none did."""
+        """The newest transaction of an application that was done; None: none was."""
         return run_blocking(splicing.spliced(self._reading, application), "aio.Log.spliced")
 
     def forget_application(self, application: str) -> bool:
-        """Forget which transaction of it was the newest, to make room for another one: a transaction that is tried
-        again then comes to pass twice. False: it is not known."""
+        """Forget the application's newest transaction, to make room for another application: a transaction that is
+        tried again is then done twice. False: the application is not known."""
         return run_blocking(
             splicing.forget_application(self._reading, application), "aio.Log.forget_application"
         )
 
     def log_id(self) -> str:
-        """The id of the log, which never changes (P8.12). Of one from below the cluster's level 14 it is the name under
+        """The id of the log, which never changes (P8.12). A log from below the cluster's level 14 has the name under
         which it was made. Raises NoSuchLedger: there is no such log."""
         return run_blocking(self._reading.log_id(), "aio.Log.log_id")
 
@@ -745,7 +746,7 @@ class Log:
         self.name = new_name
 
     def delete(self, *, force: bool = False) -> None:
-        """As `Client.delete_log`, of this log."""
+        """Delete this log, as `Client.delete_log` does."""
         steps = log_deleting.delete_log(self._runtime, self.name, self._password, force=force)
         run_blocking(steps, "aio.Log.delete")
 
@@ -756,7 +757,7 @@ class Log:
         reason: 1 to 200 characters, reported to every client that would write.
 
         Raises:
-            LogSealed: it was sealed before, with the reason of that.
+            LogSealed: it was sealed before; the error has that reason.
             LedgerFenced: others took it over again and again; it is not sealed.
             UsageError: the reason is not allowed, or the cluster's level is below 6. NoSuchLedger: there is no such
                 log.
