@@ -1,7 +1,7 @@
 """The same names as the blocking face, awaited: `async with embedbk.aio.open("./data") as bk: ...`.
 
-Each object belongs to no event loop: it may be made anywhere and used in whichever loop runs. What opens something may
-be awaited, or entered at once: `async with bk.log("orders").writer() as orders: ...`.
+Each object belongs to no event loop: it may be made anywhere and used in whichever loop runs. A call that opens
+something may be awaited, or entered at once: `async with bk.log("orders").writer() as orders: ...`.
 """
 
 from __future__ import annotations

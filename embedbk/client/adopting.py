@@ -34,7 +34,7 @@ def cluster_token(client: Client) -> bytes:
 def adopt(
     client: Client, ledger_id: int, password: Password, gone: Sequence[str], options: AdoptionOptions
 ) -> AdoptionPlan:
-    """As `adopt_ledger`, for a thread that waits."""
+    """As `adopt_ledger`, blocking this thread."""
     steps = adopt_ledger(client._runtime, ledger_id, password, gone, options)
     return run_blocking(steps, "embedbk ledger adopt")
 
@@ -49,7 +49,7 @@ async def adopt_ledger(
         UsageError: no lost future made the ledger; no bookie has a name given in `gone`; the level is too low.
         RecoveryInconclusive: a bookie that may have entries is away, or cannot tell. It may be tried again.
         NoSuchLedger: no bookie has an entry of it.
-        EntryUnreadable: entries that were acknowledged are nowhere, and are not given up.
+        EntryUnreadable: no bookie has some acknowledged entries, and they are not given up.
         StorageError: what bookies hold is not one ledger.
     """
     check_ledger_id(ledger_id)

@@ -57,9 +57,9 @@ __all__ = ["Appending"]
 
 # Freed blocks are noticed at the latest after this: a socket's thread may free the last one.
 _ROOM_POLL_S = 0.01
-_COPIES_PAUSE_S = 0.02  # Before bookies are asked again whether they hold an entry, doubled each time ...
+_COPIES_PAUSE_S = 0.02  # Pause before bookies are asked again whether they hold an entry, doubled each time ...
 _COPIES_PAUSE_S_MAX = 1.0  # ... up to this.
-Items = Sequence[Buffer] | RecordRun  # What one call appends as entries behind each other.
+Items = Sequence[Buffer] | RecordRun  # What one call appends as consecutive entries.
 _next_caller = itertools.count(1).__next__  # Numbers the calls that append many.
 
 
@@ -93,7 +93,7 @@ class Appending:
         """what: how messages name the handle, as "the writer of log 'orders'", if not by its ledger. explain: as
         `Writing` takes it.
 
-        mac_key: of the ledger's tags, if it has any.
+        mac_key: the key of the ledger's tags, if it has any.
         """
         self.runtime = runtime
         self._past = Past(what) if what else NO_PAST
@@ -101,7 +101,7 @@ class Appending:
         digest = core.metadata.digest
         bound = runtime.settings.append_bytes_max
         self.compression = (
-            compression  # What entries are appended compressed by, where that makes them smaller.
+            compression  # The compression of entries, used where that makes them smaller.
         )
         is_told, is_squeezed = runtime.told_ms is not None, compression is not None
         kind: type[Packer] = ToldPacker if is_told else Packer
@@ -116,7 +116,8 @@ class Appending:
         self.writing = Writing(core, packer, runtime.wake_writing, explain)
         self.is_over = False  # Closed or released by its owner.
         self._is_closing = False  # The close is under way, and its outcome was not returned yet.
-        # Not None: an append asks it first, and is refused, or waits where it gives no reason. Set at the end as well.
+        # Not None: an append calls it first, and is refused with the error that it returns, or waits if it returns
+        # None. Set at the end as well.
         self.bar: Callable[[], EmbedbkError | None] | None = None
         self._heir: Heir | None = None  # Set before any waiter is notified of the hand-over.
         runtime.start(self.writing)
@@ -159,7 +160,7 @@ class Appending:
         )
 
     def belong_to(self, epoch: int, first_offset: int) -> None:
-        """This ledger is one of a log, of this owner, and its entries stand from there on."""
+        """This ledger belongs to a log, of the owner with this epoch; its entry 0 stands at this offset."""
         self._past = replace(self._past, epoch=epoch, first_offset=first_offset)
 
     @property
@@ -181,7 +182,7 @@ class Appending:
     # Moving to a next ledger after a failure (P8.2).
 
     def now(self, entry_id: int) -> tuple[Appending, int]:
-        """The handle and the id under which an entry queued here stands by now, if it stands anywhere."""
+        """The handle and the id that an entry queued here has by now, if it was not lost."""
         handle = self
         while (heir := handle._heir) is not None and (moved := heir.moved(entry_id)) is not None:
             handle, entry_id = heir.appending, moved
@@ -296,7 +297,7 @@ class Appending:
         return data, attributes
 
     def _records(self, records: Sequence[EntryRecord]) -> bytes:
-        """What these records have beside their values, as it is appended."""
+        """The keys, timestamps and headers of these records, encoded as they are appended."""
         encoded = encode_records(records)
         if encoded:
             self._check_may_have_records()
@@ -327,7 +328,7 @@ class Appending:
     async def _queue_on(
         self, terms: AppendTerms, data: Buffer, part_ends: Sequence[int], records: bytes, until_s: float
     ) -> Position:
-        """Queue one entry on these terms, or find where it stands already."""
+        """Queue one entry on these terms, or find its position if it was appended already."""
         producer = Producer(*pair(terms.producer, "producer")) if terms.producer is not None else None
         attributes = encode_attributes(part_ends, producer, records)
         if self.compression is not None:
@@ -338,7 +339,7 @@ class Appending:
         while True:
             if self.is_over or self.runtime.is_forked:
                 self._refuse()
-            if self.bar is not None and producer is not None:  # What it appended before is in the log.
+            if self.bar is not None and producer is not None:  # The log shows what this producer appended before.
                 with PRODUCERS_LOCK:
                     known = self.producers.find(producer)
                 if known is not None:
@@ -485,13 +486,13 @@ class Appending:
         return in_parts([*before, *rest.parts])
 
     def _placed(self, queued: Appended) -> list[Appended]:
-        """Where entries that one call queued here stand by now."""
+        """The places by now of the entries that one call queued here."""
         heir, first, last = self._heir, queued.first_entry, queued.last_entry
         if heir is None or last <= heir.last_entry:
             return [queued]
         stays = [Appended(self.ledger_id, first, heir.last_entry)] if first <= heir.last_entry else []
         begin, end = heir.moved(max(first, heir.last_entry + 1)), heir.moved(last)
-        assert begin is not None and end is not None  # No condition binds what such a call appends.
+        assert begin is not None and end is not None  # A call that appends many has no condition.
         return stays + heir.appending._placed(Appended(heir.appending.ledger_id, begin, end))
 
     async def _room(self) -> None:
@@ -541,7 +542,7 @@ class Appending:
         return (writing.lac if is_synced else writing.received) >= entry_id
 
     def _raise_failed(self, entry_id: int) -> NoReturn:
-        """The handle's error is everybody's; each append gets one of its own, by which its fate can be asked."""
+        """All appends share the handle's error; raise one for this append, by which its fate can be asked."""
         failed = self.writing.error
         assert failed is not None
         if self._heir is not None and entry_id > self._heir.last_entry:
@@ -631,7 +632,7 @@ class Appending:
         return Position(self.ledger_id, entry_id)
 
     async def _follow_awaited(self, entry_id: int) -> Position:
-        """As `_follow_blocking`."""
+        """As `_follow_blocking`, awaited."""
         try:
             return await run_async(self.acknowledged(entry_id))
         except EmbedbkError:
@@ -659,7 +660,7 @@ class Appending:
                 value, records = record.value, records or self._records([record])
                 placed = await self._queue_on(terms, value, part_ends, records, until_s)
                 if placed.ledger_id != self.ledger_id:
-                    return placed  # Appended before this writer's time, and closed behind it.
+                    return placed  # Appended before this writer's time, in a ledger that is closed by now.
                 entry_id = placed.entry_id
             left_s = None if terms.timeout_s is None else max(0.0, until_s - self.runtime.clock_s())
             return await self.acknowledged(entry_id, left_s)
@@ -727,7 +728,7 @@ class Appending:
         return in_parts(parts)
 
     async def on_disks(self, entry_id: int, copies: int, timeout_s: float | None) -> int:
-        """Wait until so many bookies hold the entry durably; how many do, at least (`Ticket.at_least`)."""
+        """Wait until so many bookies hold the entry durably; return how many do, at least (`Ticket.at_least`)."""
         runtime = self.runtime
         handle, moved = self.now(entry_id)
         quorum = handle.writing.metadata.quorum
@@ -804,8 +805,8 @@ class Appending:
     # Ending.
 
     async def close(self) -> int:
-        """Wait for what was queued, close the ledger behind it (P5.1); gives its last entry. Twice is allowed: after
-        OperationTimeout it is waited for again."""
+        """Wait for what was queued, close the ledger behind it (P5.1); return its last entry. May be called twice:
+        after OperationTimeout it waits again."""
         if self.is_over and not self._is_closing:
             return self.lac
         if not self.is_over:
@@ -828,12 +829,12 @@ class Appending:
         return writing.failure is None
 
     async def close_behind(self) -> int:
-        """Behind `leave`: close the ledger behind what was queued; gives its last entry. After OperationTimeout it is
-        waited for again."""
+        """After `leave`: close the ledger behind what was queued; return its last entry. After OperationTimeout, call
+        it again."""
         if not self._is_closing:
             self._is_closing = True
             if self.writing.failure is None:
-                self.writing.on_failed = None  # Nothing is outstanding: no ledger follows for that.
+                self.writing.on_failed = None  # Nothing is outstanding, so no next ledger is needed.
             self.runtime.call(lambda: self.runtime.node.close_writing(self.runtime.now_ns(), self.writing))
         limit = self.runtime.settings.operation_timeout_s
         try:
@@ -847,7 +848,7 @@ class Appending:
         return last
 
     def release(self) -> None:
-        """Let go without touching cluster state: the next opener recovers the ledger. Twice is allowed."""
+        """Let go without touching cluster state: the next opener recovers the ledger. May be called twice."""
         if not self.is_over:
             self._end_use()
             self.runtime.call_if_open(self._release)
@@ -876,7 +877,7 @@ class Appending:
 
 
 def _over() -> None:
-    """The bar of a handle that is over, which refuses by itself."""
+    """The bar of a handle that is over; the handle itself refuses."""
 
 
 def _as_record(item: Buffer | EntryRecord) -> EntryRecord:

@@ -1,6 +1,6 @@
 """Reading on in an archive, where the bookies of a ledger gave their copies up (P8.14).
 
-Decides what a reader is told that cannot read files here. Which file counts, `archive/reading.py` decides, which needs
+Decides which error a reader gets that cannot read files here. `archive/reading.py` decides which file counts; it needs
 pyarrow and is imported when a reader comes to such a ledger.
 """
 
@@ -18,7 +18,7 @@ __all__ = ["ClosableSource", "FrameSource", "read_archived"]
 
 
 class FrameSource(Protocol):
-    """Frames in entry order, taken by one consumer at its own pace: of bookies, or of files."""
+    """Frames in entry order, taken by one consumer at its own pace: from bookies, or from files."""
 
     signal: Signal
     is_over: bool

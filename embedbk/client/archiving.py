@@ -1,7 +1,7 @@
 """Where a log is archived, and how far each of its ledgers is (P8.14), as coroutines for jobs and for the simulator.
 
-Decides who may work on a log's archive: one job at a time, the holder of a lock that no application can name. What a
-step means, `core.archiving` decides; what stands in files, `embedbk.archive` does.
+Decides who may work on a log's archive: one job at a time, the holder of a lock that no application can name.
+`core.archiving` decides what a step means; `embedbk.archive` decides what the files hold.
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ def check_level(runtime: Runtime, name: str) -> None:
 
 async def archive_place(reading: LogReading) -> ArchivePlace | None:
     """Where the log is archived, by its settings; None: nowhere."""
-    await reading.listed()  # That there is such a log.
+    await reading.listed()  # Raises if there is no such log.
     record, _ = await log_settings.record_of(reading.runtime, reading.name)
     return None if record is None else record.archive
 
 
 async def put_archive_place(reading: LogReading, place: ArchivePlace) -> None:
-    """From now on it is archived there. A log that has another place keeps it, as its files stand there.
+    """Archive the log there from now on. A log that has another place keeps that one, as its files are there.
 
     Raises UsageError: it has another place, or the cluster's level is too low.
     """
@@ -87,7 +87,7 @@ async def put_archive_place(reading: LogReading, place: ArchivePlace) -> None:
 
 
 async def archive_records(runtime: Runtime, log_id: str) -> dict[int, ArchiveRecord]:
-    """By ledger. A record that cannot be read is named once and left as it is (P2.5)."""
+    """The records of a log, by ledger. One that cannot be read is logged once and left as it is (P2.5)."""
     found = {}
     for each in await runtime.list_keys(
         archive_prefix(log_id), f"reading how far log {log_id!r} is archived"
@@ -125,8 +125,8 @@ def check_can_free(runtime: Runtime, name: str) -> None:
 async def free_ledger(
     runtime: Runtime, log_id: str, ledger_id: int, terms: FreeTerms, epoch: int
 ) -> LedgerMetadata:
-    """Its bookies give their copies up, by the holder of the lock under this epoch, who has read all files of the
-    manifest just now. Errors are those of `Freeing`."""
+    """Let the ledger's bookies give their copies up. The caller holds the lock under this epoch, and has read all files
+    of the manifest just now. Errors are those of `Freeing`."""
     core = Freeing(log_id, ledger_id, terms, lock_path(archive_lock_name(log_id)), epoch, runtime.wall_ms())
     freed: LedgerMetadata = await runtime.run(core, f"freeing ledger {ledger_id}")
     return freed

@@ -1,6 +1,6 @@
 """What readers receive: an entry, a run of entries as buffers, and how far one ledger of a log may be read.
 
-Decides how entries are cut out of a frame that was read. How far may be read, reading.py decides.
+Decides how entries are cut out of a frame that was read. reading.py decides how far may be read.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["Batch", "Entry", "Located", "Segment", "batch_of", "entries_of"]
 
 
 _CRC_BYTES = ENTRY_OVERHEAD_BYTES - ENTRY_HEADER.size
-_FEW = 4  # Entries with attributes are few while they are no more than one in so many.
+_FEW = 4  # Entries with attributes are few if at most one entry in so many has some.
 
 
 class Entry:
@@ -102,7 +102,7 @@ class Batch(NamedTuple):
     """A run of entries of one ledger as buffers: record i is data[ends[i] : ends[i + 1]], of entry ids[i].
 
     An entry is one record, an atomic batch as many as it has parts. The layout is that of an Arrow int64 and an Arrow
-    binary array. `body`, the frame it came in, is there where a record has something beside its value.
+    binary array. `body`, the frame it came in, is kept if a record has a key, a timestamp or headers.
     """
 
     ledger_id: int
@@ -115,8 +115,7 @@ class Batch(NamedTuple):
     body: memoryview | None = None
 
     def records(self) -> list[EntryRecord] | None:
-        """What each record is, with its key, timestamp and headers; an object for each. None: no record of these has
-        anything beside its value."""
+        """Each record with its key, timestamp and headers, as an object for each. None: all have values only."""
         if self.body is None or not self.ids:
             return None
         first, last = self.ids[0], self.ids[-1]
@@ -158,7 +157,7 @@ def _entries_in(ledger_id: int, first_offset: int, body: memoryview) -> Iterator
         if len(places) > len(numbers) // _FEW:
             yield from _with_attributes(ledger_id, first_offset, body, numbers, begins, sizes)
             return
-        # In a log few entries have attributes, for their times: the others cost no more than where none has.
+        # In a log few entries have attributes, for their times; the others must cost nothing extra.
         done = 0
         for place in places:
             plain = zip(numbers[done:place], begins[done:place], sizes[done:place], strict=True)
@@ -177,7 +176,7 @@ def _entries_in(ledger_id: int, first_offset: int, body: memoryview) -> Iterator
 def _with_attributes(
     ledger_id: int, first_offset: int, body: memoryview, ids: list[int], begins: list[int], sizes: list[int]
 ) -> Iterator[Entry]:
-    """The same where many have attributes: those stand between the entry's header and its payload."""
+    """The same for a frame in which many entries have attributes, between their header and their payload."""
     at = 0
     for entry_id, begin, size in zip(ids, begins, sizes, strict=True):
         attributes = body[at + ENTRY_HEADER.size : begin]

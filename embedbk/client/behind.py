@@ -26,7 +26,7 @@ class Behind:
         self._thread.start()
 
     def begin(self, steps: Coroutine[Any, Any, None]) -> None:
-        """From any thread."""
+        """Start these steps; callable from any thread."""
         self._loop.call_soon_threadsafe(self._begin, steps)
 
     def _begin(self, steps: Coroutine[Any, Any, None]) -> None:

@@ -15,7 +15,7 @@ from embedbk.errors import MetadataUnavailable
 __all__ = ["AWAY", "DRAINING", "READ_ONLY", "WRITABLE", "BookieState", "bookie_states"]
 
 WRITABLE = "writable"
-READ_ONLY = "read-only"  # It is read, and recovers; it takes no new entries (P7.8).
+READ_ONLY = "read-only"  # It serves reads and recoveries, and takes no new entries (P7.8).
 DRAINING = "draining"  # It takes no new ledgers, and what it has moves to others (P11.3).
 AWAY = "away"  # The cluster knows it, and it is not registered.
 
@@ -34,14 +34,14 @@ class BookieState(NamedTuple):
 async def bookie_states(runtime: Runtime) -> list[BookieState]:
     """All bookies that the cluster ever had, in the order of their ids.
 
-    While the metadata does not answer, those that were known before.
+    While the metadata does not answer: the bookies known before.
     """
     runtime.check()
     try:
         cookies = await runtime.list_keys(COOKIES_PREFIX, "the bookies of the cluster")
         runtime.bookies_known = tuple(cookie.key.removeprefix(COOKIES_PREFIX) for cookie in cookies)
     except MetadataUnavailable:
-        runtime.check()  # It was closed, or broke: that is the answer.
+        runtime.check()  # Raises if the client was closed or has failed.
     registrations = dict(runtime.node.registrations)
     found: list[BookieState] = []
     for bookie_id in sorted({*runtime.bookies_known, *registrations}):

@@ -1,9 +1,9 @@
-"""How many payload bytes a log may have, and what its owner does when it has as many (P8.8).
+"""How many payload bytes a log may have, and what its owner does at that bound (P8.8).
 
 Decides when appends are refused, and when the oldest ledgers are let go. The owner counts what the list records and
 what it appended itself, so an append costs no more than without a bound: the appending thread looks at an entry that
-was worked out before, as for a roll (`roll_bounds`). At the bound the handle has a bar; who comes to it waits for one
-look at the list, and is refused where that found no room.
+was worked out before, as for a roll (`roll_bounds`). At the bound the handle has a bar; an append that comes to it
+waits for one look at the list, and is refused if the look found no room.
 
     ROOM ── 7/8 are used: look, and let go or keep retention ──> NEAR ── all is used ──> FULL: each append waits for a
     look, at most one a second ──> refused, or ROOM
@@ -50,8 +50,8 @@ logger = logging.getLogger("embedbk.client.log")
 
 # Ledgers go whole: none has more than this share of the bound.
 _ROLLS_AT = 8
-_AGAIN_S = 1.0  # Between two looks that refused appends ask for ...
-_SOON_S = 0.05  # ... and that appends ask for which wait for a ledger to be closed.
+_AGAIN_S = 1.0  # Pause between two looks that refused appends ask for ...
+_SOON_S = 0.05  # ... and that appends ask for while they wait for a ledger to be closed.
 
 
 class BytesBound(NamedTuple):
@@ -69,7 +69,7 @@ class BytesBound(NamedTuple):
 
     @property
     def fits_bytes(self) -> int:
-        """What is left when the oldest ledgers are let go."""
+        """Payload bytes that are left when the oldest ledgers are let go."""
         return self.bytes_max - self.bytes_max // 4
 
 
@@ -80,7 +80,7 @@ def bound_of(record: SettingsRecord | None, revision: int) -> BytesBound | None:
 
 
 def bounded(roll: Roll, bound: BytesBound | None) -> Roll:
-    """Ledgers of a log with a bound are small enough for it: what is in the last one cannot go."""
+    """The roll with ledgers small enough for the bound: the last ledger of a log cannot go."""
     if bound is None:
         return roll
     share = max(1, bound.bytes_max // _ROLLS_AT)
@@ -88,13 +88,13 @@ def bounded(roll: Roll, bound: BytesBound | None) -> Roll:
 
 
 class LogLook(NamedTuple):
-    """A log as it was looked at."""
+    """What a look at a log found."""
 
     log_list: LogList
     list_revision: int
     held_by: str = ""
     holder: str = ""
-    offset: int = 0  # From which on that holds.
+    offset: int = 0  # The offset from which on that is held.
 
 
 async def retain(reading: LogReading, record: SettingsRecord, revision: int) -> None:
@@ -114,7 +114,7 @@ async def make_room(
     if recorded_bytes(log_list) + beside >= bound.near_bytes:
         if bound.record.has_retention:
             await retain(reading, bound.record, bound.revision)
-        if bound.lets_go and beside <= bound.bytes_max:  # Else all would go, and it would not fit.
+        if bound.lets_go and beside <= bound.bytes_max:  # Otherwise all would go, and it still would not fit.
             fits_bytes = max(0, bound.fits_bytes - beside)
             steps = truncate(
                 reading,
@@ -141,7 +141,7 @@ async def _holder(reading: LogReading, log_list: LogList, bound: BytesBound) -> 
         found += [(each.offset, "cursor", each.name) for each in await cursors_holding(reading)]
     last = log_list.segments[-1].first_offset if log_list.segments else 0
     offset, kind, name = min(found, default=(0, "", ""))
-    # What holds nothing but the last ledger, which never goes, holds nothing back.
+    # The last ledger never goes, so a pin or cursor that holds only that one holds nothing back.
     return ("", "", 0) if not kind or (last is not None and offset >= last) else (kind, name, offset)
 
 
@@ -171,7 +171,7 @@ def refusal(
 
 
 def check_splice(name: str, bound: BytesBound, byte_count: int, coming: int, found: LogLook) -> None:
-    """Raises LogAtBound where so many more bytes are too many: what is spliced comes all at once, or not."""
+    """Raises LogAtBound where so many more bytes are too many: a splice comes whole or not at all."""
     if byte_count + coming > bound.bytes_max:
         refused = refusal(name, bound, byte_count, found)
         refused.args = (f"{coming} more bytes are to be spliced: {refused.args[0]}",)
@@ -179,7 +179,7 @@ def check_splice(name: str, bound: BytesBound, byte_count: int, coming: int, fou
 
 
 async def spliced_bytes(runtime: Runtime, ledger_ids: Sequence[int]) -> int:
-    """Payload bytes of ready-made ledgers, as far as their metadata says them: of others nothing is spliced."""
+    """Payload bytes of ready-made ledgers, as far as their metadata has them; others are not spliced anyway."""
     total = 0
     for ledger_id in ledger_ids:
         value, _ = await runtime.get(ledger_key_path(ledger_id), f"asking how long ledger {ledger_id} is")
@@ -213,22 +213,22 @@ class LogBytes:
     def __init__(self, line: Succession, bounds: RollBounds) -> None:
         """bounds: told when `tell_at` changed."""
         self.bound: BytesBound | None = None
-        self.tell_at = NEVER_REACHED  # The entry of the ledger of now at which `look` is due.
+        self.tell_at = NEVER_REACHED  # The entry of the current ledger at which `look` is due.
         self._line = line
         self._bounds = bounds
         self._lock = threading.RLock()
-        self._recorded = 0  # By the list, as far as it was looked at.
+        self._recorded = 0  # Bytes by the list, as last looked at.
         self._list_revision = self._list_epoch = 0
         self._unrecorded: dict[int, int] = {}  # Ledgers that we left, until their lengths stand in the list.
         self._is_looking = False
         self._looked_s = 0.0
         self._full_since_s: float | None = (
-            None  # Since when looks leave the log full; None: the last one did not.
+            None  # Time since which looks leave the log full; None: the last one did not.
         )
         self._was_near = False
         self._found: LogLook | None = None
         self._told = ("", "")  # What holds the log, as it was logged last.
-        self._why = ""  # Why nobody could look.
+        self._why = ""  # Why a look failed.
         self.note(line.taken.log_list, line.taken.list_revision)
 
     def _reading(self) -> LogReading:
@@ -246,13 +246,13 @@ class LogBytes:
                 del self._unrecorded[ledger_id]
 
     def _recorded_since(self, log_list: LogList) -> list[int]:
-        """Ledgers that we left, and that count by the list, or went."""
+        """Ledgers that we left and that the list counts by now, or that went."""
         lengths = {each.ledger_id: each.length for each in log_list.segments}
         return [each for each in self._unrecorded if lengths.get(each, 0) is not None]
 
     def follow(self, before: Appending, taken: TakenOver) -> None:
-        """The log goes on in another ledger than this one. From now on no list counts that is older than that ledger:
-        in it the one before may not stand yet, as if it were gone."""
+        """The log goes on in another ledger than this one. From now on ignore lists older than that ledger: the one
+        before may not be in them yet, as if it were gone."""
         with self._lock:
             self._unrecorded[before.ledger_id] = before.writing.packer.length
             self.note(taken.log_list, taken.list_revision)
@@ -281,7 +281,7 @@ class LogBytes:
     # Looking.
 
     def look(self) -> None:
-        """Is the bound reached? In the appending thread at `tell_at`, and whenever something changed."""
+        """Whether the bound is reached. Runs in the appending thread at `tell_at`, and whenever something changed."""
         with self._lock:
             appending, bound = self._line.appending, self.bound
             count = self.byte_count()
@@ -329,15 +329,15 @@ class LogBytes:
         return None
 
     def _is_ending(self, bound: BytesBound) -> bool:
-        """Nothing holds what is to be let go: it waits for a ledger to be closed and recorded, for as long as that may
-        take."""
+        """Whether nothing holds the ledgers to let go, so that the log only waits for a ledger to be closed and
+        recorded, within the time that this may take."""
         runtime = self._line.owning.runtime
         assert self._full_since_s is not None
         is_free = bound.lets_go and self._found is not None and not self._found.held_by
         return is_free and runtime.clock_s() - self._full_since_s < runtime.settings.operation_timeout_s
 
     async def look_now(self) -> None:
-        """As part of a round of the keeper."""
+        """Look at the list, as part of a round of the keeper."""
         with self._lock:
             if self._is_looking or self.bound is None:
                 return
@@ -345,7 +345,7 @@ class LogBytes:
         await self._look_at_list()
 
     async def _look_at_list(self) -> None:
-        """Raises nothing but what ends the process: who waits for it is told, and the next look tries again."""
+        """Raises nothing but what ends the process: appends that wait get the error, and the next look tries again."""
         runtime, name = self._line.owning.runtime, self._line.owning.name
         bound, found, why = self.bound, None, ""
         try:
@@ -369,7 +369,7 @@ class LogBytes:
             self._tell_holder(bound, found)
 
     def _tell_holder(self, bound: BytesBound, found: LogLook) -> None:
-        """Once for each that holds."""
+        """Log what holds the log, once for each holder."""
         holder = (found.held_by, found.holder)
         if found.held_by and holder != self._told:
             logger.warning(
@@ -384,7 +384,7 @@ class LogBytes:
         self._told = holder
 
     def _go_on_from_full(self, bound: BytesBound | None) -> None:
-        """The last ledger never goes, and none is appended to it that would have it rolled: it is left for that."""
+        """Leave the last ledger: it never goes while it is the last, and no append to it will make it roll."""
         appending = self._line.appending
         if bound is None or self.byte_count() < bound.bytes_max or self._line.is_busy:
             return
@@ -394,7 +394,7 @@ class LogBytes:
     # Splicing.
 
     async def check_room(self, bound: BytesBound, coming: int) -> None:
-        """Raises LogAtBound where so many more bytes are too many, once what may go is gone."""
+        """Raises LogAtBound where so many more bytes are too many, even after everything that may go is gone."""
         found = await make_room(self._reading(), bound, self._unrecorded_beside, coming)
         self.note(found.log_list, found.list_revision)
         self.look()

@@ -47,7 +47,7 @@ class Bulk:
 
     @property
     def byte_count(self) -> int:
-        """Payload bytes."""
+        """Payload bytes of all its entries."""
         return sum(_bytes_of(batch) for batch in self.batches)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> Any:
@@ -110,7 +110,7 @@ class BulkReading:
             return await self._gather(_Wanted(max_entries, max_bytes, min(min_entries, max_entries), until_s))
 
     def close(self) -> None:
-        """Let go of what is held for the next call; a call that is under way in another thread does so at its end."""
+        """Release what is held for the next call; a call under way in another thread does so at its end."""
         self.is_over = True
         self._reading.runtime.handles.discard(self._note)
         if self._turn.acquire(blocking=False):
@@ -119,7 +119,7 @@ class BulkReading:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """One call at a time: two would share what comes between them."""
+        """Admit one call at a time: two would divide the entries between them."""
         if self.is_over:
             raise UsageError("this reader was closed", hint="open another one with log.reader()")
         if not self._turn.acquire(blocking=False):
@@ -172,7 +172,7 @@ class BulkReading:
         if rest is not None:
             return rest
         pull = self._pull
-        # Enough is there: only what costs no waiting comes along.
+        # Enough is there: add only what costs no waiting.
         left_s = (
             max(0.0, wanted.until_s - self._reading.runtime.clock_s()) if count < wanted.min_entries else 0.0
         )
@@ -191,7 +191,7 @@ class BulkReading:
 
 
 def _end(close: Callable[[], Any]) -> None:
-    """End a generator of such: it lets go and waits for nothing."""
+    """End such a generator, without waiting."""
     try:
         close().send(None)
     except StopIteration:
@@ -213,7 +213,7 @@ def _bytes_of(batch: Batch) -> int:
 
 
 def _split(batch: Batch, entries: int, size: int, *, has_some: bool) -> tuple[Batch | None, Batch | None]:
-    """(as many whole entries as fit, the rest). The first one of a call fits always, however large it is (CL22)."""
+    """(as many whole entries as fit, the rest). The first entry of a call always fits, however large it is (CL22)."""
     ids, ends = batch.ids, batch.ends
     rows = min(bisect_left(ids, ids[0] + entries), bisect_right(ends, ends[0] + size) - 1)
     if 0 < rows < len(ids) and ids[rows] == ids[rows - 1]:
@@ -234,9 +234,8 @@ def _split(batch: Batch, entries: int, size: int, *, has_some: bool) -> tuple[Ba
 class LogReader:
     """A place in a log, which moves as it is read from: `with log.reader() as reader: ...`.
 
-    It reads on across ledgers, rolls, recoveries and takeovers, and past what is truncated behind it. A call that
-    raises has returned nothing: the next one begins at the same entry. It keeps nothing from truncation: `log.pin`
-    does.
+    It reads on across ledgers, rolls, recoveries and takeovers, and past truncations behind it. A call that raises
+    has returned nothing: the next one begins at the same entry. It keeps nothing from truncation: `log.pin` does.
     """
 
     def __init__(self, reading: BulkReading) -> None:
@@ -255,35 +254,35 @@ class LogReader:
         *,
         min_entries: int = 1,
     ) -> Bulk:
-        """The entries that come next, as buffers, without an object per entry: what is there, within the bounds.
+        """The next entries, as buffers, without an object per entry: as many as are there, within the bounds.
 
         Args:
             max_entries: an atomic batch counts as one.
-            max_bytes: of payload; the first entry is given however large it is.
+            max_bytes: payload bytes; the first entry is returned however large it is.
             wait_s: how long to wait while fewer than min_entries are there; None waits without end.
-            min_entries: with fewer it waits on, until wait_s is over; more than max_entries mean max_entries.
+            min_entries: with fewer it waits on, until wait_s is over; a number above max_entries means max_entries.
 
         Returns:
-            A `Bulk`: one without entries is false, and means that nothing more is there yet, also where nobody ever
-                wrote to the log.
+            A `Bulk`: one without entries is false, and means that nothing more is there yet, also when nobody has
+                written to the log.
 
         Raises:
-            Truncated: what would come next was truncated; `first_offset` says where to `seek`.
-            Lost: what would come next was given up (P11.5); `next_offset` says where to `seek`.
-            NoSuchLedger: the log was deleted. NoSuchEntry: the place is none of this log.
-            EntryUnreadable: what is acknowledged could not be read from any copy, within wait_s or at the first try.
-            UsageError: a bound is none, the reader was closed, or another call is reading with it.
+            Truncated: the next entries were truncated; `first_offset` says where to `seek`.
+            Lost: the next entries were given up (P11.5); `next_offset` says where to `seek`.
+            NoSuchLedger: the log was deleted. NoSuchEntry: the log has no such place.
+            EntryUnreadable: no copy of an acknowledged entry could be read, within wait_s or at the first try.
+            UsageError: a bound is not allowed, the reader was closed, or another call is reading with it.
         """
         steps = self._reading.read(max_entries, max_bytes, wait_s, min_entries)
         return run_blocking(steps, "aio.LogReader.read_bulk")
 
     def seek(self, place: Place) -> None:
-        """Go on from another place: a Position, a dense offset, "earliest" (where the log begins) or "latest" (what
-        comes from the next call on)."""
+        """Go on from another place: a Position, a dense offset, "earliest" (where the log begins) or "latest" (entries
+        that come from the next call on)."""
         self._reading.seek(place)
 
     def close(self) -> None:
-        """Let go of what is held for the next call."""
+        """Release what is held for the next call."""
         self._reading.close()
 
     def __enter__(self) -> Self:

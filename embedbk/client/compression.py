@@ -1,10 +1,10 @@
 """Entries that are stored compressed, by zstd: made where an entry is appended, unpacked where it is read (WIRE.md
 section 1, ZSTD).
 
-Decides which library does it, which entries are stored compressed, and what of a compressed entry is believed before it
-is unpacked. Between writer and reader nobody unpacks anything: what is stored, checked, copied and counted is what the
-writer stored. The unit is the entry: what is appended as one (a payload, an atomic batch) is compressed as one, and
-needs no other entry to be read (P3.1).
+Decides which library does it, which entries are stored compressed, and which claims of a compressed entry are believed
+before it is unpacked. Nothing between writer and reader unpacks it: bookies and repair store, check, copy and count the
+bytes that the writer made. The unit is the entry: what is appended as one (a payload, an atomic batch) is compressed as
+one, and needs no other entry to be read (P3.1).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ __all__ = [
 ]
 
 _SQUEEZED_BYTES_MIN = (
-    128  # Less is not worth the time: the attribute and the frame around it are some 20 bytes.
+    128  # Smaller entries are not worth the time: the attribute and the frame around it are some 20 bytes.
 )
 _MAGIC = b"\x28\xb5\x2f\xfd"  # The first bytes of a zstd frame that has content.
 _WINDOW_LOG_MAX = (
@@ -88,7 +88,7 @@ def is_installed() -> bool:
 
 
 def _check_library() -> None:
-    """Raises UsageError: nothing can be compressed here."""
+    """Raises UsageError if nothing can be compressed here."""
     try:
         _library()
     except ImportError as missing:
@@ -99,7 +99,7 @@ def _check_library() -> None:
 
 
 def compression_of(runtime: Runtime, given: str | None) -> Compression | None:
-    """What a writer's argument means. Raises UsageError: it is none, or cannot be used here, or not yet."""
+    """What a writer's argument means. Raises UsageError: no such compression, or it cannot be used here, or not yet."""
     if given is None:
         return None
     names = {kind.name.lower(): kind for kind in Compression}
@@ -112,7 +112,7 @@ def compression_of(runtime: Runtime, given: str | None) -> Compression | None:
 
 
 def check_compression(runtime: Runtime) -> None:
-    """Raises UsageError: entries cannot be compressed here, or not yet."""
+    """Raises UsageError if entries cannot be compressed here, or not yet."""
     if not runtime.has_level(LEVEL_OF_COMPRESSION):
         raise UsageError(
             f"compression needs level {LEVEL_OF_COMPRESSION} of the cluster, and bookies and readers of builds before "
@@ -133,8 +133,8 @@ class Squeezed(NamedTuple):
 
 
 def squeezed(attributes: bytes, payload: Buffer) -> Squeezed | None:
-    """The same entry compressed: what its records are (PARTS, RECORDS) goes into the frame with its payload. None: it
-    is stored as it is, because that is no larger, or because no entry can be made of it, which the packer says."""
+    """The same entry compressed; PARTS and RECORDS go into the zstd frame with the payload. None: store it as it is,
+    because that is no larger, or because it cannot become an entry, which the packer reports."""
     try:
         view = memoryview(payload)
     except TypeError:
@@ -152,15 +152,14 @@ def squeezed(attributes: bytes, payload: Buffer) -> Squeezed | None:
 def _compress(data: Buffer) -> bytes:
     zstd = _library()
     compressor = getattr(_of_thread, "compressor", None)
-    if compressor is None:  # To make one costs as much as to compress some kilobytes.
+    if compressor is None:  # Making one costs as much as compressing some kilobytes.
         compressor = _of_thread.compressor = zstd.ZstdCompressor()
     packed: bytes = compressor.compress(data, zstd.ZstdCompressor.FLUSH_FRAME)
     return packed
 
 
 def squeezed_run(items: Sequence[Buffer] | RecordRun) -> Sequence[Buffer] | RecordRun:
-    """What one call appends as entries behind each other, each compressed where that makes it smaller; the same where
-    none is."""
+    """The items of one call, each compressed where that makes it smaller; the argument itself where none is."""
     if isinstance(items, Rows) and all(column.largest < _SQUEEZED_BYTES_MIN for column in items.columns):
         return items
     if isinstance(items, RecordRun):
@@ -184,8 +183,8 @@ else:
 
 
 class SqueezingPacker(_Base):  # type: ignore[misc]
-    """A packer whose plain appends are compressed. What comes with attributes, or with others, is so already: that is
-    done once, and not again each time that there is no room."""
+    """A packer that compresses plain appends. Appends with attributes, or of many items, come compressed already: their
+    caller does it once, and not again each time that there is no room."""
 
     __slots__ = ()
 
@@ -268,7 +267,7 @@ def _plain_entry(ledger_id: int, entry_id: int, entry: memoryview) -> Buffer:
         head = ENTRY_HEADER.pack(version, flags, len(attributes), size, *numbers)
         whole = head + attributes + payload
         whole += kernels.crc32c(whole).to_bytes(_CRC_BYTES, "little")
-        # As for entries that are stored as they are, the scan's rules say whether its attributes are sound.
+        # The scan's rules decide whether its attributes are sound, as for entries that are not compressed.
         kernels.offsets(whole)
     except ImportError as missing:
         raise EntryUnreadable(
@@ -300,7 +299,7 @@ def unpacked(packed: memoryview, claim: ZstdClaim) -> tuple[bytes, bytes]:
             )
         options = {zstd.DecompressionParameter.window_log_max: _WINDOW_LOG_MAX}
         decompressor = zstd.ZstdDecompressor(options=options)
-        # One byte more than it may have shows that it has more.
+        # Ask for one byte more than allowed: getting it shows that the content is too long.
         data: bytes = decompressor.decompress(packed, claim.byte_count + 1)
     except zstd.ZstdError as broken:
         raise PeerError(f"its zstd frame is damaged: {broken}") from broken

@@ -44,8 +44,8 @@ _FALSE_TAG = "its tag is not that of its bytes"
 
 
 class EntryCopy(NamedTuple):
-    """What one bookie of the entry's write set holds. entry: the whole entry, header and CRC included; None: it gave
-    none, and why says that. Of an entry whose tag is false, why says that."""
+    """What one bookie of the entry's write set holds. entry: the whole entry, header and CRC included; None: it
+    returned none, and `why` has the reason. `why` also says if the entry's tag is false."""
 
     member: Member
     entry: bytes | None
@@ -79,7 +79,7 @@ class ChosenCopy(NamedTuple):
 
 
 async def entry_copies(runtime: Runtime, ledger_id: int, entry_id: int, password: Password) -> EntryCopies:
-    """What each bookie of the entry's write set holds of it. Changes nothing. password: with another one than the
+    """What each bookie of the entry's write set holds of it. Changes nothing. password: with a wrong one the
     ledger's HMAC tags are not checked, and the copies are shown all the same.
 
     Raises:
@@ -122,8 +122,8 @@ async def entry_copies(runtime: Runtime, ledger_id: int, entry_id: int, password
 async def _copy(
     runtime: Runtime, metadata: LedgerMetadata, member: Member, entry_id: int, password: Password
 ) -> EntryCopy:
-    """One whose tag is false is no copy to a reader, and none of its bookie's scrubber's findings: it is shown, so that
-    it can be replaced."""
+    """Ask one bookie for its copy. Readers take none whose tag is false, and its bookie's scrubber does not find it; it
+    is shown here, so that it can be replaced."""
     unchecked = metadata.with_changes(digest=0)
     if password.verifier != metadata.password_verifier:
         return await _read_copy(runtime, unchecked, member, entry_id, password)
@@ -155,12 +155,12 @@ async def choose_copy(
     runtime: Runtime, shown: EntryCopies, bookie_id: str, *, why: str = "", by: str = ""
 ) -> ChosenCopy:
     """Say that the copy which this bookie holds, as it was shown, is right: those of others that differ are replaced by
-    it. Nothing else is touched. Where that is cut short the word stands, and giving it again goes on.
+    it. Nothing else is touched. If that is cut short, the decision stands, and a second call continues.
 
     Raises:
         UsageError: the bookie showed no copy, no copy differs from it, no reason was given, or the cluster's level is
             below 16; nothing was changed.
-        MetadataConflict: the ledger's key, or what was decided before, is another by now; nothing was changed.
+        MetadataConflict: the ledger's key, or its decisions, have changed since; nothing was changed.
     """
     ledger_id, entry_id = shown.metadata.ledger_id, shown.entry_id
     what = f"choosing a copy of entry {entry_id} of ledger {ledger_id}"
@@ -224,7 +224,7 @@ async def _carry_out(runtime: Runtime, decision: CopyDecision, frame: Frame, wha
 
 
 async def _note_done(runtime: Runtime, key: str, decision: CopyDecision, what: str) -> CopyDecision:
-    """Only where the word is still the newest one; the copies are replaced in either case."""
+    """Note it as done, if it is still the newest decision; the copies are replaced in either case."""
     done = replace(decision, is_done=True)
     value, revision = await runtime.get(key, what)
     decisions = decode_copy_decisions(value) if value is not None else ()

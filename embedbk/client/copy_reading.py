@@ -1,4 +1,4 @@
-"""One bookie's copy of a ledger, for people (P7.1): what it has, what it has not, what it cannot tell.
+"""One bookie's copy of a ledger, for people (P7.1): which entries it has, which it lacks, which it cannot tell.
 
 Decides how far one question asks. Nothing is fenced, and no other bookie is read.
 """
@@ -19,7 +19,7 @@ from embedbk.ids import Member
 
 __all__ = ["ASKED_ENTRIES", "read_copy"]
 
-ASKED_ENTRIES = 4096  # At a time.
+ASKED_ENTRIES = 4096  # Entries per question.
 
 
 def read_copy(

@@ -43,7 +43,7 @@ __all__ = ["DeletedLedger", "delete", "deleted", "forget_deleted", "placements_n
 _NAMED_MAX = (
     DEFAULT_LIMITS.txn_operations_max - 2
 )  # Bookies that one transaction can compare beside two keys.
-_ROUNDS_MAX = 20  # The metadata changed under the deletion so often: somebody is at work on the ledger.
+_ROUNDS_MAX = 20  # Tries of a deletion while others keep changing the ledger's metadata.
 
 
 class DeletedLedger(NamedTuple):
@@ -51,7 +51,7 @@ class DeletedLedger(NamedTuple):
 
     ledger_id: int
     deleted_ms: int
-    until_ms: int  # Until then for certain, as far as clocks agree; after it until somebody forgets it.
+    until_ms: int  # It can be brought back until then, as far as clocks agree, and after it until `forget_deleted`.
 
 
 async def delete(
@@ -86,7 +86,7 @@ async def delete(
         when += marked
         then: list[Put | Delete] = [Delete(key), *(Delete(mark.key) for mark in marked if mark.revision)]
         if metadata.is_closed:
-            # An open one has no tombstone: nobody watches over what happens to its copies while it is gone.
+            # An open ledger gets no tombstone: nothing looks after its copies while it is deleted.
             grace_ms = int((runtime.settings.delete_grace_s if grace_s is None else grace_s) * 1000)
             stone = Tombstone(
                 TOMBSTONE_VERSION, ledger_id, runtime.wall_ms(), runtime.wall_ms() + grace_ms, value
@@ -101,7 +101,8 @@ async def delete(
 
 
 async def _unlisted(runtime: Runtime, metadata: LedgerMetadata, what: str) -> list[Compare]:
-    """That no log lists it, to be checked in the deleting transaction itself: a log would lose what it lists (P8.3)."""
+    """Compares that make sure, in the deleting transaction itself, that no log lists it: that log would lose it
+    (P8.3)."""
     name = metadata.custom.get("log", b"").decode(errors="replace")
     if not name:
         return []
@@ -118,7 +119,7 @@ async def _unlisted(runtime: Runtime, metadata: LedgerMetadata, what: str) -> li
 
 
 async def _not_in_a_deleted_log(runtime: Runtime, name: str, ledger_id: int, what: str) -> Compare:
-    """Its log may be brought back, with all that its list names (P8.13)."""
+    """A compare that its log was not deleted: that log may be brought back, with all that its list names (P8.13)."""
     key = log_deleted_path(name)
     value, revision = await runtime.get(key, what)
     if value is None:
@@ -173,8 +174,8 @@ async def undelete(runtime: Runtime, ledger_id: int, password: Password) -> None
 async def placements_now(
     runtime: Runtime, ledger: LedgerMetadata, what: str
 ) -> tuple[list[Compare], list[Put]]:
-    """That every bookie which the ledger names has the placement that it has now (P10.6). A read-only one may be named
-    again, since it has the copies. So may one that is drained, whose placement is raised then: an operator that
+    """Compares that every bookie which the ledger names keeps its present placement (P10.6). A read-only one may be
+    named again, since it has the copies. So may one that is drained, whose placement is raised then: an operator that
     is about to remove it listed ledgers and tombstones one after the other, and has to look again (P11.3)."""
     named = {bookie_id for fragment in ledger.fragments for bookie_id, _ in fragment.ensemble}
     if len(named) > _NAMED_MAX:
@@ -196,7 +197,7 @@ def _is_draining(placement: bytes) -> bool:
     try:
         return decode_placement(placement).is_draining
     except StorageError:
-        return True  # Somebody set it, to what this build does not know (P2.5).
+        return True  # It is set, to a value that this build does not know (P2.5).
 
 
 async def deleted(runtime: Runtime) -> list[DeletedLedger]:
@@ -206,7 +207,7 @@ async def deleted(runtime: Runtime) -> list[DeletedLedger]:
 
 
 async def forget_deleted(runtime: Runtime) -> list[int]:
-    """The ledgers whose tombstones were taken away: their grace was over."""
+    """Take away the tombstones whose grace is over; return the ids of their ledgers."""
     forgotten: list[int] = []
     what = "forgetting deleted ledgers"
     for record in await runtime.list_keys(DELETED_PREFIX, what):
@@ -219,7 +220,8 @@ async def forget_deleted(runtime: Runtime) -> list[int]:
 
 
 def _stone_of(runtime: Runtime, record: Record) -> Tombstone | None:
-    """None for what is none, or cannot be read here: it stays, and so do its ledger's bytes (P7.7)."""
+    """The tombstone of a record; None if it is none or cannot be read here: it stays, with its ledger's bytes
+    (P7.7)."""
     try:
         stone = decode_tombstone(record.value or b"")
     except StorageError as unread:

@@ -31,7 +31,7 @@ class Devices:
     expands: bool = False  # Ledger directories beyond those that the bookies have join, for good.
 
     def look(self, *, create: bool) -> None:
-        """Refuse devices that are not there; those of a new cluster are made with what its bookies have on them.
+        """Refuse devices that are not there; for a new cluster, make them and their bookies' directories.
 
         Raises:
             StorageError: one, or its parent, is missing or cannot be used.

@@ -1,4 +1,4 @@
-"""`embedbk.doctor()`: what this machine gives embedbk, and what it does not, as data and as text.
+"""`embedbk.doctor()`: what this machine offers embedbk, and what it lacks, as data and as text.
 
 Decides nothing and changes nothing; a directory that is looked at gets a small journal in a temporary folder, which is
 removed again.
@@ -154,7 +154,7 @@ def _scrubs(path: Path) -> Iterator[DiagnosisFinding]:
         except OSError:
             continue
         if state is None:
-            continue  # It begins anew at the next start.
+            continue  # The scrubber begins anew at the next start.
         damages = [damage for found in state.damages.values() for damage in found]
         value = (
             f"{len(damages)} damaged places known, {state.passes} passes, then {state.pass_bytes >> 20} MiB"
@@ -166,7 +166,8 @@ def _scrubs(path: Path) -> Iterator[DiagnosisFinding]:
 
 
 def _realtime(subject: str, facts: JournalFacts) -> DiagnosisFinding:
-    """Not having it is allowed, and costs up to a scheduler tick per commit while the processors are busy."""
+    """Whether the commit thread runs in the real-time class; if not, a commit takes up to a scheduler tick longer while
+    the processors are busy."""
     if facts.realtime:
         return DiagnosisFinding(f"{subject}, commit thread", "real-time class (SCHED_RR)")
     return DiagnosisFinding(

@@ -63,17 +63,17 @@ __all__ = [
 ]
 
 SHOWN_MAX = 1_000  # Ledgers that are named; all are counted.
-NAMED_MAX = 8  # In one sentence.
+NAMED_MAX = 8  # Ledgers named in one sentence.
 TAKERS_MAX = 100  # One drain compares the placements of so many other bookies; they are enough.
-_TRIES = 20  # Others changed what was read so often.
+_TRIES = 20  # Tries while others change what was read.
 _WHY_CHARS = 300
 
 
 class BookieReport(NamedTuple):
     """A bookie, and what it waits for. is_draining: nothing is placed there, and what is there moves off. why, by,
     since_ms: of that decision. ledgers: those that name it, at most 1,000; ledger_count: all of them. incarnation: of
-    the directories that its id is bound to, in hexadecimal digits; empty: of none. read_only: by whom, why and when an
-    operator put it to read-only, also while it is drained; None: nobody did."""
+    the directories that its id is bound to, in hexadecimal digits; empty: of none. read_only: which
+    operator put it to read-only, why and when, also while it is drained; None: nobody did."""
 
     bookie: BookieState
     is_draining: bool
@@ -87,7 +87,7 @@ class BookieReport(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """No ledger names it. While it is drained that stays so, and it may be decommissioned."""
+        """Whether no ledger names it. While it is drained that stays so, and it may be decommissioned."""
         return self.ledger_count == 0
 
 
@@ -120,7 +120,7 @@ async def drain(runtime: Runtime, bookie_id: str, *, why: str = "") -> BookieRep
     Raises:
         UsageError: no such bookie; or the cluster's level is too low.
         NotEnoughBookies: no other bookie can take the copies of some ledgers, so the drain could not end.
-        MetadataConflict: others changed what was read again and again. In each case nothing was changed.
+        MetadataConflict: others kept changing what was read. In each case nothing was changed.
     """
     check_bookie_id(bookie_id)
     what = f"draining bookie {bookie_id}"
@@ -216,7 +216,7 @@ async def decommission(runtime: Runtime, bookie_id: str, *, why: str = "") -> No
     check_bookie_id(bookie_id)
     what, key = f"decommissioning bookie {bookie_id}", placement_path(bookie_id)
     await _check_level(runtime, bookie_id, what)
-    was, own = b"", b""  # Its placement before this raised it, and as this raised it; empty: it did not.
+    was, own = b"", b""  # Its placement before and after this call raised it; empty: it did not.
     for _ in range(_TRIES):
         value, revision = await runtime.get(key, what)
         note = decode_placement(value or b"")
@@ -228,7 +228,7 @@ async def decommission(runtime: Runtime, bookie_id: str, *, why: str = "") -> No
             raise no_such_bookie(bookie_id)
         if there is not None:
             _check_may_go(bookie_id, decode_registration(there, bookie_id), note)
-        # Adopting names bookies that it finds copies on; where no id is spared or stale none comes to pass any more.
+        # Adopting names bookies that hold copies; once no id is spared or stale, no adoption can succeed any more.
         await _check_nothing_lost(runtime, bookie_id, what)
         on_it = ledgers_on(
             bookie_id,
@@ -318,7 +318,7 @@ async def retire(
         new = RetiredDirectories(gone, runtime.wall_ms(), _who(runtime), why[:_WHY_CHARS])
         retired = note.retired if is_known else (*note.retired, new)[-RETIRED_MAX:]
         is_draining = note.is_draining and bool(incarnation)
-        # What was said of disks that were replaced is over.
+        # Decisions about disks that were replaced are void.
         read_only = note.read_only if incarnation else None
         changed = replace(
             note,
@@ -366,7 +366,7 @@ def _retired(
     by: str,
     why: str,
 ) -> tuple[RetiredDirectories, ...]:
-    """Raises StorageError for a cookie that cannot be read: whose directories these are is not known then."""
+    """Raises StorageError for a cookie that cannot be read, since it alone says whose directories these are."""
     incarnations: set[bytes] = set()
     if cookie is not None:
         incarnations.add(decode_cookie(cookie).incarnation)
@@ -431,7 +431,7 @@ async def _check_known(
 
 
 async def _check_level(runtime: Runtime, bookie_id: str, what: str) -> None:
-    await runtime.get(placement_path(bookie_id), what)  # Behind an answer the level is known.
+    await runtime.get(placement_path(bookie_id), what)  # After any answer the level is known.
     if not runtime.has_level(LEVEL_OF_DRAINS):
         raise UsageError(
             f"{what} needs level {LEVEL_OF_DRAINS} of the cluster; nothing was changed",
@@ -452,7 +452,8 @@ def _readable(value: bytes) -> PlacementNote | None:
 
 
 async def registered_now(runtime: Runtime, what: str) -> dict[str, Registration]:
-    """Linearizable, unlike the list that clients follow. A bookie whose registration cannot be read counts as away."""
+    """The registrations by a linearizable read, unlike the list that clients follow. A bookie whose registration cannot
+    be read counts as away."""
     found: dict[str, Registration] = {}
     for record in await runtime.list_keys(BOOKIES_PREFIX, what):
         bookie_id = record.key.removeprefix(BOOKIES_PREFIX)

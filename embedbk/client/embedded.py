@@ -304,7 +304,7 @@ class _Building:
             and noted
             and (len(store.beginning.log.configuration.members) > 1 or has_elsewhere)
         ):
-            self.listen = noted[0]  # Other nodes look for it there.
+            self.listen = noted[0]  # Others look for it there.
         if self.listen is None and len(store.beginning.log.configuration.members) > 1:
             raise UsageError(
                 f"{self.root}: its cluster has other metadata members, and it is not known where this one listened",

@@ -23,7 +23,7 @@ __all__ = ["announcing_of", "note_endpoints", "others_of"]
 
 
 def others_of(node: MetadataNode) -> list[str]:
-    """Where the other members are, as this one's own log has it."""
+    """The addresses of the other members, by this one's own log."""
     configuration, own = node.log.raft.configuration, node.log.raft.member
     return [
         endpoint
@@ -36,8 +36,8 @@ def others_of(node: MetadataNode) -> list[str]:
 def announcing_of(
     node: MetadataNode, seeds: Sequence[str], transport_of: Callable[[str, Identity], Transport]
 ) -> Announcing:
-    """Announces to the leader where this member is, until the configuration names that place. seeds: where others may
-    be."""
+    """Announce this member's address to the leader, until the configuration names it. seeds: possible addresses of
+    other members."""
     own = node.store.identity
     where = list(dict.fromkeys((*seeds, *others_of(node), *node.endpoints)))
     member = MemberName(own.name, own.incarnation)

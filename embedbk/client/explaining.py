@@ -1,7 +1,7 @@
 """Why a ledger is as it is: what each bookie answered, which rule applies, which quorum is missing, what is safe to do
 next.
 
-Changes nothing and fences no ledger. The result is data for programs, and the same as text for people.
+Changes nothing and fences no ledger. The result is data for programs, and text for people.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Explanation:
     fragment_count: int = 0
     seats: tuple[SeatStatus, ...] = ()  # The ensemble of the last fragment.
     rules: tuple[str, ...] = ()  # The rules that apply, and what they mean here.
-    missing: tuple[str, ...] = ()  # Write sets that lack a quorum, and who could fill it.
+    missing: tuple[str, ...] = ()  # Write sets that lack a quorum, and the bookies that could fill it.
     next_step: str = ""
 
     def __str__(self) -> str:
@@ -102,7 +102,7 @@ def _adopted(record: AdoptedLedger) -> str:
 
 
 def _explain_freed(metadata: LedgerMetadata, freed: Freed) -> Explanation:
-    """No bookie is asked: none has to have anything of it."""
+    """Explain a freed ledger. No bookie is asked, because none has to have a copy."""
     when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(freed.freed_ms / 1000))
     files = f"files of the archive {freed.archive_id.hex()} in {freed.path!r}, of the manifest {freed.manifest.hex()}"
     rules = (

@@ -2,8 +2,8 @@
 
 `core/loss_search` finds these entries, anew each time: a bookie that is declared gone (`embedbk bookie gone`, or
 `replace`) counts as no copy; every other one has to say for certain that it has none. Decides when the word may be
-given: nobody writes the ledger, it is as it was shown, and so is what was declared of its bookies. Then it stands in
-the ledger's metadata for ever, in one transaction.
+given: nobody writes the ledger, it is as it was shown, and so are the declarations about its bookies. Then one
+transaction puts it into the ledger's metadata, for ever.
 
     looked for ─▶ shown, confirmed ─▶ one transaction: which entries, who, when, why; CLOSED, where it was not
 """
@@ -33,12 +33,12 @@ from embedbk.metadata.levels import LEVEL_OF_LOSSES
 
 __all__ = ["LostEntries", "give_up", "lost_entries"]
 
-_COMPARED_MAX = 100  # Placements of one transaction.
+_COMPARED_MAX = 100  # Placements that one transaction compares.
 
 
 class LostEntries(NamedTuple):
-    """What would be given up. runs: lost entries as (first, last, step); entry_count of them. last_entry, length: of
-    the ledger then. gone: bookies (id, incarnation in hexadecimal digits) whose copies count as lost. is_end_named: the
+    """What would be given up. runs: lost entries as (first, last, step); entry_count of them. last_entry, length: the
+    ledger's then. gone: bookies (id, incarnation in hexadecimal digits) whose copies count as lost. is_end_named: the
     ledger is not closed, and would be."""
 
     ledger_id: int
@@ -140,7 +140,7 @@ async def give_up(runtime: Runtime, shown: LostEntries, *, why: str, by: str = "
 
     Raises:
         UsageError: no reason was given; nothing was changed.
-        MetadataConflict: the ledger, or what was declared of its bookies, is another by now; nothing was changed.
+        MetadataConflict: the ledger, or a declaration about its bookies, has changed since; nothing was changed.
     """
     if not why.strip():
         raise UsageError("a decision needs its reason, for whoever reads it later; nothing was changed")

@@ -1,8 +1,8 @@
 """What each open handle of a client waits for, by which rule and since when: `Client.handles`.
 
-Computed when it is asked for: of writers from the state that their cores hold, of readers from a note that each leaves
-where it begins to wait. Decides what is said, and when it is said unasked: of a handle that could go on and does not
-for LOOKS_MAX looks in a row, 10 s at least, once, at WARNING. Nothing of the protocol follows from it.
+Computed on request: for writers from the state of their cores, for readers from a note that each leaves where it begins
+to wait. Decides what is reported, and what is logged without a request: a handle that could go on and does not for
+LOOKS_MAX looks in a row, 10 s at least, once, as a WARNING. The protocol does not depend on it.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ __all__ = ["LOOKS_MAX", "HandleState", "OpenHandles", "ReaderNote", "handles"]
 
 logger = logging.getLogger("embedbk.client.handles")
 
-LOOK_S = 5.0  # Between two looks at handles that could go on.
+LOOK_S = 5.0  # Pause between two looks at handles that could go on.
 LOOKS_MAX = (
-    3  # So many looks in a row: two periods lie between them for certain, however long a process stood still.
+    3  # Looks in a row: two periods certainly lie between the first and the last, however long a process stood still.
 )
-_WRITERS_PER_TURN = 1024  # Looked at in one turn of the host's thread.
-_STUCK_MAX = 1024  # Remembered at a time.
+_WRITERS_PER_TURN = 1024  # Writers looked at in one turn of the host's thread.
+_STUCK_MAX = 1024  # Stuck handles remembered at a time.
 
 
 class HandleState(NamedTuple):
@@ -48,8 +48,8 @@ class HandleState(NamedTuple):
     # The entry that comes next: in a log its dense offset, in a ledger its id; None: not known yet.
     place: int | None
     rule: str  # The rule by which it waits, as PROTOCOL.md numbers it; "": it waits for nothing.
-    waits_for: str  # In a few words; "": nothing.
-    waited_s: float  # For so long; 0.0: it waits for nothing.
+    waits_for: str  # What it waits for, in a few words; "": nothing.
+    waited_s: float  # How long it has waited; 0.0: it waits for nothing.
     can_go_on: bool  # What it waits for is there: it goes on within a moment, or there is a bug.
 
     def __str__(self) -> str:
@@ -86,10 +86,10 @@ class ReaderNote:
 
     def __init__(self, kind: str, what: str, clock_s: Callable[[], float]) -> None:
         self.kind, self.what = kind, what
-        self.number = 0  # Among the handles of its client.
+        self.number = 0  # Its number among the handles of its client.
         self.place: int | None = None
         self.ledger_id: int | None = None
-        self.is_driven = True  # False: its caller does not ask for anything, wherever its steps stand.
+        self.is_driven = True  # False: no call is under way, wherever its steps stand.
         self._clock_s = clock_s
         self._wait: _ReadWait | None = None
 
@@ -119,7 +119,7 @@ class ReaderNote:
 
 @dataclass(slots=True)
 class _Stuck:
-    mark: object  # Where it was stuck; elsewhere, it went on.
+    mark: object  # Where it was stuck; a handle that is elsewhere went on.
     looks: int = 0
 
 
@@ -166,7 +166,7 @@ class OpenHandles:
             return iter(list(self._notes.values()))
 
     def look_after(self) -> None:
-        """From any thread: from now on handles are looked at."""
+        """Begin to look at the handles; callable from any thread."""
         if self._is_looking:
             return
         with self._lock:
@@ -176,7 +176,7 @@ class OpenHandles:
                 self._runtime.start(_Looking(self.look, self._runtime.handle_look_s))
 
     def look(self) -> None:
-        """On the host's thread: whether some handle could go on and does not."""
+        """Look whether some handle could go on and does not; runs on the host's thread."""
         runtime = self._runtime
         found: dict[ReaderNote | Writing, object] = {}
         for note in self:
@@ -205,7 +205,7 @@ class OpenHandles:
 
 
 def writing_waits(writing: Writing) -> AddsWait | None:
-    """On the host's thread: what the adds of one writing handle wait for; None: nothing is outstanding."""
+    """What the adds of one writing handle wait for; None: nothing is outstanding. Runs on the host's thread."""
     last, lac = writing.packer.last_entry, writing.lac
     failure = writing.failure if writing.is_undecided else writing.error
     if failure is not None:
@@ -235,7 +235,7 @@ def _waiting(
 
 
 def _of_log(line: Succession, now_ns: int) -> HandleState | None:
-    """None: it has ended, and everything of it."""
+    """The state of a log's writer; None: it has ended, with all its ledgers' handles."""
     appending = line.appending
     if line.has_ended and (appending.writing.is_over or line.is_let_go):
         return None
@@ -256,7 +256,7 @@ async def handles(runtime: Runtime) -> list[HandleState]:
     others = [
         writing
         for writing in runtime.node.own_lacs
-        # What a log's writer left behind, or is about to replace, is part of that handle.
+        # A ledger's handle that a log's writer left behind, or is about to replace, is part of that writer.
         if writing not in of_logs and writing.on_failed is None
     ]
     for begin in range(0, max(len(lines), len(others)), _WRITERS_PER_TURN):
@@ -267,7 +267,7 @@ async def handles(runtime: Runtime) -> list[HandleState]:
 
 
 async def _on_host(runtime: Runtime, lines: list[Succession], writings: list[Writing]) -> list[HandleState]:
-    """These, as their cores stand in one turn of the host's thread."""
+    """The states of these handles in one turn of the host's thread."""
     told: Future[list[HandleState]] = Future()
 
     def look() -> None:

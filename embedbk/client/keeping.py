@@ -2,7 +2,7 @@
 
 Decides when it looks, and whether a new ledger is due. One round looks after all writers of a client, one after the
 other, so that very many idle logs cost one question each in a long round. The truncation's cores decide what may be
-truncated: never past a pin or a cursor that holds. Of logs without an owner an elected host keeps
+truncated: never past a pin or a cursor that holds. For logs without an owner an elected host keeps
 retention (`repair.log_keeping`).
 """
 
@@ -36,15 +36,15 @@ __all__ = ["Keeper", "keep"]
 
 logger = logging.getLogger("embedbk.client.log")
 
-# A share of the pause, to either side, so that clients that began together do not ask together.
+# The pause varies by this share to either side, so that clients that began together do not ask together.
 _JITTER = 0.2
-_APART_S = 0.01  # Between two logs of a round.
-_RETAIN_S = 60.0  # Retention is looked at so often, or ten times while its age passes.
+_APART_S = 0.01  # Pause between two logs of a round.
+_RETAIN_S = 60.0  # Pause between two looks at retention, but ten looks at least in a retention's age.
 _BEGINNING = threading.Lock()
 
 
 def keep(line: Succession) -> None:
-    """From any thread: look after this writer's log until it ends."""
+    """Look after this writer's log until it ends; callable from any thread."""
     runtime = line.owning.runtime
     with _BEGINNING:
         if runtime.keeper is None:
@@ -58,7 +58,7 @@ class Keeper:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._lock = threading.Lock()
-        # Until they end: when garbage is collected decides nothing here.
+        # Kept until they end, so that nothing here depends on garbage collection.
         self._lines: dict[int, Succession] = {}
         self._count = 0
         self._is_armed = False
@@ -73,7 +73,7 @@ class Keeper:
             self._arm()
 
     def lines(self) -> Iterator[Succession]:
-        """In the order in which they began; some may have ended lately."""
+        """The writers in the order in which they began; some may have ended lately."""
         with self._lock:
             return iter(list(self._lines.values()))
 
@@ -126,7 +126,7 @@ async def _look_after(line: Succession) -> None:
     if record is None:
         return
     if revision != line.follows:
-        line.retains_at_s = 0.0  # By what it is now.
+        line.retains_at_s = 0.0  # Look at once, by the new settings.
         line.bound_by(bound_of(record, revision))
         if await _follow(line, record):
             line.follows = revision
@@ -138,7 +138,7 @@ async def _look_after(line: Succession) -> None:
 
 async def _follow(line: Succession, record: SettingsRecord) -> bool:
     """Apply these settings, and where they are silent the terms with which the writer was opened. False: not yet, as
-    its ledger is another and nothing is in it."""
+    its ledger was made by others and is still empty."""
     owning, own = line.owning, line.own
     quorum = record.quorum or own.quorum
     durability = own.durability if record.durability is None else Durability(record.durability)

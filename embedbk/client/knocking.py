@@ -32,14 +32,15 @@ logger = logging.getLogger(__name__)
 KNOCKS_PER_STEP_MAX = 16
 KNOCKS_WAITING_MAX = 64
 ANSWER_BYTES_MAX = 4096
-_PEER = struct.Struct("3i")  # Process, user and group, as Linux reports them.
+_PEER = struct.Struct("3i")  # Process, user and group of a peer, as Linux reports them.
 _ABSTRACT = "ipc://@"
 
 
 class Door:
     """A node of the host's loop.
 
-    listen(endpoint): be reached there from now on; where. Raises EmbedbkError. url: where it is reached already, if so.
+    listen(endpoint): listen there from now on, and return the address. Raises EmbedbkError. url: the address at which
+    it is reached already, if any.
     """
 
     def __init__(self, directory: Path, listen: Callable[[str], list[str]], url: str = "") -> None:
@@ -83,7 +84,7 @@ class Door:
                     logger.warning("%s: nobody can knock any more: %s", self._directory, refused)
                     self.close()
                 continue
-            with link, contextlib.suppress(OSError):  # A peer that left before the answer wants none.
+            with link, contextlib.suppress(OSError):  # A peer that left before the answer needs none.
                 link.setblocking(False)
                 if _user_of(link) in ipc_users():
                     link.send(self._answer().encode()[:ANSWER_BYTES_MAX])
@@ -105,7 +106,7 @@ class Door:
 
 
 def is_of_a_door(endpoints: Sequence[str]) -> bool:
-    """Whether only its user's processes on this machine reach a member, since nothing else was asked for."""
+    """Whether only its user's processes on this machine can reach a member, because it listens at its door alone."""
     return bool(endpoints) and all(each.startswith(_ABSTRACT) for each in endpoints)
 
 
@@ -117,7 +118,7 @@ def knock(directory: Path, timeout_s: float) -> str:
     try:
         name, owner = _name(directory), os.stat(directory).st_uid
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as link:
-            # By the system: a connect of Python's own time-outs fails at once where others wait before it.
+            # Let the system time out: with Python's own time-outs a connect fails at once when others wait before it.
             limit = struct.pack("@ll", int(timeout_s), int(timeout_s % 1 * 1e6))
             link.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
             link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
@@ -141,12 +142,12 @@ def knock(directory: Path, timeout_s: float) -> str:
 
 
 def _name(directory: Path) -> str:
-    """The same by whatever path the directory is reached, and no copy's."""
+    """The socket's name: the same for every path to the directory, and another one for a copy of it."""
     found = os.stat(directory)
     return f"embedbk-{found.st_dev:x}-{found.st_ino:x}"
 
 
 def _user_of(link: socket.socket) -> int:
-    """The process at the other end, as of its connect, or its listen."""
+    """The user of the process at the other end, as of its connect or its listen."""
     user: int = _PEER.unpack(link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))[1]
     return user

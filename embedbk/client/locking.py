@@ -35,7 +35,7 @@ from embedbk.metadata.limits import DEFAULT_LIMITS
 
 __all__ = ["Holder", "Lock", "Locking"]
 
-_UNLISTING = threading.Lock()  # To look whose entry it is and to take it away are one step.
+_UNLISTING = threading.Lock()  # Held to check whose entry it is and to take it away in one step.
 
 
 class Holder(NamedTuple):
@@ -46,12 +46,12 @@ class Holder(NamedTuple):
 
 
 class Hold:
-    """One asking for a lock, until it is given away or lost. Its fields move on the host's thread."""
+    """One request for a lock, until it is given away or lost. Its fields change on the host's thread."""
 
     def __init__(self, runtime: Runtime, name: str, value: bytes) -> None:
         self.signal = Signal()
-        self.epoch = 0  # While it waits.
-        self.refusal: Result | None = None  # Instead of a place.
+        self.epoch = 0  # 0 while it waits.
+        self.refusal: Result | None = None  # The answer, if it got no place.
         self.ended = ""  # Why it holds nothing, and waits for nothing.
         self.released: Result | None = None
         self._runtime, self._metadata = runtime, runtime.node.metadata
@@ -66,7 +66,7 @@ class Hold:
 
     @property
     def is_held(self) -> bool:
-        """By all that is known here at this moment; from any thread."""
+        """Whether it is held, by all that is known here at this moment; callable from any thread."""
         return bool(self.epoch) and not self.ended and self._is_leased()
 
     def begin(self) -> None:
@@ -76,7 +76,8 @@ class Hold:
         )
 
     def let_go(self) -> None:
-        """Give it away or wait no longer. Asked until the session ends: else it would be kept from all others."""
+        """Give it away or wait no longer. The request is repeated until the session ends, or others would never get
+        it."""
         now_ns = self._runtime.now_ns()
         was_ended, self.ended = bool(self.ended), self.ended or "it was released"
         self._forget()
@@ -101,7 +102,7 @@ class Hold:
         self.signal.notify()
 
     def _changed(self, records: list[Record], revision: int, is_first: bool) -> None:
-        """The hold is known by its session and by when it was asked for; so it is never taken for a later one."""
+        """Session and time of asking identify the hold, so it is never taken for a later one."""
         mine = [record for record in records if record.key == self._path]
         if self.ended or not (mine or is_first):
             return  # The key of another lock, whose name begins like this one.
@@ -129,7 +130,7 @@ class Hold:
         self.unlist()
 
     def unlist(self) -> None:
-        """Another asking of this client may begin: what it sends comes behind what this one sent. From any thread."""
+        """Let this client ask again: its new request is sent behind this one's. Callable from any thread."""
         with _UNLISTING:
             if self._runtime.holds.get(self._name) is self:
                 del self._runtime.holds[self._name]
@@ -214,7 +215,7 @@ class Locking:
         return hold.epoch
 
     def let_go(self) -> None:
-        """Without waiting for what becomes of it."""
+        """Give the hold away without waiting for the outcome."""
         hold, self.hold = self.hold, None
         if hold is not None:
             self._let_go(hold)
@@ -313,14 +314,14 @@ class Lock:
         self._locking.check()
 
     def acquire(self, timeout_s: float | None = None) -> int:
-        """Wait until this client holds it, in order of asking; its epoch.
+        """Wait until this client holds it, in order of asking; return its epoch.
 
-        timeout_s: to wait while others hold it; 0: only if it is free; None: no limit.
+        timeout_s: how long to wait while others hold it; 0: only if it is free; None: no limit.
 
         Raises:
             OperationTimeout: definite; nothing is held, and this client waits no longer.
             LockLost: the session ended while it waited, and its place is gone. Ask again.
-            MetadataUnavailable: no answer, or too many wait; this client waits no longer.
+            MetadataUnavailable: no answer, or too many clients wait; this one waits no longer.
             UsageError: this client holds it already, or waits for it.
         """
         return run_blocking(self._locking.acquire(timeout_s), "aio.Lock.acquire")
@@ -335,11 +336,11 @@ class Lock:
         run_blocking(self._locking.release(), "aio.Lock.release")
 
     def until_lost(self, timeout_s: float | None = None) -> bool:
-        """Wait until nothing is held any more; False: it is, after timeout_s."""
+        """Wait until this client does not hold it any more; False: it still does after timeout_s."""
         return run_blocking(self._locking.until_lost(timeout_s), "aio.Lock.until_lost")
 
     def holder(self) -> Holder | None:
-        """The client that holds it now, whichever it is; None: no client does."""
+        """The client that holds it now; None: no client does."""
         return run_blocking(self._locking.holder(), "aio.Lock.holder")
 
     def holders(self) -> Iterator[Holder | None]:
@@ -354,7 +355,7 @@ class Lock:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Raises LockLost where a block ended without an error and the lock was lost before its end."""
+        """Raises LockLost if the block ended without an error and the lock was lost before its end."""
         if error is None:
             self.release()
         else:

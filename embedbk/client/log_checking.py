@@ -31,17 +31,17 @@ from embedbk.errors import MetadataConflict, NoSuchLedger, StorageError
 __all__ = ["LOG_OF_A_LEDGER", "KnownLedgers", "LogFinding", "check_log", "known_ledgers"]
 
 _ROUNDS_MAX = 5
-LOG_OF_A_LEDGER = "log"  # Under which a ledger's metadata names its log.
-STAGED = "staged"  # Likewise of one that is made for a log and waits for its splice (P8.5).
-WRITTEN_MAX = 2  # A log's last ledgers that may be open, or closed and not recorded so (P8.2).
+LOG_OF_A_LEDGER = "log"  # The key under which a ledger's metadata names its log.
+STAGED = "staged"  # The key that marks a ledger made for a log that waits for its splice (P8.5).
+WRITTEN_MAX = 2  # So many last ledgers of a log may be open, or closed and not recorded so (P8.2).
 
 
-# By id; a sentence where the metadata of one cannot be read.
+# Metadata by ledger id; a sentence where it cannot be read.
 KnownLedgers = Mapping[int, LedgerMetadata | str]
 
 
 class LogFinding(NamedTuple):
-    """One thing that does not fit. ledger_id: None where it is of the list itself. is_unlisted: the ledger names the
+    """One thing that does not fit. ledger_id: None if it concerns the list itself. is_unlisted: the ledger names the
     log, which does not list it."""
 
     ledger_id: int | None
@@ -57,7 +57,7 @@ class _Listed(NamedTuple):
 
 async def check_log(runtime: Runtime, name: str, known: KnownLedgers | None = None) -> list[LogFinding]:
     """known: all ledgers as they were a while ago (`known_ledgers`), which is enough for a log that fits them, so that
-    many logs need one listing. What does not fit is looked for among all ledgers as they are then.
+    many logs need one listing. A misfit is looked for again in a new listing of all ledgers.
 
     Raises NoSuchLedger: there is no such log. MetadataConflict: it changed again and again."""
     what = f"checking log {name!r}"
@@ -77,7 +77,7 @@ async def check_log(runtime: Runtime, name: str, known: KnownLedgers | None = No
         is_as_it_was = (await runtime.get(log_key_path(name), what))[1] == listed.revision
         if is_as_it_was and (not found or found == before):
             return found
-        # A finding that stands twice is no ledger that is being made, or closed, just now.
+        # A finding that is seen twice is not just a ledger that is being made or closed.
         before, is_old = None if is_old else found, False
     raise MetadataConflict(
         f"log {name!r} changed {_ROUNDS_MAX} times while it was checked", hint="check it again"
@@ -85,9 +85,9 @@ async def check_log(runtime: Runtime, name: str, known: KnownLedgers | None = No
 
 
 async def _of_identity(runtime: Runtime, log_id: str, what: str) -> list[LogFinding]:
-    """The name points to a log exactly where that log's identity says this name (P8.12)."""
+    """Findings about names: one has to point to this log exactly if the log's identity has that name (P8.12)."""
     if not isinstance(log_id, LogId):
-        return []  # From below the level: it is its name.
+        return []  # A log from below the level: its name is its id.
     try:
         identity, _ = await identity_of(runtime, log_id, what)
     except StorageError as unread:
@@ -120,7 +120,7 @@ async def _listed(runtime: Runtime, name: str, what: str) -> _Listed:
 
 
 async def known_ledgers(runtime: Runtime, what: str) -> dict[int, LedgerMetadata | str]:
-    """Every ledger there is."""
+    """All ledgers of the cluster."""
     found: dict[int, LedgerMetadata | str] = {}
     for record in await runtime.list_keys(LEDGERS_PREFIX, what):
         ledger_id = ledger_of_key(record.key)
@@ -134,7 +134,7 @@ async def known_ledgers(runtime: Runtime, what: str) -> dict[int, LedgerMetadata
 
 
 async def _left(runtime: Runtime, name: str, what: str) -> set[int]:
-    """Those that left the list and are to be deleted (P8.3)."""
+    """The ledgers that left the list and are to be deleted (P8.3)."""
     value, _ = await runtime.get(log_left_path(name), what)
     try:
         return set(decode_ledgers_left(value).ledger_ids) if value is not None else set()
@@ -161,7 +161,7 @@ def _findings(
         if segment.first_offset is not None and segment.last_entry is not None:
             expected = segment.first_offset + segment.last_entry + 1
     if listed.trouble:
-        return found  # Which ledgers it lists is not known.
+        return found  # Its list is unknown, so nothing more can be checked.
     ids = {segment.ledger_id for segment in segments}
     for ledger_id, metadata in known.items():
         if isinstance(metadata, str) or ledger_id in ids or ledger_id in left or STAGED in metadata.custom:

@@ -76,23 +76,23 @@ __all__ = ["DeletedLog", "delete_log", "deleted_logs", "forget_deleted", "undele
 
 logger = logging.getLogger("embedbk.client.log")
 
-_ROUNDS_MAX = 20  # The metadata changed under the deletion so often: somebody is at work on the log.
+_ROUNDS_MAX = 20  # Tries of a deletion while others keep changing the log.
 
 
 class DeletedLog(NamedTuple):
     """A log that can be brought back."""
 
-    name: str  # That it had.
+    name: str  # The name that it had.
     log_id: str
     deleted_ms: int
-    until_ms: int  # Until then for certain, as far as clocks agree; after it until somebody forgets it.
+    until_ms: int  # It can be brought back until then, as far as clocks agree, and after it until `forget_deleted`.
 
 
 # --- Deleted, and brought back ------------------------------------------------------------------------------
 
 
 async def delete_log(runtime: Runtime, name: str, password: Password, *, force: bool) -> None:
-    """Below the level the list, then its ledgers; one that was cut short in between goes on."""
+    """Delete a log. Below the level: its list, then its ledgers; a deletion cut short in between continues."""
     what = f"deleting log {name!r}"
     for _ in range(_ROUNDS_MAX):
         found = await named(runtime, name, carries=True)
@@ -137,7 +137,7 @@ async def delete_log(runtime: Runtime, name: str, password: Password, *, force: 
             now, now_revision = await identity_of(runtime, log_id, what)
             if unknown.definite or now != identity or now_revision <= found.revision:
                 raise
-            is_done = True  # It came to pass (P2.2).
+            is_done = True  # It was done (P2.2).
         if is_done:
             try:
                 await sweep(runtime, log_id, password, takes_all=True)
@@ -148,7 +148,7 @@ async def delete_log(runtime: Runtime, name: str, password: Password, *, force: 
 
 
 async def undelete_log(runtime: Runtime, of: str, new_name: str | None, password: Password) -> str:
-    """of: the name that it had, or its id. The name that it has now."""
+    """of: the name that it had, or its id. Returns the name that it has now."""
     check_level(runtime, of)
     what = f"bringing log {of!r} back"
     for _ in range(_ROUNDS_MAX):
@@ -209,7 +209,7 @@ async def _deleted_one(runtime: Runtime, of: str, what: str) -> tuple[LogId, Log
 
 
 async def _has_password(runtime: Runtime, log_list: LogList, password: Password, what: str) -> list[Compare]:
-    """By its newest ledger, which stays as it is meanwhile."""
+    """Check the password by the log's newest ledger; returns compares that it stays as it is meanwhile."""
     if not log_list.segments:
         return []
     key = ledger_key_path(log_list.segments[-1].ledger_id)
@@ -229,7 +229,7 @@ async def deleted_logs(runtime: Runtime) -> list[DeletedLog]:
 
 
 async def _identities(runtime: Runtime, what: str) -> list[tuple[LogId, LogIdentity, int]]:
-    """All logs that have one; what cannot be read is named once, and stays as it is (P2.5)."""
+    """All logs that have an identity; one that cannot be read is logged once, and stays as it is (P2.5)."""
     found = []
     for record in await runtime.list_keys(IDENTITIES_PREFIX, what):
         log_id = record.key.removeprefix(IDENTITIES_PREFIX)
@@ -248,7 +248,8 @@ async def _identities(runtime: Runtime, what: str) -> list[tuple[LogId, LogIdent
 
 
 async def forget_deleted(runtime: Runtime) -> list[int]:
-    """End the deleted logs whose grace is over, and take away the tombstones of ledgers whose is; whose these were."""
+    """End the deleted logs whose grace is over, and take away the tombstones of ledgers whose
+    grace is over; return the ids of all these ledgers."""
     what = "forgetting deleted logs"
     for log_id, identity, revision in await _identities(runtime, what):
         is_over = identity.state == LogIdentityState.DELETED and identity.until_ms <= runtime.wall_ms()
@@ -256,13 +257,13 @@ async def forget_deleted(runtime: Runtime) -> list[int]:
             continue
         try:
             await _end(runtime, log_id, identity, revision, what)
-        except (StorageError, UsageError) as stays:  # It stops no other one.
+        except (StorageError, UsageError) as stays:  # One log that stays must not keep the others.
             logger.warning("log %r, which was deleted, is not forgotten: %s", log_id, stays)
     return await deleting.forget_deleted(runtime)
 
 
 async def _end(runtime: Runtime, log_id: LogId, identity: LogIdentity, revision: int, what: str) -> None:
-    """What becomes of it is decided by its identity: nobody brings it back once that says that it ends."""
+    """End one deleted log. Once its identity says that it ends, no client can bring it back."""
     if identity.state == LogIdentityState.DELETED:
         value, list_revision = await runtime.get(log_deleted_path(log_id), what)
         ids, pages = _listed_in(decode_log_list(value, log_id)) if value is not None else ([], ())
@@ -289,7 +290,7 @@ async def _end(runtime: Runtime, log_id: LogId, identity: LogIdentity, revision:
 
 
 async def _end_at_once(runtime: Runtime, name: str, password: Password, *, force: bool) -> None:
-    """Below the level."""
+    """Delete a log as it is done below the level."""
     what = f"deleting log {name!r}"
     was_begun = await _delete_ledgers_of(runtime, name, password, what, force=force)
     for _ in range(_ROUNDS_MAX):
@@ -332,8 +333,8 @@ def _listed_in(log_list: LogList) -> tuple[list[int], tuple[LogPages, ...]]:
 async def _with_its_keys(
     runtime: Runtime, name: str, ids: list[int], pages: tuple[LogPages, ...], what: str
 ) -> tuple[list[Compare], list[Put | Delete]]:
-    """All that is kept with a log goes with its list, and its ledgers, with those that left it before, stand where a
-    deletion goes on."""
+    """Delete everything kept with a log together with its list, and note its ledgers, with those that left it before,
+    where an unfinished deletion continues."""
     when: list[Compare] = []
     for path in (log_left_path(name), log_truncated_path(name), log_deleting_path(name)):
         held, held_revision = await runtime.get(path, what)
@@ -361,7 +362,8 @@ async def _with_its_keys(
 async def _may_be_deleted(
     runtime: Runtime, name: str, ledger_id: int, password: Password, what: str, *, force: bool
 ) -> list[Compare]:
-    """That its last ledger stays as it is now, to be checked when the list goes: nobody may be writing to it."""
+    """Compares, for the transaction that deletes the list, that its last ledger stays as it is: it must have no
+    writer."""
     key = ledger_key_path(ledger_id)
     value, revision = await runtime.get(key, what)
     if value is None:
@@ -386,7 +388,7 @@ async def _delete_ledgers_of(
     force: bool,
     grace_s: float | None = None,
 ) -> bool:
-    """Delete the ledgers of a log whose list is gone; whether there was any to be looked for."""
+    """Delete the ledgers of a log whose list is gone; True if there was any to look for."""
     key, was_begun = log_deleting_path(name), False
     while True:
         value, revision = await runtime.get(key, what)
@@ -400,7 +402,7 @@ async def _delete_ledgers_of(
             ids += listed
             then.append(Delete(page_key))
         for ledger_id in ids:
-            with contextlib.suppress(NoSuchLedger):  # Deleted before, by the part that came to pass.
+            with contextlib.suppress(NoSuchLedger):  # An earlier try deleted it.
                 await delete(runtime, ledger_id, password, force=force, grace_s=grace_s)
         if rest:
             then.append(Put(key, encode_ledgers_left(LedgersLeft(METADATA_VERSION, (), rest))))
@@ -418,6 +420,6 @@ async def _oldest_page(
     value, _ = await runtime.get(key, what)
     listed = decode_log_page(value, name, pages.first).segments if value is not None else ()
     left = replace(pages, first=pages.first + 1, skipped=0)
-    # Without what was truncated: somebody may have brought it back.
+    # Without the truncated ledgers: a client may have brought them back.
     ids = [segment.ledger_id for segment in listed[pages.skipped :]]
     return ids, key, (left, *others) if left.first < left.end else tuple(others)

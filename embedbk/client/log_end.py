@@ -1,7 +1,7 @@
-"""Where a log ends now, and how much stands in front of that: what is behind a cursor (P8.8).
+"""Where a log ends now, and how much it has in front of that end: the lag of a cursor (P8.8).
 
-Decides what counts as known. Entries are exact, as offsets are dense; payload bytes are those of the list, and for a
-ledger that is counted in part the share of its entries.
+Decides what counts as known. Entries are exact, as offsets are dense; payload bytes come from the list, and a ledger
+that counts in part counts by the share of its entries.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["LogEnd", "log_end"]
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Some of the log's ledgers, one behind the other; length None: no build recorded it."""
+    """Some consecutive ledgers of the log; length None: no build recorded it."""
 
     first_offset: int
     end: int
@@ -28,12 +28,12 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class LogEnd:
-    offset: int  # Behind the last entry that may be read.
+    offset: int  # The offset behind the last entry that may be read.
     parts: tuple[_Part, ...]
 
     @property
     def begins(self) -> int:
-        """The first entry that is there, or would be."""
+        """The offset of the first entry that is there, or would be."""
         return self.parts[0].first_offset if self.parts else self.offset
 
     def bytes_from(self, offset: int) -> int | None:
@@ -70,7 +70,7 @@ async def log_end(reading: LogReading) -> LogEnd | None:
         except NotEnoughBookies:
             return None
         if ended is None:
-            continue  # It closed empty, and left the list.
+            continue  # This ledger closed empty, and left the list.
         last_entry, length, is_closed = ended
         following = first_offset + last_entry + 1
         parts.append(_Part(first_offset, following, length))

@@ -1,8 +1,8 @@
 """Where the name of a log leads, how a log gets its id and its name, and how it is renamed (P8.12), for both faces.
 
 Decides by transactions alone: a name points to a log exactly where the log's identity says that name, as both change
-together. Below LEVEL_OF_LOG_IDS a log is its name; what it says about itself then is its identity afterwards. A key of
-these, wherever it stands, says that the level is in force, also to a client that has not been told so yet.
+together. Below LEVEL_OF_LOG_IDS a log is its name; what it says about itself then is its identity afterwards. Any
+such key proves that the level is in force, also to a client that has not learned so yet.
 """
 
 from __future__ import annotations
@@ -49,18 +49,18 @@ __all__ = [
     "rename",
 ]
 
-_ROUNDS_MAX = 20  # Where the name leads changed so often.
+_ROUNDS_MAX = 20  # Tries while others change where the name leads.
 
 
 class ClaimedLog(NamedTuple):
     """A log that is there, for a writer that takes it over."""
 
     log_id: LogId
-    guard: tuple[Compare, ...]  # That it still has this name, to be compared with the epoch's put.
+    guard: tuple[Compare, ...]  # Compares that it still has this name, for the transaction that puts the epoch.
 
 
 class NamedLog(NamedTuple):
-    """A log with its pointer and its identity as they stand."""
+    """A log with its present pointer and identity."""
 
     log_id: LogId
     pointer_revision: int
@@ -83,8 +83,8 @@ async def identity_of(runtime: Runtime, log_id: str, what: str) -> tuple[LogIden
 
 
 async def find(runtime: Runtime, name: str) -> LogId | str | None:
-    """The id to which the name points; the name itself, where no log has an identity of it: if there is such a log, its
-    id is its name, from below the level. None: the name leads to no log."""
+    """The id to which the name points; the name itself, if no log has an identity by that id: such a log would be from
+    below the level, where its id is its name. None: the name leads to no log."""
     what = f"asking where the log name {name!r} leads"
     for _ in range(_ROUNDS_MAX):
         value, _ = await runtime.get(log_name_path(name), what)
@@ -95,7 +95,7 @@ async def find(runtime: Runtime, name: str) -> LogId | str | None:
             return name
         if born.state != LogIdentityState.NAMED or born.name != name:
             return None
-        # It has got the name since that was looked at.
+        # It has got the name since the pointer was read.
     raise _restless(name)
 
 
@@ -115,8 +115,8 @@ async def claim(runtime: Runtime, name: str, *, creates: bool = True) -> Claimed
 
 
 async def named(runtime: Runtime, name: str, *, carries: bool) -> NamedLog | tuple[Compare, ...] | None:
-    """The log of this name, with its identity; None: there is none. Below the level: what is to be compared so that it
-    is so still. carries: a log from below the level gets its identity now; else it is as one that is not there."""
+    """The log of this name, with its identity; None: there is none. Below the level: compares that this is still
+    so. carries: a log from below the level gets its identity now; else it is as one that is not there."""
     what = f"asking where the log name {name!r} leads"
     for _ in range(_ROUNDS_MAX):
         value, pointer_revision = await runtime.get(log_name_path(name), what)
@@ -156,7 +156,7 @@ def _empty_list(log_id: str) -> Put:
 
 
 async def free_name(runtime: Runtime, name: str, what: str) -> list[Compare] | None:
-    """What is to be compared so that no log has this name; None: one has it."""
+    """Compares that no log has this name; None: one has it."""
     value, _ = await runtime.get(log_name_path(name), what)
     if value is not None:
         return None
@@ -164,7 +164,7 @@ async def free_name(runtime: Runtime, name: str, what: str) -> list[Compare] | N
     born, _ = await identity_of(runtime, name, what)
     if born is not None:
         return (
-            when  # What stands under this name as an id is a log that is called otherwise, for ever (P8.12).
+            when  # A log has this name as its id, and another name, for ever (P8.12).
         )
     for path in (log_key_path(name), log_owner_path(name)):
         value, _ = await runtime.get(path, what)
@@ -203,7 +203,7 @@ def check_level(runtime: Runtime, name: str) -> None:
 
 
 async def rename(runtime: Runtime, name: str, new: str) -> None:
-    """One transaction: of this and another rename, a deletion or a creation under the new name one comes to pass."""
+    """Rename by one transaction: if another rename, a deletion or a creation under the new name competes, one wins."""
     check_level(runtime, name)
     what = f"renaming log {name!r} to {new!r}"
     for _ in range(_ROUNDS_MAX):
@@ -234,7 +234,7 @@ async def rename(runtime: Runtime, name: str, new: str) -> None:
 
 
 async def _is_called(runtime: Runtime, before: NamedLog, new: str, what: str) -> bool:
-    """Whether a rename of unknown outcome came to pass: the identity moved on, and says the new name (P2.2)."""
+    """Whether a rename of unknown outcome was done: the identity has changed, and has the new name (P2.2)."""
     now, revision = await identity_of(runtime, before.log_id, what)
     return (
         now is not None

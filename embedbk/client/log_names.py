@@ -1,7 +1,7 @@
-"""Which logs there are, by their names, and following that (P8.12).
+"""Which logs there are, by their names, and watching those (P8.12).
 
-From LEVEL_OF_LOG_IDS on a log is there where a name points to it. One from below the level that nobody has touched
-since is its list, under its name, as long as no log has an identity of that name.
+From LEVEL_OF_LOG_IDS on a log exists if a name points to it. A log from below the level that nobody has touched since
+exists by its list, under its name, as long as no log has an identity by that name.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ __all__ = ["log_names", "watch_logs"]
 _FOLDER, _BEHIND = log_key_path("|").split("|")
 _NAME = re.compile(NAME_PATTERN)
 _PAGE = 500
-_MINTED = "~"  # Ids begin with it, and stand behind every name.
+_MINTED = "~"  # Minted ids begin with it, and sort behind every name.
 
 
 async def log_names(runtime: Runtime, prefix: str) -> list[str]:
-    """Those that begin with prefix, ascending. Raises UsageError: no name begins so."""
+    """The names that begin with prefix, ascending. Raises UsageError: no name can begin so."""
     if prefix != "":
         check_log_name(prefix)  # What a name begins with is a name.
     what = "listing the logs"
-    # In this order: what is given its identity meanwhile is found by its pointer.
+    # In this order: a log that gets its identity meanwhile is found by its pointer.
     listed = [_legacy_name(key) for key in await _keys(runtime, _FOLDER, prefix, what)]
     with_identity = set(await _keys(runtime, IDENTITIES_PREFIX, prefix, what))
     names = [name for name in listed if name is not None and IDENTITIES_PREFIX + name not in with_identity]
@@ -44,7 +44,7 @@ async def log_names(runtime: Runtime, prefix: str) -> list[str]:
 
 def _legacy_name(key: str) -> str | None:
     name, _, _ = key.removeprefix(_FOLDER).partition("/")
-    is_list = key == log_key_path(name)  # Beside it stand its owner and what left it.
+    is_list = key == log_key_path(name)  # Its owner and the ledgers that left it have keys beside it.
     return name if is_list and _NAME.match(name) else None
 
 
@@ -62,7 +62,7 @@ async def _keys(runtime: Runtime, folder: str, prefix: str, what: str) -> list[s
 
 
 class _Watch:
-    """Whether something has changed since the logs were listed; moves on the host's thread."""
+    """Whether something has changed since the logs were listed; updated on the host's thread."""
 
     def __init__(self, runtime: Runtime, prefix: str) -> None:
         self.runtime = runtime
@@ -83,7 +83,7 @@ class _Watch:
         self.signal.notify()
 
     def _named(self, records: list[Record], revision: int, is_first: bool) -> None:
-        """is_first: all that there is, also behind a loss, of which nobody knows what was in it."""
+        """is_first: records has all keys, also after a loss, which may have hidden any change."""
         if records or is_first:
             self._tell()
 
@@ -110,8 +110,8 @@ class _Watch:
 
 
 async def watch_logs(runtime: Runtime, prefix: str, idle_s: float | None) -> AsyncGenerator[list[str], None]:
-    """The names as they are, at once and whenever they are others; ends after idle_s without that. What comes and goes
-    in between is not shown, and nothing that stays is missed: each time all are listed.
+    """The names, at once and whenever they change; ends after idle_s without a change. It lists all names each time, so
+    a log that comes and goes in between is not shown, and one that stays is never missed.
 
     Raises MetadataUnavailable: nothing is known any more."""
     watch = _Watch(runtime, prefix)

@@ -1,7 +1,7 @@
 """Walks through a log's list to find a place in it: page by page, then the list's own ledgers (P8.6).
 
 Decides which pages are read: as many as the logarithm of their number to find a ledger, and each page once to walk on.
-What a place means to a reader, `log_reading` decides.
+`log_reading` decides what a place means to a reader.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class PageGone(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One ledger of a list, and where it stands: in a page, or (None) among the list's own."""
+    """One ledger of a list, and its page; None: it is among the list's own."""
 
     # The ledgers of that page, without the truncated ones, or of the list itself.
     segments: tuple[LogSegment, ...]
@@ -39,7 +39,7 @@ class Place:
 
 
 class ListWalk:
-    """The list of one log. Every method raises PageGone where the given list is not as it stands any more."""
+    """The list of one log. Every method raises PageGone if the given list is outdated."""
 
     def __init__(self, runtime: Runtime, name: str) -> None:
         self.runtime = runtime
@@ -71,8 +71,9 @@ class ListWalk:
         return None if index is None else Place(segments, index, number, pages.series)
 
     async def holding(self, log_list: LogList, ledger_id: int) -> Place | None:
-        """The ledger of this id, wherever it stands; None: the list does not name it. Ids stand in any order (P8.5): of
-        pages along which they rise as few are read as by `last`, of others all, in the worst case, the newest first."""
+        """The ledger of this id, wherever it stands; None: the list does not name it. Ids come in any order (P8.5):
+        where they rise along the pages, as few pages are read as by `last`; elsewhere all in the worst case, newest
+        first."""
         segments, pages = log_list.segments, log_list.pages
         own = next((i for i, each in enumerate(segments) if each.ledger_id == ledger_id), None)
         if own is not None:
@@ -92,8 +93,8 @@ class ListWalk:
 
     async def after(self, place: Place | None, log_list: LogList) -> Place | None:
         """The ledger that follows it in this list, which is not older than the place; None: none yet. place None: the
-        first. For a place in the list's own part only the same list answers. What stands behind a page is not what
-        follows it where that was truncated meanwhile: offsets are dense, which shows it (I93)."""
+        first. A place in the list's own part is valid for the same list only. If the ledgers behind a page were
+        truncated meanwhile, the next ones do not follow it; dense offsets show that (I93)."""
         if place is None:
             return await self.first(log_list)
         if place.index + 1 < len(place.segments):
@@ -121,13 +122,13 @@ class ListWalk:
 
 
 def _follows(before: LogSegment, segment: LogSegment) -> bool:
-    """Whether nothing stands between one of a page, whose end is recorded, and this one."""
+    """Whether this ledger directly follows one in a page, whose end is recorded."""
     assert before.first_offset is not None and before.last_entry is not None
     return segment.first_offset in (None, before.first_offset + before.last_entry + 1)
 
 
 def _listed(pages: LogPages, number: int, page: LogPage) -> tuple[LogSegment, ...]:
-    """Its ledgers, without what was truncated."""
+    """The ledgers of a page, without the truncated ones."""
     listed = page.segments[pages.skipped :] if number == pages.first else page.segments
     if not listed:
         raise PageGone  # No build writes that: such a list does not fit its pages.

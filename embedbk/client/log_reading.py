@@ -45,7 +45,7 @@ from embedbk.ids import LEDGER_ID_MAX, NO_ENTRY, Position
 __all__ = ["LogReading", "Pull", "Start"]
 
 _BEHIND_ALL = LEDGER_ID_MAX // 2  # An entry behind all that a ledger can have.
-_ROUNDS_MAX = 20  # The list lost the pages that were looked for so often.
+_ROUNDS_MAX = 20  # Tries while the list loses the pages that are looked for.
 
 Start = Position | int | None  # A position, or a dense offset.
 
@@ -54,11 +54,11 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Pull:
-    """What a follower of a log asks for, each time that it asks for more; and where the log begins, as it is reported
-    to it."""
+    """What a follower of a log asks for, each time that it asks for more; and where the log begins, which the log
+    reports in it."""
 
-    idle_s: float | None = None  # How long nothing may come; None: without end.
-    asks: bool = False  # Bookies are asked for news once, also where there is no time to wait for any.
+    idle_s: float | None = None  # How long to wait while nothing comes; None: without end.
+    asks: bool = False  # Ask bookies once for new entries, also if there is no time to wait.
     begins: int | None = None  # The dense offset of the first entry, once that is known.
     note: ReaderNote | None = None  # The note of the handle that follows; None: it is a tail.
     skip_lost: bool = False  # Continue behind entries that were given up (P11.5).
@@ -82,8 +82,8 @@ class LogReading:
         return reading
 
     async def found(self) -> None:
-        """Where the name leads; from then on this is the log of that id, whatever it is called by then (P8.12). A name
-        without a pointer is asked about again, until there is a log of it.
+        """Find where the name leads; from then on this is the log of that id, also when it is renamed (P8.12). A name
+        without a pointer is looked up again, until there is a log of it.
 
         Raises NoSuchLedger: the name led to a log once, and leads to none now."""
         if isinstance(self.name, LogId):
@@ -123,7 +123,7 @@ class LogReading:
         return (await self.listed_at())[0]
 
     async def listed_at(self) -> tuple[LogList, int]:
-        """The same with its revision."""
+        """As `listed`, with its revision."""
         await self.found()
         value, revision = await self.runtime.get(
             log_key_path(self.name), f"reading the list of log {self.name!r}"
@@ -147,7 +147,7 @@ class LogReading:
             return gone.first_offset
 
     async def offset_in(self, log_list: LogList, place: Start) -> int:
-        """The same in this list; raises PageGone where that is not as it stands any more."""
+        """As `offset_of`, in this list; raises PageGone if it is outdated."""
         if not isinstance(place, Position):
             if isinstance(place, bool) or not isinstance(place, int) or place < 0:
                 raise UsageError(f"{place!r} is no place in a log: a Position, or an offset from 0 on")
@@ -158,7 +158,7 @@ class LogReading:
         return _offset(found.segment) + entry_id
 
     async def _looked_up(self, step: Callable[[LogList], Awaitable[T]]) -> T:
-        """The result of `step` on the list as it stands."""
+        """The result of `step` on the present list."""
         for _ in range(_ROUNDS_MAX):
             try:
                 return await step(await self.listed())
@@ -170,8 +170,8 @@ class LogReading:
         )
 
     async def segments(self, start: Start = None) -> list[Segment]:
-        """In order, from the one that holds `start`, without one whose place is not known yet, as the one before it is
-        still written (P8.2)."""
+        """The ledgers in order, from the one that holds `start`, without one whose place is not known yet because the
+        ledger before it is still written (P8.2)."""
         found: list[Segment] = []
         following: int | None = None
         log_list, place, _ = await self._looked_up(lambda now: self._located(now, start))
@@ -211,7 +211,7 @@ class LogReading:
     async def _limit(
         self, ledger: LedgerReading, segment: LogSegment, first: int = 0
     ) -> tuple[int, bool] | None:
-        """(how far it may be read, whether it ends there) of one that is open here."""
+        """(how far it may be read, whether it ends there) of a ledger that is open here."""
         try:
             last_entry = await ledger.limit()
         except NoSuchLedger:
@@ -262,8 +262,8 @@ class LogReading:
             return await times.at(await self.offset_of(place))
 
     async def times_at(self, offsets: Iterable[int]) -> dict[int, int | None]:
-        """The same of several; what is gone has none. Where one cannot be read just now, it and all behind it are left
-        out."""
+        """As `time_at`, of several; entries that are gone have None. If one cannot be read just now, it and all behind
+        it are left out."""
         found: dict[int, int | None] = {}
         with contextlib.closing(_Times(self)) as times:
             for offset in sorted({*offsets}):
@@ -272,12 +272,12 @@ class LogReading:
                 except (NoSuchEntry, Truncated):
                     found[offset] = None
                 except (EntryUnreadable, NotEnoughBookies):
-                    break  # Each of the others would be waited for as long.
+                    break  # Each of the others would take as long.
         return found
 
     async def first_at(self, time_ms: int) -> int:
         """The dense offset of the first entry at or behind a time; `end` where there is none. Times never fall along a
-        log, so that half of what is left is out at each look (P8.11)."""
+        log, so each look halves the range (P8.11)."""
         with contextlib.closing(_Times(self)) as times:
             begin, end = (await self.listed()).first_offset, await self.end()
             while begin < end:
@@ -314,14 +314,14 @@ class LogReading:
                 return
             except Truncated as gone:
                 rounds += 1
-                has_moved = gone.first_offset is not None  # Else the list stands, and a ledger of it is gone.
+                has_moved = gone.first_offset is not None  # Otherwise only a ledger of the list is gone.
                 if start is not None or has_read or not has_moved or rounds == _ROUNDS_MAX:
                     raise
 
     async def _read(self, start: Start, end: Start, *, skip_lost: bool) -> Frames:
         log_list, place, first = await self._looked_up(lambda now: self._located(now, start))
         begins: int | None = None
-        if end is not None:  # Refused at once, if it is no place of this log.
+        if end is not None:  # Refuse at once a place that this log does not have.
             end, begins = await self._looked_up(lambda now: self._ending(now, end))
         following = None if place is None else place.segment.first_offset
         is_first = True
@@ -361,8 +361,8 @@ class LogReading:
     async def tail(
         self, start: Start, idle_s: float | None, note: ReaderNote | None = None, *, skip_lost: bool = False
     ) -> Frames:
-        """From start on, and everything that comes; start None: what comes from now on. Ends only after idle_s: bookies
-        that are away for a while end no tail. note: of the handle that it belongs to, if it is not one of its own."""
+        """Everything from start on; start None: entries that come from now on. Ends only after idle_s, not because
+        bookies are away for a while. note: the note of the handle that it belongs to; None: it makes its own."""
         pull = Pull(idle_s, note=note, skip_lost=skip_lost)
         async with aclosing(self.follow("latest" if start is None else start, pull)) as followed:
             async for located in followed:
@@ -398,7 +398,7 @@ class LogReading:
                 except Truncated as gone:
                     if start != "earliest" or has_read or gone.first_offset is None:
                         raise
-                    await self._moves_on(followed, begun)  # The log begins elsewhere by now.
+                    await self._moves_on(followed, begun)  # The log was truncated: it begins elsewhere by now.
                     begun, pull.begins = followed.revision, None
                     stands = await self._begin(followed, None, is_latest=False)
                     continue
@@ -425,7 +425,7 @@ class LogReading:
                 seen = pointer.revision, listed.revision
                 with contextlib.suppress(
                     NoSuchLedger
-                ):  # It is called otherwise, or deleted: that may change.
+                ):  # It is renamed or deleted: that may change again.
                     await self.listed_at()
                     return True
                 stands = Moved(
@@ -470,7 +470,7 @@ class LogReading:
             return _Standing(place, place.segment, first)
 
     async def _moves_on(self, followed: FollowedKey, revision: int) -> None:
-        """A page is gone that the list named at this revision: until its watch shows what came after."""
+        """Wait until the watch shows a newer list: a page is gone that the list named at this revision."""
         limit_s = self.runtime.settings.operation_timeout_s
         is_newer = await followed.beyond(revision, limit_s)
         self.runtime.check()
@@ -480,7 +480,8 @@ class LogReading:
             )
 
     async def _newest(self, log_list: LogList) -> tuple[Place, LogSegment]:
-        """The last ledger whose place is known: the one before it may be closed already, and not recorded so (P8.2)."""
+        """The last ledger whose place is known. The one before a later one may be closed and not recorded so yet
+        (P8.2)."""
         segments = log_list.segments
         newest = Place(segments, len(segments) - 1)
         if newest.segment.first_offset is not None:
@@ -500,7 +501,8 @@ class LogReading:
     async def _tail_ledger(
         self, stands: _Standing, pull: Pull, note: ReaderNote
     ) -> AsyncGenerator[Located | None, None]:
-        """Its entries from first on until it is closed and read to its end; None: idle for too long, so far."""
+        """The ledger's entries from first on until it is closed and read to its end; None: nothing came for too
+        long."""
         ledger = await self._open(stands.segment, stands.first or 0)
         if ledger is None:
             return
@@ -586,8 +588,8 @@ class LogReading:
             return None
 
     async def _check_left(self, segment: LogSegment, seen: int, first: int = 0) -> None:
-        """A ledger of the list is gone: raise, unless by the list everything of the log that was in it from `first` on
-        was seen."""
+        """A ledger of the list is gone: raise, unless the list shows that the reader has seen all its entries from
+        `first` on."""
         await self._looked_up(lambda now: self._behind(now, segment, seen, first, is_gone=True))
 
     async def _behind(

@@ -1,9 +1,9 @@
 """The log that several members agree on, as one of them proposes to it and is notified by it (RAFT.md; METADATA.md, 1).
 
-Decides nothing about agreement: that is the Raft's. What is proposed in one turn of the host is gathered and goes in
-together (`TurnEnded`), so that one record, one sync and one message to each other member stand for all of it; reads of
-one turn share a round. A proposal has its index and term at once all the same, as nothing else reaches the Raft before
-what was gathered: so whatever could be refused is refused before it is promised (`why_full`).
+The Raft decides all about agreement. Proposals of one turn of the host are gathered and go in together (`TurnEnded`),
+so that one record, one sync and one message to each other member serve all of them; reads of one turn share a round. A
+proposal still has its index and term at once, as nothing else reaches the Raft before the gathered ones: so a proposal
+that could be refused is refused before its index is promised (`why_full`).
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from embedbk.metadata.vocabulary import Remark, Tick, TurnEnded
 
 __all__ = ["AgreedLog"]
 
-SESSION_BASES = 3  # Until another leads, and is found.
-_PROPOSAL = -1  # The token of what is proposed here; those of others are not negative.
+SESSION_BASES = 3  # Election bases until another member leads and clients find it.
+_PROPOSAL = -1  # The token of proposals made here; other tokens are not negative.
 
 
 class AgreedLog:
-    """Around a Raft that only this object steps."""
+    """The log, around a Raft that only this object steps."""
 
     def __init__(self, raft: Raft) -> None:
-        self.raft = raft  # To look at.
+        self.raft = raft  # Others only look at it.
         self.term = 0
         self._gathered: list[bytes] = []
         self._gathered_bytes = 0
-        self._promised = 0  # The last index that was.
+        self._promised = 0  # The last index that was promised.
         self._reads: list[int] = []
 
     # --- What a member may look at -------------------------------------------------------------------------
@@ -43,7 +43,7 @@ class AgreedLog:
 
     @property
     def has_gathered(self) -> bool:
-        """The turn has to end: something waits for it."""
+        """Whether the turn has to end, because something waits for it."""
         return bool(self._gathered or self._reads)
 
     @property
@@ -112,7 +112,7 @@ class AgreedLog:
         return news
 
     def _flush(self, now_ns: int, effects: list[Any], news: list[LogNews]) -> None:
-        """Everything that was gathered, before anything else reaches the Raft."""
+        """Propose everything that was gathered, before anything else reaches the Raft."""
         if self._gathered:
             bodies, self._gathered, self._gathered_bytes = tuple(self._gathered), [], 0
             self._take(self.raft.step(words.Propose(now_ns, _PROPOSAL, bodies)), effects, news)

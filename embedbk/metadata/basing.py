@@ -20,7 +20,7 @@ from embedbk.metadata.raft_vocabulary import Timing
 
 __all__ = ["BASE_RULES", "BaseRules", "next_base", "suits", "why_no_base", "why_unknown"]
 
-RAISED_FROM = 6, 5  # A suitable base that is longer by less than this share is no reason for a change.
+RAISED_FROM = 6, 5  # The base is raised only to one that is longer by at least this ratio.
 LOWERED_TO = 3, 4  # The share by which one change lowers it at most, and at least.
 
 
@@ -28,9 +28,9 @@ class BaseRules(Struct, frozen=True):
     """How much must be known of each voter, and how long a base stays. Worlds of tests have others."""
 
     measured_ns: int = (
-        600_000_000_000  # A start loads and warms up; nothing rests on its first minutes alone.
+        600_000_000_000  # A process loads and warms up first; its first minutes alone decide nothing.
     )
-    stalls: int = 1000  # So the share of one in 1,000 is of something.
+    stalls: int = 1000  # So that one in 1,000 is at least one sample.
     syncs: int = 100
     round_trips: int = 100  # Measured by the leaders in the whole quorum.
     interval_ns: int = 3_600_000_000_000
@@ -42,7 +42,7 @@ BASE_RULES = BaseRules()
 def why_unknown(
     configuration: Configuration, timings: Mapping[MemberId, Timing | None], rules: BaseRules
 ) -> str:
-    """Which measurements do not suffice yet; empty: all do. timings: of voters from which the leader receives."""
+    """Which measurements do not suffice yet; empty: all do. timings: those of voters that the leader hears."""
     for voter in configuration.voters:
         timing = timings.get(voter)
         if timing is None:

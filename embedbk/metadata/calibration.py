@@ -35,10 +35,10 @@ BASE_MS_MIN, BASE_MS_MAX = 150, 10_000
 BASE_STEP_MS = 50
 STALLS_PER_BASE, TRIPS_PER_BASE = 10, 20
 RETAINED_BYTES_LEAST = 16 << 20
-FETCH_NS, LOAD_NS = 50_000_000, 20_000_000  # For a MiB, before anything was measured.
+FETCH_NS, LOAD_NS = 50_000_000, 20_000_000  # Costs of a MiB assumed before anything was measured.
 SAMPLES_KEPT = 1 << 14  # Samples; then all counts are halved, so that old ones fade.
 
-# Upper edges of what is counted: eight for each doubling, from 1 on; so a share is told to about 9 %.
+# Upper edges of the counted ranges: eight for each doubling, from 1 on; so a quantile is known to about 9 %.
 _EDGES = [round(2 ** (place / 8), 3) for place in range(8 * 45)]
 
 
@@ -52,11 +52,11 @@ class Cost:
 
     @property
     def estimate_ns(self) -> float:
-        """Seldom more."""
+        """The cost of a MiB that is seldom exceeded."""
         return self.cost_ns + 4 * self.deviation_ns
 
     def note(self, size: int, took_ns: int) -> None:
-        """So many bytes took so long."""
+        """Note a transfer: so many bytes took so long."""
         found = took_ns * MIB / max(size, SAMPLE_BYTES_MIN)
         self.deviation_ns += (abs(found - self.cost_ns) - self.deviation_ns) / 4
         self.cost_ns += (found - self.cost_ns) / 8
@@ -64,7 +64,7 @@ class Cost:
 
 
 class Often:
-    """How large a number is that is drawn again and again, all but for a share."""
+    """Quantiles of a number that is measured again and again."""
 
     def __init__(self) -> None:
         self.samples = 0
@@ -81,7 +81,7 @@ class Often:
             self._total = sum(self._counts)
 
     def below(self, per_mille: int) -> int:
-        """So many of a thousand were at most this; 0: none was noted."""
+        """The number that so many of a thousand samples did not exceed; 0: no sample was noted."""
         above = self._total * (1000 - per_mille) // 1000
         for place in range(len(_EDGES) - 1, -1, -1):
             above -= self._counts[place]
@@ -94,12 +94,12 @@ class Measured(NamedTuple):
     """Measurements of one member since its process began. Without samples the costs are assumed ones."""
 
     stall_ns: int = 0  # Lateness of its loop's timers: 999 of 1,000 were at most this.
-    stalls: int = 0  # So many turns were looked at.
-    sync_ns: int = 0  # From a record to its durability: 99 of 100.
+    stalls: int = 0  # Turns that were measured.
+    sync_ns: int = 0  # From a record to its durability: 99 of 100 took at most this.
     syncs: int = 0
     round_trip_ns: int = 0  # Round trip of its heartbeats while it led: 99 of 100 took at most this.
     round_trips: int = 0
-    log_bytes_per_s: int = 0  # In 95 of 100 seconds in which anything was written.
+    log_bytes_per_s: int = 0  # At most this in 95 of 100 seconds in which anything was written.
     log_seconds: int = 0
     fetch_ns: int = FETCH_NS  # Cost of a MiB of a snapshot that it pulled; its deviation follows.
     fetch_deviation_ns: int = FETCH_NS
@@ -107,7 +107,7 @@ class Measured(NamedTuple):
     load_ns: int = LOAD_NS  # Cost of a MiB of a snapshot that it loaded.
     load_deviation_ns: int = LOAD_NS
     loads: int = 0
-    snapshot_bytes: int = 0  # Its newest.
+    snapshot_bytes: int = 0  # Size of its newest snapshot.
 
     @property
     def catch_up_ns(self) -> float:
@@ -127,18 +127,18 @@ class Advice(NamedTuple):
     """A result and its terms. binds: which of the terms, floor or cap gives the number."""
 
     base_ms: int
-    base_terms: dict[str, int]  # In ms, rounded up.
+    base_terms: dict[str, int]  # The terms of the base, in ms, rounded up.
     base_binds: str
     state_bytes: int
     catch_up_s: float  # Seconds that the slowest member needs.
     log_bytes_per_s: int
-    log_bytes: int  # Worth keeping.
+    log_bytes: int  # Bytes of the log that are worth keeping.
     log_kept_bytes: int  # The bytes of it that are kept.
     log_binds: str
 
     @property
     def log_s(self) -> float:
-        """So long a member may be away and still find all in the log, at that rate."""
+        """Seconds that a member may be away and still find all entries in the log, at that rate."""
         return self.log_kept_bytes / self.log_bytes_per_s if self.log_bytes_per_s else 0.0
 
 
@@ -194,7 +194,7 @@ def base_that_suits(members: Mapping[str, Measured]) -> tuple[int, str]:
 
 
 def _base_terms(members: Sequence[Measured]) -> dict[str, int]:
-    """In ms, of the slowest."""
+    """The terms of the base in ms, by the slowest member."""
     trip_ns = max(one.round_trip_ns for one in members) + max(one.sync_ns for one in members)
     return {
         "stall": _ms(STALLS_PER_BASE * max(one.stall_ns for one in members)),
@@ -204,7 +204,7 @@ def _base_terms(members: Sequence[Measured]) -> dict[str, int]:
 
 
 def _largest(terms: dict[str, int]) -> tuple[str, int]:
-    """Which of the terms it is, and the base in steps."""
+    """Which term is the largest, and the base that follows from it, in steps."""
     binds = max(terms, key=lambda name: terms[name])
     return binds, -(-terms[binds] // BASE_STEP_MS) * BASE_STEP_MS
 

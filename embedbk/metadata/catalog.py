@@ -123,7 +123,7 @@ __all__ = [
 SNAPSHOT_VERSION = 1
 SEQUENCE_JUMP_MAX = (
     1 << 32
-)  # Between two logged operations of a session: a wild one must not use its sequences up.
+)  # Between two logged operations of a session: a wild sequence must not use them all up.
 SESSION_BYTES = 512  # Memory that a session takes beside its label and its share; measured.
 GENERATIONS_MAX = 1 << 15  # A revision stays a whole number of 63 bits.
 RESTORED_IDS_GAP = 1 << 32  # Ids skipped by a new generation: more than the lost future can have handed out.
@@ -145,7 +145,7 @@ class Session:
     kept: dict[int, Result] = field(default_factory=dict)  # Answers that the client may still ask for again.
     keys: dict[str, None] = field(default_factory=dict)  # Ephemeral keys.
     secret: bytes = (
-        b""  # Sent to its client alone, which sends it with every request. Empty: of an older log.
+        b""  # Sent to its client alone, which sends it with every request. Empty: the log is older than secrets.
     )
     ephemeral_bytes: int = 0  # Bytes of the records under `keys`.
 
@@ -158,7 +158,7 @@ class Catalog:
         self.level = LEVEL_FIRST  # The cluster's level; never lowered (P10.8).
         self.revision = 0
         self.next_id = 1  # Every id below was handed out, or is a gap for ever (P2.1).
-        self.sessions_started = 0  # Over the life of the cluster.
+        self.sessions_started = 0  # Sessions started over the life of the cluster.
         self.sessions: dict[int, Session] = {}
         self.start_count = 0  # Starts of members, over the life of the cluster.
         # Random bytes of the newest starts, each with how far metadata was when it began.
@@ -459,7 +459,7 @@ class Catalog:
         return Allocated(first, operation.count)
 
     def _acquire(self, session: Session, asked: Acquire) -> Result:
-        """P9.3: at once if no session holds the lock, else behind all that wait."""
+        """P9.3: give the lock at once if no session holds it, else queue behind all that wait."""
         known = self._claim_of(session, asked.name)
         if known is not None:
             return Claimed(known.revision if lock_of(known.key) else 0, known.created, self.revision)
@@ -476,7 +476,7 @@ class Catalog:
         return Claimed(revision if is_free else 0, revision, revision)
 
     def _repair(self, session: Session, asked: Repairing) -> Result:
-        """P11: the changes of the operation, and of handing the marks that it frees to waiting sessions, at one
+        """P11: make the changes of the operation, and hand the marks that it frees to waiting sessions, all at one
         revision."""
         view = View(
             self._records.get,
@@ -591,7 +591,8 @@ class Catalog:
     def _carry_out(
         self, changes: Sequence[Put | Delete], revision: int, session: Session | None
     ) -> dict[str, Record]:
-        """session: of the client; None: there is none, and no key is ephemeral. Returns the changed records, by key."""
+        """Carry out puts and deletes; returns the changed records, by key. session: the client's; None: there is none,
+        and no key is ephemeral."""
         return {
             change.key: self._put(change, revision, session)
             if isinstance(change, Put)
@@ -672,7 +673,7 @@ class Catalog:
         return _no_room(held, growth, allowed) if growth > 0 and held + growth > allowed else None
 
     def _check_room_before(self, session: Session, txn: Txn) -> Refusal | None:
-        """The same by the first rules, for commands that were logged under them."""
+        """As `_check_room`, by the first rules, for commands that were logged under them."""
         growth, ephemeral = 0, len(session.keys)
         for change in txn.then:
             before = self._records.get(change.key)
@@ -716,7 +717,7 @@ class Catalog:
     def _note_repair(self, key: str, record: Record | None) -> None:
         """Keep the index of marks, holds and waiters up to date, whichever command changed the key."""
         if not key.startswith(_OF_REPAIRS):
-            return  # Nearly every key.
+            return  # Nearly all keys end here.
         if key.startswith(REPAIRERS_PREFIX):
             self.repairs.note_waiter(key, record)
             return
@@ -767,7 +768,7 @@ class Catalog:
         return Acknowledged(self.revision)
 
     def _commit(self, revision: int, changed: dict[str, Record]) -> None:
-        """Everything of one command happens at one revision; what changed nothing takes none."""
+        """Put all changes of one command at one revision; a command that changed nothing takes none."""
         if changed:
             self._hand_repairs(revision, changed)
             self.revision = revision
@@ -775,7 +776,8 @@ class Catalog:
 
     @property
     def fast_digest(self) -> bytes:
-        """A digest of all records and counters, at no cost: catalogs that differ in them differ in this (I72)."""
+        """A digest of all records and counters, at no cost: catalogs that differ in these have different digests
+        (I72)."""
         counters = self.revision, self.next_id, self.sessions_started, self.start_count, len(self.sessions)
         ranges = self.lineages, self.spared, self.stale
         return digest_of(self._records_sum, *counters, level=self.level, recovered=ranges)
@@ -783,8 +785,8 @@ class Catalog:
     # --- As bytes ----------------------------------------------------------------------------------------
 
     def cut(self) -> CatalogCut:
-        """Begin a snapshot of what is there now; commands may be applied before its last piece is taken. One at a time:
-        a second one ends the first."""
+        """Begin a snapshot of the present state; commands may be applied before its last piece is taken. A second one
+        ends the first."""
         head = Head(
             PIECE_VERSION,
             self.revision,
@@ -811,12 +813,12 @@ class Catalog:
         return self._cut
 
     def end_cut(self) -> None:
-        """The last piece was taken, or the others are not needed."""
+        """End the snapshot: its last piece was taken, or the others are not needed."""
         self._cut = None
 
     def snapshot(self) -> bytes:
-        """The whole state at once, in version 1: what digests are of, and what logs of older builds hold. History is
-        not state and is left out."""
+        """The whole state at once, in version 1, for digests and as logs of older builds hold it. History is not state
+        and is left out."""
         return _encode_snapshot(
             _Snapshot(
                 version=SNAPSHOT_VERSION,
@@ -864,8 +866,8 @@ class Catalog:
             self.sessions_bytes += self._session_bytes(session)
 
     def take_records(self, records: Sequence[Record]) -> None:
-        """In key order, all of them behind those that are there. Raises StorageError: they are not, or one is of a
-        session that is not there, or holds what no record does."""
+        """Add records in key order, behind the present ones. Raises StorageError: they are not in order, or one names a
+        session that is not there, or has values that no record can have."""
         if not self._records.extend(records):
             raise StorageError("the keys of a metadata snapshot are out of order")
         for record in records:

@@ -31,7 +31,7 @@ def lock_path(name: str) -> str:
 
 
 def waiting_prefix(name: str) -> str:
-    """Under which all wait, in the order in which they asked. A name has no '/', so nothing else stands there."""
+    """The prefix of the keys of all that wait, in order of asking. A name has no '/', so no other key is there."""
     return f"{_WAITING}{name}/"
 
 

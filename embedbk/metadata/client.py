@@ -1,7 +1,7 @@
 """The core of a metadata client: one session and its requests, over one link at a time (P10.1, I74).
 
 Decides what is sent and sent again, when the session is kept alive and when it counts as lost, and when a member is
-left for another (which one: `seeking`). What is asked for watches, and what they show, is in `watching`. The host
+left for another (which one: `seeking`). `watching` decides what is asked for watches, and what they show. The host
 dials, brings messages, and carries `Send` out in order.
 
 A request keeps its sequence for the life of the session, so after a reconnect, or when no answer came for long, it
@@ -79,15 +79,15 @@ UNKNOWN = "UNKNOWN"  # Refusal.code given by this core only, never by the quorum
 REQUESTS_MAX = 4096  # Requests of the host that are not completed; more are refused.
 SEQUENCE_WINDOW = 256  # From the oldest unanswered sequence on: the quorum keeps no more answers (Limits).
 RESEND_NS = (
-    1_000_000_000  # Without an answer for so long (or a third of the ttl), a request is first sent again.
+    1_000_000_000  # A request without an answer for so long (or a third of the ttl) is sent again.
 )
-RESENT_AT_ONCE = 4  # When nothing came for them: it may be the crowd in which they wait.
+RESENT_AT_ONCE = 4  # Requests without an answer sent again at once; more might only add to a crowd.
 OPEN_AGAIN_NS_MIN = (
-    100_000_000  # Or a twelfth of the ttl: answers that are late by most of it still open a session.
+    100_000_000  # Or a twelfth of the ttl, so that answers late by most of it still open a session.
 )
 OPEN_REFUSED_NS = 1_000_000_000
 DIAL_NS = (
-    1_000_000_000  # Until a member that was dialled, or asked for a session, is left for another; it grows.
+    1_000_000_000  # Time until a member that was dialled, or asked for a session, is left for another; it grows.
 )
 SILENT_NS = 1_000_000_000  # The same for a member that owes a renewal (or a sixth of the ttl).
 _NEVER_NS = 1 << 62
@@ -112,19 +112,19 @@ class _Pending:
     operation: Operation
     stream: StreamRequest | None = None
     sequence: int = 0  # 0: not sent under the present session.
-    sent_ns: int = 0  # First, under the present session.
-    times: int = 0  # Sent again so often since the last answer.
+    sent_ns: int = 0  # When it was first sent under the present session.
+    times: int = 0  # How often it was sent again since the last answer.
     due_ns: int = 0  # When to send again.
-    put_off: str = ""  # Why the quorum did not run it when it was sent last.
+    put_off: str = ""  # Why the quorum did not run it the last time.
 
     @property
     def is_repeatable(self) -> bool:
-        """To run it twice does no harm: reads, and ids, of which the first block is then a gap."""
+        """Whether running it twice does no harm: reads, and ids, whose first block is then a gap."""
         return isinstance(self.operation, Get | List | Tell | QuorumStatus | AllocIds)
 
     @property
     def is_of_stream(self) -> bool:
-        """It belongs to one link: never sent again over another."""
+        """Whether it belongs to one link, and is never sent again over another."""
         return isinstance(self.operation, Watch | Unwatch)
 
 
@@ -143,8 +143,8 @@ class Client:
     """One session at a time with a metadata quorum. `step` takes one event and gives what is to be done, in order."""
 
     def __init__(self, *, ttl_ms: int, label: str, cluster_token: bytes = b"", level: int = LEVEL) -> None:
-        """cluster_token: of the cluster that must answer; empty takes the first that does. level: the newest that this
-        build knows (P10.8)."""
+        """cluster_token: that of the cluster that must answer; empty: the first cluster that does. level: the newest
+        that this build knows (P10.8)."""
         self.level = level
         self.cluster_level = LEVEL_FIRST  # The highest that a member sent: a level never falls (P10.8).
         self.ttl_ms = ttl_ms
@@ -159,12 +159,12 @@ class Client:
         self._session: _Session | None = None
         self._opening: dict[int, int] = {}  # Sequence of each OpenSession on this link -> when it was sent.
         self._open_count = 0
-        self._attempt = 0  # To open a session; asked again under the same one, the quorum opens the same.
+        self._attempt = 0  # The attempt to open a session; a repeat under the same attempt opens the same session.
         self._pace = Pace()
         self._open_retry_ns: int | None = None
         self._resend_ns: int | None = None  # When to look for requests that got no answer.
         self._keep_alives: dict[int, int] = {}  # Sequence -> when it was sent.
-        self._queue: deque[_Pending] = deque()  # Not sent under the present session.
+        self._queue: deque[_Pending] = deque()  # Requests not sent under the present session.
         self._in_flight: dict[int, _Pending] = {}  # Requests by sequence, rising.
         self._again: deque[_Pending] = (
             deque()
@@ -268,7 +268,7 @@ class Client:
         self._forget_streams()
 
     def _forget_streams(self) -> None:
-        """Those of the session's link."""
+        """Forget the streams of the session's link."""
         self._keep_alives.clear()
         self._watching.lose_streams()
         self._queue = deque(waiting for waiting in self._queue if not waiting.is_of_stream)
@@ -321,14 +321,14 @@ class Client:
         effects.append(Send(request))
 
     def _renew_after_ns(self, session: _Session, now_ns: int) -> int:
-        """A third of what the lease leaves beside the time that a renewal takes: so answers that are late by most of a
-        ttl end no session, and three in a row may be lost when they are quick."""
+        """A third of the lease without the time that a renewal takes: so answers that are late by most of a ttl end no
+        session, and three quick ones in a row may be lost."""
         oldest_ns = next(iter(self._keep_alives.values()), now_ns)
         takes_ns = max(session.renewal_ns, now_ns - oldest_ns)
         return max((session.ttl_ns - takes_ns) // 3, session.ttl_ns // 12)
 
     def is_leased(self, now_ns: int) -> bool:
-        """Whether the session stands for sure at this time, which may be later than that of the last step."""
+        """Whether the session certainly lives at this time, which may be later than that of the last step."""
         session = self._session
         return session is not None and now_ns < session.lease_until_ns
 
@@ -369,8 +369,8 @@ class Client:
         self._watching.tick(event.now_ns)
 
     def _resend(self, session: _Session, now_ns: int, most: int, effects: list[ClientEffect]) -> None:
-        """Send again what got no answer for long: the message or its answer may be lost, and a repeat does no harm.
-        No more than `most` at once, later each time."""
+        """Send requests again that got no answer for long: the message or its answer may be lost, and a repeat does no
+        harm. No more than `most` at once, later each time."""
         if self._resend_ns is None or now_ns < self._resend_ns:
             return
         sent = 0
@@ -419,7 +419,7 @@ class Client:
             self._queue.remove(pending)
             self._complete(pending, Refusal("UNAVAILABLE", "cancelled before it was sent"), effects)
             return
-        # Not wanted any more, so not sent again either: once done_below is above it, it is never run.
+        # No caller wants it any more, so it is not sent again: once done_below is above it, it is never run.
         self._in_flight.pop(pending.sequence, None)
         self._again = deque(waiting for waiting in self._again if waiting is not pending)
         code = "UNAVAILABLE" if pending.is_repeatable else UNKNOWN
@@ -438,7 +438,7 @@ class Client:
         self._watching.cancel(event, effects)
 
     def _pump(self, now_ns: int, effects: list[ClientEffect]) -> None:
-        """Send what waits, as far as the window allows; without a session, see that one is opened."""
+        """Send waiting requests, as far as the window allows; without a session, open one."""
         if not self._is_connected or self._ended is not None:
             return
         session = self._session
@@ -499,7 +499,7 @@ class Client:
             self._on_reply(event.message, event.now_ns, effects)
 
     def _on_not_leader(self, told: NotLeader, effects: list[ClientEffect]) -> None:
-        """It ran nothing; all that is under way stays so, for another member."""
+        """The member ran nothing; all requests stay under way, for another member."""
         self._seeker.redirected(told.endpoints, told.members)
         who = f"{told.leader} leads" if told.leader else "it knows of no leader"
         self._hang_up(f"{self._seeker.at or 'the member'} does not lead: {who}", effects)
@@ -521,7 +521,7 @@ class Client:
             for sequence in [known for known in self._keep_alives if known < reply.sequence]:
                 del self._keep_alives[
                     sequence
-                ]  # Links keep order: those were lost, or are of no use any more.
+                ]  # Links keep order: earlier requests to open were lost, or are of no use any more.
             if isinstance(reply.result, Acknowledged):
                 self._seeker.learn(reply.result.members)
                 self.cluster_level = max(self.cluster_level, reply.result.level)
@@ -563,7 +563,7 @@ class Client:
         session.lease_until_ns = max(session.lease_until_ns, sent_ns + session.ttl_ns * 15 // 16)
 
     def _put_off(self, pending: _Pending, reason: str, now_ns: int) -> None:
-        """Not run, and no answer: its sequence may still be run, so it stays under way."""
+        """The quorum did not run it, and this is no answer: it may still be run, so it stays under way."""
         pending.put_off = self.put_off = reason
         pending.due_ns = self._pace.put_off(pending.sequence, pending.times, now_ns)
         if self._resend_ns is None or pending.due_ns < self._resend_ns:
@@ -614,7 +614,7 @@ class Client:
         self._closing_sequence = closing.sequence
 
     def _end(self, refusal: Refusal, reason: str, effects: list[ClientEffect]) -> None:
-        """Complete everything; from here on every request is refused."""
+        """Complete all requests; every later one is refused."""
         for pending in [*self._in_flight.values(), *self._queue]:
             is_open = pending.sequence > 0 and not pending.is_repeatable
             code = UNKNOWN if is_open else refusal.code if refusal.code != UNKNOWN else "UNAVAILABLE"

@@ -29,7 +29,7 @@ FIRST_TERM = 1  # The term of every entry of a log from before there were terms.
 
 
 class Committed(Struct, frozen=True):
-    """These are never taken back. Each entry comes once, in order, none left out. A body that is not bytes is no
+    """Entries that are never taken back. Each comes once, in order, none left out. A body that is not bytes is no
     command: a configuration, or what a new leader begins with."""
 
     entries: Sequence[Entry]
@@ -51,12 +51,12 @@ LogNews = Committed | ReadIndexed | LeadershipChanged
 
 
 class CommandLog(Protocol):
-    """Where commands are put in one order for all members. What its host is to do is appended to `effects`."""
+    """Puts commands in one order for all members. It appends to `effects` what its host is to do."""
 
     @property
     def term(self) -> int:
-        """In which a command that is proposed now stands in the log; 0: another member leads, none is taken. It changes
-        only with `LeaderChanged`."""
+        """The term that a command proposed now has in the log; 0: another member leads, so commands are refused. It
+        changes only with `LeaderChanged`."""
 
     @property
     def committed_index(self) -> int:
@@ -73,11 +73,11 @@ class CommandLog(Protocol):
 
     @property
     def grace_ns(self) -> int:
-        """For so long after this member leads a session may be renewed by the leader before."""
+        """How long after this member leads the earlier leader may still renew a session."""
 
     @property
     def session_ns_min(self) -> int:
-        """A session that lives shorter could end before its client finds the next leader."""
+        """The shortest ttl of a session: with less it could end before its client finds the next leader."""
 
     @property
     def not_leader(self) -> NotLeader:
@@ -87,19 +87,19 @@ class CommandLog(Protocol):
         """Whether this member leads now for certain, so that a session may be promised its time."""
 
     def why_full(self, size: int) -> str:
-        """Why no command of so many bytes is taken now, though this member leads; empty: it is."""
+        """Why a command of so many bytes is refused now, though this member leads; empty: it is not."""
 
     @property
     def members(self) -> tuple[str, ...]:
-        """Where clients reach all voters; empty: unknown."""
+        """The addresses at which clients reach all voters; empty: unknown."""
 
     def propose(self, body: bytes, said: str, effects: list[Any]) -> int:
         """Log a command; returns its index, if it is committed in this term. said: its meaning for people, if it is
-        worth a line in their logs."""
+        worth a line in the logs."""
 
     def read_index(self, token: int, effects: list[Any]) -> int | None:
-        """Up to where must be applied what answers a read that came now: everything that was committed when it came.
-        None: that is not known before others are asked; `ReadReady` follows, or `LeaderChanged`."""
+        """The index up to which entries must be applied before a read that came now is answered: everything that was
+        committed when it came. None: others must be asked first; `ReadReady` follows, or `LeaderChanged`."""
 
     def step(self, event: Any, effects: list[Any]) -> list[LogNews]:
         """An event of the host for the log, such as `TurnEnded`."""

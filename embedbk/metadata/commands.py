@@ -47,7 +47,7 @@ __all__ = [
 
 COMMAND_VERSION = 2  # The version that is logged now; all versions from 1 on can be read.
 RULES = (
-    3  # By which what is logged now is decided; a command of an older log keeps those that it was decided by.
+    3  # The rules for commands logged now; a command of an older log keeps the rules by which it was decided.
 )
 RULES_KEEP_REFUSALS = (
     2  # Refusals are kept like every answer; ephemeral keys have shares; a swap of them counts once.
@@ -64,7 +64,7 @@ class StartSession(msgspec.Struct, frozen=True, array_like=True, tag=1):
     ttl_ms: int
     label: str
     secret: bytes = b""  # Random; sent to its client alone.
-    level: int = 1  # The newest that its client knows; 1 in older builds and their logs.
+    level: int = 1  # The newest level that its client knows; 1 in older builds and their logs.
 
 
 class ExpireSession(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -95,10 +95,10 @@ class BeginGeneration(msgspec.Struct, frozen=True, array_like=True, tag=4):
 
 
 class BeginLineage(msgspec.Struct, frozen=True, array_like=True, tag=6):
-    """The same, above the generations of all lineages that are given up, and as a lineage: random bytes that
+    """As BeginGeneration, above the generations of all lineages that are given up, and as a lineage: random bytes that
     distinguish it from every other recovery of this cluster (P10.5). gives_up: lineages that nodes met and that this
-    state does not descend from. An operator declared their futures lost, and nodes that met one follow this one.
-    is_whole: it is certain that this state lacks nothing, so that it makes no key stale."""
+    state does not descend from. An operator declared their futures lost; nodes that met one of them follow this
+    lineage. is_whole: it is certain that this state lacks nothing, so that it makes no key stale."""
 
     name: bytes
     gives_up: tuple[Lineage, ...] = ()
@@ -112,8 +112,8 @@ class StartMember(msgspec.Struct, frozen=True, array_like=True, tag=5):
 
 
 class StopSparing(msgspec.Struct, frozen=True, array_like=True, tag=7):
-    """These ids, ranges (first, end), are not spared any more: that they are absent proves that their ledgers are gone,
-    as for every other id (P7.7). Ids that are not spared do not change."""
+    """These ids, ranges (first, end), are not spared any more: an absent key proves that the ledger is gone, as for
+    every other id (P7.7). Ids that are not spared do not change."""
 
     ranges: tuple[tuple[int, int], ...]
 
@@ -125,8 +125,8 @@ class RaiseTo(msgspec.Struct, frozen=True, array_like=True, tag=20):
 
 
 class CheckDigest(msgspec.Struct, frozen=True, array_like=True, tag=25):
-    """Compare: at entry `index`, another CheckDigest, the leader's catalog had this digest (I72). 0 and nothing: it
-    was not there. Changes nothing."""
+    """Compare: at entry `index`, another CheckDigest, the leader's catalog had this digest (I72). 0 and empty: the
+    leader noted none. Changes nothing."""
 
     index: int
     digest: bytes
@@ -152,8 +152,8 @@ Command = (
     | ResumeRepairs
 )
 
-# The level of the cluster from which on each may be used (levels.py). All from before there were levels are of the
-# first; a new tag stands here with the level that brings it.
+# The cluster's level from which on each may be used (levels.py). Those from before there were levels have the first; a
+# new tag is added here with the level that brings it.
 LEVEL_OF: dict[type, int] = {
     StartSession: 1,
     ExpireSession: 1,

@@ -48,7 +48,7 @@ PIECE_BYTES_MAX = 1 << 20
 SLICE_RECORDS = 1000  # Encoded in one slice: about a millisecond.
 SLICE_BYTES = 256 << 10  # Bytes of records or sessions in one slice; the last one may exceed it.
 SLICE_KEYS = (
-    16_384  # Looked at in one slice: more than the commands of one turn can put in front of the walk.
+    16_384  # Keys looked at in one slice: more than the commands of one turn can put in front of the walk.
 )
 
 
@@ -62,8 +62,8 @@ class SessionImage(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Head(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """Always the first piece: the counters, and how many of each are to come. digest: of the catalog that was cut
-    (digesting.py); empty: of a build that had none."""
+    """Always the first piece: the counters, and how many of each are to come. digest: that of the catalog that was
+    cut (digesting.py); empty: the build had none."""
 
     version: int
     revision: int
@@ -149,28 +149,28 @@ class CatalogCut:
         level: int = LEVEL_FIRST,
         lineages: Lineages | None = None,
     ) -> None:
-        """records_sum: of the records' digests, as the catalog has kept it. level: of the cluster. lineages: copies;
-        None: there are none."""
+        """records_sum: the sum of the records' digests, as the catalog keeps it. level: the cluster's. lineages:
+        copies; None: there are none."""
         self._level, self._lineages = level, lineages
         self.head = head
-        self._sum_left = records_sum  # Without those that were cut.
+        self._sum_left = records_sum  # The sum without the records that were cut.
         self._head: Head | None = head
         self._sessions = sessions
         self._records = records
-        # By number, in the catalog's order: sessions that the walk has not reached; set: as it was before a change.
+        # By number, in the catalog's order: sessions that the walk has not reached; a value: as it was before a change.
         self._images: dict[int, SessionImage | None] = dict.fromkeys(sessions)
         self._order = deque(sessions)
         self._after = ""  # Keys up to this one were reached.
         self._left = head.records  # How many of the records at the cut are left.
         self._set_aside: dict[
             str, Record | None
-        ] = {}  # Records of keys that were not reached; None: there was none.
+        ] = {}  # Records, as they were, of keys that the walk has not reached; None: there was none.
         self._set_aside_keys = SortedKeys()  # The keys in it that existed: they may be deleted by now.
         self._starts, self._spared = deque(starts), deque(spared)
 
     @property
     def is_true(self) -> bool:
-        """Once all is cut: every record was as it had been put. If not, one has changed where it lay (I72)."""
+        """Whether, once all is cut, every record was as it had been put. If not, one has changed in memory (I72)."""
         return self._sum_left == 0
 
     @property
@@ -258,11 +258,12 @@ class CatalogCut:
             self._set_aside, self._set_aside_keys = (
                 {},
                 SortedKeys(),
-            )  # Sessions that came since, behind the last of them.
+            )  # Sessions that were opened since come behind them.
         return Records(taken)
 
     def _ahead(self) -> Iterator[tuple[str, Record | None]]:
-        """The keys that were not reached, each once, in order: what is there now, and what was when the cut began."""
+        """The keys that the walk has not reached, each once, in order: those there now, and those there when it
+        began."""
         there = ((record.key, record) for record in self._records.begin("", self._after))
         if not self._set_aside:
             yield from there

@@ -1,7 +1,7 @@
 """The sum of all records of a catalog, kept while they change (METADATA.md, 2; I72). Pure.
 
-Decides what of a record is in it, and that their order is not: what is put is added, what goes is taken out, and so
-the same records give the same sum on whatever way they came.
+Decides which fields of a record count; the order of records does not. A record that is put is added, one that goes is
+subtracted, so the same records give the same sum whatever their history.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LEVEL = Struct("<Q")
 
 
 def record_digest(record: Record) -> int:
-    """Below 2**128. record: one that is there, so it has a value."""
+    """The digest of a record, below 2**128. record: an existing one, so it has a value."""
     assert record.value is not None
     key = record.key.encode()
     numbers = _NUMBERS.pack(record.created, record.revision, record.session, len(key))
@@ -36,7 +36,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def encode_lineages(lineages: Sequence[Lineage], stale: Sequence[tuple[int, int]]) -> bytes:
-    """Nothing where there are none, as of builds that know none."""
+    """The bytes of the lineages; empty if there are none, as in builds that know none."""
     return (_encode(lineages) if lineages else b"") + (_encode(stale) if stale else b"")
 
 

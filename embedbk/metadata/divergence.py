@@ -13,8 +13,8 @@ from embedbk.metadata.commands import CheckDigest
 
 __all__ = ["DIGEST_ENTRIES", "DIGEST_NS", "Divergence"]
 
-DIGEST_ENTRIES = 10_000  # Between two comparisons at most.
-DIGEST_NS = 60_000_000_000  # And so long, where anything was applied meanwhile.
+DIGEST_ENTRIES = 10_000  # At most so many entries between two comparisons.
+DIGEST_NS = 60_000_000_000  # And at most so long, if anything was applied meanwhile.
 
 
 class Divergence:
@@ -25,13 +25,13 @@ class Divergence:
         self._applied = 0  # Entries since the last comparison.
         self._since_ns = 0
         self._noted = CheckDigest(0, b"")  # This member's digest at the last comparison.
-        self._is_asked = False  # Proposed and not applied.
+        self._is_asked = False  # A comparison is proposed and not applied yet.
 
     def begin_to_lead(self, now_ns: int) -> None:
         self._since_ns, self._is_asked = now_ns, False
 
     def forget(self) -> None:
-        """The state was replaced by another member's: nothing of it was noted here."""
+        """Another member's state replaced this one: forget what was noted."""
         self._noted = CheckDigest(0, b"")
 
     @property
@@ -46,7 +46,7 @@ class Divergence:
         return self._noted
 
     def apply(self, index: int, command: object, catalog: Catalog) -> str:
-        """An entry was applied. Why this member must not serve; empty: it may."""
+        """Note an entry that was applied; returns why this member must not serve, empty: it may."""
         if not isinstance(command, CheckDigest):
             self._applied += 1
             return ""

@@ -21,7 +21,7 @@ __all__ = ["Ballot", "begin", "elect", "on_pre_vote", "on_request_vote"]
 
 
 class Ballot:
-    """An election that this member stands in. is_pre: it only asks what would be."""
+    """An election that this member stands in. is_pre: it only asks whether it would win."""
 
     def __init__(self, own: MemberId, *, is_pre: bool) -> None:
         self.is_pre = is_pre
@@ -29,8 +29,8 @@ class Ballot:
 
 
 def begin(state: RaftState) -> Ballot | None:
-    """No leader sent anything for a while. None: this member is no candidate. It asks all the same, because the answers
-    tell it if it was taken out: members send nothing to a node outside of the configuration."""
+    """No leader sent anything for a while. None: this member may not stand. It asks all the same, because the answers
+    say if it was taken out: members send nothing to a node outside of the configuration."""
     state.delay_election()
     state.become_follower(None)
     if not state.is_retired:

@@ -1,6 +1,6 @@
 """The link over which a client has watches streamed by a member that need not lead (METADATA.md, 6; I82). Pure.
 
-Decides which member is dialled for that, what it is asked, and when it is left. A member streams what it has applied,
+Decides which member the client dials for that, what it asks, and when it leaves. A member streams what it has applied,
 so it may lag. Each renewal shows the client how far the leader is; it leaves a member that has not applied as much a
 second later, or is silent for as long. `following` keeps what a watch knows and shows; `watching` decides where its
 list comes from, and which member streams it meanwhile.
@@ -29,8 +29,8 @@ from embedbk.metadata.vocabulary import Dial, HangUp, Send
 __all__ = ["AGAIN_NS_MAX", "AGAIN_NS_MIN", "ASKED_MAX", "LAG_NS", "FollowerLink"]
 
 LAG_NS = 1_000_000_000  # From the dial to the first answer; from the leader's revision to having applied it.
-LOOKS = 5  # So often it is asked in that time.
-AGAIN_NS_MIN = 1_000_000_000  # Until another is dialled; doubles where it was left sooner than the most.
+LOOKS = 5  # Questions in that time.
+AGAIN_NS_MIN = 1_000_000_000  # Pause before another is dialled; doubles where it was left sooner than the most.
 AGAIN_NS_MAX = 60_000_000_000
 ASKED_MAX = 64  # Streams that are asked for and not acknowledged; others wait.
 
@@ -53,8 +53,8 @@ class FollowerLink:
         self._dial_count = 0
         self._again_ns = AGAIN_NS_MIN
         self._since_ns = 0  # When it was dialled.
-        self._leader_revision = 0  # As the leader said last.
-        self._due_ns: int | None = None  # When it is left, unless it has applied that by then.
+        self._leader_revision = 0  # The revision that the leader last reported.
+        self._due_ns: int | None = None  # When it is left, unless it has applied that revision by then.
         self._look_ns: int | None = None  # When to ask it next how far it is.
         self._count = 0  # The number of requests on this link.
         self._looks: dict[int, None] = {}  # Sequences of those that ask how far it is.
@@ -65,7 +65,7 @@ class FollowerLink:
 
     @property
     def is_idle(self) -> bool:
-        """There is no link, and none is needed."""
+        """Whether there is no link, and none is needed."""
         return not self.at and not self._is_wanted and not self._is_leaving
 
     @property
@@ -137,7 +137,7 @@ class FollowerLink:
         asked = self._asked.pop(reply.sequence, None)
         if isinstance(result, Refusal) and result.code == BUSY:
             if asked is not None:
-                self._unasked.append(asked[:2])  # It is asked again when it says next how far it is.
+                self._unasked.append(asked[:2])  # Asked for again when the member next says how far it is.
         elif not isinstance(result, Acknowledged):
             told = result.text if isinstance(result, Refusal) else "it does not lead, and streams nothing"
             self._leave(now_ns, f"{self.at}: {told}", effects)
@@ -149,7 +149,7 @@ class FollowerLink:
             self._take_look(reply.sequence, result.revision, now_ns, effects)
 
     def _take_look(self, sequence: int, revision: int, now_ns: int, effects: Effects) -> None:
-        """It answers how far it is."""
+        """The member answers how far it is."""
         for before in [each for each in self._looks if each <= sequence]:
             del self._looks[before]
         if revision < self._leader_revision:
@@ -157,7 +157,7 @@ class FollowerLink:
         self.is_up = True
         self._due_ns = self._look_ns = None
         for late in [each for each, (_, _, at_ns) in self._asked.items() if now_ns >= at_ns + LAG_NS]:
-            self._unasked.append(self._asked.pop(late)[:2])  # Lost on the way, it or its answer.
+            self._unasked.append(self._asked.pop(late)[:2])  # The request or its answer was lost on the way.
         self._ask(now_ns, effects)
 
     def _look(self, now_ns: int, effects: Effects) -> None:
@@ -167,7 +167,7 @@ class FollowerLink:
     def _ask(self, now_ns: int, effects: Effects) -> None:
         while self._unasked and self.is_up and len(self._asked) < ASKED_MAX:
             watch, watch_id = self._unasked.popleft()
-            if watch.watch_id == watch_id:  # Else that stream was ended.
+            if watch.watch_id == watch_id:  # Otherwise that stream was ended.
                 sequence = self._send(Watch(watch_id, watch.prefix, watch.revision), effects)
                 self._asked[sequence] = watch, watch_id, now_ns
 
@@ -182,7 +182,7 @@ class FollowerLink:
         effects.append(HangUp(reason, is_for_streams=True))
 
     def _forget(self, now_ns: int) -> None:
-        """Nothing comes over this link any more; another is dialled later."""
+        """The link is gone; another member is dialled later."""
         self.is_up = False
         self._due_ns = self._look_ns = None
         self._looks.clear()

@@ -1,7 +1,7 @@
 """The state of one watch of a client: a list in pages, and the stream of changes since its first page (I82).
 
-The stream begins with the first page, not behind the last: so however long the list takes, the quorum needs to
-remember no more than one round trip of changes for it. Pages are of different revisions; nothing is shown before the
+The stream begins with the first page, not behind the last: so however long the list takes, the quorum has to
+keep no more than one round trip of changes for it. Pages are of different revisions; nothing is shown before the
 stream has reached the last one's.
 """
 
@@ -14,7 +14,7 @@ from embedbk.metadata.vocabulary import Token, WatchChanged
 
 __all__ = ["RETRY_NS_MIN", "FollowedPrefix"]
 
-RETRY_NS_MIN = 200_000_000  # After the quorum had no room for a watch; doubles up to the most.
+RETRY_NS_MIN = 200_000_000  # Pause after the quorum had no room for a watch; doubles up to the most.
 RETRY_NS_MAX = 30_000_000_000
 
 
@@ -25,7 +25,7 @@ class FollowedPrefix:
     token: Token
     prefix: str
     may_lag: bool = False  # A member may stream it that does not lead.
-    is_lagging: bool = False  # Its stream is asked for over the link for these.
+    is_lagging: bool = False  # Its stream is asked for over the link for streams that may lag.
     known: dict[str, Record] = field(default_factory=dict)  # The keys as of `revision`, or later for some.
     revision: int = 0  # The stream was taken up to here.
     whole_at: int = 0  # Revision of the last page: nothing is shown before the stream has reached it.
@@ -65,7 +65,7 @@ class FollowedPrefix:
         for key, record in self.changed.items():
             found = self.listing.get(key)
             if found is not None and found.revision >= record.revision:
-                continue  # The page is newer.
+                continue  # The page has a newer state of the key.
             if record.value is not None:
                 self.listing[key] = (
                     record  # Or gone again before the page: then the stream is about to say so.
@@ -89,7 +89,7 @@ class FollowedPrefix:
             if record.value is not None:
                 self.known[record.key] = record
             elif self.known.pop(record.key, None) is None:
-                continue  # Gone before the page that would have shown it.
+                continue  # Deleted before the page that would have shown it.
             self.unshown.append(record)
         self.revision = max(self.revision, events.revision)
 

@@ -26,17 +26,17 @@ from embedbk.metadata.governing import IS_FORMING, REFUSED
 
 __all__ = ["PROMISED_MAX", "PROMISE_NS", "Forming"]
 
-PROMISE_NS = 2_000_000_000  # Behind the last time that it was asked for.
-PROMISED_MAX = 16  # Formations that are remembered, the newest: one of them may have begun.
+PROMISE_NS = 2_000_000_000  # A promise ends so long after it was last asked for.
+PROMISED_MAX = 16  # The newest formations are remembered: one of them may have begun.
 
 
 class Forming:
     """The answers of one blank member."""
 
     def __init__(self, name: str, endpoints: Sequence[str]) -> None:
-        """endpoints: where it is reached."""
+        """endpoints: the addresses of this member."""
         self.is_founder = False  # It is to begin the cluster; nothing that it promises counts any more.
-        self.met = b""  # The cluster that one of its seeds has: it joins that one.
+        self.met = b""  # The token of the cluster of one of its seeds, which it will join.
         self._name = name
         self._endpoints = tuple(endpoints)
         self.promised: tuple[
@@ -52,7 +52,7 @@ class Forming:
 
     @property
     def others(self) -> tuple[str, ...]:
-        """Where the members are that it promised to form a cluster with."""
+        """The addresses of the members with which it promised to form a cluster."""
         return () if self._promised is None else (self._promised.founder, *self._promised.members)
 
     def answer(self, now_ns: int, operation: Operation) -> Result:

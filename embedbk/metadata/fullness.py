@@ -1,6 +1,6 @@
 """Which bounds of a member are nearly reached, and what makes room (P10.7). Pure.
 
-At a bound new records are refused; operators must be warned long before. Decides from when on to warn, and the words.
+At a bound new records are refused; operators must be warned long before. Decides when to warn, and the words.
 Leaves to others whom to warn (`host/filling.py`, `cli/quorum.py`).
 """
 
@@ -14,7 +14,7 @@ from embedbk.metadata.catalog import Catalog
 __all__ = ["CALM_PERCENT", "WARN_PERCENT", "Fullness", "fullness", "room_for_records"]
 
 WARN_PERCENT = 80  # Share of a bound from which on there is a warning.
-CALM_PERCENT = 70  # And from here down, that it is over.
+CALM_PERCENT = 70  # At this share and below, the warning is over.
 
 
 class Fullness(NamedTuple):
@@ -73,4 +73,4 @@ def room_for_records(held: int, most: int, weights: Sequence[tuple[str, int]]) -
 
 
 def _percent(held: int, most: int) -> int:
-    return 100 * held // most if most else 100  # Where nothing is allowed, all of it is taken.
+    return 100 * held // most if most else 100  # A bound of 0 counts as full.

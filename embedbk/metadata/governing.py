@@ -62,7 +62,7 @@ from embedbk.metadata.vocabulary import ForgetRequested, RaiseRequested, Reply
 
 __all__ = ["IS_FORMING", "IS_MEMBER", "REFUSED", "RETIRED", "TAKEN", "Governing", "told", "weighed"]
 
-REFUSED = "REFUSED"  # Refusal.code: not now; the text says why, and it may be asked again.
+REFUSED = "REFUSED"  # Refusal.code: not now; the text says why, and the client may ask again.
 RETIRED = "RETIRED"  # Never: that member was taken out.
 TAKEN = "TAKEN"  # Not under this name, or not by this process: another process of the name is active.
 IS_FORMING = "IS_FORMING"  # Not now: this member has promised another formation, for a while.
@@ -83,9 +83,9 @@ class Governing:
         measured: Callable[[], Measured] = Measured,
         unix_ms: Callable[[], int] = lambda: 0,
     ) -> None:
-        """endpoints: where this member is reached. catalog: which one it has now. levels: that the builds of linked
-        members know. lacking: the clients that do not know a level. measured: what this process measured so far.
-        unix_ms: the time of day, which is shown."""
+        """endpoints: this member's addresses. catalog: returns its present one. levels: those that the builds of linked
+        members know. lacking: the clients that do not know a level. measured: this process's measurements so far.
+        unix_ms: the time of day, for people only."""
         self._unix_ms = unix_ms
         self._levels, self._lacking, self._measured = levels, lacking, measured
         self._token = cluster_token
@@ -331,7 +331,7 @@ class Governing:
 
 
 def told(raft: Raft, cluster_token: bytes, endpoints: tuple[str, ...]) -> QuorumTold:
-    """endpoints: of this member, if its configuration has none of it."""
+    """What this member says of itself. endpoints: its addresses, if its configuration has none."""
     configuration = raft.configuration
     leader = raft.leader
     role = raft.role.name.lower()
@@ -365,7 +365,7 @@ def _base_told(raft: Raft) -> BaseTold:
 
 
 def weighed(status: QuorumTold, catalog: Catalog) -> QuorumTold:
-    """With what this member's catalog holds (P10.7), and which it is (P10.5)."""
+    """The status with what this member's catalog holds (P10.7), and which metadata it is (P10.5)."""
     held, most = catalog.bytes - catalog.shared_bytes, catalog.limits.catalog_bytes_max
     return msgspec.structs.replace(
         status,

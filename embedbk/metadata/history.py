@@ -19,9 +19,9 @@ from embedbk.metadata.sorted_keys import SortedKeys
 __all__ = ["CHANGE_BYTES", "FOLDERS_MAX", "History", "HistoryPart"]
 
 CHANGE_BYTES = 640  # Memory of a change beside its key and value: measured, with its places in the indexes.
-FOLDERS_MAX = 256  # Keys name their own folders: beyond this, what is known of the emptiest is given up.
+FOLDERS_MAX = 256  # Keys name their own folders: beyond this, the emptiest folders' history is dropped.
 LOOKED_UP_MAX = (
-    256  # A watch of more changed keys than this is given them by going through the changes instead.
+    256  # For a watch of more changed keys than this, the changes are gone through instead.
 )
 SCANNED_MAX = 4000  # Changes that are gone through at a time: some milliseconds.
 
@@ -85,7 +85,7 @@ class History:
         self.trim()
 
     def trim(self) -> None:
-        """Let go what is beyond the bounds, as far as that is allowed."""
+        """Drop changes beyond the bounds, as far as that is allowed."""
         while self.bytes > self._bytes_max or self.count > self._changes_max:
             may_go = self._newest - 1 if self.hold is None else min(self._newest - 1, self.hold)
             is_heavy = self.bytes > self._bytes_max
@@ -110,7 +110,7 @@ class History:
             del self._folders[name]
 
     def _let_go(self, folder: _Folder) -> None:
-        """The oldest revision of a folder."""
+        """Drop the oldest revision of a folder."""
         revision = folder.revisions.popleft()
         gone: set[str] = set()
         for record in self._changes[revision]:

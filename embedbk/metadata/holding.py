@@ -14,9 +14,9 @@ from embedbk.metadata.vocabulary import RequestReceived
 __all__ = ["HELD_BYTES_MAX", "HELD_MAX", "HELD_OF_LINK_MAX", "HOLD_NS", "Holding"]
 
 HOLD_NS = 500_000_000  # From a link's first request on. Its client leaves a member that is silent for twice as long.
-HELD_MAX = 4096  # Requests.
+HELD_MAX = 4096  # Requests kept.
 HELD_OF_LINK_MAX = 256  # The requests that a session may have under way, and its renewal.
-HELD_BYTES_MAX = 16 << 20  # Bytes of values.
+HELD_BYTES_MAX = 16 << 20  # Bytes of values in kept requests.
 LINKS_AT_ONCE = 64  # Links answered in one turn: a thousand clients must not reach the next leader at once.
 
 
@@ -35,7 +35,7 @@ class Holding:
         return link in self._links
 
     def put(self, event: RequestReceived) -> bool:
-        """False: there is no room for it."""
+        """Keep a request; False: there is no room for it."""
         of_link, size = self._links.get(event.link, []), _bytes(event)
         if self._count >= HELD_MAX or len(of_link) >= HELD_OF_LINK_MAX or self._bytes + size > HELD_BYTES_MAX:
             return False
@@ -57,8 +57,8 @@ class Holding:
         return first[0].now_ns + HOLD_NS if first is not None else None
 
     def take(self, now_ns: int, *, is_over: bool) -> list[list[RequestReceived]]:
-        """Take the requests of some links: of those whose time is over; with is_over of any, since no leader is
-        expected now."""
+        """Take the requests of some links whose time is over; with is_over of any links, since no leader is expected
+        now."""
         due = [
             link for link, events in self._links.items() if is_over or now_ns >= events[0].now_ns + HOLD_NS
         ]

@@ -2,7 +2,7 @@
 
 A member reads everything at once and runs requests in turns of the links, so that keep-alives never wait behind slow
 requests and no client waits for another link's crowd. A request that it cannot run in time is put off at once (BUSY);
-the answer names the bound that is full. A request that is repeated while it still waits, waits once.
+the answer names the bound that is full. A request that is repeated while it still waits takes one place.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from embedbk.metadata.vocabulary import LinkLost, RequestReceived
 
 __all__ = ["REQUESTS_WAITING_MAX", "Intake"]
 
-REQUESTS_WAITING_MAX = 4096  # Read and not run: a second or so of work.
+REQUESTS_WAITING_MAX = 4096  # Requests read and not run: a second or so of work.
 LINK_SHARE = 4  # A link may have as many as this part of what is free of half of them,
 LINK_LEAST = 2  # and so many in any case.
 
@@ -29,11 +29,11 @@ class Intake:
         self._count = 0
 
     def __len__(self) -> int:
-        """Turns that are left."""
+        """How many turns are left."""
         return self._count
 
     def put(self, event: RequestReceived) -> Refusal | None:
-        """Take a request in; or why it is put off."""
+        """Take a request in; returns why it is put off, if it is."""
         request = event.request
         key = (event.link, request.session, request.sequence)
         if request.session and key in self._waiting:  # Without a session, sequences identify nothing.
@@ -53,7 +53,7 @@ class Intake:
         return None
 
     def end_link(self, event: LinkLost) -> None:
-        """The link is gone: behind what came over it."""
+        """Queue the end of a link behind the requests that came over it."""
         self._add(event)
 
     def take(self, now_ns: int) -> RequestReceived | LinkLost | None:

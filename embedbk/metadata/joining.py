@@ -1,7 +1,7 @@
 """Which cluster a blank member may join: the token that a majority of a cluster's voters answer with (P10.3). Pure.
 
 A member that was wiped, or is new, knows nothing, and must not believe the first answer: a machine that was taken out
-long ago would lure it into a cluster that is gone. It asks its seeds, then all members that they name, and takes
+long ago would lead it into a cluster that is gone. It asks its seeds, then all members that they name, and takes
 a token when a majority of the voters of the newest configuration that voters themselves report have answered with it.
 """
 
@@ -37,7 +37,7 @@ class Adoption:
 
     @property
     def met(self) -> bytes:
-        """The cluster of the first that counts; empty: none."""
+        """The token of the cluster in the first answer that counts; empty: none."""
         return next((told.cluster_token for told in self._told.values()), b"")
 
     @property
@@ -63,7 +63,7 @@ class Adoption:
 
     @property
     def conflict(self) -> str:
-        """Why no answer that is still to come can help; empty: it may."""
+        """Why no further answer can help; empty: one may."""
         clusters: dict[bytes, list[str]] = {}
         for member, told in self._told.items():
             clusters.setdefault(told.cluster_token, []).append(member.name)

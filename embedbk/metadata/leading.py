@@ -1,7 +1,7 @@
 """The state that only a leader has: the others' progress, reads, a change, a transfer (RAFT.md, 4 to 7).
 
-It lives as long as the leadership does. `settle` brings everything on that an event may have made possible: commit,
-reads, the next step of a change, entries to send. So no event needs to know what waits for it.
+It lives as long as the leadership does. `settle` does everything that an event may have made possible: commit, reads,
+the next step of a change, entries to send. So no event needs to know what waits for it.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from embedbk.metadata.replication import Progress, send_entries
 __all__ = ["Leading"]
 
 HEARTBEATS_PER_BASE = 10
-SETTLED_BASES = 2  # Behind them nothing is left of what the leader before renewed by a longer base.
-ROUNDS_KEPT_MAX = 1024  # Not confirmed; a read begins one, so there may be many in a base.
+SETTLED_BASES = 2  # After these no session is left that the earlier leader renewed by a longer base.
+ROUNDS_KEPT_MAX = 1024  # Rounds not confirmed; a read begins one, so there may be many in a base.
 UNCOMMITTED_BYTES_MAX = 64 << 20
 
 
 class Leading:
     def __init__(self, state: RaftState) -> None:
-        """Begins with an entry of its own term: what earlier terms left is committed with it, never alone (I70)."""
+        """Begins with an entry of its own term: entries of earlier terms are committed with it, never alone (I70)."""
         self._state = state
         self.progress: dict[MemberId, Progress] = {}
         self.reads = ReadRounds()
@@ -44,15 +44,15 @@ class Leading:
         self._transfer_end_ns = 0
         self._is_timeout_sent = False
         self._round = 0
-        self._rounds: deque[tuple[int, int]] = deque()  # (round, when it began), of those not yet confirmed.
+        self._rounds: deque[tuple[int, int]] = deque()  # (round, when it began) of rounds not yet confirmed.
         self._answered: dict[MemberId, int] = {}  # The newest round that each other member answered.
         self.confirmed_ns = -1  # The beginning of the newest round that a quorum answered (C4).
         self._heartbeat_due_ns = state.now_ns
         self._quorum_check_ns = state.now_ns + state.base_ns
-        self._stood_since_ns: int | None = None  # Records wait for the own disk since then.
+        self._stood_since_ns: int | None = None  # Since when records wait for the own disk.
         self._stood_at = state.log.durable_index
         self._uncommitted_bytes = 0
-        self._sizes: dict[int, int] = {}  # By the last index of each proposal, rising.
+        self._sizes: dict[int, int] = {}  # Bytes of each proposal, by its last index, rising.
         self.first_index = state.log.last_index + 1
         self._settled_index = self._mark_index = (
             self.first_index
@@ -102,8 +102,8 @@ class Leading:
         state.do(Proposed(event.token, first, state.term))
 
     def why_full(self, size: int, gathered: int = 0) -> tuple[str, MemberId]:
-        """Why no command of that size is taken now, beside those that are gathered; empty: it is. Also the member that
-        may take it."""
+        """Why a command of that size is refused now, beside those gathered; empty: it is not. Also the member that may
+        take it."""
         if self.transfer_to is not None:
             return f"leadership goes to {self.transfer_to.name}", self.transfer_to
         before = self._uncommitted_bytes + gathered
@@ -161,14 +161,14 @@ class Leading:
         return max(others, key=lambda each: each[0])[1] if others else None
 
     def is_heard(self, member: MemberId) -> bool:
-        """Within one election base that is agreed on."""
+        """Whether the member was heard within the agreed election base."""
         if member == self._state.member:
             return True
         heard_ns = self._progress_of(member).heard_ns
         return heard_ns is not None and self._state.now_ns - heard_ns < self._state.agreed_base_ns
 
     def durable_index(self, member: MemberId) -> int:
-        """The leader counts itself like everybody else: up to its own sync (I69)."""
+        """How far a member holds the log durably; the leader counts itself likewise, up to its own sync (I69)."""
         if member == self._state.member:
             return self._state.log.durable_index
         return self._progress_of(member).match_index
@@ -222,7 +222,7 @@ class Leading:
         state = self._state
         self._advance_commit()
         if not state.others and self.change is None and not self.reads.is_due:
-            return  # Alone: its own disk is all that anything waits for.
+            return  # Alone: everything waits for its own disk only.
         if self.change is not None:
             self.change.go_on(state, self)
             self._advance_commit()
@@ -250,7 +250,7 @@ class Leading:
         (I70)."""
         state = self._state
         if state.commit_index >= state.log.last_index:
-            return  # Nothing is there that could be committed: so it is in most steps.
+            return  # Nothing could be committed: so it is in most steps.
         index = min(state.configuration.committed_index(self.durable_index), state.log.last_index)
         if index > state.commit_index and state.log.term_at(index) == state.term:
             state.commit(index)
@@ -279,7 +279,7 @@ class Leading:
         return min(state.base_ns, state.shortest_base_ns)
 
     def _mark_commit(self) -> None:
-        """Every half base, as long as there are others."""
+        """Mark the commit index every half base, as long as there are other members."""
         state = self._state
         if state.now_ns >= self._mark_ns + state.base_ns // 2:
             self._settled_index = self.settled_index if self._is_mark_old else self._mark_index

@@ -49,7 +49,7 @@ __all__ = [
     "too_new",
 ]
 
-LEVEL_FIRST = 1  # From before there were levels; and for a node that sends none.
+LEVEL_FIRST = 1  # The level of clusters from before there were levels, and of a node that sends none.
 # What each level brings stands in METADATA.md, section 8.
 LEVEL_OF_LINEAGES = 3
 LEVEL_OF_LOGS = 4
@@ -101,7 +101,7 @@ def left_out(who: str, known: int, level: int) -> Refusal:
 
 
 def named(lacking: Sequence[str]) -> str:
-    """The first of them, for a person."""
+    """The first few of them, as text for people."""
     more = len(lacking) - NAMED_MAX
     return ", ".join(lacking[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
 

@@ -14,7 +14,7 @@ from embedbk.metadata.catalog import Session
 __all__ = ["AWAY_NS", "LOOKED_AT_MAX", "Lifetimes"]
 
 AWAY_NS = (
-    1_000_000_000  # A Tick so late, or a command so long not committed: the member was away, not its clients.
+    1_000_000_000  # After a Tick so late, or a commit so slow, the member was away and not its clients.
 )
 LOOKED_AT_MAX = 1000  # Sessions checked in one step, whose time may be over; most were renewed meanwhile.
 
@@ -23,18 +23,18 @@ class Lifetimes:
     """The times of all sessions of a catalog, as one leading member receives their requests."""
 
     def __init__(self, sessions: Mapping[int, Session], now_ns: int) -> None:
-        """sessions: of the catalog, as they come and go. Each existing one gets a fresh ttl: this member cannot know
+        """sessions: the catalog's own mapping. Each existing session gets a fresh ttl: this member cannot know
         for how long there was no leader."""
         self._sessions = sessions
         self._uncounted_ns = 0
         self._last_ns = now_ns
-        self._stood_since_ns: int | None = None  # Something waits to be committed, and nothing was since.
-        self._heard_ns: dict[int, int] = {}  # Counted.
+        self._stood_since_ns: int | None = None  # Since when something waits and nothing is committed.
+        self._heard_ns: dict[int, int] = {}  # When each session was last heard, in counted time.
         self._expiries: list[tuple[int, int]] = []  # Heap of (not before, counted; session), one per session.
         self.grant_all(now_ns)
 
     def grant_all(self, now_ns: int, grace_ns: int = 0) -> None:
-        """grace_ns: for so long another leader may have renewed them."""
+        """Give all sessions their time anew. grace_ns: for so long another leader may have renewed them."""
         self._expiries.clear()
         for session in self._sessions:
             self.grant(session, now_ns, grace_ns)
@@ -48,14 +48,14 @@ class Lifetimes:
         self._heard_ns[session] = max(self._counted_ns(now_ns), self._heard_ns.get(session, 0))
 
     def look_again(self, session: int) -> None:
-        """It was over by its time and lives all the same."""
+        """Its time was over, and it lives all the same: look at it again later."""
         heapq.heappush(self._expiries, (self._expires_ns(session), session))
 
     def forget(self, session: int) -> None:
         self._heard_ns.pop(session, None)
 
     def over(self, now_ns: int) -> Iterator[int]:
-        """Sessions whose time is over, each given once; not all of those that there are, when there are many."""
+        """Sessions whose time is over, each given once; if there are many, only some of them."""
         counted_ns = self._counted_ns(now_ns)
         for _ in range(LOOKED_AT_MAX):
             if not self._expiries or self._expiries[0][0] > counted_ns:
@@ -74,7 +74,7 @@ class Lifetimes:
         if not self._expiries:
             return None
         due_ns = self._expiries[0][0] + self._uncounted_ns
-        then_ns = max(due_ns, self._last_ns)  # A turn may come later than it was due.
+        then_ns = max(due_ns, self._last_ns)  # A turn may be late.
         is_still = self._stood_since_ns is not None and then_ns - self._stood_since_ns > AWAY_NS
         return None if is_still else due_ns
 
@@ -89,12 +89,12 @@ class Lifetimes:
         self._last_ns = now_ns
 
     def went_on(self, now_ns: int) -> None:
-        """Something was committed."""
+        """Something was committed: the log makes progress."""
         self._uncounted_ns += self._stood_ns(now_ns)
         self._stood_since_ns = None
 
     def note_waiting(self, now_ns: int, is_waiting: bool) -> None:
-        """Whether something waits to be committed, after each step."""
+        """Note after each step whether something waits to be committed."""
         if not is_waiting:
             self._stood_since_ns = None
         elif self._stood_since_ns is None:

@@ -51,7 +51,7 @@ __all__ = [
 ]
 
 KEPT_BYTES = 256  # Memory of an answer that is kept; measured, the longest text of a refusal included.
-KEPT_ITEM_BYTES = 160  # And for each ledger that it names; measured.
+KEPT_ITEM_BYTES = 160  # Memory for each ledger that such an answer names; measured.
 RECORD_OVERHEAD_BYTES = 64  # Bytes of a key beside its own and its value's, for the bounds below.
 
 
@@ -80,7 +80,7 @@ class Limits:
     catalog_bytes_max: int = 1 << 30  # Bytes of all records beyond those shares.
     catalog_reserve_bytes: int = (
         64 << 20
-    )  # Beyond it, for what grows keys that are there: ledgers must close.
+    )  # A reserve beyond it, for changes that let existing keys grow: ledgers must close.
     lock_waiters_max: int = 1024  # Sessions that wait for one lock.
     history_bytes_max: int = 16 << 20  # Changes kept for watchers that resume; not part of the state.
     history_changes_max: int = 20_000
@@ -92,7 +92,7 @@ DEFAULT_LIMITS = Limits()
 
 def check_operation(operation: Operation, limits: Limits = DEFAULT_LIMITS) -> Refusal | None:
     """Why an operation is refused in any state, before it is logged; None: it is not."""
-    if isinstance(operation, Txn):  # Most of them are.
+    if isinstance(operation, Txn):  # Most operations are transactions.
         reason = _check_txn(operation, limits)
         return Refusal("BAD_REQUEST", reason) if reason else None
     reason = ""

@@ -29,7 +29,7 @@ __all__ = ["load", "load_in_slices"]
 
 
 def load(pieces: Iterable[bytes], limits: Limits = DEFAULT_LIMITS) -> Catalog:
-    """The whole at once. Raises StorageError: the pieces are no snapshot."""
+    """Load all pieces at once. Raises StorageError: the pieces are no snapshot."""
     slices = load_in_slices(pieces, limits)
     while True:
         try:
@@ -48,7 +48,7 @@ def load_in_slices(
         StorageError: the pieces are no snapshot, or one of a version that this code does not know.
     """
     catalog, head = Catalog(limits), None
-    left: list[int] = []  # As _KINDS.
+    left: list[int] = []  # How many of each kind are to come, in the order of _KINDS.
     for number, data in enumerate(pieces):
         piece: Piece = unpack(
             decode_piece, data, StorageError, f"piece {number} of a metadata snapshot holds none"
@@ -97,7 +97,7 @@ _KINDS = [Sessions, Records, StartsPiece, Spared]
 
 
 def _take(catalog: Catalog, piece: Sessions | Records | StartsPiece | Spared) -> int:
-    """How many there were."""
+    """Put a piece into the catalog; returns how many items it had."""
     match piece:
         case Sessions(sessions):
             catalog.take_sessions(sessions)

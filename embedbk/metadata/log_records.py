@@ -38,7 +38,7 @@ LOG_RECORD_VERSION = 1
 NUMBER_MAX = 2**63 - 1  # The largest index or term.
 NONCE_BYTES_MAX = 64
 ELECTION_BASE_MS_MAX = 600_000
-PROCESSES_KEPT = 64  # That were found sound lately: each message names two.
+PROCESSES_KEPT = 64  # Processes found sound lately are remembered: each message names two.
 SAID_CHARS_MAX = 400  # Characters of a configuration's texts for people.
 
 
@@ -82,7 +82,7 @@ def decode_configuration(body: bytes | memoryview) -> Configuration:
 
 
 def encode_persist(record: Persist) -> bytes:
-    """Its sequence is not written."""
+    """The bytes of a record, without its sequence."""
     fields = _Record(record.term, record.vote, record.keep_index, record.entries)
     return bytes([LOG_RECORD_VERSION]) + _encode(fields)
 
@@ -91,8 +91,8 @@ def decode_persist(body: bytes | memoryview) -> Persist:
     """The record as it was written, with sequence 0.
 
     Raises:
-        StorageError: these are no record of a version this code knows, or one that no member writes: its entries do not
-            follow each other, or are of a later term than the record.
+        StorageError: the bytes are no record of a version this code knows, or one that no member writes: its entries
+            are not consecutive, or have a later term than the record.
     """
     record = _unpack(_record_decoder, body, "a step's record")
     _check_number(record.term, "term", 0)
@@ -107,10 +107,11 @@ def decode_persist(body: bytes | memoryview) -> Persist:
 
 
 def check_entries(entries: Sequence[Entry], after_index: int, after_term: int, term_max: int) -> None:
-    """They follow an entry (after_index, after_term) without a gap, and none is of a later term than term_max.
+    """Check that they follow an entry (after_index, after_term) without a gap, and that none has a later term than
+    term_max.
 
     Raises:
-        StorageError: which one does not.
+        StorageError: one does not; the message names it.
     """
     _check_number(after_index, "index", 0)
     term, term_max = max(1, after_term), min(term_max, NUMBER_MAX)
@@ -127,7 +128,7 @@ def check_entries(entries: Sequence[Entry], after_index: int, after_term: int, t
 
 
 def check_configuration(configuration: Configuration) -> None:
-    """Raises StorageError: no leader proposes it (RAFT.md, sections 2 and 7)."""
+    """Raises StorageError if no leader would propose it (RAFT.md, sections 2 and 7)."""
     for what, members in (("voters", configuration.voters), ("outgoing voters", configuration.outgoing)):
         if len(set(members)) != len(members):
             raise StorageError(f"metadata configuration: a member stands twice among its {what}")
@@ -160,7 +161,7 @@ def check_configuration(configuration: Configuration) -> None:
 
 @lru_cache(PROCESSES_KEPT)
 def check_boot(boot: Boot) -> None:
-    """Raises StorageError: it names no process of a member."""
+    """Raises StorageError if it names no process of a member."""
     check_member(boot.member)
     if not 1 <= len(boot.nonce) <= NONCE_BYTES_MAX:
         raise StorageError(
@@ -171,7 +172,7 @@ def check_boot(boot: Boot) -> None:
 
 @lru_cache(PROCESSES_KEPT)
 def check_member(member: MemberId) -> None:
-    """Raises StorageError: it names no member."""
+    """Raises StorageError if it names no member."""
     try:
         check_bookie_id(member.name)
     except UsageError as refused:

@@ -94,21 +94,21 @@ __all__ = ["SESSION_TTL_MS_MAX", "SESSION_TTL_MS_MIN", "Member", "MemberEffect",
 
 SESSION_TTL_MS_MIN = 200
 SESSION_TTL_MS_MAX = 600_000
-NONCE_BYTES = 16  # Random, of one start.
-LISTED_RECORD_BYTES = 1024  # Counted for each record that a waiting list may return.
-SESSIONS_PER_LINK_MAX = 128  # Opened over one link and still living. A client has one.
+NONCE_BYTES = 16  # Random bytes of one start.
+LISTED_RECORD_BYTES = 1024  # Bytes counted for each record that a waiting list may return.
+SESSIONS_PER_LINK_MAX = 128  # Living sessions opened over one link. A client has one.
 WATCHES_MAX = 65_536
 WATCHES_PER_LINK_MAX = 4096
-WATCHES_SHARE = 4  # And no more on one link than this part of those that are free.
+WATCHES_SHARE = 4  # One link may have at most this part of the watches that are free.
 FOLLOWING_LINKS_MAX = (
-    256  # With streams that may lag; the others are for sessions, if this member leads next.
+    256  # Links with streams that may lag; the others are for sessions, if this member leads next.
 )
-APPLIED_PER_STEP = 512  # Commands; the rest follow in the next step, however many one sync has committed.
-EXPIRIES_PER_TICK_MAX = 100  # Sessions, so that mass expiry starves no client.
-EXPIRED_KEYS_PER_TICK = 512  # Their keys; those of one session go together, however many.
+APPLIED_PER_STEP = 512  # Commands applied in a step, however many one sync has committed; the rest follow later.
+EXPIRIES_PER_TICK_MAX = 100  # Sessions ended in a tick, so that mass expiry starves no client.
+EXPIRED_KEYS_PER_TICK = 512  # Keys of these; those of one session go together, however many.
 
-EXPIRY_BYTES = 64  # That the end of a session takes in the log, at most.
-RESUMED_BYTES = 16 + 20 * RESUMED_MAX  # That marks which go on take in the log, at most.
+EXPIRY_BYTES = 64  # Bytes that the end of a session takes in the log, at most.
+RESUMED_BYTES = 16 + 20 * RESUMED_MAX  # Bytes that ending the waits of marks takes in the log, at most.
 
 _OF_STREAMS = (
     Watch,
@@ -172,21 +172,21 @@ class Member:
         chance: RandomBits,
         digest_entries: int = DIGEST_ENTRIES,
     ) -> None:
-        """catalog: with everything applied up to log.committed_index. digest_entries: between two comparisons."""
+        """catalog: has everything applied up to log.committed_index. digest_entries: those between two comparisons."""
         self.catalog = catalog
         self.log = log
         self.cluster_token = cluster_token
         self._chance = chance
         self._applied_index = log.committed_index
-        self._led_term = log.term  # In which this member leads; 0: it does not.
-        self._is_log_full = False  # So that no session can be ended now.
+        self._led_term = log.term  # The term in which this member leads; 0: it does not.
+        self._is_log_full = False  # No session can be ended now.
         self._started_index = 0  # Nothing is shown before this is applied.
-        self._begins_generation = False  # Its owner asked for it; done when it leads.
-        self._gives_up: tuple[Lineage, ...] = ()  # Its owner named these, too.
-        self._is_whole = False  # Its owner declared that nothing was lost.
+        self._begins_generation = False  # An operator asked for a generation; it begins when this member leads.
+        self._gives_up: tuple[Lineage, ...] = ()  # The lineages that the operator gives up for it.
+        self._is_whole = False  # The operator declared that nothing was lost.
         self._level_behind_log = catalog.level  # The cluster's level when it started.
         self._generation_at = (0, 0)  # (index, term) of the entry by which it does.
-        self._committed: deque[Entry] = deque()  # To be applied.
+        self._committed: deque[Entry] = deque()  # Entries to be applied.
         self._proposed: deque[_Proposed] = deque()
         self._runs: dict[tuple[int, int], _Proposed] = {}  # Proposed operations of sessions, by key.
         self._last_of: dict[int, int] = {}  # Session -> index of its last command that is not applied.
@@ -199,14 +199,14 @@ class Member:
         ] = {}  # Reads whose index the log has not returned yet, by token.
         self._read_count = 0
         self._pending = PendingRequests()
-        self._unnumbered = 0  # Requests without a session so far: each of them is another.
+        self._unnumbered = 0  # Requests without a session so far: none repeats another.
         self._openings: dict[int, _Opening] = {}  # By link.
         self._opened_on: dict[int, dict[int, None]] = {}  # By link: sessions opened on it.
         self._opening_on: dict[int, int] = {}  # By link: how many are being opened.
         self._levels = Heard()
         self._lifetimes = Lifetimes(catalog.sessions, now_ns)
         self._watches = Watches(catalog.revision)
-        self._following_links: dict[int, None] = {}  # With streams that may lag.
+        self._following_links: dict[int, None] = {}  # Links with streams that may lag.
         self._divergence = Divergence(digest_entries)
         self._postponing = Postponing()
         self._is_resuming = False  # A command that lets postponed marks go on is not applied yet.
@@ -237,7 +237,7 @@ class Member:
 
     @property
     def _digest_due_ns(self) -> int | None:
-        """A single member has none: there is no other to compare with."""
+        """When a digest is due; a single member compares with nobody."""
         return self._divergence.due_ns if self.log.grace_ns else None
 
     @property
@@ -256,7 +256,7 @@ class Member:
 
     @property
     def is_caught_up(self) -> bool:
-        """Everything that was reported as committed is applied."""
+        """Whether everything that was reported as committed is applied."""
         return not self._committed
 
     def copy(self) -> Self:
@@ -285,11 +285,11 @@ class Member:
 
     @property
     def _knows_all(self) -> bool:
-        """It leads, and has applied what was committed before."""
+        """Whether it leads, and has applied everything committed before."""
         return self._led_term > 0 and self._applied_index >= self._started_index
 
     def _begin_to_lead(self, now_ns: int, effects: list[MemberEffect]) -> None:
-        """One more link of the chain, before anything is answered: every answer waits for what was logged before it."""
+        """Log one more link of the chain before anything is answered: every answer waits for earlier log entries."""
         nonce = self._chance.getrandbits(8 * NONCE_BYTES).to_bytes(NONCE_BYTES, "big")
         self._propose(encode_command(start := StartMember(nonce)), start, effects)
         if self._begins_generation:
@@ -544,7 +544,7 @@ class Member:
                 kept = self.catalog.kept_reply(*asked.key)
                 if kept is not None:
                     self._answer(asked, kept, answers)
-                else:  # Its session came to be, or the first run was put off, since it was asked.
+                else:  # Since it was asked its session was opened, or its first run was put off.
                     self._run(asked, request.operation, effects)
             case Get(key):
                 self._answer(asked, self.catalog.get(key), answers)
@@ -670,7 +670,7 @@ class Member:
         return proposed
 
     def _on_log(self, event: MemberEvent) -> list[MemberEffect]:
-        """Whatever is not for the member is for its log, which may have news then."""
+        """Pass events that are not for the member to its log, which may then have news."""
         effects: list[MemberEffect] = []
         answers: list[MemberEffect] = []
         self._is_log_full = False
@@ -689,7 +689,7 @@ class Member:
     ) -> None:
         asked = self._unready.pop(ready.token, None)
         if asked is None:
-            return  # It was put off.
+            return  # The request was put off.
         index = max(ready.index, self._after(asked))
         if index > self._applied_index:
             self._reads.setdefault(index, []).append(asked)
@@ -770,7 +770,7 @@ class Member:
                 self._is_resuming = False
             case BeginGeneration() | BeginLineage() if (entry.index, entry.term) == self._generation_at:
                 self._begins_generation = False
-                if isinstance(result, Refusal):  # The owner who asked for it is informed by the halt.
+                if isinstance(result, Refusal):  # The halt informs the operator who asked for it.
                     self._halted = True
                     effects.append(Halted(result.text))
         if proposed is not None:
@@ -784,7 +784,7 @@ class Member:
         if not self._proposed or self._proposed[0].index != entry.index:
             return None
         if self._proposed[0].term != entry.term:
-            self._lose_what_was_proposed()  # Another leader's stands in its place.
+            self._lose_what_was_proposed()  # Another leader's command is there instead.
             return None
         proposed = self._proposed.popleft()
         self._pending.bytes -= proposed.bytes
@@ -829,7 +829,7 @@ class Member:
             if self._last_of.get(number) == index:
                 del self._last_of[number]
             if number in self.catalog.sessions:
-                self._lifetimes.look_again(number)  # It was void.
+                self._lifetimes.look_again(number)  # The proposed end was void.
         self._note_end(number)
 
     def _note_end(self, number: int) -> None:
@@ -879,7 +879,7 @@ class Member:
         ended = keys = 0
         self._is_log_full = bool(self.log.why_full(EXPIRY_BYTES))
         if self._is_log_full:
-            return  # Until its log has news.
+            return  # Wait until the log has news.
         for number in self._lifetimes.over(now_ns):
             session = self.catalog.sessions[number]
             ended, keys = ended + 1, keys + len(session.keys)
@@ -896,7 +896,7 @@ class Member:
                 break
 
     def _on_link_lost(self, event: LinkLost) -> list[MemberEffect]:
-        """Its session lives on: the client comes back over another link, or it expires."""
+        """The link's session lives on: its client comes back over another link, or the session expires."""
         link = event.link
         self._watches.remove_link(link)
         for of_link in (self._openings, self._opened_on, self._opening_on, self._following_links):
@@ -905,7 +905,7 @@ class Member:
         return []
 
     def _on_replaced(self, event: CatalogReplaced) -> list[MemberEffect]:
-        """It does not lead: no request waits, and all watchers may lag."""
+        """This member does not lead: no request waits, and all its watchers may lag."""
         self.catalog = event.catalog
         self._committed.clear()
         self._divergence.forget()

@@ -47,7 +47,7 @@ class PeerProgress(Protocol):
 
     @property
     def settled_index(self) -> int:
-        """An index that was committed a moment ago: a member that has it keeps up."""
+        """An index that was committed a moment ago; a member that has it keeps up."""
         ...
 
 
@@ -59,8 +59,8 @@ class Change:
         self.is_done = False
 
     def go_on(self, state: RaftState, peers: PeerProgress) -> None:
-        """When both sets have committed that they share power, the new one takes it alone; when that is committed, it
-        is done."""
+        """Once both sets have committed the joint configuration, propose the new set alone; once that is committed, the
+        change is done."""
         log = state.log
         if self.is_done or state.commit_index < log.configuration_index or not peers.has_committed:
             return
@@ -131,7 +131,7 @@ def begin_change(state: RaftState, peers: PeerProgress, event: ChangeRequested) 
 
 
 def begin_base(state: RaftState, token: Token | None, base_ms: int, base_change: BaseChange) -> Change:
-    """All members take another election base together. Nothing else of the configuration is under way."""
+    """All members take another election base together. No other change of the configuration is under way."""
     changed = replace(state.configuration, election_base_ms=base_ms, base_change=base_change)
     state.append([Entry(state.log.last_index + 1, state.term, changed)])
     return Change(token)

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 __all__ = ["IN_FLIGHT_MAX", "WINDOW_START", "Pace"]
 
-IN_FLIGHT_MAX = 128  # Sent and not answered: the widest window.
+IN_FLIGHT_MAX = 128  # The widest window: requests sent and not answered.
 WINDOW_START = 16
 WINDOW_MIN = 4  # One sync serves all that wait for it, so a slow disk is no reason to go one by one.
 SLOW_NS = 250_000_000  # An answer that is later by this than the fastest one waited in a queue.
 FASTEST_NS = 30_000_000_000  # The fastest answer of this time and the one before it counts.
 RESEND_NS_MAX = 15_000_000_000
-PUT_OFF_NS_MIN = 100_000_000  # After BUSY; doubles each time.
+PUT_OFF_NS_MIN = 100_000_000  # Pause after BUSY; doubles each time.
 PUT_OFF_NS_MAX = 5_000_000_000
 
 
@@ -27,13 +27,13 @@ class Pace:
         self.window = WINDOW_START
         self.usual_ns = 0  # How long answers take, smoothed; 0: none came.
         self._is_starting = True
-        self._answers = 0  # Since the window grew last.
+        self._answers = 0  # Answers since the window last grew.
         self._shrunk_until_ns = 0
         self._fastest_ns: list[int] = []  # The fastest answers of the present and of the last period.
         self._period_until_ns = 0
 
     def answered(self, sent_ns: int, now_ns: int, under_way: int) -> None:
-        """An answer came to what was first sent at sent_ns, when so much was under way."""
+        """An answer came to a request that was first sent at sent_ns, while so many were under way."""
         took_ns = max(now_ns - sent_ns, 1)
         self.usual_ns = (7 * self.usual_ns + took_ns) // 8 if self.usual_ns else took_ns
         self._note_fastest(took_ns, now_ns)
@@ -48,10 +48,10 @@ class Pace:
         """The quorum has no room; when to send this request again, after so many refusals."""
         self._shrink(now_ns)
         wait_ns = min(PUT_OFF_NS_MIN << min(times, 16), PUT_OFF_NS_MAX)
-        return now_ns + wait_ns + wait_ns * (sequence * 7919 % 64) // 128  # Not all of them in one moment.
+        return now_ns + wait_ns + wait_ns * (sequence * 7919 % 64) // 128  # Spread, so that not all come at once.
 
     def resend_at(self, first_ns: int, times: int, now_ns: int) -> int:
-        """When to send again what is sent now for the so-manieth time (from 0) and may get no answer."""
+        """When to send a request again that is sent now, if it gets no answer. times: how often it was sent before."""
         wait_ns = max(first_ns, 2 * self.usual_ns) << min(times, 16)
         return now_ns + min(wait_ns, max(RESEND_NS_MAX, first_ns))
 
@@ -63,7 +63,7 @@ class Pace:
             self._fastest_ns[0] = min(self._fastest_ns[0], took_ns)
 
     def _shrink(self, now_ns: int) -> None:
-        """Halve the window; then wait until what was sent with the wider one is answered."""
+        """Halve the window; then wait until all requests sent with the wider one are answered."""
         self._is_starting = False
         if now_ns >= self._shrunk_until_ns:
             self.window = max(WINDOW_MIN, self.window // 2)

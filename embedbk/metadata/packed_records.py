@@ -20,7 +20,7 @@ __all__ = ["LEAF_KEYS", "PackedRecords"]
 
 LEAF_KEYS = 512  # A leaf is cut in two at twice this.
 _HAS_CREATED, _HAS_SESSION = 1, 2
-# By which of these a record has: never changed since it was made, and of no session, are most of them.
+# The kind says which of these fields a record has; most were never changed and belong to no session.
 _HEADS = (Struct("<BQ"), Struct("<BQQ"), Struct("<BQQ"), Struct("<BQQQ"))
 
 
@@ -44,7 +44,7 @@ class PackedRecords:
         return _unpacked(key, self._packed[found[0]][found[1]]) if found is not None else None
 
     def put(self, record: Record) -> None:
-        """In the place of the one that has its key, if there is one."""
+        """Put a record, in place of the one with its key, if there is one."""
         key, packed = record.key, _packed(record)
         at = min(bisect_left(self._lasts, key), len(self._lasts) - 1)
         if at < 0:
@@ -80,7 +80,7 @@ class PackedRecords:
 
     def extend(self, records: Sequence[Record]) -> bool:
         """Add records in key order, all behind those that are there; False, and nothing is added, if they are not.
-        Raises StorageError: one holds what no record does."""
+        Raises StorageError: one has values that no record can have."""
         keys = [record.key for record in records]
         if not keys or (self._lasts and keys[0] <= self._lasts[-1]):
             return not keys
@@ -110,7 +110,7 @@ class PackedRecords:
             keys = self._keys[at]
 
     def _find(self, key: str) -> tuple[int, int] | None:
-        """(leaf, place)."""
+        """The (leaf, place) of a key; None: it is not there."""
         at = bisect_left(self._lasts, key)
         if at == len(self._lasts):
             return None
@@ -120,7 +120,8 @@ class PackedRecords:
 
 
 def _packed(record: Record) -> bytes:
-    """Raises StorageError: a number is none of 64 bits, or there is no value: of no log and no snapshot of ours."""
+    """Raises StorageError: a number has more than 64 bits, or there is no value; our logs and snapshots have no such
+    record."""
     kind, numbers = 0, [record.revision]
     if record.created != record.revision:
         kind |= _HAS_CREATED

@@ -30,7 +30,7 @@ class PendingRequest:
 
 
 class PendingRequests:
-    """bytes: of all of them, and of the commands that the member adds and subtracts itself."""
+    """bytes: those of all these requests, and of the commands that the member adds and subtracts itself."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -56,7 +56,7 @@ class PendingRequests:
                 del self.of_link[asked.link]
 
     def lose_link(self, link: int) -> None:
-        """Its requests wait on, for what they set off; no answer to them is sent."""
+        """The link's requests stay until their commands are applied; no answer to them is sent."""
         for asked in self.of_link.pop(link, {}).values():
             asked.is_gone = True
 
@@ -65,7 +65,7 @@ class PendingRequests:
         self.count = self.bytes = 0
 
     def why_full(self, link: int) -> str:
-        """Why a request on this link is put off that could only wait; empty: it need not be."""
+        """Why a request on this link that could only wait is put off; empty: it is not."""
         if self.bytes > WAITING_BYTES_MAX:
             return (
                 f"{self.bytes} bytes wait for the metadata member's disk, allowed are {WAITING_BYTES_MAX}: "

@@ -23,7 +23,7 @@ class Postponing:
     """The waits of marks in the catalog of one leading member."""
 
     def __init__(self) -> None:
-        # (revision, when this process had applied all up to it), rising. Behind the last one nothing was postponed.
+        # (revision, when this process had applied all up to it), rising. No mark was postponed after the last one.
         self._samples: list[tuple[int, int]] = []
 
     def begin(self, revision: int, now_ns: int) -> None:
@@ -60,7 +60,7 @@ class Postponing:
         )
 
     def over(self, index: RepairIndex, now_ns: int) -> list[tuple[int, int]]:
-        """Marks that waited for long enough, (ledger id, revision); not all, when there are many."""
+        """Marks that waited for long enough, (ledger id, revision); if there are many, only some."""
         found: list[tuple[int, int]] = []
         for wait in range(len(WAITS_MS)):
             for ledger_id, failed in index.postponed(wait):

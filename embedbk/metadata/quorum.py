@@ -40,7 +40,8 @@ class MemberId(Struct, frozen=True, order=True, array_like=True):
 
 class Policy(StrEnum):
     """How large quorums are. A voter that kept its identity and lost what it promised (an older image of its disk, a
-    disk that lies about flushes) is forgetful; no crash and no wiped disk is, as those change the incarnation."""
+    disk that lies about flushes) is forgetful. One that crashed or whose disk was wiped is not: the latter has another
+    incarnation."""
 
     MAJORITY = "majority"  # No forgetful voter.
     SUPERMAJORITY = "supermajority"  # More than two thirds for everything.
@@ -50,7 +51,7 @@ class Policy(StrEnum):
 class Sizes(Struct, frozen=True):
     voters: int
     commit: int  # Voters that must hold an entry durably.
-    elect: int  # Votes.
+    elect: int  # Votes that make a leader.
     forgetful: int  # Voters that may have forgotten, between two repairs.
 
     @property
@@ -112,14 +113,14 @@ class Configuration(Struct, frozen=True, array_like=True):
     is committed and a leader elected by quorums of `voters` and of `outgoing`."""
 
     voters: tuple[MemberId, ...]
-    outgoing: tuple[MemberId, ...] = ()  # Those before, while the change to `voters` is under way.
-    learners: tuple[MemberId, ...] = ()  # Receive the log and count nowhere.
+    outgoing: tuple[MemberId, ...] = ()  # The earlier voters, while the change to `voters` is under way.
+    learners: tuple[MemberId, ...] = ()  # They receive the log and count nowhere.
     policy: Policy = Policy.MAJORITY
     outgoing_policy: Policy = Policy.MAJORITY
     election_base_ms: int = BASE_MS_FIRST
-    retired: tuple[MemberId, ...] = ()  # Were in, and never come back: their promises may be forgotten.
+    retired: tuple[MemberId, ...] = ()  # They were members, and never come back: their promises may be forgotten.
     addresses: tuple[tuple[MemberId, tuple[str, ...]], ...] = ()  # Addresses of members that have any.
-    base_change: BaseChange | None = None  # The newest; None: the base is that of the beginning.
+    base_change: BaseChange | None = None  # The newest change; None: the base is the first one.
 
     @property
     def is_joint(self) -> bool:

@@ -140,11 +140,11 @@ class Raft:
 
     @property
     def hears_leader(self) -> bool:
-        """It leads, or received from a leader within one election base."""
+        """Whether it leads, or received from a leader within one election base."""
         return self._state.hears_leader
 
     def awaits_leader(self, now_ns: int) -> bool:
-        """There is no leader, and one is expected soon: requests may wait for it."""
+        """Whether there is no leader, and one is expected soon, so that requests may wait for it."""
         return self._state.awaits_leader(now_ns)
 
     @property
@@ -158,26 +158,26 @@ class Raft:
 
     @property
     def is_alone(self) -> bool:
-        """It leads, and no other vote counts: no other member can have been elected."""
+        """Whether it leads, and no other vote counts, so that no other member can have been elected."""
         return self._leading is not None and self._leading.is_alone
 
     @property
     def began_log(self) -> bool:
-        """It leads, and the log holds nothing from before it."""
+        """Whether it leads, and the log holds nothing from before it."""
         return self._leading is not None and self._leading.began_log
 
     @property
     def has_committed(self) -> bool:
-        """It leads and has committed an entry of its own term, so it has every committed entry."""
+        """Whether it leads and has committed an entry of its own term, so that it has every committed entry."""
         return self._leading is not None and self._leading.has_committed
 
     @property
     def leased_ns(self) -> int:
-        """For how long a round that was confirmed is relied on."""
+        """How long a confirmed round is relied on."""
         return self._state.agreed_base_ns // 2
 
     def why_base_stays(self) -> str:
-        """Why no other election base is looked for now; empty: what was measured decides."""
+        """Why no other election base is looked for now; empty: measurements decide."""
         return self._leading.why_base_stays() if self._leading is not None else ""
 
     def suited_base(self) -> tuple[int, str] | None:
@@ -222,7 +222,7 @@ class Raft:
         return state.take_effects()
 
     def _settle(self) -> None:
-        """Everything that an event may have made possible."""
+        """Do everything that an event may have made possible."""
         state = self._state
         if self._ballot is not None and state.configuration.has_elected(self._ballot.granted):
             self._win(self._ballot)
@@ -250,8 +250,8 @@ class Raft:
             self._leading.change = Change(None)
 
     def _clear_doubt(self) -> None:
-        """Everything that its disk may have acknowledged is here again: all of a later term's leader that is committed,
-        or under a leader of the same term all that was acknowledged."""
+        """End the doubt if everything that its disk may have acknowledged is here again: a committed entry of a later
+        term, or under a leader of the same term all that was acknowledged."""
         state, doubt = self._state, self._state.doubt
         if doubt is None:
             return
@@ -280,7 +280,7 @@ class Raft:
         self._BODIES[type(message.body)](self, message)
 
     def _tell_retired(self, message: Message) -> None:
-        """A member that was taken out while it was away asks for votes for ever, unless it is told so."""
+        """Tell a member that was taken out while it was away; otherwise it would ask for votes for ever."""
         state = self._state
         if isinstance(message.body, PreVote) and state.commit_index >= state.log.configuration_index:
             state.send(message.sender.member, Retired(state.log.configuration_index))
@@ -315,7 +315,7 @@ class Raft:
         return True
 
     def _answer_older(self, message: Message) -> None:
-        """The leader of an older term must learn that the term is over; an answer carries this member's term."""
+        """Let the leader of an older term learn that the term is over: the answer carries this member's term."""
         if isinstance(message.body, Heartbeat | Append | SnapshotOffer):
             self._state.send(message.sender.member, HeartbeatReply(0, 0, False))
 

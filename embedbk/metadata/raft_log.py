@@ -22,8 +22,8 @@ _OBJECTS_BYTES = 96  # Memory of an entry beside its bytes in a message.
 
 
 class RaftLog:
-    """Entries first_index..last_index. (first_index - 1, previous_term) is what stands before them: nothing, or the
-    last entry that was let go behind a snapshot."""
+    """Entries first_index..last_index. (first_index - 1, previous_term) stands before them: nothing, or the last entry
+    that a snapshot replaced."""
 
     def __init__(
         self,
@@ -35,8 +35,8 @@ class RaftLog:
         entries: Sequence[Entry] = (),
         retained_bytes_max: int = RETAINED_BYTES_MAX,
     ) -> None:
-        """configuration: as of snapshot_index. entries: follow it; all of them are durable. retained_bytes_max: of
-        entries that a snapshot stands for."""
+        """configuration: that of snapshot_index. entries: those behind it, all durable. retained_bytes_max: bytes of
+        entries that are kept although a snapshot stands for them."""
         self.snapshot_index = snapshot_index
         self.first_index = snapshot_index + 1
         self.previous_term = snapshot_term
@@ -60,20 +60,20 @@ class RaftLog:
         return self._configurations[-1][0]
 
     def configuration_at(self, index: int) -> Configuration:
-        """That which held behind entry index, which is not older than the last snapshot."""
+        """The configuration in force behind entry index, which is not older than the last snapshot."""
         return next(held for begin, held in reversed(self._configurations) if begin <= index)
 
     def configuration_index_at(self, index: int) -> int:
-        """Where that one stands."""
+        """The index of the entry with that configuration."""
         return next(begin for begin, _ in reversed(self._configurations) if begin <= index)
 
     @property
     def shortest_base_ms(self) -> int:
-        """The configurations in memory: the one of the newest snapshot, and all behind it."""
+        """The shortest base of the configurations in memory: that of the newest snapshot, and all behind it."""
         return min(held.election_base_ms for _, held in self._configurations)
 
     def term_at(self, index: int) -> int | None:
-        """None: not here, or no more."""
+        """The term of an entry; None: it is not here, or no more."""
         if index == self.first_index - 1:
             return self.previous_term
         if self.first_index <= index <= self.last_index:
@@ -132,7 +132,7 @@ class RaftLog:
         self.durable_index = min(self.durable_index, keep_index)
 
     def retain(self, size: int) -> None:
-        """So many bytes are worth keeping from the next snapshot on; never more than is allowed."""
+        """Keep so many bytes from the next snapshot on; never more than is allowed."""
         self._retained_bytes = min(size, self.retained_bytes_max)
 
     def let_go(self, snapshot_index: int, first_index: int) -> None:

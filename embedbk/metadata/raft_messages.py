@@ -58,8 +58,8 @@ class MemberMessage(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SnapshotPull(msgspec.Struct, frozen=True, array_like=True):
-    """Send the bytes of this snapshot's file from offset on; the sender has everything before. bytes_max 0: it is
-    needed no more, and there is no answer; if the link ends with the pull, this is not sent."""
+    """Send the bytes of this snapshot's file from offset on; the sender has everything before. bytes_max 0: the
+    sender needs it no more, and gets no answer; it does not send this if the link ends with the pull."""
 
     sender: Boot
     receiver: MemberId
@@ -73,7 +73,7 @@ class PullStatus(enum.IntEnum):
     """Numbers are on the wire: never re-used."""
 
     OK = 0
-    GONE = 1  # No such snapshot is kept there: another may be.
+    GONE = 1  # That member keeps no such snapshot; it may have another.
     LATER = 2  # It cannot be read now, or others pull too much: ask again.
 
 
@@ -139,7 +139,7 @@ def _numbers_of(kind: type[msgspec.Struct]) -> tuple[str, ...]:
 
 
 def _why_impossible(term: int, body: Body) -> str:
-    """No member is in a term before that of its log or of its vote."""
+    """Why no member sends this: its term is older than that of its log or of its vote, say; empty: one may."""
     match body:
         case PreVote(next_term, last_index, last_term):
             if next_term != term + 1:

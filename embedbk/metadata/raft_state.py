@@ -37,7 +37,7 @@ from embedbk.metadata.replacing import replaced
 __all__ = ["RandomFraction", "RaftState", "Role"]
 
 AWAITED_BASES = 3
-APPLY_BYTES_MAX = 1 << 20  # In one effect; the rest follows in the next steps.
+APPLY_BYTES_MAX = 1 << 20  # Bytes in one effect; the rest follows in the next steps.
 
 
 class RandomFraction(Protocol):
@@ -53,7 +53,7 @@ class Role(StrEnum):
 
 
 class RaftState:
-    """Changed by the rooms beside it, one event at a time. `take_effects` ends a step."""
+    """The state; the modules beside it change it, one event at a time. `take_effects` ends a step."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class RaftState:
         self._chance = chance
         self._sequence = 0
         self._durable_sequence = 0
-        self._term_sequence = 0  # The record in which term and vote stand as they are now.
+        self._term_sequence = 0  # The record that has the present term and vote.
         self._changed = self.term != term
         self._kept_index = (
             log.last_index
@@ -132,7 +132,7 @@ class RaftState:
             if configuration.base_change != self._seen.base_change:
                 self.base_since_ns = self.now_ns
             if configuration.election_base_ms != self._seen.election_base_ms and self.hears_leader:
-                # Its leader speaks at the pace of the new base from now on, and what was waited for is of the old.
+                # Its leader sends at the pace of the new base from now on; the running wait is still by the old one.
                 self.delay_election()
             self._seen = configuration
 
@@ -166,7 +166,7 @@ class RaftState:
         )
 
     def awaits_leader(self, now_ns: int) -> bool:
-        """No leader is active, for so short a time that one is likely to be elected soon, if that is possible at
+        """Whether no leader is active, but for so short a time that one is likely to be elected soon, if possible at
         all."""
         return not self.hears_leader and now_ns - self.led_ns < AWAITED_BASES * self.base_ns
 
@@ -176,7 +176,7 @@ class RaftState:
 
     @property
     def is_term_durable(self) -> bool:
-        """Term and vote stand on the disk: until then nothing of this term has left."""
+        """Whether term and vote are on the disk: until then no message of this term has left."""
         return not self._changed and self._term_sequence <= self._durable_sequence
 
     @property
@@ -196,7 +196,7 @@ class RaftState:
         self.become_follower(None)
 
     def become_follower(self, leader: Boot | None) -> None:
-        """In this term; a vote that was given in it stays given (I61)."""
+        """Follow in this term; a vote that was given in it stays given (I61)."""
         if leader is not None and self.leader not in (None, leader):
             ensure(
                 leader.member == self.leader.member, f"{leader} and {self.leader} both lead term {self.term}"
@@ -216,7 +216,7 @@ class RaftState:
             self._changed = True
 
     def delay_election(self) -> None:
-        """A random time from one to two bases from now, so that not all begin at once."""
+        """Put the election off by a random time of one to two bases, so that not all begin at once."""
         self.election_due_ns = self.now_ns + int(self.base_ns * (1 + self._chance.random()))
 
     def retry_election(self) -> None:
@@ -225,15 +225,15 @@ class RaftState:
         self.election_due_ns = self.now_ns + self._part_of_base_ns()
 
     def yield_election(self) -> None:
-        """Another member asks for votes that has all that is here: it is given the time to win, once."""
+        """A member with all entries that are here asks for votes: give it the time to win, once."""
         self.election_due_ns = max(self.election_due_ns, self.now_ns + self.base_ns // 4)
 
     def _part_of_base_ns(self) -> int:
         return int(self.base_ns * (0.25 + self._chance.random() / 2))
 
     def lose_leader(self) -> None:
-        """Its process has ended, or nothing joins them any more: that is no silence that has to be waited for. A
-        random time from a quarter to three quarters of a base is enough for a new link, and not all begin at once."""
+        """The leader's process has ended, or no link to it is left: there is no need to wait for its silence. A random
+        time from a quarter to three quarters of a base is enough for a new link, and not all begin at once."""
         self.heard_leader_ns = None
         self.election_due_ns = min(self.election_due_ns, self.now_ns + self._part_of_base_ns())
 
