@@ -51,7 +51,7 @@ logger = logging.getLogger("embedbk.archive")
 SLICE_BYTES = 128 << 20  # Payload bytes of a file, about.
 PIN_SECONDS = 3600.0
 PIN_NAME = "archive"
-_TASKS_AT_ONCE = 32  # Ledgers are taken in groups of about so many tasks; their records are written after each group.
+_TASKS_AT_ONCE = 32  # Tasks of a group of ledgers, about; their records are written after each group.
 
 CopyRunner = Callable[[LogReading, Sequence[SliceTask]], Iterable[FileCopied]]
 

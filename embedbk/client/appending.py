@@ -57,7 +57,7 @@ __all__ = ["Appending"]
 
 # Freed blocks are noticed at the latest after this: a socket's thread may free the last one.
 _ROOM_POLL_S = 0.01
-_COPIES_PAUSE_S = 0.02  # Pause before bookies are asked again whether they hold an entry, doubled each time ...
+_COPIES_PAUSE_S = 0.02  # Pause before bookies are asked again whether they hold an entry, doubled ...
 _COPIES_PAUSE_S_MAX = 1.0  # ... up to this.
 Items = Sequence[Buffer] | RecordRun  # What one call appends as consecutive entries.
 _next_caller = itertools.count(1).__next__  # Numbers the calls that append many.
@@ -100,9 +100,7 @@ class Appending:
         self.ledger_id = core.ledger_id
         digest = core.metadata.digest
         bound = runtime.settings.append_bytes_max
-        self.compression = (
-            compression  # The compression of entries, used where that makes them smaller.
-        )
+        self.compression = compression  # The compression of entries, used where that makes them smaller.
         is_told, is_squeezed = runtime.told_ms is not None, compression is not None
         kind: type[Packer] = ToldPacker if is_told else Packer
         if is_squeezed:
@@ -339,7 +337,7 @@ class Appending:
         while True:
             if self.is_over or self.runtime.is_forked:
                 self._refuse()
-            if self.bar is not None and producer is not None:  # The log shows what this producer appended before.
+            if self.bar is not None and producer is not None:  # The log has what it appended before.
                 with PRODUCERS_LOCK:
                     known = self.producers.find(producer)
                 if known is not None:

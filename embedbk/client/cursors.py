@@ -57,9 +57,7 @@ class CursorState(NamedTuple):
     holds: bool  # Nothing from `offset` on is truncated, unless by force, or by a bound of the log.
     ended: str  # Why it holds no more although it was meant to: "time", "bytes", "force" or "bound"; "" else.
     consumer: str = ""  # The holder of its lease; "": nobody. Only `Log.cursors` fills it and what follows:
-    lag_entries: int | None = (
-        None  # Acknowledged entries behind it; None: too few bookies answer to tell.
-    )
+    lag_entries: int | None = None  # Acknowledged entries behind it; None: too few bookies answer to tell.
     # Their payload bytes, as far as the list has them; in the ledger where they begin, by the share of entries.
     lag_bytes: int | None = None
     # How long the oldest of them has been there, by the clocks of its writer and of this machine; None: not known, as

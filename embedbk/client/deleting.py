@@ -51,7 +51,7 @@ class DeletedLedger(NamedTuple):
 
     ledger_id: int
     deleted_ms: int
-    until_ms: int  # It can be brought back until then, as far as clocks agree, and after it until `forget_deleted`.
+    until_ms: int  # It can be brought back until then, by clocks that agree, and on until `forget_deleted`.
 
 
 async def delete(

@@ -32,9 +32,7 @@ __all__ = ["LOOKS_MAX", "HandleState", "OpenHandles", "ReaderNote", "handles"]
 logger = logging.getLogger("embedbk.client.handles")
 
 LOOK_S = 5.0  # Pause between two looks at handles that could go on.
-LOOKS_MAX = (
-    3  # Looks in a row: two periods certainly lie between the first and the last, however long a process stood still.
-)
+LOOKS_MAX = 3  # Looks in a row: two periods lie between them for certain, however long a process stood still.
 _WRITERS_PER_TURN = 1024  # Writers looked at in one turn of the host's thread.
 _STUCK_MAX = 1024  # Stuck handles remembered at a time.
 

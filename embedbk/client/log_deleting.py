@@ -85,7 +85,7 @@ class DeletedLog(NamedTuple):
     name: str  # The name that it had.
     log_id: str
     deleted_ms: int
-    until_ms: int  # It can be brought back until then, as far as clocks agree, and after it until `forget_deleted`.
+    until_ms: int  # It can be brought back until then, by clocks that agree, and on until `forget_deleted`.
 
 
 # --- Deleted, and brought back ------------------------------------------------------------------------------

@@ -56,7 +56,7 @@ class ClaimedLog(NamedTuple):
     """A log that is there, for a writer that takes it over."""
 
     log_id: LogId
-    guard: tuple[Compare, ...]  # Compares that it still has this name, for the transaction that puts the epoch.
+    guard: tuple[Compare, ...]  # Compares that it still has this name, for the epoch's put.
 
 
 class NamedLog(NamedTuple):
@@ -163,9 +163,7 @@ async def free_name(runtime: Runtime, name: str, what: str) -> list[Compare] | N
     when = [Compare(log_name_path(name), ABSENT)]
     born, _ = await identity_of(runtime, name, what)
     if born is not None:
-        return (
-            when  # A log has this name as its id, and another name, for ever (P8.12).
-        )
+        return when  # A log has this name as its id, and another name, for ever (P8.12).
     for path in (log_key_path(name), log_owner_path(name)):
         value, _ = await runtime.get(path, what)
         if value is not None:

@@ -398,7 +398,7 @@ class LogReading:
                 except Truncated as gone:
                     if start != "earliest" or has_read or gone.first_offset is None:
                         raise
-                    await self._moves_on(followed, begun)  # The log was truncated: it begins elsewhere by now.
+                    await self._moves_on(followed, begun)  # The log begins elsewhere by now.
                     begun, pull.begins = followed.revision, None
                     stands = await self._begin(followed, None, is_latest=False)
                     continue
@@ -423,9 +423,7 @@ class LogReading:
             listed = await self.runtime.follow(log_key_path(self.name), pointer.signal)
             while True:
                 seen = pointer.revision, listed.revision
-                with contextlib.suppress(
-                    NoSuchLedger
-                ):  # It is renamed or deleted: that may change again.
+                with contextlib.suppress(NoSuchLedger):  # It is renamed or deleted: that may change again.
                     await self.listed_at()
                     return True
                 stands = Moved(

@@ -73,7 +73,7 @@ class CopyDriver:
             process_group=0,
         )
         assert self._popen.stdout is not None
-        self._out = self._popen.stdout.fileno()  # Its JVM holds it, too: end of file means that both are gone.
+        self._out = self._popen.stdout.fileno()  # Its JVM holds it, too: at its end both are gone.
 
     def copy_until_held(
         self, url: str, checkpoint: Path, line_count: int, on_wait: Callable[[], None]

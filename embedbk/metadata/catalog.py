@@ -145,7 +145,7 @@ class Session:
     kept: dict[int, Result] = field(default_factory=dict)  # Answers that the client may still ask for again.
     keys: dict[str, None] = field(default_factory=dict)  # Ephemeral keys.
     secret: bytes = (
-        b""  # Sent to its client alone, which sends it with every request. Empty: the log is older than secrets.
+        b""  # Sent to its client alone, which sends it with every request. Empty: an older log has none.
     )
     ephemeral_bytes: int = 0  # Bytes of the records under `keys`.
 

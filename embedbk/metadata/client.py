@@ -78,17 +78,13 @@ __all__ = ["IN_FLIGHT_MAX", "UNKNOWN", "Client", "ClientEffect", "ClientEvent", 
 UNKNOWN = "UNKNOWN"  # Refusal.code given by this core only, never by the quorum: may have been run, and may still be.
 REQUESTS_MAX = 4096  # Requests of the host that are not completed; more are refused.
 SEQUENCE_WINDOW = 256  # From the oldest unanswered sequence on: the quorum keeps no more answers (Limits).
-RESEND_NS = (
-    1_000_000_000  # A request without an answer for so long (or a third of the ttl) is sent again.
-)
+RESEND_NS = 1_000_000_000  # A request without an answer for so long (or a third of the ttl) is sent again.
 RESENT_AT_ONCE = 4  # Requests without an answer sent again at once; more might only add to a crowd.
 OPEN_AGAIN_NS_MIN = (
     100_000_000  # Or a twelfth of the ttl, so that answers late by most of it still open a session.
 )
 OPEN_REFUSED_NS = 1_000_000_000
-DIAL_NS = (
-    1_000_000_000  # Time until a member that was dialled, or asked for a session, is left for another; it grows.
-)
+DIAL_NS = 1_000_000_000  # Time until a member that was dialled, or asked for a session, is left; it grows.
 SILENT_NS = 1_000_000_000  # The same for a member that owes a renewal (or a sixth of the ttl).
 _NEVER_NS = 1 << 62
 
@@ -159,7 +155,7 @@ class Client:
         self._session: _Session | None = None
         self._opening: dict[int, int] = {}  # Sequence of each OpenSession on this link -> when it was sent.
         self._open_count = 0
-        self._attempt = 0  # The attempt to open a session; a repeat under the same attempt opens the same session.
+        self._attempt = 0  # The attempt to open a session; repeats under the same one open the same session.
         self._pace = Pace()
         self._open_retry_ns: int | None = None
         self._resend_ns: int | None = None  # When to look for requests that got no answer.

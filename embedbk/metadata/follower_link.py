@@ -30,7 +30,7 @@ __all__ = ["AGAIN_NS_MAX", "AGAIN_NS_MIN", "ASKED_MAX", "LAG_NS", "FollowerLink"
 
 LAG_NS = 1_000_000_000  # From the dial to the first answer; from the leader's revision to having applied it.
 LOOKS = 5  # Questions in that time.
-AGAIN_NS_MIN = 1_000_000_000  # Pause before another is dialled; doubles where it was left sooner than the most.
+AGAIN_NS_MIN = 1_000_000_000  # Before another is dialled; doubles where it was left sooner than the most.
 AGAIN_NS_MAX = 60_000_000_000
 ASKED_MAX = 64  # Streams that are asked for and not acknowledged; others wait.
 

@@ -20,9 +20,7 @@ __all__ = ["CHANGE_BYTES", "FOLDERS_MAX", "History", "HistoryPart"]
 
 CHANGE_BYTES = 640  # Memory of a change beside its key and value: measured, with its places in the indexes.
 FOLDERS_MAX = 256  # Keys name their own folders: beyond this, the emptiest folders' history is dropped.
-LOOKED_UP_MAX = (
-    256  # For a watch of more changed keys than this, the changes are gone through instead.
-)
+LOOKED_UP_MAX = 256  # For a watch of more changed keys than this, the changes are gone through instead.
 SCANNED_MAX = 4000  # Changes that are gone through at a time: some milliseconds.
 
 

@@ -13,9 +13,7 @@ from embedbk.metadata.catalog import Session
 
 __all__ = ["AWAY_NS", "LOOKED_AT_MAX", "Lifetimes"]
 
-AWAY_NS = (
-    1_000_000_000  # After a Tick so late, or a commit so slow, the member was away and not its clients.
-)
+AWAY_NS = 1_000_000_000  # After a Tick so late, or a commit so slow, the member was away and not its clients.
 LOOKED_AT_MAX = 1000  # Sessions checked in one step, whose time may be over; most were renewed meanwhile.
 
 

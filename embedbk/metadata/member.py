@@ -103,7 +103,7 @@ WATCHES_SHARE = 4  # One link may have at most this part of the watches that are
 FOLLOWING_LINKS_MAX = (
     256  # Links with streams that may lag; the others are for sessions, if this member leads next.
 )
-APPLIED_PER_STEP = 512  # Commands applied in a step, however many one sync has committed; the rest follow later.
+APPLIED_PER_STEP = 512  # Commands applied in a step; the rest follow later, however many one sync commits.
 EXPIRIES_PER_TICK_MAX = 100  # Sessions ended in a tick, so that mass expiry starves no client.
 EXPIRED_KEYS_PER_TICK = 512  # Keys of these; those of one session go together, however many.
 
@@ -181,7 +181,7 @@ class Member:
         self._led_term = log.term  # The term in which this member leads; 0: it does not.
         self._is_log_full = False  # No session can be ended now.
         self._started_index = 0  # Nothing is shown before this is applied.
-        self._begins_generation = False  # An operator asked for a generation; it begins when this member leads.
+        self._begins_generation = False  # An operator asked for it; it begins when this member leads.
         self._gives_up: tuple[Lineage, ...] = ()  # The lineages that the operator gives up for it.
         self._is_whole = False  # The operator declared that nothing was lost.
         self._level_behind_log = catalog.level  # The cluster's level when it started.

@@ -48,7 +48,7 @@ class Pace:
         """The quorum has no room; when to send this request again, after so many refusals."""
         self._shrink(now_ns)
         wait_ns = min(PUT_OFF_NS_MIN << min(times, 16), PUT_OFF_NS_MAX)
-        return now_ns + wait_ns + wait_ns * (sequence * 7919 % 64) // 128  # Spread, so that not all come at once.
+        return now_ns + wait_ns + wait_ns * (sequence * 7919 % 64) // 128  # Not all of them in one moment.
 
     def resend_at(self, first_ns: int, times: int, now_ns: int) -> int:
         """When to send a request again that is sent now, if it gets no answer. times: how often it was sent before."""

@@ -118,7 +118,7 @@ class Configuration(Struct, frozen=True, array_like=True):
     policy: Policy = Policy.MAJORITY
     outgoing_policy: Policy = Policy.MAJORITY
     election_base_ms: int = BASE_MS_FIRST
-    retired: tuple[MemberId, ...] = ()  # They were members, and never come back: their promises may be forgotten.
+    retired: tuple[MemberId, ...] = ()  # Former members, never to come back: their promises may be forgotten.
     addresses: tuple[tuple[MemberId, tuple[str, ...]], ...] = ()  # Addresses of members that have any.
     base_change: BaseChange | None = None  # The newest change; None: the base is the first one.
 

@@ -44,7 +44,7 @@ class Seeker:
         self._turns: dict[str, int] = {}
         self._count = 0
         self._left = ""  # Which was left last.
-        self._since_ns: int | None = None  # Start of the search that found no leader yet; None: a leader has answered.
+        self._since_ns: int | None = None  # Start of the search for a leader; None: a leader answered last.
 
     @property
     def addresses(self) -> tuple[str, ...]:

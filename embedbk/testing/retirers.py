@@ -130,7 +130,7 @@ class Retirers:
                 )
             except UsageError as refused:
                 if registration_path(victim) not in world.committed(BOOKIES_PREFIX):
-                    world.note(f"{client}: {refused}")  # No other bookie that is there has a copy of some ledger.
+                    world.note(f"{client}: {refused}")  # Some ledger has no other copy there.
                     world.start_bookie(victim)
                     return
                 if victim in world.nodes:  # The world has started it again.
