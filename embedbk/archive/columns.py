@@ -1,8 +1,8 @@
 """Entries as columns of an archive, and columns as the entries that they were, byte for byte.
 
-Decides what stands in a row, and what of it is enough to make each entry anew with its header, its attributes and its
-CRC32C. So an archive is checked by the same scan as a frame (P3.1), and nothing about an entry is only in the archive's
-own words. No Python object is made for a row, but for entries that carry attributes.
+Decides what stands in a row, and which columns are enough to make each entry anew with its header, its attributes and
+its CRC32C. So the scan of a frame checks an archive, too (P3.1), and no fact about an entry has only the archive's
+word. Python objects are made only for entries that carry attributes.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ __all__ = [
     "rows_of",
 ]
 
-BODY_BYTES_MAX = 1 << 30  # In the entries of one row group; Arrow's offsets are int32.
+BODY_BYTES_MAX = 1 << 30  # Bytes of the entries of one row group; Arrow's offsets are int32.
 
-# As the source's columns (spark/SPARK.md), with all of an entry behind them. `log` is the log's id: names change.
+# The source's columns (spark/SPARK.md), then all else that an entry has. `log` is the log's id: names change.
 # A row is a record; what belongs to the entry stands in each row of an atomic batch.
 SCHEMA = pa.schema(
     [
@@ -69,9 +69,9 @@ def rows_of(
 ) -> tuple[pa.RecordBatch, int | None]:
     """The rows of a run of entries that was checked, and the time of the last one.
 
-    first_offset: of the ledger's entry 0. time_ms: of the entry in front, which this run's first has if it carries
-    none of its own (P8.11). plain: the same entries with none of them compressed, for SCHEMA_WITH_STORED; None: none of
-    them is, for SCHEMA.
+    first_offset: that of the ledger's entry 0. time_ms: the time of the entry in front, which this run's first entry
+    has if it carries none of its own (P8.11). plain: the same entries with none compressed, for SCHEMA_WITH_STORED;
+    None: no entry is compressed, for SCHEMA.
     """
     ids, spans = kernels.offsets(body)
     count = len(ids)
@@ -131,7 +131,7 @@ def rows_of(
 
 
 def _stored(body: memoryview, bounds: memoryview, payloads: pa.Array) -> pa.Array:
-    """The payloads of those entries that are compressed, the others null."""
+    """The stored payloads of compressed entries; null for the others."""
     are_compressed = [False] * len(payloads)
     for place in kernels.attributed(body, len(payloads)).tolist():
         attributes = body[bounds[3 * place] + ENTRY_HEADER.size : bounds[3 * place + 1]]
@@ -142,7 +142,7 @@ def _stored(body: memoryview, bounds: memoryview, payloads: pa.Array) -> pa.Arra
 def _times(
     body: memoryview, bounds: memoryview, count: int, before_ms: int | None
 ) -> tuple[pa.Array, int | None]:
-    """An entry that carries no time has that of the one in front."""
+    """The times of the entries; one that carries none has that of the entry in front."""
     told: list[int | None] = [None] * count
     for place in kernels.attributed(body, count).tolist():
         told[place] = time_of(body[bounds[3 * place] + ENTRY_HEADER.size : bounds[3 * place + 1]])
@@ -153,7 +153,7 @@ def _times(
 
 
 def body_of(rows: pa.Table) -> memoryview:
-    """The entries that these rows are: a frame's body, to be scanned. The rows are somebody's word.
+    """The entries that these rows are: a frame's body, to be scanned. The rows are not trusted.
 
     Raises PeerError: they are no entries.
     """
@@ -258,7 +258,7 @@ def _view(numbers: pa.Array, kind: Any) -> memoryview:
 
 
 def _numbers(binary: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Values of a fixed size, which stand behind each other, as numbers."""
+    """Consecutive values of a fixed size, as numbers."""
     assert binary.offset == 0
     return pa.Array.from_buffers(kind, len(binary), [None, binary.buffers()[2]])
 
@@ -271,7 +271,7 @@ def _bytes(numbers: pa.Array, width: int) -> pa.Array:
 
 
 def _one(column: pa.ChunkedArray) -> pa.Array:
-    """As one array that begins at its buffers' beginning."""
+    """The column as one array that begins where its buffers begin."""
     whole = column.combine_chunks()
     if isinstance(whole, pa.ChunkedArray):
         whole = pa.concat_arrays(whole.chunks)

@@ -1,6 +1,6 @@
 """What one task of an archive job does: it copies a run of entries of one ledger into one file.
 
-Decides what it does with a file that is there already: one that is sound is taken, one that is not is set aside. So a
+Decides what it does with an existing file: it uses a sound one, and sets others aside. So a
 job that goes on after a kill copies nothing twice, and two jobs that both believe they may copy leave the same files.
 Tasks are plain data; they run in this process or in executors.
 """
@@ -27,7 +27,7 @@ __all__ = ["SliceTask", "ByteRate", "FileCopied", "copy_slice", "run_copy"]
 
 @dataclass(frozen=True)
 class SliceTask:
-    """One file that is to be there."""
+    """One file to be made."""
 
     directory: ArchiveDirectory
     log_name: str
@@ -71,7 +71,7 @@ class ByteRate:
 
 
 def run_copy(log: LogReading, task: SliceTask) -> FileCopied:
-    """As `copy_slice`; what keeps this file from being there is part of the answer, so that others are copied."""
+    """As `copy_slice`, but an error is part of the answer, so that the other files are still copied."""
     try:
         return FileCopied(task.run, copy_slice(log, task))
     except (Truncated, NoSuchLedger) as gone:
@@ -81,12 +81,12 @@ def run_copy(log: LogReading, task: SliceTask) -> FileCopied:
 
 
 def copy_slice(log: LogReading, task: SliceTask) -> FilePart:
-    """Its file, durable.
+    """Make the task's file durable, and return it.
 
     Raises:
         Truncated, NoSuchLedger: the entries are gone.
         StorageError: the archive is not there, or cannot be written.
-        EntryUnreadable, NotEnoughBookies: they cannot be read now.
+        EntryUnreadable, NotEnoughBookies: the entries cannot be read now.
     """
     run = task.run
     run_blocking(pin(log, task.pin_name, task.pin_offset, task.pin_s), "archive")
@@ -143,14 +143,14 @@ def _written(log: LogReading, task: SliceTask, ledger: LedgerDirectory) -> FileP
 
 
 def _taken(ledger: LedgerDirectory, name: str, run: EntryRun) -> FilePart:
-    """One that another task has written: its content was synced before it got its name."""
+    """Use a file that another task has written: its content was synced before it got its name."""
     part = part_of(ledger, name, run)
     ledger.sync()
     return part
 
 
 def part_of(ledger: LedgerDirectory, name: str, run: EntryRun) -> FilePart:
-    """A file that is there, read whole. Raises PeerError: it is not this run, whole and sound."""
+    """Read an existing file whole. Raises PeerError: it is not this run, whole and sound."""
     sha256, size = ledger.hash(name)
     with ledger.reading(name) as file:
         found = summed(file, run)

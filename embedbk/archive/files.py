@@ -50,10 +50,10 @@ class HasCompressed(Exception):
 
 
 class Summed(NamedTuple):
-    """What a file, or bookies, hold of a run, whole."""
+    """Sums over a whole run, as a file or bookies hold it."""
 
     rows: int
-    payload_bytes: int  # As they are stored.
+    payload_bytes: int  # Payload bytes as they are stored.
     digest: int
 
 
@@ -68,12 +68,12 @@ def write_rows(
 ) -> Summed:
     """Write the entries of a run, as they come in order, as one Parquet file. facts: for its metadata.
 
-    time_ms: of the entry in front of the run. has_stored: with SCHEMA_WITH_STORED.
+    time_ms: the time of the entry in front of the run. has_stored: write SCHEMA_WITH_STORED.
 
     Raises:
         StorageError: other entries came.
-        HasCompressed: one is compressed, and has_stored is not given; what stands in the file is nothing.
-        EntryUnreadable: one is compressed, and cannot be unpacked.
+        HasCompressed: an entry is compressed, and has_stored is False; the file's content is void.
+        EntryUnreadable: a compressed entry cannot be unpacked.
     """
     rows = payload_bytes = digest = 0
     following, held_bytes, held = run.first, 0, list[pa.RecordBatch]()
@@ -142,10 +142,9 @@ def _unpacked(frame: Frame) -> Iterator[tuple[memoryview, memoryview]]:
 
 def _row_groups(file: Any, first: int | None = None, last: int | None = None) -> Iterator[pa.Table]:
     """The rows of a file, a row group at a time; each begins with the first row of an entry. first, last: only groups
-    with an entry of these, as far as the file tells which have one.
+    with an entry of these, as far as the file says which have one.
 
-    Raises PeerError: it is no Parquet, a page does not fit its checksum, or it has more in one row group than any
-    archive.
+    Raises PeerError: it is no Parquet, a page does not fit its checksum, or a row group is larger than in any archive.
     """
     try:
         parquet = pq.ParquetFile(file, page_checksum_verification=True)
@@ -159,12 +158,12 @@ def _row_groups(file: Any, first: int | None = None, last: int | None = None) ->
             yield parquet.read_row_group(number)
     except (pa.ArrowException, OSError, ValueError, MemoryError) as unread:
         if isinstance(unread, OSError) and unread.errno is not None:
-            raise  # The device, not the file.
+            raise  # The device failed, not the file.
         raise PeerError(f"it is no sound Parquet: {unread}") from unread
 
 
 def summed(file: Any, run: EntryRun) -> Summed:
-    """What a file holds of its run. Raises PeerError: anything is wrong with it."""
+    """The sums of a file of this run. Raises PeerError: anything is wrong with it."""
     row_count = payload_bytes = digest = 0
     for rows, body in sound_rows(file, run):
         row_count += rows.num_rows
@@ -176,8 +175,8 @@ def summed(file: Any, run: EntryRun) -> Summed:
 def sound_rows(file: Any, run: EntryRun) -> Iterator[tuple[pa.Table, memoryview]]:
     """The rows of a file of this run, checked, and the entries that they are, as bodies of frames.
 
-    Raises PeerError: anything is wrong with it; says what. EntryUnreadable: it has compressed entries, and one cannot
-    be unpacked here.
+    Raises PeerError: anything is wrong with it; the message says what. EntryUnreadable: it has compressed entries, and
+    one cannot be unpacked here.
     """
     following, time_ms = run.first, None
     for rows in _row_groups(file):
@@ -210,7 +209,7 @@ def sound_rows(file: Any, run: EntryRun) -> Iterator[tuple[pa.Table, memoryview]
 
 def sound_bodies(file: Any, run: EntryRun, first: int, last: int) -> Iterator[memoryview]:
     """The entries first..last of a file of this run, checked, as bodies of frames; more may come along in front and
-    behind. What stands beside them in columns is not looked at.
+    behind. Other columns are not checked.
 
     Raises PeerError: one of them is not there, whole.
     """

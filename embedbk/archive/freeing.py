@@ -1,8 +1,8 @@
 """Freeing what is archived (P8.14): bookies give their copies up for files that were read again just before.
 
 Decides which ledgers of a log are due, and that all of a ledger's files and its manifest are sound at that moment.
-Whether the rest allows it, `core.freeing` decides, in the transaction itself. Each ledger that is freed, and each that
-is kept, is one line of the log "embedbk.archive".
+`core.freeing` decides whether the rest allows it, in the transaction itself. Each ledger that is freed, and each that
+is kept, gives one line of the log "embedbk.archive".
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class FreeReport:
 
     @property
     def code(self) -> int:
-        """The exit code of a command: 0 as it should be, 2 a file is damaged, 3 of some nobody could tell."""
+        """The exit code of a command: 0 all is well, 2 a file is damaged, 3 some ledgers could not be judged."""
         if any(each.kept == "damaged" for each in self.ledgers):
             return 2
         return 3 if any(each.outcome == "failed" for each in self.ledgers) else 0
@@ -89,7 +89,7 @@ def free(
     readers go on in the files, behind the same handles. `restoring_in_place.restore_in_place` is the way back.
 
     Args:
-        keep_lag_s: so long an archive has to have been VERIFIED; None: for ever, so that nothing is freed.
+        keep_lag_s: how long an archive must have been VERIFIED; None: for ever, so that nothing is freed.
         ledgers: only these; None: all.
         dry_run: nothing is changed; files are read, and what is due is "planned". Pins and cursors are not looked at.
         run: how files are read; None: one after the other, in this process.
@@ -98,7 +98,7 @@ def free(
         UsageError: the log has no archive, or the cluster's level is too low.
         StorageError: the archive is not there, or another one.
         OperationTimeout: another job works on the archive of this log.
-        LockLost: the session ended meanwhile; what was freed is.
+        LockLost: the session ended meanwhile; ledgers already freed stay freed.
     """
     if keep_lag_s is not None and (
         isinstance(keep_lag_s, bool) or not isinstance(keep_lag_s, int | float) or not keep_lag_s >= 0
@@ -134,7 +134,7 @@ class _FreeJob:
     run: LookRunner
 
     def take(self, segment: Segment, record: ArchiveRecord | None) -> None:
-        """One ledger; what became of it stands in the report."""
+        """Free one ledger if it is due; the report has the outcome."""
         try:
             metadata = self._metadata(segment.ledger_id)
             if metadata.freed is not None:
@@ -173,9 +173,9 @@ class _FreeJob:
         return decode_ledger_metadata(value, ledger_id)
 
     def _free(self, segment: Segment, metadata: LedgerMetadata, record: ArchiveRecord | None) -> None:
-        """Raises NotFreed and what else keeps it from being freed."""
+        """Free one ledger. Raises NotFreed, or another error that prevents it."""
         runtime = self.reading.runtime
-        # Before all of it is read. The transaction looks at the record again, and decides.
+        # Checked before all of it is read. The transaction checks the record again, and decides.
         if record is None or record.state != ArchiveState.VERIFIED:
             raise _kept(Kept.UNVERIFIED.value, "no archive of it is verified")
         if self.keep_lag_s is None:
@@ -197,7 +197,7 @@ class _FreeJob:
         run_blocking(steps, "archive")
 
     def _is_sound(self, segment: Segment, metadata: LedgerMetadata, record: ArchiveRecord) -> None:
-        """All files of the manifest that counts, read now. Raises NotFreed: one is not sound, or nobody can tell."""
+        """Read all files of the manifest that counts. Raises NotFreed: one is not sound, or cannot be judged now."""
         looks = VerifyReport(self.report.log_id, self.report.place, self.lock.epoch)
         manifest = manifest_of(self.reading, self.directory, record, looks)
         if manifest is not None:
@@ -219,7 +219,7 @@ class _FreeJob:
 
 
 def _compare(manifest: Manifest, segment: Segment, metadata: LedgerMetadata) -> None:
-    """Raises NotFreed: the manifest is of another ledger than the log lists, or of less of it."""
+    """Raises NotFreed: the manifest is of another ledger than the log lists, or covers only a part of it."""
     has = (manifest.first_offset, manifest.last_entry, sum(part.payload_bytes for part in manifest.files))
     wanted = (segment.first_offset, metadata.last_entry, metadata.length)
     if has != wanted:

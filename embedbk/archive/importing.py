@@ -1,7 +1,7 @@
 """Files of other programs put into a log: a record for each row, all of them at once, once (P8.5).
 
 Decides which columns a record is made of, that rows come in the order of the files and of the rows in them, and that
-nothing is appended where one row cannot be a record. How a file is read is pyarrow's.
+nothing is appended if one row cannot be a record. pyarrow reads the files.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class RecordColumns:
     headers: str | None = None
 
     def named(self) -> dict[str, str]:
-        """What a record has, and the column that it is in."""
+        """The parts that a record has, each with its column."""
         named = {"value": self.value, "key": self.key, "timestamp": self.timestamp, "headers": self.headers}
         return {part: column for part, column in named.items() if column is not None}
 
@@ -58,7 +58,7 @@ class ImportTask:
 
 @dataclass(frozen=True)
 class Imported:
-    """Where the records stand; None: there were none. rows: of this transaction; 0 where it was done before."""
+    """The records' place in the log; None: there were none. rows: those of this transaction; 0: it was done before."""
 
     outcome: SpliceOutcome | None
     rows: int
@@ -83,8 +83,8 @@ def import_files(
     """Append the rows of files to a log as records, in order and all at once.
 
     Args:
-        paths: files, or directories, of which all files are taken in the order of their names, but for names that begin
-            with "_" or "."; what is below them is not.
+        paths: files, or directories: all files in them, in the order of their names, except names that begin with "_"
+            or "."; subdirectories are not read.
         file_format: one of FORMATS.
         columns: None: the column `value`, and no other. Values and keys are binary or text, timestamps are numbers of
             ms since 1970 or Arrow's own, headers are maps of text to binary or text.
@@ -94,7 +94,7 @@ def import_files(
 
     Raises:
         UsageError: a file is not there or not of this format, a column is not there or of another type, a row has no
-            value, or one that is no record's. Names the file. Nothing was appended.
+            value, or one that no record can have. The message names the file. Nothing was appended.
         What `Log.splice` raises.
     """
     if file_format not in FORMATS:
@@ -153,7 +153,7 @@ def _files(paths: Sequence[str | os.PathLike[str]]) -> Iterator[str]:
 
 
 def stage_rows(log: Log, task: ImportTask) -> tuple[int, int]:
-    """In a task: the ledger that it staged, durable and closed, and the rows in it."""
+    """Stage one task's rows; return the ledger, durable and closed, and the number of rows."""
     rows = 0
     with log.stage(task.staging) as writer:
         for path in task.files:

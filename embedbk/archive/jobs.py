@@ -1,8 +1,8 @@
 """Archiving the closed ledgers of a log (P8.14): which, in which order, and what is recorded when.
 
-Decides what is copied, and that a ledger counts as copied only when all of its files and its manifest are durable. How
-the tasks are run the caller says: here in this process, `embedbk.spark.archiving` in executors. Whether a step may be
-recorded, `core.archiving` decides.
+Decides what is copied, and that a ledger counts as copied only when all of its files and its manifest are durable. The
+caller decides how the tasks are run: in this process by default, in executors by `embedbk.spark.archiving`.
+`core.archiving` decides whether a step may be recorded.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class ArchiveReport:
 
 
 def set_place(client: Client, name: str, path: str | PathLike[str], *, password: bytes = b"") -> None:
-    """Archive the log in this directory from now on, which is an archive's (`create_place`).
+    """Archive the log in this directory from now on; it must be an archive's (`create_place`).
 
     Raises UsageError: the log is archived elsewhere. StorageError: there is no archive.
     """
@@ -111,16 +111,16 @@ def archive(
     Args:
         older_than_s: only ledgers whose last entry is so old; one without times counts as older.
         bytes_min: only ledgers of so many payload bytes.
-        bytes_per_s: of each task.
+        bytes_per_s: the bound of each task.
         slice_bytes: payload bytes of a file, about.
         pin_s: how long nothing is truncated behind the start of a task.
-        anew: ledgers that are copied although they were, as their files are damaged.
+        anew: ledgers to copy again, because their files are damaged.
         dry_run: nothing is written anywhere.
         run: how tasks are run; None: one after the other, in this process.
 
     Raises:
         UsageError: the log has no place for its archive, or the cluster's level is too low.
-        StorageError: no archive is in that directory, as it is not mounted, or another one.
+        StorageError: the directory has no archive, because it is not mounted, say, or another one.
         OperationTimeout: another job works on the archive of this log.
         LockLost: the session ended meanwhile; what was recorded stands, and the next job goes on.
     """
@@ -142,7 +142,7 @@ def archive(
                 job.copy(some, run or run_here)
         finally:
             if due:
-                with contextlib.suppress(EmbedbkError):  # Its time ends it.
+                with contextlib.suppress(EmbedbkError):  # The pin ends by its time anyway.
                     run_blocking(unpin(reading, PIN_NAME), "archive")
     return report
 
@@ -199,7 +199,7 @@ def _due(
         key = ledger_key_path(segment.ledger_id)
         value, _ = run_blocking(runtime.get(key, f"reading ledger {segment.ledger_id}"), "archive")
         if value is None:
-            continue  # Truncated just now.
+            continue  # It was truncated just now.
         metadata = decode_ledger_metadata(value, segment.ledger_id)
         if not metadata.is_closed or (metadata.length or 0) < bytes_min:
             continue

@@ -1,7 +1,7 @@
 """The manifest of one ledger's archive: which files it has, and what stands in them.
 
-Decides its bytes and its name. Which manifest counts, the metadata says, by the hash of these bytes (P8.14); the hash
-covers those of all files. JSON, so that anybody can read it.
+Decides its bytes and its name. The metadata says which manifest counts, by the hash of these bytes (P8.14), which cover
+the hashes of all files. It is JSON, so that anybody can read it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     version: int
     log_id: str
-    log_name: str  # At that time.
+    log_name: str  # The log's name at that time.
     ledger_id: _Id
     first_offset: _Id
     last_entry: _Id
@@ -70,14 +70,14 @@ def file_name(first_entry: int, last_entry: int, digest: int) -> str:
 
 
 def ledger_facts(metadata: LedgerMetadata) -> dict[str, Any]:
-    """As JSON; bytes as hex digits, but for what the user attached, which is text where it is text."""
+    """The metadata for JSON: bytes as hex digits; what the user attached as text where it is text."""
     facts: dict[str, Any] = msgspec.json.decode(
         msgspec.json.encode(
             {name: getattr(metadata, name) for name in metadata.__struct_fields__}, enc_hook=str
         )
     )
     facts["custom"] = {name: value.decode(errors="replace") for name, value in metadata.custom.items()}
-    facts.pop("password_verifier")  # Nobody who has the files needs it.
+    facts.pop("password_verifier")  # A reader of the files does not need it.
     facts["fragments"] = [
         {"first_entry": each.first_entry, "bookies": [member.bookie_id for member in each.members]}
         for each in metadata.fragments
@@ -98,7 +98,7 @@ def manifest_name(sha256: bytes) -> str:
 
 
 def decode_manifest(data: bytes, log_id: str, ledger_id: int) -> Manifest:
-    """Raises StorageError: these bytes are no manifest of this ledger, or its files are no whole ledger."""
+    """Raises StorageError: these bytes are no manifest of this ledger, or its files do not cover the whole ledger."""
     what = f"the manifest of ledger {ledger_id} of log {log_id!r}"
     try:
         value = _decoder.decode(data)

@@ -1,6 +1,6 @@
 """A directory with archives: how files become durable there under their names, and that the directory is the right one.
 
-Decides that nothing is ever written under a final name but whole and synced, and that no file that has its final name
+Decides that only whole and synced files get a final name, and that no file that has its final name
 is replaced: a file is linked to its name, which fails where there is one. A directory that is not mounted has no file
 with the archive's id, so it is an error and never made anew.
 """
@@ -28,14 +28,15 @@ __all__ = ["ArchiveDirectory", "LedgerDirectory", "create_place", "find_place"]
 _MARKER = "_embedbk-archive.json"  # Readers of Parquet pass over names with an underscore in front.
 _TEMP, _ASIDE = "_temp-", "_aside-"
 _PIECE_BYTES = 1 << 20
-# One spelling for each: a ledger that came twice would be restored twice.
+# One spelling for each ledger: one that is found twice would be restored twice.
 _LEDGER_NAME = re.compile(r"ledger=(0|[1-9][0-9]{0,18})")
 
 
 def create_place(path: str | os.PathLike[str]) -> ArchivePlace:
-    """A new, empty archive directory; its parent is there. Its place, for the settings of logs.
+    """Make an archive in a new or empty directory whose parent exists; return its place, for the settings of logs.
 
-    Raises UsageError: there is something else, or the parent is missing. StorageError: it cannot be written.
+    Raises UsageError: the directory has something else in it, or the parent is missing. StorageError: it cannot be
+    written.
     """
     where = Path(os.path.abspath(check_path(path)))
     if len(str(where)) > ARCHIVE_PATH_MAX:
@@ -60,7 +61,7 @@ def create_place(path: str | os.PathLike[str]) -> ArchivePlace:
 
 
 def find_place(path: str | os.PathLike[str]) -> ArchivePlace:
-    """The place of an archive that is there. Raises StorageError: there is none."""
+    """The place of an existing archive. Raises StorageError: there is none."""
     where = Path(os.path.abspath(check_path(path)))
     try:
         with _opened(where) as root:
@@ -70,7 +71,7 @@ def find_place(path: str | os.PathLike[str]) -> ArchivePlace:
 
 
 class _Directory:
-    """One directory, by its descriptor: whatever is mounted over its path later."""
+    """One directory, by its descriptor: it stays the same if something is mounted over its path later."""
 
     def __init__(self, fd: int, path: str) -> None:
         self.fd = fd
@@ -107,7 +108,7 @@ class _Directory:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[tuple[Any, str]]:
-        """(A new file, its name for the time being). It is removed unless it was given its name."""
+        """(a new file, its temporary name). The file is removed unless it gets its final name."""
         name = f"{_TEMP}{secrets.token_hex(8)}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         fd = os.open(name, flags, 0o644, dir_fd=self.fd)
@@ -129,7 +130,7 @@ class _Directory:
         os.fsync(self.fd)
 
     def sync(self) -> None:
-        """The names that files have are durable: who gave them may have been killed before it had synced them."""
+        """Make the files' names durable: the job that gave them may have been killed before it synced them."""
         os.fsync(self.fd)
 
     def put(self, name: str, data: bytes) -> None:
@@ -138,15 +139,15 @@ class _Directory:
             self.settle(file, temp, name)
 
     def set_aside(self, name: str) -> str:
-        """A file that counts for nothing gets a name that readers pass over; nothing is deleted."""
+        """Give a file that does not count a name that readers pass over; nothing is deleted."""
         other = f"{_ASIDE}{secrets.token_hex(4)}-{name}"
         os.rename(name, other, src_dir_fd=self.fd, dst_dir_fd=self.fd)
         os.fsync(self.fd)
         return other
 
     def standing_as(self, name: str, sha256: bytes) -> str:
-        """The name of this file: its own, or that under which a job put it aside that had lost the archive's lock and
-        did not know it yet. Where it is not there at all, its own."""
+        """The present name of this file: its own, or the one under which a job put it aside that had lost the archive's
+        lock without knowing it. If the file is missing, its own name."""
         try:
             os.stat(name, dir_fd=self.fd, follow_symlinks=False)
         except FileNotFoundError:
@@ -157,7 +158,7 @@ class _Directory:
         return name
 
     def sweep(self) -> None:
-        """Remove what copying has left that was cut short. A file that is still written to then gets no name."""
+        """Remove what interrupted copying has left. A file that is still being written then gets no name."""
         for name in self.names():
             if name.startswith(_TEMP):
                 with contextlib.suppress(FileNotFoundError):
@@ -176,11 +177,11 @@ class ArchiveDirectory:
 
     @contextlib.contextmanager
     def ledger(self, log_id: str, ledger_id: int, *, makes: bool = False) -> Iterator[LedgerDirectory]:
-        """The directory of one ledger. makes: where it is not there yet.
+        """The directory of one ledger. makes: make it if it is not there yet.
 
         Raises:
-            StorageError: the archive is not there; is it mounted? Or another one is.
-            FileNotFoundError: it is there, and has nothing of this ledger.
+            StorageError: the archive is not there (is it mounted?), or it is another one.
+            FileNotFoundError: the archive has nothing of this ledger.
         """
         if not log_id or {"/", "\0"} & {
             *log_id
@@ -192,7 +193,7 @@ class ArchiveDirectory:
                 if makes:
                     with contextlib.suppress(FileExistsError):
                         os.mkdir(name, dir_fd=fd)
-                    os.fsync(fd)  # Also where another made it, and has not synced it yet.
+                    os.fsync(fd)  # Also if another job made it and has not synced it yet.
                 fd, path = stack.enter_context(_opened(name, fd)), f"{path}/{name}"
             yield LedgerDirectory(fd, path)
 
@@ -207,7 +208,7 @@ class ArchiveDirectory:
         return sorted(int(each[1]) for each in found if each is not None)
 
     def strange(self, log_id: str) -> list[str]:
-        """What stands among them and is no ledger's, as `ledger=007`: we pass it over, and other readers do not."""
+        """Names among them that are no ledger's, as `ledger=007`: we pass them over, but other readers do not."""
         names = self._names(log_id)
         return sorted(name for name in names if name[0] not in "_." and not _LEDGER_NAME.fullmatch(name))
 
@@ -256,7 +257,7 @@ def _opened(path: str | Path, dir_fd: int | None = None) -> Iterator[int]:
 
 
 def _marked(fd: int, path: str) -> bytes:
-    """The archive's id. Raises FileNotFoundError: none stands there."""
+    """The archive's id. Raises FileNotFoundError: the directory has none."""
     data = _Directory(fd, path).read(_MARKER, 1000)
     try:
         told = json.loads(data)

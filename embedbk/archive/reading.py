@@ -1,9 +1,9 @@
 """Reading a ledger whose only copies are files of an archive (P8.14): for readers of logs and ledgers, without Spark.
 
-Decides what of a file counts: the manifest by its hash, which the ledger's metadata has; each file by its SHA-256,
-which the manifest has; each row by the checksum of its page and the scan of the entry that it is. A file is hashed once
-by a process, as long as it stays the same file; pages and entries are checked each time. What fails is an error that
-names the file, never an end and never an entry that is left out.
+Decides what counts: the manifest by its hash, which the ledger's metadata has; each file by its SHA-256,
+which the manifest has; each row by the checksum of its page and the scan of the entry that it is. Each process hashes a
+file once, as long as it stays the same file; pages and entries are checked each time. A failure is an error that
+names the file, never an early end and never a missing entry.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from embedbk.host.signal import Signal
 
 __all__ = ["ArchivedReading", "archived_frames"]
 
-_AHEAD = 2  # Row groups that were read and not taken.
-_HASHED_MAX = 4096  # Files that are known to be what a manifest says.
+_AHEAD = 2  # Row groups read ahead of the consumer.
+_HASHED_MAX = 4096  # Files remembered as being what a manifest says.
 
 # (device, inode, size, times) of a file and the SHA-256 that it had, the newest last.
 _hashed: dict[tuple[int, int, int, int, int, str], None] = {}
@@ -88,7 +88,7 @@ def _of_file(files: LedgerDirectory, run: EntryRun, part: FilePart, first: int, 
 
 
 def _check(file: Any, part: FilePart) -> None:
-    """That it is the file which the manifest names. Raises PeerError: it is another one."""
+    """Raises PeerError: this is not the file that the manifest names."""
     facts = os.fstat(file.fileno())
     key = (facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, part.sha256)
     with _lock:
@@ -109,7 +109,7 @@ def _unreadable(
     freed: Freed, log_id: str, ledger_id: int, name: str, why: BaseException
 ) -> ArchiveUnreadable:
     file = f"log={log_id}/ledger={ledger_id}/{name}"
-    said = why.args[0] if isinstance(why, EmbedbkError) else why  # Its hint is given once.
+    said = why.args[0] if isinstance(why, EmbedbkError) else why  # The hint must not come twice.
     text = str(said) or type(why).__name__
     if isinstance(why, StorageError) and why.hint:
         hint = why.hint
@@ -127,7 +127,7 @@ def _unreadable(
 
 class ArchivedReading:
     """The frames of a range, read by a thread of its own; a consumer waits for them in either way (client/waiting.py).
-    Stands where a range read of bookies stands (`host.operations.Reading`)."""
+    It replaces a range read from bookies (`host.operations.Reading`)."""
 
     def __init__(self, freed: Freed, log_id: str, ledger_id: int, first: int, last: int) -> None:
         self.signal = Signal()
@@ -149,7 +149,7 @@ class ArchivedReading:
                 self.signal.notify()
         except EmbedbkError as failed:
             self._error = failed
-        except BaseException as broken:  # The consumer must hear of it.
+        except BaseException as broken:  # The consumer must get it.
             self._error = EmbedbkError(f"reading an archive broke: {broken!r}", definite=False)
             raise
         finally:
@@ -169,6 +169,6 @@ class ArchivedReading:
         return None
 
     def close(self) -> None:
-        """Nobody takes anything more."""
+        """The consumer takes nothing more."""
         self._is_closed = True
         self._room.release()

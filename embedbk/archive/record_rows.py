@@ -16,7 +16,7 @@ def append_rows(writer: LedgerWriter, batch: pa.RecordBatch) -> None:
     """Append each row of a batch as an entry, in order; all of them are durable when this returns. Of its columns
     `value`, and where they are there `key`, `timestamp` (ms, or an Arrow timestamp) and `headers`.
 
-    Raises UsageError: a row can be no entry, and which.
+    Raises UsageError: a row cannot be an entry; the message names it.
     """
     there = [name for name in _BESIDE if name in batch.schema.names]
     key, timestamp, headers = (name if name in there else None for name in _BESIDE)

@@ -55,7 +55,7 @@ class RestoreTask:
 
 @dataclass(frozen=True)
 class Restored:
-    """Where the entries stand; None: there were none. entries: of this transaction."""
+    """The entries' place in the log; None: there were none. entries: those of this transaction."""
 
     outcome: SpliceOutcome | None
     entries: int
@@ -86,8 +86,8 @@ def restore(
         run: how tasks are run; None: one after the other, in this process.
 
     Raises:
-        UsageError: nothing is archived there, or something in the middle is not.
-        StorageError: the archive is not there, or damaged: says which file. Nothing was appended.
+        UsageError: nothing is archived there, or there is a gap in the middle.
+        StorageError: the archive is not there, or damaged; the message names the file. Nothing was appended.
         What `Log.splice` raises.
     """
     log = client.log(into, password=password)
@@ -117,8 +117,8 @@ def run_here(log: Log, tasks: Sequence[RestoreTask]) -> Iterator[int]:
 
 
 def _manifests(client: Client, directory: ArchiveDirectory, log_id: str) -> Iterator[Manifest]:
-    """In the order of the log: those that the metadata says count; of a log that it does not know, those that are
-    there."""
+    """The manifests in the order of the log: those that count by the metadata; for a log that it does not know, all
+    that are there."""
     records = run_blocking(archive_records(client._runtime, log_id), "archive")
     found = []
     for ledger_id in directory.ledgers(log_id):
@@ -190,14 +190,14 @@ def _bounds(
 
 
 def _dealt(files: Sequence[tuple[EntryRun, FilePart]]) -> Iterator[tuple[tuple[EntryRun, FilePart], ...]]:
-    """In order, to at most as many ledgers as a transaction has."""
+    """Deal the files in order to at most as many ledgers as a transaction may have."""
     groups = min(len(files), SPLICE_LEDGERS_MAX)
     for group in range(groups):
         yield tuple(files[len(files) * group // groups : len(files) * (group + 1) // groups])
 
 
 def stage_files(log: Log, task: RestoreTask) -> int:
-    """In a task: the ledger that it staged, durable and closed.
+    """Stage one task's files; return the ledger, durable and closed.
 
     Raises StorageError: a file is not what the manifest says; the staged ledger is given up with the transaction.
     """
@@ -223,7 +223,7 @@ def _append_file(writer: LedgerWriter, task: RestoreTask, run: EntryRun, part: F
 
 
 def _append_rows(writer: LedgerWriter, rows: pa.Table) -> None:
-    """Records that are entries go as they stand, in one piece as far as no atomic batch comes in between."""
+    """Append records that are entries as they are, in one piece up to the next atomic batch."""
     if not rows.num_rows:
         return
     slots = rows.column("slot").combine_chunks()
@@ -269,7 +269,7 @@ def _beside(rows: pa.Table) -> list[bytes]:
 def _append_records(
     writer: LedgerWriter, values: list[bytes], beside: list[bytes], starts: list[int]
 ) -> None:
-    """The same one by one, with keys, timestamps and headers."""
+    """Append records one by one, with keys, timestamps and headers."""
     waiting: list[EntryRecord] = []
     for start, end in zip(starts, [*starts[1:], len(values)], strict=True):
         records = list(records_in(beside[start], [memoryview(value) for value in values[start:end]]))

@@ -41,7 +41,7 @@ class InPlaceReport:
     log_id: str
     place: str
     epoch: int
-    with_bookies: int = 0  # Ledgers that bookies have all the time.
+    with_bookies: int = 0  # Ledgers that were never freed.
     ledgers: list[LedgerBack] = field(default_factory=list)
 
     @property
@@ -50,7 +50,7 @@ class InPlaceReport:
 
     @property
     def code(self) -> int:
-        """The exit code of a command: 0 as it should be, 3 some ledgers are in files still."""
+        """The exit code of a command: 0 all is well, 3 some ledgers are still in files only."""
         return 3 if any(each.outcome not in ("restored", "planned") for each in self.ledgers) else 0
 
 
@@ -63,7 +63,7 @@ def restore_in_place(
     dry_run: bool = False,
 ) -> InPlaceReport:
     """Bring the freed ledgers of a log back to bookies, oldest first; then they may be freed again, as their archive
-    stays verified. Handles that are open read on, in the files or of bookies.
+    stays verified. Open handles read on, from the files or from bookies.
 
     Args:
         ledgers: only these; None: all.
@@ -73,7 +73,7 @@ def restore_in_place(
         UsageError: the log has no archive. WrongPassword.
         StorageError: the archive is not there, or another one.
         OperationTimeout: another job works on the archive of this log.
-        LockLost: the session ended meanwhile; what was brought back is.
+        LockLost: the session ended meanwhile; ledgers already brought back stay so.
     """
     reading, directory = directory_of(client, name, password)
     runtime = reading.runtime

@@ -16,8 +16,8 @@ __all__ = ["done_before", "given_up_unless_done"]
 
 
 def done_before(log: Log, application: str | None, number: int) -> SpliceOutcome | None:
-    """Where this transaction of an application, or a later one, was put before. None: it was not, as far as is known;
-    the splice finds out."""
+    """The outcome of this transaction of an application, or of a later one, if it was done before. None: not as far as
+    is known; the splice finds out."""
     if application is None:
         return None
     with contextlib.suppress(EmbedbkError):  # There is no such log yet, say.
@@ -33,6 +33,6 @@ def given_up_unless_done(log: Log, terms: Staging) -> Iterator[None]:
     try:
         yield
     except EmbedbkError:
-        with contextlib.suppress(EmbedbkError):  # It is given up when its time is over.
+        with contextlib.suppress(EmbedbkError):  # It is given up anyway when its time is over.
             log.unstage(terms)
         raise

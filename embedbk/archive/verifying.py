@@ -1,7 +1,8 @@
 """Looking through the archive of a log (P8.14): every file, every page, every entry, and bookies' copies on request.
 
-Decides what is wrong with what, and what follows: a ledger whose files are all read and sound is VERIFIED, if the job's
-epoch is a later one than its writer's; one with a finding is not any more. What cannot be read now is neither.
+Decides what is wrong with a ledger's files, and what follows: a ledger whose files are all read and sound is VERIFIED,
+if the job's epoch is later than its writer's; a finding takes that back. A file that cannot be read now changes
+nothing.
 """
 
 from __future__ import annotations
@@ -81,13 +82,13 @@ class VerifyTask:
     directory: ArchiveDirectory
     run: EntryRun
     part: FilePart
-    is_read: bool  # Else only that it is there, with its size.
+    is_read: bool  # False: check only that it is there, with its size.
     asks_bookies: bool
 
 
 @dataclass(frozen=True)
 class Looked:
-    """What was found of one file; incomplete: why it could not be told."""
+    """What was found in one file; incomplete: why it could not be judged."""
 
     run: EntryRun
     findings: tuple[ArchiveFinding, ...] = ()
@@ -100,10 +101,10 @@ class VerifyReport:
     place: str
     epoch: int
     findings: list[ArchiveFinding] = field(default_factory=list)
-    incomplete: list[tuple[int, str]] = field(default_factory=list)  # Ledger, and why nobody can tell.
+    incomplete: list[tuple[int, str]] = field(default_factory=list)  # Ledger, and why it could not be judged.
     verified: list[int] = field(default_factory=list)  # Ledgers of which all files were read and are sound.
     files: int = 0
-    entries: int = 0  # In the files that were read.
+    entries: int = 0  # Entries in the files that were read.
 
     @property
     def code(self) -> int:
@@ -188,7 +189,7 @@ def _record(
     except LockLost:
         raise
     except NoSuchLedger:
-        pass  # Truncated: its files stay, and there is nothing left that could be given up for them.
+        pass  # Truncated: its files stay, and bookies have no copies left to give up.
     except EmbedbkError as failed:
         report.incomplete.append((record.ledger_id, f"what was found is not recorded: {failed}"))
         return
@@ -271,7 +272,7 @@ def tasks_of(
 
 
 def run_look(reading: LogReading, task: VerifyTask) -> Looked:
-    """As `look`; what keeps it from telling is part of the answer."""
+    """As `look`, but an error is part of the answer."""
     try:
         return Looked(task.run, tuple(look(reading, task)))
     except (EmbedbkError, OSError, MemoryError) as untold:
@@ -279,7 +280,7 @@ def run_look(reading: LogReading, task: VerifyTask) -> Looked:
 
 
 def look(reading: LogReading, task: VerifyTask) -> Iterator[ArchiveFinding]:
-    """What is wrong with one file. Raises what keeps one from telling."""
+    """What is wrong with one file. Raises the error if that cannot be judged."""
     run, part = task.run, task.part
 
     def finding(kind: str, why: object) -> ArchiveFinding:
@@ -302,7 +303,7 @@ def look(reading: LogReading, task: VerifyTask) -> Iterator[ArchiveFinding]:
             yield finding("missing", "it is not there")
             return
         except StorageError as other:
-            yield finding("file", other)  # Something that is no file stands in its place.
+            yield finding("file", other)  # Something else than a file has its name.
             return
         except PeerError as damaged:
             yield finding("file", damaged)

@@ -52,7 +52,7 @@ _BOOKIE_VERBS = ("list", "show", "drain", "read-only", "decommission", "replace"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; its exit code."""
+    """Run one command; return its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     command, rest = (given[0], given[1:]) if given else ("", [])
     if command == "bookie" and rest and rest[0] in _BOOKIE_VERBS:

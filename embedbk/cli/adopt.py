@@ -1,7 +1,6 @@
 """`embedbk ledger adopt`: a ledger that a lost future made is put back into the metadata (P7.7, P10.5).
 
-Decides what an operator sees before it is done, what has to be typed for it, and what is printed of facts that are not
-known.
+Decides what an operator sees before it is done and has to type for it, and how unknown facts are printed.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from embedbk.errors import EmbedbkError, UsageError
 
 __all__ = ["add_adopt", "unknown_of"]
 
-AT_ONCE_MAX = 1000  # Ledgers of one command.
+AT_ONCE_MAX = 1000  # Ledgers in one command.
 BY_CHARS = 200
 
 
@@ -100,7 +99,7 @@ def _run(reach: Callable[[], Client], options: argparse.Namespace) -> CommandRes
 
 
 def unknown_of(plan: AdoptionPlan, quorum: Quorum | None) -> list[str]:
-    """What is not known of the ledger, in sentences."""
+    """The unknown facts about the ledger, in sentences."""
     record, found = plan.record, plan.metadata.quorum
     told = [
         "where it ended, if it was closed behind the copy: entries that nobody was told of may be kept behind that",

@@ -1,7 +1,7 @@
 """`embedbk quorum snapshot | verify | restore | recover | nuke`: a cluster's metadata kept elsewhere, and brought back.
 
 Decides what is asked before something irrevocable is done, what an operator has to type, and what is printed.
-`storage/kept_metadata.py` decides what of a file or a directory is accepted, and what is written.
+`storage/kept_metadata.py` decides which files and directories are accepted, and what is written.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ def _has_bookies(catalog: Catalog) -> bool:
 
 
 def _endpoints(kept: KeptMetadata, ask: str) -> list[str]:
-    """Where bookies and members were, by the state, and the others that are named."""
+    """The addresses of bookies and members by the state, and those that the operator names."""
     found = [
         each for member in kept.configuration.members for each in kept.configuration.endpoints_of(member)
     ]
@@ -228,8 +228,8 @@ def _endpoints(kept: KeptMetadata, ask: str) -> list[str]:
 
 
 def _noted(directory: Path) -> dict[str, MetTold]:
-    """What bookies have noted in directories beside the new one, as in an embedded cluster: no process answers for them
-    while it is closed."""
+    """The notes of bookies in directories beside the new one, as in an embedded cluster, where no process answers for
+    them while it is closed."""
     found: dict[str, MetTold] = {}
     for path in sorted(directory.glob(f"*/{MET_FILE}")):
         met = read_met(path.parent)
@@ -296,7 +296,7 @@ def _of_a_member(directory: Path) -> list[Path]:
 
 
 def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
-    """command: `cli/quorum.py`'s, which makes one with what all commands take."""
+    """command: the function of `cli/quorum.py` that makes a command with the common arguments."""
     keep = command(
         "snapshot",
         lambda quorum, options: take_snapshot(quorum(), options.file),

@@ -24,7 +24,7 @@ from embedbk.errors import UsageError
 __all__ = ["run_bookies", "run_cluster"]
 
 LINES_MAX = 20
-LOOK_S = 0.5  # Between two looks at a drain.
+LOOK_S = 0.5  # Pause between two looks at a drain.
 Reach = Callable[[], Client]
 
 
@@ -177,7 +177,7 @@ def _gone(reach: Reach, options: argparse.Namespace) -> CommandResult:
 
 
 def _confirm(options: argparse.Namespace, what: str) -> None:
-    """By the typed id, as what follows cannot be taken back."""
+    """Ask for the bookie's id, as what follows cannot be taken back."""
     if options.yes:
         return
     print(f"{what}; type its id: ", end="", file=sys.stderr, flush=True)

@@ -32,7 +32,7 @@ WHAT_IF_HELP = (
 )
 RECORD_BYTES = 250  # Bytes of a usual ledger, and of an operation on one.
 LATEST_S = 253_402_300_799  # The last second that has a date.
-MEMORY_BYTES = 180  # That a record takes beside its own bytes.
+MEMORY_BYTES = 180  # Memory of a record beside its own bytes.
 _UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)([kMGT]?)(?:/s)?")
 _TIME = re.compile(r"(\d+(?:\.\d+)?)(ms|s)")
@@ -40,7 +40,7 @@ _NAMES = ("ledgers", "bytes", "rate", "record")
 
 
 class WhatIf(NamedTuple):
-    """None: as it is."""
+    """The assumed numbers; None: as measured."""
 
     state_bytes: int | None = None
     log_bytes_per_s: int | None = None
@@ -52,7 +52,7 @@ def what_if_of(arguments: Sequence[str]) -> WhatIf | None:
     """None: nothing was asked.
 
     Raises:
-        UsageError: a name or a number that there is none of; or both ledgers and bytes.
+        UsageError: an unknown name or a bad number; or both ledgers and bytes.
     """
     if not arguments:
         return None
@@ -75,10 +75,10 @@ def what_if_of(arguments: Sequence[str]) -> WhatIf | None:
 
 
 def base_of(argument: str) -> int:
-    """An election base in ms; 0: what is measured decides.
+    """An election base in ms; 0: measurements decide.
 
     Raises:
-        UsageError: it is none, or one that no quorum may have.
+        UsageError: this is no election base, or one that no quorum may have.
     """
     if argument == "auto":
         return 0
@@ -123,7 +123,7 @@ def _advice(told: Mapping[Any, QuorumTold], what_if: WhatIf) -> tuple[dict[str, 
 def calibration_as_json(
     told: Mapping[Any, QuorumTold], best: QuorumTold, what_if: WhatIf | None
 ) -> dict[str, Any]:
-    """best: who leads, or knows the newest configuration."""
+    """best: the answer of the leader, or of the member that knows the newest configuration."""
     base = best.base or BaseTold()
     measured, advice = _advice(told, what_if or WhatIf())
     return {

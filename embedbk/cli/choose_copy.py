@@ -1,6 +1,6 @@
 """`embedbk ledger copies | choose-copy`: copies of one entry that differ, and which one is right (P11.5).
 
-Decides what an operator sees, and has to type before a copy is replaced: the digest of the copy that is right.
+Decides what an operator sees and has to type before a copy is replaced: the digest of the copy that is right.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _choose(reach: Reach, options: argparse.Namespace) -> CommandResult:
 
 
 def _confirm(options: argparse.Namespace, shown: EntryCopies) -> None:
-    """By the digest: it names the copy, whichever bookie has it by then."""
+    """Ask for the digest: it names the copy, whichever bookie has it by then."""
     chosen = next((each for each in shown.copies if each.member.bookie_id == options.bookie), None)
     wanted = "" if chosen is None or chosen.digest is None else f"{chosen.digest:016x}"
     given = options.digest

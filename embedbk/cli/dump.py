@@ -1,7 +1,7 @@
 """`embedbk ledger dump | restore`: the metadata of one ledger in a file, and back (client/restoring.py).
 
-Decides the file: JSON for people, around the bytes as they stood and their digest. It is not written over one that is
-there.
+Decides the file: JSON for people, around the bytes as they stood and their digest. It never replaces an
+existing one.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _restore(reach: Callable[[], Client], options: argparse.Namespace) -> Comman
 def _facts(kept: KeptLedger) -> dict[str, Any]:
     """The content of the file. All but `value` is for people, and to check that it is whole."""
     metadata: LedgerMetadata | None = None
-    with contextlib.suppress(StorageError):  # It is kept as it stands; a restore reports it.
+    with contextlib.suppress(StorageError):  # The value is kept as it is; a restore reports it.
         metadata = decode_ledger_metadata(kept.value, kept.ledger_id)
     return {
         "cluster_token": kept.cluster_token.hex(),

@@ -56,7 +56,7 @@ def add_places(made: argparse.ArgumentParser) -> None:
 
 
 def parse_place(text: str | None) -> Position | int | datetime | None:
-    """An offset, a position, or a time. Raises UsageError: it is none of them."""
+    """An offset, a position, or a time. Raises UsageError: the text is none of these."""
     if text is None:
         return None
     match = _PLACE.fullmatch(text)
@@ -71,14 +71,14 @@ def parse_place(text: str | None) -> Position | int | datetime | None:
 
 
 def place_in(log: Log, place: Position | int | datetime | None) -> Position | int | None:
-    """A time is where the first entry at or behind it stands, or the end of the log."""
+    """The place in the log; for a time, that of the first entry at or behind it, or the end of the log."""
     return log.first_at(place) if isinstance(place, datetime) else place
 
 
 def write_entries(
     read: Callable[[Any], Iterable[Entry]], place: Position | int | None, options: argparse.Namespace
 ) -> int:
-    """What is read from this place on, and, if that is asked for, behind each gap. Returns how many gaps there were."""
+    """Write entries from this place on, and on request also behind each gap. Returns how many gaps there were."""
     gaps = 0
     while True:
         try:

@@ -46,7 +46,7 @@ def _run(reach: Callable[[], Client], options: argparse.Namespace) -> CommandRes
 
 
 def _confirm(options: argparse.Namespace, shown: LostEntries) -> None:
-    """By the typed id, as it cannot be taken back."""
+    """Ask for the ledger's id, as this cannot be taken back."""
     if options.yes:
         return
     print(

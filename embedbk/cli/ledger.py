@@ -152,7 +152,7 @@ def _read(reach: Reach, options: argparse.Namespace) -> CommandResult:
 
 
 def _read_copy(client: Client, options: argparse.Namespace, last: int) -> CommandResult:
-    """Entries on standard output, and what is not there beside them. 1: something is not."""
+    """Write the entries to standard output, and report those that are not there. Exit status 1: some are not."""
     password, first, gaps = Password(password_of(options)), options.first, 0
     for part in read_copy(client, options.ledger_id, options.bookie, password, first, last):
         for frame in part.frames:

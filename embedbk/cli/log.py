@@ -34,7 +34,7 @@ __all__ = ["run_log"]
 
 Given = bytes | EntryRecord | list[EntryRecord]  # One entry, or an atomic batch, to be appended.
 Reach = Callable[[], Client]
-# Appended before they are waited for; the writer waits by itself where room ends first.
+# Entries appended before the command waits for them; the writer waits by itself if room ends first.
 FLUSH_ENTRIES = 10_000
 
 
@@ -110,7 +110,7 @@ def _list(reach: Reach, options: argparse.Namespace) -> CommandResult:
 
 
 def _check(reach: Reach, options: argparse.Namespace) -> CommandResult:
-    """1: something does not fit."""
+    """Check a log. Exit status 1: something does not fit."""
     with reach() as client:
         names = options.names or client.logs()
         what = "embedbk log check"
@@ -184,7 +184,7 @@ def _append(reach: Reach, options: argparse.Namespace) -> CommandResult:
 
 
 def _appended(writer: LogWriter, entries: Iterable[Given]) -> tuple[int, UsageError | None]:
-    """How many are appended, and why no more are."""
+    """How many entries were appended, and why no more."""
     count, refused = 0, None
     try:
         for entry in entries:

@@ -83,7 +83,7 @@ def lost(quorum: Quorum) -> CommandResult:
 
 
 def forget(quorum: Quorum, ids: str, token: str | None) -> CommandResult:
-    """Let what bookies hold under these ids go. Without the cluster's token it is only said what would go."""
+    """Let bookies drop what they hold under these ids. Without the cluster's token, only print what would go."""
     ranges, seen = parse_ids(ids), _look(quorum)
     own = seen.told.cluster_token.hex()
     gone = sorted(each for each in seen.holders if is_within(ranges, each))
@@ -107,7 +107,7 @@ def forget(quorum: Quorum, ids: str, token: str | None) -> CommandResult:
 
 
 def parse_ids(text: str) -> list[tuple[int, int]]:
-    """Ranges (first, end) of a list such as `5,7-9`. Raises UsageError: it is none."""
+    """Ranges (first, end) of a list such as `5,7-9`. Raises UsageError: this is no such list."""
     ranges: list[tuple[int, int]] = []
     for word in text.replace(",", " ").split():
         match = _RANGE.fullmatch(word)
@@ -164,7 +164,7 @@ def _not_closed(quorum: Quorum, ranges: Sequence[tuple[int, int]]) -> dict[int, 
 
 
 def _records(quorum: Quorum, prefix: str, after: str = "", last: str = LAST_KEY) -> Iterator[Record]:
-    """Those under a prefix, behind one key and up to another."""
+    """The records under a prefix, behind one key and up to another."""
     has_more = True
     while has_more and after < last:
         page = quorum.tell(List(prefix, after, PAGE), Listed)

@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 AT_VARIABLE = "EMBEDBK_CLUSTER"
-KNOCK_S = 10.0  # For the process that has a directory; its loop may be busy.
+KNOCK_S = 10.0  # Time for the process that has a directory to answer; its loop may be busy.
 INTERRUPTED, READER_IS_GONE = 130, 141
 
 
@@ -49,7 +49,7 @@ class CommandResult(NamedTuple):
 
 # Arguments for the cluster that --at names: its members, or a client of it.
 Reach = Callable[[argparse.Namespace], Any]
-# It reaches the cluster when it asks for it.
+# The command reaches the cluster when it needs it.
 Run = Callable[[Callable[[], Any], argparse.Namespace], CommandResult]
 
 
@@ -76,7 +76,7 @@ def client_of(options: argparse.Namespace) -> Client:
 
 
 class Commands:
-    """Those of one noun."""
+    """The commands of one noun."""
 
     def __init__(self, noun: str, description: str) -> None:
         self._prog = f"embedbk {noun}"
@@ -86,7 +86,7 @@ class Commands:
     def add(
         self, name: str, run: Run, text: str, *, is_at: bool = True, reach: Reach = quorum_of
     ) -> argparse.ArgumentParser:
-        """is_at: it is about a cluster. reach: by what it is reached."""
+        """is_at: the command is about a cluster. reach: the function that reaches it."""
         made = self._commands.add_parser(name, help=text, description=text, allow_abbrev=False)
         made.set_defaults(run=run, reach=reach)
         add = made.add_argument
@@ -116,7 +116,7 @@ class Commands:
         except KeyboardInterrupt:
             return INTERRUPTED
         except BrokenPipeError:
-            # Python flushes once more when it ends, which must find somebody who takes it.
+            # Python flushes once more when it ends, which must not fail then.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return READER_IS_GONE
         except EmbedbkError as refused:

@@ -41,10 +41,10 @@ __all__ = ["FROM_PARENT", "run_peer"]
 
 logger = logging.getLogger(__name__)
 
-FROM_PARENT = "-"  # As --metadata: the starter sends it later, on the parent's pipe.
+FROM_PARENT = "-"  # The value of --metadata if the starter sends it later, on the parent's pipe.
 
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
-_PATIENCE_NS = 2_000_000_000  # For a Hello, where another address is known.
+_PATIENCE_NS = 2_000_000_000  # Time for a Hello, if another address is known.
 
 
 def run_peer(role: str, arguments: Sequence[str]) -> int:
@@ -217,7 +217,7 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _settings(options: argparse.Namespace) -> Settings:
-    """Numbers as `Settings` allows them; what this kind of peer does not take is as usual."""
+    """The settings by the options; those that this kind of peer does not take have their defaults."""
     usual = Settings()
     names = (
         "session_ttl_ms",
@@ -255,7 +255,7 @@ def _metadata_endpoints(text: str, serving: Serving) -> list[str]:
 
 
 def _endpoint(text: str) -> str:
-    """HOST:PORT is a member's address, too."""
+    """The endpoint of a member's address, which may also be just HOST:PORT."""
     return text if "://" in text else f"tcp://{text}"
 
 
@@ -374,7 +374,7 @@ class _Place(NamedTuple):
 
 
 def _bookies_places(options: argparse.Namespace) -> list[_Place]:
-    # Where all parts are elsewhere its own directory holds notes only.
+    # If all parts are elsewhere, its own directory holds notes only.
     is_elsewhere = bool(options.journal_dir and options.ledger_dir)
     return [
         _Place("directory", options.dir, may_be_empty=is_elsewhere),
@@ -385,7 +385,7 @@ def _bookies_places(options: argparse.Namespace) -> list[_Place]:
 
 
 def _begin(options: argparse.Namespace, who: str, places: list[_Place]) -> None:
-    """Say that something new begins, or refuse it; what is to be made is made where it is opened."""
+    """Log that something new begins, or refuse it; the directories are made when they are opened."""
     begins = True
     for what, path, may_be_new, may_be_empty in places:
         begins &= is_new(path, create=options.create or may_be_new, what=what)
@@ -409,7 +409,7 @@ class _Asking:
     """A node that dials the metadata members in turn until one that belongs to a cluster sends Hello."""
 
     def __init__(self, transport: Transport, endpoints: Sequence[str], noted: NotedMembers) -> None:
-        """endpoints: as they were given: they define which cluster it is. noted: those of one cluster only."""
+        """endpoints: the given ones, which define the cluster. noted: noted ones, which count for that cluster only."""
         self.cluster_token = b""
         self._transport = transport
         self._given, self._noted = endpoints, noted

@@ -377,14 +377,14 @@ def _growth_of(best: QuorumTold) -> Growth:
 
 
 def _room_of(best: QuorumTold) -> list[str]:
-    """How full the catalog is; where it is nearly full, of what, and what makes room (P10.7)."""
+    """How full the catalog is; if nearly full, also the kinds with most bytes, and what makes room (P10.7)."""
     if not best.held_max:
         return []  # A build that does not report it.
     return [room_for_records(best.held_bytes, best.held_max, best.weights)]
 
 
 def _level_of(best: QuorumTold) -> list[str]:
-    """Which level is in force, what it could be raised to, and who stands in the way (P10.8)."""
+    """The level in force, the level to which it could be raised, and the nodes that stand in the way (P10.8)."""
     if not best.level:
         return []  # A build that knows none.
     line = f"level {best.level}"
@@ -397,7 +397,7 @@ def _level_of(best: QuorumTold) -> list[str]:
 
 
 def _lineage_of(best: QuorumTold) -> list[str]:
-    """Once metadata was brought back: as what, and what that left (P10.5)."""
+    """If metadata was brought back: the lineage, and the ids that it left spared or stale (P10.5)."""
     if not best.generation:
         return []
     left = "; a lost future may have left ledgers: embedbk ledger lost" if best.spared else ""

@@ -1,7 +1,7 @@
 """`embedbk health` and `embedbk repair VERB --at CLUSTER`: how healthy a cluster is, and what repairs it.
 
-Decides what is shown, and the exit status of `health`: 0 only when every seat has its bookie, and that
-all that it owes.
+Decides what is shown, and the exit status of `health`: 0 only if every seat has its bookie, and that
+bookie all entries that it owes.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def _line(each: LedgerHealth) -> str:
 
 
 def _differing(each: LedgerHealth) -> str:
-    """Which entries, and who holds what of them."""
+    """The entries whose copies differ, and which bookie holds which copy."""
     named = [
         f"entry {entry_id} ({', '.join(f'{name}: {digest}' for name, digest in copies)})"
         for entry_id, copies in each.conflicts[:CONFLICTS_SHOWN]

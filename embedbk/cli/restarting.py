@@ -37,7 +37,7 @@ Exit status: 0 for done, 1 for refused or ended before, 130 for interrupted.
 
 
 def add_rolling(commands: Commands, command: Sequence[str], reach: Reach = client_of) -> None:
-    """command: what stands behind `--`."""
+    """command: the words behind `--`."""
     made = commands.add("rolling", _rolling, "restart one node after another", reach=reach)
     made.description = _TEXT
     made.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -118,7 +118,7 @@ def _filled(word: str, name: str, kind: str) -> str:
 
 
 def _run(command: Sequence[str], limit_s: float) -> str:
-    """Why it is not done; empty: it is."""
+    """Run the command; returns why it failed, empty: it did not."""
     try:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=STANDARD_ERROR)
     except (OSError, ValueError) as refused:

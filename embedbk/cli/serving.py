@@ -42,7 +42,7 @@ class Serving:
         signal.set_wakeup_fd(wake_fd, warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
-        self._heard = b""  # Said by the parent and not read yet.
+        self._heard = b""  # Bytes from the parent that were not read yet.
         if parent_fd is not None:
             os.set_inheritable(parent_fd, False)
             os.set_blocking(parent_fd, False)
@@ -78,7 +78,7 @@ class Serving:
             while line:
                 line = line[os.write(self._ready_fd, line) :]
             if self._ready_fd != 1:
-                os.close(self._ready_fd)  # Its end is what a starter that reads on waits for.
+                os.close(self._ready_fd)  # A starter that reads on waits for its end.
         except OSError:
             self.is_stopping = self._parent_fd is not None
 

@@ -21,7 +21,7 @@ from embedbk.testing.trace import Trace
 __all__ = ["run_sim"]
 
 SEEDS = 500
-EXPLAINED_MAX = 3  # So many violations are shrunk at once; of the others the seeds are printed.
+EXPLAINED_MAX = 3  # Violations that are shrunk at once; only the seeds of the others are printed.
 BLIND_SEEDS = 2_000  # A campaign of so many seeds must have met all of SOMETIMES.
 
 

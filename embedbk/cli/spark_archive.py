@@ -250,7 +250,7 @@ def _restore(reach: Callable[[], Client], options: argparse.Namespace) -> Comman
 
 
 def _restore_in_place(reach: Callable[[], Client], options: argparse.Namespace) -> CommandResult:
-    """In this process, with Spark or without: the entries go to bookies from here."""
+    """Restore in place, always in this process: it sends the entries to bookies."""
     from embedbk.archive.restoring_in_place import restore_in_place
 
     others = {
@@ -296,7 +296,7 @@ def _restore_in_place(reach: Callable[[], Client], options: argparse.Namespace) 
 
 
 def appended(into: str, what: str, count: int, outcome: SpliceOutcome | None) -> CommandResult:
-    """What a job says that put so many entries or rows into a log."""
+    """The result of a job that put so many entries or rows into a log."""
     data = {
         what: count,
         "first_offset": None if outcome is None else outcome.first_offset,

@@ -27,7 +27,7 @@ def add_init(commands: Commands) -> None:
 
 
 def _address_of(options: argparse.Namespace) -> str:
-    """As Spark's workers, which are other processes, find the cluster."""
+    """The address by which Spark's workers, which are other processes, find the cluster."""
     return url_of(endpoints_at(options.at))
 
 

@@ -108,7 +108,7 @@ def _bookie_root(path: Path) -> Path:
             f"{path} is no directory of one bookie", hint="give what `embedbk bookie --dir` was given"
         )
     for purpose, part in places[0].parts.items():
-        if part == path:  # Where a bookie never looks for a word.
+        if part == path:  # A bookie never looks for a marker there.
             raise UsageError(
                 f"{path} is the {purpose} directory of a bookie, not its own",
                 hint="give what `embedbk bookie --dir` was given; with embedbk.open, the bookie's folder in the "
@@ -414,7 +414,7 @@ def _index_cat(options: argparse.Namespace) -> int:
         try:
             with DiskDirectory(path.parent).open(path.name) as file:
                 log = _read_log(file, path, findings)
-        except OSError as refused:  # The others can be shown all the same.
+        except OSError as refused:  # The other files can still be shown.
             findings.damage(str(path), f"the file cannot be read: {refused.strerror}")
             continue
         if log is None:
