@@ -116,7 +116,7 @@ class Succession:
     def __init__(self, owning: Owning, owned: Owned, roll: Roll = NEVER_ROLL) -> None:
         self.owning = owning
         self.taken = owned.taken
-        self.appending = owned.appending  # Of the current ledger.
+        self.appending = owned.appending  # The handle of the current ledger.
         self._lock = threading.Lock()  # Guards the fields below.
         self._signal = Signal()
         self._is_busy = False  # One of renew, roll, prepare and close is under way.

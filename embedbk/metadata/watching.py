@@ -131,7 +131,7 @@ class Watching:
             return  # Cancelled.
         if isinstance(operation, Watch):
             if operation.watch_id != watch.watch_id:
-                return  # Of a stream that ended.
+                return  # For a stream that ended.
             watch.is_asking = False
             if isinstance(result, Refusal):
                 del self._streams[watch.watch_id]
@@ -149,7 +149,7 @@ class Watching:
     def take_events(self, events: WatchEvents, now_ns: int, effects: WatchEffects) -> None:
         watch = self._streams.get(events.watch_id)
         if watch is None:
-            return  # Of a stream that ended.
+            return  # For a stream that ended.
         if events.is_compacted:
             del self._streams[events.watch_id]
             watch.watch_id, watch.is_asking, watch.is_lagging = 0, False, False

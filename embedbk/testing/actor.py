@@ -80,7 +80,7 @@ class Script(Machine, ABC):
         return [effect]
 
     def metadata(self) -> Generator[Effect, Any, tuple[LedgerMetadata, int]]:
-        """By a linearizable read."""
+        """The ledger's metadata and revision, by a linearizable read."""
         found = yield ReadKey(None, ledger_key_path(self.ledger_id))
         if not isinstance(found, KeyRead):
             raise MetadataUnavailable(f"ledger {self.ledger_id}: the metadata does not answer")
@@ -125,7 +125,7 @@ class Repair(Script):
         respects_last_fragment: bool = True,
     ) -> None:
         """copies=False publishes without copying, respects_last_fragment=False moves seats that a writer uses: both
-        are wrong, for seeing that it is found."""
+        are wrong, and tests see that they are found."""
         self.lost, self.target, self.ledger_key, self.nonce = lost, target, ledger_key, nonce
         self.copies, self.respects_last_fragment = copies, respects_last_fragment
         super().__init__(ledger_id)
@@ -209,7 +209,7 @@ class Deletion(Script):
     """Removes a ledger's key, only of a CLOSED ledger and at the version read (CL30, P8.3)."""
 
     def __init__(self, ledger_id: int, *, is_forced: bool = False) -> None:
-        """is_forced: also an open one, which is what the invariants must find (I34)."""
+        """is_forced: delete also an open one; the invariants must find that (I34)."""
         self.is_forced = is_forced
         super().__init__(ledger_id)
 

@@ -34,12 +34,12 @@ class Adopters:
     """The adopters of one world, once no application writes any more."""
 
     def __init__(self, world: World, names: Sequence[str], promises: Promises, chance: random.Random) -> None:
-        """names: of the bookies that have their disks."""
+        """names: the bookies that have their disks."""
         self._world, self._names, self._promises, self._chance = world, names, promises, chance
         self.adopted: dict[int, LedgerMetadata] = {}
 
     def adopt(self, known: LedgerMetadata) -> None:
-        """known: its metadata in the lost future, of which only its password and its quorum are made use of.
+        """known: its metadata in the lost future; only its password and its quorum are used.
 
         Raises Violation: it cannot be adopted, or not all that was acknowledged is readable again.
         """
@@ -65,7 +65,7 @@ class Adopters:
             world.leave(name)
 
     def read_again(self) -> None:
-        """Every ledger that was adopted, as a client reads it."""
+        """Read every adopted ledger as a client does."""
         world = self._world
         world.start_client("reads-adopted")
         for metadata in self.adopted.values():
@@ -111,7 +111,7 @@ class Adopters:
         raise Violation("P10.5", f"ledger {known.ledger_id} is not adopted after {TRIES} tries")
 
     def _fewer_seats(self, quorum: Quorum, gone: list[str]) -> Quorum:
-        """As many as there are bookies that are not given up: what the refusal asks for, where a stale key tells
+        """A quorum with as many seats as there are bookies not given up, as the refusal asks for where a stale key has
         more."""
         count = max(1, len({*self._names} - {*gone}))
         sizes = (quorum.ensemble_size, quorum.write_quorum, quorum.ack_quorum)

@@ -293,7 +293,7 @@ def _put_back_by_two(world: World, names: list[str], chance: random.Random) -> N
 
 
 def _recover(world: World, chance: random.Random, copy: MetadataCopy, *gives_up: Lineage) -> Lineage:
-    """By an owner's word; the lineage that begins."""
+    """Recover by an operator's word; return the lineage that begins."""
     before = len(copy.catalog().lineages)
     if chance.random() < 0.5:
         world.members.bring_back(METADATA, copy, gives_up)
@@ -369,7 +369,7 @@ def _refuses_what_was_cut_back(world: World, newest: MetadataCopy, copy: Metadat
 
 
 def _catch_up(world: World, client: str, newest: Catalog, copy: Catalog) -> Steps:
-    """As many ids and changes as the newest metadata had, and more."""
+    """Make as many ids and changes as the newest metadata had, and more."""
     node = world.nodes[client]
     yield Until(lambda: node.metadata.session != 0)
     answers: list[Result] = []

@@ -1,6 +1,6 @@
 """The files of a world's archive, as its readers read them: values in memory, some of which are away for a while.
 
-Decides nothing but how much comes at once. Stands where `embedbk.archive.reading` stands.
+Decides nothing but how much comes at once. It takes the place of `embedbk.archive.reading`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from embedbk.testing.world import World
 
 __all__ = ["ArchivedInMemory", "frames_in_memory"]
 
-_ENTRIES_AT_ONCE = 5  # As if they were a row group.
+_ENTRIES_AT_ONCE = 5  # Entries that come at once, as if they were a row group.
 
 
 def frames_in_memory(world: World, metadata: LedgerMetadata, first: int, last: int) -> list[Frame]:
@@ -64,4 +64,4 @@ class ArchivedInMemory:
         return None
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing has to be released."""

@@ -151,7 +151,7 @@ def _free(
 def _bring_back(
     world: World, client: str, runtime: Runtime, reading: LogReading, chance: random.Random, epoch: int
 ) -> Steps:
-    """In place; then readers, also those whose files are away, get every entry as it was written."""
+    """Restore in place; then all readers, also those whose files are away, get every entry as it was written."""
     log_id = str(reading.name)
     segments = yield from awaited(runtime, reading.segments())
     for segment in segments:

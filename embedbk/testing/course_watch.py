@@ -33,7 +33,7 @@ class CourseWatch:
     def __init__(self, writings_of: Callable[[str], Iterable[Writing]], tell: Callable[..., None]) -> None:
         self._writings_of = writings_of
         self._tell = tell
-        self._asked: dict[str, dict[int, Asked]] = {}  # By client and request id.
+        self._asked: dict[str, dict[int, Asked]] = {}  # Requests under way, by client and request id.
 
     def on_sent(self, client: str, bookie: str, body: bytes) -> None:
         """A client has sent this from C."""

@@ -68,7 +68,7 @@ class LedgerGhost:
 
     @property
     def metadata(self) -> LedgerMetadata | None:
-        """As committed last."""
+        """The metadata as last committed."""
         return self.versions[-1][1] if self.versions else None
 
     @property
@@ -162,9 +162,9 @@ class Ghost:
     def __init__(self) -> None:
         self.step = 0  # Steps seen; only orders what happened.
         self.ledgers: dict[int, LedgerGhost] = {}
-        self.bookies: dict[str, BookieGhost] = {}  # By name: the present incarnation.
+        self.bookies: dict[str, BookieGhost] = {}  # The present incarnation of each bookie, by name.
         self.members: dict[Member, BookieGhost] = {}  # Every incarnation ever seen.
-        self.writers: dict[Any, WriterGhost] = {}  # By core.
+        self.writers: dict[Any, WriterGhost] = {}  # Writers, by core.
         self.recoveries: dict[Any, RecoveryGhost] = {}
         self.known_lac: dict[Hashable, int] = {}  # KNOWN-LAC: (client, ledger, handle) -> what it was shown.
         self.lost = 0  # LOSTDISK as bits.

@@ -90,7 +90,7 @@ def _what_was_read(call: Call) -> Iterator[Record]:
 class _History:
     def __init__(self, calls: Sequence[Call]) -> None:
         self.calls = sorted(calls, key=lambda call: call.asked_ns)
-        self.writes: dict[int, Call] = {}  # By revision.
+        self.writes: dict[int, Call] = {}  # Writes, by revision.
         self._puts: dict[tuple[str, bytes], Call] = {}
         for call in self.calls:
             self._note(call)
@@ -196,7 +196,7 @@ class _State:
 
     def __init__(self) -> None:
         self._keys: dict[str, tuple[int, bytes]] = {}  # (revision, value)
-        self._maybe_gone: dict[str, int] = {}  # Behind which revision.
+        self._maybe_gone: dict[str, int] = {}  # The revision after which each may be gone.
         self._maybe_changed: dict[str, int] = {}
 
     def may_change(self, change: Put | Delete, floor: int) -> None:
@@ -263,7 +263,7 @@ class _State:
             raise Violation("I73", f"{_text(call)} {told} at {revision}, against what stood there")
 
     def _holds_all(self, when: Sequence[Compare], revision: int) -> bool | None:
-        """None: not known."""
+        """None: it is not known."""
         if any(revision > self._maybe_changed.get(compare.key, revision) for compare in when):
             return None
         return all(self._holds(compare) for compare in when)

@@ -30,7 +30,7 @@ class ArchiveWatch:
         self._cursors = cursors
         self._written: dict[tuple[str, int, bytes], bytes] = {}
         self._records: dict[tuple[str, int], ArchiveRecord] = {}
-        self._begins: dict[int, int] = {}  # By ledger, as lists say it.
+        self._begins: dict[int, int] = {}  # The first offset of each ledger, by the lists.
 
     def take_written(self, log_id: str, ledger_id: int, manifest: bytes, content: bytes) -> None:
         self._written[log_id, ledger_id, manifest] = content

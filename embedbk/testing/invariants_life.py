@@ -159,7 +159,7 @@ def change_is_allowed(ledger: LedgerGhost, revision: int, new: LedgerMetadata) -
 
 
 def _is_brought_back(ledger: LedgerGhost, revision: int, new: LedgerMetadata) -> bool:
-    """With its tombstone, in one transaction, as it stood (CL32)."""
+    """Whether it came back as it stood, in the transaction that took its tombstone away (CL32)."""
     return ledger.tombstone_gone == revision and new == ledger.closed_last
 
 

@@ -30,10 +30,10 @@ class Logs:
         self._lists: dict[str, tuple[LogSegment, ...]] = {}
         # Ledger -> the one that its owner had listed behind it, to roll over to.
         self._behind: dict[int, int] = {}
-        self._takeovers: dict[Any, str] = {}  # That have not ended: by whom.
+        self._takeovers: dict[Any, str] = {}  # The owners of takeovers that have not ended.
         self._seals: dict[str, LogSeal] = {}
         self._pins: dict[str, tuple[PinRecord, ...]] = {}  # The pins of each log, by the key of its list.
-        self._spliced: dict[str, dict[str, int]] = {}  # By log and application: the newest number.
+        self._spliced: dict[str, dict[str, int]] = {}  # The newest number, by log and application.
         # Lists that went: their ledgers, and the newest numbers spliced. A deleted log may come back (P8.13).
         self._gone: dict[str, tuple[set[int], dict[str, int]]] = {}
         self._pages: dict[str, tuple[LogSegment, ...]] = {}  # The pages that are there, by key.

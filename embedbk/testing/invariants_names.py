@@ -29,7 +29,7 @@ class LogNames:
         self._note = note
         self._pointers: dict[str, str] = {}  # Name -> id.
         self._identities: dict[str, LogIdentity] = {}  # By id.
-        self._lists: dict[str, bytes] = {}  # By key: lists, and lists that are put aside.
+        self._lists: dict[str, bytes] = {}  # Lists, and lists that are put aside, by key.
         self._before: dict[str, bytes] = {}  # The same of ids whose lists it changes, as this revision began.
         self._seen: set[str] = set()
         self._revision = 0
@@ -108,7 +108,7 @@ class LogNames:
         """I105: the list of a log that has a name goes only to where it is kept, and comes back from there as it is."""
         identity = self._identities.get(log_id)
         if identity is None and was is None:
-            return  # From below the level.
+            return  # A log from below the level.
         now = LogIdentityState.GONE if identity is None else LogIdentityState(identity.state)
         here, aside = log_key_path(log_id), log_deleted_path(log_id)
         if now == LogIdentityState.DELETED and was == LogIdentityState.NAMED:

@@ -145,7 +145,7 @@ def _listed(node: Any) -> set[str]:
 
 
 def _idle(world: World, names: set[str]) -> list[str]:
-    """Those of the bookies that neither serve nor have a reason not to."""
+    """The bookies that neither serve nor have a reason not to."""
     nodes = {name: world.nodes[name] for name in sorted(names)}
     able = {name: node for name, node in nodes.items() if not (node.failure or node.registering.is_foreign)}
     return [name for name, node in able.items() if not (node.is_registered and node.core.is_serving)]

@@ -32,7 +32,7 @@ BLOCK_BYTES = 4096
 FILE_BYTES = 288 * BLOCK_BYTES  # The largest record fits, and one fills it.
 # The kind of records before the log's first one, which are trimmed: tokens never begin again.
 FILLER_KIND = 9
-FULL_BODY_BYTES = FILE_BYTES - 4184  # Behind it nothing fits into a file.
+FULL_BODY_BYTES = FILE_BYTES - 4184  # After a body of this size nothing more fits into the file.
 GROUP_RECORDS_MAX = 4
 NOTE_GONE = 0.3  # In this share of the logs with a flipped bit the note is gone, too.
 

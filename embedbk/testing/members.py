@@ -154,11 +154,11 @@ class Members:
 
     @property
     def voters(self) -> list[str]:
-        """Those that vote, as far as it is committed, and still are who they were."""
+        """The voters of the committed configuration that still have their identity."""
         return self._alive(self.configuration.voters)
 
     def _alive(self, members: Sequence[MemberId]) -> list[str]:
-        """Those that have the directory in which they became members."""
+        """The members that have the directory in which they became members."""
         there = {name: each.incarnation for name, each in self._directories.items()}
         return [each.name for each in members if there.get(each.name) == each.incarnation]
 

@@ -139,7 +139,7 @@ class NearLoops:
         return bool(loop.untold)
 
     def tell_stored(self, client: str) -> None:
-        """What bookies have taken from this client since the last time."""
+        """Tell observers what bookies have taken from this client since the last time."""
         loop = self._loops.get(client)
         if loop is None or not loop.untold:
             return

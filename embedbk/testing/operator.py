@@ -55,13 +55,13 @@ class Operator:
         self._chance = chance
         self._counts: list[int] = []  # The numbers of voters wanted, the next one first.
         self._drops_leader = False  # The leader is among those that leave, if any leave.
-        self._announcing: dict[str, bytes] = {}  # By member: the nonce of the process that announces.
+        self._announcing: dict[str, bytes] = {}  # The nonce of the process that announces, by member.
         self._chosen: list[MemberName] = []
         self._refusals = 0
 
     @property
     def count(self) -> int:
-        """How many vote in the end."""
+        """The number of voters in the end."""
         return self._counts[-1] if self._counts else len(self._members.configuration.voters)
 
     def want(self, count: int) -> None:
@@ -96,7 +96,7 @@ class Operator:
             if self._is_there(_name(each)) and self._chance.random() < 0.5:
                 self._members.remove(each.name)
 
-    # Which members shall vote.
+    # The members that are to vote.
 
     def _wanted(self, told: QuorumTold) -> ChangeVoters | str | None:
         """None: it is done. A text: it cannot be asked for yet."""

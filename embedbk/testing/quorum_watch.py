@@ -48,16 +48,16 @@ class QuorumWatch:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._leaders: dict[int, str] = {}  # By term: a process.
+        self._leaders: dict[int, str] = {}  # The leading process, by term.
         self._starts: dict[str, int] = {}
         self.forgetful: set[str] = set()  # Members whose disk is an older image: they may vote twice.
-        self._votes: dict[tuple[MemberId, int], tuple[str, bytes]] = {}  # By voter and term: name and nonce.
+        self._votes: dict[tuple[MemberId, int], tuple[str, bytes]] = {}  # Name and nonce, by voter and term.
         self._entries: list[Entry] = []  # The applied entries, by index from 1.
-        self._applied: dict[str, int] = {}  # By member, of its present process.
+        self._applied: dict[str, int] = {}  # The index applied by each member's present process.
         self._commits: dict[str, int] = {}
         self._reads: dict[tuple[str, int, int, int], int] = {}  # Asked: what must be in the answer at least.
         self._alive: dict[tuple[str, int, int, int], int] = {}  # Keep-alives: when they came.
-        self._renewed: dict[int, tuple[int, int]] = {}  # By session: when, and for how long.
+        self._renewed: dict[int, tuple[int, int]] = {}  # When each session was renewed, and for how long.
 
     @property
     def applied_index(self) -> int:

@@ -16,8 +16,8 @@ from embedbk.testing.world import MS, Sleep, Steps, World
 
 __all__ = ["Raiser", "upgrade_all"]
 
-AWAY_NS = 20 * MS  # From one build to the other.
-STALE_NS = 700 * MS  # That somebody runs the older build by mistake.
+AWAY_NS = 20 * MS  # Time from the end of one build to the start of the other.
+STALE_NS = 700 * MS  # How long somebody runs the older build by mistake.
 
 
 class Raiser(Operator):

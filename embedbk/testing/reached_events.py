@@ -49,7 +49,7 @@ class ReachedEvents(Observer):
         self._failed_seats: dict[Recovery, set[int]] = {}
         self._changed: dict[Writer, int] = {}
         self._busy: dict[Writer, set[Any]] = {}
-        self._unclean: dict[Bookie, None] = {}  # Which were in limbo before they served.
+        self._unclean: dict[Bookie, None] = {}  # Bookies that were in limbo before they served.
         self._appended: dict[Member, int] = {}  # When the oldest of what waits for its disk was given to it.
         self._by_core: dict[type, Callable[[Any, Any, Sequence[Any]], None]] = {
             Writer: self._writer,

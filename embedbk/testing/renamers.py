@@ -28,7 +28,7 @@ from embedbk.testing.world import Sleep, Steps, Until, World
 
 __all__ = ["renames"]
 
-TRIES = 5  # To read a log that is truncated meanwhile.
+TRIES = 5  # Tries to read a log that is truncated meanwhile.
 
 
 def renames(world: World, client: str, runtime: Runtime, reading: LogReading, chance: random.Random) -> Steps:

@@ -143,7 +143,7 @@ class Reshapers:
             raise Violation("L9", f"log {log} has other numbers of copies, and {'; '.join(unhealed[:3])}")
 
     def _read(self, client: str, before: list[LedgerMetadata]) -> None:
-        """By what was known before."""
+        """Read the ledger by the metadata that was known before."""
         world = self._world
         there = {each.ledger_id: each for each in self._closed()}
         for known in before:

@@ -60,8 +60,8 @@ from embedbk.testing.world import Steps, Until, World
 
 __all__ = ["Outcome", "observers", "replay_line", "run_plan", "shrink"]
 
-APPLICATIONS_NS = 400 * SECOND  # For every application to come to an end once faults have stopped (L2).
-REST_NS = 240 * SECOND  # For every ledger to be recovered and read (L1).
+APPLICATIONS_NS = 400 * SECOND  # Time for every application to end once faults have stopped (L2).
+REST_NS = 240 * SECOND  # Time for every ledger to be recovered and read (L1).
 TWINS_NS = 4 * SECOND  # Time for a paused process to be asked (P7.9), and to continue.
 SETTLE_NS = 120 * SECOND  # Time for adds to end that no application waits for.
 SHRINK_S = 20.0

@@ -27,13 +27,13 @@ __all__ = [
 
 LITTLE_ROOM = dataclasses.replace(DEFAULT_LIMITS, catalog_bytes_max=240 << 10, catalog_reserve_bytes=0)
 RESERVED_ROOM = dataclasses.replace(LITTLE_ROOM, catalog_reserve_bytes=4 << 10)
-FEW_REQUESTS = 16  # That wait for a member: a link may have two at once.
+FEW_REQUESTS = 16  # Requests that wait for a member: a link may have two at once.
 
 _PREFIX = "/ballast/"
 _MARK_BYTES = 1_000  # Several marks with their targets, and what says that a ledger cannot be repaired.
 _CROWD = 12  # Requests of each node at once.
 _LOOK_NS = 250 * MS
-_LOOKS = 20  # In which it stays away: a delayed put may still arrive.
+_LOOKS = 20  # Looks in a row that must not find it: a delayed put may still arrive.
 
 
 def fill_catalog(world: World, name: str, for_ns: int, chance: random.Random) -> bool:

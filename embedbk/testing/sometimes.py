@@ -253,7 +253,7 @@ DIRECTED: dict[str, str] = {
 
 
 class Sometimes:
-    """Which of them were reached, how often."""
+    """How often each of them was reached."""
 
     def __init__(self, reached: Counter[str] | None = None) -> None:
         self.reached: Counter[str] = Counter() if reached is None else reached

@@ -94,7 +94,7 @@ def _message(message: Message) -> str:
 
 def _control(control: Any) -> str:
     operation = getattr(control, "operation", None)
-    if operation is not None:  # To the metadata.
+    if operation is not None:  # A request to the metadata.
         return f"{type(operation).__name__}{_fields(operation)}"
     result = getattr(control, "result", None)
     if result is not None:

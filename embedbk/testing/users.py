@@ -113,7 +113,7 @@ class _TellingPacker:
         """tell(entry id, what is stored, what was appended). before: called before something is appended that an
         application gave."""
         self._packer, self._on_taken, self._sometimes, self._before = packer, tell, sometimes, before
-        self.taken: dict[int, bytes] = {}  # As it was appended.
+        self.taken: dict[int, bytes] = {}  # Payloads as they were appended.
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._packer, name)

@@ -205,13 +205,13 @@ class World:
         self.archived: dict[
             tuple[str, int, bytes], bytes
         ] = {}  # Files, by log, ledger and hash of the manifest.
-        self.goes_back = False  # To an older copy of the metadata, at the end.
-        self.truncations_begun = self.truncations_under_way = 0  # By applications.
+        self.goes_back = False  # At the end the metadata goes back to an older copy.
+        self.truncations_begun = self.truncations_under_way = 0  # Counts of truncations by applications.
         self.faults_done: Counter[str] = Counter()
-        # By client: how far each was reported; -2: failed, and reported.
+        # How far each handle was reported, by client; -2: failed, and reported.
         self.writings: dict[str, dict[Writing, int]] = {}
         self.actors: list[Actor] = []
-        self.not_begun: set[Coroutine[Any, Any, None]] = set()  # What begins beside the step under way.
+        self.not_begun: set[Coroutine[Any, Any, None]] = set()  # To begin beside the step under way.
         # Receives the lines that a trace writes between the messages.
         self.on_note: Callable[[str], None] | None = None
         self.on_body: Callable[[int, str, str, bytes], None] | None = None
