@@ -157,6 +157,13 @@ class Appending:
             bound=None,
         )
 
+    def remember_producers_of(self, before: Appending) -> None:
+        """This ledger follows one of the same writer. Where all that was appended there is in the log, the writer keeps
+        what it knows of producers, however far back: the log itself may tell less of it (P3.1)."""
+        if before.writing.lac == before.writing.packer.last_entry:
+            with PRODUCERS_LOCK:
+                self._past = replace(self._past, producers=before.producers)
+
     def belong_to(self, epoch: int, first_offset: int) -> None:
         """This ledger belongs to a log, of the owner with this epoch; its entry 0 stands at this offset."""
         self._past = replace(self._past, epoch=epoch, first_offset=first_offset)

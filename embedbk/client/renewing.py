@@ -523,6 +523,7 @@ class Succession:
                 floor_ms = before.writing.packer.time_ms
                 joined = joined._replace(spliced_ms=max(joined.spliced_ms, floor_ms))
             owned = await self.owning.take_over(renews=self.taken.epoch, joined=joined)
+            owned.appending.remember_producers_of(before)
             self._prepared = self._before_failed = None  # The prepared ledger closed empty.
             self._go_on_in(owned)
         except _Failing:

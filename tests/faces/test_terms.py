@@ -272,6 +272,21 @@ def test_an_append_of_the_same_producer_and_sequence_is_done_once(bk: embedbk.Cl
     assert [entry.producer for entry in read] == [(7, 1), (7, 5), (8, 1), (7, 6)]
 
 
+def test_a_writer_that_is_renewed_appends_nothing_again(bk: embedbk.Client, log_name: str) -> None:
+    """P3.1: the writer itself keeps what it knows of its producers, also where the log does not tell it any more."""
+    log = bk.log(log_name)
+    with log.writer() as writer:
+        one = writer.append(b"one", producer=(7, 1))
+        writer.renew()
+        two = writer.append(b"two", producer=(8, 3))
+        log.truncate(1)
+        writer.renew()
+        assert writer.append(b"one", producer=(7, 1)) == one
+        assert writer.append(b"two", producer=(8, 3)) == two
+        writer.append(b"three", producer=(7, 2))
+    assert [bytes(entry) for entry in log.read()] == [b"two", b"three"]
+
+
 def test_a_later_writer_appends_again_what_was_truncated(bk: embedbk.Client, log_name: str) -> None:
     """P3.1: "What was truncated [...] it does not find, and appends again." """
     log = bk.log(log_name)

@@ -487,6 +487,13 @@ MUTANTS = (
         ("tests/scenarios/test_log_readers.py::test_a_tail_waits_for_bookies_that_are_away",),
     ),
     Mutant(
+        "a-renewed-writer-forgets-its-producers",
+        "P3.1",
+        "a writer that takes its log over from itself appends again what was truncated since",
+        ((_RENEWING, "            owned.appending.remember_producers_of(before)\n", ""),),
+        (_TERMS + "a_writer_that_is_renewed_appends_nothing_again",),
+    ),
+    Mutant(
         "producer-past-without-end",
         "P3.1 P3.6",
         "an append with a producer and a time limit waits for what was appended before as long as that takes",
