@@ -111,6 +111,8 @@ class LogWriter:
     without touching cluster state, and the next writer recovers it.
     """
 
+    __slots__ = ("__weakref__", "_line", "name")
+
     def __init__(self, name: str, line: Succession) -> None:
         self.name = name
         self._line = line

@@ -60,6 +60,11 @@ def test_ledgers_cost_what_the_page_says(cluster: Cluster) -> None:
     client = cluster.client()
     made: list[Any] = []
     create = "create a ledger"
+    entries = Entries(cluster, "client")
+    made.append(client.create_ledger())
+    first = entries.operations
+    assert first == ["Txn", "AllocIds", "Txn"]
+    assert len(first) == int(ROWS["say that a client lives, once"]) + int(ROWS[create])
     assert counted(cluster, create, lambda: made.append(client.create_ledger())) == ["AllocIds", "Txn"]
     made[0].add(b"zero")
     counted(cluster, "change, close or delete one", made[0].close)
