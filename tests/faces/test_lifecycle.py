@@ -288,10 +288,11 @@ def test_an_append_that_finds_no_room_says_so(tmp_path: Path) -> None:
     settings = Settings(append_bytes_max=8 << 20)
     with embedbk.open(tmp_path, bookies=1, settings=settings) as bk:
         runtime = bk._runtime
-        held = threading.Event()
+        is_held, held = threading.Event(), threading.Event()
         with bk.create_ledger() as writer:
-            runtime.call(lambda: held.wait(60))  # The host does nothing meanwhile.
+            runtime.call(lambda: (is_held.set(), held.wait(60)))  # The host does nothing meanwhile.
             try:
+                assert is_held.wait(60)
                 tickets = [writer.add_nowait(bytes(1 << 20)) for _ in range(7)]
                 with pytest.raises(OperationTimeout, match="no room") as late:
                     writer.add(bytes(1 << 20), timeout_s=0.01)
