@@ -113,7 +113,7 @@ def wait_until(is_so: Callable[[], bool], limit_s: float = REPAIRED_S) -> None:
 
 
 def entry_lost(bk: embedbk.Client, bookie_id: str, ledger_id: int) -> None:
-    """The only entry of a ledger goes out of the index of one bookie of this process, which is told nothing of it."""
+    """Take the only entry of a ledger out of the index of one bookie of this process, which learns nothing of it."""
     runtime = bk._runtime
     (node,) = (
         place.node

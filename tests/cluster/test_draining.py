@@ -101,6 +101,7 @@ def until_said(cluster: Cluster, wanted: str, *arguments: str) -> None:
     """Ask again while entries that were acknowledged a moment ago have fewer copies than they will have."""
     until = time.monotonic() + 120
     while (found := ask(cluster, *arguments).stdout) != wanted:
+        assert "wait until they are repaired" in found, "it is refused for no other reason"
         assert time.monotonic() < until, found
 
 
