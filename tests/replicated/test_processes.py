@@ -66,7 +66,8 @@ class Keeper:
     def _read(self, said: queue.Queue[list[str]]) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            said.put(line.split())
+            if line.endswith("\n"):  # What a killed process said last may be cut: that it did not say.
+                said.put(line.split())
 
     def kill(self) -> None:
         self.process.kill()
