@@ -22,7 +22,10 @@ __all__ = [
     "PACKER_BYTES_MAX",
     "PACKER_POOL_BYTES_MAX",
     "QUORUM_WAIT_S",
+    "READ_BYTES_PER_S_MAX",
+    "READ_BYTES_PER_S_MIN",
     "READ_ROOM_BYTES",
+    "READ_WAIT_MS_MAX",
     "REPAIR_GRACE_S",
     "BACKLOG_BYTES_MAX",
     "BEHIND_BYTES_MAX",
@@ -46,6 +49,9 @@ FRAME_BLOCK_BYTES = 341 << 10
 FRAME_BYTES_MAX = ENTRY_BYTES_MAX + (64 << 10)  # Body of one frame: at least one entry of the largest size.
 # What must fit on a link before entries are looked up for it: the largest frame, and room for the answers to adds.
 READ_ROOM_BYTES = FRAME_BYTES_MAX + (1 << 20)
+READ_BYTES_PER_S_MIN = 64 << 10  # A bound of a class of reads is at least this, or none at all (P6.7).
+READ_BYTES_PER_S_MAX = 1 << 40
+READ_WAIT_MS_MAX = 20_000  # A bookie tells a reader to wait no longer than this, and is asked again.
 JOURNAL_FILE_BYTES_MIN = 2 << 20  # The largest frame must fit into one file.
 PACKER_BYTES_MAX = (
     64 << 20
@@ -159,6 +165,9 @@ class Settings:
     collect_s: float = 900.0  # Between two rounds in which a bookie asks what it may delete.
     # What one read has asked for, received, or handed out and not gone past yet; beyond, it asks for nothing more.
     read_ahead_bytes: int = 8 << 20
+    # What reads of many entries are to the bookies: "catch-up", or "batch", which is served behind the others and has a
+    # bound of its own where an operator sets one (P6.7). The newest entries and single ones are bounded by nothing.
+    reads_as: str = "catch-up"
     # Appended to one handle and not released yet, by bookies that answer late as well; beyond, appends wait (RP33).
     append_bytes_max: int = PACKER_BYTES_MAX
     # What all handles together keep for one bookie whose link takes no more; beyond, it has failed (RP34).
@@ -196,6 +205,8 @@ class Settings:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
                 raise UsageError(f"{name}={value!r}: allowed is {low} to {high}")
+        if self.reads_as not in ("catch-up", "batch"):
+            raise UsageError(f"reads_as={self.reads_as!r}: allowed are 'catch-up' and 'batch'")
         if not isinstance(self.repairs, bool):
             raise UsageError(f"repairs={self.repairs!r}: True and False are allowed")
         if self.journal_file_bytes % 4096:

@@ -31,6 +31,7 @@ from embedbk.client.log_settings import (
     log_exists,
 )
 from embedbk.client.password import Password
+from embedbk.client.read_bounds import bound_reads
 from embedbk.client.read_only import put_to_read_only
 from embedbk.client.reading import LedgerReading
 from embedbk.client.repair_state import health_of, switch_repair
@@ -252,6 +253,17 @@ class Client(Closing):
 
     async def end_read_only(self, bookie_id: str) -> BookieReport:
         return await run_async(put_to_read_only(self._runtime, bookie_id, why="", is_over=True))
+
+    async def bound_reads(
+        self,
+        bookie_id: str,
+        *,
+        catch_up: int | None = None,
+        batch: int | None = None,
+        upkeep: int | None = None,
+    ) -> BookieReport:
+        steps = bound_reads(self._runtime, bookie_id, catch_up=catch_up, batch=batch, upkeep=upkeep)
+        return await run_async(steps)
 
     async def decommission_bookie(self, bookie_id: str, why: str = "") -> None:
         await run_async(decommission(self._runtime, bookie_id, why=why))

@@ -19,6 +19,7 @@ from embedbk.cli.restarting import add_rolling, split_command
 from embedbk.client.bookie_states import BookieState
 from embedbk.client.client import Client
 from embedbk.client.draining import BookieReport
+from embedbk.codec.registration import UNBOUNDED, ReadBounds
 from embedbk.errors import UsageError
 
 __all__ = ["run_bookies", "run_cluster"]
@@ -58,6 +59,20 @@ def run_bookies(arguments: Sequence[str]) -> int:
         help="also if fewer others take entries than open ledgers, and next ones of logs, have seats",
     )
     made.add_argument("--why", default="", help="is shown to others; needed without --off")
+    made = _of_one(
+        _add(
+            commands,
+            "reads",
+            _reads,
+            "how many bytes per second it reads for each class of reads; the newest entries are bounded by nothing",
+        )
+    )
+    for name, text in (
+        ("--catch-up", "for readers that go forward through many entries"),
+        ("--batch", "for jobs, such as Spark's"),
+        ("--upkeep", "for repair and scrubs"),
+    ):
+        made.add_argument(name, type=int, metavar="BYTES", help=f"{text}; 0: as fast as it goes")
     made = _of_one(
         _add(
             commands,
@@ -152,6 +167,27 @@ def _read_only(reach: Reach, options: argparse.Namespace) -> CommandResult:
     return CommandResult(_data(report), f"{_text(report)}\n{later}")
 
 
+def _reads(reach: Reach, options: argparse.Namespace) -> CommandResult:
+    wanted = {"catch_up": options.catch_up, "batch": options.batch, "upkeep": options.upkeep}
+    with reach() as client:
+        if all(each is None for each in wanted.values()):
+            report = client.bookie(options.id)
+        else:
+            report = client.bound_reads(options.id, **wanted)
+    bounds = msgspec.structs.asdict(report.read_bounds)
+    return CommandResult({"bookie": options.id, **bounds}, _bounds_text(report.read_bounds))
+
+
+def _bounds_text(bounds: ReadBounds) -> str:
+    told = (("catch-up", bounds.catch_up), ("batch", bounds.batch), ("repair and scrubs", bounds.upkeep))
+    said = f", since {_when(bounds.since_ms)} by {bounds.by}" if bounds.since_ms else ""
+    return "reads: " + ", ".join(f"{name} {_rate(bound)}" for name, bound in told) + said
+
+
+def _rate(bytes_per_s: int) -> str:
+    return f"{bytes_per_s} bytes/s" if bytes_per_s else "as fast as it goes"
+
+
 def _decommission(reach: Reach, options: argparse.Namespace) -> CommandResult:
     _confirm(options, f"the cluster forgets bookie {options.id} for good")
     with reach() as client:
@@ -198,6 +234,7 @@ def _data(report: BookieReport) -> dict[str, Any]:
         "bookie": report.bookie._asdict(),
         "ledgers": [each._asdict() for each in report.ledgers],
         "read_only": msgspec.structs.asdict(report.read_only) if report.read_only is not None else None,
+        "read_bounds": msgspec.structs.asdict(report.read_bounds),
         "is_empty": report.is_empty,
     }
 
@@ -223,6 +260,8 @@ def _text(report: BookieReport) -> str:
     if report.read_only is not None:
         word = report.read_only
         lines.append(f"read-only since {_when(word.since_ms)} by {word.by}: {word.why}")
+    if report.read_bounds != UNBOUNDED:
+        lines.append(_bounds_text(report.read_bounds))
     lines.append(f"{report.ledger_count} ledgers name it" if report.ledger_count else "no ledger names it")
     for each in report.ledgers[:LINES_MAX]:
         last = "; nobody else with copies is there" if each.is_last else ""

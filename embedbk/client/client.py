@@ -27,6 +27,7 @@ from embedbk.client.log_deleting import DeletedLog
 from embedbk.client.log_names import log_names, watch_logs
 from embedbk.client.log_settings import create_log, log_exists
 from embedbk.client.password import Password
+from embedbk.client.read_bounds import bound_reads
 from embedbk.client.read_only import put_to_read_only
 from embedbk.client.reading import LedgerReading
 from embedbk.client.repair_state import health_of, switch_repair
@@ -375,6 +376,24 @@ class Client:
         """
         steps = put_to_read_only(self._runtime, bookie_id, why="", is_over=True)
         return run_blocking(steps, "aio.Client.end_read_only")
+
+    def bound_reads(
+        self,
+        bookie_id: str,
+        *,
+        catch_up: int | None = None,
+        batch: int | None = None,
+        upkeep: int | None = None,
+    ) -> BookieReport:
+        """Let the bookie read at most so many bytes per second for readers that go forward through many entries, for
+        jobs (`Settings(reads_as="batch")`), and for repair and scrubs (P6.7). 0: as fast as it goes. None: as before.
+        The newest entries, single ones, and what a recovery reads have no bound.
+
+        Raises:
+            UsageError: a bound that is none, no such bookie, or the cluster's level is too low. Nothing was changed.
+        """
+        steps = bound_reads(self._runtime, bookie_id, catch_up=catch_up, batch=batch, upkeep=upkeep)
+        return run_blocking(steps, "aio.Client.bound_reads")
 
     def decommission_bookie(self, bookie_id: str, why: str = "") -> None:
         """The cluster forgets a bookie that no ledger names and that is drained or away. Its directories are refused

@@ -22,7 +22,9 @@ from embedbk.codec.registration import (
     BOOKIES_PREFIX,
     PLACEMENTS_PREFIX,
     RETIRED_MAX,
+    UNBOUNDED,
     PlacementNote,
+    ReadBounds,
     ReadOnlyWord,
     Registration,
     RetiredDirectories,
@@ -73,7 +75,8 @@ class BookieReport(NamedTuple):
     """A bookie, and what it waits for. is_draining: nothing is placed there, and what is there moves off. why, by,
     since_ms: of that decision. ledgers: those that name it, at most 1,000; ledger_count: all of them. incarnation: of
     the directories that its id is bound to, in hexadecimal digits; empty: of none. read_only: which
-    operator put it to read-only, why and when, also while it is drained; None: nobody did."""
+    operator put it to read-only, why and when, also while it is drained; None: nobody did. read_bounds: bytes per
+    second that it reads for each class of reads at most; 0: as fast as it goes (P6.7)."""
 
     bookie: BookieState
     is_draining: bool
@@ -84,6 +87,7 @@ class BookieReport(NamedTuple):
     ledger_count: int
     incarnation: str = ""
     read_only: ReadOnlyWord | None = None
+    read_bounds: ReadBounds = UNBOUNDED
 
     @property
     def is_empty(self) -> bool:
@@ -109,7 +113,14 @@ async def _report(runtime: Runtime, state: BookieState, note: PlacementNote, wha
     cookie, _ = await runtime.get(cookie_path(state.bookie_id), what)
     bound = decode_cookie(cookie).incarnation.hex() if cookie is not None else ""
     return BookieReport(
-        state, note.is_draining, *told, tuple(found[:SHOWN_MAX]), len(found), bound, note.read_only
+        state,
+        note.is_draining,
+        *told,
+        tuple(found[:SHOWN_MAX]),
+        len(found),
+        bound,
+        note.read_only,
+        note.read_bounds,
     )
 
 
@@ -251,6 +262,7 @@ async def decommission(runtime: Runtime, bookie_id: str, *, why: str = "") -> No
             note,
             is_draining=False,
             read_only=None,
+            read_bounds=UNBOUNDED,
             changed_ms=runtime.wall_ms(),
             retired=_retired(note, known, there, bookie_id, runtime.wall_ms(), _who(runtime), why),
         )
@@ -320,12 +332,14 @@ async def retire(
         is_draining = note.is_draining and bool(incarnation)
         # Decisions about disks that were replaced are void.
         read_only = note.read_only if incarnation else None
+        read_bounds = note.read_bounds if incarnation else UNBOUNDED
         changed = replace(
             note,
             is_draining=is_draining,
             changed_ms=runtime.wall_ms(),
             retired=retired,
             read_only=read_only,
+            read_bounds=read_bounds,
         )
         when = [
             Compare(key, revision),

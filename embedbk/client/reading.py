@@ -28,6 +28,7 @@ from embedbk.codec.ledger_metadata import (
     decode_ledger_metadata,
     ledger_key_path,
 )
+from embedbk.codec.messages import ReadClass
 from embedbk.config import FRAME_BYTES_MAX, LAC_WAIT_MS_MAX
 from embedbk.core.lac_reader import LacRead, LacWait
 from embedbk.core.reader import RangeRead, ReadOptions
@@ -54,6 +55,8 @@ logger = logging.getLogger(__name__)
 # Before bookies are asked again that could tell no LAC, or had nothing that could be read, ...
 _PAUSE_S = 0.1
 _PAUSE_S_MAX = 1.0  # ... which is asked for ever later.
+# As `Settings.reads_as` calls them.
+_READ_CLASSES = {"catch-up": ReadClass.CATCH_UP, "batch": ReadClass.BATCH}
 
 
 Frames = AsyncGenerator[Located, None]
@@ -307,7 +310,10 @@ class LedgerReading:
                 first,
                 last,
                 self._turn,
-                ReadOptions(ahead_bytes=self.runtime.settings.read_ahead_bytes),
+                ReadOptions(
+                    ahead_bytes=self.runtime.settings.read_ahead_bytes,
+                    reads_as=_READ_CLASSES[self.runtime.settings.reads_as],
+                ),
                 health=self.runtime.read_health,
                 repair_key=None if is_unconfirmed else self._password.key,
                 is_unconfirmed=is_unconfirmed,

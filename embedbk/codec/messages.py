@@ -18,7 +18,7 @@ import msgspec
 from embedbk.codec import kernels
 from embedbk.codec.frame import FRAME_HEADER_BYTES, LEDGER_KEY_BYTES, Frame, FrameHeader, decode_frame_header
 from embedbk.codec.unpacking import unpack
-from embedbk.config import ENSEMBLE_SIZE_MAX, MESSAGE_BYTES_MAX
+from embedbk.config import ENSEMBLE_SIZE_MAX, MESSAGE_BYTES_MAX, READ_WAIT_MS_MAX
 from embedbk.errors import PeerError
 from embedbk.ids import INCARNATION_BYTES, LEDGER_ID_MAX, NO_ENTRY
 
@@ -47,6 +47,7 @@ __all__ = [
     "LacRequest",
     "Message",
     "ReadAnswer",
+    "ReadClass",
     "ReadRequest",
     "ReplaceAnswer",
     "ReplaceRequest",
@@ -114,9 +115,19 @@ class Status(enum.IntEnum):
     RECEIVED = (
         10  # Answer to a deferred add: held in memory. Another answer follows when it is durable (P3.2).
     )
-    BUSY = (
-        11  # More adds wait than are kept; nothing of this one was done. Send it again a little later (P7.8).
-    )
+    # Nothing of the request was done; send it again a little later. More adds wait than are kept (P7.8), or what a
+    # class of reads may read in a second is used up (P6.7).
+    BUSY = 11
+
+
+class ReadClass(enum.IntEnum):
+    """What entries are read for: a bookie serves the lower numbers first, and bounds the bytes per second of all but
+    the first (P6.7). Numbers are on the wire: never re-used."""
+
+    TAIL = 0  # The newest entries, single ones, and everything that a recovery reads: never bounded.
+    CATCH_UP = 1  # A reader that goes forward through a ledger.
+    BATCH = 2  # A job that reads very much, and that nobody waits for: Spark, archives, exports.
+    UPKEEP = 3  # Copies that repair makes, and scrubs.
 
 
 # Bounds of what a peer may send in these fields; msgspec refuses the rest while it decodes.
@@ -130,6 +141,8 @@ _Modulus = Annotated[int, msgspec.Meta(ge=1, le=ENSEMBLE_SIZE_MAX)]
 _Residues = Annotated[int, msgspec.Meta(ge=0)]
 _Nonce = Annotated[int, msgspec.Meta(ge=0)]  # Any 64 bits.
 _Count = Annotated[int, msgspec.Meta(ge=0, le=LEDGER_ID_MAX)]
+_ReadClass = Annotated[int, msgspec.Meta(ge=0, le=255)]
+_WaitMs = Annotated[int, msgspec.Meta(ge=0, le=READ_WAIT_MS_MAX)]
 
 
 class AddRequest(msgspec.Struct, frozen=True, array_like=True):
@@ -230,6 +243,8 @@ class ReadRequest(msgspec.Struct, frozen=True, array_like=True):
     ledger_key: _Key = bytes(16)  # Checked when fence is set (P3.5).
     modulus: _Modulus = 1
     residues: _Residues = 1
+    # A ReadClass; a number beyond those that this build knows counts as the last one.
+    reads_as: _ReadClass = ReadClass.TAIL
 
 
 class ReadAnswer(msgspec.Struct, frozen=True, array_like=True):
@@ -244,6 +259,8 @@ class ReadAnswer(msgspec.Struct, frozen=True, array_like=True):
     absent: list[tuple[int, int]] = []
     lac: _Lac = NO_ENTRY
     lac_length: _Count = 0
+    # With BUSY: the bytes per second of the request's class are used up for so long, and nothing was read (P6.7).
+    wait_ms: _WaitMs = 0
 
 
 class LacRequest(msgspec.Struct, frozen=True, array_like=True):

@@ -11,6 +11,7 @@ from typing import Annotated
 import msgspec
 
 from embedbk.codec.unpacking import unpack
+from embedbk.config import READ_BYTES_PER_S_MAX
 from embedbk.errors import StorageError, UsageError
 from embedbk.ids import INCARNATION_BYTES, LEDGER_ID_MAX, NAME_PATTERN, START_ID_BYTES
 
@@ -20,10 +21,12 @@ __all__ = [
     "PLACEMENTS_PREFIX",
     "PLACEMENT_VERSION",
     "PlacementNote",
+    "ReadBounds",
     "ReadOnlyWord",
     "REGISTRATION_VERSION",
     "Registration",
     "RetiredDirectories",
+    "UNBOUNDED",
     "COOKIES_PREFIX",
     "Cookie",
     "check_place",
@@ -55,6 +58,7 @@ _Incarnation = Annotated[bytes, msgspec.Meta(min_length=INCARNATION_BYTES, max_l
 _Text = Annotated[str, msgspec.Meta(max_length=TEXT_CHARS_MAX)]
 _Endpoints = Annotated[list[_Text], msgspec.Meta(max_length=ENDPOINTS_MAX)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=LEDGER_ID_MAX)]
+_BytesPerS = Annotated[int, msgspec.Meta(ge=0, le=READ_BYTES_PER_S_MAX)]
 _Start = Annotated[bytes, msgspec.Meta(max_length=START_ID_BYTES)]
 _Tokens = Annotated[tuple[_Count, ...], msgspec.Meta(max_length=JOURNALS_MAX)]
 
@@ -170,10 +174,29 @@ class ReadOnlyWord(msgspec.Struct, frozen=True, array_like=True):
     since_ms: _Count
 
 
+class ReadBounds(msgspec.Struct, frozen=True, array_like=True):
+    """An operator's bounds of what a bookie reads for each class but the first, in bytes per second; 0: none (P6.7)."""
+
+    catch_up: _BytesPerS = 0
+    batch: _BytesPerS = 0
+    upkeep: _BytesPerS = 0
+    by: _Text = ""
+    since_ms: _Count = 0
+
+    @property
+    def by_class(self) -> tuple[int, ...]:
+        """As `codec.messages.ReadClass` numbers the classes."""
+        return (0, self.catch_up, self.batch, self.upkeep)
+
+
+UNBOUNDED = ReadBounds()
+
+
 class PlacementNote(msgspec.Struct, frozen=True, array_like=True):
     """Operators' decisions about a bookie. is_draining: nothing is placed there, and its copies move elsewhere. why,
     by, changed_ms: of the last decision about that, for people. read_only: nothing is placed there, and its copies
-    stay; only from LEVEL_OF_READ_ONLY_WORDS on. Each of the two stands for itself."""
+    stay; only from LEVEL_OF_READ_ONLY_WORDS on. read_bounds: only from LEVEL_OF_READ_BOUNDS on. Each stands for
+    itself."""
 
     version: int = PLACEMENT_VERSION
     is_draining: bool = False
@@ -182,6 +205,7 @@ class PlacementNote(msgspec.Struct, frozen=True, array_like=True):
     changed_ms: _Count = 0
     retired: Annotated[tuple[RetiredDirectories, ...], msgspec.Meta(max_length=RETIRED_MAX)] = ()
     read_only: ReadOnlyWord | None = None
+    read_bounds: ReadBounds = UNBOUNDED
 
     @property
     def takes_nothing_new(self) -> bool:

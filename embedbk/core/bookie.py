@@ -43,6 +43,7 @@ from embedbk.codec.messages import (
     LacAnswer,
     LacRequest,
     ReadAnswer,
+    ReadClass,
     ReadRequest,
     ReplaceAnswer,
     ReplaceRequest,
@@ -65,6 +66,7 @@ from embedbk.core.bookie_words import (
     LimboListed,
     LinkLost,
     LossFound,
+    ReadBoundsSet,
     ReadDecisions,
     ReadEntries,
     Reply,
@@ -80,6 +82,7 @@ from embedbk.core.limbo import gone_of
 from embedbk.core.limbo_search import LimboSearch
 from embedbk.core.machine import Effect, Handlers, Machine, earliest
 from embedbk.core.parked import Parked, ParkedPolls, Poll
+from embedbk.core.read_budget import ReadBudget, read_class
 from embedbk.core.vocabulary import Tick
 from embedbk.errors import PeerError, StorageError, ensure
 from embedbk.ids import NO_ENTRY
@@ -138,6 +141,7 @@ class Bookie(Machine):
         self.is_settled = is_settled  # False: no "no", and no ledger that is not known (P7.9).
         # For metadata, while it can be reached: nothing is served meanwhile.
         self.is_waiting = not is_settled
+        self.read_budget = ReadBudget()
         self.limbo_token: int | None = None  # While not serving: the last record that limbo waits for.
         self.limbo = LimboSearch(table.limbo())
         self.drops = Drops()
@@ -352,6 +356,9 @@ class Bookie(Machine):
         # negatively, only when all of that and the fence are durable (P5.2f).
         wait_token = row.last_token if request.fence else 0
         look = _Look(event.link, event.request_id, request, row.ledger_id, wait_token)
+        if wait_ms := self.read_budget.take(event.now_ns, _class_of(look)):
+            answer = ReadAnswer(Status.BUSY, request.ledger_id, wait_ms=wait_ms)
+            return [Reply(event.link, event.request_id, answer)]
         bytes_max = min(request.bytes_max, FRAME_BYTES_MAX)
         effects.append(
             self._look(
@@ -367,7 +374,9 @@ class Bookie(Machine):
         self.next_look += 1
         self.looks[read_id] = look
         link = look.link if isinstance(look.request, ReadRequest | Poll) else None
-        return ReadEntries(read_id, look.ledger_id, first, last, bytes_max, modulus, residues, link)
+        return ReadEntries(
+            read_id, look.ledger_id, first, last, bytes_max, modulus, residues, link, _class_of(look)
+        )
 
     def _on_replace(self, event: RequestReceived, request: ReplaceRequest) -> list[Effect]:
         """Replace one copy by an operator's word, if it is still the one that the word is about (P11.5)."""
@@ -700,6 +709,7 @@ class Bookie(Machine):
         row = self.table.get(look.ledger_id)
         assert row is not None
         if isinstance(look.request, ReadRequest):
+            self.read_budget.settle(_class_of(look), len(event.frame.body) if event.frame else 0)
             return self._finish_read(look, row, event)
         if isinstance(look.request, Poll):
             return [
@@ -810,6 +820,10 @@ class Bookie(Machine):
         self.replies.clear()
         return effects
 
+    def _on_read_bounds(self, event: ReadBoundsSet) -> list[Effect]:
+        self.read_budget.set_bounds(event.bytes_per_s)
+        return []
+
     def _on_writable_set(self, event: WritableSet) -> list[Effect]:
         self.is_writable = event.is_writable and self.failure is None
         return []
@@ -859,6 +873,7 @@ class Bookie(Machine):
         DropAllowed: _on_drop_allowed,
         LinkLost: _on_link_lost,
         WritableSet: _on_writable_set,
+        ReadBoundsSet: _on_read_bounds,
         Tick: _on_tick,
     }
 
@@ -866,6 +881,14 @@ class Bookie(Machine):
 def _knows_all(row: AnyLedgerRow) -> bool:
     """Whether nothing of the ledger may have been lost here. Else no entry is absent for certain (P7.4)."""
     return not row.in_limbo and not row.is_dropped
+
+
+def _class_of(look: _Look) -> ReadClass:
+    """What a lookup is made for (P6.7): a recovery, a poll and the bookie itself wait for no budget."""
+    request = look.request
+    if not isinstance(request, ReadRequest) or request.fence:
+        return ReadClass.TAIL
+    return read_class(request.reads_as)
 
 
 def _is_replacing(look: _Look, request: ReplaceRequest) -> bool:

@@ -9,7 +9,7 @@ from msgspec import Struct, field
 
 from embedbk.codec.copy_decision import CopyDecision
 from embedbk.codec.frame import Frame, FrameHeader
-from embedbk.codec.messages import Control
+from embedbk.codec.messages import Control, ReadClass
 from embedbk.codec.metadata_messages import Told
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "LinkLost",
     "LossFound",
     "SharePart",
+    "ReadBoundsSet",
     "ReadDecisions",
     "ReadEntries",
     "Reply",
@@ -174,6 +175,13 @@ class WritableSet(Struct):
     is_writable: bool
 
 
+class ReadBoundsSet(Struct):
+    """From now on reads of each class are bounded to so many bytes per second; 0: not at all (P6.7)."""
+
+    now_ns: int
+    bytes_per_s: Sequence[int]
+
+
 class Reply(Struct):
     link: int
     request_id: int
@@ -209,6 +217,7 @@ class ReadEntries(Struct):
     residues: int = 1
     # The answer goes to this link at once, so the lookup may wait until the link has room.
     link: int | None = None
+    reads_as: ReadClass = ReadClass.TAIL
 
 
 class CountEntries(Struct):

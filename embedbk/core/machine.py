@@ -31,6 +31,7 @@ from embedbk.core.bookie_words import (
     LimboListed,
     LinkLost,
     LossFound,
+    ReadBoundsSet,
     ReadDecisions,
     ReadEntries,
     Reply,
@@ -109,7 +110,7 @@ Event = (
     | EntriesRead | EntriesCounted | DecisionsRead | CountSettled | ServeAlone | LossFound | LimboListed | ShareTold
     | CollectionBegun | DropAllowed
     | HeldListed | KeysListed | MetadataTold | MetKept | LogsListed | SliceCopied | CopyFailed
-    | WritableSet | SpaceSeen | OperatorAsked | MetadataDoubted
+    | WritableSet | ReadBoundsSet | SpaceSeen | OperatorAsked | MetadataDoubted
     | QuorumAnswered | RepairOver | SeatLost | SeatLeaving
 )  # fmt: skip
 Effect = (

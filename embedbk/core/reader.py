@@ -19,6 +19,7 @@ from embedbk.codec.messages import (
     AddAnswer,
     AddRequest,
     ReadAnswer,
+    ReadClass,
     ReadRequest,
     Status,
 )
@@ -50,6 +51,8 @@ class ReadOptions:
     chunk_entries: int = 8192  # Most entries of one striped request round.
     retry_ns: int = 200 * _MS  # Pause before the second and last round over all copies.
     repairs_max: int = 64  # In one read: further bad copies are left to the auditor (RP32).
+    # What a read is for once it is sequential; a job says BATCH, and is one from its first entry on (P6.7).
+    reads_as: ReadClass = ReadClass.CATCH_UP
 
 
 @dataclass(slots=True)
@@ -60,6 +63,8 @@ class _Part:
     residue: int
     seats: list[int]  # Not asked yet, best first.
     asked: dict[int, int] = field(default_factory=dict)  # Seat -> when. Empty once an answer was good.
+    # Seat -> when it may be asked again: its bookie has read for this class what it may in a second (P6.7).
+    waiting: dict[int, int] = field(default_factory=dict)
     frames: list[Frame] | None = None  # The good answer.
     no_count: int = 0  # Seats that answered for certain that they do not have its first entry.
     bad_seats: list[int] = field(default_factory=list)  # Answered, and their copy is missing or damaged.
@@ -161,6 +166,8 @@ class RangeRead(Machine):
                     due = earliest(due, min(part.asked.values()) + self.options.timeout_ns)
                 if part.asked and part.seats:
                     due = earliest(due, max(part.asked.values()) + self._patience_ns)
+                if part.waiting:
+                    due = earliest(due, min(part.waiting.values()))
         return due
 
     @property
@@ -247,9 +254,9 @@ class RangeRead(Machine):
         return effects
 
     def _ask(self, chunk: _Chunk, part: _Part, now_ns: int) -> list[Effect]:
-        """Ask the next copy for a part; when none is left and none is open, all copies failed."""
+        """Ask the next copy for a part; when none is left, none is open and none said "later", all copies failed."""
         if not part.seats:
-            return [] if part.asked else self._all_failed(chunk, part, now_ns)
+            return [] if part.asked or part.waiting else self._all_failed(chunk, part, now_ns)
         seat = part.seats.pop(0)
         part.asked[seat] = now_ns
         member = chunk.fragment.members[seat]
@@ -262,8 +269,14 @@ class RangeRead(Machine):
             FRAME_BYTES_MAX // len(chunk.parts),
             modulus=modulus,
             residues=residues,
+            reads_as=self._reads_as,
         )
         return [Send(member, request, ("read", chunk.number, part.residue, seat))]
+
+    @property
+    def _reads_as(self) -> ReadClass:
+        is_batch = self.options.reads_as == ReadClass.BATCH
+        return self.options.reads_as if is_batch or self._is_sequential else ReadClass.TAIL
 
     # Answers.
 
@@ -276,6 +289,8 @@ class RangeRead(Machine):
         if chunk is None or part is None or seat not in part.asked:
             return []
         answer = event.control
+        if isinstance(answer, ReadAnswer) and answer.status == Status.BUSY:
+            return self._ask_later(chunk, part, seat, answer.wait_ms, event.now_ns)
         if not isinstance(answer, ReadAnswer) or answer.status not in (Status.OK, Status.NO_SUCH_LEDGER):
             status = getattr(answer, "status", Status.UNKNOWN)
             return self._copy_failed(chunk, part, seat, Status(status).name, event.now_ns)
@@ -290,6 +305,12 @@ class RangeRead(Machine):
             part.bad_seats.append(seat)
             return self._copy_failed(chunk, part, seat, str(broken), event.now_ns)
         return self._take(chunk, part, seat, frames, answer, event.now_ns)
+
+    def _ask_later(self, chunk: _Chunk, part: _Part, seat: int, wait_ms: int, now_ns: int) -> list[Effect]:
+        """The bookie has read for this class what it may (P6.7): no copy failed. Another one may have time."""
+        del part.asked[seat]
+        part.waiting[seat] = now_ns + max(wait_ms, 1) * _MS
+        return self._ask(chunk, part, now_ns)
 
     def _find(self, number: int, residue: int) -> tuple[_Chunk | None, _Part | None]:
         """The part that an answer under this tag is for, as long as it is wanted."""
@@ -316,6 +337,7 @@ class RangeRead(Machine):
         self._note_good(chunk.fragment.members[seat].bookie_id, now_ns - part.asked[seat], now_ns)
         part.frames = frames
         part.asked.clear()  # Do not wait for the other seats that were asked for it.
+        part.waiting.clear()
         return [*self._repair(chunk, part), *self._finish_chunk(chunk, now_ns)]
 
     def _note_good(self, bookie_id: str, took_ns: int, now_ns: int) -> None:
@@ -513,6 +535,13 @@ class RangeRead(Machine):
 
     def _look_at_time(self, chunk: _Chunk, part: _Part, now_ns: int) -> list[Effect]:
         effects: list[Effect] = []
+        due = [seat for seat, when in part.waiting.items() if now_ns >= when]
+        if due:
+            part.seats = due + part.seats
+            for seat in due:
+                del part.waiting[seat]
+            if not part.asked:
+                effects += self._ask(chunk, part, now_ns)
         newest = max(part.asked.values(), default=None)
         if newest is not None and part.seats and now_ns >= newest + self._patience_ns:
             effects += self._ask(chunk, part, now_ns)

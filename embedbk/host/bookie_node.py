@@ -62,6 +62,7 @@ from embedbk.host.compacting import Compacting
 from embedbk.host.deciding import Deciding
 from embedbk.host.limbo import LimboAsking
 from embedbk.host.metadata_link import MetadataLink
+from embedbk.host.reading import WaitingReads
 from embedbk.host.registering import Registering
 from embedbk.host.rival import Rival
 from embedbk.host.scrub_pace import ScrubPace
@@ -191,12 +192,8 @@ class BookieNode:
         self.waiting = WaitingRequests(self.has_room, waiting_bytes_max)
         self._events: deque[Event] = deque()
         self._is_stepping = False
-        # By link, lookups for its requests, each in its turn: as many as its client takes the answers of, so that no
-        # answer has to be kept here, and a slow reader costs its own link nothing but time.
-        self._reads: dict[int | None, deque[ReadEntries]] = {}
+        self._reads = WaitingReads(transport)
         self._reads_from_ns = 0  # Memory was refused for one: the next is made then.
-        # By link, bytes found and not answered yet: fences wait for the journal.
-        self._found: dict[int, int] = {}
         self._read_at: int | None = None
         # The core receives it when it waits for it, or before its next event.
         self._durable = self.core.durable
@@ -247,9 +244,7 @@ class BookieNode:
                 self._on_link_up(now_ns, event)
             else:
                 self._on_link_down(now_ns, event)
-        if self._reads:
-            self._step_core(None, now_ns)
-        self._read_at = now_ns + READ_AGAIN_NS if self._reads else None
+        self._go_on_reading(now_ns)
         self.metadata.tick(now_ns)
         self.witnessing.step(now_ns)
         self.registering.step(now_ns)
@@ -385,9 +380,8 @@ class BookieNode:
             return
         self._links.pop(event.link, None)
         self._step_core(LinkLost(now_ns, event.link))
-        self._found.pop(event.link, None)
-        # No client waits for these lookups any more, but the core has noted them.
-        for effect in self._reads.pop(event.link, ()):
+        # The core has noted these lookups.
+        for effect in self._reads.end_link(event.link):
             self._step_core(EntriesRead(now_ns, effect.read_id, None, []))
 
     def _drop(self, link: int, reason: str, level: int = logging.WARNING) -> None:
@@ -521,8 +515,7 @@ class BookieNode:
                 self._links[link] -= 1
 
     def _room_of(self, link: int) -> int:
-        has_room = self.transport.has_room(link, self._found.get(link, 0) + READ_ROOM_BYTES)
-        return READ_ROOM_BYTES if has_room else 0
+        return READ_ROOM_BYTES if self._reads.has_room(link) else 0
 
     def _show_taken(self, now_ns: int, event: Received) -> None:
         """Show an observer of the core what it would have done."""
@@ -614,7 +607,7 @@ class BookieNode:
             if effect.link is None:
                 self._read(effect, now_ns)
             else:
-                self._reads.setdefault(effect.link, deque()).append(effect)
+                self._reads.add(effect)
         elif isinstance(effect, CountEntries):
             self._count_entries(effect, now_ns)
         elif isinstance(effect, ReadDecisions):
@@ -631,7 +624,7 @@ class BookieNode:
         if is_final(reply.control):
             self._links[reply.link] = unanswered - 1
         if reply.frames:
-            self._found[reply.link] -= sum(len(frame.body) for _, frame in reply.frames)
+            self._reads.answered(reply.link, sum(len(frame.body) for _, frame in reply.frames))
         if isinstance(reply.control, ExplicitLacAnswer):
             self._lac_answers.append(reply)  # No haste: behind the readers that a hint has woken.
         elif isinstance(reply.control, AddAnswer):
@@ -675,17 +668,18 @@ class BookieNode:
             return
         ensure(given == expected, f"the journal numbered a record {given}, the core {expected}")
 
+    def _go_on_reading(self, now_ns: int) -> None:
+        """Begin the turn's shares of reading; what waits for the next turn makes it come at once."""
+        self._reads.begin_turn()
+        if self._reads:
+            self._step_core(None, now_ns)
+        self._read_at = None
+        if self._reads:
+            can_go_on = now_ns >= self._reads_from_ns and self._reads.has_more()
+            self._read_at = now_ns if can_go_on else now_ns + READ_AGAIN_NS
+
     def _next_read(self, now_ns: int) -> ReadEntries | None:
-        """A lookup whose link has room for what it may find, or the bookie's own."""
-        if now_ns < self._reads_from_ns:
-            return None
-        for link, waiting in self._reads.items():
-            if link is None or self.transport.has_room(link, self._found.get(link, 0) + READ_ROOM_BYTES):
-                effect = waiting.popleft()
-                if not waiting:
-                    del self._reads[link]
-                return effect
-        return None
+        return None if now_ns < self._reads_from_ns else self._reads.next()
 
     def _read(self, effect: ReadEntries, now_ns: int) -> None:
         try:
@@ -703,14 +697,14 @@ class BookieNode:
             if not self._reads_from_ns:
                 logger.warning("bookie %s reads nothing just now: %s", self.bookie_id, refused)
             self._reads_from_ns = self._read_at = now_ns + READ_AGAIN_NS
-            self._reads.setdefault(effect.link, deque()).appendleft(effect)
+            self._reads.put_back(effect)
             return
         except StorageError as failed:
             self._fail(now_ns, str(failed))  # Before the empty outcome: nothing is concluded from that.
             found = EntriesFound(None)
         self._reads_from_ns = 0
-        if effect.link is not None and found.frame is not None:
-            self._found[effect.link] = self._found.get(effect.link, 0) + len(found.frame.body)
+        if found.frame is not None:
+            self._reads.found(effect, len(found.frame.body))
         self._step_core(EntriesRead(now_ns, effect.read_id, found.frame, found.absent))
 
     def _count_entries(self, effect: CountEntries, now_ns: int) -> None:
@@ -747,7 +741,7 @@ class BookieNode:
         if self.storage.add_path is not None:
             self._tell_taken(now_ns, self.storage.add_path.stop(Status.UNKNOWN))
         self._step_core(JournalFailed(now_ns, reason))
-        self._found.clear()  # Answers that waited for the journal were sent without their entries.
+        self._reads.forget_found()
 
     def _on_foreign(self, now_ns: int, failure: StorageError) -> None:
         """The cluster knows other directories under this id (P7.2): serve no client."""

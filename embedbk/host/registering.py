@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 
+from embedbk.codec.messages import ReadClass
 from embedbk.codec.metadata_messages import (
     ABSENT,
     Compare,
@@ -36,6 +37,7 @@ from embedbk.codec.registration import (
     TEXT_CHARS_MAX,
     Cookie,
     PlacementNote,
+    ReadBounds,
     Registration,
     RetiredDirectories,
     cookie_path,
@@ -48,7 +50,7 @@ from embedbk.codec.registration import (
     registration_path,
 )
 from embedbk.core.bookie import Bookie
-from embedbk.core.bookie_words import CountSettled, LossFound, ServeAlone
+from embedbk.core.bookie_words import CountSettled, LossFound, ReadBoundsSet, ServeAlone
 from embedbk.core.machine import Event, earliest
 from embedbk.errors import StorageError
 from embedbk.host.limbo import LimboAsking
@@ -381,7 +383,25 @@ class Registering:
                 self._end_retired(now_ns, retired)
                 return
         self._noted = value
+        self._bound_reads(now_ns, note.read_bounds)
         go_on(now_ns, placement, value, note)
+
+    def _bound_reads(self, now_ns: int, bounds: ReadBounds) -> None:
+        """Say it when they change: what reads slowly then has its reason in the log."""
+        if bounds.by_class == self._core.read_budget.bounds:
+            return
+        self._tell_bookie(ReadBoundsSet(now_ns, bounds.by_class))
+        told = ", ".join(
+            f"{kind.name.lower().replace('_', '-')} {bound or 'as fast as it goes'}"
+            for kind, bound in zip(ReadClass, bounds.by_class, strict=True)
+            if kind != ReadClass.TAIL
+        )
+        logger.info(
+            "bookie %s reads so many bytes per second, by %s: %s",
+            self._bookie_id,
+            bounds.by or "nobody",
+            told,
+        )
 
     def _end_retired(self, now_ns: int, retired: RetiredDirectories) -> None:
         when = datetime.fromtimestamp(retired.retired_ms / 1000, tz=UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

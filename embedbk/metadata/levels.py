@@ -33,6 +33,7 @@ __all__ = [
     "LEVEL_OF_LOGS",
     "LEVEL_OF_LOG_IDS",
     "LEVEL_OF_PAGES",
+    "LEVEL_OF_READ_BOUNDS",
     "LEVEL_OF_READ_ONLY_WORDS",
     "LEVEL_OF_RECORDS",
     "LEVEL_OF_REPAIRS",
@@ -75,7 +76,8 @@ LEVEL_OF_READ_ONLY_WORDS = 22
 LEVEL_OF_SHAPES = 23
 LEVEL_OF_COMPRESSION = 24
 LEVEL_OF_WRITERS = 25
-LEVEL = 25  # The newest that this build knows.
+LEVEL_OF_READ_BOUNDS = 26
+LEVEL = 26  # The newest that this build knows.
 NAMED_MAX = 8  # In one sentence.
 LABEL_CHARS = 80  # Of a client that is named.
 LACKING = (

@@ -27,6 +27,7 @@ from embedbk.codec.messages import (
     LacAnswer,
     LacRequest,
     ReadAnswer,
+    ReadClass,
     ReadRequest,
     Status,
 )
@@ -42,6 +43,7 @@ from embedbk.repair.holdings import Owed
 __all__ = ["CopiesCheck", "CopyBlock", "CopyCheckOptions", "CopyTask", "ranges_of"]
 
 _SECOND = 1_000_000_000
+_MS = 1_000_000
 Ranges = tuple[tuple[int, int], ...]  # first..last of the ids that were asked for, both included.
 
 
@@ -226,6 +228,7 @@ class CopiesCheck(Machine):
             self.options.frame_bytes,
             modulus=task.owed.modulus,
             residues=task.owed.residues,
+            reads_as=ReadClass.UPKEEP,
         )
         return Send(member, request, ("scrub", self.numbers))
 
@@ -270,6 +273,10 @@ class CopiesCheck(Machine):
         elif answer.status == Status.NO_SUCH_LEDGER:
             reading.missing += reading.owed_ids(reading.next_entry, task.owed.last)
             self._end_task(reading)
+        elif answer.status == Status.BUSY and isinstance(answer, ReadAnswer):
+            # It has read for scrubs and repair what it may (P6.7), and is asked again.
+            queue.ready_ns = max(queue.ready_ns, event.now_ns + max(answer.wait_ms, 1) * _MS)
+            queue.tasks.appendleft(reading)
         elif answer.status == Status.UNKNOWN:
             self._end_task(reading, "it cannot tell", is_faulty=True)
         elif answer.status != Status.OK:

@@ -25,7 +25,7 @@ from embedbk.codec.digest import DigestType, check_tags
 from embedbk.codec.frame import LEDGER_KEY_BYTES, Frame, cut, encode_frame_header, frame_of, split
 from embedbk.codec.ledger_metadata import LedgerMetadata
 from embedbk.codec.lost_entries import gap_at, is_lost, next_lost
-from embedbk.codec.messages import AddAnswer, AddRequest, ReadAnswer, ReadRequest, Status
+from embedbk.codec.messages import AddAnswer, AddRequest, ReadAnswer, ReadClass, ReadRequest, Status
 from embedbk.config import FRAME_BYTES_MAX, Quorum
 from embedbk.core.client_words import Answered, Send, SendFailed
 from embedbk.core.machine import Effect, earliest
@@ -88,6 +88,7 @@ class _Part:
     asked: tuple[int, int, int] | None = None  # (seat, number of the question, when) of the read that is out.
     absent: dict[int, str] = field(default_factory=dict)  # Seat -> why it gave no good copy of `next`.
     silent: dict[int, str] = field(default_factory=dict)  # Seat -> why it is unknown whether it has one.
+    later_ns: int = 0  # Nothing is asked before: a bookie has read for repair what it may in a second (P6.7).
 
 
 @dataclass(slots=True)
@@ -149,16 +150,14 @@ class FragmentCopy:
     @property
     def deadline_ns(self) -> int | None:
         due = [part.asked[2] + self.options.read_timeout_ns for part in self._parts if part.asked is not None]
-        if self.result is None and self._waits_for_pace:
-            due.append(self.pace.free_ns(0))
+        if self.result is None and self._has_room:
+            free_ns = self.pace.free_ns(0)
+            waiting = (part for part in self._parts if part.asked is None and part.next <= self.last)
+            due += [max(free_ns, part.later_ns) for part in waiting]
         for copy in self._copies.values():
             due += copy.again.values()
             due += [sent + self.options.write_timeout_ns for sent in copy.owed.values()]
         return earliest(*due)
-
-    @property
-    def _waits_for_pace(self) -> bool:
-        return self._has_room and any(part.asked is None and part.next <= self.last for part in self._parts)
 
     @property
     def _has_room(self) -> bool:
@@ -183,7 +182,7 @@ class FragmentCopy:
             if self.result is not None:
                 return effects
             is_due = part.asked is None and part.next <= self.last and self._has_room
-            if is_due and now_ns >= self.pace.free_ns(now_ns):
+            if is_due and now_ns >= part.later_ns and now_ns >= self.pace.free_ns(now_ns):
                 effects += self._ask(part, now_ns)
         if self.result is None and not self._copies and all(part.next > self.last for part in self._parts):
             self.result = CopyResult("done")
@@ -207,6 +206,7 @@ class FragmentCopy:
             self.options.frame_bytes,
             modulus=modulus,
             residues=residues,
+            reads_as=ReadClass.UPKEEP,
         )
         return [Send(member, request, ("read", number))]
 
@@ -239,6 +239,12 @@ class FragmentCopy:
         if part is None or part.asked is None:
             return []
         seat, answer = part.asked[0], event.control
+        if isinstance(answer, ReadAnswer) and answer.status == Status.BUSY:
+            part.asked = None
+            part.later_ns = event.now_ns + max(answer.wait_ms, 1) * _MS
+            part.seats.remove(seat)
+            part.seats.append(seat)
+            return []
         if not isinstance(answer, ReadAnswer) or answer.status not in (Status.OK, Status.NO_SUCH_LEDGER):
             status = getattr(answer, "status", Status.UNKNOWN)
             return self._source_failed(part, seat, Status(status).name, event.now_ns, is_told=False)

@@ -11,8 +11,11 @@ import threading
 
 import embedbk
 from embedbk.client.client import Client
+from embedbk.config import Settings
 
 __all__ = ["client_of", "close_clients"]
+
+JOB = Settings(reads_as="batch")  # Bookies serve a job's reads behind those of readers that wait (P6.7).
 
 _lock = threading.Lock()
 _clients: dict[tuple[int, str], Client] = {}
@@ -27,7 +30,7 @@ def client_of(cluster: str) -> Client:
         key = os.getpid(), cluster
         client = _clients.get(key)
         if client is None:
-            client = _clients[key] = embedbk.open(cluster)
+            client = _clients[key] = embedbk.open(cluster, settings=JOB)
         return client
 
 

@@ -34,6 +34,7 @@ from embedbk.core.bookie_words import (
 from embedbk.ids import NO_ENTRY
 from embedbk.testing import invariants_fencing as fencing
 from embedbk.testing import invariants_life as life
+from embedbk.testing import invariants_reading as reading
 from embedbk.testing.ghost import BookieGhost, Ghost
 from embedbk.testing.sometimes import Sometimes
 
@@ -207,6 +208,9 @@ class BookieWatch:
                         told.append(pair)
             if answer.status == Status.OK and not answer.absent and not effect.frames:
                 self.sometimes.note("read answered unknown")
+            if answer.status == Status.BUSY:
+                reading.may_be_told_to_wait(core.read_budget.bounds, request, answer, len(effect.frames))
+                self.sometimes.note("read told to wait")
 
 
 def _ledger_of(request: Any) -> int | None:

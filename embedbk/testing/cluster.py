@@ -23,6 +23,7 @@ from embedbk.client import Client
 from embedbk.client.embedded import Opened
 from embedbk.client.log import Log
 from embedbk.client.waiting import drive_waits
+from embedbk.config import Settings
 from embedbk.errors import MetadataUnavailable, UsageError
 from embedbk.metadata.quorum import VOTERS_MAX
 from embedbk.storage.directories import LEDGER_DIRECTORIES_MAX
@@ -113,15 +114,15 @@ class Cluster:
 
     # Clients.
 
-    def client(self, name: str = "client") -> Client:
-        """A client in a process of its own (of this name); the same one when it is there already."""
+    def client(self, name: str = "client", settings: Settings | None = None) -> Client:
+        """A client in a process of its own (of this name); where it is there already, the same one."""
         self._check()
         if name in self._clients:
             return self._clients[name]
         if name in self.world.nodes:
             raise UsageError(f"{name!r} is a node of the cluster; give the client another name")
         node = self.world.start_client(name)
-        runtime = SimRuntime(self.world, name, node)
+        runtime = SimRuntime(self.world, name, node, settings)
         opened = Opened(runtime, {}, None)
         ready = self.world.run_until(lambda: node.is_ready, 60 * SECOND)
         if not ready:

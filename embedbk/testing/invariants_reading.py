@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 
 from embedbk.codec.lost_entries import is_lost
+from embedbk.codec.messages import ReadAnswer, ReadClass, ReadRequest
 from embedbk.errors import NoSuchEntry
 from embedbk.ids import NO_ENTRY
 from embedbk.testing.ghost import Ghost, LedgerGhost
@@ -13,6 +14,7 @@ from embedbk.testing.violation import Violation
 __all__ = [
     "acknowledged_is_readable",
     "copies_are_there",
+    "may_be_told_to_wait",
     "nothing_is_unread_again",
     "nothing_past_the_end",
     "own_appends_are_shown",
@@ -36,6 +38,20 @@ def read_is_clean(ledger: LedgerGhost, entry_id: int) -> None:
         raise Violation(
             "I9",
             f"a reader got entry {entry_id} of ledger {ledger.ledger_id}, acknowledged is up to {ledger.acked}",
+        )
+
+
+def may_be_told_to_wait(
+    bounds: Sequence[int], request: ReadRequest, answer: ReadAnswer, frame_count: int
+) -> None:
+    """P6.7: only where an operator bounded the class of the read, never the tail, nor a recovery; nothing is said of
+    any entry."""
+    kind = min(request.reads_as, ReadClass.UPKEEP)
+    if kind == ReadClass.TAIL or request.fence or not bounds[kind]:
+        raise Violation("P6.7", f"a read was told to wait that nothing bounds: {request}, bounds {bounds}")
+    if answer.absent or frame_count or not answer.wait_ms:
+        raise Violation(
+            "P6.7", f"a read was told to wait and something besides, or not for how long: {answer}"
         )
 
 

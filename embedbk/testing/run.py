@@ -24,6 +24,7 @@ from embedbk.metadata.limits import DEFAULT_LIMITS, Limits
 from embedbk.testing import faults, process_faults, users, workload
 from embedbk.testing.aftermath import aftermath
 from embedbk.testing.askers import Askers
+from embedbk.testing.bounders import begin_bounding
 from embedbk.testing.clocks import Clock
 from embedbk.testing.drainers import Drainers
 from embedbk.testing.healers import Healers
@@ -223,6 +224,8 @@ def _safety(
     healers = Healers(world, plan.duration_ns) if plan.has_healers else None
     # Beside an older copy of the metadata a drain that was cancelled stands again.
     drainers = Drainers(world, plan.duration_ns) if plan.has_healers and not world.goes_back else None
+    if not world.goes_back:
+        begin_bounding(world, plan.duration_ns)
     begun = world.now_ns
     for step in plan.steps:
         if step.is_fault:

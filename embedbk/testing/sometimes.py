@@ -56,6 +56,7 @@ SOMETIMES = {
     "damaged snapshot passed over": "a metadata member started from the snapshot before a damaged one",
     "disk lost": "a bookie lost its disk",
     "drain cancelled": "a bookie that was drained takes new ledgers again",
+    "read told to wait": "a bookie had read for a class of reads what an operator lets it read in a second",
     "drain refused": "a bookie was to be drained, and of some ledger nobody else could take the copies",
     "drained bookie empty": "no ledger named a drained bookie any more",
     "drained seat given away": "a writer gave a seat of a drained bookie, which had not failed, to another",

@@ -48,6 +48,7 @@ from embedbk.errors import AppendConflict, EmbedbkError, LogAtBound, UsageError
 from embedbk.ids import NO_ENTRY, Position
 from embedbk.metadata.levels import LEVEL_OF_COMPRESSION
 from embedbk.testing.archivers import archives
+from embedbk.testing.bounders import settings_drawn
 from embedbk.testing.bulk_readers import reads_in_bulk
 from embedbk.testing.consumers import uses_cursors
 from embedbk.testing.handle_askers import asks_for_handles
@@ -185,7 +186,7 @@ def _watch(
 
 
 def _runtime(world: World, client: str, settings: Settings | None = None) -> SimRuntime:
-    return SimRuntime(world, client, world.nodes[client], settings)
+    return SimRuntime(world, client, world.nodes[client], settings or settings_drawn(world, client))
 
 
 def _ready(world: World, client: str) -> Asking:

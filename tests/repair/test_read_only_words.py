@@ -194,8 +194,10 @@ def test_two_words_at_once_do_not_count_on_each_others_bookie() -> None:
 def test_a_note_of_a_build_before_says_no_such_word() -> None:
     """WIRE.md: the field is appended."""
     note = encode_placement(PlacementNote(1, True, "old", "me", 7))
-    assert note[0] == 0x97 and note[-1] == 0xC0
-    assert decode_placement(bytes([0x96]) + note[1:-1]) == PlacementNote(1, True, "old", "me", 7)
+    bounds = bytes([0x95, 0, 0, 0, 0xA0, 0])
+    assert note[0] == 0x98 and note.endswith(bytes([0xC0]) + bounds)
+    rest = note[1 : -1 - len(bounds)]
+    assert decode_placement(bytes([0x96]) + rest) == PlacementNote(1, True, "old", "me", 7)
 
 
 def test_the_command_says_what_holds_by_now(capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,6 +20,7 @@ _RARE = {
     "append went on behind a bound",
     "avoided bookie seated",
     "bound let go of a cursor",
+    "read told to wait",
     "end named for a ledger",
     "entries given up",
     "ledger got other numbers of copies",

@@ -1,0 +1,102 @@
+"""Lookups of a bookie for its readers that were not made yet: in which order, and how many in one turn (P6.7).
+
+Each lookup waits until the link of its reader has room for what it may find, so that no answer has to be kept here and
+a slow reader costs its own link nothing but time. Of a turn each class has its share, the newest entries as much as
+they ask for: so a job that reads everything keeps no tail waiting for longer than its share takes, and no class waits
+for ever. Between two turns the bookie takes what came meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+from embedbk.codec.messages import ReadClass
+from embedbk.config import READ_ROOM_BYTES
+from embedbk.core.bookie_words import ReadEntries
+from embedbk.ports import Transport
+
+__all__ = ["TURN_BYTES", "WaitingReads"]
+
+# Of one turn, by class; None: all of it. The lookup that uses up a share is made whole.
+TURN_BYTES = {ReadClass.CATCH_UP: 8 << 20, ReadClass.BATCH: 2 << 20, ReadClass.UPKEEP: 2 << 20}
+
+
+class WaitingReads:
+    """By class and link, lookups in the order in which they came."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._waiting: dict[ReadClass, dict[int | None, deque[ReadEntries]]] = {
+            kind: {} for kind in ReadClass
+        }
+        self._count = 0
+        # By link, bytes found and not answered yet: fences wait for the journal.
+        self._found: dict[int, int] = {}
+        self._read: dict[ReadClass, int] = dict.fromkeys(TURN_BYTES, 0)  # Bytes, in this turn.
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, read: ReadEntries) -> None:
+        self._count += 1
+        self._waiting[read.reads_as].setdefault(read.link, deque()).append(read)
+
+    def put_back(self, read: ReadEntries) -> None:
+        """It could not be made, and is the next one of its link again."""
+        self._count += 1
+        self._waiting[read.reads_as].setdefault(read.link, deque()).appendleft(read)
+
+    def begin_turn(self) -> None:
+        for kind in self._read:
+            self._read[kind] = 0
+
+    def next(self) -> ReadEntries | None:
+        """The next lookup that its link has room for and its class a share of this turn."""
+        for kind, links in self._waiting.items():
+            if not links or self._is_used_up(kind):
+                continue
+            for link, waiting in links.items():
+                if link is None or self.has_room(link):
+                    read = waiting.popleft()
+                    self._count -= 1
+                    del links[link]
+                    if waiting:
+                        links[link] = waiting  # Behind the others of its class.
+                    return read
+        return None
+
+    def has_more(self) -> bool:
+        """Whether a lookup waits for nothing but the next turn."""
+        return any(
+            self._is_used_up(kind) and any(link is None or self.has_room(link) for link in links)
+            for kind, links in self._waiting.items()
+        )
+
+    def _is_used_up(self, kind: ReadClass) -> bool:
+        return kind in TURN_BYTES and self._read[kind] >= TURN_BYTES[kind]
+
+    def has_room(self, link: int) -> bool:
+        return self._transport.has_room(link, self._found.get(link, 0) + READ_ROOM_BYTES)
+
+    def found(self, read: ReadEntries, byte_count: int) -> None:
+        if read.link is not None:
+            self._found[read.link] = self._found.get(read.link, 0) + byte_count
+        if read.reads_as in self._read:
+            self._read[read.reads_as] += byte_count
+
+    def answered(self, link: int, byte_count: int) -> None:
+        """So many bytes that were found for this link left."""
+        self._found[link] -= byte_count
+
+    def forget_found(self) -> None:
+        """Answers that waited for the journal were sent without their entries."""
+        self._found.clear()
+
+    def end_link(self, link: int) -> Iterator[ReadEntries]:
+        """The lookups that no reader waits for any more."""
+        self._found.pop(link, None)
+        for links in self._waiting.values():
+            ended = links.pop(link, ())
+            self._count -= len(ended)
+            yield from ended
