@@ -74,7 +74,15 @@ from embedbk.core.metadata_words import (
     TransactRefused,
     TransactUnknown,
 )
-from embedbk.core.repair_words import AskQuorum, BeginRepair, QuorumAnswered, RepairOver, Retained
+from embedbk.core.repair_words import (
+    AskQuorum,
+    BeginRepair,
+    BeginSmallRepairs,
+    QuorumAnswered,
+    RepairOver,
+    Retained,
+    SmallRepairsOver,
+)
 from embedbk.core.upkeep_words import (
     AllowDrop,
     AskMetadata,
@@ -111,7 +119,7 @@ Event = (
     | CollectionBegun | DropAllowed
     | HeldListed | KeysListed | MetadataTold | MetKept | LogsListed | SliceCopied | CopyFailed
     | WritableSet | ReadBoundsSet | SpaceSeen | OperatorAsked | MetadataDoubted
-    | QuorumAnswered | RepairOver | SeatLost | SeatLeaving
+    | QuorumAnswered | RepairOver | SmallRepairsOver | SeatLost | SeatLeaving
 )  # fmt: skip
 Effect = (
     Send | AddFailed | Received | ReadKey | Transact | AllocateIds | Confirmed | EnsembleChanged | EntriesReady | Ended
@@ -119,7 +127,7 @@ Effect = (
     | StoreFrame | JournalAppend | ReadEntries | ReadDecisions | CountEntries | DropEntries
     | ListHeld | ListKeys | AskMetadata | KeepMet | BeginCollection | AllowDrop | NameUnread
     | ListLogs | CopyLogs | CopySlice | SetWritable | RetryWrites
-    | AskQuorum | BeginRepair | Retained
+    | AskQuorum | BeginRepair | BeginSmallRepairs | Retained
 )  # fmt: skip
 
 Handlers = dict[type, Callable[[Any, Any], list[Effect]]]

@@ -80,12 +80,14 @@ class MetadataChanged(Struct):
 
 
 class KeysListed(Struct):
-    """Outcome of ListKeys: (key, value) pairs of one linearizable page, in key order."""
+    """Outcome of ListKeys: (key, value) pairs of one linearizable page, in key order. revisions: of these keys, in the
+    same order; empty where nobody who lists asks for them."""
 
     now_ns: int
     tag: Tag
     records: list[tuple[str, bytes]]
     has_more: bool
+    revisions: list[int] = []
 
 
 class ReadKey(Struct):

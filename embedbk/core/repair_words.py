@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from msgspec import Struct
 
 from embedbk.codec.log_cursors import CursorHold
@@ -9,7 +11,18 @@ from embedbk.codec.metadata_messages import Acquire, Release, Result
 from embedbk.codec.repair_messages import Repairing
 from embedbk.core.vocabulary import Tag
 
-__all__ = ["AskQuorum", "BeginRepair", "QuorumAnswered", "RepairOutcome", "RepairOver", "Retained"]
+__all__ = [
+    "AskQuorum",
+    "BeginRepair",
+    "BeginSmallRepairs",
+    "HeldMark",
+    "QuorumAnswered",
+    "RepairOutcome",
+    "RepairOver",
+    "Retained",
+    "SmallRepaired",
+    "SmallRepairsOver",
+]
 
 
 class AskQuorum(Struct):
@@ -35,6 +48,20 @@ class BeginRepair(Struct):
     mark_revision: int
 
 
+class HeldMark(NamedTuple):
+    """A marked ledger that is held under this epoch, and the revision of its mark."""
+
+    ledger_id: int
+    epoch: int
+    mark_revision: int
+
+
+class BeginSmallRepairs(Struct):
+    """Repair those of these ledgers that are small, side by side."""
+
+    held: tuple[HeldMark, ...]
+
+
 class RepairOutcome(Struct, frozen=True):
     """How the repair of a ledger ended. copies: entries, counted once for each bookie that got them; filled: those of
     them that a bookie got which has its seat for long."""
@@ -52,6 +79,22 @@ class RepairOver(Struct):
 
     now_ns: int
     outcome: RepairOutcome
+
+
+class SmallRepaired(Struct, frozen=True):
+    """How repairs side by side ended. alone: ledgers that are held as before, and are to be repaired each by itself.
+    refused: transactions of several ledgers that were asked again in halves."""
+
+    outcomes: tuple[RepairOutcome, ...]
+    alone: tuple[HeldMark, ...]
+    refused: int = 0
+
+
+class SmallRepairsOver(Struct):
+    """Repairs that were begun side by side have ended."""
+
+    now_ns: int
+    result: SmallRepaired
 
 
 class Retained(Struct):

@@ -97,7 +97,8 @@ class Asking:
         def done(now_ns: int, result: Result) -> None:
             if isinstance(result, Listed):
                 records = [(record.key, record.value or b"") for record in result.records]
-                self._tell(operation, KeysListed(now_ns, tag, records, result.has_more))
+                revisions = [record.revision for record in result.records]
+                self._tell(operation, KeysListed(now_ns, tag, records, result.has_more, revisions))
             else:
                 self._tell(operation, MetadataFailed(now_ns, tag, _reason(result)))
 

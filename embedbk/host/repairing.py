@@ -17,7 +17,15 @@ from dataclasses import dataclass, field
 
 from embedbk.config import ANYWHERE, Placement, Settings
 from embedbk.core.machine import Effect
-from embedbk.core.repair_words import BeginRepair, RepairOutcome, RepairOver, Retained
+from embedbk.core.repair_words import (
+    BeginRepair,
+    BeginSmallRepairs,
+    RepairOutcome,
+    RepairOver,
+    Retained,
+    SmallRepaired,
+    SmallRepairsOver,
+)
 from embedbk.core.vocabulary import Ended
 from embedbk.host.client_node import ClientNode
 from embedbk.host.loop import clock_ns, unix_ms
@@ -29,6 +37,7 @@ from embedbk.repair.fragment_copy import CopyOptions
 from embedbk.repair.ledger_repair import LedgerRepair
 from embedbk.repair.log_keeping import LogKeeper, LogKeeperOptions
 from embedbk.repair.orphan_closing import LedgerKey
+from embedbk.repair.small_repairs import SmallRepairs
 from embedbk.repair.worker import RepairWorker, WorkerOptions
 
 __all__ = ["RepairOptions", "RepairService", "begin_repairing", "repair_options"]
@@ -74,7 +83,7 @@ class _Standing(Operation):
     def __init__(
         self,
         core: RepairWorker | Auditor | LogKeeper,
-        begin: Callable[[BeginRepair], None],
+        begin: Callable[[BeginRepair | BeginSmallRepairs], None],
         retained: Callable[[Retained], None],
     ) -> None:
         super().__init__(core)
@@ -83,7 +92,7 @@ class _Standing(Operation):
 
     def on_effect(self, effect: Effect) -> None:
         super().on_effect(effect)
-        if isinstance(effect, BeginRepair):
+        if isinstance(effect, BeginRepair | BeginSmallRepairs):
             self._begin(effect)
         elif isinstance(effect, Retained):
             self._retained(effect)
@@ -93,6 +102,19 @@ class _Repair(Operation):
     """The repair of one ledger, until it is over."""
 
     def __init__(self, core: LedgerRepair, over: Callable[[RepairOutcome], None]) -> None:
+        super().__init__(core)
+        self._over = over
+
+    def on_effect(self, effect: Effect) -> None:
+        super().on_effect(effect)
+        if isinstance(effect, Ended) and effect.error is None:
+            self._over(effect.result)
+
+
+class _SmallRepairs(Operation):
+    """Repairs side by side, until all are over."""
+
+    def __init__(self, core: SmallRepairs, over: Callable[[SmallRepaired], None]) -> None:
         super().__init__(core)
         self._over = over
 
@@ -117,6 +139,8 @@ class RepairService:
         """name: shown to people. chance: for targets and nonces. now_ns: the time of the node."""
         self.outcomes: Counter[str] = Counter()  # Repairs that ended, by their kind.
         self.copies = self.copied_bytes = self.filled = 0
+        # Repaired side by side; of those that were to be, to be repaired each by itself; and refused transactions.
+        self.beside = self.alone = self.refused = 0
         self.retained = 0  # Ledgers that left their logs by retention.
         self._node = node
         self._options = options
@@ -134,7 +158,10 @@ class RepairService:
             keeper = LogKeeper(token, node.bookies, options.logs, offset_ms)
             node.run(now_ns(), _Standing(keeper, self._begin, self._tell_retained))
 
-    def _begin(self, effect: BeginRepair) -> None:
+    def _begin(self, effect: BeginRepair | BeginSmallRepairs) -> None:
+        if isinstance(effect, BeginSmallRepairs):
+            self._begin_small(effect)
+            return
         core = LedgerRepair(
             effect.ledger_id,
             effect.epoch,
@@ -145,10 +172,27 @@ class RepairService:
             self._pace,
             self._options.placement,
             self._options.copying,
-            may_reshape=self._node.metadata.client.cluster_level >= LEVEL_OF_SHAPES,
+            may_reshape=self._may_reshape,
             opener=self._options.opener,
         )
         self._node.begin(self._now_ns(), _Repair(core, self._over))
+
+    def _begin_small(self, effect: BeginSmallRepairs) -> None:
+        core = SmallRepairs(
+            effect.held,
+            self._node.bookies,
+            self._chance.getrandbits(63),
+            random.Random(self._chance.getrandbits(63)),
+            self._pace,
+            self._options.placement,
+            self._options.copying,
+            may_reshape=self._may_reshape,
+        )
+        self._node.begin(self._now_ns(), _SmallRepairs(core, self._small_over))
+
+    @property
+    def _may_reshape(self) -> bool:
+        return self._node.metadata.client.cluster_level >= LEVEL_OF_SHAPES
 
     def _tell_retained(self, done: Retained) -> None:
         self.retained += done.ledgers
@@ -169,6 +213,18 @@ class RepairService:
             )  # fmt: skip
 
     def _over(self, outcome: RepairOutcome) -> None:
+        self._count(outcome)
+        self._node.tell(self._working, RepairOver(self._now_ns(), outcome))
+
+    def _small_over(self, result: SmallRepaired) -> None:
+        for outcome in result.outcomes:
+            self._count(outcome)
+        self.beside += len(result.outcomes)
+        self.alone += len(result.alone)
+        self.refused += result.refused
+        self._node.tell(self._working, SmallRepairsOver(self._now_ns(), result))
+
+    def _count(self, outcome: RepairOutcome) -> None:
         self.outcomes[outcome.kind] += 1
         self.copies += outcome.copies
         self.copied_bytes += outcome.copied_bytes
@@ -181,7 +237,6 @@ class RepairService:
                 "ledger %d: %s, %d copies of %d bytes%s",
                 outcome.ledger_id, outcome.kind, outcome.copies, outcome.copied_bytes, why,
             )  # fmt: skip
-        self._node.tell(self._working, RepairOver(self._now_ns(), outcome))
 
 
 def begin_repairing(node: ClientNode, name: str, settings: Settings, opener: LedgerKey) -> None:

@@ -48,6 +48,7 @@ class CopyOptions:
     busy_ns: int = 100 * _MS  # Behind a BUSY the same copy is sent again.
     window_bytes: int = 8 << 20  # Read and not durable at every target yet; reading pauses above it.
     frame_bytes: int = FRAME_BYTES_MAX  # The most that one read returns.
+    small_bytes: int = 32 << 10  # A ledger of no more is repaired beside others (`small_repairs`).
 
 
 USUAL_COPYING = CopyOptions()

@@ -77,6 +77,12 @@ from embedbk.repair.holdings import owed_up_to
 from embedbk.repair.orphan_closing import ORPHAN, Answer, LedgerKey, OrphanClosing
 from embedbk.repair.reshaping import Reshape, is_misfit, log_of, shape_of_settings
 from embedbk.repair.seat_fill import SeatFill
+from embedbk.repair.target_choice import (
+    choose_holders,
+    lost_seats,
+    mark_with_targets,
+    placement_with_racks,
+)
 
 __all__ = ["LedgerRepair", "lost_seats"]
 
@@ -84,16 +90,6 @@ _MS = 1_000_000
 _RETRY_NS = 200 * _MS  # Behind a question that the metadata did not answer, or a change that was refused.
 _LET_GO_NS = 1_000 * _MS
 _TROUBLES_MAX = 25  # Troubles in one repair; then it is postponed.
-
-
-def lost_seats(fragment: Fragment, missing: frozenset[str], staying: frozenset[Member]) -> list[int]:
-    """Seats whose bookies the mark names and which are not registered, to stay, in the incarnation that has the
-    copies."""
-    return [
-        seat
-        for seat, member in enumerate(fragment.members)
-        if member.bookie_id in missing and member not in staying
-    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -480,21 +476,10 @@ class LedgerRepair(Machine):
         return None
 
     def _choose(self, metadata: LedgerMetadata, fragment: Fragment, lost: list[int]) -> dict[int, Member]:
-        """Choose the bookies that get the lost seats. Targets that the mark names come first: they may have copies."""
         assert self.mark is not None
         usable = self._usable()
-        seats = [None if seat in lost else member for seat, member in enumerate(fragment.members)]
-        taken = {member.bookie_id for member in seats if member is not None}
-        named = set(progress_of(self.mark).targets)
-        others = sorted(
-            info.member.bookie_id
-            for info in usable
-            if (info.member.bookie_id, info.member.incarnation) not in named
-        )
-        last = others if named else []
-        filled = fill_seats(seats, usable, taken, metadata.quorum, self._placement(), self.chance, last)
+        holders = choose_holders(metadata, fragment, lost, self.mark, usable, self._placement(), self.chance)
         placements = {info.member: info.placement for info in usable}
-        holders = {seat: member for seat in lost if (member := filled[seat]) is not None}
         self.chosen.update((member, placements[member]) for member in holders.values())
         return holders
 
@@ -509,9 +494,7 @@ class LedgerRepair(Machine):
         return (member.bookie_id, placement) in self.outdated
 
     def _placement(self) -> Placement:
-        """By racks where bookies say theirs: the ledger's creator may have asked for it, and it costs nothing."""
-        has_racks = self.placement == ANYWHERE and any(info.location for info in self.bookies)
-        return Placement("rack") if has_racks else self.placement
+        return placement_with_racks(self.placement, self.bookies)
 
     @property
     def _targets(self) -> tuple[Member, ...]:
@@ -520,12 +503,10 @@ class LedgerRepair(Machine):
     def _name_targets(self, now_ns: int) -> list[Effect]:
         """Into the mark, before the first copy."""
         assert self.mark is not None
-        chosen = [(each.bookie_id, each.incarnation) for each in self._targets]
-        known = progress_of(self.mark)
-        if all(each in known.targets for each in chosen):
+        named = mark_with_targets(self.mark, self._targets)
+        if named is self.mark:
             return self._begin_copying(now_ns)
-        kept = [each for each in known.targets if each not in chosen]
-        return self._put_mark("target", with_progress(self.mark, MarkProgress((*kept, *chosen), known.why)))
+        return self._put_mark("target", named)
 
     def _put_mark(self, kind: str, mark: RepairMark) -> list[Effect]:
         key = repair_mark_path(self.ledger_id)

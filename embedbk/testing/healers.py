@@ -59,6 +59,9 @@ class Healers:
         self._begun = 0
         self.services: dict[str, RepairService] = {}
         grace_ns = self._chance.choice(GRACES_NS)
+        # Most ledgers of a world are small; in some worlds each is repaired by itself all the same.
+        side_by_side = random.Random(f"small ledgers {world.seed}")
+        small_at_once, small_bytes = side_by_side.choice([0, 1, 8]), side_by_side.choice([1_000, 1 << 20])
         self._options = RepairOptions(
             AuditorOptions(
                 grace_ns=grace_ns,
@@ -71,11 +74,18 @@ class Healers:
             ),
             WorkerOptions(
                 at_once=self._chance.choice([1, 2, 8]),
+                small_at_once=small_at_once,
                 look_ns=self._chance.choice([200, 1_000]) * MS,
                 retry_ns=SECOND,
             ),
             # Small frames, so that a ledger of a short run takes several.
-            CopyOptions(read_timeout_ns=SECOND, write_timeout_ns=SECOND, frame_bytes=300, window_bytes=1_000),
+            CopyOptions(
+                read_timeout_ns=SECOND,
+                write_timeout_ns=SECOND,
+                frame_bytes=300,
+                window_bytes=1_000,
+                small_bytes=small_bytes,
+            ),
             bytes_per_s=self._chance.choice([0, 0, 2_000]),
             logs=LogKeeperOptions(
                 NO_PASSWORD,
@@ -134,6 +144,9 @@ class Healers:
                 world.sometimes[what] += service.outcomes[kind]
             world.sometimes["bookie found to lack entries"] += service.auditor.lacking
             world.sometimes["bookie got what it lacked"] += service.filled > 0
+            world.sometimes["small ledgers repaired side by side"] += service.beside > 1
+            world.sometimes["ledger was not small"] += service.alone > 0
+            world.sometimes["small ledgers asked for in halves"] += service.refused > 0
             world.sometimes["retention kept by an elected host"] += service.retained > 0
         if left:
             raise Violation("L9", f"behind all faults {'; '.join(left[:3])}")

@@ -8,6 +8,7 @@ __all__ = ["MUTANTS"]
 
 _REPAIR = "embedbk/repair/ledger_repair.py"
 _COPY = "embedbk/repair/fragment_copy.py"
+_TARGETS = "embedbk/repair/target_choice.py"
 _AUDITOR = "embedbk/repair/auditor.py"
 _HOLDINGS = "embedbk/repair/holdings.py"
 _COLLECTOR = "embedbk/core/collector.py"
@@ -35,7 +36,7 @@ MUTANTS = (
         "repair-copies-before-the-mark-names-the-target",
         "P7.7",
         "the target is never written into the mark",
-        ((_REPAIR, "if all(each in known.targets for each in chosen):", "if True:"),),
+        ((_TARGETS, "if all(each in known.targets for each in chosen):", "if True:"),),
         (_REPAIRED + "the_target_stands_in_the_mark_before_the_first_copy",),
     ),
     Mutant(
@@ -70,7 +71,7 @@ MUTANTS = (
         "a seat counts as lost though its bookie is registered again",
         (
             (
-                _REPAIR,
+                _TARGETS,
                 "if member.bookie_id in missing and member not in staying",
                 "if member.bookie_id in missing",
             ),

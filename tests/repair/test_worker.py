@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from embedbk.codec.metadata_messages import Refusal, Result
-from embedbk.codec.repair_messages import FailRepairs, RepairsTaken, TakeRepairs
+from embedbk.codec.repair_messages import REPAIRS_MAX, FailRepairs, RepairsEnded, RepairsTaken, TakeRepairs
 from embedbk.codec.repair_state import RepairControl, encode_repair_control
 from embedbk.core.client_words import BookieInfo
 from embedbk.core.machine import Effect
 from embedbk.core.metadata_words import KeyRead, ReadKey
-from embedbk.core.repair_words import AskQuorum, BeginRepair, QuorumAnswered, RepairOutcome, RepairOver
+from embedbk.core.repair_words import (
+    AskQuorum,
+    BeginRepair,
+    BeginSmallRepairs,
+    QuorumAnswered,
+    RepairOutcome,
+    RepairOver,
+    SmallRepaired,
+    SmallRepairsOver,
+)
 from embedbk.core.vocabulary import Started, Tag, Tick
 from embedbk.ids import Member
 from embedbk.metadata.client import UNKNOWN
@@ -120,3 +129,72 @@ def test_what_it_is_given_beside_its_repair_of_a_lost_session_is_begun_behind_it
     shift.look()
     assert shift.answered(RepairsTaken(50, 0, 51, ((1, 40, 0),), (("b3",),))) == [], "as often as it is asked"
     assert BeginRepair(1, 50, 40) not in shift.worker.step(RepairOver(0, RepairOutcome(1, "repaired")))
+
+
+def taken(first: int, count: int, epoch: int = 40) -> RepairsTaken:
+    return RepairsTaken(epoch, 0, epoch, tuple((first + each, epoch, 0) for each in range(count)), (("b3",),))
+
+
+def over(shift: Shift, begun: list[Effect], alone: int = 0) -> list[Effect]:
+    """What was begun side by side is over; the last so many ledgers were not small."""
+    (begin,) = (each for each in begun if isinstance(each, BeginSmallRepairs))
+    small = len(begin.held) - alone
+    outcomes = tuple(RepairOutcome(each.ledger_id, "repaired") for each in begin.held[:small])
+    shift.effects = shift.worker.step(
+        SmallRepairsOver(shift.now_ns, SmallRepaired(outcomes, begin.held[small:]))
+    )
+    return shift.effects
+
+
+def test_once_all_were_small_it_takes_as_many_as_one_request_may() -> None:
+    """P11.2: and it does not hold what it cannot begin, once one was not small."""
+    shift = Shift()
+    shift.look()
+    assert shift.take() == TakeRepairs(8)
+    over(shift, shift.answered(taken(1, 8)))
+    shift.look()
+    assert shift.take() == TakeRepairs(REPAIRS_MAX)
+    begun = shift.answered(taken(101, REPAIRS_MAX))
+    shift.look()
+    assert shift.take() == TakeRepairs(REPAIRS_MAX)  # Beside those that are under way.
+    shift.answered(RepairsTaken(0, 0, 41))
+    singles = over(shift, begun, alone=3)
+    assert singles == [BeginRepair(ledger_id, 40, 40) for ledger_id in (138, 139, 140)]
+    shift.look()
+    assert shift.take() == TakeRepairs(5)
+
+
+def test_those_that_are_not_small_are_repaired_a_few_at_once() -> None:
+    """P11.2: each of the others when one has ended; and no more marks are taken meanwhile."""
+    shift = Shift()
+    shift.look()
+    over(shift, shift.answered(taken(1, 8)))
+    shift.look()
+    singles = over(shift, shift.answered(taken(101, REPAIRS_MAX)), alone=20)
+    assert [each.ledger_id for each in singles if isinstance(each, BeginRepair)] == list(range(121, 129))
+    assert not any(isinstance(each, AskQuorum) for each in shift.look())
+    assert shift.worker.step(RepairOver(0, RepairOutcome(121, "repaired"))) == [BeginRepair(129, 40, 40)]
+
+
+def test_what_was_not_begun_when_repair_is_switched_off_is_given_back() -> None:
+    """AR01: in as many requests as it takes; one names 40 ledgers at most."""
+    shift = Shift()
+    shift.look()
+    over(shift, shift.answered(taken(1, 8)))
+    several = []
+    for first in (100, 200):
+        shift.look()
+        several.append(shift.answered(taken(first, REPAIRS_MAX)))
+    for begun in several:
+        over(shift, begun, alone=REPAIRS_MAX)
+    shift.look(OFF)
+    given_back: set[int] = set()
+    for _ in range(3):
+        for each in shift.look(OFF):
+            if isinstance(each, AskQuorum) and isinstance(each.operation, FailRepairs):
+                assert len(each.operation.failed) <= REPAIRS_MAX
+                assert not each.operation.postpones
+                given_back |= {ledger_id for ledger_id, _ in each.operation.failed}
+                shift.worker.step(QuorumAnswered(shift.now_ns, each.tag, RepairsEnded(50, ())))
+    assert given_back == {*range(108, 140), *range(200, 240)}
+    assert not shift.worker.returned
