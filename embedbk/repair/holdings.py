@@ -378,6 +378,14 @@ class HoldingCheck(Machine):
 
 def _questions_of(metadata: LedgerMetadata, ids_max: int) -> Iterator[_Question]:
     members = {member: None for fragment in metadata.fragments for member in fragment.members}
+    # Most ledgers have one fragment, of which all seats owe the same.
+    are_alike = len(metadata.fragments) == 1 and metadata.ensemble_size == metadata.write_quorum
+    told: list[tuple[Owed, list[int]]] | None = None
     for member in members:
-        for owed in owed_parts(metadata, member, ids_max):
-            yield _Question(metadata.ledger_id, member, owed, cuts_of(metadata, owed.first, owed.last))
+        if told is None or not are_alike:
+            told = [
+                (owed, cuts_of(metadata, owed.first, owed.last))
+                for owed in owed_parts(metadata, member, ids_max)
+            ]
+        for owed, cuts in told:
+            yield _Question(metadata.ledger_id, member, owed, cuts)
