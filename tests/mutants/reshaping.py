@@ -120,7 +120,7 @@ MUTANTS = (
         "worker-forgets-what-it-is-given-beside-its-own-repair",
         "P11.1",
         "a ledger that the next session is given while the repair of the one before goes on stays locked",
-        (("embedbk/repair/worker.py", "        if ledger_id in self.behind:\n", "        if False:\n"),),
+        (("embedbk/repair/worker.py", "        if ledger_id not in self.behind:\n", "        if True:\n"),),
         (
             "tests/repair/test_worker.py::test_what_it_is_given_beside_its_repair_of_a_lost_session_is_begun_behind_it",
         ),
