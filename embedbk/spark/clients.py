@@ -12,6 +12,7 @@ import threading
 import embedbk
 from embedbk.client.client import Client
 from embedbk.config import Settings
+from embedbk.errors import MetadataUnavailable
 
 __all__ = ["client_of", "close_clients"]
 
@@ -25,12 +26,19 @@ def client_of(cluster: str) -> Client:
     """The client of the cluster at this address; it stays open until the process ends.
 
     A worker that was forked has none of its parent's clients.
+
+    Raises:
+        MetadataUnavailable: nobody answers there.
     """
     with _lock:
         key = os.getpid(), cluster
         client = _clients.get(key)
         if client is None:
-            client = _clients[key] = embedbk.open(cluster, settings=JOB)
+            try:
+                client = _clients[key] = embedbk.open(cluster, settings=JOB)
+            except MetadataUnavailable as away:
+                away.hint = 'start that cluster, or give the address of one that runs: option("cluster", url)'
+                raise
         return client
 
 

@@ -22,6 +22,7 @@ from pyspark.sql.types import BinaryType, StringType, StructType
 from embedbk.client.splicing import Staging
 from embedbk.errors import UsageError
 from embedbk.spark import sinking
+from embedbk.spark.saying import briefly
 from embedbk.spark.sink_options import SinkOptions, sink_options
 from embedbk.spark.sinking import VALUE, Output
 
@@ -100,9 +101,11 @@ class EmbedbkWriter(DataSourceArrowWriter):
         application = options.application or f"spark-batch-{job.hex()}"
         self.staging = Staging(options.log, application, options.number, job, expires_ms, is_once)
 
+    @briefly
     def write(self, iterator: Iterator[pa.RecordBatch]) -> OutputMessage:
         return OutputMessage(sinking.write(self.options, self.staging, iterator))
 
+    @briefly
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         sinking.commit(self.options, self.staging, _outputs(messages))
 
@@ -116,6 +119,7 @@ class EmbedbkStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: SinkOptions) -> None:
         self.options = options
 
+    @briefly
     def write(self, iterator: Iterator[pa.RecordBatch]) -> OutputMessage:
         context = TaskContext.get()
         query = context.getLocalProperty("sql.streaming.queryId") if context is not None else None
@@ -126,6 +130,7 @@ class EmbedbkStreamWriter(DataSourceStreamArrowWriter):
             )
         return OutputMessage(sinking.write(self.options, self._staging(query, int(batch)), iterator), query)
 
+    @briefly
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         query = _query_of(messages)
         if query:

@@ -19,6 +19,7 @@ from embedbk.client.splicing import SpliceOutcome, Staging
 from embedbk.core.log_splicing import SPLICE_LEDGERS_MAX
 from embedbk.errors import EmbedbkError, UsageError
 from embedbk.spark.clients import client_of
+from embedbk.spark.merging import grouped, staged_rows
 from embedbk.spark.sink_options import SinkOptions
 
 __all__ = ["VALUE", "Output", "call_off", "commit", "log_of", "write"]
@@ -29,13 +30,14 @@ logger = logging.getLogger("embedbk.spark")
 @dataclass(frozen=True, slots=True)
 class Output:
     """The rows of one task, in their order in the log: none, a staged ledger, or rows few enough to be sent. first,
-    last: of the ordering column."""
+    last: of the ordering column. size: bytes in memory, about."""
 
     rows: int = 0
     ledger_id: int | None = None
     inline: bytes = b""  # An Arrow stream.
     first: Any = None
     last: Any = None
+    size: int = 0
 
 
 def log_of(options: SinkOptions) -> Log:
@@ -62,7 +64,7 @@ def write(options: SinkOptions, staging: Staging, batches: Iterable[pa.RecordBat
         if held_bytes > options.inline_bytes_max:
             break
     else:
-        return Output(rows, None, _packed(held), first, last) if held else Output()
+        return Output(rows, None, _packed(held), first, last, held_bytes) if held else Output()
     with log_of(options).stage(staging) as writer:
         for batch in held:
             append_rows(writer, batch)
@@ -70,7 +72,8 @@ def write(options: SinkOptions, staging: Staging, batches: Iterable[pa.RecordBat
         for batch in todo:
             append_rows(writer, batch)
             rows += batch.num_rows
-    return Output(rows, writer.ledger_id, b"", first, last)
+            held_bytes += batch.nbytes
+    return Output(rows, writer.ledger_id, b"", first, last, held_bytes)
 
 
 def commit(
@@ -101,16 +104,12 @@ def commit(
         call_off(options, staging)
         return done._replace(is_replay=True)
     ids = [
-        _stage_inline(options, staging, run) if run[0].ledger_id is None else run[0].ledger_id
-        for run in _runs(_in_order(options, made))
+        run[0].ledger_id
+        if run[0].ledger_id is not None and len(run) == 1
+        else _stage_again(options, staging, run)
+        for run in _few_enough(options, list(_runs(_in_order(options, made))))
     ]
-    if len(ids) > SPLICE_LEDGERS_MAX:
-        raise UsageError(
-            f"log {options.log!r}: {len(ids)} tasks have made ledgers, and a transaction has at most "
-            f"{SPLICE_LEDGERS_MAX}; nothing was written",
-            hint=f"df.coalesce({SPLICE_LEDGERS_MAX // 2}) before it is written, or a larger inlineMaxBytes",
-        )
-    done = log.splice(staging, [each for each in ids if each is not None], timeout_s=options.commit_s)
+    done = log.splice(staging, ids, timeout_s=options.commit_s)
     if job_of is not None:
         _check_holder(options, staging, done, job_of)
     return done
@@ -151,7 +150,7 @@ def _in_order(options: SinkOptions, outputs: list[Output]) -> list[Output]:
     if all(output.ledger_id is None for output in outputs):
         table = _sorted(options, (batch for output in outputs for batch in _unpacked(output)))
         assert table is not None
-        return [Output(table.num_rows, None, _packed(table.to_batches()))]
+        return [Output(table.num_rows, None, _packed(table.to_batches()), size=table.nbytes)]
     ordered = sorted(outputs, key=lambda output: (output.first, output.last))
     for one, other in zip(ordered, ordered[1:], strict=False):
         if other.first < one.last:
@@ -175,12 +174,37 @@ def _runs(outputs: list[Output]) -> Iterator[list[Output]]:
         yield run
 
 
-def _stage_inline(options: SinkOptions, staging: Staging, outputs: list[Output]) -> int:
+def _few_enough(options: SinkOptions, runs: list[list[Output]]) -> list[list[Output]]:
+    """As many as a transaction takes: neighbours are put together where there are more."""
+    if len(runs) <= SPLICE_LEDGERS_MAX:
+        return runs
+    sizes = [sum(output.size for output in run) for run in runs]
+    groups = grouped(sizes, SPLICE_LEDGERS_MAX)
+    logger.warning(
+        "log %r: %d tasks have made ledgers, and a transaction has at most %d: about %d bytes of them are put together "
+        "on the driver; df.coalesce(%d) before it is written spares that",
+        options.log,
+        len(runs),
+        SPLICE_LEDGERS_MAX,
+        sum(sizes[number] for group in groups if len(group) > 1 for number in group),
+        SPLICE_LEDGERS_MAX,
+    )
+    return [[output for number in group for output in runs[number]] for group in groups]
+
+
+def _stage_again(options: SinkOptions, staging: Staging, outputs: list[Output]) -> int:
+    """What travelled, and ledgers that are put together, as one ledger."""
     with log_of(options).stage(staging) as writer:
         for output in outputs:
-            for batch in _unpacked(output):
+            for batch in _rows_of(options, output):
                 append_rows(writer, batch)
     return writer.ledger_id
+
+
+def _rows_of(options: SinkOptions, output: Output) -> Iterator[pa.RecordBatch]:
+    if output.ledger_id is None:
+        return _unpacked(output)
+    return staged_rows(client_of(options.cluster), output.ledger_id, options.password)
 
 
 def _sorted(options: SinkOptions, batches: Iterable[pa.RecordBatch]) -> pa.Table | None:

@@ -25,6 +25,7 @@ from embedbk.spark.archive_first import with_archives
 from embedbk.spark.options import SourceOptions, columns_of, read_options
 from embedbk.spark.partitions import RangePartition, logs_of, read_partition, split
 from embedbk.spark.pruning import Bounds
+from embedbk.spark.saying import briefly
 from embedbk.spark.sink import EmbedbkStreamWriter, EmbedbkWriter, batch_writer, stream_writer
 from embedbk.spark.streaming import EmbedbkStreamReader
 from embedbk.spark.view_reading import ViewReader, view_in, view_schema
@@ -39,6 +40,7 @@ class EmbedbkSource(DataSource):
     def name(cls) -> str:
         return "embedbk"
 
+    @briefly
     def schema(self) -> StructType:
         """Spark asks before it is known whether a batch or a stream is meant: the reader checks all other options."""
         if (wanted := view_in(self.options)) is not None:
@@ -46,18 +48,22 @@ class EmbedbkSource(DataSource):
         columns, is_text = columns_of(self.options)
         return rows.spark_schema(columns, is_text=is_text)
 
+    @briefly
     def reader(self, schema: StructType) -> EmbedbkReader | ViewReader:
         if (wanted := view_in(self.options)) is not None:
             return ViewReader(self.options, wanted)
         options = read_options(self.options, is_stream=False)
         return (PruningReader if options.pushes_down else EmbedbkReader)(options)
 
+    @briefly
     def writer(self, schema: StructType, overwrite: bool) -> EmbedbkWriter:
         return batch_writer(self.options, schema, overwrite=overwrite)
 
+    @briefly
     def streamWriter(self, schema: StructType, overwrite: bool) -> EmbedbkStreamWriter:  # noqa: N802
         return stream_writer(self.options, schema)
 
+    @briefly
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         if view_in(self.options) is not None:
             raise UsageError("option view is one of a batch: what the metadata says is no stream")
@@ -71,6 +77,7 @@ class EmbedbkReader(DataSourceReader):
         self.options = options
         self.bounds = Bounds()
 
+    @briefly
     def partitions(self) -> list[InputPartition]:
         """A list, as Spark demands; where it is empty Spark reads one partition None."""
         options = self.options
@@ -94,6 +101,7 @@ class EmbedbkReader(DataSourceReader):
                     ]
         return found
 
+    @briefly
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, RangePartition):
             yield from read_partition(self.options, partition)

@@ -31,6 +31,7 @@ from embedbk.spark import reading
 from embedbk.spark.options import SourceOptions
 from embedbk.spark.partitions import RangePartition, logs_of, read_partition, split
 from embedbk.spark.reading import EARLIEST, LogPoint
+from embedbk.spark.saying import briefly
 
 __all__ = ["EmbedbkStreamReader"]
 
@@ -54,6 +55,7 @@ class EmbedbkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # Called by Spark on the driver.
 
+    @briefly
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         points = {}
         place, start = self.options.place, self.options.start
@@ -74,13 +76,15 @@ class EmbedbkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxBytes(self.options.bytes_per_trigger)
         return ReadAllAvailable()
 
+    @briefly
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._target = {name: reading.end_of(self.options.place, name)[0] for name in logs_of(self.options)}
 
+    @briefly
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """The end of the next micro-batch. An error here would end the query: a passing one is logged, and nothing is
         new meanwhile."""
-        points = _decode(start)
+        points = self._points(start)
         try:
             return _encode({**points, **self._latest(points, limit)})
         except EmbedbkError as error:
@@ -92,10 +96,11 @@ class EmbedbkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         return _encode(self._reached) if self._reached else None
 
+    @briefly
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        options, began = self.options, _decode(start)
+        options, began = self.options, self._points(start)
         found: list[InputPartition] = []
-        for name, last in _decode(end).items():
+        for name, last in self._points(end).items():
             first = self._standing(name, began.get(name))
             if first.offset >= last.offset:
                 continue
@@ -119,11 +124,23 @@ class EmbedbkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # Called by Spark in a task.
 
+    @briefly
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, RangePartition):  # None: there is nothing to read.
             yield from read_partition(self.options, partition)
 
     # Inside.
+
+    def _points(self, offset: dict[str, Any]) -> Points:
+        """Raises UsageError: it is no offset of this source, or one of other logs, of which nothing is read here."""
+        points = _decode(offset)
+        if points and self.options.names and not points.keys() & set(self.options.names):
+            raise UsageError(
+                f"the checkpoint is one of {', '.join(sorted(points))}, and {', '.join(self.options.names)} is to be "
+                "read; nothing was read",
+                hint="use a checkpoint directory of its own for each query",
+            )
+        return points
 
     def _standing(self, name: str, point: LogPoint | None) -> LogPoint:
         """Where reading continues behind a point of the checkpoint: usually there."""

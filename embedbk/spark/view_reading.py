@@ -12,6 +12,7 @@ from pyspark.sql.types import BooleanType, DataType, DoubleType, LongType, Strin
 from embedbk.errors import UsageError
 from embedbk.spark.clients import client_of
 from embedbk.spark.options import cluster_of
+from embedbk.spark.saying import briefly
 from embedbk.views.tables import MetadataView, view
 
 __all__ = ["ViewReader", "view_in", "view_schema"]
@@ -56,6 +57,7 @@ class ViewReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         return [InputPartition(0)]
 
+    @briefly
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         wanted = view(self.name)
         rows: list[tuple[Any, ...]] = wanted.rows(client_of(self.cluster))

