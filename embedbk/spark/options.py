@@ -15,6 +15,8 @@ from embedbk.spark.reading import EARLIEST, LATEST, ReadPlace, Starting
 
 __all__ = [
     "COLUMN_NAMES",
+    "OF_BATCH",
+    "OF_BOTH",
     "RECORD_COLUMNS",
     "SourceOptions",
     "cluster_of",

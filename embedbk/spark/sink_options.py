@@ -10,7 +10,7 @@ from embedbk.errors import UsageError
 from embedbk.ids import LEDGER_ID_MAX, check_log_name, is_text
 from embedbk.spark.options import cluster_of
 
-__all__ = ["SinkOptions", "sink_options"]
+__all__ = ["OF_SINK", "SinkOptions", "sink_options"]
 
 INLINE_BYTES_MAX = 1 << 20
 STAGED_SECONDS = 86_400
@@ -24,8 +24,10 @@ OF_BOTH = (
     "inlineMaxBytes",
     "stagedSeconds",
     "commitSeconds",
+    "onReplay",
 )
 OF_BATCH = ("txnVersion",)
+OF_SINK = OF_BOTH + OF_BATCH
 # A stream's checkpoint directory and name. Spark passes both to the sink as well, which needs neither.
 OF_SPARK = ("checkpointlocation", "queryname")
 
@@ -43,6 +45,7 @@ class SinkOptions:
     inline_bytes_max: int
     staged_s: float
     commit_s: float | None
+    may_replay: bool = True  # A transaction that was done before is passed over; else it is an error.
 
 
 def sink_options(options: Mapping[str, str], *, is_stream: bool) -> SinkOptions:
@@ -81,7 +84,15 @@ def sink_options(options: Mapping[str, str], *, is_stream: bool) -> SinkOptions:
         inline_bytes_max=_number(given, "inlineMaxBytes", INLINE_BYTES_MAX),
         staged_s=_number(given, "stagedSeconds", STAGED_SECONDS),
         commit_s=_number(given, "commitSeconds", 0) or None,
+        may_replay=_may_replay(given),
     )
+
+
+def _may_replay(given: Mapping[str, str]) -> bool:
+    value = given.get("onreplay", "skip")
+    if value not in ("skip", "fail"):
+        raise UsageError(f"option onReplay={value!r}: allowed are skip and fail")
+    return value == "skip"
 
 
 def _number(given: Mapping[str, str], name: str, default: int) -> int:

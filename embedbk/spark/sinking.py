@@ -95,13 +95,15 @@ def commit(
     if done is not None and job_of is not None:
         _check_holder(options, staging, done, job_of)
     if done is not None and done.number >= staging.number:
+        call_off(options, staging)
+        if not options.may_replay:
+            raise _replayed(options, staging)
         logger.info(
             "log %r has transaction %d of %r already: nothing is written again",
             options.log,
             staging.number,
             staging.application,
         )
-        call_off(options, staging)
         return done._replace(is_replay=True)
     ids = [
         run[0].ledger_id
@@ -112,7 +114,18 @@ def commit(
     done = log.splice(staging, ids, timeout_s=options.commit_s)
     if job_of is not None:
         _check_holder(options, staging, done, job_of)
+    # By this very job: it was done, and its answer was lost.
+    if done.is_replay and done.job != staging.job and not options.may_replay:
+        raise _replayed(options, staging)
     return done
+
+
+def _replayed(options: SinkOptions, staging: Staging) -> UsageError:
+    return UsageError(
+        f"log {options.log!r} has transaction {staging.number} of {staging.application!r}, or a later one, already; "
+        "nothing was written again",
+        hint='a larger txnVersion for other rows; option("onReplay", "skip") passes over what was written',
+    )
 
 
 def _check_holder(

@@ -22,12 +22,14 @@ from pyspark.sql.types import StructType
 from embedbk.errors import UsageError
 from embedbk.spark import reading, rows
 from embedbk.spark.archive_first import with_archives
-from embedbk.spark.options import SourceOptions, columns_of, read_options
+from embedbk.spark.options import OF_BATCH, OF_BOTH, SourceOptions, columns_of, read_options
 from embedbk.spark.partitions import RangePartition, logs_of, read_partition, split
 from embedbk.spark.pruning import Bounds
 from embedbk.spark.saying import briefly
 from embedbk.spark.sink import EmbedbkStreamWriter, EmbedbkWriter, batch_writer, stream_writer
+from embedbk.spark.sink_options import OF_SINK
 from embedbk.spark.streaming import EmbedbkStreamReader
+from embedbk.spark.tables import options_for, with_options
 from embedbk.spark.view_reading import ViewReader, view_in, view_schema
 
 __all__ = ["EmbedbkReader", "EmbedbkSource", "PruningReader"]
@@ -44,20 +46,22 @@ class EmbedbkSource(DataSource):
     def schema(self) -> StructType:
         """Spark asks before it is known whether a batch or a stream is meant: the reader checks all other options."""
         if (wanted := view_in(self.options)) is not None:
-            return view_schema(wanted)
+            return with_options(view_schema(wanted), self.options)
         columns, is_text = columns_of(self.options)
-        return rows.spark_schema(columns, is_text=is_text)
+        return with_options(rows.spark_schema(columns, is_text=is_text), self.options)
 
     @briefly
     def reader(self, schema: StructType) -> EmbedbkReader | ViewReader:
-        if (wanted := view_in(self.options)) is not None:
-            return ViewReader(self.options, wanted)
-        options = read_options(self.options, is_stream=False)
+        given = options_for(self.options, schema, OF_BOTH + OF_BATCH)
+        if (wanted := view_in(given)) is not None:
+            return ViewReader(given, wanted)
+        options = read_options(given, is_stream=False)
         return (PruningReader if options.pushes_down else EmbedbkReader)(options)
 
     @briefly
     def writer(self, schema: StructType, overwrite: bool) -> EmbedbkWriter:
-        return batch_writer(self.options, schema, overwrite=overwrite)
+        given = options_for(self.options, schema, OF_SINK)
+        return batch_writer(given, schema, overwrite=overwrite)
 
     @briefly
     def streamWriter(self, schema: StructType, overwrite: bool) -> EmbedbkStreamWriter:  # noqa: N802

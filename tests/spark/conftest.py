@@ -32,6 +32,12 @@ collect_ignore = (
 )
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--spark-kills", type=int, default=1, help="drivers of a streaming query that are killed; 50"
+    )
+
+
 @pytest.fixture(scope="module")
 def bk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     settings = embedbk.Settings(journal_file_bytes=2 << 20, open_timeout_s=120.0)

@@ -241,6 +241,24 @@ def test_a_batch_with_an_application_and_a_version_is_written_once(bk: Client) -
     assert values_of(bk, "once") == [b"a", b"b", b"c", b"c"]
 
 
+def test_a_number_that_is_not_new_may_be_an_error(bk: Client) -> None:
+    """SPARK.md, onReplay. What was staged for it is given up."""
+    given = options(bk, "strict", txnAppId="nightly", txnVersion="7", onReplay="fail", inlineMaxBytes="0")
+    Job(given).run(rows(b"a"))
+    before = len(bk.ledgers())
+    for number in ("7", "6"):
+        with pytest.raises(
+            UsageError, match=f"has transaction {number} of 'nightly', or a later one, already"
+        ):
+            Job({**given, "txnVersion": number}).run(rows(b"b"))
+    assert values_of(bk, "strict") == [b"a"]
+    assert len(bk.ledgers()) == before
+    query = Query(options(bk, "strict", onReplay="fail"), "q1")
+    query.run(0, rows(b"c"))
+    with pytest.raises(UsageError, match="transaction 0 of 'q1'"):
+        query.run(0, rows(b"c"))
+
+
 @pytest.mark.parametrize("inline", ["1000000", "0"])
 def test_a_micro_batch_that_runs_again_is_written_once(bk: Client, inline: str) -> None:
     """Killed between the sink's commit and Spark's own, a driver runs the same batch of the same query again."""
@@ -317,6 +335,7 @@ def test_an_ordering_column_orders_all_rows(bk: Client, inline: str) -> None:
         ("value binary", {"txnVersion": "1"}, "stand together"),
         ("value binary", {"startingOffsets": "earliest"}, "is none of a batch's sink"),
         ("value binary", {"inlineMaxBytes": "many"}, "a whole number"),
+        ("value binary", {"onReplay": "again"}, "allowed are skip and fail"),
     ],
 )
 def test_what_cannot_be_written_is_said_on_the_driver(

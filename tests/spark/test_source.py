@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,6 +19,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 from embedbk.client.client import Client
 from embedbk.errors import EntryUnreadable, NoSuchCursor, UsageError
@@ -26,6 +28,7 @@ from embedbk.spark.options import COLUMN_NAMES, RECORD_COLUMNS, read_options
 from embedbk.spark.partitions import RangePartition, split
 from embedbk.spark.reading import LedgerRange
 from embedbk.spark.source import EmbedbkReader, EmbedbkSource, PruningReader
+from embedbk.spark.view_reading import ViewReader
 from embedbk.views import VIEWS
 
 URL = "embedbk://127.0.0.1:4181"
@@ -262,7 +265,27 @@ def test_an_offset_for_each_of_several_logs_is_given_by_name() -> None:
 
 def test_the_format_is_called_embedbk() -> None:
     assert EmbedbkSource.name() == "embedbk"
-    assert EmbedbkSource(LOG).schema() == rows.spark_schema(COLUMN_NAMES, is_text=False)
+    schema = EmbedbkSource(LOG).schema()
+    assert schema.simpleString() == rows.spark_schema(COLUMN_NAMES, is_text=False).simpleString()
+
+
+def test_a_table_has_what_it_was_made_with_but_no_password(logs: dict[str, str], bk: Client) -> None:
+    """Spark gives a table's options to `schema()` only, and its schema to all. It knows no other way."""
+    made = EmbedbkSource(
+        {**logs, "columns": "offset,value", "password": "p", "maxRowsPerPartition": "4"}
+    ).schema()
+    kept = StructType.fromJson(json.loads(made.json()))
+    assert "password" not in kept.json()
+    reader = EmbedbkSource({}).reader(kept)
+    assert isinstance(reader, EmbedbkReader) and reader.options.rows_per_partition == 4
+    assert [row["offset"] for row in read_all(reader)] == list(range(15))
+    view = EmbedbkSource({"cluster": logs["cluster"], "view": "logs"}).schema()
+    assert isinstance(EmbedbkSource({}).reader(StructType.fromJson(json.loads(view.json()))), ViewReader)
+    rows_of = EmbedbkSource({**logs, "columns": "value", "inlineMaxBytes": "7", "pushdown": "true"}).schema()
+    writer = EmbedbkSource({}).writer(rows_of, False)
+    assert (writer.options.log, writer.options.inline_bytes_max) == ("orders", 7)
+    with pytest.raises(UsageError, match="option cluster missing"):
+        EmbedbkSource({}).reader(rows.spark_schema(COLUMN_NAMES, is_text=False))
 
 
 def test_what_the_metadata_says_is_rows_too(logs: dict[str, str], bk: Client) -> None:

@@ -6,6 +6,12 @@ killed between the sink's commit and Spark's own is the demonstration's (tests/d
 
 from __future__ import annotations
 
+import os
+import random
+import select
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,16 +26,23 @@ from embedbk.client.client import Client
 from embedbk.spark import archiving
 from embedbk.spark.clients import close_clients
 from embedbk.spark.session import SHORT_LIVED
+from embedbk.spark.sink import EmbedbkWriter
+from embedbk.spark.source import EmbedbkSource
+from tests.spark import copy_program
+from tests.spark.copy_program import ROWS_PER_BATCH
 
 ENTRIES = 3_000
+SILENCE_S = 300.0  # Of a driver that starts on a machine that others use.
 LINES = [f"line {number}".encode() for number in range(2 * ENTRIES)]
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")
-def spark() -> Iterator[Any]:
-    session = embedbk.spark.session("embedbk tests", master="local[2]", config=SHORT_LIVED)
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    warehouse = {"spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse"))}
+    # Tasks that fail are tried again: `local[2]` would try each once.
+    session = embedbk.spark.session("embedbk tests", master="local[2,4]", config=SHORT_LIVED | warehouse)
     yield session
     session.stop()
 
@@ -146,11 +159,110 @@ def test_a_batch_is_written_and_read_back(spark: Any, url: str) -> None:
         ).option("cluster", url).option("log", "numbers").mode("append").save()
 
 
+def test_a_table_of_sql_is_read_and_inserted_into(spark: Any, bk: Client, url: str) -> None:
+    """SPARK.md, tables: it is planned at each query, so it grows with the log."""
+    spark.sql(
+        f"CREATE TABLE told USING embedbk OPTIONS (cluster '{url}', log 'told', columns 'value', payload 'string')"
+    )
+    try:
+        with bk.log("told").writer() as writer:
+            writer.append(b"one")
+        assert [row.value for row in spark.sql("SELECT value FROM told").collect()] == ["one"]
+        spark.sql("INSERT INTO told VALUES ('two'), ('three')")
+        assert sorted(row.value for row in spark.sql("SELECT value FROM told").collect()) == [
+            "one",
+            "three",
+            "two",
+        ]
+    finally:
+        spark.sql("DROP TABLE told")
+    assert len(list(bk.log("told").read())) == 3  # A table that is dropped leaves its log alone.
+
+
+def failing_source(marker: str) -> type[EmbedbkSource]:
+    """The format whose sink fails once, with all rows of a task staged. Classes of a function: tasks get them whole."""
+
+    def through(batches: Iterator[Any]) -> Iterator[Any]:
+        import os
+
+        yield from batches
+        try:
+            os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return
+        raise RuntimeError("this task fails once")
+
+    class FailingWriter(EmbedbkWriter):
+        def write(self, iterator: Iterator[Any]) -> Any:
+            return super().write(through(iterator))
+
+    class FailingSource(EmbedbkSource):
+        def writer(self, schema: Any, overwrite: bool) -> EmbedbkWriter:
+            return FailingWriter(super().writer(schema, overwrite).options)
+
+    return FailingSource
+
+
+def test_a_task_that_fails_and_runs_again_is_written_once(
+    spark: Any, bk: Client, url: str, tmp_path: Path
+) -> None:
+    """I98: what its first attempt staged is part of nothing, and is given up."""
+    before, failed = len(bk.ledgers()), tmp_path / "failed"
+    spark.dataSource.register(failing_source(str(failed)))
+    try:
+        frame = spark.range(0, 3_000, numPartitions=3).selectExpr("cast(id AS string) AS value")
+        sink = frame.write.format("embedbk").options(cluster=url, log="failing", inlineMaxBytes="0")
+        sink.mode("append").save()
+    finally:
+        spark.dataSource.register(EmbedbkSource)
+    assert failed.exists()
+    assert [bytes(entry) for entry in bk.log("failing").read()] == [b"%d" % number for number in range(3_000)]
+    assert len(bk.ledgers()) == before + 3
+
+
+@pytest.mark.timeout(7200)
+def test_drivers_killed_anywhere_lose_double_and_reorder_nothing(
+    spark: Any, bk: Client, url: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """I98. `--spark-kills` says how many; each is killed before a commit of its sink or behind it, by chance."""
+    kills, chance = request.config.getoption("--spark-kills"), random.Random(16)
+    values = [b"%06d" % number for number in range(ROWS_PER_BATCH * (3 * kills + 4))]
+    for begin in range(0, len(values), 250):
+        with bk.log("long").writer() as writer:
+            writer.append_many(values[begin : begin + 250])
+    checkpoint, fifo = str(tmp_path / "checkpoint"), tmp_path / "told"
+    os.mkfifo(fifo)
+    told = os.open(fifo, os.O_RDWR)  # A writer, too: else there is an end behind each line.
+    try:
+        for _ in range(kills):
+            kill_driver_after(chance.randint(1, 6), told, [copy_program.__file__, url, checkpoint, str(fifo)])
+    finally:
+        os.close(told)
+    assert bk.log("long-copy").end() < len(values)
+    assert copy_program.begin_copy(spark, url, checkpoint).awaitTermination(200)
+    assert [bytes(entry) for entry in bk.log("long-copy").read()] == values
+
+
+def kill_driver_after(lines: int, told: int, words: list[str]) -> None:
+    """SIGKILL a driver, Python and JVM, as soon as it has told so many lines."""
+    driver = subprocess.Popen([sys.executable, "-P", *words], stdout=subprocess.PIPE, process_group=0)
+    assert driver.stdout is not None
+    try:
+        heard = b""
+        while heard.count(b"\n") < lines:
+            ready, _, _ = select.select([told], [], [], SILENCE_S)
+            assert ready and driver.poll() is None, "the driver ended, or said nothing for long"
+            heard += os.read(told, 1000)
+    finally:
+        os.killpg(driver.pid, signal.SIGKILL)
+        driver.stdout.read()  # Its JVM holds it, too: at its end both are gone.
+        driver.wait()
+        driver.stdout.close()
+
+
 def test_spark_finds_the_format_by_itself(url: str) -> None:
     """The package `pyspark_embedbk`, at the top, is all that Spark asks for."""
     import pyspark_embedbk
-
-    from embedbk.spark.source import EmbedbkSource
 
     assert pyspark_embedbk.DefaultSource is EmbedbkSource
 
