@@ -19,10 +19,10 @@ from embedbk.client.ledger import iterate
 from embedbk.client.log_reading import LogReading
 from embedbk.client.truncating import pin
 from embedbk.client.waiting import run_blocking
-from embedbk.errors import EmbedbkError, NoSuchLedger, PeerError, StorageError, Truncated
+from embedbk.errors import EmbedbkError, NoSuchLedger, PeerError, StorageError, Truncated, UsageError
 from embedbk.ids import Position
 
-__all__ = ["SliceTask", "ByteRate", "FileCopied", "copy_slice", "run_copy"]
+__all__ = ["SliceTask", "ByteRate", "FileCopied", "check_rate", "copy_slice", "run_copy"]
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,12 @@ class FileCopied:
     part: FilePart | None
     why: str = ""
     is_gone: bool = False
+
+
+def check_rate(bytes_per_s: float | None) -> None:
+    """Raises UsageError: it is none."""
+    if bytes_per_s is not None and not (isinstance(bytes_per_s, int | float) and bytes_per_s > 0):
+        raise UsageError(f"bytes_per_s={bytes_per_s!r}: allowed are bytes above 0, or None for no bound")
 
 
 class ByteRate:

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from embedbk.archive.copying import ByteRate, check_rate
 from embedbk.archive.jobs import archive_lock, directory_of
 from embedbk.archive.manifest import Manifest
 from embedbk.archive.place import ArchiveDirectory
@@ -84,6 +85,7 @@ def free(
     ledgers: Sequence[int] | None = None,
     dry_run: bool = False,
     run: LookRunner | None = None,
+    bytes_per_s: float | None = None,
 ) -> FreeReport:
     """Free the closed ledgers of a log whose archive is verified: their bookies drop their copies soon after, and
     readers go on in the files, behind the same handles. `restoring_in_place.restore_in_place` is the way back.
@@ -93,6 +95,8 @@ def free(
         ledgers: only these; None: all.
         dry_run: nothing is changed; files are read, and what is due is "planned". Pins and cursors are not looked at.
         run: how files are read; None: one after the other, in this process.
+        bytes_per_s: so much is read of files in a second, on the average. On Spark the files of one ledger are read at
+            once, and the wait is behind them.
 
     Raises:
         UsageError: the log has no archive, or the cluster's level is too low.
@@ -104,11 +108,14 @@ def free(
         isinstance(keep_lag_s, bool) or not isinstance(keep_lag_s, int | float) or not keep_lag_s >= 0
     ):
         raise UsageError(f"keep_lag_s={keep_lag_s!r}: allowed are seconds from 0 on, or None for ever")
+    check_rate(bytes_per_s)
     check_can_free(client._runtime, name)
     reading, directory = directory_of(client, name, password)
     with archive_lock(reading) as lock:
         report = FreeReport(str(reading.name), directory.place.path, lock.epoch)
-        job = _FreeJob(reading, directory, lock, report, keep_lag_s, dry_run, run or run_here)
+        job = _FreeJob(
+            reading, directory, lock, report, keep_lag_s, dry_run, run or run_here, ByteRate(bytes_per_s)
+        )
         records = run_blocking(archive_records(reading.runtime, report.log_id), "archive")
         for segment in run_blocking(reading.segments(), "archive"):
             is_wanted = ledgers is None or segment.ledger_id in ledgers
@@ -132,6 +139,7 @@ class _FreeJob:
     keep_lag_s: float | None
     dry_run: bool
     run: LookRunner
+    pace: ByteRate
 
     def take(self, segment: Segment, record: ArchiveRecord | None) -> None:
         """Free one ledger if it is due; the report has the outcome."""
@@ -202,7 +210,9 @@ class _FreeJob:
         manifest = manifest_of(self.reading, self.directory, record, looks)
         if manifest is not None:
             _compare(manifest, segment, metadata)
-            for each in self.run(self.reading, list(tasks_of(self.directory, manifest, 1.0, False))):
+            tasks = list(tasks_of(self.directory, manifest, 1.0, False))
+            for task, each in zip(tasks, self.run(self.reading, tasks), strict=True):
+                self.pace.passed(task.part.bytes)
                 looks.findings += each.findings
                 if each.incomplete:
                     looks.incomplete.append((segment.ledger_id, each.incomplete))

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from embedbk.archive.copying import check_rate
 from embedbk.archive.jobs import archive_lock, directory_of
 from embedbk.client.client import Client
 from embedbk.client.password import Password
@@ -61,6 +62,7 @@ def restore_in_place(
     password: bytes = b"",
     ledgers: Sequence[int] | None = None,
     dry_run: bool = False,
+    bytes_per_s: float | None = None,
 ) -> InPlaceReport:
     """Bring the freed ledgers of a log back to bookies, oldest first; then they may be freed again, as their archive
     stays verified. Open handles read on, from the files or from bookies.
@@ -68,6 +70,7 @@ def restore_in_place(
     Args:
         ledgers: only these; None: all.
         dry_run: nothing is changed, and no file is read; what is due is "planned".
+        bytes_per_s: so much is read and copied in a second, on the average; each bookie of a ledger gets as much.
 
     Raises:
         UsageError: the log has no archive. WrongPassword.
@@ -75,6 +78,7 @@ def restore_in_place(
         OperationTimeout: another job works on the archive of this log.
         LockLost: the session ended meanwhile; ledgers already brought back stay so.
     """
+    check_rate(bytes_per_s)
     reading, directory = directory_of(client, name, password)
     runtime = reading.runtime
     with archive_lock(reading) as lock:
@@ -94,7 +98,7 @@ def restore_in_place(
                     continue
                 if not dry_run:
                     steps = restore_ledger_in_place(
-                        runtime, report.log_id, ledger_id, lock.epoch, Password(password)
+                        runtime, report.log_id, ledger_id, lock.epoch, Password(password), bytes_per_s
                     )
                     run_blocking(steps, "archive")
                 _note(report, name, ledger_id, metadata, "planned" if dry_run else "restored")

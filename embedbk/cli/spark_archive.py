@@ -63,6 +63,7 @@ def add_archive(commands: Commands) -> None:
     )
     made.add_argument("--ledger", type=int, action="append", metavar="LEDGER", help="only this one")
     made.add_argument("--dry-run", action="store_true", help="files are read; nothing is changed")
+    made.add_argument("--rate", type=float, metavar="BYTES", help="of files, a second")
     made = add_job(
         commands,
         "restore",
@@ -79,6 +80,7 @@ def add_archive(commands: Commands) -> None:
         "--ledger", type=int, action="append", metavar="LEDGER", help="with --in-place: only this one"
     )
     made.add_argument("--dry-run", action="store_true", help="with --in-place: nothing is changed")
+    made.add_argument("--rate", type=float, metavar="BYTES", help="with --in-place: a second")
     made.add_argument("--log", help="the archived log, by its name; or --place and --log-id")
     made.add_argument("--place", metavar="DIR")
     made.add_argument("--log-id")
@@ -182,6 +184,7 @@ def _free(reach: Callable[[], Client], options: argparse.Namespace) -> CommandRe
         "keep_lag_s": _keep_lag_s(options.keep_lag_s, KEEP_LAG_S),
         "ledgers": options.ledger,
         "dry_run": options.dry_run,
+        "bytes_per_s": options.rate,
     }
     with reach() as client:
         if options.no_spark:
@@ -222,8 +225,8 @@ def _restore(reach: Callable[[], Client], options: argparse.Namespace) -> Comman
 
     if options.in_place:
         return _restore_in_place(reach, options)
-    if options.ledger or options.dry_run:
-        raise UsageError("--ledger and --dry-run go with --in-place; nothing was changed")
+    if options.ledger or options.dry_run or options.rate:
+        raise UsageError("--ledger, --dry-run and --rate go with --in-place; nothing was changed")
     given = {
         "password": password_of(options),
         "begin": options.begin,
@@ -276,6 +279,7 @@ def _restore_in_place(reach: Callable[[], Client], options: argparse.Namespace) 
             password=password_of(options),
             ledgers=options.ledger,
             dry_run=options.dry_run,
+            bytes_per_s=options.rate,
         )
     lines = [
         f"  ledger {each.ledger_id}: {each.outcome}, {each.entries} entries, {each.payload_bytes} bytes"

@@ -44,10 +44,15 @@ _PIECE_BYTES = 4 << 20  # Read, and not durable at each of its bookies yet.
 
 
 async def restore_ledger_in_place(
-    runtime: Runtime, log_id: str, ledger_id: int, epoch: int, password: Password
+    runtime: Runtime,
+    log_id: str,
+    ledger_id: int,
+    epoch: int,
+    password: Password,
+    bytes_per_s: float | None = None,
 ) -> LedgerMetadata:
     """The ledger's metadata, which names bookies that hold all of it; by the holder of the archive's lock under this
-    epoch. One that bookies have already stays as it is.
+    epoch. One that bookies have already stays as it is. bytes_per_s: so much is read and copied, on the average.
 
     Raises:
         NoSuchLedger: it is gone. WrongPassword. LockLost.
@@ -63,21 +68,26 @@ async def restore_ledger_in_place(
     if ledger.freed is None:
         return ledger
     password.check(ledger)
-    job = _Job(
-        runtime, ledger, ArchiveHold(log_id, lock_path(archive_lock_name(log_id)), epoch), password, what
-    )
-    return await job.run()
+    hold = ArchiveHold(log_id, lock_path(archive_lock_name(log_id)), epoch)
+    return await _Job(runtime, ledger, hold, password, what, bytes_per_s).run()
 
 
 class _Job:
     def __init__(
-        self, runtime: Runtime, ledger: LedgerMetadata, hold: ArchiveHold, password: Password, what: str
+        self,
+        runtime: Runtime,
+        ledger: LedgerMetadata,
+        hold: ArchiveHold,
+        password: Password,
+        what: str,
+        bytes_per_s: float | None,
     ) -> None:
         self.runtime = runtime
         self.ledger = ledger
         self.hold = hold
         self.password = password
         self.what = what
+        self.bytes_per_s = bytes_per_s
         self.naming = Naming()
         self.failed: dict[Member, None] = {}  # In an earlier round; not chosen again.
         self.plan: InPlacePlan | None = None  # As the mark says it by now.
@@ -138,6 +148,7 @@ class _Job:
     async def _copied(self, plan: InPlacePlan) -> InPlacePlan:
         """The plan, with the mark as it stands when every copy is durable."""
         self._renewed()
+        begun, copied_bytes = self.runtime.now_ns(), 0
         async with aclosing(self._pieces()) as pieces:
             async for frames in pieces:
                 nonce = self.runtime.chance.getrandbits(63)
@@ -146,8 +157,18 @@ class _Job:
                 if copied.failed is not None:
                     raise _TargetFailed(copied.failed, copied.why)
                 await self._renew_if_due()
+                copied_bytes += sum(len(frame.body) for frame in frames)
+                await self._paced(begun, copied_bytes)
         assert self.plan is not None
         return self.plan
+
+    async def _paced(self, begun: int, copied_bytes: int) -> None:
+        """Wait until so many bytes are allowed; the mark stays postponed meanwhile."""
+        runtime = self.runtime
+        due = begun if self.bytes_per_s is None else begun + int(copied_bytes * 1e9 / self.bytes_per_s)
+        while (left := due - runtime.now_ns()) > 0 and not runtime.is_ended:
+            await Moved(runtime.signal, lambda: runtime.is_ended, min(left, RENEW_NS) / 1e9)
+            await self._renew_if_due()
 
     def _renewed(self) -> None:
         self.renew_at = self.runtime.now_ns() + RENEW_NS

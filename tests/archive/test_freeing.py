@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ import pytest
 
 import embedbk
 from embedbk.aio import open as open_async
+from embedbk.archive import freeing
+from embedbk.archive.copying import ByteRate
 from embedbk.archive.freeing import FreeReport, free
 from embedbk.archive.jobs import archive, set_place
 from embedbk.archive.place import ArchiveDirectory, create_place, find_place
@@ -239,6 +242,32 @@ def test_an_archive_that_is_away_frees_nothing(bk: Client, name: str, place: Pat
     assert len(seen(bk, name)) == 20
 
 
+def test_what_is_read_of_files_is_paced(
+    bk: Client, name: str, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ARCHIVE.md: `--rate BYTES` "bounds what `free` reads of files in a second"."""
+    archived(bk, name, place, 20, 10)
+    verify_archive(bk, name)
+    now, waits = [0.0], list[float]()
+
+    def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        now[0] += seconds
+
+    paced = partial(ByteRate, now=lambda: now[0], sleep=sleep)
+    monkeypatch.setattr(freeing, "ByteRate", paced)
+    files = list(place.rglob("*.parquet"))
+    read = sum(path.stat().st_size for path in files)
+    assert len(free(bk, name, keep_lag_s=0, bytes_per_s=read / 60).freed) == 2
+    assert len(waits) == len(files) and sum(waits) == pytest.approx(60)
+    restored = restore_in_place(bk, name, bytes_per_s=1e9)
+    assert len(restored.restored) == 2
+    code, out, _ = command(bk, "free", name, "--keep-lag-s", "0", "--rate", "1e9")
+    assert code == 0 and "2 ledgers freed" in out
+    code, _, err = command(bk, "restore", f"{name}-2", "--log", name, "--rate", "1e9")
+    assert code == 1 and "--rate go with --in-place" in err
+
+
 def test_what_is_asked_for_is_checked(
     bk: Client, name: str, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -246,6 +275,11 @@ def test_what_is_asked_for_is_checked(
     for wrong in (-1, True, "4h", float("nan")):
         with pytest.raises(UsageError, match="keep_lag_s"):
             free(bk, name, keep_lag_s=wrong)  # type: ignore[arg-type]
+    for wrong in (0, -1.0, "fast"):
+        with pytest.raises(UsageError, match="allowed are bytes above 0"):
+            free(bk, name, bytes_per_s=wrong)  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match="allowed are bytes above 0"):
+            restore_in_place(bk, name, bytes_per_s=wrong)  # type: ignore[arg-type]
     monkeypatch.setattr(archiving, "LEVEL_OF_FREED", 1_000)
     with pytest.raises(UsageError, match="level is below 1000"):
         free(bk, name, keep_lag_s=0)

@@ -18,6 +18,32 @@ _BACK = "tests/archive/test_freeing.py::test_"
 
 MUTANTS = (
     Mutant(
+        "a-rate-in-place-is-not-kept",
+        "P8.14",
+        "what is copied back to bookies is not counted, and no piece waits for the rate",
+        (
+            (
+                _STEPS,
+                "                copied_bytes += sum(len(frame.body) for frame in frames)\n",
+                "                copied_bytes += 0\n",
+            ),
+        ),
+        (_WHOLE + "a_rate_is_kept_and_the_mark_stays_meanwhile",),
+    ),
+    Mutant(
+        "a-mark-ends-while-a-rate-is-waited-for",
+        "P8.14 P7.7",
+        "a job that waits for its rate does not put its mark again: a worker ends it, and all is begun anew",
+        (
+            (
+                _STEPS,
+                "min(left, RENEW_NS) / 1e9)\n            await self._renew_if_due()\n",
+                "min(left, RENEW_NS) / 1e9)\n",
+            ),
+        ),
+        (_WHOLE + "a_rate_is_kept_and_the_mark_stays_meanwhile",),
+    ),
+    Mutant(
         "copies-that-come-back-are-under-a-mark-that-a-worker-takes",
         "P8.14 P7.7",
         "a worker ends the mark at once, and collectors drop the copies",

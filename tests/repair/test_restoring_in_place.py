@@ -74,6 +74,7 @@ class Scene:
         with self.cluster.client().open_ledger(self.ledger_id) as ledger:
             frames = run_blocking(self._frames(ledger._reading), "test")
         content = b"".join(bytes(frame.body) for frame in frames)
+        self.size = len(content)
         sha256 = hashlib.sha256(content).digest()
         self.world.archived[self.log_id, self.ledger_id, sha256] = content
         self.world.tell("on_archived", self.log_id, self.ledger_id, sha256, content)
@@ -108,11 +109,15 @@ class Scene:
 
         runtime.read_archived = read  # type: ignore[method-assign]
 
-    def come_back(self, client: str = "job", every_s: float = 0.0) -> LedgerMetadata:
+    def come_back(
+        self, client: str = "job", every_s: float = 0.0, bytes_per_s: float | None = None
+    ) -> LedgerMetadata:
         runtime = self.cluster.client(client)._runtime
         self.reads(runtime, every_s)
         with self.locked(runtime) as epoch:
-            steps = restore_ledger_in_place(runtime, self.log_id, self.ledger_id, epoch, Password(b""))
+            steps = restore_ledger_in_place(
+                runtime, self.log_id, self.ledger_id, epoch, Password(b""), bytes_per_s
+            )
             return run_blocking(steps, "test")
 
     def holders(self) -> list[str]:
@@ -142,6 +147,19 @@ def test_a_ledger_comes_back_beside_workers_and_collectors_however_slow_its_file
         assert back.freed is None and it.named(scene.ledger_id) == set(scene.holders()) and not it.marks()
         it.cluster.run_for(COLLECTED_S)
         assert set(scene.holders()) == it.named(scene.ledger_id) and scene.is_read()
+
+
+def test_a_rate_is_kept_and_the_mark_stays_meanwhile() -> None:
+    """ARCHIVE.md: "bounds what is read and copied in a second", and "while a job waits for that its mark stays"."""
+    with healed() as it:
+        it.repairer()
+        scene = Scene(it)
+        it.cluster.run_for(COLLECTED_S)
+        began_s = it.cluster.now_s
+        back = scene.come_back(bytes_per_s=scene.size / 60.0)
+        assert 60.0 <= it.cluster.now_s - began_s < 90.0
+        assert back.freed is None and it.named(scene.ledger_id) == set(scene.holders()) and not it.marks()
+        assert scene.is_read()
 
 
 @pytest.mark.parametrize("fate", ["it dies", "it stands still"])
