@@ -102,6 +102,7 @@ def _data(health: Health) -> dict[str, Any]:
                 {"entry": entry_id, "copies": [{"bookie": name, "digest": digest} for name, digest in copies]}
                 for entry_id, copies in each.conflicts
             ],
+            "unlike": [{"bookie": name, "first": first, "last": last} for name, first, last in each.unlike],
         }
         for each in health.ledgers
     ]
@@ -117,8 +118,9 @@ def _line(each: LedgerHealth) -> str:
     lacks = [f"{bookie_id} from entry {first} on" for first, bookie_id in each.missing]
     lacks += [f"{count} entries on {bookie_id}" for bookie_id, count in each.lacking]
     missing = ", ".join(lacks) or ("nobody knows" if each.untold else "")
-    if each.conflicts:
-        return f"  ledger {each.ledger_id}: {_differing(each)}" + (f"; missing: {missing}" if missing else "")
+    if each.conflicts or each.unlike:
+        said = "; ".join(filter(None, (_differing(each) if each.conflicts else "", _unlike(each))))
+        return f"  ledger {each.ledger_id}: {said}" + (f"; missing: {missing}" if missing else "")
     since = f", since {_when(each.since_ms)}" if each.since_ms else ""
     why = f" ({each.why})" if each.why else ""
     return f"  ledger {each.ledger_id}: {each.doing}{since}; missing: {missing or 'nothing any more'}{why}"
@@ -134,6 +136,14 @@ def _differing(each: LedgerHealth) -> str:
     return f"copies differ, each whole by itself: {'; '.join(named)}" + (
         f" and {more} more" if more > 0 else ""
     )
+
+
+def _unlike(each: LedgerHealth) -> str:
+    """Whose copies are not what their writer published."""
+    named = [f"entries {first} to {last} on {name}" for name, first, last in each.unlike[:CONFLICTS_SHOWN]]
+    more = len(each.unlike) - CONFLICTS_SHOWN
+    said = f"not what their writer published: {', '.join(named)}" if named else ""
+    return said + (f" and {more} more" if more > 0 else "")
 
 
 def _when(unix_ms: int) -> str:

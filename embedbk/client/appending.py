@@ -51,7 +51,7 @@ from embedbk.errors import (
 )
 from embedbk.host.operations import HandedOver, Writing
 from embedbk.ids import NO_ENTRY, Position
-from embedbk.metadata.levels import LEVEL_OF_RECORDS
+from embedbk.metadata.levels import LEVEL_OF_RECORDS, LEVEL_OF_SUMS
 
 __all__ = ["Appending"]
 
@@ -111,7 +111,9 @@ class Appending:
             packer = (ZstdTwinPacker if is_squeezed else TwinPacker)(
                 core.ledger_id, bytes_max=bound, lock=threading.RLock(), digest=digest, mac_key=mac_key
             )
-        self.writing = Writing(core, packer, runtime.wake_writing, explain)
+        self.writing = Writing(
+            core, packer, runtime.wake_writing, explain, has_sums=runtime.has_level(LEVEL_OF_SUMS)
+        )
         self.is_over = False  # Closed or released by its owner.
         self._is_closing = False  # The close is under way, and its outcome was not returned yet.
         # Not None: an append calls it first, and is refused with the error that it returns, or waits if it returns

@@ -36,6 +36,7 @@ from embedbk.repair.copy_comparison import Conflict
 from embedbk.repair.health import Health, judge, with_holdings, with_settings
 from embedbk.repair.holdings import Checked, CheckOptions, HoldingCheck
 from embedbk.repair.log_shapes import LogShapes
+from embedbk.repair.published import Unlike
 from embedbk.repair.reshaping import log_of
 
 __all__ = ["ask_bookies", "health_of", "switch_repair"]
@@ -112,6 +113,7 @@ async def ask_bookies(
 ) -> Checked:
     """So many ledgers at a time, each in the time of one operation."""
     whole, conflicts = Checked({}, {}, 0), dict[int, list[Conflict]]()
+    unlike: dict[int, list[Unlike]] = {}
     for begin in range(0, len(closed), ASKED_AT_ONCE):
         part = dict(list(closed.items())[begin : begin + ASKED_AT_ONCE])
         found: Checked = await runtime.run(
@@ -120,7 +122,8 @@ async def ask_bookies(
         whole.short.update(found.short)
         whole.untold.update(found.untold)
         conflicts.update(found.conflicts)
-    return whole._replace(conflicts=conflicts)
+        unlike.update(found.unlike)
+    return whole._replace(conflicts=conflicts, unlike=unlike)
 
 
 async def _forget_changed(
@@ -131,7 +134,9 @@ async def _forget_changed(
     what: str,
 ) -> None:
     """A ledger that was deleted, or repaired, while its bookies were asked: what they said is of another one."""
-    for ledger_id in sorted({*checked.short, *checked.untold, *checked.conflicts})[:SHOWN_MAX]:
+    for ledger_id in sorted({*checked.short, *checked.untold, *checked.conflicts, *checked.unlike})[
+        :SHOWN_MAX
+    ]:
         key = ledger_key_path(ledger_id)
         value, _ = await runtime.get(key, what)
         if value is None:

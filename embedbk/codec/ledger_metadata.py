@@ -16,7 +16,7 @@ from embedbk.codec.freed_ledger import LOG_OF_LEDGER, Freed
 from embedbk.codec.living import LIVING_PATTERN
 from embedbk.codec.lost_entries import LOSSES_MAX, Losses
 from embedbk.codec.unpacking import unpack
-from embedbk.config import Quorum
+from embedbk.config import ENSEMBLE_SIZE_MAX, Quorum
 from embedbk.errors import StorageError, UsageError
 from embedbk.ids import INCARNATION_BYTES, LEDGER_ID_MAX, NAME_PATTERN, NO_ENTRY, Member
 
@@ -26,6 +26,7 @@ __all__ = [
     "SEAL_REASON_MAX",
     "Begun",
     "Durability",
+    "EntrySums",
     "Fragment",
     "LedgerMetadata",
     "LedgerState",
@@ -61,6 +62,8 @@ _LedgerId = Annotated[int, msgspec.Meta(ge=0, le=LEDGER_ID_MAX)]
 _EntryId = Annotated[int, msgspec.Meta(ge=0, le=LEDGER_ID_MAX // 2)]
 _LastEntry = Annotated[int, msgspec.Meta(ge=NO_ENTRY, le=LEDGER_ID_MAX // 2)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=LEDGER_ID_MAX)]
+# msgspec bounds no number above 2^63 - 1; the format has none above 2^64 - 1.
+_Digest = Annotated[int, msgspec.Meta(ge=0)]
 _BookieId = Annotated[str, msgspec.Meta(pattern=NAME_PATTERN)]
 _Incarnation = Annotated[bytes, msgspec.Meta(min_length=INCARNATION_BYTES, max_length=INCARNATION_BYTES)]
 
@@ -108,6 +111,15 @@ def first_fragments(members: tuple[Member, ...]) -> tuple[Fragment, ...]:
     return (Fragment(0, 0, members),)
 
 
+class EntrySums(msgspec.Struct, frozen=True, array_like=True):
+    """The sums of the digests of entries first_entry..last_entry, modulo 2^64, by residue of their ids (P11.4): what
+    their writer made, said by it when they were acknowledged."""
+
+    first_entry: _EntryId
+    last_entry: _EntryId
+    digests: Annotated[tuple[_Digest, ...], msgspec.Meta(min_length=1, max_length=ENSEMBLE_SIZE_MAX)]
+
+
 _quorum_of = lru_cache(maxsize=256)(Quorum)
 
 
@@ -138,6 +150,8 @@ class LedgerMetadata(msgspec.Struct, frozen=True, array_like=True, gc=False):
     # The client that made it, and alone writes to it, by the name under which it shows that it lives (`living`, P11.2).
     # Empty: that cannot be told. Only from LEVEL_OF_WRITERS on.
     writer: Annotated[str, msgspec.Meta(pattern=LIVING_PATTERN)] = ""
+    # Of fragments that ended, as their writer said; ascending. Only from LEVEL_OF_SUMS on.
+    sums: tuple[EntrySums, ...] = ()
 
     @property
     def quorum(self) -> Quorum:
@@ -287,11 +301,11 @@ def log_deleting_path(name: str) -> str:
 
 
 def encode_ledger_metadata(metadata: LedgerMetadata) -> bytes:
-    """One of which nothing is lost, whose bookies have copies, and whose writer is not named, is written as earlier
-    builds write it (P10.8)."""
-    if metadata.writer:
+    """One of which nothing is lost, whose bookies have copies, whose writer is not named, and of which no sums are
+    published, is written as earlier builds write it (P10.8)."""
+    if metadata.sums:
         return msgspec.msgpack.encode(metadata)
-    unused = 1 if metadata.freed is not None else 2 if metadata.lost else 3
+    unused = 1 if metadata.writer else 2 if metadata.freed is not None else 3 if metadata.lost else 4
     return msgspec.msgpack.encode(msgspec.structs.astuple(metadata)[:-unused])
 
 
@@ -402,7 +416,7 @@ def _why_impossible(metadata: LedgerMetadata, ledger_id: int | None) -> str:
     for fragment in metadata.fragments:
         if not len(set(fragment.ensemble)) == len(fragment.ensemble) == seats:
             return f"a fragment does not hold {seats} distinct bookies (P2.4)"
-    return _why_not_freed(metadata) or _why_not_lost(metadata)
+    return _why_not_freed(metadata) or _why_not_lost(metadata) or _why_no_sums(metadata)
 
 
 def _why_not_freed(metadata: LedgerMetadata) -> str:
@@ -413,6 +427,20 @@ def _why_not_freed(metadata: LedgerMetadata) -> str:
         return "its copies are files, and it is not closed, is empty, or entries of it were given up (P8.14)"
     if LOG_OF_LEDGER not in metadata.custom:
         return "its copies are files, and it is no log's, so that nobody finds them (P8.14)"
+    return ""
+
+
+def _why_no_sums(metadata: LedgerMetadata) -> str:
+    """The fault of the sums that it names; empty: they are sound."""
+    before = NO_ENTRY
+    for each in metadata.sums:
+        if not before < each.first_entry <= each.last_entry:
+            return (
+                f"sums of entries {each.first_entry} to {each.last_entry}, behind those up to entry {before}"
+            )
+        before = each.last_entry
+    if metadata.last_entry is not None and before > metadata.last_entry:
+        return f"sums of entries up to {before}, and it ends at {metadata.last_entry}"
     return ""
 
 

@@ -89,6 +89,15 @@ class Packer(_Native):  # type: ignore[misc]
     def time_ms(self) -> int:
         return int(lib.ebk_packer_time(ffi.cast("struct ebk_packer *", self._address)))
 
+    def begin_sums(self, modulus: int) -> None:
+        if lib.ebk_packer_begin_sums(ffi.cast("struct ebk_packer *", self._address), modulus) != 0:
+            raise MemoryError("no memory for the sums of a packer")
+
+    def sums_through(self, entry_id: int) -> tuple[int, ...]:
+        found = ffi.new("uint64_t[]", lib.EBK_SUMS_MODULUS_MAX)
+        packer = ffi.cast("struct ebk_packer *", self._address)
+        return tuple(found[0 : lib.ebk_packer_sums_through(packer, entry_id, found)])
+
     def append_again(self, frame: Frame, begin: int, count: int) -> int:
         """Append again `count` entries of a frame of another packer, from its `begin`th on (`Packing`)."""
         done = ffi.new("struct ebk_appended *")

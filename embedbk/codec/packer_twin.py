@@ -16,6 +16,7 @@ from embedbk.codec.arrow_rows import Rows, ValueColumn
 from embedbk.codec.attributes import AttributeKind, encode_time, parted, without
 from embedbk.codec.digest import DigestType, encode_tagged, tag_bytes
 from embedbk.codec.entry import ENTRY_HEADER, ENTRY_OVERHEAD_BYTES, encode_entry
+from embedbk.codec.entry_digest import DIGEST_MASK, entry_digest
 from embedbk.codec.frame import Frame, split
 from embedbk.config import ENTRY_BYTES_MAX, FRAME_BLOCK_BYTES, FRAME_BYTES_MAX, PACKER_BYTES_MAX
 from embedbk.errors import UsageError
@@ -81,6 +82,9 @@ class Packing(Protocol):
     for the limit of a payload. time_ms: that of the last entry, or floor_ms; -1 before either.
 
     set_lac(lac, lac_length): what entries carry that are appended from now on; it never falls.
+
+    begin_sums(modulus): before the first append; digests of all entries (`entry_digest`) are added up from then on, by
+    residue of their ids (P11.4).
     """
 
     ledger_id: int
@@ -99,6 +103,13 @@ class Packing(Protocol):
     def set_lac(self) -> Callable[[int, int], None]: ...
 
     def begin_times(self, floor_ms: int, now_ms: Callable[[], int] | None) -> None: ...
+
+    def begin_sums(self, modulus: int) -> None: ...
+
+    def sums_through(self, entry_id: int) -> tuple[int, ...]:
+        """By residue the sum of all entries up to this one, at which a frame ends; every frame up to it is done, and
+        no earlier one is asked for any more. Empty: that cannot be told."""
+        ...
 
     @property
     def time_ms(self) -> int: ...
@@ -243,6 +254,9 @@ class TwinPacker:
         self._held_by = 0  # The caller of which only a part was taken.
         self._open: _OpenFrame | None = None
         self._full: list[_OpenFrame] = []
+        self._sums: list[int] = []  # By residue; empty: nobody asked for them.
+        self._sums_done: tuple[int, tuple[int, ...]] = (NO_ENTRY, ())  # Up to which entry; the sums.
+        self._sum_marks: list[tuple[int, tuple[int, ...]]] = []  # The same where later frames end.
 
     @property
     def last_entry(self) -> int:
@@ -253,6 +267,26 @@ class TwinPacker:
         with self._lock:
             self._now_ms = now_ms
             self.time_ms = max(self.time_ms, floor_ms)
+
+    def begin_sums(self, modulus: int) -> None:
+        with self._lock:
+            assert not self._sums and self.next_entry == 0
+            self._sums = [0] * modulus
+            self._sums_done = NO_ENTRY, tuple(self._sums)
+
+    def sums_through(self, entry_id: int) -> tuple[int, ...]:
+        with self._lock:
+            self._pass_sums(entry_id)
+            return self._sums_done[1] if self._sums_done[0] == entry_id else ()
+
+    def _pass_sums(self, entry_id: int) -> None:
+        while self._sum_marks and self._sum_marks[0][0] <= entry_id:
+            self._sums_done = self._sum_marks.pop(0)
+
+    def _mark_sums(self) -> None:
+        """A frame ends here."""
+        if self._sums:
+            self._sum_marks.append((self.last_entry, tuple(self._sums)))
 
     def _look_at_clock(self) -> None:
         if self._now_ms is not None:
@@ -361,6 +395,7 @@ class TwinPacker:
             assert self._lac <= lac < self.next_entry
             assert self._lac_length <= lac_length <= self.length
             self._lac, self._lac_length = lac, lac_length
+            self._pass_sums(lac)
 
     def seal(self) -> Frame | None:
         with self._lock:
@@ -368,6 +403,7 @@ class TwinPacker:
                 taken = self._full.pop(0)
             elif self._open is not None:
                 taken, self._open = self._open, None
+                self._mark_sums()
             else:
                 return None
         body = _Body(b"".join(taken.entries))
@@ -440,6 +476,9 @@ class TwinPacker:
             self._open.entries.append(encode_tagged(self._digest, self._mac_key, *given, before, behind))
         else:
             self._open.entries.append(encode_entry(*given, before + behind))
+        if self._sums:
+            residue = entry_id % len(self._sums)
+            self._sums[residue] = self._sums[residue] + entry_digest(self._open.entries[-1]) & DIGEST_MASK
         if time:
             self._written_ms = self.time_ms
         self._open.length = length
@@ -457,6 +496,7 @@ class TwinPacker:
             filled_first = not self._full
             self._full.append(self._open)
             self._open = None
+            self._mark_sums()
         elif self._used <= self._capacity // 2:
             begin = -(-self._used // _NOTE_ALIGN) * _NOTE_ALIGN + _NOTE_BYTES
             if begin + whole <= self._capacity:

@@ -59,7 +59,8 @@ class AuditNote(msgspec.Struct, frozen=True, array_like=True):
     """How far the auditor is. after: the last ledger of this round that was looked at; NO_ENTRY: between two rounds.
     began_ms, ended_ms: of the last round that began, and of the last one that ended, for people. away: bookies that
     were away for longer than the grace, as of this note. looked_at, marked: ledgers of the last round that ended.
-    conflicts: ledgers in which copies of an entry differ, as far as this auditor has seen."""
+    conflicts: ledgers in which copies of an entry differ, from each other or from what their writer published, as far
+    as this auditor has seen."""
 
     version: int = _STATE_VERSION
     after: _Entry = NO_ENTRY

@@ -27,6 +27,7 @@ class Proposal:
     first_entry: int
     length_before: int  # Payload bytes of the ledger before first_entry.
     seatings: list[Seating]
+    sums: tuple[int, ...] = ()  # Of all entries before first_entry (P11.4); empty: that cannot be told.
 
 
 def propose(
@@ -60,7 +61,8 @@ def propose(
             seatings[seat] = in_flight.new_seating(seat, member)
     if seatings == in_flight.seatings:
         return None
-    return Proposal(in_flight.done + 1, in_flight.done_length, seatings)
+    done = in_flight.done
+    return Proposal(done + 1, in_flight.done_length, seatings, in_flight.sums_through(done))
 
 
 def _reborn(member: Member, bookies: Sequence[BookieInfo], avoid: Collection[str]) -> Member | None:

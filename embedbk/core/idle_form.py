@@ -18,6 +18,7 @@ import msgspec
 from embedbk.codec.ledger_metadata import Durability, LedgerMetadata
 from embedbk.core.backlog import Backlog
 from embedbk.core.client_words import BookieInfo
+from embedbk.core.fragment_sums import SumsThrough
 from embedbk.core.frame_table import MakeTable
 from embedbk.core.in_flight import InFlight
 from embedbk.core.lateness import AnswerTimes
@@ -53,6 +54,7 @@ _FLIGHT_GIVEN = {
     "ledger_key",
     "make_table",
     "nonce",
+    "sums_through",
     "quorum",
     "_first_members",
     "is_deferred",
@@ -95,6 +97,7 @@ class IdleForm(msgspec.Struct, frozen=True, gc=False):
     numbers: bytes
     backlog: Backlog | None
     make_table: MakeTable
+    sums_through: SumsThrough
 
     def restore(self) -> Writer:
         """A writer in the state of the one that was shrunk."""
@@ -102,6 +105,7 @@ class IdleForm(msgspec.Struct, frozen=True, gc=False):
         chance: Chance = self.chance
         writer = Writer(self.metadata, revision, self.ledger_key, nonce, self.bookies, chance, self.options)
         writer.in_flight.backlog, writer.in_flight.make_table = self.backlog, self.make_table
+        writer.in_flight.sums_through = self.sums_through
         writer.publishing = Publishing(cas_number) if cas_number else None
         numbers = iter(kept)
         for name in _WRITER_KEPT:
@@ -139,4 +143,5 @@ def shrink(writer: Writer) -> IdleForm | None:
         numbers,
         flight.backlog,
         flight.make_table,
+        flight.sums_through,
     )

@@ -16,6 +16,7 @@ from embedbk.codec.messages import AddAnswer, AddRequest
 from embedbk.config import BEHIND_BYTES_MAX, Quorum
 from embedbk.core.backlog import Backlog
 from embedbk.core.client_words import Send
+from embedbk.core.fragment_sums import SumsThrough, no_sums
 from embedbk.core.frame_table import AnyFrameTable, FrameTable, MakeTable, Marks, Newest, Pending
 from embedbk.core.lateness import AnswerTimes
 from embedbk.core.machine import earliest
@@ -26,6 +27,7 @@ from embedbk.ids import Member
 __all__ = ["InFlight"]
 
 
+_NOT_STATE = frozenset({"make_table", "sums_through"})
 _NOTHING: Mapping[int, Pending] = {}  # What is on its way, or kept, where there is no table of frames.
 
 
@@ -52,6 +54,7 @@ class InFlight:
         "quorum",
         "received",
         "received_length",
+        "sums_through",
         "times",
     )
 
@@ -75,6 +78,8 @@ class InFlight:
         self._backlog: Backlog | None = None
         # Makes `frames`; set by the host before anything is sent, where they are kept in C.
         self.make_table: MakeTable = FrameTable
+        # Of the packer that makes the entries; set by the host before anything is sent, where they are published.
+        self.sums_through: SumsThrough = no_sums
         self.times = times
         self.ledger_key = ledger_key
         self.quorum = quorum
@@ -117,8 +122,8 @@ class InFlight:
         return self._frames
 
     def getstate(self) -> dict[str, Any]:
-        """The state for digests, without how the table is made."""
-        return {name: getattr(self, name) for name in self.__slots__ if name != "make_table"}
+        """The state for digests, without what belongs to the host and the packer."""
+        return {name: getattr(self, name) for name in self.__slots__ if name not in _NOT_STATE}
 
     @property
     def backlog(self) -> Backlog | None:

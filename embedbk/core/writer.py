@@ -44,6 +44,7 @@ from embedbk.core.client_words import (
     SendFailed,
 )
 from embedbk.core.ensemble_change import Proposal, change_fragments, propose
+from embedbk.core.fragment_sums import sums_with
 from embedbk.core.in_flight import InFlight
 from embedbk.core.lateness import USUALLY_LATE, AnswerTimes, LateTerms
 from embedbk.core.machine import Effect, Handlers, Machine, earliest
@@ -749,7 +750,9 @@ class Writer(Machine):
         fragments = change_fragments(self.metadata.fragments, self.proposal)
         publishing = self._begin_publishing()
         publishing.naming.choose(newly_seated(self.metadata.fragments, fragments), self.bookies)
-        return publishing.put(self.metadata, self.revision, self.metadata.with_changes(fragments=fragments))
+        sums = sums_with(self.metadata, self.proposal.first_entry - 1, self.proposal.sums)
+        changed = self.metadata.with_changes(fragments=fragments, sums=sums)
+        return publishing.put(self.metadata, self.revision, changed)
 
     def _begin_publishing(self) -> Publishing:
         self.publishing = self.publishing or Publishing()
@@ -916,7 +919,10 @@ class Writer(Machine):
         if self.in_flight.pending_count or self.proposal is not None or self.proposed is not None:
             return []
         last, length = self.lac, self.in_flight.done_length
-        closed = self.metadata.with_changes(state=LedgerState.CLOSED, last_entry=last, length=length)
+        sums = sums_with(self.metadata, last, self.in_flight.sums_through(last))
+        closed = self.metadata.with_changes(
+            state=LedgerState.CLOSED, last_entry=last, length=length, sums=sums
+        )
         return self._begin_publishing().put(self.metadata, self.revision, closed)
 
     def _end(self, error: EmbedbkError | None) -> list[Effect]:

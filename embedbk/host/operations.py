@@ -19,6 +19,7 @@ from embedbk.codec.frame import Frame
 from embedbk.codec.ledger_metadata import Durability, LedgerMetadata
 from embedbk.codec.packer_twin import PACKER_STOPPED, Buffer, Packing
 from embedbk.core.client_words import AddFailed, Confirmed, EnsembleChanged, EntriesReady, Received
+from embedbk.core.fragment_sums import modulus_of
 from embedbk.core.idle_form import IdleForm, shrink
 from embedbk.core.machine import Effect, Machine
 from embedbk.core.vocabulary import Ended
@@ -148,13 +149,19 @@ class Writing(Operation, Watermark):
         packer: Packing,
         wake: Callable[[Writing], None],
         explain: Callable[[EmbedbkError], EmbedbkError] = lambda error: error,
+        *,
+        has_sums: bool = False,
     ) -> None:
         """wake(self): tell the host, from a user's thread, that the packer has something to look at.
 
-        explain: what an error of the ledger means to the user of this handle.
+        explain: what an error of the ledger means to the user of this handle. has_sums: the handle publishes digests of
+        the fragments that end (P11.4); its packer is a new one.
         """
         Operation.__init__(self, core)
         Watermark.__init__(self)
+        if has_sums:
+            packer.begin_sums(modulus_of(core.quorum))
+            core.in_flight.sums_through = packer.sums_through
         self.packer = packer
         self._signal: Signal | None = None
         self._lac = NO_ENTRY  # As published: entries up to here are acknowledged.

@@ -41,6 +41,7 @@ __all__ = [
     "LEVEL_OF_SHAPES",
     "LEVEL_OF_SPLICES",
     "LEVEL_OF_STALE_KEYS",
+    "LEVEL_OF_SUMS",
     "LEVEL_OF_TIMES",
     "LEVEL_OF_WRITERS",
     "Heard",
@@ -77,7 +78,8 @@ LEVEL_OF_SHAPES = 23
 LEVEL_OF_COMPRESSION = 24
 LEVEL_OF_WRITERS = 25
 LEVEL_OF_READ_BOUNDS = 26
-LEVEL = 26  # The newest that this build knows.
+LEVEL_OF_SUMS = 27
+LEVEL = 27  # The newest that this build knows.
 NAMED_MAX = 8  # In one sentence.
 LABEL_CHARS = 80  # Of a client that is named.
 LACKING = (

@@ -93,6 +93,7 @@ from embedbk.repair.circumstances import circumstances
 from embedbk.repair.copy_comparison import Conflict
 from embedbk.repair.holdings import Checked, HoldingCheck
 from embedbk.repair.orphans import Orphans
+from embedbk.repair.published import Unlike
 from embedbk.repair.young_ledgers import YoungLedgers
 
 __all__ = ["Auditor", "AuditorOptions"]
@@ -182,6 +183,7 @@ class Auditor(Machine):
             0  # Ledgers that a bookie that is there lacks something of, as far as this auditor has seen.
         )
         self.conflicts: dict[int, list[Conflict]] = {}  # By ledger, as it was looked at last.
+        self.unlike: dict[int, list[Unlike]] = {}  # The same of copies that their writer did not publish so.
         self.checking: tuple[int, ...] = ()  # The ledgers of the check that goes on.
         self.spent_ns = 0  # How long the next page is put off because of the last check.
         self.young = YoungLedgers(options.settle_ns)
@@ -463,9 +465,13 @@ class Auditor(Machine):
         for ledger_id in self.checking:
             if ledger_id not in found.untold:
                 self.conflicts.pop(ledger_id, None)
+                self.unlike.pop(ledger_id, None)
         for ledger_id, conflicts in found.conflicts.items():
             if len(self.conflicts) < self.options.conflicts_max:
                 self.conflicts[ledger_id] = conflicts
+        for ledger_id, unlike in found.unlike.items():
+            if len(self.unlike) < self.options.conflicts_max:
+                self.unlike[ledger_id] = unlike
         named, self.named = self.named, {}
         for ledger_id, bookies in found.short.items():
             if unnamed := bookies.keys() - named.get(ledger_id, frozenset()):
@@ -659,7 +665,7 @@ class Auditor(Machine):
             looked_at=self.looked_at,
             marked=self.marked,
             unread=self.unread,
-            conflicts=len(self.conflicts),
+            conflicts=len({*self.conflicts, *self.unlike}),
         )
         return [Transact(self._tag("noted"), [], [Put(AUDIT_KEY, encode_audit_note(self.note))])]
 

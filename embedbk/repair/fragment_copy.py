@@ -21,7 +21,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from embedbk.codec import kernels
 from embedbk.codec.digest import DigestType, check_tags
+from embedbk.codec.entry_digest import DIGEST_MASK
 from embedbk.codec.frame import LEDGER_KEY_BYTES, Frame, cut, encode_frame_header, frame_of, split
 from embedbk.codec.ledger_metadata import LedgerMetadata
 from embedbk.codec.lost_entries import gap_at, is_lost, next_lost
@@ -34,6 +36,7 @@ from embedbk.errors import PeerError
 from embedbk.ids import Member
 from embedbk.repair.copy_pace import CopyPace
 from embedbk.repair.holdings import owed_up_to
+from embedbk.repair.published import published_digest
 
 __all__ = ["USUAL_COPYING", "CopyOptions", "CopyResult", "FragmentCopy", "Shape"]
 
@@ -138,6 +141,8 @@ class FragmentCopy:
         self._copies: dict[int, _Copy] = {}
         self._copies_bytes = 0
         self._parts: list[_Part] = []
+        # By residue the digests of what was read; None: only a part of the fragment is.
+        self._sums = [0] * self._step if entries is None else None
         for offset in range(self._step):
             first = begin + offset
             seats = write_set(first, self._quorum) if self._is_striped else range(self._quorum.ensemble_size)
@@ -186,8 +191,27 @@ class FragmentCopy:
             if is_due and now_ns >= part.later_ns and now_ns >= self.pace.free_ns(now_ns):
                 effects += self._ask(part, now_ns)
         if self.result is None and not self._copies and all(part.next > self.last for part in self._parts):
-            self.result = CopyResult("done")
+            self.result = self._why_unlike() or CopyResult("done")
         return effects
+
+    def _why_unlike(self) -> CopyResult | None:
+        """Why what was copied gets no seat: it is not what its writer published (P11.4). Which entry differs nobody can
+        tell. None: it is, or nothing is known of it."""
+        first = self.fragment.first_entry
+        for residue, found in enumerate(self._sums or ()):
+            wanted = published_digest(self.metadata, first, self.last, self._step, residue)
+            if self._is_whole(residue) and wanted not in (None, found):
+                what = f"entries {first} to {self.last}"
+                if self._is_striped:
+                    what += f" with id % {self._step} == {residue}"
+                return CopyResult(
+                    "no good copy", f"{what} are not what their writer published, where they were read"
+                )
+        return None
+
+    def _is_whole(self, residue: int) -> bool:
+        """Whether the entries of the residue were read."""
+        return any((part.next - residue) % self._step == 0 for part in self._parts)
 
     def _ask(self, part: _Part, now_ns: int) -> list[Effect]:
         left = [seat for seat in part.seats if seat not in part.absent and seat not in part.silent]
@@ -258,6 +282,9 @@ class FragmentCopy:
         self.pace.note(event.now_ns, len(frame.body))
         part.asked = None
         part.next = frame.last_entry + self._step
+        if self._sums is not None:
+            read, _ = kernels.digests(frame.body, frame.first_entry, frame.last_entry, self._step)
+            self._sums = [(a + b) & DIGEST_MASK for a, b in zip(self._sums, read, strict=True)]
         self._pass_lost(part)
         part.absent, part.silent = {}, {}
         return [*self._copy(part, frame, event.now_ns), *self._go_on(event.now_ns)]

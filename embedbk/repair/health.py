@@ -37,7 +37,8 @@ class LedgerHealth(NamedTuple):
     entries: at least so many lack a copy on a registered bookie. lacking: (bookie, how many) of those. untold: bookies
     that did not report what they hold. conflicts: entries of which bookies hold copies that differ, each whole by
     itself, with (bookie, digest of its copy); of very many the first 64. no_copy: the first entry of which repair found
-    no good copy on any bookie that is there; NO_ENTRY: it found none.
+    no good copy on any bookie that is there; NO_ENTRY: it found none. unlike: (bookie, first entry, last) of copies
+    that are whole by themselves, and are not what their writer published (P11.4).
     """
 
     ledger_id: int
@@ -50,6 +51,7 @@ class LedgerHealth(NamedTuple):
     untold: tuple[str, ...] = ()
     conflicts: tuple[tuple[int, tuple[tuple[str, str], ...]], ...] = ()
     no_copy: int = NO_ENTRY
+    unlike: tuple[tuple[str, int, int], ...] = ()
 
 
 class Health(NamedTuple):
@@ -63,7 +65,7 @@ class Health(NamedTuple):
     copies differ, each whole by itself: which one is right nobody here knows, so nothing repairs them. lost: entries
     that operators gave up for ever, of lost_ledgers (P11.5); nobody owes these. read_only: registered bookies that take
     nothing new and are not drained, each with why; that is no lack. fewer: CLOSED ledgers that have fewer copies than
-    their logs' settings name."""
+    their logs' settings name. unlike: CLOSED ledgers with copies that are not what their writer published."""
 
     is_seated: bool
     ledger_count: int
@@ -86,18 +88,27 @@ class Health(NamedTuple):
     lost_ledgers: int = 0
     read_only: tuple[tuple[str, str], ...] = ()
     fewer: int = 0
+    unlike: int = 0
 
     def __str__(self) -> str:
         given_up = f"; {self.lost} entries of {self.lost_ledgers} ledgers were given up for ever"
         said = self._of_copies() + (given_up if self.lost_ledgers else "")
         closed = ", ".join(f"{name} ({why})" if why else name for name, why in self.read_only)
+        if self.unlike:
+            strange = [each for each in self.ledgers if each.unlike]
+            named = ", ".join(
+                f"ledger {each.ledger_id} on {' '.join(sorted({name for name, _, _ in each.unlike}))}"
+                for each in strange[:8]
+            )
+            more = f" and {len(strange) - 8} more" if len(strange) > 8 else ""
+            said += f"; copies are not what their writer published: {named}{more}"
         if self.fewer:
             said += f"; {self.fewer} closed ledgers have fewer copies than the settings of their logs name"
         return said + (f"; takes nothing new: {closed}" if closed else "")
 
     def _of_copies(self) -> str:
         off = "; repair is switched off" if self.is_stopped else ""
-        is_uncertain = self.why_uncounted or self.untold or self.entries or self.conflicts
+        is_uncertain = self.why_uncounted or self.untold or self.entries or self.conflicts or self.unlike
         if self.is_good or (self.is_seated and self.fewer and not is_uncertain):
             seats = f"each seat of all {self.ledger_count} ledgers has its bookie"
             return f"every entry of {self.counted} closed ledgers has all of its copies, and {seats}{off}"
@@ -106,6 +117,8 @@ class Health(NamedTuple):
         if self.is_seated and self.conflicts and not self.entries:
             named = ", ".join(str(each.ledger_id) for each in self.ledgers if each.conflicts)
             return f"copies of {self.conflicts} entries differ, each whole by itself, in ledgers {named}{off}"
+        if self.is_seated and self.unlike and not self.untold and not self.entries:
+            return f"each seat of all {self.ledger_count} ledgers has its bookie{off}"
         if self.is_seated and not self.entries:
             return (
                 f"what {self.untold} of {self.ledger_count} ledgers have on their bookies cannot be told{off}"
@@ -249,24 +262,32 @@ def with_holdings(
     holds = frozenset(held)
     known = {each.ledger_id: each for each in health.ledgers}
     found: list[LedgerHealth] = []
-    entries = copies = untold = conflicts = 0
+    entries = copies = untold = conflicts = unlike = 0
     for ledger_id, metadata in asked.items():
         short, silent = checked.short.get(ledger_id, {}), checked.untold.get(ledger_id, {})
         differing = checked.conflicts.get(ledger_id, [])
+        strange = tuple(sorted({each[:3] for each in checked.unlike.get(ledger_id, ())}))
         untold += bool(silent)
+        unlike += bool(strange)
         conflicts += len(differing)
-        if not short and not silent and not differing:
+        if not short and not silent and not differing and not strange:
             continue
         count = entries_short(short.values(), metadata.ensemble_size) if short else 0
         entries, copies = entries + count, copies + sum(each.copies for each in short.values())
         was = known.pop(ledger_id, None)
-        if was is None and differing and not short:
+        if was is None and (differing or strange) and not short:
             was = LedgerHealth(ledger_id, (), 0, "conflict")
         was = was or _since(ledger_id, marks, holds, silent if not short else {})
         lacking = tuple(sorted((bookie_id, each.copies) for bookie_id, each in short.items()))
         named_copies = tuple((each.entry_id, _digests(each)) for each in sorted(differing))
         found.append(
-            was._replace(entries=count, lacking=lacking, untold=tuple(sorted(silent)), conflicts=named_copies)
+            was._replace(
+                entries=count,
+                lacking=lacking,
+                untold=tuple(sorted(silent)),
+                conflicts=named_copies,
+                unlike=strange,
+            )
         )
     named = {each.ledger_id for each in found}
     others = [each for each in health.ledgers if each.ledger_id not in named]
@@ -278,6 +299,7 @@ def with_holdings(
         entries=entries,
         copies=copies,
         conflicts=conflicts,
+        unlike=unlike,
         why_uncounted="",
         lacking=health.lacking + lacking_more,
         ledgers=tuple(sorted([*others, *found])[:most]),

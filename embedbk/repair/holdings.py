@@ -35,6 +35,7 @@ from embedbk.repair.copy_comparison import (
     cuts_of,
     parts_of,
 )
+from embedbk.repair.published import Unlike, unlike_published
 
 __all__ = [
     "CheckOptions",
@@ -72,12 +73,14 @@ class Shortage:
 
 class Checked(NamedTuple):
     """short: ledger -> bookie -> what it lacks. untold: ledger -> bookie -> why that is unknown. asked: questions.
-    conflicts: ledger -> entries whose copies differ, each whole by itself."""
+    conflicts: ledger -> entries whose copies differ, each whole by itself. unlike: ledger -> copies that are not what
+    their writer published."""
 
     short: dict[int, dict[str, Shortage]]
     untold: dict[int, dict[str, str]]
     asked: int
     conflicts: Mapping[int, list[Conflict]] = MappingProxyType({})
+    unlike: Mapping[int, list[Unlike]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +222,8 @@ class HoldingCheck(Machine):
         self.untold: dict[int, dict[str, str]] = {}
         self.silent: dict[Member, str] = {}  # Bookies that get no more questions -> why.
         self.conflicts: dict[int, list[Conflict]] = {}
+        self.unlike: dict[int, list[Unlike]] = {}
+        self._ledgers = ledgers
         self._there = there
         self._copies: dict[int, LedgerCopies] = {}  # Of ledgers of which not all was told yet.
         self._questions = self._all_questions(ledgers)
@@ -257,7 +262,8 @@ class HoldingCheck(Machine):
             effects.append(self._ask(question, now_ns, Digests.BY_INDEX))
         if not self.asked and not self.is_over:
             self.is_over = True
-            effects.append(Ended(None, Checked(self.short, self.untold, self.numbers, self.conflicts)))
+            found = Checked(self.short, self.untold, self.numbers, self.conflicts, self.unlike)
+            effects.append(Ended(None, found))
         return effects
 
     def _ask(self, question: _Question, now_ns: int, wants: Digests) -> Effect:
@@ -291,6 +297,8 @@ class HoldingCheck(Machine):
         copies.questions -= 1
         if not copies.questions:
             del self._copies[ledger_id]
+            if unlike := unlike_published(self._ledgers[ledger_id], copies.told):
+                self.unlike[ledger_id] = unlike
             self._differing += [(ledger_id, each) for each in copies.differences()]
 
     def _narrow(self, now_ns: int) -> list[Effect]:

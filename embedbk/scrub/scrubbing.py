@@ -314,6 +314,12 @@ class _Scrub:
                     CopyFinding("replicas-differ", ledger_id, entry_id, entry_id, 1, "", text)
                 )
             mine.untold |= checked.untold.get(ledger_id, {})
+            # Entries that are named say more.
+            for each in () if ledger_id in checked.conflicts else checked.unlike.get(ledger_id, ()):
+                text = f"{each.bookie_id}: not what their writer published"
+                mine.findings.append(
+                    CopyFinding("replicas-differ", ledger_id, each.first, each.last, 1, each.bookie_id, text)
+                )
             for member in members.values():
                 if member not in there:
                     mine.untold.setdefault(member.bookie_id, "it is away")

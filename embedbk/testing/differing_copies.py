@@ -19,7 +19,12 @@ from embedbk.client.runtime import Runtime
 from embedbk.codec.digest import DigestType
 from embedbk.codec.entry import ENTRY_OVERHEAD_BYTES
 from embedbk.codec.kernels import crc32c
-from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, LedgerMetadata, decode_ledger_metadata
+from embedbk.codec.ledger_metadata import (
+    LEDGERS_PREFIX,
+    LedgerMetadata,
+    decode_ledger_metadata,
+    ledger_key_path,
+)
 from embedbk.core.quorum import write_set
 from embedbk.errors import EmbedbkError, StorageError
 from embedbk.host.bookie_node import BookieNode
@@ -67,6 +72,7 @@ def differing_copy_is_found(
         )
     if entries[entry_id] != other:
         raise Violation("I56", f"a copy of entry {entry_id} of ledger {ledger_id} was overwritten by a guess")
+    _check_published(world, services, ledger_id, entry_id, name)
     world.sometimes["differing copy named"] += 1
     _scrub_finds(world, {(ledger_id, entry_id)}, f"behind another copy on {name}")
     world.sometimes["differing copy found by a scrub"] += 1
@@ -134,6 +140,26 @@ def _choose(world: World, ledger_id: int, entry_id: int, made: bytes, chance: ra
             _run(world, word)
         world.run_for(SECOND)
     raise Violation("I56", f"a copy of entry {entry_id} of ledger {ledger_id} was chosen, and others stay")
+
+
+def _check_published(
+    world: World, services: Mapping[str, RepairService], ledger_id: int, entry_id: int, name: str
+) -> None:
+    """I56, P11.4: where the writer published sums, they tell whose copy it is."""
+    metadata = decode_ledger_metadata(world.committed(LEDGERS_PREFIX)[ledger_key_path(ledger_id)])
+    if not any(each.first_entry <= entry_id <= each.last_entry for each in metadata.sums):
+        return
+    told = {
+        each.bookie_id
+        for which, service in services.items()
+        if which in world.nodes
+        for each in service.auditor.unlike.get(ledger_id, ())
+    }
+    if told != {name}:
+        raise Violation(
+            "I56", f"entry {entry_id} of ledger {ledger_id} differs on {name}; told of {sorted(told)}"
+        )
+    world.sometimes["differing copy told by published sums"] += 1
 
 
 def _is_named(world: World, services: Mapping[str, RepairService], ledger_id: int, entry_id: int) -> bool:

@@ -352,6 +352,7 @@ class Invariants(Observer):
         life.named_while_it_may_be(ledger, value, self._closed)
         life.repair_is_safe(ghost, ledger, value)
         life.lost_is_lost(ghost, ledger, value, self._placements.retired)
+        life.published_is_what_was_made(ledger, value)
         self._archives.may_be_freed(ledger, value)
         if value.is_closed:
             life.acked_is_inside(ledger, value)
@@ -475,6 +476,8 @@ class Invariants(Observer):
             note("fragment replaced")
         elif new.is_closed and new.fragments != old.fragments and old.freed is new.freed is None:
             note("seats repaired")
+        if len(new.sums) > len(old.sums):
+            note("sums published" if new.is_closed else "sums published by a change")
         if new.lost != old.lost:
             note("end named for a ledger" if new.lost[-1].is_end_named else "entries given up")
 

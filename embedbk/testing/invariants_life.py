@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
+from embedbk.codec.entry_digest import DIGEST_MASK, entry_digest
 from embedbk.codec.frame import split
 from embedbk.codec.ledger_metadata import Fragment, LedgerMetadata, LedgerState, decode_ledger_metadata
 from embedbk.codec.lost_entries import is_lost
@@ -33,6 +34,7 @@ __all__ = [
     "listed_is_there",
     "named_while_it_may_be",
     "nothing_was_collected",
+    "published_is_what_was_made",
     "recovery_publishes_once",
     "repair_is_safe",
     "types_are_right",
@@ -293,6 +295,28 @@ def copies_are_the_same(ledger: LedgerGhost, storages: Mapping[str, DurableBooki
                         "I56",
                         f"{name} holds other bytes of ledger {ledger.ledger_id} entry {entry_id} than others",
                     )
+
+
+def published_is_what_was_made(ledger: LedgerGhost, new: LedgerMetadata) -> None:
+    """I56: what the writer publishes of a fragment is the sum of what was acknowledged there, by residue, each entry
+    once; and stays as it is (P11.4)."""
+    known = ledger.metadata.sums if ledger.metadata is not None else ()
+    if new.sums[: len(known)] != known:
+        raise Violation("I56", f"ledger {ledger.ledger_id}: published sums {known} became {new.sums}")
+    for each in new.sums[len(known) :]:
+        if each.last_entry > ledger.acked:
+            raise Violation(
+                "I56",
+                f"ledger {ledger.ledger_id}: sums up to entry {each.last_entry}, acknowledged is up to {ledger.acked}",
+            )
+        wanted = [0] * len(each.digests)
+        for entry_id in range(each.first_entry, each.last_entry + 1):
+            place = entry_id % len(wanted)
+            wanted[place] = wanted[place] + entry_digest(ledger.sent[entry_id]) & DIGEST_MASK
+        if tuple(wanted) != each.digests:
+            raise Violation(
+                "I56", f"ledger {ledger.ledger_id}: {each} was published, and {wanted} was acknowledged"
+            )
 
 
 def lost_is_lost(

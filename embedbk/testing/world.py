@@ -44,7 +44,7 @@ from embedbk.ids import LEDGER_ID_MAX, START_ID_BYTES
 from embedbk.metadata.basing import BASE_RULES, BaseRules
 from embedbk.metadata.client import Client
 from embedbk.metadata.intake import REQUESTS_WAITING_MAX
-from embedbk.metadata.levels import LEVEL, LEVEL_FIRST, LEVEL_OF_LOGS, LEVEL_OF_PAGES
+from embedbk.metadata.levels import LEVEL, LEVEL_FIRST, LEVEL_OF_LOGS, LEVEL_OF_PAGES, LEVEL_OF_SUMS
 from embedbk.metadata.limits import DEFAULT_LIMITS, Limits
 from embedbk.metadata.quorum import Policy
 from embedbk.ports import DurableBookie, Identity
@@ -837,7 +837,8 @@ class World:
             if self.network.has_adds or self.has_near
             else TwinPacker(metadata.ledger_id)
         )
-        writing = Writing(core, packer, node.wake_writing)
+        has_sums = node.metadata.client.cluster_level >= LEVEL_OF_SUMS
+        writing = Writing(core, packer, node.wake_writing, has_sums=has_sums)
         self.writings[client][writing] = -1
         self.run(client, writing)
         return writing

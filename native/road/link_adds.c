@@ -239,7 +239,7 @@ static void push(struct ebk_link_adds *adds, int64_t now_ns)
         ebk_packer_want(adds->settings.packer, woken_count(adds));
         if (!wants_frame(adds) || !have_room(adds) || !ebk_in_flight_reserve(adds->settings.table)) break;
         struct ebk_packed packed;
-        if (!ebk_packer_seal(adds->settings.packer, &packed)) break;
+        if (!ebk_packer_seal_behind(adds->settings.packer, adds->lac, &packed)) break;
         EBK_ASSERT(packed.first_entry > adds->lac);
         EBK_ASSERT(out_count(adds) == 0 || packed.first_entry == at(adds, adds->flight->end - 1)->packed.last_entry + 1);
         const int64_t place = ebk_in_flight_put(adds->settings.table, &packed);

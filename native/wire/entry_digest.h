@@ -21,12 +21,17 @@ static inline uint64_t ebk_mix64(uint64_t x)
     return x ^ x >> 33;
 }
 
+/* Digest of an entry by its parts: `size` bytes with header and CRC. */
+static inline uint64_t ebk_digest_of(uint64_t id, uint32_t size, uint32_t crc)
+{
+    return ebk_mix64(ebk_mix64(id + UINT64_C(0x9e3779b97f4a7c15)) ^ ((uint64_t)size << 32 | crc));
+}
+
 /* Digest of the entry at `entry`, `size` bytes with header and CRC, which the caller has checked. */
 static inline uint64_t ebk_entry_digest(const uint8_t *entry, uint32_t size)
 {
-    const uint64_t id = ebk_load_u64(entry + EBK_ENTRY_AT_ENTRY);
-    const uint32_t crc = ebk_load_u32(entry + size - EBK_ENTRY_CRC_BYTES);
-    return ebk_mix64(ebk_mix64(id + UINT64_C(0x9e3779b97f4a7c15)) ^ ((uint64_t)size << 32 | crc));
+    return ebk_digest_of(ebk_load_u64(entry + EBK_ENTRY_AT_ENTRY), size,
+                         ebk_load_u32(entry + size - EBK_ENTRY_CRC_BYTES));
 }
 
 #endif

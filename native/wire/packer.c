@@ -23,7 +23,9 @@
 #include "base/lock.h"
 #include "wire/arrow_column.h"
 #include "wire/block_pool.h"
+#include "wire/entry_digest.h"
 #include "wire/frame.h"
+#include "wire/packer_sums.h"
 
 #include <stdlib.h>
 #include <time.h>
@@ -53,6 +55,7 @@ struct ebk_packer {
      * written_ms the last one that an entry carries. is_told: the caller passes the time, and no clock is read. */
     int64_t time_ms, written_ms;
     int is_timed, is_told;
+    struct ebk_packer_sums *sums; /* NULL: nobody asked for them */
     uint32_t wanted;  /* entries of the open frame at which an append wakes the host; written by one thread only */
     struct ebk_block *open; /* has room, perhaps no entry */
     struct ebk_block *full_first, *full_last;
@@ -104,6 +107,7 @@ void ebk_packer_unref(struct ebk_packer *packer)
         packer->full_first = block->next;
         ebk_block_unref(block);
     }
+    ebk_packer_sums_free(packer->sums);
     free(packer);
 }
 
@@ -165,6 +169,7 @@ static void queue_full(struct ebk_packer *packer, int *should_wake)
     struct ebk_block *block = packer->open;
     EBK_ASSERT(block->count > 0 && block->used <= block->capacity);
     EBK_ASSERT((packer->full_first == NULL) == (packer->state.full_count == 0));
+    if (packer->sums != NULL) ebk_packer_sums_mark(packer->sums, packer->state.next_entry - 1);
     packer->open = NULL;
     block->next = NULL;
     if (packer->full_first == NULL)
@@ -295,9 +300,10 @@ static __attribute__((noinline)) void write_time(uint8_t *to, const struct ebk_p
     ebk_store_u64(to + EBK_ATTRIBUTE_HEADER_BYTES, (uint64_t)packer->time_ms);
 }
 
-static inline __attribute__((always_inline)) void write_entry(uint8_t *to, const struct ebk_packer *packer,
-                                                              const struct attributes *attributes,
-                                                              uint32_t time_bytes, const uint8_t *data, uint32_t size)
+static inline __attribute__((always_inline)) uint32_t write_entry(uint8_t *to, const struct ebk_packer *packer,
+                                                                  const struct attributes *attributes,
+                                                                  uint32_t time_bytes, const uint8_t *data,
+                                                                  uint32_t size)
 {
     const uint32_t attributes_all = (uint32_t)(attributes->before_size + attributes->behind_size) + time_bytes;
     const struct ebk_packer_state *state = &packer->state;
@@ -318,7 +324,9 @@ static inline __attribute__((always_inline)) void write_entry(uint8_t *to, const
     memcpy(at, attributes->behind, attributes->behind_size);
     memcpy(at + attributes->behind_size, data, size);
     const size_t checked = EBK_ENTRY_HEADER_BYTES + (size_t)attributes_all + size;
-    ebk_store_u32(to + checked, ebk_crc32c(0, to, checked));
+    const uint32_t crc = ebk_crc32c(0, to, checked);
+    ebk_store_u32(to + checked, crc);
+    return crc;
 }
 
 /* One more entry, for which the bounds have room. is_again: it counted for them before. Inline: a call of its own is
@@ -338,7 +346,9 @@ static inline __attribute__((always_inline)) int64_t put_locked(struct ebk_packe
     EBK_ASSERT(whole <= block->capacity - block->used && block->begin <= block->used);
     const int64_t entry_id = packer->state.next_entry;
     const uint64_t length = packer->state.length + size;
-    write_entry(block->data + block->used, packer, attributes, time_bytes, data, (uint32_t)size);
+    const uint32_t crc =
+        write_entry(block->data + block->used, packer, attributes, time_bytes, data, (uint32_t)size);
+    if (packer->sums != NULL) ebk_packer_sums_add(packer->sums, ebk_digest_of((uint64_t)entry_id, whole, crc));
     if (time_bytes != 0) packer->written_ms = packer->time_ms;
     if (block->count == 0) block->first_entry = entry_id;
     block->used += whole;
@@ -570,6 +580,42 @@ void ebk_packer_hold_for(struct ebk_packer *packer, uint64_t caller)
     ebk_packer_unlock(packer);
 }
 
+/* ---- sums (P11.4) ----------------------------------------------------------------- */
+
+int ebk_packer_begin_sums(struct ebk_packer *packer, uint32_t modulus)
+{
+    EBK_ASSERT(modulus > 0 && modulus <= EBK_SUMS_MODULUS_MAX);
+    struct ebk_packer_sums *sums = ebk_packer_sums_new(modulus, 0);
+    if (sums == NULL) return EBK_NO_MEMORY;
+    ebk_packer_lock(packer);
+    EBK_ASSERT(packer->sums == NULL && packer->state.next_entry == 0);
+    packer->sums = sums;
+    ebk_packer_unlock(packer);
+    return EBK_OK;
+}
+
+static void rest_sums(struct ebk_packer *packer)
+{
+    if (packer->sums != NULL && packer->open == NULL && packer->full_first == NULL) ebk_packer_sums_rest(packer->sums);
+}
+
+static void pass_sums(struct ebk_packer *packer, int64_t done)
+{
+    if (packer->sums == NULL || is_of_parent(packer)) return;
+    ebk_packer_sums_pass(packer->sums, done);
+    rest_sums(packer);
+}
+
+uint32_t ebk_packer_sums_through(struct ebk_packer *packer, int64_t entry, uint64_t *by_residue)
+{
+    ebk_packer_lock(packer);
+    const bool is_told =
+        packer->sums != NULL && !is_of_parent(packer) && ebk_packer_sums_at(packer->sums, entry, by_residue);
+    const uint32_t modulus = is_told ? packer->sums->modulus : 0;
+    ebk_packer_unlock(packer);
+    return modulus;
+}
+
 void ebk_packer_set_lac_locked(struct ebk_packer *packer, int64_t lac, uint64_t lac_length)
 {
     EBK_ASSERT(lac < packer->state.next_entry);
@@ -578,6 +624,7 @@ void ebk_packer_set_lac_locked(struct ebk_packer *packer, int64_t lac, uint64_t 
     EBK_ASSERT(lac_length >= packer->state.lac_length);
     PUBLISH(packer, lac, lac);
     PUBLISH(packer, lac_length, lac_length);
+    pass_sums(packer, lac);
 }
 
 void ebk_packer_set_lac(struct ebk_packer *packer, int64_t lac, uint64_t lac_length)
@@ -646,6 +693,7 @@ int ebk_packer_seal_locked(struct ebk_packer *packer, struct ebk_packed *out)
         PUBLISH(packer, full_count, packer->state.full_count - 1);
     } else {
         ebk_block_ref(block);
+        if (packer->sums != NULL) ebk_packer_sums_mark(packer->sums, packer->state.next_entry - 1);
         PUBLISH(packer, open_count, 0);
     }
     EBK_ASSERT((packer->full_first == NULL) == (packer->state.full_count == 0));
@@ -658,6 +706,15 @@ int ebk_packer_seal_locked(struct ebk_packer *packer, struct ebk_packed *out)
 int ebk_packer_seal(struct ebk_packer *packer, struct ebk_packed *out)
 {
     ebk_packer_lock(packer);
+    const int found = ebk_packer_seal_locked(packer, out);
+    ebk_packer_unlock(packer);
+    return found;
+}
+
+int ebk_packer_seal_behind(struct ebk_packer *packer, int64_t done, struct ebk_packed *out)
+{
+    ebk_packer_lock(packer);
+    pass_sums(packer, done);
     const int found = ebk_packer_seal_locked(packer, out);
     ebk_packer_unlock(packer);
     return found;
@@ -683,6 +740,7 @@ void ebk_packer_release_locked(struct ebk_packer *packer, uint8_t *body)
         ebk_block_unref(packer->open);
         packer->open = NULL;
     }
+    rest_sums(packer);
 }
 
 uint64_t ebk_packer_ledger_of(uint8_t *body)

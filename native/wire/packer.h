@@ -28,6 +28,8 @@ enum { EBK_NOTE_BYTES = 48, EBK_NOTE_ALIGN = 8 };
  * than these few before it. */
 enum { EBK_TIME_EVERY = 64, EBK_TIME_PAYLOAD_BYTES = 4096 };
 
+enum { EBK_SUMS_MODULUS_MAX = 64 }; /* as many seats as a ledger may have */
+
 struct ebk_packer;
 
 /* Numbers that any thread may read without a call and without the mutex: each by itself is whole and recent. */
@@ -100,6 +102,13 @@ int64_t ebk_packer_time(struct ebk_packer *packer);
 /* The LAC that entries appended from now on carry. Needs lac < next_entry, and never a lower one than before. */
 void ebk_packer_set_lac(struct ebk_packer *packer, int64_t lac, uint64_t lac_length);
 
+/* Digests of all entries are added up by residue of their ids from the first entry on (P11.4), modulo `modulus`, which is
+ * 1 to EBK_SUMS_MODULUS_MAX. Before the first append. Returns EBK_OK, or EBK_NO_MEMORY. */
+int ebk_packer_begin_sums(struct ebk_packer *packer, uint32_t modulus);
+/* Those of the entries up to `entry`, where a frame that was sealed ends; every frame up to there is done, and no earlier
+ * place is asked for any more. Writes the modulus of them, which it returns; 0: that cannot be told. */
+uint32_t ebk_packer_sums_through(struct ebk_packer *packer, int64_t entry, uint64_t *by_residue);
+
 /* Wake the host when the open frame has so many entries: 1 at first; UINT32_MAX: never. After lowering it, look at the
  * open frame at once: earlier appends wake no thread. From one thread. */
 EBK_SHORT void ebk_packer_want(struct ebk_packer *packer, uint32_t count);
@@ -166,6 +175,8 @@ int ebk_packer_try_lock(struct ebk_packer *packer);
 void ebk_packer_lock(struct ebk_packer *packer);
 void ebk_packer_unlock(struct ebk_packer *packer);
 int ebk_packer_seal_locked(struct ebk_packer *packer, struct ebk_packed *out);
+/* As ebk_packer_seal, for a caller that knows every frame up to `done` to be done. */
+int ebk_packer_seal_behind(struct ebk_packer *packer, int64_t done, struct ebk_packed *out);
 void ebk_packer_set_lac_locked(struct ebk_packer *packer, int64_t lac, uint64_t lac_length);
 void ebk_packer_stop_locked(struct ebk_packer *packer);
 /* The packer of a body that is out; and its release, after which the frame's reference to the packer is the caller's. */

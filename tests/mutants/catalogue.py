@@ -64,6 +64,7 @@ from tests.mutants import (
     storage_entries,
     storage_journal,
     strangers,
+    sums,
     transports,
     who_joins,
 )
@@ -101,6 +102,7 @@ MUTANTS = (
     *small_repairs.MUTANTS,
     *reshaping.MUTANTS,
     *digests.MUTANTS,
+    *sums.MUTANTS,
     *holdings.MUTANTS,
     *repairs.MUTANTS,
     *replacing.MUTANTS,

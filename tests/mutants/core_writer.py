@@ -261,10 +261,9 @@ MUTANTS = (
         (
             (
                 _WRITER,
-                "        return publishing.put(self.metadata, self.revision, self.metadata.with_changes(fragments=fragments))\n",
+                "        return publishing.put(self.metadata, self.revision, changed)\n",
                 "        fresh = self.in_flight.replace(self.proposal.seatings)\n"
                 "        sends = self.in_flight.resend(fresh, self.last_active_ns, self.lac, self.in_flight.done_length)\n"
-                "        changed = self.metadata.with_changes(fragments=fragments)\n"
                 "        return [*publishing.put(self.metadata, self.revision, changed), *sends]\n",
             ),
         ),
@@ -310,8 +309,8 @@ MUTANTS = (
         (
             (
                 _ENSEMBLE_CHANGE,
-                "return Proposal(in_flight.done + 1, in_flight.done_length, seatings)",
-                "return Proposal(max(0, in_flight.done), in_flight.done_length, seatings)",
+                "return Proposal(done + 1, in_flight.done_length",
+                "return Proposal(max(0, done), in_flight.done_length",
             ),
         ),
         (_P4 + "a_failed_bookie_is_replaced_from_the_lac_on",),

@@ -165,7 +165,13 @@ MUTANTS = (
         "conflicts-are-good-health",
         "P11.4",
         "health says that all is well where copies differ",
-        ((_HEALTH, "if not short and not silent and not differing:", "if not short and not silent:"),),
+        (
+            (
+                _HEALTH,
+                "if not short and not silent and not differing and not strange:",
+                "if not short and not silent:",
+            ),
+        ),
         (_NAMED + "the_auditor_and_health_name_a_conflict_and_nobody_overwrites_it",),
     ),
     Mutant(

@@ -286,7 +286,13 @@ MUTANTS = (
         "health-calls-untold-good",
         "P11.4",
         "what a bookie did not say counts as well",
-        ((_HEALTH, "if not short and not silent and not differing:", "if not short and not differing:"),),
+        (
+            (
+                _HEALTH,
+                "if not short and not silent and not differing and not strange:",
+                "if not short and not differing and not strange:",
+            ),
+        ),
         (_HEALTHY + "where_a_bookie_does_not_say_nothing_is_good",),
     ),
     Mutant(

@@ -1,0 +1,125 @@
+"""What writers publish of fragments that end, and what audits and repair make of it (P11.4, I56)."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+__all__ = ["MUTANTS"]
+
+_TABLE = "native/wire/packer_sums.c"
+_SUMS = "native/wire/packer_sums.h"
+_TWIN = "embedbk/codec/packer_twin.py"
+_FRAGMENTS = "embedbk/core/fragment_sums.py"
+_WRITER = "embedbk/core/writer.py"
+_PUBLISHED = "embedbk/repair/published.py"
+_HOLDINGS = "embedbk/repair/holdings.py"
+_COPY = "embedbk/repair/fragment_copy.py"
+_RULES = "tests/rules/test_p11_sums.py::test_"
+_PACKED = "tests/codec/test_packer_sums.py::test_"
+_CHANGED = _RULES + "a_change_publishes_what_ended_and_what_is_sent_again_counts_once"
+_CLOSED = _RULES + "a_close_publishes_the_digests_of_what_is_in_the_last_fragment"
+
+MUTANTS = (
+    Mutant(
+        "sums-swap-a-residue",
+        "I56",
+        "an entry is added to the sum of the residue behind its own",
+        (
+            (
+                _SUMS,
+                "sums->sums[sums->residue] += digest;",
+                "sums->sums[(sums->residue + 1) % sums->modulus] += digest;",
+            ),
+        ),
+        (_CLOSED, _PACKED + "the_sum_is_known_wherever_a_frame_ends_and_nowhere_else"),
+        seeds=30,
+    ),
+    Mutant(
+        "sums-include-what-is-on-its-way",
+        "I56",
+        "the sum of all that was packed is told, acknowledged or not",
+        (
+            (
+                _TWIN,
+                "return self._sums_done[1] if self._sums_done[0] == entry_id else ()",
+                "return tuple(self._sums)",
+            ),
+            (_TABLE, "if (sums->is_broken || sums->base_entry != entry) return false;", "(void)entry;"),
+            (_TABLE, "memcpy(by_residue, base_of(sums), ", "memcpy(by_residue, sums->sums, "),
+        ),
+        (_PACKED + "a_frame_that_is_open_is_in_no_sum",),
+    ),
+    Mutant(
+        "sums-count-what-is-sent-again-twice",
+        "I56",
+        "the sum of an ended fragment is not taken off the next one's",
+        (
+            (
+                _FRAGMENTS,
+                "total = tuple((a - b) & DIGEST_MASK for a, b in zip(total, each.digests, strict=True))",
+                "total = tuple(total)",
+            ),
+        ),
+        (_CHANGED,),
+        seeds=200,
+    ),
+    Mutant(
+        "sums-of-a-change-are-taken-when-it-is-sent",
+        "I56",
+        "a change publishes the newest sum, not that of the entries in front of the new fragment",
+        (
+            (
+                _WRITER,
+                "sums = sums_with(self.metadata, self.proposal.first_entry - 1, self.proposal.sums)",
+                "sums = sums_with(self.metadata, self.lac, self.in_flight.sums_through(self.lac))",
+            ),
+        ),
+        (_RULES + "a_change_is_sent_again_with_the_sums_of_its_place",),
+    ),
+    Mutant(
+        "sums-of-a-part-count-as-those-of-the-ledger",
+        "P11.4",
+        "where an earlier fragment was not published, the sums of all are published as those of the last one",
+        ((_FRAGMENTS, "if not total or last < first or begin != first:", "if not total or last < first:"),),
+        (_RULES + "sums_are_of_a_fragment_and_of_nothing_that_cannot_be_told",),
+    ),
+    Mutant(
+        "sums-are-not-looked-at-by-audits",
+        "I56",
+        "copies are compared with each other only",
+        (
+            (
+                _HOLDINGS,
+                "if unlike := unlike_published(self._ledgers[ledger_id], copies.told):",
+                "if unlike := unlike_published(self._ledgers[ledger_id], {}):",
+            ),
+        ),
+        (_RULES + "the_auditor_names_the_bookie_where_both_copies_agree_on_a_wrong_thing",),
+    ),
+    Mutant(
+        "sums-of-half-a-fragment-are-a-difference",
+        "P7.1",
+        "a bookie that told a part only is named, as its sum is another one",
+        (
+            (
+                _PUBLISHED,
+                "    return total if wanted == published.last_entry + 1 else None\n",
+                "    return total\n",
+            ),
+        ),
+        (_RULES + "parts_add_up_and_what_was_not_told_whole_is_no_party",),
+    ),
+    Mutant(
+        "sums-are-not-looked-at-by-repair",
+        "P11.4",
+        "what was copied takes its seat, whatever its writer published",
+        (
+            (
+                _COPY,
+                'self.result = self._why_unlike() or CopyResult("done")',
+                'self.result = CopyResult("done")',
+            ),
+        ),
+        (_RULES + "a_copy_that_is_not_what_was_published_takes_no_seat",),
+    ),
+)
