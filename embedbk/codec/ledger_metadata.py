@@ -26,7 +26,7 @@ __all__ = [
     "SEAL_REASON_MAX",
     "Begun",
     "Durability",
-    "EntrySums",
+    "PublishedSums",
     "Fragment",
     "LedgerMetadata",
     "LedgerState",
@@ -111,7 +111,7 @@ def first_fragments(members: tuple[Member, ...]) -> tuple[Fragment, ...]:
     return (Fragment(0, 0, members),)
 
 
-class EntrySums(msgspec.Struct, frozen=True, array_like=True):
+class PublishedSums(msgspec.Struct, frozen=True, array_like=True):
     """The sums of the digests of entries first_entry..last_entry, modulo 2^64, by residue of their ids (P11.4): what
     their writer made, said by it when they were acknowledged."""
 
@@ -151,7 +151,7 @@ class LedgerMetadata(msgspec.Struct, frozen=True, array_like=True, gc=False):
     # Empty: that cannot be told. Only from LEVEL_OF_WRITERS on.
     writer: Annotated[str, msgspec.Meta(pattern=LIVING_PATTERN)] = ""
     # Of fragments that ended, as their writer said; ascending. Only from LEVEL_OF_SUMS on.
-    sums: tuple[EntrySums, ...] = ()
+    sums: tuple[PublishedSums, ...] = ()
 
     @property
     def quorum(self) -> Quorum:

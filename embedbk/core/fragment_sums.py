@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from embedbk.codec.entry_digest import DIGEST_MASK
-from embedbk.codec.ledger_metadata import EntrySums, LedgerMetadata
+from embedbk.codec.ledger_metadata import LedgerMetadata, PublishedSums
 from embedbk.config import Quorum
 
 __all__ = ["SumsThrough", "modulus_of", "no_sums", "sums_with"]
@@ -30,7 +30,7 @@ def modulus_of(quorum: Quorum) -> int:
     return 1 if quorum.ensemble_size == quorum.write_quorum else quorum.ensemble_size
 
 
-def sums_with(metadata: LedgerMetadata, last: int, total: tuple[int, ...]) -> tuple[EntrySums, ...]:
+def sums_with(metadata: LedgerMetadata, last: int, total: tuple[int, ...]) -> tuple[PublishedSums, ...]:
     """What is published when the last fragment ends with the entry `last`. total: the sums of entries 0 to last."""
     published, first = metadata.sums, metadata.fragments[-1].first_entry
     begin = published[-1].last_entry + 1 if published else 0
@@ -40,4 +40,4 @@ def sums_with(metadata: LedgerMetadata, last: int, total: tuple[int, ...]) -> tu
         if len(each.digests) != len(total):
             return published
         total = tuple((a - b) & DIGEST_MASK for a, b in zip(total, each.digests, strict=True))
-    return (*published, EntrySums(first, last, total))
+    return (*published, PublishedSums(first, last, total))

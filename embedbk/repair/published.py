@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from embedbk.codec.entry_digest import DIGEST_MASK
-from embedbk.codec.ledger_metadata import EntrySums, LedgerMetadata
+from embedbk.codec.ledger_metadata import LedgerMetadata, PublishedSums
 from embedbk.ids import Member
 
 __all__ = ["Unlike", "published_digest", "unlike_published"]
@@ -41,13 +41,13 @@ def published_digest(
     return None if found is None or _is_lost(metadata, found) else _sum_of(found, modulus, residue)
 
 
-def _sum_of(published: EntrySums, modulus: int, residue: int) -> int | None:
+def _sum_of(published: PublishedSums, modulus: int, residue: int) -> int | None:
     if modulus == len(published.digests):
         return published.digests[residue]
     return sum(published.digests) & DIGEST_MASK if modulus == 1 else None
 
 
-def _is_lost(metadata: LedgerMetadata, published: EntrySums) -> bool:
+def _is_lost(metadata: LedgerMetadata, published: PublishedSums) -> bool:
     runs = (run for word in metadata.lost for run in word.runs)
     return any(first <= published.last_entry and last >= published.first_entry for first, last, _ in runs)
 
@@ -68,7 +68,7 @@ def unlike_published(metadata: LedgerMetadata, told: Told) -> list[Unlike]:
     return sorted(found)
 
 
-def _total(published: EntrySums, pieces: list[tuple[int, int, int]]) -> int | None:
+def _total(published: PublishedSums, pieces: list[tuple[int, int, int]]) -> int | None:
     """The sum of pieces that follow each other from the first entry to the last; None: there is a gap."""
     wanted, total = published.first_entry, 0
     for first, last, digest in pieces:

@@ -8,8 +8,8 @@ import pytest
 from embedbk.client.runtime import Runtime
 from embedbk.codec.entry_digest import entry_digest
 from embedbk.codec.ledger_metadata import (
-    EntrySums,
     LedgerMetadata,
+    PublishedSums,
     decode_ledger_metadata,
     encode_ledger_metadata,
 )
@@ -58,7 +58,7 @@ def test_a_close_publishes_the_digests_of_what_is_in_the_last_fragment(sizes: tu
         ledger_id = closed(story, 30, **named)
         modulus = 1 if sizes[0] == sizes[1] else sizes[0]
         wanted = sums_of(stored(story, ledger_id), 0, 29, modulus)
-        assert story.metadata(ledger_id).sums == (EntrySums(0, 29, wanted),)
+        assert story.metadata(ledger_id).sums == (PublishedSums(0, 29, wanted),)
 
 
 def test_a_change_publishes_what_ended_and_what_is_sent_again_counts_once() -> None:
@@ -126,11 +126,11 @@ def test_a_ledger_that_closed_empty_and_one_of_a_level_before_publish_nothing(
         assert found.sums == ()
         fields = msgspec.msgpack.decode(encode_ledger_metadata(found))
         assert len(fields) == len(msgspec.structs.fields(LedgerMetadata)) - 1
-        with_sums = encode_ledger_metadata(replace_sums(found, (EntrySums(0, 0, (1,)),)))
+        with_sums = encode_ledger_metadata(replace_sums(found, (PublishedSums(0, 0, (1,)),)))
         assert msgspec.msgpack.decode(with_sums) == [*fields, [[0, 0, [1]]]]
 
 
-def replace_sums(value: LedgerMetadata, sums: tuple[EntrySums, ...]) -> LedgerMetadata:
+def replace_sums(value: LedgerMetadata, sums: tuple[PublishedSums, ...]) -> LedgerMetadata:
     return value.with_changes(sums=sums)
 
 
@@ -181,14 +181,14 @@ def test_sums_are_of_a_fragment_and_of_nothing_that_cannot_be_told() -> None:
 @pytest.mark.parametrize(
     "sums",
     [
-        (EntrySums(3, 2, (1,)),),
-        (EntrySums(0, 5, (1,)), EntrySums(5, 9, (1,))),
-        (EntrySums(0, 10, (1,)),),
-        (EntrySums(0, 9, ()),),
-        (EntrySums(0, 9, (-1,)),),
+        (PublishedSums(3, 2, (1,)),),
+        (PublishedSums(0, 5, (1,)), PublishedSums(5, 9, (1,))),
+        (PublishedSums(0, 10, (1,)),),
+        (PublishedSums(0, 9, ()),),
+        (PublishedSums(0, 9, (-1,)),),
     ],
 )
-def test_sums_that_no_ledger_has_are_refused(sums: tuple[EntrySums, ...]) -> None:
+def test_sums_that_no_ledger_has_are_refused(sums: tuple[PublishedSums, ...]) -> None:
     """P2.5: what stands in the metadata is somebody's word."""
     with pytest.raises(StorageError):
         decode_ledger_metadata(encode_ledger_metadata(replace_sums(metadata(THREE, 9, (0, (1, 2, 3))), sums)))
@@ -199,7 +199,7 @@ def test_sums_that_no_ledger_has_are_refused(sums: tuple[EntrySums, ...]) -> Non
 
 def test_a_bookie_whose_digests_are_not_the_published_ones_is_named() -> None:
     """P11.4: "named even where all other copies are lost, or alike"."""
-    ledger = replace_sums(metadata(STRIPED, 29, (0, (1, 2, 3))), (EntrySums(0, 29, (10, 20, 30)),))
+    ledger = replace_sums(metadata(STRIPED, 29, (0, (1, 2, 3))), (PublishedSums(0, 29, (10, 20, 30)),))
     told = {
         (0, 29, 3, 0): {member(1): 10, member(2): 10},
         (0, 29, 3, 1): {member(2): 21, member(3): 21},
@@ -211,7 +211,7 @@ def test_a_bookie_whose_digests_are_not_the_published_ones_is_named() -> None:
 
 def test_parts_add_up_and_what_was_not_told_whole_is_no_party() -> None:
     """P7.1: "cannot tell" is no difference; P11.4: sums add up, whatever the parts."""
-    ledger = replace_sums(metadata(THREE, 29, (0, (1, 2, 3))), (EntrySums(0, 29, (WHOLE - 1, 3, 4)),))
+    ledger = replace_sums(metadata(THREE, 29, (0, (1, 2, 3))), (PublishedSums(0, 29, (WHOLE - 1, 3, 4)),))
     told = {
         (0, 9, 1, 0): {member(1): WHOLE - 4, member(2): 1, member(3): 1},
         (10, 29, 1, 0): {member(1): 10, member(3): 4},
