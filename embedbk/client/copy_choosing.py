@@ -28,7 +28,12 @@ from embedbk.codec.copy_decision import (
 )
 from embedbk.codec.entry_digest import entry_digest
 from embedbk.codec.frame import Frame, frame_of, split
-from embedbk.codec.ledger_metadata import LedgerMetadata, decode_ledger_metadata, ledger_key_path
+from embedbk.codec.ledger_metadata import (
+    LedgerMetadata,
+    decode_ledger_metadata,
+    encode_ledger_metadata,
+    ledger_key_path,
+)
 from embedbk.codec.metadata_messages import ABSENT, Compare, Put
 from embedbk.codec.repair_mark import WHY_CHARS_MAX
 from embedbk.core.copy_read import CopyPart, CopyRead
@@ -197,7 +202,8 @@ async def choose_copy(
     key, ledger_key = decided_path(ledger_id, entry_id), ledger_key_path(ledger_id)
     when = [Compare(ledger_key, shown.revision), Compare(key, shown.decided_revision)]
     value = encode_copy_decisions((*shown.decisions, decision))
-    if not await runtime.transact(when, [Put(key, value)], what):
+    then = [Put(key, value), *_without_sums(shown, ledger_key)]
+    if not await runtime.transact(when, then, what):
         raise MetadataConflict(
             f"{what}: the ledger, or what was decided of the entry, is another by now; nothing was changed",
             hint="look at the copies again",
@@ -206,6 +212,16 @@ async def choose_copy(
     if not left:
         decision = await _note_done(runtime, key, decision, what)
     return ChosenCopy(decision, left)
+
+
+def _without_sums(shown: EntryCopies, ledger_key: str) -> list[Put]:
+    """From now on the operator's word stands for the entry, and no longer what its writer published of the fragment
+    (P11.4): else audits would go on naming what was chosen, and repair would copy none of it."""
+    metadata, entry_id = shown.metadata, shown.entry_id
+    sums = tuple(each for each in metadata.sums if not each.first_entry <= entry_id <= each.last_entry)
+    if sums == metadata.sums:
+        return []
+    return [Put(ledger_key, encode_ledger_metadata(metadata.with_changes(sums=sums)))]
 
 
 def _decided(copy: EntryCopy) -> DecidedCopy:
