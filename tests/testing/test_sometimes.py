@@ -46,6 +46,7 @@ _RARE = {
     "copy chosen by an operator",
     "copy damaged",
     "differing copy found by a scrub",
+    "differing copy told by published sums",
     "copy of a metadata member counted",
     "copy of a metadata member refused",
     "crashed bookie replaced by a clone",
