@@ -431,7 +431,8 @@ def _why_not_freed(metadata: LedgerMetadata) -> str:
 
 
 def _why_no_sums(metadata: LedgerMetadata) -> str:
-    """The fault of the sums that it names; empty: they are sound."""
+    """The fault of the sums that it names; empty: they are sound. They may go beyond an end that an operator named
+    (P11.5)."""
     before = NO_ENTRY
     for each in metadata.sums:
         if not before < each.first_entry <= each.last_entry:
@@ -439,8 +440,6 @@ def _why_no_sums(metadata: LedgerMetadata) -> str:
                 f"sums of entries {each.first_entry} to {each.last_entry}, behind those up to entry {before}"
             )
         before = each.last_entry
-    if metadata.last_entry is not None and before > metadata.last_entry:
-        return f"sums of entries up to {before}, and it ends at {metadata.last_entry}"
     return ""
 
 

@@ -183,7 +183,6 @@ def test_sums_are_of_a_fragment_and_of_nothing_that_cannot_be_told() -> None:
     [
         (PublishedSums(3, 2, (1,)),),
         (PublishedSums(0, 5, (1,)), PublishedSums(5, 9, (1,))),
-        (PublishedSums(0, 10, (1,)),),
         (PublishedSums(0, 9, ()),),
         (PublishedSums(0, 9, (-1,)),),
     ],
