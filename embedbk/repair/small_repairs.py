@@ -3,7 +3,7 @@
 Decides which of them are small, what all of them ask at once, and what becomes of one that fails. A ledger is small if
 it is CLOSED, has one fragment and few bytes, and has its shape for good, and if only the seats that it lost are to be
 filled. Every other one, and every one of which anything goes another way, goes the single road (`ledger_repair`), which
-reads all of it anew and decides what becomes of the mark (AR09). So this machine ends marks of repaired ledgers only.
+reads all of it anew and decides what becomes of the mark (P11.2). So this machine ends marks of repaired ledgers only.
 
     marks and ledgers read, ─▶ the settings ─▶ targets, written  ─▶ copies: one  ─▶ published by one ─▶ the marks
     by runs of ids             of their logs   into all marks       `FragmentCopy`   compare-and-set     end

@@ -24,6 +24,7 @@ from embedbk.errors import EmbedbkError, MetadataUnavailable, NotEnoughBookies, 
 from embedbk.host.bookie_node import BookieNode
 from embedbk.host.operations import Writing
 from embedbk.ids import Member
+from embedbk.metadata.levels import LEVEL_OF_HOLDINGS
 from embedbk.repair.restarting import (
     ClusterLooked,
     CommandEnded,
@@ -89,7 +90,7 @@ class Restarters:
             there = [name for name in world.members.voters if name in world.nodes]
             names = tuple(able_bookies(world)) + (tuple(there) if len(there) > 1 else ())
             try:
-                self._note_closed()
+                self._note_closed(runtime)
                 seen = yield from awaited(runtime, look_at_nodes(runtime, None))
                 if names and self._chance.random() < 0.7:  # Else the first that may not stop is the last.
                     not_now = dict(plan_of(seen, RestartOptions(self._wait_ns, BACK_NS, names)).not_now)
@@ -114,7 +115,7 @@ class Restarters:
         match effect:
             case LookAgain(asks):
                 yield Sleep(LOOK_NS)
-                self._note_closed()
+                self._note_closed(runtime)
                 try:
                     seen = yield from awaited(runtime, look_at_nodes(runtime, asks))
                 except EmbedbkError as unknown:
@@ -158,8 +159,10 @@ class Restarters:
         yield Sleep(down_ns)
         process_faults.restart(world, name)
 
-    def _note_closed(self) -> None:
-        self._closed = frozenset(each.ledger_id for each in closed_ledgers(self._world))
+    def _note_closed(self, runtime: SimRuntime) -> None:
+        """Of these bookies are asked what they hold; below the level of that question only metadata tells (P10.8)."""
+        closed = closed_ledgers(self._world) if runtime.has_level(LEVEL_OF_HOLDINGS) else ()
+        self._closed = frozenset(each.ledger_id for each in closed)
 
     def _check_copies(self, name: str) -> None:
         """P11.3: of each entry of a CLOSED ledger that this node owes, Qa other bookies that are there hold a copy."""

@@ -120,7 +120,7 @@ MUTANTS = (
     ),
     Mutant(
         "worker-keeps-what-it-did-not-begin",
-        "AR01",
+        "P11.2",
         "ledgers that wait for their turn stay locked while repair is switched off",
         ((_WORKER, "            self.returned[held.ledger_id] = held.epoch\n", "            pass\n"),),
         (_OF_THE_WORKER + "what_was_not_begun_when_repair_is_switched_off_is_given_back",),

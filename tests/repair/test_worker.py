@@ -177,7 +177,7 @@ def test_those_that_are_not_small_are_repaired_a_few_at_once() -> None:
 
 
 def test_what_was_not_begun_when_repair_is_switched_off_is_given_back() -> None:
-    """AR01: in as many requests as it takes; one names 40 ledgers at most."""
+    """P11.2: in as many requests as it takes; one names 40 ledgers at most."""
     shift = Shift()
     shift.look()
     over(shift, shift.answered(taken(1, 8)))

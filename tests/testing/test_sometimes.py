@@ -31,6 +31,7 @@ _RARE = {
     "not given up while it may come back",
     "bookie given up",
     "bookie put to read-only",
+    "late alike",
     "leader handed over for a restart",
     "bookie replaced",
     "ledger of a writer that is gone closed",
