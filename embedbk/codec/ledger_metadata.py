@@ -150,7 +150,7 @@ class LedgerMetadata(msgspec.Struct, frozen=True, array_like=True, gc=False):
     # The client that made it, and alone writes to it, by the name under which it shows that it lives (`living`, P11.2).
     # Empty: that cannot be told. Only from LEVEL_OF_WRITERS on.
     writer: Annotated[str, msgspec.Meta(pattern=LIVING_PATTERN)] = ""
-    # Of fragments that ended, as their writer said; ascending. Only from LEVEL_OF_SUMS on.
+    # What the writer published of fragments that ended, ascending. Only from LEVEL_OF_SUMS on.
     sums: tuple[PublishedSums, ...] = ()
 
     @property

@@ -27,7 +27,9 @@ class Proposal:
     first_entry: int
     length_before: int  # Payload bytes of the ledger before first_entry.
     seatings: list[Seating]
-    sums: tuple[int, ...] = ()  # Of all entries before first_entry (P11.4); empty: that cannot be told.
+    sums: tuple[
+        int, ...
+    ] = ()  # They cover all entries before first_entry (P11.4); empty: that cannot be told.
 
 
 def propose(

@@ -16,17 +16,17 @@ from embedbk.config import Quorum
 
 __all__ = ["SumsThrough", "modulus_of", "no_sums", "sums_with"]
 
-# Of a packer: by residue the sum of all entries up to this one; empty: that cannot be told.
+# A packer's answer: by residue the sum of all entries up to this one; empty: that cannot be told.
 SumsThrough = Callable[[int], tuple[int, ...]]
 
 
 def no_sums(entry_id: int) -> tuple[int, ...]:
-    """Of a handle that knows none."""
+    """What a handle says that knows none."""
     return ()
 
 
 def modulus_of(quorum: Quorum) -> int:
-    """Of the residues by which the copies of a ledger lie: where each bookie has all entries, they are one."""
+    """How many residues the copies of a ledger lie by: one where each bookie has all entries."""
     return 1 if quorum.ensemble_size == quorum.write_quorum else quorum.ensemble_size
 
 

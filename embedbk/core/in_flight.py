@@ -78,7 +78,7 @@ class InFlight:
         self._backlog: Backlog | None = None
         # Makes `frames`; set by the host before anything is sent, where they are kept in C.
         self.make_table: MakeTable = FrameTable
-        # Of the packer that makes the entries; set by the host before anything is sent, where they are published.
+        # What the packer of these entries sums up; the host sets it before anything is sent, where sums are published.
         self.sums_through: SumsThrough = no_sums
         self.times = times
         self.ledger_key = ledger_key

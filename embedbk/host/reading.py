@@ -18,7 +18,7 @@ from embedbk.ports import Transport
 
 __all__ = ["TURN_BYTES", "WaitingReads"]
 
-# Of one turn, by class; None: all of it. The lookup that uses up a share is made whole.
+# A class's share of one turn; the first class has no bound. The lookup that uses up a share is made whole.
 TURN_BYTES = {ReadClass.CATCH_UP: 8 << 20, ReadClass.BATCH: 2 << 20, ReadClass.UPKEEP: 2 << 20}
 
 

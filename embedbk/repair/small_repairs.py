@@ -79,7 +79,7 @@ _SECOND = 1_000_000_000
 _LET_GO_NS = _SECOND  # Behind a refused request to end the marks.
 _COMPARED_MAX = 120  # Comparisons of one transaction, without those of placements.
 _PLACEMENTS_MAX = 8  # Placements that one transaction compares.
-_PUT_BYTES_MAX = 512 << 10  # Of one transaction.
+_PUT_BYTES_MAX = 512 << 10  # What one transaction puts.
 _REFUSED_MAX = 12  # Transactions that may be refused; then all that are left go the single road.
 _ENTRY_BYTES = 64  # That an entry counts for beside its payload.
 _NUMBERS_EACH = 1 << 32  # Numbers of questions that belong to one ledger.
@@ -95,7 +95,7 @@ class _Small:
     mark_revision: int
     mark: RepairMark | None = None
     metadata: LedgerMetadata | None = None
-    revision: int = 0  # Of the ledger's metadata.
+    revision: int = 0  # The revision of the ledger's metadata.
     holders: dict[int, Member] = field(default_factory=dict)
     copying: FragmentCopy | None = None
     is_repaired: bool = False
@@ -221,7 +221,7 @@ class SmallRepairs(Machine):
     def _note(self, each: _Small, kind: str, value: bytes, revision: int) -> None:
         try:
             if kind == "mark":
-                # Of another mark than it was given the single road knows what to do.
+                # The single road knows what to do with another mark than the one that was held.
                 if revision == each.mark_revision:
                     each.mark = decode_repair_mark(value)
             else:
@@ -244,7 +244,7 @@ class SmallRepairs(Machine):
     # Which of them are small.
 
     def _read_settings(self) -> list[Effect]:
-        """Of logs whose ledgers may have to get another shape, each once."""
+        """Read the settings of logs whose ledgers may have to get another shape, each log once."""
         for each in self._left():
             each.is_alone = not self._is_small(each)
         logs: dict[str, list[_Small]] = {}

@@ -230,7 +230,7 @@ class RepairWorker(Machine):
         for outcome in result.outcomes:
             effects += self._over(outcome.ledger_id)
         for held in result.alone:
-            if held.ledger_id in self.behind:  # Of an earlier session, which holds it no more.
+            if held.ledger_id in self.behind:  # An earlier session held it, and holds it no more.
                 effects += self._over(held.ledger_id)
             else:
                 self.alone.append(held)

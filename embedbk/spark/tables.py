@@ -1,7 +1,7 @@
 """`CREATE TABLE t USING embedbk OPTIONS (...)`: what a table was made with, where its readers and writers find it.
 
 Spark gives a table's options to `schema()` only, and none to reader and writer; but it keeps the schema. So the options
-stand in the metadata of the first column. A password never does: whoever reads the catalog would have it.
+stand in the metadata of the first column. A password never does: anybody who reads the catalog would have it.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def begin_bounding(world: World, for_ns: int) -> None:
 
 
 def settings_drawn(world: World, client: str) -> Settings | None:
-    """Of a client that reads as a job does, or usual ones."""
+    """Settings with which a client reads as a job does; None: the usual ones."""
     return JOB if random.Random(f"reads as {client} {world.seed}").random() < 0.4 else None
 
 

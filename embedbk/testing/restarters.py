@@ -160,7 +160,7 @@ class Restarters:
         process_faults.restart(world, name)
 
     def _note_closed(self, runtime: SimRuntime) -> None:
-        """Of these bookies are asked what they hold; below the level of that question only metadata tells (P10.8)."""
+        """Bookies are asked what they hold of these; below the level of that question only metadata tells (P10.8)."""
         closed = closed_ledgers(self._world) if runtime.has_level(LEVEL_OF_HOLDINGS) else ()
         self._closed = frozenset(each.ledger_id for each in closed)
 

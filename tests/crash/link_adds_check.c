@@ -15,6 +15,7 @@
 #include "road/add_path.h"
 #include "road/link_adds.h"
 #include "road/turns.h"
+#include "wire/block_pool.h"
 #include "wire/envelope.h"
 #include "wire/frame_header.h"
 #include "wire/message.h"

@@ -128,6 +128,7 @@ static void live(unsigned seed, bool fails)
     packer = ebk_packer_open(LEDGER, 0, 0, 16 << 10, 1 << 20);
     table = ebk_in_flight_new();
     EBK_ASSERT(loop != NULL && packer != NULL && table != NULL);
+    EBK_ASSERT(ebk_packer_begin_sums(packer, BOOKIES) == EBK_OK);
     struct ebk_link_settings settings = {
         .packer = packer, .table = table, .seat_count = BOOKIES, .ack_quorum = ACK_QUORUM, .ledger_id = LEDGER, .lac = -1,
         .bytes_max = 1 << 20, .behind_max = 32 << 20};
@@ -161,6 +162,9 @@ static void live(unsigned seed, bool fails)
             ebk_memory_disk_fail(bookies[failed].disk, EBK_CALL_WRITE, 1, 5, true);
         ebk_link_adds_tell(adds, ebk_wait_now_ns(), &facts);
         check(&facts, before);
+        uint64_t sums[EBK_SUMS_MODULUS_MAX]; /* A change of the ensemble asks for them while others append. */
+        const uint32_t residues = ebk_packer_sums_through(packer, facts.lac, sums);
+        EBK_ASSERT(residues == 0 || residues == BOOKIES);
         if (atomic_load(&users) == 0) break;
     }
     if (facts.is_ending) {

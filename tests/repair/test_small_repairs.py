@@ -59,7 +59,7 @@ MEMBERS = tuple(Member(f"b{number}", bytes([number]) * 16) for number in range(1
 
 
 def ledger(ledger_id: int, **other: object) -> LedgerMetadata:
-    """Of one entry, on b1, b2 and b3."""
+    """The copies of one entry, on b1, b2 and b3."""
     fragment = Fragment(0, 0, tuple((each.bookie_id, each.incarnation) for each in MEMBERS[:3]))
     metadata = LedgerMetadata(
         METADATA_VERSION, ledger_id, 3, 3, 2, LedgerState.CLOSED, 0, len(PAYLOAD), b"v", 1, {}, (fragment,)

@@ -203,7 +203,7 @@ def test_a_scrub_that_is_told_to_wait_asks_the_same_again() -> None:
 
 
 class Links:
-    """Of a transport, what waiting reads ask it for. full: links without room."""
+    """What waiting reads ask a transport for. full: links without room."""
 
     def __init__(self) -> None:
         self.full: set[int] = set()

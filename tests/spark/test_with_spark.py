@@ -33,7 +33,7 @@ from tests.spark import copy_program
 from tests.spark.copy_program import ROWS_PER_BATCH
 
 ENTRIES = 3_000
-SILENCE_S = 300.0  # Of a driver that starts on a machine that others use.
+SILENCE_S = 300.0  # A driver that starts on a machine that others use is silent for so long at most.
 LINES = [f"line {number}".encode() for number in range(2 * ENTRIES)]
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
