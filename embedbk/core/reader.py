@@ -63,6 +63,7 @@ class _Part:
     residue: int
     seats: list[int]  # Not asked yet, best first.
     asked: dict[int, int] = field(default_factory=dict)  # Seat -> when. Empty once an answer was good.
+    reads_as: ReadClass = ReadClass.TAIL  # What it was asked for as, last.
     # Seat -> when it may be asked again: its bookie has read for this class what it may in a second (P6.7).
     waiting: dict[int, int] = field(default_factory=dict)
     frames: list[Frame] | None = None  # The good answer.
@@ -258,7 +259,7 @@ class RangeRead(Machine):
         if not part.seats:
             return [] if part.asked or part.waiting else self._all_failed(chunk, part, now_ns)
         seat = part.seats.pop(0)
-        part.asked[seat] = now_ns
+        part.asked[seat], part.reads_as = now_ns, self._reads_as
         member = chunk.fragment.members[seat]
         modulus, residues = (self.quorum.ensemble_size, 1 << part.residue) if self.is_striped else (1, 1)
         request = ReadRequest(
@@ -269,7 +270,7 @@ class RangeRead(Machine):
             FRAME_BYTES_MAX // len(chunk.parts),
             modulus=modulus,
             residues=residues,
-            reads_as=self._reads_as,
+            reads_as=part.reads_as,
         )
         return [Send(member, request, ("read", chunk.number, part.residue, seat))]
 
@@ -289,7 +290,9 @@ class RangeRead(Machine):
         if chunk is None or part is None or seat not in part.asked:
             return []
         answer = event.control
-        if isinstance(answer, ReadAnswer) and answer.status == Status.BUSY:
+        # No bookie has a bound for the tail, so a copy failed that is put off there.
+        is_bounded = part.reads_as != ReadClass.TAIL
+        if is_bounded and isinstance(answer, ReadAnswer) and answer.status == Status.BUSY:
             return self._ask_later(chunk, part, seat, answer.wait_ms, event.now_ns)
         if not isinstance(answer, ReadAnswer) or answer.status not in (Status.OK, Status.NO_SUCH_LEDGER):
             status = getattr(answer, "status", Status.UNKNOWN)

@@ -14,6 +14,7 @@ import socket
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from embedbk.config import ANYWHERE, Placement, Settings
 from embedbk.core.machine import Effect
@@ -99,22 +100,9 @@ class _Standing(Operation):
 
 
 class _Repair(Operation):
-    """The repair of one ledger, until it is over."""
+    """The repair of one ledger, or of several side by side, until it is over."""
 
-    def __init__(self, core: LedgerRepair, over: Callable[[RepairOutcome], None]) -> None:
-        super().__init__(core)
-        self._over = over
-
-    def on_effect(self, effect: Effect) -> None:
-        super().on_effect(effect)
-        if isinstance(effect, Ended) and effect.error is None:
-            self._over(effect.result)
-
-
-class _SmallRepairs(Operation):
-    """Repairs side by side, until all are over."""
-
-    def __init__(self, core: SmallRepairs, over: Callable[[SmallRepaired], None]) -> None:
+    def __init__(self, core: LedgerRepair | SmallRepairs, over: Callable[[Any], None]) -> None:
         super().__init__(core)
         self._over = over
 
@@ -188,7 +176,7 @@ class RepairService:
             self._options.copying,
             may_reshape=self._may_reshape,
         )
-        self._node.begin(self._now_ns(), _SmallRepairs(core, self._small_over))
+        self._node.begin(self._now_ns(), _Repair(core, self._small_over))
 
     @property
     def _may_reshape(self) -> bool:

@@ -46,8 +46,21 @@ MUTANTS = (
         "a-busy-bookie-is-a-failed-copy",
         "P6.7",
         "bounds of three bookies make an entry unreadable",
-        ((_READER, "isinstance(answer, ReadAnswer) and answer.status == Status.BUSY", "False"),),
+        (
+            (
+                _READER,
+                "is_bounded and isinstance(answer, ReadAnswer) and answer.status == Status.BUSY",
+                "False",
+            ),
+        ),
         (_RULES + "a_reader_that_is_told_to_wait_asks_another_copy_and_no_copy_failed",),
+    ),
+    Mutant(
+        "a-bookie-puts-the-tail-off-for-ever",
+        "P6.7",
+        "a bookie that says BUSY to everything keeps each read that meets it last for ever",
+        ((_READER, "is_bounded = part.reads_as != ReadClass.TAIL", "is_bounded = True"),),
+        (_RULES + "a_bookie_that_puts_the_tail_off_is_a_failed_copy",),
     ),
     Mutant(
         "a-part-that-waits-is-given-up",

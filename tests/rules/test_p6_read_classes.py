@@ -157,6 +157,19 @@ def test_a_part_that_waits_does_not_fail_when_the_last_other_copy_does() -> None
     it.check(reader)
 
 
+def test_a_bookie_that_puts_the_tail_off_is_a_failed_copy() -> None:
+    """P6.7: "each class but the first". Else one bookie, by saying BUSY for ever, could keep a read for ever."""
+    it = scene([100])
+    reader, core = it.read()
+    packet = it.asked(reader)[0]
+    it.world.wire.remove(packet)
+    busy = ReadAnswer(Status.BUSY, it.pen.ledger_id, wait_ms=50)
+    reader.step(Answered(it.world.now_ns, packet.tag, packet.member, busy, []))
+    assert core.reasons == {packet.bookie_id: "BUSY"}
+    it.world.settle()
+    it.check(reader)
+
+
 def test_a_reader_waits_no_longer_than_its_bound() -> None:
     it = scene([LARGE])
     budget = ReadBudget()
