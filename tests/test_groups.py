@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-_SIX = '''
+_SIX = """
 import os
 import pathlib
 import pytest
@@ -16,7 +16,7 @@ import pytest
 @pytest.mark.parametrize("number", range(6))
 def test_one(number):
     pathlib.Path(__file__).with_name(f"{number}.worker").write_text(os.environ["PYTEST_XDIST_WORKER"])
-'''
+"""
 
 
 def test_a_group_stays_on_one_worker(tmp_path: Path) -> None:

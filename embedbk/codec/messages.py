@@ -40,7 +40,10 @@ __all__ = [
     "FenceAnswer",
     "FenceRequest",
     "HOLDINGS_IDS_MAX",
+    "HOLDINGS_OTHERS_MAX",
+    "HeldPart",
     "HoldingsAnswer",
+    "HoldingsPart",
     "HoldingsRequest",
     "LacAnswer",
     "LacHints",
@@ -85,6 +88,7 @@ EXPLICIT_LACS_MAX = 256
 HOLDINGS_CUTS_MAX = 63
 _DIGESTS_MAX = (HOLDINGS_CUTS_MAX + 1) * ENSEMBLE_SIZE_MAX  # In one answer.
 HOLDINGS_IDS_MAX = 1 << 18  # Ids that one question for holdings may span: its bookie counts them in one go.
+HOLDINGS_OTHERS_MAX = 127  # Parts beside its own range, of this ledger or of others.
 
 # magic, version, kind, frame_count, control_size, frames_size, request_id, crc32c, reserved
 _HEADER = struct.Struct("<4sBBHIIQII")
@@ -343,10 +347,22 @@ class ExplicitLacAnswer(msgspec.Struct, frozen=True, array_like=True):
     )
 
 
+class HoldingsPart(msgspec.Struct, frozen=True, array_like=True):
+    """A range that a HoldingsRequest asks for beside its own."""
+
+    ledger_id: _LedgerId
+    first_entry: _EntryId
+    last_entry: _EntryId
+    modulus: _Modulus = 1
+    residues: _Residues = 1
+    cuts: Annotated[list[_EntryId], msgspec.Meta(max_length=HOLDINGS_CUTS_MAX)] = []
+
+
 class HoldingsRequest(msgspec.Struct, frozen=True, array_like=True):
     """How many of first..last with id % modulus in residues are durable here (P11.4)? From LEVEL_OF_HOLDINGS on. wants:
-    Digests along with it, of the parts that begin with first_entry and with each of cuts. A build that does not know
-    these fields answers without digests."""
+    Digests along with it, of the parts that begin with first_entry and with each of cuts; a build that does not know
+    these fields answers without digests. others: ranges of which the same is asked; a build that does not know them
+    answers for its own range alone."""
 
     incarnation: _Incarnation
     ledger_id: _LedgerId
@@ -356,19 +372,26 @@ class HoldingsRequest(msgspec.Struct, frozen=True, array_like=True):
     residues: _Residues = 1
     cuts: Annotated[list[_EntryId], msgspec.Meta(max_length=HOLDINGS_CUTS_MAX)] = []
     wants: Annotated[int, msgspec.Meta(ge=0, le=255)] = 0
+    others: Annotated[list[HoldingsPart], msgspec.Meta(max_length=HOLDINGS_OTHERS_MAX)] = []
 
 
-class HoldingsAnswer(msgspec.Struct, frozen=True, array_like=True):
-    """OK: so many are durable here. lacking: the first ranges of which none of the ids that were asked for is known to
-    be here; that is no negative (P7.1): in limbo, or where something is damaged, more may be here than is known.
-    digests: part by part, one for each residue, ascending; None: not known just now; empty: they were not asked
-    for, or this build knows none."""
+class HeldPart(msgspec.Struct, frozen=True, array_like=True):
+    """What is held of one range. OK: so many are durable here. lacking: the first ranges of which none of the ids that
+    were asked for is known to be here; that is no negative (P7.1): in limbo, or where something is damaged, more may be
+    here than is known. digests: part by part, one for each residue, ascending; None: not known just now; empty: they
+    were not asked for, or this build knows none."""
 
     status: Status
     ledger_id: _LedgerId
     count: _Count = 0
     lacking: Annotated[list[tuple[_EntryId, _EntryId]], msgspec.Meta(max_length=1024)] = []
     digests: Annotated[list[_Nonce | None], msgspec.Meta(max_length=_DIGESTS_MAX)] = []
+
+
+class HoldingsAnswer(HeldPart, frozen=True, array_like=True):
+    """What is held of the request's own range, and of the others, in their order."""
+
+    others: Annotated[list[HeldPart], msgspec.Meta(max_length=HOLDINGS_OTHERS_MAX)] = []
 
 
 class ReplaceRequest(msgspec.Struct, frozen=True, array_like=True):

@@ -9,7 +9,6 @@ journal), the rows' place in memory (ledger table), the search by which limbo en
 
 from __future__ import annotations
 
-import itertools
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -29,7 +28,6 @@ from embedbk.codec.journal_records import (
     encode_gone,
 )
 from embedbk.codec.messages import (
-    HOLDINGS_IDS_MAX,
     AddAnswer,
     AddRequest,
     Control,
@@ -38,6 +36,7 @@ from embedbk.codec.messages import (
     ExplicitLacRequest,
     FenceAnswer,
     FenceRequest,
+    HeldPart,
     HoldingsAnswer,
     HoldingsRequest,
     LacAnswer,
@@ -77,6 +76,7 @@ from embedbk.core.bookie_words import (
     WritableSet,
 )
 from embedbk.core.drops import Drops
+from embedbk.core.held_count import HeldCount, why_not_counted
 from embedbk.core.ledger_table import AnyLedgerRow, AnyLedgerTable
 from embedbk.core.limbo import gone_of
 from embedbk.core.limbo_search import LimboSearch
@@ -109,6 +109,8 @@ class _Look:
     frame: Frame | None = None  # The repeated add's frame.
     first_entry: int = 0  # Where the lookup began; before it all was compared already.
     missing: set[int] = field(default_factory=set)  # Entries of the frame to be stored. Asked by key only.
+    held: HeldCount | None = None  # It is for this place of a question for holdings.
+    place: int = 0
 
 
 class Bookie(Machine):
@@ -446,43 +448,45 @@ class Bookie(Machine):
 
     def _on_holdings(self, event: RequestReceived, request: HoldingsRequest) -> list[Effect]:
         """Count the entries held durably (P11.4); the answer waits until everything accepted is durable."""
-        ids = request.last_entry - request.first_entry
-        if not 0 <= ids < HOLDINGS_IDS_MAX:
-            refused = ErrorAnswer(
-                f"a question for holdings in {ids + 1} ids: 1 to {HOLDINGS_IDS_MAX} are allowed"
-            )
-            return [Reply(event.link, event.request_id, refused)]
-        bounds = [request.first_entry, *request.cuts, request.last_entry + 1]
-        are_parts = all(one < other for one, other in itertools.pairwise(bounds))
-        if not are_parts or (request.wants and request.residues >> request.modulus):
-            refused = ErrorAnswer(
-                "a question for holdings whose parts or residues are not those of its range"
-            )
-            return [Reply(event.link, event.request_id, refused)]
-        row = self.table.get(request.ledger_id)
+        if refused := why_not_counted(request):
+            return [Reply(event.link, event.request_id, ErrorAnswer(refused))]
+        status = Status.NO_SUCH_LEDGER
         if request.incarnation != self.incarnation:
             status = Status.WRONG_INCARNATION
         elif self.failure is not None:
             status = Status.UNKNOWN
-        else:
-            status = Status.OK if row is not None else Status.NO_SUCH_LEDGER
-        if status != Status.OK or row is None:
-            return [Reply(event.link, event.request_id, HoldingsAnswer(status, request.ledger_id))]
-        read_id = self.next_look
-        self.next_look += 1
-        self.looks[read_id] = _Look(event.link, event.request_id, request, row.ledger_id, row.last_token)
-        asked = (request.first_entry, request.last_entry, request.modulus, request.residues)
-        return [CountEntries(read_id, row.ledger_id, *asked, request.cuts, request.wants)]
+        asked = (request, *request.others)
+        held = HeldCount([HeldPart(status, part.ledger_id) for part in asked], 0)
+        effects: list[Effect] = []
+        for place, part in enumerate(asked):
+            row = self.table.get(part.ledger_id)
+            if row is None or status != Status.NO_SUCH_LEDGER:
+                continue
+            read_id = self.next_look
+            self.next_look += 1
+            look = _Look(event.link, event.request_id, request, row.ledger_id, row.last_token)
+            look.held, look.place = held, place
+            self.looks[read_id] = look
+            span = (part.first_entry, part.last_entry, part.modulus, part.residues)
+            effects.append(CountEntries(read_id, row.ledger_id, *span, part.cuts, request.wants))
+        held.left = len(effects)
+        return effects or [Reply(event.link, event.request_id, held.answer)]
 
     def _on_counted(self, event: EntriesCounted) -> list[Effect]:
         look = self.looks.pop(event.read_id, None)
-        if look is None:
+        if look is None or look.held is None:
             return []
-        answer = HoldingsAnswer(Status.UNKNOWN, look.ledger_id)
+        held = look.held
+        part = HeldPart(Status.UNKNOWN, look.ledger_id)
         if event.count is not None:
-            answer = HoldingsAnswer(Status.OK, look.ledger_id, event.count, event.lacking, event.digests)
+            part = HeldPart(Status.OK, look.ledger_id, event.count, event.lacking, event.digests)
+        held.take(look.place, part, look.wait_token)
+        if held.left:
+            return []
         effects: list[Effect] = []
-        self._reply_when(look.wait_token, Reply(look.link, look.request_id, answer), effects, event.now_ns)
+        self._reply_when(
+            held.wait_token, Reply(look.link, look.request_id, held.answer), effects, event.now_ns
+        )
         return effects
 
     def _on_lac_request(self, event: RequestReceived, request: LacRequest) -> list[Effect]:
@@ -952,6 +956,9 @@ def _as_unknown(reply: Reply) -> Reply:
         )
     elif isinstance(control, ReplaceAnswer):
         control = ReplaceAnswer(Status.UNKNOWN, control.ledger_id, control.entry_id)
-    elif isinstance(control, FenceAnswer | ReadAnswer | ExplicitLacAnswer | HoldingsAnswer):
+    elif isinstance(control, HoldingsAnswer):
+        others = [HeldPart(Status.UNKNOWN, each.ledger_id) for each in control.others]
+        control = HoldingsAnswer(Status.UNKNOWN, control.ledger_id, others=others)
+    elif isinstance(control, FenceAnswer | ReadAnswer | ExplicitLacAnswer):
         control = type(control)(Status.UNKNOWN, control.ledger_id)
     return Reply(reply.link, reply.request_id, control)

@@ -5,12 +5,16 @@ its write sets (P3). Its bookie counts, by its index alone, how many of those it
 it owes, it has all of them; if fewer, it lacks some, and names the first. No answer, or "cannot tell", proves nothing.
 A bookie that has all of them reports their digests along, which are compared with those of others (`copy_comparison`).
 
+Questions to one bookie leave together, as one message; a bookie of a build before answers the first of them alone, and
+is asked one by one from then on.
+
     CLOSED ledgers ──▶ parts: (bookie, range, residues, how many) ──▶ at_once questions ──▶ what lacks, what is not told
                                           digests that differ ──▶ where, part by part ──▶ what is bad, what conflicts
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -18,7 +22,15 @@ from typing import ClassVar, NamedTuple
 
 from embedbk.codec.ledger_metadata import LedgerMetadata
 from embedbk.codec.lost_entries import unlost_parts
-from embedbk.codec.messages import HOLDINGS_IDS_MAX, Digests, HoldingsAnswer, HoldingsRequest, Status
+from embedbk.codec.messages import (
+    HOLDINGS_IDS_MAX,
+    Digests,
+    HeldPart,
+    HoldingsAnswer,
+    HoldingsPart,
+    HoldingsRequest,
+    Status,
+)
 from embedbk.config import Quorum
 from embedbk.core.client_words import BELOW_LEVEL, Answered, Send, SendFailed
 from embedbk.core.machine import Effect, Handlers, Machine
@@ -85,7 +97,8 @@ class Checked(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CheckOptions:
-    at_once: int = 64  # Questions on their way.
+    at_once: int = 256  # Questions on their way.
+    together: int = 64  # Of them in one message.
     timeout_ns: int = 5 * _SECOND  # A bookie that leaves a question unanswered for so long gets no other.
     ids_max: int = HOLDINGS_IDS_MAX  # That one question spans.
     is_brief: bool = (
@@ -162,7 +175,7 @@ def held_by(answer: object, ledger_id: int, owed: Owed) -> tuple[int, list[tuple
     Raises:
         PeerError: the answer does not fit the question; the text says why.
     """
-    if not isinstance(answer, HoldingsAnswer) or answer.ledger_id != ledger_id:
+    if not isinstance(answer, HeldPart) or answer.ledger_id != ledger_id:
         raise PeerError(getattr(answer, "text", "it answered something else"))
     if answer.status == Status.NO_SUCH_LEDGER:
         return 0, [(owed.first, owed.last)]
@@ -204,6 +217,14 @@ class _Question(NamedTuple):
     difference: Difference | None = None  # That it narrows down.
 
 
+@dataclass(slots=True)
+class _Gathered:
+    """Questions that leave for one bookie together."""
+
+    questions: list[_Question] = field(default_factory=list)
+    ids: int = 0
+
+
 class HoldingCheck(Machine):
     """Asks registered bookies what they hold of these CLOSED ledgers; for others it is unknown. Ends with `Checked`."""
 
@@ -214,10 +235,11 @@ class HoldingCheck(Machine):
         options: CheckOptions = USUAL_CHECK,
     ) -> None:
         self.options = options
-        self.asked: dict[
-            int, tuple[_Question, int]
-        ] = {}  # By number of the question; with the time it was sent.
-        self.numbers = 0
+        # By number of the message; with the time it was sent.
+        self.asked: dict[int, tuple[list[_Question], int]] = {}
+        self.messages = 0
+        self.numbers = 0  # Questions that were sent.
+        self.out = 0  # Of these, on their way.
         self.short: dict[int, dict[str, Shortage]] = {}
         self.untold: dict[int, dict[str, str]] = {}
         self.silent: dict[Member, str] = {}  # Bookies that get no more questions -> why.
@@ -227,6 +249,9 @@ class HoldingCheck(Machine):
         self._there = there
         self._copies: dict[int, LedgerCopies] = {}  # Of ledgers of which not all was told yet.
         self._questions = self._all_questions(ledgers)
+        self._gathered: dict[Member, _Gathered] = {}
+        self._waiting = 0  # Questions that were gathered, and did not leave yet.
+        self._one_by_one: set[Member] = set()  # Bookies that do not answer several in one message.
         self._differing: list[tuple[int, Difference]] = []  # Still to be narrowed down, the last one first.
         self._left = 0  # Of the questions about the one that is narrowed down now.
         self._answers: dict[Member, list[int | None]] = {}
@@ -242,36 +267,81 @@ class HoldingCheck(Machine):
 
     def _go_on(self, now_ns: int) -> list[Effect]:
         effects: list[Effect] = []
-        while len(self.asked) < self.options.at_once:
+        while True:
+            if self.out + self._waiting >= self.options.at_once:
+                if self.out:
+                    break
+                effects += self._send_gathered(now_ns)
+                continue
             if self._differing and not self._left:
                 effects += self._narrow(now_ns)
                 continue
             question = next(self._questions, None)
-            if question is None:
+            if question is not None:
+                effects += self._gather(question, now_ns)
+            elif self._waiting:
+                effects += self._send_gathered(now_ns)
+            else:
                 break
-            if self.options.is_brief and question.member.bookie_id in self.short.get(question.ledger_id, ()):
-                self._settle(question)
-                continue
-            why = self.silent.get(
-                question.member, "" if question.member in self._there else "it is not there"
-            )
-            if why:
-                self._note_untold(question, why)
-                self._settle(question)
-                continue
-            effects.append(self._ask(question, now_ns, Digests.BY_INDEX))
         if not self.asked and not self.is_over:
             self.is_over = True
             found = Checked(self.short, self.untold, self.numbers, self.conflicts, self.unlike)
             effects.append(Ended(None, found))
         return effects
 
-    def _ask(self, question: _Question, now_ns: int, wants: Digests) -> Effect:
-        self.numbers += 1
-        self.asked[self.numbers] = question, now_ns
-        ledger_id, member, owed, cuts, _ = question
-        request = HoldingsRequest(member.incarnation, ledger_id, *owed[:4], cuts, wants)
-        return Send(member, request, ("held", self.numbers))
+    def _is_asked(self, question: _Question) -> bool:
+        """Else it is over: nothing of its answer is wanted, or none will come."""
+        if self.options.is_brief and question.member.bookie_id in self.short.get(question.ledger_id, ()):
+            self._settle(question)
+            return False
+        why = self.silent.get(question.member, "" if question.member in self._there else "it is not there")
+        if why:
+            self._note_untold(question, why)
+            self._settle(question)
+        return not why
+
+    def _gather(self, question: _Question, now_ns: int) -> list[Effect]:
+        """Put it to those that leave for its bookie; what was gathered before leaves if it does not fit."""
+        if not self._is_asked(question):
+            return []
+        member, owed = question.member, question.owed
+        together = 1 if member in self._one_by_one else self.options.together
+        gathered = self._gathered.setdefault(member, _Gathered())
+        ids = owed.last - owed.first + 1
+        effects: list[Effect] = []
+        if gathered.ids + ids > HOLDINGS_IDS_MAX:
+            effects += self._send(member, now_ns)
+            gathered = self._gathered.setdefault(member, _Gathered())
+        gathered.questions.append(question)
+        gathered.ids += ids
+        self._waiting += 1
+        return effects + (self._send(member, now_ns) if len(gathered.questions) >= together else [])
+
+    def _send_gathered(self, now_ns: int) -> list[Effect]:
+        return [effect for member in list(self._gathered) for effect in self._send(member, now_ns)]
+
+    def _send(self, member: Member, now_ns: int) -> list[Effect]:
+        gathered = self._gathered.pop(member, _Gathered())
+        self._waiting -= len(gathered.questions)
+        questions = [each for each in gathered.questions if self._is_asked(each)]
+        return [self._ask(questions, now_ns, Digests.BY_INDEX)] if questions else []
+
+    def _ask(self, questions: list[_Question], now_ns: int, wants: Digests) -> Effect:
+        """One message to the bookie that all of them are for."""
+        self.messages += 1
+        self.numbers += len(questions)
+        self.out += len(questions)
+        self.asked[self.messages] = questions, now_ns
+        ledger_id, member, owed, cuts, _ = questions[0]
+        others = [HoldingsPart(each.ledger_id, *each.owed[:4], each.cuts) for each in questions[1:]]
+        request = HoldingsRequest(member.incarnation, ledger_id, *owed[:4], cuts, wants, others)
+        return Send(member, request, ("held", self.messages))
+
+    def _taken(self, message: int) -> list[_Question]:
+        """The questions of a message that is on its way no more; none: it was given up before."""
+        questions, _ = self.asked.pop(message, ([], 0))
+        self.out -= len(questions)
+        return questions
 
     def _all_questions(self, ledgers: Mapping[int, LedgerMetadata]) -> Iterator[_Question]:
         for ledger_id, metadata in ledgers.items():
@@ -315,7 +385,7 @@ class HoldingCheck(Machine):
         self._answers, self._left = {}, len(members)
         return [
             self._ask(
-                _Question(ledger_id, member, owed, difference.cuts, difference), now_ns, difference.wants
+                [_Question(ledger_id, member, owed, difference.cuts, difference)], now_ns, difference.wants
             )
             for member in members
         ]
@@ -333,35 +403,52 @@ class HoldingCheck(Machine):
         self.untold.setdefault(question.ledger_id, {}).setdefault(question.member.bookie_id, why)
 
     def _on_answered(self, event: Answered) -> list[Effect]:
-        found = self.asked.pop(event.tag[1], None)
-        if found is None:
+        questions = self._taken(event.tag[1])
+        if not questions:
             return []
-        question = found[0]
+        control = event.control
+        if isinstance(control, HoldingsAnswer):
+            told = [control, *control.others][: len(questions)]
+            if len(told) < len(questions):
+                self._one_by_one.add(event.member)
+                self._questions = itertools.chain(questions[len(told) :], self._questions)
+            for question, part in zip(questions, told, strict=False):
+                self._take(question, part)
+        else:
+            for question in questions:
+                self._take(question, control)
+        return self._go_on(event.now_ns)
+
+    def _take(self, question: _Question, answer: object) -> None:
         ledger_id, member, owed = question[:3]
         try:
-            count, lacking = held_by(event.control, ledger_id, owed)
+            count, lacking = held_by(answer, ledger_id, owed)
         except PeerError as untold:
             self._note_untold(question, str(untold))
             self._settle(question)
-            return self._go_on(event.now_ns)
+            return
         if count < owed.entries:
             shortage = self.short.setdefault(ledger_id, {}).setdefault(member.bookie_id, Shortage())
             shortage.copies += owed.entries - count
             shortage.parts.append((owed, lacking))
-        told = event.control.digests if isinstance(event.control, HoldingsAnswer) else []
+        told = answer.digests if isinstance(answer, HeldPart) else []
         self._settle(question, told if count == owed.entries else None)
-        return self._go_on(event.now_ns)
 
     def _on_send_failed(self, event: SendFailed) -> list[Effect]:
-        found = self.asked.pop(event.tag[1], None)
-        if found is None:
+        questions = self._taken(event.tag[1])
+        if not questions:
             return []
         if event.reason == BELOW_LEVEL:  # The cluster's level does not allow the question.
             self._questions = iter(())
-        self.silent[event.member] = event.reason
-        self._note_untold(found[0], event.reason)
-        self._settle(found[0])
+        self._give_up(questions, event.member, event.reason)
         return self._go_on(event.now_ns)
+
+    def _give_up(self, questions: list[_Question], member: Member, why: str) -> None:
+        """Their bookie did not answer, and gets no more of them."""
+        self.silent[member] = why
+        for question in questions:
+            self._note_untold(question, why)
+            self._settle(question)
 
     def _on_tick(self, event: Tick) -> list[Effect]:
         late = [
@@ -370,10 +457,8 @@ class HoldingCheck(Machine):
             if event.now_ns >= since + self.options.timeout_ns
         ]
         for number in late:
-            question, _ = self.asked.pop(number)
-            self.silent[question.member] = "no answer in time"
-            self._note_untold(question, "no answer in time")
-            self._settle(question)
+            questions = self._taken(number)
+            self._give_up(questions, questions[0].member, "no answer in time")
         return self._go_on(event.now_ns) if late else []
 
     HANDLERS: ClassVar[Handlers] = {

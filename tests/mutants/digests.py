@@ -14,6 +14,7 @@ _BOOKIE = "embedbk/core/bookie.py"
 _SUMMED = "tests/storage/test_digests.py::test_"
 _SAID = "tests/rules/test_p11_holdings.py::test_"
 _COMPARISON = "embedbk/repair/copy_comparison.py"
+_COUNT = "embedbk/core/held_count.py"
 _HOLDINGS = "embedbk/repair/holdings.py"
 _AUDITOR = "embedbk/repair/auditor.py"
 _HEALTH = "embedbk/repair/health.py"
@@ -93,7 +94,7 @@ MUTANTS = (
         "digests-take-any-parts",
         "P2.5",
         "parts that do not ascend are summed as they come",
-        ((_BOOKIE, "        if not are_parts or (", "        if False or ("),),
+        ((_COUNT, "        if not are_parts or (", "        if False or ("),),
         (_SAID + "parts_that_are_none_are_refused",),
     ),
     Mutant(

@@ -27,8 +27,9 @@ _HEALTHY = "tests/repair/test_health.py::test_"
 _OTHER_DISK = """            status = Status.WRONG_INCARNATION
         elif self.failure is not None:
             status = Status.UNKNOWN
-        else:
+        asked = (request, *request.others)
 """
+_COUNT = "embedbk/core/held_count.py"
 
 MUTANTS = (
     Mutant(
@@ -107,8 +108,8 @@ MUTANTS = (
         (
             (
                 _BOOKIE,
-                "answer = HoldingsAnswer(Status.UNKNOWN, look.ledger_id)",
-                "answer = HoldingsAnswer(Status.OK, look.ledger_id)",
+                "part = HeldPart(Status.UNKNOWN, look.ledger_id)",
+                "part = HeldPart(Status.OK, look.ledger_id)",
             ),
         ),
         (_SAID + "a_count_that_cannot_be_told_is_unknown",),
@@ -117,7 +118,7 @@ MUTANTS = (
         "holdings-of-another-disk-are-told",
         "P7.2",
         "a bookie counts for an incarnation that it is not",
-        ((_BOOKIE, _OTHER_DISK, _OTHER_DISK.replace("WRONG_INCARNATION", "OK")),),
+        ((_BOOKIE, _OTHER_DISK, _OTHER_DISK.replace("WRONG_INCARNATION", "NO_SUCH_LEDGER")),),
         (_SAID + "another_disk_and_an_unknown_ledger_are_told",),
     ),
     Mutant(
@@ -166,14 +167,100 @@ MUTANTS = (
         "audit-waits-for-a-silent-bookie-each-time",
         "P11.4",
         "who left one question unanswered is asked the next one",
-        ((_HOLDINGS, '            self.silent[question.member] = "no answer in time"\n', ""),),
+        ((_HOLDINGS, "        self.silent[member] = why\n", ""),),
         (_CHECKED + "who_is_silent_or_cannot_be_reached_is_asked_nothing_more_and_did_not_say",),
+    ),
+    Mutant(
+        "holdings-of-several-wait-for-one-record",
+        "P11.4, I40",
+        "the answer for several ranges leaves when what was accepted of the first is durable",
+        (
+            (
+                _COUNT,
+                "self.wait_token = max(self.wait_token, wait_token)",
+                "self.wait_token = self.wait_token or wait_token",
+            ),
+        ),
+        (_SAID + "an_answer_for_several_ledgers_waits_for_all_of_them",),
+    ),
+    Mutant(
+        "holdings-of-several-in-another-order",
+        "P11.4",
+        "what is held of one range is told of another",
+        ((_COUNT, "self.parts[place] = part", "self.parts[self.left - 1] = part"),),
+        (_SAID + "several_are_answered_in_the_order_of_the_question",),
+    ),
+    Mutant(
+        "holdings-of-several-are-bounded-one-by-one",
+        "P11.4",
+        "a question of many ranges lets a bookie count 128 times as many ids as one may span",
+        ((_COUNT, "ids += max(span, 0)", "ids = max(span, 0)"),),
+        (_SAID + "several_ranges_that_are_none_or_too_wide_are_refused",),
+    ),
+    Mutant(
+        "holdings-read-the-bytes-of-many-ranges",
+        "P11.4",
+        "one question lets a bookie read the bytes of 128 ranges",
+        ((_COUNT, "if len(asked) > 1 and request.wants == Digests.BY_BYTES:", "if False:"),),
+        (_SAID + "several_ranges_that_are_none_or_too_wide_are_refused",),
+    ),
+    Mutant(
+        "holdings-of-several-fail-as-held",
+        "P7.6",
+        "behind a failed sync the further ranges of a question count as not held, which is no answer",
+        (
+            (
+                _BOOKIE,
+                "others = [HeldPart(Status.UNKNOWN, each.ledger_id) for each in control.others]",
+                "others = control.others",
+            ),
+        ),
+        (_SAID + "an_answer_for_several_ledgers_waits_for_all_of_them",),
+    ),
+    Mutant(
+        "audit-forgets-what-a-build-before-did-not-answer",
+        "P10.8",
+        "a bookie that answers the first of several questions alone counts as one that was asked all",
+        (
+            (
+                _HOLDINGS,
+                "self._questions = itertools.chain(questions[len(told) :], self._questions)",
+                "[self._settle(each) for each in questions[len(told) :]]",
+            ),
+        ),
+        (_CHECKED + "a_bookie_of_a_build_before_is_asked_one_by_one",),
+    ),
+    Mutant(
+        "audit-asks-a-build-before-together-for-ever",
+        "P10.8",
+        "each message to a bookie of a build before asks all that is left again, and one of it is answered",
+        ((_HOLDINGS, "                self._one_by_one.add(event.member)\n", ""),),
+        (_CHECKED + "a_bookie_of_a_build_before_is_asked_one_by_one",),
+    ),
+    Mutant(
+        "audit-gives-up-one-question-of-a-silent-message",
+        "P11.4",
+        "of several questions that got no answer one is unknown, and the others count as answered",
+        (
+            (
+                _HOLDINGS,
+                "        for question in questions:\n            self._note",
+                "        for question in questions[:1]:\n            self._note",
+            ),
+        ),
+        (_CHECKED + "what_is_asked_together_is_unknown_together",),
     ),
     Mutant(
         "audit-takes-who-is-away-for-whole",
         "P11.4",
         "a bookie that is not there counts as one that has everything",
-        ((_HOLDINGS, 'if question.member in self._there else "it is not there"', 'if self._there else ""'),),
+        (
+            (
+                _HOLDINGS,
+                "        if why:\n            self._note_untold(question, why)\n",
+                "        if why:\n",
+            ),
+        ),
         (
             _CHECKED + "who_is_not_there_did_not_say",
             _FILLED + "who_was_away_when_it_was_closed_is_asked_when_it_is_back",

@@ -7,7 +7,15 @@ import random
 import pytest
 
 from embedbk.codec.ledger_metadata import METADATA_VERSION, Fragment, LedgerMetadata, LedgerState
-from embedbk.codec.messages import ErrorAnswer, HoldingsAnswer, HoldingsRequest, ReadAnswer, Status
+from embedbk.codec.messages import (
+    HOLDINGS_IDS_MAX,
+    ErrorAnswer,
+    HeldPart,
+    HoldingsAnswer,
+    HoldingsRequest,
+    ReadAnswer,
+    Status,
+)
 from embedbk.config import Quorum
 from embedbk.core.client_words import BELOW_LEVEL, Answered, Send, SendFailed
 from embedbk.core.quorum import write_set
@@ -132,6 +140,7 @@ class Asked:
     def __init__(
         self, *ledgers: LedgerMetadata, there: tuple[int, ...] = (1, 2, 3, 4), **options: int
     ) -> None:
+        options = {"together": 1} | options
         named = {each.ledger_id: each for each in ledgers}
         self.check = HoldingCheck(named, frozenset(map(member, there)), CheckOptions(**options))
         self.now_ns = 0
@@ -155,6 +164,19 @@ class Asked:
         assert isinstance(request, HoldingsRequest)
         count = request.last_entry - request.first_entry + 1 if count is None else count
         control = HoldingsAnswer(Status.OK, request.ledger_id, count, lacking or [])
+        self.take(self.check.step(Answered(self.now_ns, send.tag, send.member, control)))
+
+    def answer_all(self, parts: int = 1_000, **statuses: Status) -> None:
+        """The oldest message: so many of its parts, each with all that is asked for, or as a bookie's status says."""
+        send = self.out.pop(0)
+        request = send.control
+        assert isinstance(request, HoldingsRequest)
+        status = statuses.get(send.member.bookie_id, Status.OK)
+        own, *others = [
+            HeldPart(status, each.ledger_id, each.last_entry - each.first_entry + 1)
+            for each in (request, *request.others)
+        ][:parts]
+        control = HoldingsAnswer(own.status, own.ledger_id, own.count, others=others)
         self.take(self.check.step(Answered(self.now_ns, send.tag, send.member, control)))
 
     def fail(self, reason: str) -> None:
@@ -257,3 +279,89 @@ def test_an_answer_that_comes_late_counts_for_nothing() -> None:
 def test_nothing_to_ask_is_over_at_once() -> None:
     assert Asked().result == Checked({}, {}, 0)
     assert Asked(metadata(THREE, -1, (0, (1, 2, 3)))).result == Checked({}, {}, 0)
+
+
+# Several questions in one message.
+
+FIVE = [metadata(THREE, 9, (0, (1, 2, 3)), ledger_id=number) for number in range(20, 25)]
+
+
+def asked_of(asked: Asked) -> list[tuple[str, list[int]]]:
+    """For each message that is on its way: its bookie, and the ledgers that it asks about."""
+    found = []
+    for send in asked.out:
+        request = send.control
+        assert isinstance(request, HoldingsRequest)
+        found.append((send.member.bookie_id, [each.ledger_id for each in (request, *request.others)]))
+    return found
+
+
+def test_questions_to_a_bookie_leave_together() -> None:
+    """P11.4: one message to each bookie for many small ledgers."""
+    asked = Asked(*FIVE, together=64)
+    every = [each.ledger_id for each in FIVE]
+    assert asked_of(asked) == [("b1", every), ("b2", every), ("b3", every)]
+    for _ in range(3):
+        asked.answer_all()
+    assert asked.result == Checked({}, {}, 15)
+
+
+def test_a_message_has_a_bound_of_questions_and_of_ids() -> None:
+    """P11.4: a bookie counts so many ids for one message, however many ranges they stand in."""
+    asked = Asked(*FIVE, together=2)
+    assert [len(ledgers) for _, ledgers in asked_of(asked)] == [2, 2, 2, 2, 2, 2, 1, 1, 1]
+    half = HOLDINGS_IDS_MAX // 2 + 1
+    wide = [metadata(Quorum(1, 1, 1), half - 1, (0, (1,)), ledger_id=number) for number in (20, 21)]
+    assert asked_of(Asked(*wide, together=64)) == [("b1", [20]), ("b1", [21])]
+
+
+def test_what_is_asked_together_counts_in_the_bound_of_what_is_on_its_way() -> None:
+    asked = Asked(*FIVE, together=2, at_once=4)
+    seen = []
+    while asked.out:
+        seen.append(sum(len(ledgers) for _, ledgers in asked_of(asked)))
+        asked.answer_all()
+    assert asked.result == Checked({}, {}, 15)
+    assert max(seen) <= 4
+
+
+@pytest.mark.parametrize("is_late", [True, False])
+def test_what_is_asked_together_is_unknown_together(is_late: bool) -> None:
+    """P11.4: "cannot tell" is never "no", and never "yes" either, for each of the questions of a message."""
+    asked = Asked(*FIVE, together=64)
+    if is_late:
+        asked.tick(6)
+    else:
+        for _ in range(3):
+            asked.fail("no link")
+    why = "no answer in time" if is_late else "no link"
+    untold = {each.ledger_id: {"b1": why, "b2": why, "b3": why} for each in FIVE}
+    assert asked.result == Checked({}, untold, 15)
+
+
+def test_one_part_that_cannot_be_told_says_nothing_of_the_others() -> None:
+    asked = Asked(*FIVE, together=64)
+    asked.answer_all(b1=Status.UNKNOWN)
+    asked.answer_all()
+    asked.answer_all()
+    assert asked.result == Checked({}, {each.ledger_id: {"b1": "UNKNOWN"} for each in FIVE}, 15)
+    refusing = Asked(*FIVE, together=64)
+    while refusing.out:
+        send = refusing.out.pop(0)
+        refusing.take(
+            refusing.check.step(Answered(0, send.tag, send.member, ErrorAnswer("it does not serve yet")))
+        )
+    assert refusing.result is not None
+    assert refusing.result.untold[24] == dict.fromkeys(("b1", "b2", "b3"), "it does not serve yet")
+
+
+def test_a_bookie_of_a_build_before_is_asked_one_by_one() -> None:
+    """P10.8: it passes over the field that it does not know, and answers for its own range alone."""
+    asked = Asked(*FIVE, together=64)
+    asked.answer_all(parts=1)
+    asked.answer_all()
+    asked.answer_all()
+    assert asked_of(asked) == [("b1", [number]) for number in range(21, 25)]
+    for _ in range(4):
+        asked.answer_all()
+    assert asked.result == Checked({}, {}, 19)
