@@ -38,6 +38,7 @@ from embedbk.codec.messages import (
     FenceRequest,
     HeldPart,
     HoldingsAnswer,
+    HoldingsPart,
     HoldingsRequest,
     LacAnswer,
     LacRequest,
@@ -455,7 +456,7 @@ class Bookie(Machine):
             status = Status.WRONG_INCARNATION
         elif self.failure is not None:
             status = Status.UNKNOWN
-        asked = (request, *request.others)
+        asked: tuple[HoldingsRequest | HoldingsPart, ...] = (request, *request.others)
         held = HeldCount([HeldPart(status, part.ledger_id) for part in asked], 0)
         effects: list[Effect] = []
         for place, part in enumerate(asked):

@@ -5,7 +5,14 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
-from embedbk.codec.messages import HOLDINGS_IDS_MAX, Digests, HeldPart, HoldingsAnswer, HoldingsRequest
+from embedbk.codec.messages import (
+    HOLDINGS_IDS_MAX,
+    Digests,
+    HeldPart,
+    HoldingsAnswer,
+    HoldingsPart,
+    HoldingsRequest,
+)
 
 __all__ = ["HeldCount", "why_not_counted"]
 
@@ -31,7 +38,7 @@ class HeldCount:
 
 def why_not_counted(request: HoldingsRequest) -> str:
     """Why nothing is counted for this question; empty: it is."""
-    asked = (request, *request.others)
+    asked: tuple[HoldingsRequest | HoldingsPart, ...] = (request, *request.others)
     if len(asked) > 1 and request.wants == Digests.BY_BYTES:
         return f"a question for digests of the bytes of {len(asked)} ranges: one is allowed"
     ids = 0

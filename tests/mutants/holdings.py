@@ -27,7 +27,7 @@ _HEALTHY = "tests/repair/test_health.py::test_"
 _OTHER_DISK = """            status = Status.WRONG_INCARNATION
         elif self.failure is not None:
             status = Status.UNKNOWN
-        asked = (request, *request.others)
+        asked: tuple[HoldingsRequest | HoldingsPart, ...] = (request, *request.others)
 """
 _COUNT = "embedbk/core/held_count.py"
 
