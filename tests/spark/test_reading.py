@@ -110,6 +110,7 @@ def test_a_plan_that_misses_entries_is_an_error(bk: Client) -> None:
         (7, None, 7),
         (None, 30, 3),
         (None, 1, 1),
+        (None, 100, 10),
         (9, 40, 4),
         (2, 40, 2),
     ],

@@ -116,6 +116,15 @@ def test_a_batch_stands_in_partition_order_whatever_travels_in_messages(bk: Clie
     assert len(segments) == {"1000000": 1, "0": 4, "64": 3}[inline]
 
 
+@pytest.mark.parametrize("inline", ["1000000", "0", "64"])
+def test_a_task_of_several_batches_is_written_whole(bk: Client, inline: str) -> None:
+    """SPARK.md: "All rows of a batch become part of the log", also those behind what was too much for a message."""
+    log = f"several{inline}"
+    batches = [*rows(b"a"), *rows(b"b" * 100), *rows(b"c"), *rows(b"d")]
+    Job(options(bk, log, inlineMaxBytes=inline)).run(batches)
+    assert values_of(bk, log) == [b"a", b"b" * 100, b"c", b"d"]
+
+
 @pytest.mark.parametrize("inline", ["1000000", "0"])
 def test_keys_timestamps_and_headers_are_written_with_their_values(bk: Client, inline: str) -> None:
     """A row is a record; null is nothing. Times become ms, fractions left off."""
