@@ -175,7 +175,7 @@ MUTANTS = (
     Mutant(
         "a-replayed-micro-batch-is-news",
         "P8.5",
-        "a number that stands in the log is spliced once more",
+        "a replay is staged anew, and no error although `onReplay` says so",
         ((_SINKING, "done.number >= staging.number:", "done.number > staging.number:"),),
         (_SINK + "a_number_that_is_not_new_may_be_an_error",),
     ),
