@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from embedbk.client.splicing import SpliceOutcome, Staging
     from embedbk.client.tickets import Fate, Ticket
     from embedbk.client.truncating import LogPin, Truncation
+    from embedbk.client.undeleting import Undeletion
     from embedbk.codec.entry_records import EntryRecord
     from embedbk.config import Placement, Roll, Settings
     from embedbk.errors import (
@@ -149,6 +150,7 @@ __all__ = [
     "Ticket",
     "Truncated",
     "Truncation",
+    "Undeletion",
     "UsageError",
     "WrongPassword",
     "aio",
@@ -181,6 +183,7 @@ client.log_settings LogSettings
 client.sealing Seal
 client.splicing SpliceOutcome Staging
 client.truncating LogPin Truncation
+client.undeleting Undeletion
 client.consumer Consumer Cursor
 client.cursors CursorState
 client.deleting DeletedLedger

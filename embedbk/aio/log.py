@@ -11,7 +11,7 @@ from embedbk.aio.iterating import each, entries_one_by_one
 from embedbk.aio.opening import Opening
 from embedbk.aio.readers import LogReader
 from embedbk.aio.writers import LedgerWriter, LogWriter
-from embedbk.client import cursors, log, log_deleting, sealing, splicing, truncating
+from embedbk.client import cursors, log, log_deleting, sealing, splicing, truncating, undeleting
 from embedbk.client.batches import Batch, Entry, Segment, batch_of
 from embedbk.client.bulk import BulkReading, Place
 from embedbk.client.cursors import Cursoring, CursorState
@@ -32,6 +32,7 @@ from embedbk.client.sealing import Seal
 from embedbk.client.splicing import STAGED_TTL_S, SpliceOutcome, Staging
 from embedbk.client.times import ms_of
 from embedbk.client.truncating import LogPin, Truncation
+from embedbk.client.undeleting import Undeletion
 from embedbk.client.waiting import run_async
 from embedbk.config import Placement, Roll, check_seconds
 from embedbk.ids import Position, check_log_name
@@ -127,6 +128,9 @@ class Log:
             self._reading, before, older_than_s, keep_bytes, may_do_nothing=may_do_nothing, force=force
         )
         return await run_async(steps)
+
+    async def undelete(self, from_: Start = None) -> Undeletion:
+        return await run_async(undeleting.undelete(self._reading, from_))
 
     async def pin(self, name: str, at: Start = None, *, ttl_s: float = 3600.0) -> LogPin:
         return await run_async(truncating.pin(self._reading, name, at, ttl_s))

@@ -29,6 +29,7 @@ from embedbk.client.log_checking import check_log, known_ledgers
 from embedbk.client.waiting import run_blocking
 from embedbk.codec.entry_records import EntryRecord
 from embedbk.errors import NoSuchLedger, UsageError
+from embedbk.ids import Position
 
 __all__ = ["run_log"]
 
@@ -70,6 +71,12 @@ def run_log(arguments: Sequence[str]) -> int:
     made.add_argument("new_name")
     made = _add(commands, "undelete", _undelete, "bring it back, as long as it is among the deleted ones")
     made.add_argument("--as", dest="new_name", metavar="NAME", help="by another name than it had")
+    made.add_argument(
+        "--from",
+        dest="from_place",
+        metavar="PLACE",
+        help="of a log that is there: put what was truncated back, until it begins there: LEDGER:ENTRY or OFFSET",
+    )
     commands.add(
         "deleted", _deleted, "those that can be brought back, and until when for certain", reach=client_of
     )
@@ -261,10 +268,26 @@ def _rename(reach: Reach, options: argparse.Namespace) -> CommandResult:
 
 
 def _undelete(reach: Reach, options: argparse.Namespace) -> CommandResult:
+    if options.from_place is not None:
+        return _undelete_truncated(reach, options)
     with reach() as client:
         log = client.undelete_log(options.name, new_name=options.new_name, password=password_of(options))
         data = {"log": log.name, "log_id": log.log_id()}
     return CommandResult(data, f"log {data['log']} is back")
+
+
+def _undelete_truncated(reach: Reach, options: argparse.Namespace) -> CommandResult:
+    place = parse_place(options.from_place)
+    if options.new_name is not None or not isinstance(place, int | Position):
+        raise UsageError(
+            f"--from {options.from_place!r}: allowed is LEDGER:ENTRY or an OFFSET, without --as; nothing was changed"
+        )
+    with reach() as client:
+        done = _log(client, options).undelete(place)
+    text = f"log {options.name} begins at offset {done.reached} now: {done.ledgers} ledgers are back"
+    if done.why:
+        text += f"\n  {done.why}"
+    return CommandResult({"log": options.name, **done._asdict()}, text, 1 if done.why else 0)
 
 
 def _deleted(reach: Reach, options: argparse.Namespace) -> CommandResult:

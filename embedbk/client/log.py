@@ -11,7 +11,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
-from embedbk.client import cursors, log_deleting, sealing, splicing, truncating
+from embedbk.client import cursors, log_deleting, sealing, splicing, truncating, undeleting
 from embedbk.client.appending import Appending
 from embedbk.client.batches import Batch, Entry, Located, Segment, batch_of, entries_of
 from embedbk.client.bounding import bound_of
@@ -44,6 +44,7 @@ from embedbk.client.splicing import STAGED_TTL_S, SpliceOutcome, Staging
 from embedbk.client.tickets import PLAIN, AppendTerms, Ticket, terms_of
 from embedbk.client.times import ms_of
 from embedbk.client.truncating import LogPin, Truncation
+from embedbk.client.undeleting import Undeletion
 from embedbk.client.waiting import run_blocking
 from embedbk.codec.arrow_rows import ArrowNames
 from embedbk.codec.entry_records import EntryRecord
@@ -539,7 +540,8 @@ class Log:
         entirely before each bound given here. Any client may do this, beside a writer.
 
         Offsets stay as they are (`Truncated` for entries that are gone). The ledgers are deleted like others: until
-        their grace is over `Client.undelete_ledger` brings one back by itself, not into the log.
+        their grace is over `undelete` puts them back in front of the log; `Client.undelete_ledger` brings one back by
+        itself, not into the log.
 
         Args:
             before: a Position, or a dense offset; that entry stays.
@@ -559,6 +561,22 @@ class Log:
             self._reading, before, older_than_s, keep_bytes, may_do_nothing=may_do_nothing, force=force
         )
         return run_blocking(steps, "aio.Log.truncate")
+
+    def undelete(self, from_: Start = None) -> Undeletion:
+        """Put ledgers that were truncated back in front of the log, from the newest to the oldest, until it begins at
+        or before `from_` (a Position, or a dense offset; None: as far as it can be had) (P8.15).
+
+        A ledger comes back whole, while it has its tombstone (`Client.deleted_ledgers`), and only where bookies say now
+        that an ack quorum holds it. Where it ends before `from_`, the result names the ledger that did not come back,
+        and why. Retention, and a bound of the log, take off again what they do not allow: change these settings first.
+
+        Raises:
+            NoSuchLedger: no ledger could be put back, for the reason given; or there is no such log; or no ledger of
+                the Position is known.
+            UsageError: the cluster's level is below 28. WrongPassword: as it says; nothing was changed.
+            MetadataUnavailable, MetadataConflict, OperationTimeout: some may be back: call it again.
+        """
+        return run_blocking(undeleting.undelete(self._reading, from_), "aio.Log.undelete")
 
     def pin(self, name: str, at: Start = None, *, ttl_s: float = 3600.0) -> LogPin:
         """Keep everything from `at` on (a Position or an offset; None: from the log's start) from being truncated, for

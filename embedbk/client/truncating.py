@@ -27,7 +27,7 @@ from embedbk.core.truncating import LogTruncating, Round
 from embedbk.core.truncation import Held, Terms, live_pins
 from embedbk.errors import MetadataConflict, NotTruncated, Truncated, UsageError
 from embedbk.ids import check_log_name
-from embedbk.metadata.levels import LEVEL_OF_PAGES
+from embedbk.metadata.levels import LEVEL_OF_FRONTS, LEVEL_OF_PAGES
 
 __all__ = ["WHY_ENDED", "LogPin", "Truncation", "pin", "pins", "truncate", "unpin"]
 
@@ -106,7 +106,14 @@ async def truncate(
     grace_ms = int(runtime.settings.delete_grace_s * 1000)
     rounds: list[Round] = []
     while not rounds or rounds[-1].held is None:
-        core = LogTruncating(name, terms, reading.password.verifier, wall_ms, grace_ms)
+        core = LogTruncating(
+            name,
+            terms,
+            reading.password.verifier,
+            wall_ms,
+            grace_ms,
+            notes_places=runtime.has_level(LEVEL_OF_FRONTS),
+        )
         came_to: Round = await runtime.run(core, f"truncating log {name!r}")
         rounds.append(came_to)
         for pin_name in came_to.expired:

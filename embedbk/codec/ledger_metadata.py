@@ -260,6 +260,9 @@ class LedgersLeft(msgspec.Struct, frozen=True, array_like=True):
     version: int
     ledger_ids: tuple[_LedgerId, ...]
     pages: tuple[LogPages, ...] = ()  # Lists of deleted logs; their ledgers are to be deleted, too.
+    # Of ledgers that truncation took off: what the list said of them, so that they can be put back. Only from
+    # LEVEL_OF_FRONTS on.
+    segments: tuple[LogSegment, ...] = ()
 
 
 def ledger_key_path(ledger_id: int) -> str:
@@ -338,6 +341,8 @@ def _written(segment: LogSegment) -> LogSegment | tuple[Any, ...]:
 def encode_ledgers_left(value: LedgersLeft) -> bytes:
     whole = (value.version, value.ledger_ids)
     pages = [_pages_written(each) for each in value.pages]
+    if value.segments:
+        return msgspec.msgpack.encode((*whole, pages, value.segments))
     return msgspec.msgpack.encode((*whole, pages) if pages else whole)
 
 

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import msgspec
 
+from embedbk.codec.ledger_metadata import LogSegment
 from embedbk.codec.unpacking import unpack
 from embedbk.errors import StorageError
 from embedbk.ids import LEDGER_ID_MAX
@@ -35,6 +36,8 @@ class Tombstone(msgspec.Struct, frozen=True, array_like=True):
     deleted_ms: _Count  # By the deleting client's clock, as the next.
     until_ms: _Count  # From then on the tombstone may be taken away, and with it the ledger for ever.
     metadata: bytes  # The ledger's, as it stood.
+    # What the log's list said of it, where truncation took it off (P8.3). Only from LEVEL_OF_FRONTS on.
+    segment: LogSegment | None = None
 
 
 _decoder = msgspec.msgpack.Decoder(Tombstone)
@@ -45,7 +48,9 @@ def tombstone_path(ledger_id: int) -> str:
 
 
 def encode_tombstone(value: Tombstone) -> bytes:
-    return msgspec.msgpack.encode(value)
+    if value.segment is not None:
+        return msgspec.msgpack.encode(value)
+    return msgspec.msgpack.encode(msgspec.structs.astuple(value)[:-1])
 
 
 def decode_tombstone(data: bytes) -> Tombstone:

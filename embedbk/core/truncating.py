@@ -97,6 +97,7 @@ class Dropping(Retrying):
         self.wall_ms = wall_ms
         self.grace_ms = grace_ms
         self.waiting: list[int] = []  # Ledgers of the key of truncated ledgers, not looked at yet.
+        self.places: dict[int, LogSegment] = {}  # What the list said of them, where that was noted (P8.15).
         self.left_revision = ABSENT
         self.list_revision = ABSENT
         self.named: frozenset[int] = frozenset()
@@ -124,9 +125,11 @@ class Dropping(Retrying):
     def _on_left(self, event: KeyRead) -> list[Effect]:
         self.left_revision = event.revision if event.value is not None else ABSENT
         try:
-            ids = decode_ledgers_left(event.value).ledger_ids if event.value is not None else ()
+            left = decode_ledgers_left(event.value) if event.value is not None else None
         except StorageError as unread:
             return [Ended(unread)]
+        ids = left.ledger_ids if left is not None else ()
+        self.places = {each.ledger_id: each for each in left.segments} if left is not None else {}
         self.waiting = [each for each in dict.fromkeys(ids) if each not in self.staying]
         if not self.waiting:
             return self._dropped()
@@ -188,15 +191,26 @@ class Dropping(Retrying):
         ]
         then: list[Put | Delete] = []
         for ledger_id, (value, _) in self.batch.items():
-            stone = Tombstone(TOMBSTONE_VERSION, ledger_id, self.wall_ms, self.wall_ms + self.grace_ms, value)
+            stone = Tombstone(
+                TOMBSTONE_VERSION,
+                ledger_id,
+                self.wall_ms,
+                self.wall_ms + self.grace_ms,
+                value,
+                self.places.get(ledger_id),
+            )
             then += [
                 Delete(ledger_key_path(ledger_id)),
                 Put(tombstone_path(ledger_id), encode_tombstone(stone)),
             ]
         path = log_truncated_path(self.name)
-        value = encode_ledgers_left(LedgersLeft(METADATA_VERSION, left))
-        then.append(Put(path, value) if left else Delete(path))
+        then.append(Put(path, self._left(left)) if left else Delete(path))
         return [Transact("drop", when, then)]
+
+    def _left(self, ids: tuple[int, ...]) -> bytes:
+        """The value that names these, with what the list said of each."""
+        places = tuple(self.places[each] for each in ids if each in self.places)
+        return encode_ledgers_left(LedgersLeft(METADATA_VERSION, ids, (), places))
 
     def _go_on(self) -> list[Effect]:
         return [ReadKey("named", log_key_path(self.name))] if self.waiting else self._dropped()
@@ -231,9 +245,20 @@ class Dropping(Retrying):
 class LogTruncating(Dropping):
     """One round: at most a page of ledgers, or those of the list itself. Ends with a Round, or with an error."""
 
-    def __init__(self, name: str, terms: Terms, verifier: bytes, wall_ms: int, grace_ms: int) -> None:
-        """verifier: of the log's password."""
+    def __init__(
+        self,
+        name: str,
+        terms: Terms,
+        verifier: bytes,
+        wall_ms: int,
+        grace_ms: int,
+        *,
+        notes_places: bool = False,
+    ) -> None:
+        """verifier: of the log's password. notes_places: note what the list says of each ledger that goes, so that it
+        can be put back (P8.15), as far as the cluster's level allows that."""
         super().__init__(name, wall_ms, grace_ms)
+        self.notes_places = notes_places
         self.terms = terms
         self.verifier = verifier
         self.round: Round | None = None  # Once the list was changed, or nothing of it may go.
@@ -390,7 +415,9 @@ class LogTruncating(Dropping):
         delete. It also notes, by name, each cursor whose hold it ends."""
         assert self.log_list is not None
         gone = self.front[: self.verdict.going]
-        new = without(self.log_list, self.front, self.verdict.going)
+        new = without(self.log_list, self.front, self.verdict.going, reserves=self.notes_places)
+        if self.notes_places:
+            self.places.update((segment.ledger_id, segment) for segment in gone)
         live = live_pins(self.pins, self.wall_ms)
         expired = tuple(pin.name for pin in self.pins if pin not in live)
         left = (*self.staying, *(segment.ledger_id for segment in gone))
@@ -414,7 +441,7 @@ class LogTruncating(Dropping):
             then.append(Put(log_pins_path(self.name), encode_log_pins(LogPins(METADATA_VERSION, live))))
         then += [
             Put(log_key_path(self.name), encode_log_list(new)),
-            Put(log_truncated_path(self.name), encode_ledgers_left(LedgersLeft(METADATA_VERSION, left))),
+            Put(log_truncated_path(self.name), self._left(left)),
         ]
         pages = self.log_list.pages
         if pages is not None and new.pages is not None and new.pages.first > pages.first:

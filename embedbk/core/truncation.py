@@ -147,9 +147,12 @@ def _ended_ms(window: tuple[LogSegment, ...], index: int) -> int | None:
     return None
 
 
-def without(log_list: LogList, front: tuple[LogSegment, ...], count: int) -> LogList:
+def without(
+    log_list: LogList, front: tuple[LogSegment, ...], count: int, *, reserves: bool = False
+) -> LogList:
     """The list without the first `count` of its oldest ledgers: of its oldest page, or of its own. front: all
-    ledgers of that page, or of the list."""
+    ledgers of that page, or of the list. reserves: a list without a page keeps the number of one for those that go, in
+    front of all pages to come, so that they can be put back (P8.15)."""
     gone, rest = front[:count], front[count:]
     pages = log_list.pages
     if pages is None or not log_list.has_pages:
@@ -157,7 +160,10 @@ def without(log_list: LogList, front: tuple[LogSegment, ...], count: int) -> Log
         assert first_offset is not None
         if pages is None:
             pages = LogPages(front[0].ledger_id, 0, 0, 0, first_offset, 0, 0)
-        pages = replace(pages, first_offset=first_offset, last=last_position(gone, pages))
+        number = pages.end + 1 if reserves else pages.end
+        pages = replace(
+            pages, first=number, end=number, first_offset=first_offset, last=last_position(gone, pages)
+        )
         return replace(log_list, segments=rest, pages=pages)
     pages = replace(
         pages,

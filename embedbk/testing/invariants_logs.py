@@ -31,6 +31,8 @@ class Logs:
         # Ledger -> the one that its owner had listed behind it, to roll over to.
         self._behind: dict[int, int] = {}
         self._takeovers: dict[Any, str] = {}  # The owners of takeovers that have not ended.
+        # What each list ever named, as it named it last.
+        self._went: dict[str, dict[int, LogSegment]] = {}
         self._seals: dict[str, LogSeal] = {}
         self._pins: dict[str, tuple[PinRecord, ...]] = {}  # The pins of each log, by the key of its list.
         self._spliced: dict[str, dict[str, int]] = {}  # The newest number, by log and application.
@@ -48,7 +50,9 @@ class Logs:
             self._lists[key] = new.segments
             self._at_most_two_are_open(key, new.segments)
             _places_are_dense(key, new.segments)
-            self._nothing_moves(key, {each.ledger_id: each for each in before}, new.segments)
+            went = self._went.setdefault(key, {})
+            went.update((each.ledger_id, each) for each in before)
+            self._nothing_moves(key, went, new.segments)
             self._only_the_front_went(key, before, new.segments)
             self._a_splice_is_whole(key, before, new.segments)
             if len(new.segments) > 1 and new.segments[-1].first_offset is None:
@@ -59,7 +63,7 @@ class Logs:
         self, key: str, before: tuple[LogSegment, ...], segments: tuple[LogSegment, ...]
     ) -> None:
         """I98: ready-made ledgers come in one change, of one transaction that is new, behind closed ledgers only."""
-        named = {each.ledger_id for each in before}
+        named = {each.ledger_id for each in before}.union(self._went.get(key, ()))
         had, spliced = self._gone.get(key, (set[int](), dict[str, int]()))
         if not before and had & {each.ledger_id for each in segments}:
             named |= had
@@ -93,7 +97,7 @@ class Logs:
             self._seals[key] = new.seal
         elif seal is not None:
             raise Violation("I103", f"{key} was sealed ({seal.reason}), and is not")
-        named = {each.ledger_id for each in before}
+        named = {each.ledger_id for each in before}.union(self._went.get(key, ()))
         fresh = [each.ledger_id for each in new.segments if each.ledger_id not in named]
         is_open = [each.ledger_id for each in new.segments if each.last_entry is None]
         if (seal is not None and (fresh or seal != new.seal)) or (new.seal is not None and is_open):

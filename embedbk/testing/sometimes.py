@@ -123,6 +123,7 @@ SOMETIMES = {
     "ledger dropped": "a bookie dropped the data of a ledger",
     "page of a list written": "older ledgers of a log went to a page of its list",
     "log truncated": "ledgers left the front of a log, to be deleted",
+    "truncated ledgers put back": "ledgers that truncation let go stood in front of their log again",
     "log made empty": "a log was made before anybody wrote to it",
     "log rolled for its settings": "an owner went on in a next ledger, as settings were changed",
     "settings of a log changed": "settings of a log were changed beside whoever wrote it",

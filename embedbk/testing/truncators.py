@@ -15,9 +15,10 @@ from embedbk.client.log_identity import find
 from embedbk.client.log_reading import LogReading, Start
 from embedbk.client.runtime import Runtime
 from embedbk.client.truncating import pin, truncate, unpin
+from embedbk.client.undeleting import undelete
 from embedbk.codec.ledger_metadata import log_truncated_path
 from embedbk.core.truncating import Dropping
-from embedbk.errors import EmbedbkError, NoSuchLedger, NotTruncated, Truncated
+from embedbk.errors import EmbedbkError, NoSuchLedger, NotTruncated, Truncated, UsageError
 from embedbk.ids import Position
 from embedbk.testing.plan import MS, SECOND
 from embedbk.testing.sim_runtime import SimRuntime, awaited
@@ -41,6 +42,7 @@ def truncates(
             done = yield from awaited(runtime, steps)
             if done.ledgers:
                 world.sometimes["log truncated"] += 1
+                yield from _some_come_back(world, client, runtime, reading, done.reached)
             if done.pin:
                 world.sometimes["pin held a truncation"] += 1
             # Beside another truncation it reports how far both came.
@@ -57,6 +59,24 @@ def truncates(
         finally:
             world.truncations_under_way -= 1
         yield Sleep(chance.randint(0, 200) * MS)
+
+
+def _some_come_back(world: World, client: str, runtime: Runtime, reading: LogReading, reached: int) -> Steps:
+    """Put some of what was truncated back in front of the log (P8.15), at times; what must hold, the lists' invariants
+    say. Its own chance leaves that of the truncations as it is."""
+    chance = random.Random(f"{client} {reached} {world.truncations_begun}")
+    if chance.random() < 0.2:
+        return
+    yield Sleep(chance.randint(0, 300) * MS)
+    from_ = chance.choice([None, chance.randint(0, reached)])
+    try:
+        done = yield from awaited(runtime, undelete(reading, from_))
+    except UsageError:
+        return  # Below the level.
+    if done.ledgers:
+        world.sometimes["truncated ledgers put back"] += 1
+    if done.reached > max(done.asked or 0, done.began):
+        raise Violation("I96", f"{client} put ledgers back, and the log begins at {done.reached}: {done}")
 
 
 def _asked(

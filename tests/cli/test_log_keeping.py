@@ -106,6 +106,21 @@ def test_the_front_of_a_log_goes_and_what_holds_it_is_said(run: Run, data: Path,
     assert [entry.offset for entry in bk.log("orders").read()] == [6, 7]
 
 
+def test_what_was_truncated_is_put_back_by_a_place(run: Run, data: Path, bk: embedbk.Client) -> None:
+    """P8.15: by an offset or a position; a time of what is gone is no place."""
+    filled(bk)
+    at = ("--at", data)
+    assert told(run, "log", "truncate", "orders", "--before", 6, *at)["reached"] == 6
+    back = told(run, "log", "undelete", "orders", "--from", 3, *at)
+    assert (back["asked"], back["began"], back["reached"], back["ledgers"], back["why"]) == (3, 6, 2, 2, "")
+    text = run("log", "undelete", "orders", "--from", 0, *at)[1]
+    assert text == "log orders begins at offset 0 now: 1 ledgers are back\n"
+    assert run("log", "check", *at)[0] == 0
+    for refused in (("--from", "2026-11-26T08:30:00Z"), ("--from", 1, "--as", "bills")):
+        code, _, err = run("log", "undelete", "orders", *refused, *at)
+        assert code == 1 and "allowed is LEDGER:ENTRY or an OFFSET" in err
+
+
 def test_cursors_are_listed_put_and_deleted(run: Run, data: Path, bk: embedbk.Client) -> None:
     filled(bk)
     at = ("--at", data)

@@ -67,6 +67,7 @@ from tests.mutants import (
     strangers,
     sums,
     transports,
+    undeleting,
     who_joins,
 )
 
@@ -104,6 +105,7 @@ MUTANTS = (
     *reshaping.MUTANTS,
     *digests.MUTANTS,
     *sums.MUTANTS,
+    *undeleting.MUTANTS,
     *holdings.MUTANTS,
     *repairs.MUTANTS,
     *replacing.MUTANTS,

@@ -21,6 +21,7 @@ _RARE = {
     "avoided bookie seated",
     "bound let go of a cursor",
     "read told to wait",
+    "truncated ledgers put back",
     "end named for a ledger",
     "entries given up",
     "ledger got other numbers of copies",
