@@ -41,9 +41,9 @@ __all__ = [
     "FenceRequest",
     "HOLDINGS_IDS_MAX",
     "HOLDINGS_OTHERS_MAX",
-    "HeldPart",
+    "HeldRange",
     "HoldingsAnswer",
-    "HoldingsPart",
+    "HoldingsRange",
     "HoldingsRequest",
     "LacAnswer",
     "LacHints",
@@ -347,7 +347,7 @@ class ExplicitLacAnswer(msgspec.Struct, frozen=True, array_like=True):
     )
 
 
-class HoldingsPart(msgspec.Struct, frozen=True, array_like=True):
+class HoldingsRange(msgspec.Struct, frozen=True, array_like=True):
     """A range that a HoldingsRequest asks for beside its own."""
 
     ledger_id: _LedgerId
@@ -372,10 +372,10 @@ class HoldingsRequest(msgspec.Struct, frozen=True, array_like=True):
     residues: _Residues = 1
     cuts: Annotated[list[_EntryId], msgspec.Meta(max_length=HOLDINGS_CUTS_MAX)] = []
     wants: Annotated[int, msgspec.Meta(ge=0, le=255)] = 0
-    others: Annotated[list[HoldingsPart], msgspec.Meta(max_length=HOLDINGS_OTHERS_MAX)] = []
+    others: Annotated[list[HoldingsRange], msgspec.Meta(max_length=HOLDINGS_OTHERS_MAX)] = []
 
 
-class HeldPart(msgspec.Struct, frozen=True, array_like=True):
+class HeldRange(msgspec.Struct, frozen=True, array_like=True):
     """What is held of one range. OK: so many are durable here. lacking: the first ranges of which none of the ids that
     were asked for is known to be here; that is no negative (P7.1): in limbo, or where something is damaged, more may be
     here than is known. digests: part by part, one for each residue, ascending; None: not known just now; empty: they
@@ -388,10 +388,10 @@ class HeldPart(msgspec.Struct, frozen=True, array_like=True):
     digests: Annotated[list[_Nonce | None], msgspec.Meta(max_length=_DIGESTS_MAX)] = []
 
 
-class HoldingsAnswer(HeldPart, frozen=True, array_like=True):
+class HoldingsAnswer(HeldRange, frozen=True, array_like=True):
     """What is held of the request's own range, and of the others, in their order."""
 
-    others: Annotated[list[HeldPart], msgspec.Meta(max_length=HOLDINGS_OTHERS_MAX)] = []
+    others: Annotated[list[HeldRange], msgspec.Meta(max_length=HOLDINGS_OTHERS_MAX)] = []
 
 
 class ReplaceRequest(msgspec.Struct, frozen=True, array_like=True):

@@ -36,9 +36,9 @@ from embedbk.codec.messages import (
     ExplicitLacRequest,
     FenceAnswer,
     FenceRequest,
-    HeldPart,
+    HeldRange,
     HoldingsAnswer,
-    HoldingsPart,
+    HoldingsRange,
     HoldingsRequest,
     LacAnswer,
     LacRequest,
@@ -456,8 +456,8 @@ class Bookie(Machine):
             status = Status.WRONG_INCARNATION
         elif self.failure is not None:
             status = Status.UNKNOWN
-        asked: tuple[HoldingsRequest | HoldingsPart, ...] = (request, *request.others)
-        held = HeldCount([HeldPart(status, part.ledger_id) for part in asked], 0)
+        asked: tuple[HoldingsRequest | HoldingsRange, ...] = (request, *request.others)
+        held = HeldCount([HeldRange(status, part.ledger_id) for part in asked], 0)
         effects: list[Effect] = []
         for place, part in enumerate(asked):
             row = self.table.get(part.ledger_id)
@@ -478,9 +478,9 @@ class Bookie(Machine):
         if look is None or look.held is None:
             return []
         held = look.held
-        part = HeldPart(Status.UNKNOWN, look.ledger_id)
+        part = HeldRange(Status.UNKNOWN, look.ledger_id)
         if event.count is not None:
-            part = HeldPart(Status.OK, look.ledger_id, event.count, event.lacking, event.digests)
+            part = HeldRange(Status.OK, look.ledger_id, event.count, event.lacking, event.digests)
         held.take(look.place, part, look.wait_token)
         if held.left:
             return []
@@ -958,7 +958,7 @@ def _as_unknown(reply: Reply) -> Reply:
     elif isinstance(control, ReplaceAnswer):
         control = ReplaceAnswer(Status.UNKNOWN, control.ledger_id, control.entry_id)
     elif isinstance(control, HoldingsAnswer):
-        others = [HeldPart(Status.UNKNOWN, each.ledger_id) for each in control.others]
+        others = [HeldRange(Status.UNKNOWN, each.ledger_id) for each in control.others]
         control = HoldingsAnswer(Status.UNKNOWN, control.ledger_id, others=others)
     elif isinstance(control, FenceAnswer | ReadAnswer | ExplicitLacAnswer):
         control = type(control)(Status.UNKNOWN, control.ledger_id)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from embedbk.codec.messages import (
     HOLDINGS_IDS_MAX,
     Digests,
-    HeldPart,
+    HeldRange,
     HoldingsAnswer,
-    HoldingsPart,
+    HoldingsRange,
     HoldingsRequest,
 )
 
@@ -21,11 +21,11 @@ __all__ = ["HeldCount", "why_not_counted"]
 class HeldCount:
     """The answer to a question whose ranges are counted one by one."""
 
-    parts: list[HeldPart]  # In the order of the question.
+    parts: list[HeldRange]  # In the order of the question.
     wait_token: int  # The highest of the records that its answer waits for.
     left: int = 0  # Ranges that are not counted yet.
 
-    def take(self, place: int, part: HeldPart, wait_token: int) -> None:
+    def take(self, place: int, part: HeldRange, wait_token: int) -> None:
         self.parts[place] = part
         self.wait_token = max(self.wait_token, wait_token)
         self.left -= 1
@@ -38,7 +38,7 @@ class HeldCount:
 
 def why_not_counted(request: HoldingsRequest) -> str:
     """Why nothing is counted for this question; empty: it is."""
-    asked: tuple[HoldingsRequest | HoldingsPart, ...] = (request, *request.others)
+    asked: tuple[HoldingsRequest | HoldingsRange, ...] = (request, *request.others)
     if len(asked) > 1 and request.wants == Digests.BY_BYTES:
         return f"a question for digests of the bytes of {len(asked)} ranges: one is allowed"
     ids = 0

@@ -25,9 +25,9 @@ from embedbk.codec.lost_entries import unlost_parts
 from embedbk.codec.messages import (
     HOLDINGS_IDS_MAX,
     Digests,
-    HeldPart,
+    HeldRange,
     HoldingsAnswer,
-    HoldingsPart,
+    HoldingsRange,
     HoldingsRequest,
     Status,
 )
@@ -175,7 +175,7 @@ def held_by(answer: object, ledger_id: int, owed: Owed) -> tuple[int, list[tuple
     Raises:
         PeerError: the answer does not fit the question; the text says why.
     """
-    if not isinstance(answer, HeldPart) or answer.ledger_id != ledger_id:
+    if not isinstance(answer, HeldRange) or answer.ledger_id != ledger_id:
         raise PeerError(getattr(answer, "text", "it answered something else"))
     if answer.status == Status.NO_SUCH_LEDGER:
         return 0, [(owed.first, owed.last)]
@@ -333,7 +333,7 @@ class HoldingCheck(Machine):
         self.out += len(questions)
         self.asked[self.messages] = questions, now_ns
         ledger_id, member, owed, cuts, _ = questions[0]
-        others = [HoldingsPart(each.ledger_id, *each.owed[:4], each.cuts) for each in questions[1:]]
+        others = [HoldingsRange(each.ledger_id, *each.owed[:4], each.cuts) for each in questions[1:]]
         request = HoldingsRequest(member.incarnation, ledger_id, *owed[:4], cuts, wants, others)
         return Send(member, request, ("held", self.messages))
 
@@ -431,7 +431,7 @@ class HoldingCheck(Machine):
             shortage = self.short.setdefault(ledger_id, {}).setdefault(member.bookie_id, Shortage())
             shortage.copies += owed.entries - count
             shortage.parts.append((owed, lacking))
-        told = answer.digests if isinstance(answer, HeldPart) else []
+        told = answer.digests if isinstance(answer, HeldRange) else []
         self._settle(question, told if count == owed.entries else None)
 
     def _on_send_failed(self, event: SendFailed) -> list[Effect]:

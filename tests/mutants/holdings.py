@@ -27,7 +27,7 @@ _HEALTHY = "tests/repair/test_health.py::test_"
 _OTHER_DISK = """            status = Status.WRONG_INCARNATION
         elif self.failure is not None:
             status = Status.UNKNOWN
-        asked: tuple[HoldingsRequest | HoldingsPart, ...] = (request, *request.others)
+        asked: tuple[HoldingsRequest | HoldingsRange, ...] = (request, *request.others)
 """
 _COUNT = "embedbk/core/held_count.py"
 
@@ -108,8 +108,8 @@ MUTANTS = (
         (
             (
                 _BOOKIE,
-                "part = HeldPart(Status.UNKNOWN, look.ledger_id)",
-                "part = HeldPart(Status.OK, look.ledger_id)",
+                "part = HeldRange(Status.UNKNOWN, look.ledger_id)",
+                "part = HeldRange(Status.OK, look.ledger_id)",
             ),
         ),
         (_SAID + "a_count_that_cannot_be_told_is_unknown",),
@@ -211,7 +211,7 @@ MUTANTS = (
         (
             (
                 _BOOKIE,
-                "others = [HeldPart(Status.UNKNOWN, each.ledger_id) for each in control.others]",
+                "others = [HeldRange(Status.UNKNOWN, each.ledger_id) for each in control.others]",
                 "others = control.others",
             ),
         ),

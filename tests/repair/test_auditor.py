@@ -12,7 +12,7 @@ from embedbk.codec.ledger_metadata import (
     encode_ledger_metadata,
     ledger_key_path,
 )
-from embedbk.codec.messages import HeldPart, HoldingsAnswer, HoldingsRequest, Status
+from embedbk.codec.messages import HeldRange, HoldingsAnswer, HoldingsRequest, Status
 from embedbk.codec.metadata_messages import Acquire, Claimed, Refusal
 from embedbk.codec.repair_mark import (
     RepairMark,
@@ -134,17 +134,17 @@ class Desk:
         """Each bookie holds all that it is asked about, unless something else was said of it."""
         request = effect.control
         assert isinstance(request, HoldingsRequest)
-        told: list[HeldPart] = []
+        told: list[HeldRange] = []
         for part in (request, *request.others):
             self.asked.append((part.ledger_id, effect.member.bookie_id))
             lacking = self.lacking.get((part.ledger_id, effect.member.bookie_id), [])
             if lacking is None and self.why:
                 return SendFailed(self.now_ns, effect.tag, effect.member, self.why)
             if lacking is None:
-                told.append(HeldPart(Status.UNKNOWN, part.ledger_id))
+                told.append(HeldRange(Status.UNKNOWN, part.ledger_id))
                 continue
             count = part.last_entry - part.first_entry + 1 - len(lacking)
-            told.append(HeldPart(Status.OK, part.ledger_id, count, [(each, each) for each in lacking]))
+            told.append(HeldRange(Status.OK, part.ledger_id, count, [(each, each) for each in lacking]))
         own, *others = told
         answer = HoldingsAnswer(own.status, own.ledger_id, own.count, own.lacking, own.digests, others)
         return Answered(self.now_ns, effect.tag, effect.member, answer)

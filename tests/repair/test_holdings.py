@@ -10,7 +10,7 @@ from embedbk.codec.ledger_metadata import METADATA_VERSION, Fragment, LedgerMeta
 from embedbk.codec.messages import (
     HOLDINGS_IDS_MAX,
     ErrorAnswer,
-    HeldPart,
+    HeldRange,
     HoldingsAnswer,
     HoldingsRequest,
     ReadAnswer,
@@ -173,7 +173,7 @@ class Asked:
         assert isinstance(request, HoldingsRequest)
         status = statuses.get(send.member.bookie_id, Status.OK)
         own, *others = [
-            HeldPart(status, each.ledger_id, each.last_entry - each.first_entry + 1)
+            HeldRange(status, each.ledger_id, each.last_entry - each.first_entry + 1)
             for each in (request, *request.others)
         ][:parts]
         control = HoldingsAnswer(own.status, own.ledger_id, own.count, others=others)

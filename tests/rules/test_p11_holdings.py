@@ -9,9 +9,9 @@ from embedbk.codec.messages import (
     AddRequest,
     Digests,
     ErrorAnswer,
-    HeldPart,
+    HeldRange,
     HoldingsAnswer,
-    HoldingsPart,
+    HoldingsRange,
     HoldingsRequest,
     Status,
 )
@@ -143,7 +143,7 @@ def test_parts_that_are_none_are_refused(cuts: list[int], residues: int) -> None
 # Several ranges in one question.
 
 
-def ask_several(world: World, *parts: HoldingsPart, wants: int = 0) -> list[object]:
+def ask_several(world: World, *parts: HoldingsRange, wants: int = 0) -> list[object]:
     """What b1 has answered so far to a question for 0..9 of ledger 1 and these."""
     disk = b1(world).member.incarnation
     world.ask("b1", HoldingsRequest(disk, 1, 0, 9, wants=wants, others=list(parts)))
@@ -153,16 +153,16 @@ def ask_several(world: World, *parts: HoldingsPart, wants: int = 0) -> list[obje
 def test_several_are_answered_in_the_order_of_the_question() -> None:
     """P11.4: each range by itself; one ledger that is unknown changes nothing of the others."""
     world, _, _ = world_with_entries(3)
-    assert ask_several(world, HoldingsPart(77, 0, 9), HoldingsPart(1, 1, 1), HoldingsPart(1, 2, 5)) == [
+    assert ask_several(world, HoldingsRange(77, 0, 9), HoldingsRange(1, 1, 1), HoldingsRange(1, 2, 5)) == [
         HoldingsAnswer(
             Status.OK,
             1,
             3,
             [(3, 9)],
             others=[
-                HeldPart(Status.NO_SUCH_LEDGER, 77),
-                HeldPart(Status.OK, 1, 1),
-                HeldPart(Status.OK, 1, 1, [(3, 5)]),
+                HeldRange(Status.NO_SUCH_LEDGER, 77),
+                HeldRange(Status.OK, 1, 1),
+                HeldRange(Status.OK, 1, 1, [(3, 5)]),
             ],
         )
     ]
@@ -179,13 +179,13 @@ def test_an_answer_for_several_ledgers_waits_for_all_of_them(is_own_first: bool)
         world.ask("b1", AddRequest(disk, 1, 1, False), Pen(5).frame(b"another", lac=-1, lac_length=0))
         first, other = (1, 5) if is_own_first else (5, 1)
         world.heard()
-        world.ask("b1", HoldingsRequest(disk, first, 0, 0, others=[HoldingsPart(other, 0, 0)]))
+        world.ask("b1", HoldingsRequest(disk, first, 0, 0, others=[HoldingsRange(other, 0, 0)]))
         assert list(world.heard()) == []
         if fails:
             b1(world).storage.fail_next_sync("a bad sector")
         b1(world).sync()
         status, count = (Status.UNKNOWN, 0) if fails else (Status.OK, 1)
-        others = [HeldPart(status, other, count)]
+        others = [HeldRange(status, other, count)]
         assert world.heard()[-1] == HoldingsAnswer(status, first, count, others=others)
 
 
@@ -193,14 +193,14 @@ def test_several_ranges_that_are_none_or_too_wide_are_refused() -> None:
     """P11.4: so many ids for one question, however they are divided; bytes are read for one range at a time."""
     world, _, _ = world_with_entries(1)
     for parts, wants in (
-        ([HoldingsPart(1, 5, 4)], 0),
-        ([HoldingsPart(1, 0, HOLDINGS_IDS_MAX - 10)], 0),
-        ([HoldingsPart(2, 0, 5), HoldingsPart(3, 0, HOLDINGS_IDS_MAX - 15)], 0),
-        ([HoldingsPart(1, 0, 9, 1, 1, [3, 3])], Digests.BY_INDEX),
-        ([HoldingsPart(1, 0, 9)], Digests.BY_BYTES),
+        ([HoldingsRange(1, 5, 4)], 0),
+        ([HoldingsRange(1, 0, HOLDINGS_IDS_MAX - 10)], 0),
+        ([HoldingsRange(2, 0, 5), HoldingsRange(3, 0, HOLDINGS_IDS_MAX - 15)], 0),
+        ([HoldingsRange(1, 0, 9, 1, 1, [3, 3])], Digests.BY_INDEX),
+        ([HoldingsRange(1, 0, 9)], Digests.BY_BYTES),
     ):
         answer = ask_several(world, *parts, wants=wants)[-1]
         assert isinstance(answer, ErrorAnswer), parts
-    assert ask_several(world, HoldingsPart(1, 0, HOLDINGS_IDS_MAX - 11))[-1] == HoldingsAnswer(
-        Status.OK, 1, 1, [(1, 9)], others=[HeldPart(Status.OK, 1, 1, [(1, HOLDINGS_IDS_MAX - 11)])]
+    assert ask_several(world, HoldingsRange(1, 0, HOLDINGS_IDS_MAX - 11))[-1] == HoldingsAnswer(
+        Status.OK, 1, 1, [(1, 9)], others=[HeldRange(Status.OK, 1, 1, [(1, HOLDINGS_IDS_MAX - 11)])]
     )
