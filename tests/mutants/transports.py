@@ -123,7 +123,7 @@ MUTANTS = (
         (
             (
                 "transports/zmq_intake.py",
-                "        if len(part.buffer) + len(tail.buffer) > LINK_BYTES_MAX:\n            return HeldRange(part.buffer, True, NO_DESCRIPTOR)  # Never joined.\n",
+                "        if len(part.buffer) + len(tail.buffer) > LINK_BYTES_MAX:\n            return HeldPart(part.buffer, True, NO_DESCRIPTOR)  # Never joined.\n",
                 "",
             ),
         ),
