@@ -24,12 +24,13 @@ __all__ = [
 
 
 class KeyRead(Struct):
-    """Outcome of ReadKey, linearizable. value None: the key is absent."""
+    """Outcome of ReadKey, linearizable. value None: the key is absent. level: of the cluster, at least."""
 
     now_ns: int
     tag: Tag
     value: bytes | None
     revision: int
+    level: int = 0
 
 
 class Transacted(Struct):

@@ -109,7 +109,9 @@ class Asking:
             if isinstance(result, Value):
                 value = result.record.value if result.record is not None else None
                 revision = result.record.revision if result.record is not None else 0
-                self._tell(operation, KeyRead(now_ns, tag, value, revision))
+                self._tell(
+                    operation, KeyRead(now_ns, tag, value, revision, self._metadata.client.cluster_level)
+                )
             else:
                 self._tell(operation, MetadataFailed(now_ns, tag, _reason(result)))
 

@@ -54,6 +54,7 @@ from embedbk.core.vocabulary import Ended, Started, Tag, Tick
 from embedbk.errors import StorageError
 from embedbk.ids import NO_ENTRY
 from embedbk.metadata.claims import lock_path
+from embedbk.metadata.levels import LEVEL_OF_FRONTS
 from embedbk.repair.misfits import Misfits, MisfitSearch, SearchOptions
 
 __all__ = ["LogKeeper", "LogKeeperOptions"]
@@ -102,6 +103,7 @@ class LogKeeper(Machine):
         self.log = ""  # Whose settings are read, or which is truncated.
         self.part: LogTruncating | MisfitSearch | None = None  # The truncation, or the search, under way.
         self.terms = Terms()
+        self.level = 0  # Of the cluster, as it was when the log's settings were read.
         self.rounds_left = 0
         self.give_up_ns = 0
         self.rounds = 0  # That came to their end.
@@ -204,6 +206,7 @@ class LogKeeper(Machine):
         older_ms = record.retention_ms
         begun_before_ms = None if older_ms is None else self._wall_ms(event.now_ns) - older_ms
         self.terms = Terms(None, begun_before_ms, record.retention_bytes, settings_at=event.revision)
+        self.level = event.level
         self.rounds_left = self.options.rounds_max
         self.give_up_ns = event.now_ns + self.options.log_ns
         return self._truncate(event.now_ns)
@@ -211,7 +214,14 @@ class LogKeeper(Machine):
     def _truncate(self, now_ns: int) -> list[Effect]:
         options = self.options
         self.rounds_left -= 1
-        core = LogTruncating(self.log, self.terms, options.verifier, self._wall_ms(now_ns), options.grace_ms)
+        core = LogTruncating(
+            self.log,
+            self.terms,
+            options.verifier,
+            self._wall_ms(now_ns),
+            options.grace_ms,
+            notes_places=self.level >= LEVEL_OF_FRONTS,
+        )
         return self._begin_part(now_ns, core)
 
     def _begin_part(self, now_ns: int, part: LogTruncating | MisfitSearch) -> list[Effect]:

@@ -10,6 +10,8 @@ _UNDELETING = "embedbk/client/undeleting.py"
 _FRONTING = "embedbk/core/fronting.py"
 _TRUNCATION = "embedbk/core/truncation.py"
 _TRUNCATING = "embedbk/core/truncating.py"
+_KEEPING = "embedbk/repair/log_keeping.py"
+_KEPT = "tests/repair/test_log_keeping.py::test_"
 _RULES = "tests/rules/test_p8_undeleting.py::test_"
 _SCENES = "tests/scenarios/test_undeleting.py::test_"
 _HELD = _RULES + "a_bookie_that_does_not_say_so_holds_nothing"
@@ -104,5 +106,19 @@ MUTANTS = (
             ),
         ),
         (_SCENES + "files_of_the_archive_another_end_and_another_password_stay",),
+    ),
+    Mutant(
+        "an-elected-host-forgets-where-ledgers-stood",
+        "P8.15",
+        "what a host truncates for a log that nobody writes never comes back",
+        ((_KEEPING, "notes_places=self.level >= LEVEL_OF_FRONTS,", ""),),
+        (_KEPT + "what_an_elected_host_truncates_can_be_put_back",),
+    ),
+    Mutant(
+        "an-elected-host-notes-below-the-level",
+        "P10.8",
+        "a build before meets a list without pages that keeps the number of one",
+        ((_KEEPING, "notes_places=self.level >= LEVEL_OF_FRONTS,", "notes_places=True,"),),
+        (_KEPT + "where_ledgers_stood_is_noted_from_its_level_on",),
     ),
 )

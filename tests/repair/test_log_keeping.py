@@ -28,8 +28,10 @@ from embedbk.core.metadata_words import (
     Transact,
     Transacted,
 )
+from embedbk.core.truncating import LogTruncating
 from embedbk.core.vocabulary import Started, Tick
 from embedbk.metadata.claims import lock_path
+from embedbk.metadata.levels import LEVEL, LEVEL_OF_FRONTS
 from embedbk.repair.log_keeping import LogKeeper, LogKeeperOptions
 from embedbk.testing import Cluster
 from tests.repair.healed import OPTIONS as REPAIRS
@@ -67,6 +69,7 @@ class Desk:
         self.held: list[Effect] = []  # Questions about logs that are not answered.
         self.holds = False
         self.fails = False
+        self.level = LEVEL
         self.now_ns = 0
         self.take(self.keeper.step(Started(0)))
 
@@ -85,7 +88,7 @@ class Desk:
             if self.fails:
                 return MetadataFailed(now, effect.tag, "no answer")
             value = self.keys.get(effect.key)
-            return KeyRead(now, effect.tag, value, 7 if value is not None else 0)
+            return KeyRead(now, effect.tag, value, 7 if value is not None else 0, self.level)
         if isinstance(effect, ListKeys):
             self.asked.append(effect.prefix)
             found = sorted(each for each in self.keys.items() if each[0].startswith(effect.prefix))
@@ -176,6 +179,16 @@ def test_what_retention_truncates_is_compared_with_the_settings_that_ask_for_it(
     assert desk.count("/settings") == 2, "read again behind the list"
 
 
+@pytest.mark.parametrize("level", [LEVEL_OF_FRONTS - 1, LEVEL_OF_FRONTS])
+def test_where_ledgers_stood_is_noted_from_its_level_on(level: int) -> None:
+    """P8.15, P10.8: a build before would drop the note, and takes a list without pages for one that has no number."""
+    desk = Desk(1)
+    desk.holds, desk.level = True, level
+    desk.run(SECOND)
+    assert isinstance(desk.keeper.part, LogTruncating)
+    assert desk.keeper.part.notes_places == (level >= LEVEL_OF_FRONTS)
+
+
 def test_metadata_that_does_not_answer_is_asked_again_later() -> None:
     """ "Cannot tell" is never "there is nothing": no round has come to its end."""
     desk = Desk(2)
@@ -207,6 +220,20 @@ def written(cluster: Cluster, name: str, password: bytes = b"") -> None:
         for number in range(8):
             writer.append(b"%d" % number)
             cluster.run_for(0.1)
+
+
+def test_what_an_elected_host_truncates_can_be_put_back(cluster: Cluster) -> None:
+    """P8.15: it notes where the ledgers stood, as an owner does."""
+    written(cluster, "one")
+    keeping = replace(OPTIONS, round_ns=1_000 * SECOND, grace_ms=600_000)
+    Healed(cluster).repairer("h1", replace(REPAIRS, logs=keeping))
+    cluster.run_for(20.0)
+    began = listed(cluster, "one").first_offset
+    assert began >= 6
+    log = cluster.client("a").log("one")
+    done = log.undelete()
+    assert (done.began, done.reached, done.why) == (began, 0, "")
+    assert [bytes(each.data) for each in log.read()] == [b"%d" % number for number in range(8)]
 
 
 def test_one_elected_host_keeps_retention_of_logs_that_nobody_writes(cluster: Cluster) -> None:
