@@ -1,12 +1,14 @@
 """Bounds of logs: I106 (an owner begins to queue nothing in a log that has as many bytes as it may have).
 
 What a log has is counted by the metadata of its closed ledgers, and by what applications gave to the open ones. What
-the owner follows at that moment is the bound that counts: it looks for changes now and then (P8.7).
+the owner follows at that moment is the bound that counts: it looks for changes now and then (P8.7). Truncated ledgers
+that somebody else put back in front of the log count from the owner's next change of the list on (P8.15).
 """
 
 from __future__ import annotations
 
 from embedbk.codec.ledger_metadata import LogList
+from embedbk.ids import NO_ENTRY
 from embedbk.testing.ghost import Ghost
 from embedbk.testing.violation import Violation
 
@@ -19,20 +21,29 @@ class BoundWatch:
     def __init__(self, ghost: Ghost) -> None:
         self._ghost = ghost
         self._lists: dict[str, LogList] = {}
+        self._unseen: dict[str, set[int]] = {}  # Ledgers that came back, which the owner may not know of.
 
     def take_list(self, log: str, log_list: LogList | None) -> None:
         """log_list: with the ledgers of its pages; None: it went."""
+        before = self._lists.pop(log, None)
         if log_list is None:
-            self._lists.pop(log, None)
-        else:
-            self._lists[log] = log_list
+            return
+        self._lists[log] = log_list
+        unseen = self._unseen.setdefault(log, set())
+        if before is None or log_list.epoch != before.epoch or _last(log_list) != _last(before):
+            unseen.clear()
+        elif log_list.first_offset < before.first_offset:
+            named = {each.ledger_id for each in before.segments}
+            unseen.update(each.ledger_id for each in log_list.segments if each.ledger_id not in named)
 
     def on_append(self, client: str, log: str, epoch: int, bytes_max: int) -> None:
         """An owner of this epoch is about to queue something."""
         log_list = self._lists.get(log)
         if log_list is None or log_list.epoch != epoch:
             return  # It lost the log, and does not know it.
-        count = sum(self._bytes_of(each.ledger_id) for each in log_list.segments)
+        unseen = self._unseen.get(log, ())
+        known = (each.ledger_id for each in log_list.segments if each.ledger_id not in unseen)
+        count = sum(map(self._bytes_of, known))
         if count >= bytes_max:
             raise Violation(
                 "I106", f"{client} appends to log {log} of {count} bytes, whose bound is {bytes_max}"
@@ -44,3 +55,8 @@ class BoundWatch:
         if metadata is not None and metadata.is_closed:
             return metadata.length or 0
         return sum(map(len, ledger.given.values()))
+
+
+def _last(log_list: LogList) -> int:
+    """Its newest ledger, which only the owner changes."""
+    return log_list.segments[-1].ledger_id if log_list.segments else NO_ENTRY

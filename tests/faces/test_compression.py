@@ -116,7 +116,7 @@ class Counting:
         return bytes(self._made.compress(data, mode))
 
 
-@pytest.mark.parametrize("given", [TEXT, Record(TEXT, b"k")])
+@pytest.mark.parametrize("given", [TEXT, Record(TEXT, b"k")], ids=["bytes", "record"])
 def test_an_append_that_waits_for_room_is_not_compressed_each_time_it_looks(
     bk: embedbk.Client, log_name: str, monkeypatch: pytest.MonkeyPatch, given: Any
 ) -> None:
