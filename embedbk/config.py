@@ -178,6 +178,7 @@ class Settings:
     # copied (P4.1, P11.1). More than its restart takes; a bookie that comes back before loses nothing.
     repair_grace_s: float = REPAIR_GRACE_S
     repair_bytes_per_s: int = 64 << 20  # What this process reads for copies; 0: as fast as it goes.
+    repair_ledgers_per_s: int = 0  # That this process begins to repair; 0: as many as it can.
     audit_s: float = (
         3_600.0  # Between two looks of the auditor at all ledgers, when nothing else asks for one.
     )
@@ -196,6 +197,7 @@ class Settings:
             ("collect_s", 0.01, 10 * 365 * 86_400),
             ("repair_grace_s", 0.1, 10 * 365 * 86_400),
             ("repair_bytes_per_s", 0, 1 << 40),
+            ("repair_ledgers_per_s", 0, 1 << 40),
             ("audit_s", 1, 10 * 365 * 86_400),
             ("read_ahead_bytes", 1, 1 << 40),
             ("append_bytes_max", ENTRY_BYTES_MAX, 1 << 40),

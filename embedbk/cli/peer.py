@@ -178,6 +178,12 @@ def _parser(role: str) -> argparse.ArgumentParser:
             help="read so much for copies; 0: as fast as it goes",
         )
         add(
+            "--repair-ledgers-per-s",
+            type=int,
+            default=Settings().repair_ledgers_per_s,
+            help="begin to repair so many; 0: as many as it can",
+        )
+        add(
             "--audit-s",
             type=float,
             default=Settings().audit_s,
@@ -225,6 +231,7 @@ def _settings(options: argparse.Namespace) -> Settings:
         "collect_s",
         "repair_grace_s",
         "repair_bytes_per_s",
+        "repair_ledgers_per_s",
         "audit_s",
     )
     given = {name: getattr(options, name, getattr(usual, name)) for name in names}

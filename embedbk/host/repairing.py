@@ -70,7 +70,9 @@ def repair_options(settings: Settings, opener: LedgerKey) -> RepairOptions:
             look_ns=look_ns,
             settle_ns=min(AuditorOptions().settle_ns, grace_ns),
         ),
-        WorkerOptions(look_ns=min(look_ns, WorkerOptions().look_ns)),
+        WorkerOptions(
+            look_ns=min(look_ns, WorkerOptions().look_ns), ledgers_per_s=settings.repair_ledgers_per_s
+        ),
         bytes_per_s=settings.repair_bytes_per_s,
         placement=settings.placement,
         logs=LogKeeperOptions(opener.verifier, grace_ms=int(settings.delete_grace_s * 1000)),

@@ -7,7 +7,8 @@ was handed one. `ledger_repair` does one repair; the metadata decides what becom
 Several marks that it takes at once are begun side by side (`small_repairs`). Those that are not small come back, still
 held, and are repaired each by itself, `at_once` of them beside each other. Once all that it took were small, it takes
 as many as one request may take, and begins so several times; once one was not, it takes no more than it can repair
-each by itself, so that the others are free for other workers.
+each by itself, so that the others are free for other workers. Where an operator bounds the ledgers per second, it takes
+no mark before those that it took have had their time.
 
     ASKING ──taken──▶ one repair, or several side by side ──over──▶ each that was not small, by itself ──▶ ASKING
        └──nothing──▶ WAITING: the place in the queue ──gone──▶ what was handed? ──▶ ...
@@ -49,6 +50,7 @@ class WorkerOptions:
     small_at_once: int = 8  # Times that small ledgers are begun side by side, up to REPAIRS_MAX each time.
     look_ns: int = _SECOND  # Between two looks at the switch and at the place in the queue.
     retry_ns: int = 5 * _SECOND  # Behind a refusal, as while the cluster's level is too low.
+    ledgers_per_s: int = 0  # That are begun (AR12); 0: as many as there is room for.
 
 
 def is_switched_off(value: bytes | None) -> bool:
@@ -78,6 +80,7 @@ class RepairWorker(Machine):
         ] = {}  # The same, of what it was handed while off, until that is given back.
         self.returning: tuple[tuple[int, int], ...] = ()  # Those of them that were asked for last.
         self.due_ns: int | None = None
+        self.free_ns = 0  # Before that it takes no mark (AR12).
         self.done = 0
         self.small: list[frozenset[int]] = []  # The ledgers of each time that is under way.
         self.alone: list[HeldMark] = []  # Held and not small; to be begun, each by itself.
@@ -138,6 +141,8 @@ class RepairWorker(Machine):
         room = self._room
         if self.is_off or not self.bookies or room <= 0:
             return self._pause(now_ns, self.options.look_ns)
+        if now_ns < self.free_ns:
+            return self._pause(now_ns, min(self.free_ns - now_ns, self.options.look_ns))
         return [AskQuorum(self._tag("take"), TakeRepairs(room))]
 
     @property
@@ -146,9 +151,11 @@ class RepairWorker(Machine):
         if self.small and len(self.small) >= self.options.small_at_once:
             return 0
         room = self.options.at_once - self._singles - len(self.alone)
-        if self.is_wide:
-            return REPAIRS_MAX if room > 0 else 0
-        return room - sum(map(len, self.small))
+        if not self.is_wide:
+            room -= sum(map(len, self.small))
+        elif room > 0:
+            room = REPAIRS_MAX
+        return min(room, self.options.ledgers_per_s or room)
 
     @property
     def _singles(self) -> int:
@@ -204,6 +211,8 @@ class RepairWorker(Machine):
             if ledger_id not in self.running
         ]
         self.running.update((held.ledger_id, held.epoch) for held in begun)
+        if self.options.ledgers_per_s:
+            self.free_ns = max(self.free_ns, now_ns) + len(begun) * _SECOND // self.options.ledgers_per_s
         is_several = len(begun) > 1 and self.options.small_at_once > 0
         if is_several:
             self.small.append(frozenset(held.ledger_id for held in begun))

@@ -132,4 +132,18 @@ MUTANTS = (
         ((_WORKER, "self.is_wide = not result.alone", "self.is_wide = True"),),
         (_OF_THE_WORKER + "once_all_were_small_it_takes_as_many_as_one_request_may",),
     ),
+    Mutant(
+        "worker-begins-any-number-of-ledgers",
+        "AR12",
+        "the bound of ledgers per second is not counted",
+        ((_WORKER, "        if now_ns < self.free_ns:\n", "        if False:\n"),),
+        (_OF_THE_WORKER + "so_many_ledgers_are_begun_per_second",),
+    ),
+    Mutant(
+        "worker-saves-up-ledgers",
+        "AR12",
+        "an hour without marks lets a worker begin an hour's worth at once",
+        ((_WORKER, "self.free_ns = max(self.free_ns, now_ns) + len", "self.free_ns = self.free_ns + len"),),
+        (_OF_THE_WORKER + "so_many_ledgers_are_begun_per_second",),
+    ),
 )

@@ -21,19 +21,20 @@ from embedbk.core.repair_words import (
 from embedbk.core.vocabulary import Started, Tag, Tick
 from embedbk.ids import Member
 from embedbk.metadata.client import UNKNOWN
-from embedbk.repair.worker import RepairWorker
+from embedbk.repair.worker import RepairWorker, WorkerOptions
 
 REFUSED = Refusal("UNAVAILABLE", "4096 requests wait")
 LOST = Refusal(UNKNOWN, "the session was lost")
+SECOND = 1_000_000_000
 OFF = encode_repair_control(RepairControl(is_stopped=True))
 
 
 class Shift:
     """One worker, whose questions are answered by hand."""
 
-    def __init__(self) -> None:
+    def __init__(self, **options: int) -> None:
         self.now_ns = 0
-        self.worker = RepairWorker((BookieInfo(Member("b1", bytes(16)), True),))
+        self.worker = RepairWorker((BookieInfo(Member("b1", bytes(16)), True),), WorkerOptions(**options))
         self.effects = self.worker.step(Started(0))
 
     def asked(self, kind: type[Effect]) -> Effect:
@@ -198,3 +199,26 @@ def test_what_was_not_begun_when_repair_is_switched_off_is_given_back() -> None:
                 shift.worker.step(QuorumAnswered(shift.now_ns, each.tag, RepairsEnded(50, ())))
     assert given_back == {*range(108, 140), *range(200, 240)}
     assert not shift.worker.returned
+
+
+def test_so_many_ledgers_are_begun_per_second() -> None:
+    """AR12: whatever their size; the switch is looked at meanwhile, and nothing is saved up while there are none."""
+    shift = Shift(ledgers_per_s=4)
+    begun: list[int] = []  # When, each ledger once.
+    while shift.now_ns < 60 * SECOND:
+        shift.look()
+        if not any(isinstance(each, AskQuorum) for each in shift.effects):
+            assert shift.worker.due_ns is not None and shift.worker.due_ns <= shift.now_ns + SECOND
+            continue
+        count = shift.take().count
+        assert 0 < count <= 4
+        if 20 * SECOND < shift.now_ns < 40 * SECOND:
+            shift.answered(LOST)  # It has nothing to do, and waits in no queue.
+            continue
+        effects = shift.answered(taken(len(begun), count))
+        begun += [shift.now_ns] * count
+        over(shift, effects)
+    for at_ns in begun:
+        within = sum(at_ns <= other < at_ns + SECOND for other in begun)
+        assert within <= 4 + 4, "a second's worth, and what one request takes"
+    assert 4 * 35 <= len(begun) <= 4 * 43
