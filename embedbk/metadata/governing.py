@@ -68,6 +68,7 @@ TAKEN = "TAKEN"  # Not under this name, or not by this process: another process 
 IS_FORMING = "IS_FORMING"  # Not now: this member has promised another formation, for a while.
 IS_MEMBER = "IS_MEMBER"  # This member belongs to a cluster already.
 WAITING_MAX = 64  # Requests whose change is under way.
+_RAISE_BYTES = 16  # That a level takes in the log, at most.
 
 
 class Governing:
@@ -222,6 +223,10 @@ class Governing:
         if catalog.next_id > 1 or catalog.level >= known or raft.role is not Role.LEADER:
             return None
         if self._begun_in == raft.term or self._why_not_raised(known, raft) is not None:
+            return None
+        if raft.why_full(
+            _RAISE_BYTES, 0
+        ):  # As while leadership is handed over: later in this term, or in the next.
             return None
         self._begun_in = raft.term
         return RaiseRequested(now_ns, known)

@@ -391,9 +391,9 @@ class Member:
         """Nothing is proposed while a node does not know the level."""
         request, effects = event.request, list[MemberEffect]()
         if request is None:
-            command = RaiseTo(event.level)
-            if self._led_term and not self.lacking(event.level):
-                self._propose(encode_command(command), command, effects, f"level {event.level}: all is new")
+            body = encode_command(command := RaiseTo(event.level))
+            if self._led_term and not self.lacking(event.level) and not self.log.why_full(len(body)):
+                self._propose(body, command, effects, f"level {event.level}: all is new")
             return effects
         if not self._led_term:
             return [Reply(event.link, MetadataReply(request.session, request.sequence, self.log.not_leader))]
@@ -888,11 +888,8 @@ class Member:
             proposed = self._propose(encode_command(expiry), expiry, effects, said)
             self._expiring.add(number)
             self._last_of[number] = proposed.index
-            if (
-                self.log.why_full(EXPIRY_BYTES)
-                or ended == EXPIRIES_PER_TICK_MAX
-                or keys >= EXPIRED_KEYS_PER_TICK
-            ):
+            self._is_log_full = bool(self.log.why_full(EXPIRY_BYTES))
+            if self._is_log_full or ended == EXPIRIES_PER_TICK_MAX or keys >= EXPIRED_KEYS_PER_TICK:
                 break
 
     def _on_link_lost(self, event: LinkLost) -> list[MemberEffect]:

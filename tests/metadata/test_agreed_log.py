@@ -30,6 +30,7 @@ from embedbk.metadata.agreed_log import AgreedLog
 from embedbk.metadata.catalog import Catalog
 from embedbk.metadata.command_log import Committed, LeadershipChanged, ReadIndexed
 from embedbk.metadata.commands import StartMember, decode_command
+from embedbk.metadata.levels import LEVEL
 from embedbk.metadata.member import Member
 from embedbk.metadata.quorum import Configuration, MemberId
 from embedbk.metadata.raft import Raft
@@ -53,6 +54,7 @@ from embedbk.metadata.raft_vocabulary import (
 from embedbk.metadata.vocabulary import (
     DropLinks,
     MemberStarted,
+    RaiseRequested,
     Reply,
     RequestReceived,
     Tick,
@@ -367,6 +369,18 @@ def test_while_leadership_is_handed_over_changes_are_put_off() -> None:
     stand.end_turn()
     assert stand.member.deadline_ns is not None
     assert stand.raft.deadline_ns == stand.member.deadline_ns, "no end of a session is due meanwhile"
+
+
+def test_while_leadership_is_handed_over_no_level_is_begun() -> None:
+    """What is promised an index is logged there: the refusal of a level that nobody asked for ended the member (seed
+    64000591)."""
+    stand = Stand()
+    stand.lead()
+    stand.step(TransferRequested(stand.now_ns, stand.others[0].member))
+    last = stand.raft.log.last_index
+    stand.step(RaiseRequested(stand.now_ns, LEVEL))
+    stand.end_turn()
+    assert stand.raft.log.last_index == last
 
 
 def test_a_log_tells_its_member_of_reads_and_of_who_leads() -> None:
