@@ -252,6 +252,8 @@ def _resume_at(world: World, node: Any, when_ns: int) -> None:
     """By whatever name it goes then."""
 
     def resume() -> None:
+        if world.is_healed:  # Then everybody goes on already, and who is paused is so by another hand.
+            return
         for name in [name for name, each in world.nodes.items() if each is node and name in world.paused]:
             world.resume(name)
 

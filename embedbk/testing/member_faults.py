@@ -17,7 +17,7 @@ from embedbk.testing.disk_faults import half_dead
 from embedbk.testing.network_faults import between, one_way, with_rule
 from embedbk.testing.operator import Operator
 from embedbk.testing.plan import Step
-from embedbk.testing.process_faults import come_back, crash, pause, slow
+from embedbk.testing.process_faults import come_back, crash, pause, pause_for, slow
 from embedbk.testing.raising import Raiser
 from embedbk.testing.world import MS, SECOND, World
 from embedbk.transports.sim import Treatment
@@ -112,12 +112,7 @@ def _beside_pause(world: World, step: Step, chance: random.Random) -> bool:
     if leader is None or leader in world.paused or not clients:
         return False
     for name in (leader, chance.choice(clients)):
-        node = world.nodes[name]
-        world.pause(name)
-        world.after(
-            2 * SECOND,
-            lambda name=name, node=node: world.resume(name) if world.nodes.get(name) is node else None,  # type: ignore[misc]
-        )
+        pause_for(world, name, 2 * SECOND)
     return True
 
 

@@ -10,7 +10,7 @@ from embedbk.storage.journal import DamagedJournal, UnreadableJournal
 from embedbk.testing.plan import MS, SECOND, Step
 from embedbk.testing.world import World
 
-__all__ = ["BEGIN", "come_back", "crash", "pause", "restart", "slow"]
+__all__ = ["BEGIN", "come_back", "crash", "pause", "pause_for", "restart", "slow"]
 
 
 def restart(world: World, name: str) -> None:
@@ -100,10 +100,20 @@ def pause(world: World, step: Step, chance: random.Random) -> bool:
     name = step.target
     if name not in world.nodes or name in world.paused:
         return False
+    pause_for(world, name, step.for_ns)
+    return True
+
+
+def pause_for(world: World, name: str, for_ns: int) -> None:
+    """Once all is healed everybody goes on already; who stands still then is paused by another hand (seed 64000725)."""
     node = world.nodes[name]
     world.pause(name)
-    world.after(step.for_ns, lambda: world.resume(name) if world.nodes.get(name) is node else None)
-    return True
+
+    def resume() -> None:
+        if world.nodes.get(name) is node and not world.is_healed:
+            world.resume(name)
+
+    world.after(for_ns, resume)
 
 
 def _slow_seat(world: World, step: Step, chance: random.Random) -> bool:
