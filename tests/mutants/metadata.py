@@ -87,6 +87,20 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "leadership-goes-to-who-left",
+        "L5",
+        "a leader that is left alone waits for ever for a voter that has left, and takes nothing more",
+        ((_LEADING, "self.transfer_to not in state.configuration.voters:", "False:"),),
+        ("tests/quorum/test_known_accidents.py::test_a_transfer_to_a_voter_that_leaves_is_over",),
+    ),
+    Mutant(
+        "a-level-is-begun-while-leadership-is-handed-over",
+        "P10.8",
+        "an index is promised for what the Raft refuses, and the member ends",
+        ((_MEMBER, " and not self.log.why_full(len(body)):", ":"),),
+        (_AGREEMENTS + "while_leadership_is_handed_over_no_level_is_begun",),
+    ),
+    Mutant(
         "gathered-bytes-do-not-count",
         "P10.1",
         "what was gathered in a turn is beyond the bound of what is not committed",

@@ -160,6 +160,22 @@ def test_a_follower_that_missed_something_in_between_never_hands_on_the_hole() -
     world.judge.end()
 
 
+@pytest.mark.parametrize("keeps", ["a", "ac"])
+def test_a_transfer_to_a_voter_that_leaves_is_over(keeps: str) -> None:
+    """Who is left alone has no ticks: it waited for the one that had left, and took nothing more, for ever (seed
+    64001044)."""
+    world = settled("abc")
+    lead(world, "a")
+    b = world.named("b")
+    world.cut("a", "b")
+    world.transfer(b)
+    world.change(*(world.named(name) for name in keeps), allows_even=True)
+    world.run(0.9 * BASE_MS)
+    assert world.changes[-1] == ""
+    commit(world)
+    world.judge.end()
+
+
 def test_a_leader_changes_no_voters_before_it_has_committed_in_its_own_term() -> None:
     """Scenario 79: Raft 2015. Elected, and cut off before its first entry reached anybody, it is asked for a change."""
     world = settled("abcde")
