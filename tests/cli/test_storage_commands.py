@@ -429,6 +429,10 @@ def test_too_few_descriptors_are_no_damage(bookie: Path, capsys: pytest.CaptureF
     refusals = []
     try:
         for more in range(32):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            while (free := os.dup(0)) < held:  # What an earlier test left open was closed meanwhile.
+                filling.append(free)
+            os.close(free)
             resource.setrlimit(resource.RLIMIT_NOFILE, (held + more, hard))
             code, _, error = run(capsys, "storage", "check", bookie)
             if code == 0:
