@@ -260,7 +260,7 @@ class LedgersLeft(msgspec.Struct, frozen=True, array_like=True):
     version: int
     ledger_ids: tuple[_LedgerId, ...]
     pages: tuple[LogPages, ...] = ()  # Lists of deleted logs; their ledgers are to be deleted, too.
-    # Of ledgers that truncation took off: what the list said of them, so that they can be put back. Only from
+    # What the list said of ledgers that truncation took off, so that they can be put back. It is written only from
     # LEVEL_OF_FRONTS on.
     segments: tuple[LogSegment, ...] = ()
 

@@ -20,7 +20,7 @@ from embedbk.ids import NO_ENTRY
 
 __all__ = ["Front", "front_of", "run_before", "with_front"]
 
-_PAGE_LEDGERS = 256  # Of a page that is made: as many as one round of truncation takes off.
+_PAGE_LEDGERS = 256  # A page that is made has as many as one round of truncation takes off.
 
 
 class Front(NamedTuple):

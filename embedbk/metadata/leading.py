@@ -222,7 +222,7 @@ class Leading:
         state = self._state
         self._advance_commit()
         if self.transfer_to is not None and self.transfer_to not in state.configuration.voters:
-            self.transfer_to = None  # It leaves. And who is alone has no ticks that would end it.
+            self.transfer_to = None  # It leaves; a leader that is alone has no ticks that would end this.
         if not state.others and self.change is None and not self.reads.is_due:
             return  # Alone: everything waits for its own disk only.
         if self.change is not None:

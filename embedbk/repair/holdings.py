@@ -98,7 +98,7 @@ class Checked(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class CheckOptions:
     at_once: int = 256  # Questions on their way.
-    together: int = 64  # Of them in one message.
+    together: int = 64  # So many questions leave in one message.
     timeout_ns: int = 5 * _SECOND  # A bookie that leaves a question unanswered for so long gets no other.
     ids_max: int = HOLDINGS_IDS_MAX  # That one question spans.
     is_brief: bool = (
@@ -239,7 +239,7 @@ class HoldingCheck(Machine):
         self.asked: dict[int, tuple[list[_Question], int]] = {}
         self.messages = 0
         self.numbers = 0  # Questions that were sent.
-        self.out = 0  # Of these, on their way.
+        self.out = 0  # Questions that are on their way.
         self.short: dict[int, dict[str, Shortage]] = {}
         self.untold: dict[int, dict[str, str]] = {}
         self.silent: dict[Member, str] = {}  # Bookies that get no more questions -> why.

@@ -103,7 +103,7 @@ class LogKeeper(Machine):
         self.log = ""  # Whose settings are read, or which is truncated.
         self.part: LogTruncating | MisfitSearch | None = None  # The truncation, or the search, under way.
         self.terms = Terms()
-        self.level = 0  # Of the cluster, as it was when the log's settings were read.
+        self.level = 0  # The cluster had it when the settings of the log were read.
         self.rounds_left = 0
         self.give_up_ns = 0
         self.rounds = 0  # That came to their end.
