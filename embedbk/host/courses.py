@@ -49,6 +49,8 @@ class Course:
     answered_ns: tuple[int, ...] = ()  # By seat: when it answered last, as the node was told.
     # When a bookie answered last what the core had sent before: a sign of life that C does not see.
     heard_ns: dict[Member, int] = field(default_factory=dict)
+    followed: int = 0  # A bit for each seat: its core was told at `followed_ns` that a reader waits there.
+    followed_ns: int = 0
 
 
 @dataclass(slots=True)
@@ -247,11 +249,24 @@ class Courses(ABC):
             for member, then_ns, heard_ns in zip(course.members, before_ns, facts.heard_ns, strict=True):
                 if heard_ns > then_ns:
                     self._note_good(member.bookie_id)
-        if facts.followed:
-            numbers = (seating.number for seating in writing.core.in_flight.seatings)
-            followed = tuple(number for seat, number in enumerate(numbers) if facts.followed >> seat & 1)
-            self._queue(writing, AddsAnswered(now_ns, [], followed))
+        self._tell_followed(now_ns, writing, course, facts.followed)
         return facts
+
+    def _tell_followed(self, now_ns: int, writing: Writing, course: Course, seats: int) -> None:
+        """Tell the core where readers wait, each seat once in a turn of the node.
+
+        A bookie of this loop says so whenever it is asked, and each event for the core leads back here while answers
+        to what the core had sent are missing: the turn would not end.
+        """
+        if course.followed_ns != now_ns:
+            course.followed, course.followed_ns = 0, now_ns
+        seats &= ~course.followed
+        if not seats:
+            return
+        course.followed |= seats
+        numbers = (seating.number for seating in writing.core.in_flight.seatings)
+        followed = tuple(number for seat, number in enumerate(numbers) if seats >> seat & 1)
+        self._queue(writing, AddsAnswered(now_ns, [], followed))
 
     def _finish(self, now_ns: int, writing: Writing, course: Course) -> None:
         """End the course: the core goes on with what is not acknowledged."""

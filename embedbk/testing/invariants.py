@@ -64,6 +64,7 @@ from embedbk.testing.violation import Violation
 __all__ = ["Ghost", "Invariants", "Sometimes"]
 
 _SAME_TIME_MAX = 1_000  # Ticks of one core at one moment of its clock.
+_TURN_STEPS_MAX = 100_000  # Steps of one node's cores at one moment, with no other node's between.
 
 
 class Invariants(Observer):
@@ -93,6 +94,8 @@ class Invariants(Observer):
         self._placements = PlacementWatch(self.sometimes, self._closed)
         self._parked: dict[Any, tuple[int, int]] = {}  # Reader core -> (second, requests sent in it).
         self._ticks: dict[Any, tuple[int, int]] = {}  # Core -> (time of its last tick, ticks at that time).
+        self._turn = ("", -1)  # Node and time of the last step.
+        self._turn_steps = 0  # Steps since then, all of this node at this time.
         self._lives: dict[str, int] = {}  # Node -> how often it was started.
         # (session, sequence) of a check that a member was asked for -> the marks that it wants absent.
         self._checks: dict[tuple[int, int], list[str]] = {}
@@ -101,6 +104,7 @@ class Invariants(Observer):
 
     def on_step(self, node: str, core: Any, event: Any, effects: Sequence[Any]) -> None:
         self.ghost.step += 1
+        self._turn_ends(node, core, event)
         if type(event) is Tick:
             self._not_in_a_circle(node, core, event)
         if type(event) is KeyRead:
@@ -120,6 +124,15 @@ class Invariants(Observer):
 
     def on_add_answered(self, client: str, core: Writer, send: Send) -> None:
         self._handles.on_add_answered(client, core, send)
+
+    def _turn_ends(self, node: str, core: Any, event: Any) -> None:
+        """L14: no turn of a node gives its cores events without end; the world would wait for it for ever."""
+        turn = (node, event.now_ns)
+        self._turn_steps = self._turn_steps + 1 if turn == self._turn else 0
+        self._turn = turn
+        if self._turn_steps > _TURN_STEPS_MAX:
+            told = f"{type(core).__name__} of {node} is given {type(event).__name__}"
+            raise Violation("L14", f"{told} without end at {event.now_ns}")
 
     def _not_in_a_circle(self, node: str, core: Any, event: Tick) -> None:
         """L14: no progress-free cycle. A core is not woken repeatedly while its clock stands still."""

@@ -342,6 +342,43 @@ def test_a_reader_that_waits_hears_of_the_next_entry(side: Side) -> None:
     assert answers[0].control.lac >= 3  # type: ignore[union-attr]
 
 
+def test_a_turn_ends_where_a_reader_waits_and_answers_of_before_are_missing(side: Side) -> None:
+    """L14, P6.2: a bookie of this loop says at each question that a reader waits. What its core had sent before the
+    course began is not answered yet, so each event for the core asks again."""
+    writing = side.course(side.write())
+    assert side.client.courses is not None
+    side.place.held = {"b1", "b2", "b3"}
+    side.client.courses.end(side.place.now_ns, writing)
+    side.append(writing)
+    side.rest()
+    assert not side.is_on_course(writing)
+    request = LacRequest(side.storages["b2"].incarnation, writing.core.ledger_id, 3, 10_000)
+    side.place.peer("b2").send(request)
+    steps = 0
+
+    def count(core: Any, event: Any, effects: Any) -> None:
+        nonlocal steps
+        steps += 1
+        assert steps < 10_000, "a turn does not end"
+
+    side.client.on_step, side.client.is_sending_watched = count, True
+    for _ in range(300):
+        side.append(writing)
+        side.rest(1)
+        if side.is_on_course(writing):
+            break
+    assert side.is_on_course(writing)
+    (course,) = side.client.courses._courses.values()
+    assert course.lac < course.began_lap
+    side.append(writing)
+    side.rest()
+    (seating,) = [each for each in writing.core.in_flight.seatings if each.member.bookie_id == "b2"]
+    assert seating.awaited_until_ns > side.place.now_ns
+    side.place.held = set()
+    side.rest(30)
+    assert writing.lac == writing.packer.next_entry - 1
+
+
 def test_the_idle_lac_becomes_known(side: Side) -> None:
     """Rule P6.2: a writer that idles tells its bookies the LAC, whichever way its adds went."""
     writing = side.course(side.write())

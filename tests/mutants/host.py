@@ -25,6 +25,13 @@ _OWN = "tests/faces/test_own_appends.py::test_"
 _TWIN = "tests/host/test_tail_path.py::test_a_fenced_ledger_keeps_no_reader_waiting"
 
 MUTANTS = (
+    Mutant(
+        "readers-that-wait-are-told-without-end",
+        "L14",
+        "a course tells its core of a waiting reader each time that it is looked at, and that is why it is looked at",
+        (("embedbk/host/courses.py", "        seats &= ~course.followed\n", ""),),
+        (_LOCAL + "a_turn_ends_where_a_reader_waits_and_answers_of_before_are_missing",),
+    ),
     # Deferred sync.
     Mutant(
         "force-waits-for-what-is-received",
