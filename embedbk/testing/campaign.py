@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import sys
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
@@ -19,10 +22,12 @@ from typing import Any
 from embedbk.testing.plan import make_plan
 from embedbk.testing.run import run_plan
 from embedbk.testing.sometimes import SOMETIMES, Sometimes
+from embedbk.testing.violation import Violation
 
-__all__ = ["Report", "collect", "run_campaign", "run_seed"]
+__all__ = ["Report", "collect", "run_campaign", "run_seed", "within_cpu"]
 
 PROGRESS_S = 5.0
+SEED_CPU_S = 900.0  # Processor time of one seed. Nearly all take one second, the longest some twenty.
 CHUNKS_PER_PROCESS = 32  # Then a fresh one takes its place: each world leaves some 10 MB of memory in pieces.
 
 
@@ -82,7 +87,8 @@ class Report:
 
 def run_seed(seed: int, *, is_outside: bool = False, is_native: bool | None = None) -> dict[str, Any]:
     """One seed; plain values, fit to cross between processes."""
-    outcome = run_plan(make_plan(seed, is_outside=is_outside, is_native=is_native))
+    with within_cpu(SEED_CPU_S):
+        outcome = run_plan(make_plan(seed, is_outside=is_outside, is_native=is_native))
     return {
         "seed": seed,
         "violation": outcome.violation,
@@ -96,6 +102,29 @@ def run_seed(seed: int, *, is_outside: bool = False, is_native: bool | None = No
         "faults": dict(outcome.faults),
         "sometimes": dict(outcome.sometimes),
     }
+
+
+@contextmanager
+def within_cpu(seconds: float) -> Iterator[None]:
+    """L14: raise `Violation` where the body is when it has used so much processor time. A seed that turns in a circle
+    inside one step would else keep its process for ever, and the campaign would go on without it and say nothing.
+
+    Only on the main thread, where Python handles signals; elsewhere there is no bound.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: object) -> None:
+        raise Violation("L14", f"the seed does not end: it has used {seconds:g} s of processor time")
+
+    before = signal.signal(signal.SIGVTALRM, stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
 
 
 def run_campaign(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import signal
+import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +17,7 @@ from embedbk.cli.simulation import run_sim
 from embedbk.codec.journal_records import RecordKind
 from embedbk.storage.bookie_storage import BookieStorage
 from embedbk.testing import Cluster, Observer, Trace, Violation, make_plan, run_plan, shrink
-from embedbk.testing.campaign import collect, run_campaign, run_seed
+from embedbk.testing.campaign import collect, run_campaign, run_seed, within_cpu
 from embedbk.testing.clocks import Clock
 from embedbk.testing.disks import NativeDisk, TwinDisk
 from embedbk.testing.faults import BEGIN
@@ -278,6 +280,19 @@ def test_a_failure_shrinks_to_what_it_needs_and_replays() -> None:
 
 
 # --- Campaigns ---------------------------------------------------------------------------------------------
+
+
+def test_a_seed_that_never_ends_is_told() -> None:
+    """L14: a circle inside one step of a node ends the seed, by processor time, and the campaign goes on."""
+
+    def turn_in_a_circle() -> None:
+        give_up = time.process_time() + 60
+        while time.process_time() < give_up:
+            pass
+
+    with pytest.raises(Violation, match="L14"), within_cpu(0.05):
+        turn_in_a_circle()
+    assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0.0, 0.0)
 
 
 def test_a_campaign_over_processes_is_the_sum_of_its_seeds() -> None:
