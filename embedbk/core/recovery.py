@@ -370,6 +370,8 @@ class Recovery(Machine):
     def _take_copies(self, event: Answered) -> None:
         for _, body in event.frames:
             frame = frame_of(body, self.ledger_id)
+            if frame.last_entry < self.next_entry:
+                continue  # Other copies of these were found before: this one says nothing new.
             check_tags(frame, self.metadata.digest, self.mac_key)
             for entry_id, entry in split(frame):
                 if entry_id >= self.next_entry:
