@@ -31,6 +31,10 @@ __all__ = [
     "AddRequest",
     "Bundle",
     "Control",
+    "ENTRY_LOGS_MAX",
+    "EntryLogRow",
+    "EntryLogsAnswer",
+    "EntryLogsRequest",
     "ErrorAnswer",
     "ExplicitLacAnswer",
     "ExplicitLacRequest",
@@ -88,6 +92,8 @@ EXPLICIT_LACS_MAX = 256
 HOLDINGS_CUTS_MAX = 63
 _DIGESTS_MAX = (HOLDINGS_CUTS_MAX + 1) * ENSEMBLE_SIZE_MAX  # In one answer.
 HOLDINGS_IDS_MAX = 1 << 18  # Ids that one question for holdings may span: its bookie counts them in one go.
+ENTRY_LOGS_MAX = 1_024  # In one answer.
+_LOG_ID_MAX = 2**32 - 1
 HOLDINGS_OTHERS_MAX = 127  # Parts beside its own range, of this ledger or of others.
 
 # magic, version, kind, frame_count, control_size, frames_size, request_id, crc32c, reserved
@@ -414,6 +420,32 @@ class ReplaceAnswer(msgspec.Struct, frozen=True, array_like=True):
     held: _Nonce = 0
 
 
+class EntryLogsRequest(msgspec.Struct, frozen=True, array_like=True):
+    """Which entry logs are here, of those with higher ids than `after`? From LEVEL_OF_ENTRY_LOGS on."""
+
+    incarnation: _Incarnation
+    after: Annotated[int, msgspec.Meta(ge=-1, le=_LOG_ID_MAX)] = -1
+
+
+class EntryLogRow(msgspec.Struct, frozen=True, array_like=True):
+    """One entry log: the number of its ledger directory, what it takes on disk, and how much of that still counts."""
+
+    log_id: Annotated[int, msgspec.Meta(ge=0, le=_LOG_ID_MAX)]
+    directory: _Count
+    file_bytes: _Count
+    entries_bytes: _Count
+    live_bytes: _Count
+    is_damaged: bool = False
+
+
+class EntryLogsAnswer(msgspec.Struct, frozen=True, array_like=True):
+    """The next entry logs, by ascending id; has_more: others come behind them."""
+
+    status: Status
+    logs: Annotated[list[EntryLogRow], msgspec.Meta(max_length=ENTRY_LOGS_MAX)] = []
+    has_more: bool = False
+
+
 class ErrorAnswer(msgspec.Struct, frozen=True, array_like=True):
     """The request could not be understood; nothing was done."""
 
@@ -460,7 +492,7 @@ for _kind, _struct in (
     (1, AddRequest), (2, AddAnswer), (3, FenceRequest), (4, FenceAnswer), (5, ReadRequest), (6, ReadAnswer),
     (7, LacRequest), (8, LacAnswer), (9, ExplicitLacRequest), (10, ExplicitLacAnswer), (12, AddAnswers), (13, Bundle),
     (15, ErrorAnswer), (16, ExplicitLacs), (17, LacHints), (18, HoldingsRequest), (19, HoldingsAnswer),
-    (20, ReplaceRequest), (21, ReplaceAnswer),
+    (20, ReplaceRequest), (21, ReplaceAnswer), (22, EntryLogsRequest), (23, EntryLogsAnswer),
 ):  # fmt: skip
     register_kind(_kind, _struct)
 

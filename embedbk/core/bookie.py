@@ -31,6 +31,8 @@ from embedbk.codec.messages import (
     AddAnswer,
     AddRequest,
     Control,
+    EntryLogsAnswer,
+    EntryLogsRequest,
     ErrorAnswer,
     ExplicitLacAnswer,
     ExplicitLacRequest,
@@ -74,6 +76,7 @@ from embedbk.core.bookie_words import (
     ServeAlone,
     ShareTold,
     StoreFrame,
+    TellLogs,
     WritableSet,
 )
 from embedbk.core.drops import Drops
@@ -200,9 +203,17 @@ class Bookie(Machine):
             return self._on_holdings(event, request)
         if isinstance(request, ReplaceRequest):
             return self._on_replace(event, request)
+        if isinstance(request, EntryLogsRequest):
+            return self._on_logs(event, request)
         return [
             Reply(event.link, event.request_id, ErrorAnswer("a bookie does not take this kind of message"))
         ]
+
+    def _on_logs(self, event: RequestReceived, request: EntryLogsRequest) -> list[Effect]:
+        """For people and reports: the sizes of what is on disk, which no decision follows from."""
+        if request.incarnation != self.incarnation:
+            return [Reply(event.link, event.request_id, EntryLogsAnswer(Status.WRONG_INCARNATION))]
+        return [TellLogs(event.link, event.request_id, request.after)]
 
     def _on_add(self, event: RequestReceived, request: AddRequest) -> list[Effect]:
         if len(event.frames) != 1:

@@ -37,6 +37,7 @@ __all__ = [
     "ServeAlone",
     "ShareTold",
     "StoreFrame",
+    "TellLogs",
     "WritableSet",
 ]
 
@@ -239,6 +240,14 @@ class ReadDecisions(Struct):
     read_id: int
     ledger_id: int
     entry_id: int
+
+
+class TellLogs(Struct):
+    """Answer this request with the entry logs whose ids are above `after`: nothing of the protocol depends on them."""
+
+    link: int
+    request_id: int
+    after: int
 
 
 class DropEntries(Struct):

@@ -39,6 +39,7 @@ from embedbk.core.bookie_words import (
     ServeAlone,
     ShareTold,
     StoreFrame,
+    TellLogs,
     WritableSet,
 )
 from embedbk.core.client_words import (
@@ -124,7 +125,7 @@ Event = (
 Effect = (
     Send | AddFailed | Received | ReadKey | Transact | AllocateIds | Confirmed | EnsembleChanged | EntriesReady | Ended
     | Reply
-    | StoreFrame | JournalAppend | ReadEntries | ReadDecisions | CountEntries | DropEntries
+    | StoreFrame | JournalAppend | ReadEntries | ReadDecisions | CountEntries | TellLogs | DropEntries
     | ListHeld | ListKeys | AskMetadata | KeepMet | BeginCollection | AllowDrop | NameUnread
     | ListLogs | CopyLogs | CopySlice | SetWritable | RetryWrites
     | AskQuorum | BeginRepair | BeginSmallRepairs | Retained

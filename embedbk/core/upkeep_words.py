@@ -141,6 +141,7 @@ class LogFacts(NamedTuple):
     entries_bytes: int
     live_bytes: int
     is_damaged: bool  # It is never copied from, and never goes: what it hides may be repaired.
+    directory: int = 0  # Number of its ledger directory.
 
 
 class LogsListed(Struct):

@@ -17,10 +17,13 @@ from msgspec.structs import replace
 
 from embedbk.codec.frame import frame_of
 from embedbk.codec.messages import (
+    ENTRY_LOGS_MAX,
     AddAnswer,
     AddAnswers,
     AddRequest,
     Control,
+    EntryLogRow,
+    EntryLogsAnswer,
     ExplicitLacAnswer,
     ExplicitLacs,
     Status,
@@ -50,6 +53,7 @@ from embedbk.core.bookie_words import (
     Reply,
     RequestReceived,
     StoreFrame,
+    TellLogs,
 )
 from embedbk.core.collector import CollectorOptions
 from embedbk.core.compactor import CompactorOptions
@@ -614,8 +618,26 @@ class BookieNode:
             self.deciding.ask(now_ns, effect)
         elif isinstance(effect, DropEntries):
             self.storage.drop(effect.ledger_id)
+        elif isinstance(effect, TellLogs):
+            self._tell_logs(effect)
         elif self.failure is None:
             self._queue(effect, now_ns)
+
+    def _tell_logs(self, effect: TellLogs) -> None:
+        found = [
+            EntryLogRow(
+                each.log_id,
+                each.directory,
+                each.file_bytes,
+                each.entries_bytes,
+                each.live_bytes,
+                each.is_damaged,
+            )
+            for each in self.storage.log_facts()
+            if each.log_id > effect.after
+        ]
+        answer = EntryLogsAnswer(Status.OK, found[:ENTRY_LOGS_MAX], len(found) > ENTRY_LOGS_MAX)
+        self._reply(Reply(effect.link, effect.request_id, answer))
 
     def _reply(self, reply: Reply) -> None:
         unanswered = self._links.get(reply.link)

@@ -28,6 +28,7 @@ __all__ = [
     "LEVEL_OF_COPIES",
     "LEVEL_OF_DRAINS",
     "LEVEL_OF_FREED",
+    "LEVEL_OF_ENTRY_LOGS",
     "LEVEL_OF_FRONTS",
     "LEVEL_OF_HOLDINGS",
     "LEVEL_OF_LINEAGES",
@@ -81,7 +82,8 @@ LEVEL_OF_WRITERS = 25
 LEVEL_OF_READ_BOUNDS = 26
 LEVEL_OF_SUMS = 27
 LEVEL_OF_FRONTS = 28
-LEVEL = 28  # The newest that this build knows.
+LEVEL_OF_ENTRY_LOGS = 29
+LEVEL = 29  # The newest that this build knows.
 NAMED_MAX = 8  # In one sentence.
 LABEL_CHARS = 80  # Of a client that is named.
 LACKING = (

@@ -353,6 +353,7 @@ class NativeEntryStore:
                         facts.entries_bytes,
                         facts.live_bytes,
                         bool(facts.is_damaged),
+                        int(lib.ebk_store_log_directory(self._store, number)),
                     )
                 )
         return found

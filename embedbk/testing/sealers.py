@@ -44,7 +44,11 @@ def seals(world: World, client: str, runtime: Runtime, reading: LogReading, quor
     traits = traits_of(runtime, "synced", None, delays_change=False, digest="crc32c")
     steps = log.take_over(runtime, reading.given, reading.password, quorum, traits)
     try:
-        yield from awaited(runtime, steps)
+        taken = yield from awaited(runtime, steps)
     except LogSealed:
         return
-    raise Violation("P8.9", f"{client} has taken over {reading.name}, which is sealed")
+    if taken.owning.name == reading.name:
+        raise Violation("P8.9", f"{client} has taken over {reading.name}, which is sealed")
+    # The sealed log has another name by now, or is deleted (P8.12): this is the one that has its name.
+    world.note(f"{client}: {reading.given} is another log by now")
+    yield from awaited(runtime, taken.close())

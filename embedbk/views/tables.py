@@ -1,4 +1,4 @@
-"""Which tables there are, their columns, and where their rows come from. Reads alone, and only metadata.
+"""Which tables there are, their columns, and where their rows come from. Reads alone: metadata, and what bookies tell.
 
 A row is a tuple in the order of the columns; None is a null. Keys that cannot be read have no row: `log check`,
 `health` and the space report name them.
@@ -32,7 +32,9 @@ from embedbk.codec.ledger_metadata import (
 from embedbk.codec.log_archives import ArchiveState
 from embedbk.codec.log_pages import decode_log_page, log_page_path
 from embedbk.codec.log_splices import decode_log_splices, log_splices_path
-from embedbk.errors import EmbedbkError, NoSuchLedger, StorageError, UsageError
+from embedbk.codec.messages import EntryLogRow
+from embedbk.core.entry_logs_query import EntryLogsQuery
+from embedbk.errors import EmbedbkError, NoSuchLedger, NotEnoughBookies, StorageError, UsageError
 
 __all__ = ["VIEWS", "MetadataView", "view"]
 
@@ -240,6 +242,30 @@ async def _bookies(runtime: Runtime) -> list[Row]:
     ]  # fmt: skip
 
 
+async def _entry_logs(runtime: Runtime) -> list[Row]:
+    """A bookie that does not tell has one row, which says why: what is missing is no bookie without logs."""
+    rows: list[Row] = []
+    members = {info.member.bookie_id: info.member for info in runtime.bookies}
+    for each in await bookie_states(runtime):
+        member = members.get(each.bookie_id)
+        if member is None:
+            rows.append((each.bookie_id, None, None, None, None, None, None, "it is away"))
+            continue
+        try:
+            logs: tuple[EntryLogRow, ...] = await runtime.run(EntryLogsQuery(member), "asking for entry logs")
+        except NotEnoughBookies as untold:
+            rows.append((each.bookie_id, None, None, None, None, None, None, untold.args[0]))
+            continue
+        rows += [
+            (
+                each.bookie_id, log.log_id, log.directory, log.file_bytes, log.entries_bytes, log.live_bytes,
+                log.is_damaged, None,
+            )
+            for log in logs
+        ]  # fmt: skip
+    return rows
+
+
 VIEWS: dict[str, MetadataView] = {
     each.name: each
     for each in (
@@ -285,6 +311,15 @@ VIEWS: dict[str, MetadataView] = {
                 ("endpoint", str),
             ),
             _bookies,
+        ),
+        MetadataView(
+            "entrylogs",
+            "a row for each entry log of each bookie; liveBytes: what still counts; why: this bookie does not tell",
+            (
+                ("bookie", str), ("entryLog", int), ("directory", int), ("fileBytes", int), ("entriesBytes", int),
+                ("liveBytes", int), ("damaged", bool), ("why", str),
+            ),
+            _entry_logs,
         ),
         MetadataView(
             "cursors",

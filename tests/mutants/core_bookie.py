@@ -141,7 +141,7 @@ MUTANTS = (
         (
             (
                 _BOOKIE,
-                "                if stored != entry:\n",
+                "                if not is_same(stored, entry):\n",
                 "                if len(stored) != len(entry):\n",
             ),
         ),

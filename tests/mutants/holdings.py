@@ -23,6 +23,7 @@ _AUDITED = "tests/repair/test_auditor.py::test_"
 _FILLED = "tests/repair/test_filling.py::test_"
 _SEAT = "tests/repair/test_seat_fill.py::test_"
 _HEALTHY = "tests/repair/test_health.py::test_"
+_LOGS = "tests/views/test_entry_logs.py::test_"
 
 _OTHER_DISK = """            status = Status.WRONG_INCARNATION
         elif self.failure is not None:
@@ -32,6 +33,32 @@ _OTHER_DISK = """            status = Status.WRONG_INCARNATION
 _COUNT = "embedbk/core/held_count.py"
 
 MUTANTS = (
+    Mutant(
+        "entry-logs-are-asked-for-from-the-first-again",
+        "L14",
+        "each page of a bookie's entry logs is the first one",
+        (
+            (
+                "embedbk/core/entry_logs_query.py",
+                "        after = self.logs[-1].log_id if self.logs else -1\n",
+                "        after = -1\n",
+            ),
+        ),
+        (_LOGS + "more_logs_than_one_answer_names_are_asked_for_page_by_page",),
+    ),
+    Mutant(
+        "silent-bookie-has-no-entry-logs",
+        "VIEWS.md",
+        "a bookie that does not tell its entry logs is left out of the view",
+        (
+            (
+                "embedbk/views/tables.py",
+                "            rows.append((each.bookie_id, None, None, None, None, None, None, untold.args[0]))\n",
+                "            del untold\n",
+            ),
+        ),
+        (_LOGS + "a_bookie_that_is_away_or_silent_has_a_row_that_says_so",),
+    ),
     Mutant(
         "holdings-count-an-entry-once-for-each-log",
         "P11.4",
