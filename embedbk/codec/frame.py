@@ -8,6 +8,7 @@ whose ids then ascend with gaps.
 from __future__ import annotations
 
 import struct
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -31,6 +32,7 @@ __all__ = [
     "is_same",
     "iter_entries",
     "merge",
+    "parts",
     "split",
 ]
 
@@ -175,6 +177,18 @@ def split(frame: Frame) -> Iterator[tuple[int, memoryview]]:
         end = offset + ENTRY_OVERHEAD_BYTES + payload_size
         yield entry_id, frame.body[offset:end]
         offset = end
+
+
+def parts(frame: Frame, first: int, bytes_max: int) -> Iterator[Frame]:
+    """The entries of a checked frame without gaps, from `first` on, in frames of at most bytes_max or of one entry."""
+    assert frame.first_entry <= first <= frame.last_entry and not frame.has_gaps
+    spans = kernels.offsets(frame.body).spans
+    ends = [0, *(begin + size + _CRC.size for begin, size in zip(spans[::2], spans[1::2], strict=True))]
+    place = first - frame.first_entry
+    while place < frame.entry_count:
+        until = max(place + 1, bisect_right(ends, ends[place] + bytes_max) - 1)
+        yield frame_of(frame.body[ends[place] : ends[until]], frame.ledger_id)
+        place = until
 
 
 def iter_entries(frame: Frame) -> Iterator[Entry]:

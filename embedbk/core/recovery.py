@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from embedbk.codec.digest import check_tags
-from embedbk.codec.frame import frame_of, split
+from embedbk.codec.frame import Frame, frame_of, parts, split
 from embedbk.codec.ledger_metadata import (
     LedgerMetadata,
     LedgerState,
@@ -292,14 +292,14 @@ class Recovery(Machine):
                     self.end = self.next_entry - 1
                 break
             if run and size + len(entry) > FRAME_BLOCK_BYTES:
-                effects += self._write_back(run, now_ns)
+                effects += self._write_run_back(run, now_ns)
                 run, size = [], 0
             run.append(entry)
             size += len(entry)
             self.next_entry += 1
             self._progress(now_ns)
         if run:
-            effects += self._write_back(run, now_ns)
+            effects += self._write_run_back(run, now_ns)
         return effects
 
     def _forget_decided(self) -> None:
@@ -314,10 +314,12 @@ class Recovery(Machine):
             if any(first <= entry_id <= last for first, last in ranges)
         )
 
-    def _write_back(self, run: list[bytes], now_ns: int) -> list[Effect]:
+    def _write_run_back(self, run: list[bytes], now_ns: int) -> list[Effect]:
+        return self._write_back(frame_of(memoryview(b"".join(run)), self.ledger_id), now_ns)
+
+    def _write_back(self, frame: Frame, now_ns: int) -> list[Effect]:
         """Write entries back verbatim, in a frame without a LAC, to the whole write set (P5.2d)."""
         assert self.in_flight is not None
-        frame = frame_of(memoryview(b"".join(run)), self.ledger_id)
         return list(self.in_flight.send(frame, now_ns, None, 0))
 
     def _ask_reads(self, now_ns: int) -> list[Effect]:
@@ -345,6 +347,7 @@ class Recovery(Machine):
         if self.phase is not Phase.READING or self.end is not None:
             return []
         self.asked.pop(seat, None)
+        effects: list[Effect] = []
         if answer.status == Status.NO_SUCH_LEDGER:
             self.absent.setdefault(seat, []).append((first, last))
         elif answer.status != Status.OK:
@@ -352,11 +355,12 @@ class Recovery(Machine):
         else:
             # A copy that fails its check is no verdict at all, neither way (P5.2c).
             try:
-                self._take_copies(event)
+                frames = self._checked(event)
             except PeerError as broken:
                 return self._unknown(seat, str(broken), event.now_ns)
+            effects = self._take_copies(frames, event.now_ns)
             self.absent.setdefault(seat, []).extend(tuple(pair) for pair in answer.absent)  # type: ignore[misc]
-        effects = self._decide(event.now_ns)
+        effects += self._decide(event.now_ns)
         self._forget_decided()
         if self.end is None and self.next_entry == first and not self._has_verdict(seat, first):
             # It was asked for this very entry and did not mention it: unknown, ask again later.
@@ -367,15 +371,29 @@ class Recovery(Machine):
     def _has_verdict(self, seat: int, entry_id: int) -> bool:
         return any(low <= entry_id <= high for low, high in self.absent.get(seat, ()))
 
-    def _take_copies(self, event: Answered) -> None:
-        for _, body in event.frames:
-            frame = frame_of(body, self.ledger_id)
-            if frame.last_entry < self.next_entry:
-                continue  # Other copies of these were found before: this one says nothing new.
+    def _checked(self, event: Answered) -> list[Frame]:
+        """The frames of an answer that say something new, each entry checked. Raises PeerError."""
+        frames = [frame_of(body, self.ledger_id) for _, body in event.frames]
+        found = [frame for frame in frames if frame.last_entry >= self.next_entry]
+        for frame in found:
             check_tags(frame, self.metadata.digest, self.mac_key)
+        return found
+
+    def _take_copies(self, frames: list[Frame], now_ns: int) -> list[Effect]:
+        """A frame that goes on without gaps from the next entry is written back as it is, and not taken apart."""
+        effects: list[Effect] = []
+        for frame in frames:
+            if frame.first_entry <= self.next_entry <= frame.last_entry and not frame.has_gaps:
+                for part in parts(frame, self.next_entry, FRAME_BLOCK_BYTES):
+                    effects += self._write_back(part, now_ns)
+                self.next_entry = frame.last_entry + 1
+                self.found = {key: entry for key, entry in self.found.items() if key >= self.next_entry}
+                self._progress(now_ns)
+                continue
             for entry_id, entry in split(frame):
                 if entry_id >= self.next_entry:
                     self.found.setdefault(entry_id, bytes(entry))
+        return effects
 
     def _unknown(self, seat: int, reason: str, now_ns: int) -> list[Effect]:
         """The answer is neither yes nor no: ask the seat again within this recovery (P5.2c)."""

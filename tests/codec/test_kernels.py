@@ -29,7 +29,7 @@ from embedbk.codec.attributes import (
 from embedbk.codec.entry import ENTRY_HEADER, ENTRY_OVERHEAD_BYTES, encode_entry, read_entry
 from embedbk.codec.entry_digest import entry_digest
 from embedbk.codec.entry_records import EntryRecord, encode_records, records_in
-from embedbk.codec.frame import frame_of, split
+from embedbk.codec.frame import frame_of, parts, split
 from embedbk.config import ENTRY_BYTES_MAX, STORED_BYTES_MAX
 from embedbk.errors import PeerError, UsageError
 from embedbk.ids import LEDGER_ID_MAX
@@ -486,6 +486,23 @@ def test_odd_numbers_under_a_right_digest_get_the_same_answer_from_both(
             for entry_id, length, payload, lac, lac_length in entries
         )
     )
+
+
+@pytest.mark.parametrize("first", [40, 41, 47, 59])
+@pytest.mark.parametrize("bytes_max", [1, 100, 333, 1_000, 100_000])
+def test_a_frame_in_parts_is_the_same_entries(first: int, bytes_max: int) -> None:
+    """P5.2d: each part is within the bound, or is one entry, and no part could have taken the next entry too."""
+    payloads = [bytes([number]) * (number * 7 % 90) for number in range(20)]
+    frame = frame_of(memoryview(body_of(payloads, first=40)), 7)
+    found = list(parts(frame, first, bytes_max))
+    entries = [entry for part in found for entry in split(part)]
+    assert entries == [(entry_id, entry) for entry_id, entry in split(frame) if entry_id >= first]
+    for part, following in itertools.pairwise(found):
+        assert part.last_entry + 1 == following.first_entry
+        (_, entry), *_ = split(following)
+        assert len(part.body) + len(entry) > bytes_max
+    assert all(len(part.body) <= bytes_max or part.entry_count == 1 for part in found)
+    assert found[-1].length == frame.length
 
 
 def test_one_entry_is_as_large_as_the_kernels_think() -> None:
