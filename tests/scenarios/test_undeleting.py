@@ -25,7 +25,7 @@ from embedbk.codec.registration import PlacementNote, encode_placement, placemen
 from embedbk.codec.tombstone import Tombstone, decode_tombstone, encode_tombstone, tombstone_path
 from embedbk.core.truncating import LogTruncating
 from embedbk.core.truncation import Terms
-from embedbk.errors import NoSuchLedger, Truncated, UsageError, WrongPassword
+from embedbk.errors import LogSealed, NoSuchLedger, Truncated, UsageError, WrongPassword
 from embedbk.metadata.levels import LEVEL_OF_FRONTS
 from embedbk.testing import Cluster
 from tests.scenarios.carried import carry_over
@@ -279,3 +279,62 @@ def test_a_bookie_drops_nothing_of_what_came_back(cluster: Cluster) -> None:
     cluster.run_for(120.0)
     assert read(cluster) == ALL
     assert all(ledger_key_path(each.ledger_id) in cluster.world.committed("/ledgers/") for each in positions)
+
+
+@pytest.mark.parametrize("when", ["before", "beside"])
+def test_a_sealed_log_gets_its_front_back_and_stays_sealed(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """P8.15, P8.9: what comes back stands in front, and nothing is listed behind the seal."""
+    fill(cluster)
+    log = cluster.client("another").log(NAME)
+    log.truncate(20)
+    if when == "before":
+        log.seal("moved")
+    else:
+        beside(monkeypatch, lambda: cluster.client("sealer").log(NAME).seal("moved"))
+    assert log.undelete().reached == 0
+    assert read(cluster) == ALL
+    with pytest.raises(LogSealed, match="moved"):
+        log.writer()
+
+
+def test_a_takeover_and_its_appends_beside_it_lose_nothing(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P8.15, P8.1: the transaction that was refused decides anew on the list of the new owner."""
+    fill(cluster)
+    log = cluster.client("another").log(NAME)
+    log.truncate(20)
+
+    def take_over() -> None:
+        with cluster.client("owner").log(NAME).writer() as writer:
+            for number in range(24, 30):
+                writer.append(b"%d" % number)
+
+    beside(monkeypatch, take_over)
+    assert log.undelete().reached == 0
+    assert read(cluster) == list(range(30))
+
+
+@pytest.mark.parametrize("when", ["before", "beside"])
+def test_a_splice_beside_it_keeps_its_place(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """P8.15, P8.5: ids of spliced ledgers may be below those that come back; offsets decide, and none of both moves."""
+    log = cluster.client("another").log(NAME)
+    terms = log.staging("import", 1)
+    with log.stage(terms) as part:
+        for number in range(24, 28):
+            part.add(b"%d" % number)
+    fill(cluster)
+    log.truncate(20)
+    if when == "before":
+        assert log.splice(terms, [part.ledger_id]).first_offset == 24
+    else:
+        beside(monkeypatch, lambda: cluster.client("other").log(NAME).splice(terms, [part.ledger_id]))
+    assert log.undelete().reached == 0
+    assert read(cluster) == list(range(28))
+    assert log.truncate(26).reached == 24
+    assert log.undelete(3).reached in (2, 3)
+    assert read(cluster)[-4:] == [24, 25, 26, 27]
