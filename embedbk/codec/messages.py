@@ -492,7 +492,7 @@ for _kind, _struct in (
     (1, AddRequest), (2, AddAnswer), (3, FenceRequest), (4, FenceAnswer), (5, ReadRequest), (6, ReadAnswer),
     (7, LacRequest), (8, LacAnswer), (9, ExplicitLacRequest), (10, ExplicitLacAnswer), (12, AddAnswers), (13, Bundle),
     (15, ErrorAnswer), (16, ExplicitLacs), (17, LacHints), (18, HoldingsRequest), (19, HoldingsAnswer),
-    (20, ReplaceRequest), (21, ReplaceAnswer), (22, EntryLogsRequest), (23, EntryLogsAnswer),
+    (20, ReplaceRequest), (21, ReplaceAnswer), (23, EntryLogsRequest), (24, EntryLogsAnswer),
 ):  # fmt: skip
     register_kind(_kind, _struct)
 
