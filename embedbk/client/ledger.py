@@ -39,7 +39,8 @@ from embedbk.codec.packer_twin import Buffer
 from embedbk.codec.registration import COOKIES_PREFIX
 from embedbk.config import BEHIND_BYTES_MAX, CUSTOM_BYTES_MAX, Placement, Quorum, check_seconds, quorum_for
 from embedbk.core.creation import Creation, Patience
-from embedbk.core.writer import Writer, WriterOptions
+from embedbk.core.writer import Writer
+from embedbk.core.writer_options import WriterOptions
 from embedbk.errors import EmbedbkError, UsageError
 from embedbk.ids import Position, is_text
 

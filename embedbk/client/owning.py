@@ -35,7 +35,7 @@ from embedbk.core.log_replacing import LogReplacing
 from embedbk.core.log_rolling import LogPreparing, LogRecording
 from embedbk.core.log_splicing import LogSplicing, Splice, Spliced
 from embedbk.core.truncating import Dropping
-from embedbk.core.writer import WriterOptions
+from embedbk.core.writer_options import WriterOptions
 from embedbk.errors import (
     EmbedbkError,
     LedgerClosed,

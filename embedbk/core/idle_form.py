@@ -21,19 +21,28 @@ from embedbk.core.client_words import BookieInfo
 from embedbk.core.fragment_sums import SumsThrough
 from embedbk.core.frame_table import MakeTable
 from embedbk.core.in_flight import InFlight
+from embedbk.core.lac_publishing import LacPublishing
 from embedbk.core.lateness import AnswerTimes
 from embedbk.core.placement import Chance
 from embedbk.core.publishing import Publishing
 from embedbk.core.stall import Stall
-from embedbk.core.writer import Writer, WriterOptions, WriterState
+from embedbk.core.writer import Writer, WriterState
+from embedbk.core.writer_options import WriterOptions
 
 __all__ = ["IdleForm", "shrink"]
 
-_WRITER_GIVEN = {"metadata", "bookies", "chance", "options", "in_flight", "publishing", "revision"}
+_WRITER_GIVEN = {
+    "metadata",
+    "bookies",
+    "chance",
+    "options",
+    "in_flight",
+    "lac_publishing",
+    "publishing",
+    "revision",
+}
 _WRITER_KEPT = (
     "change_count",
-    "lac_hinted",
-    "lac_published",
     "lap",
     "last_active_ns",
     "pressed_again_ns",
@@ -69,18 +78,21 @@ _FLIGHT_NEW: dict[str, Any] = {
     "is_lent": False,
     "is_recovery": False,
 }
+_LACS_GIVEN = {"in_flight", "ledger_id", "options"}
+_LACS_KEPT = ("hinted", "published")
 _TIMES_KEPT = tuple(name for name in AnswerTimes.__slots__ if name != "terms")
 
 for _kind, _named in (
     (Writer, {*_WRITER_GIVEN, *_WRITER_KEPT, *_WRITER_NEW}),
+    (LacPublishing, {*_LACS_GIVEN, *_LACS_KEPT}),
     (InFlight, {*_FLIGHT_GIVEN, *_FLIGHT_KEPT, *_FLIGHT_NEW}),
 ):
     assert _named == set(_kind.__slots__), f"{_kind.__name__}: {_named ^ set(_kind.__slots__)}"
 
 _writer_new, _flight_new = attrgetter(*_WRITER_NEW), attrgetter(*_FLIGHT_NEW)
 _AS_NEW = tuple(_WRITER_NEW.values()), tuple(_FLIGHT_NEW.values())
-_writer_kept, _flight_kept, _times_kept = (
-    attrgetter(*names) for names in (_WRITER_KEPT, _FLIGHT_KEPT, _TIMES_KEPT)
+_writer_kept, _lacs_kept, _flight_kept, _times_kept = (
+    attrgetter(*names) for names in (_WRITER_KEPT, _LACS_KEPT, _FLIGHT_KEPT, _TIMES_KEPT)
 )
 _encode, _decode = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder().decode
 
@@ -110,6 +122,8 @@ class IdleForm(msgspec.Struct, frozen=True, gc=False):
         numbers = iter(kept)
         for name in _WRITER_KEPT:
             setattr(writer, name, next(numbers))
+        for name in _LACS_KEPT:
+            setattr(writer.lac_publishing, name, next(numbers))
         for name in _FLIGHT_KEPT:
             setattr(writer.in_flight, name, next(numbers))
         if writer.in_flight.times is not None:
@@ -131,7 +145,12 @@ def shrink(writer: Writer) -> IdleForm | None:
     assert flight.quorum == metadata.quorum
     assert flight.is_deferred == (metadata.durability == Durability.DEFERRED)
     assert (times is None) == (writer.options.late is None)
-    kept = (*_writer_kept(writer), *_flight_kept(flight), *(() if times is None else _times_kept(times)))
+    kept = (
+        *_writer_kept(writer),
+        *_lacs_kept(writer.lac_publishing),
+        *_flight_kept(flight),
+        *(() if times is None else _times_kept(times)),
+    )
     cas_number = 0 if publishing is None else publishing.number
     numbers = _encode((writer.revision, flight.nonce, cas_number, *kept))
     return IdleForm(

@@ -2,7 +2,8 @@
 
 Decides: when entries are acknowledged (the LAC), when and how a failed bookie is replaced, when the handle is over.
 Without metadata it goes on as long as its bookies do (P10.4).
-Leaves to others: making frames (packer), carrying requests and compare-and-sets (host), recovery (`recovery`).
+Leaves to others: making frames (packer), carrying requests and compare-and-sets (host), recovery (`recovery`), which
+failed bookies are asked and taken back (`failed_seats`), the LAC of a pause (`lac_publishing`).
 
 States:  OPEN --close--> CLOSING --settled--> ENDED        FAILED: the LAC is frozen, only close remains (P3.6)
            \\--a failed add--> FAILED --close--> CLOSING
@@ -11,7 +12,6 @@ States:  OPEN --close--> CLOSING --settled--> ENDED        FAILED: the LAC is fr
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from typing import ClassVar
 
 from embedbk.codec.frame import Frame
@@ -21,9 +21,9 @@ from embedbk.codec.ledger_metadata import (
     LedgerState,
     decode_changed_metadata,
 )
-from embedbk.codec.messages import AddAnswer, Control, ExplicitLacRequest, LacAnswer, LacRequest, Status
-from embedbk.config import ANYWHERE, BEHIND_BYTES_MAX, QUORUM_WAIT_S, Placement, Quorum
-from embedbk.core import avoided
+from embedbk.codec.messages import AddAnswer, Control, LacAnswer, LacRequest, Status
+from embedbk.config import Quorum
+from embedbk.core import avoided, failed_seats
 from embedbk.core.backlog import SILENT_AT_BOUND, look_at_ns, silent_seats
 from embedbk.core.client_words import (
     AddedNearby,
@@ -46,7 +46,8 @@ from embedbk.core.client_words import (
 from embedbk.core.ensemble_change import Proposal, change_fragments, propose
 from embedbk.core.fragment_sums import sums_with
 from embedbk.core.in_flight import InFlight
-from embedbk.core.lateness import USUALLY_LATE, AnswerTimes, LateTerms
+from embedbk.core.lac_publishing import LacPublishing
+from embedbk.core.lateness import AnswerTimes
 from embedbk.core.machine import Effect, Handlers, Machine, earliest
 from embedbk.core.metadata_words import KeyRead, MetadataFailed, Transacted, TransactRefused, TransactUnknown
 from embedbk.core.naming import Naming, newly_seated
@@ -55,6 +56,7 @@ from embedbk.core.publishing import Publishing, Settlement
 from embedbk.core.seating import Seating
 from embedbk.core.stall import Stall, not_enough_bookies
 from embedbk.core.vocabulary import CloseRequested, Ended, Tick
+from embedbk.core.writer_options import WriterOptions
 from embedbk.errors import (
     EmbedbkError,
     LedgerClosed,
@@ -69,49 +71,12 @@ from embedbk.errors import (
 )
 from embedbk.ids import NO_ENTRY, Member
 
-__all__ = ["LARGE_FRAME_BYTES", "Writer", "WriterOptions", "WriterState"]
+__all__ = ["LARGE_FRAME_BYTES", "Writer", "WriterState"]
 
-_MS = 1_000_000
 LARGE_FRAME_BYTES = 64 << 10  # Beside such a one the messages of another cost little.
 _NOBODY: avoided.Failures = {}  # One for all writers whose bookies have not failed yet.
 # Failures that do not pass by themselves: a bookie that answers so is replaced also where change is delayed.
 _LASTING = frozenset({Status.READ_ONLY.name, Status.IN_LIMBO.name, Status.WRONG_INCARNATION.name})
-
-
-@dataclass(frozen=True, slots=True)
-class WriterOptions:
-    """Times and bounds of one writing handle."""
-
-    add_timeout_ns: int = 5_000 * _MS  # An unanswered add makes its bookie a failed one.
-    # A bookie that answers BUSY lives: so long it may go on before an add that it did not take makes it a failed one.
-    busy_timeout_ns: int = 30_000 * _MS
-    # Before that, a bookie that is late against the others (P4.7). With None, the writer looks for none.
-    late: LateTerms | None = USUALLY_LATE
-    retry_ns: int = 200 * _MS  # Pause before replacement, or an unsettled compare-and-set, is tried again.
-    refused_ns: int = 5_000 * _MS  # The same where metadata refused it, which has enough to do.
-    # A bookie that failed is not chosen again for this long, unless no other is left (core/avoided.py).
-    avoid_ns: int = 10_000 * _MS
-    # Without Qa usable bookies in some write set adds stand still so long, then the handle fails (P4.5).
-    quorum_wait_ns: int = int(QUORUM_WAIT_S * 1000) * _MS
-    # Idle for this long with an unpublished LAC: tell the bookies durably (P6.2). A sync at each of them, so not in
-    # every pause of a writer at its own pace.
-    explicit_lac_ns: int = 100 * _MS
-    # Or a little sooner: when this goes into the time. So many idle writers of one host do it together.
-    explicit_lac_grid_ns: int = 20 * _MS
-    # For so long after a bookie said that a reader waits there, it gets each LAC at once, by a hint.
-    awaited_ns: int = 1_000 * _MS
-    inflight_frames_max: int = 64
-    inflight_bytes_max: int = 16 << 20
-    # Bytes of acknowledged frames, kept for bookies that are behind, each with its price. Then nothing is sent until
-    # they catch up; a seat that has answered nothing for 200 ms counts as failed.
-    behind_bytes_max: int = BEHIND_BYTES_MAX
-    delays_change: bool = (
-        False  # Tolerate failed bookies while every write set keeps Qa unfailed ones (P4.6).
-    )
-    # What is outstanding when the handle fails is given to its host, for a next ledger of the same log (P8.2).
-    hands_over: bool = False
-    placement: Placement = ANYWHERE  # How bookies are chosen for failed seats.
-    changes_max: int = 100  # Ensemble changes of one handle; metadata that only grows is somebody's outage.
 
 
 class WriterState(enum.Enum):
@@ -132,8 +97,7 @@ class Writer(Machine):
         "error",
         "failures",
         "in_flight",
-        "lac_hinted",
-        "lac_published",
+        "lac_publishing",
         "lap",
         "last_active_ns",
         "metadata",
@@ -178,6 +142,7 @@ class Writer(Machine):
             times=None if options.late is None else AnswerTimes(options.late),
             behind_max=options.behind_bytes_max,
         )
+        self.lac_publishing = LacPublishing(metadata.ledger_id, self.in_flight, options)
         self.proposal: Proposal | None = None  # From sending its CAS until the outcome is settled (P4.2).
         self.publishing: Publishing | None = None  # From the first change or close on.
         self.change_count = 0  # Ensemble changes published.
@@ -188,8 +153,6 @@ class Writer(Machine):
         self.retry_at: int | None = None  # When replacement or an unsettled CAS is tried again.
         self.stall = Stall()
         self.lap = NO_ENTRY  # Last add pushed.
-        self.lac_published = NO_ENTRY  # The newest LAC that any frame or explicit LAC carried.
-        self.lac_hinted = NO_ENTRY  # The newest that every seat was given by a hint.
         self.last_active_ns = 0
 
     # What the host and the face may look at.
@@ -250,13 +213,14 @@ class Writer(Machine):
             return None
         in_flight = self.in_flight
         if in_flight.is_lent:
-            return self._publish_at_ns() if self.owes_lac else None  # A silent seat ends the course first.
+            # A silent seat ends the course first.
+            return self.lac_publishing.due_ns(self.last_active_ns) if self.owes_lac else None
         oldest = in_flight.oldest_sent_ns()
         timeout = None if oldest is None else oldest + self.options.add_timeout_ns
         if in_flight.has_busy:
             timeout = in_flight.fails_at_ns(self.options.add_timeout_ns, self.options.busy_timeout_ns)
         late = None if oldest is None else self._late_look_ns(oldest)
-        idle = self._publish_at_ns() if self.owes_lac else None
+        idle = self.lac_publishing.due_ns(self.last_active_ns) if self.owes_lac else None
         busy = in_flight.busy_deadline_ns() if in_flight.has_busy else None
         return earliest(
             timeout, late, self.retry_at, self.stall.until_ns, idle, busy, self._pressed_look_ns()
@@ -283,16 +247,12 @@ class Writer(Machine):
     def owes_lac(self) -> bool:
         """Nothing is under way that would carry the LAC, and the bookies do not know it, or only by a hint."""
         is_idle = not self.in_flight.pending_count and self.state in (WriterState.OPEN, WriterState.CLOSING)
-        return is_idle and self.lac > self.lac_published
+        return is_idle and self.lac > self.lac_publishing.published
 
     @property
     def owes_hint(self) -> bool:
         """As `owes_lac`, where the bookies do not know the LAC by a hint either."""
-        return self.lac > self.lac_hinted and self.owes_lac
-
-    def is_followed(self, now_ns: int) -> bool:
-        """A reader waited lately at a bookie for a newer LAC, and is told at once (P6.2)."""
-        return any(seating.awaited_until_ns > now_ns for seating in self.in_flight.seatings)
+        return self.lac > self.lac_publishing.hinted and self.owes_lac
 
     @property
     def is_plain(self) -> bool:
@@ -310,7 +270,7 @@ class Writer(Machine):
         assert frame.first_entry == self.lap + 1  # Dense, in order (P3.1).
         self.lap = frame.last_entry
         self.last_active_ns = event.now_ns
-        self.lac_published = self.lac
+        self.lac_publishing.published = self.lac
         return list(self.in_flight.send(frame, event.now_ns, self.lac, self.in_flight.done_length))
 
     def _on_added_nearby(self, event: AddedNearby) -> list[Effect]:
@@ -326,7 +286,9 @@ class Writer(Machine):
         if event.longest_ns and self.in_flight.times is not None:
             self.in_flight.times.note(event.longest_ns, event.now_ns)  # P4.7
         confirmed = Confirmed(self.lac, self.in_flight.done_length)
-        return [confirmed, *self._hint(event.now_ns)] if event.is_idle else [confirmed]
+        return (
+            [confirmed, *self.lac_publishing.hint_followers(event.now_ns)] if event.is_idle else [confirmed]
+        )
 
     def _on_course_ended(self, event: CourseEnded) -> list[Effect]:
         """As if this core had sent what is on its way, and heard the answers that came: it is in the table."""
@@ -362,7 +324,9 @@ class Writer(Machine):
             took = self.in_flight.take_received(number, first_entry, answer, event.now_ns)
             return self._advance_received() if took else []
         if answer.status == Status.OK:
-            effects = self._note_followed(number, event.now_ns) if answer.is_followed else []
+            effects: list[Effect] = []
+            if answer.is_followed and self.lac_publishing.note_followed(number, event.now_ns):
+                effects = self._hint_new_follower(number)
             if not self.in_flight.take_answer(number, first_entry, answer, event.now_ns):
                 return effects
             effects += self._advance(event.now_ns)
@@ -393,7 +357,8 @@ class Writer(Machine):
         in_flight, has_taken = self.in_flight, False
         effects: list[Effect] = []
         for number in event.followed:
-            effects += self._note_followed(number, event.now_ns)
+            if self.lac_publishing.note_followed(number, event.now_ns):
+                effects += self._hint_new_follower(number)
         for _, (_, number, first_entry) in event.answers:
             has_taken |= in_flight.take_ok(number, first_entry, event.now_ns)
         if not has_taken:
@@ -453,7 +418,7 @@ class Writer(Machine):
         if self.state is WriterState.CLOSING:
             effects += self._go_on_closing()
         elif not self.in_flight.pending_count:
-            effects += self._hint(now_ns)
+            effects += self.lac_publishing.hint_followers(now_ns)
         return effects
 
     def _fail(self, error: EmbedbkError) -> list[Effect]:
@@ -518,7 +483,7 @@ class Writer(Machine):
             avoided.avoided(self.failures, now_ns),
             self.chance,
             self.options.placement,
-            last=self._come_last(now_ns),
+            last=failed_seats.come_last(self.failures, self.in_flight, now_ns),
         )
         if proposal is None:
             return self._check_usable(now_ns)
@@ -527,28 +492,11 @@ class Writer(Machine):
         self.stall.is_short = False
         return self._send_change()
 
-    def _come_last(self, now_ns: int) -> list[str]:
-        """The avoided bookies that are there again: in a shortage they come last instead of never (P4.5), and a seat
-        of their own, on another disk, has gone to no other bookie (P4.1)."""
-        there = avoided.in_turn(self.failures, now_ns)
-        if self.in_flight.has_usable_quorum():
-            failed = {self.in_flight.seatings[seat].member.bookie_id for seat in self.in_flight.failed_seats}
-            there = [bookie_id for bookie_id in there if bookie_id in failed]
-        return there
-
     def _tolerates(self) -> bool:
-        """Delayed change: no bookie is replaced before a write set is short of Qa, except one that says it stays away:
-        read-only, in limbo, another disk, however the writer learns of it (P4.6, RP09)."""
+        """Delayed change: while no write set is short of Qa, only one that stays away is replaced (P4.6)."""
         if not self.options.delays_change or not self.in_flight.has_usable_quorum():
             return False
-        listed = {info.member.bookie_id: info for info in self.bookies}
-        for seating in self.in_flight.seatings:
-            if seating.failure is not None:
-                info = listed.get(seating.member.bookie_id)
-                is_gone = info is not None and (info.member != seating.member or not info.is_writable)
-                if seating.stays_away or is_gone:
-                    return False
-        return True
+        return not failed_seats.stays_any_away(self.in_flight.seatings, self.bookies)
 
     # Bookies that failed, and may be there again (P4.5).
 
@@ -559,19 +507,16 @@ class Writer(Machine):
             return []
         limit_ns = self.options.quorum_wait_ns
         is_short = self.stall.is_short and self.stall.may_take_back(now_ns, limit_ns)
-        listed = {info.member.bookie_id: info.member for info in self.bookies if info.is_writable}
-        failed = {each.member.bookie_id: each for each in self.in_flight.seatings if each.failure is not None}
-        seated = {each.member.bookie_id for each in self.in_flight.seatings}
-        # Those who sit first: to go on with them nothing has to be published.
-        others = [bookie_id for bookie_id in self.failures if bookie_id not in seated] if is_short else []
+        due = failed_seats.to_ask(
+            self.failures,
+            self.in_flight.seatings,
+            self.bookies,
+            now_ns,
+            is_short=is_short,
+            delays_change=self.options.delays_change,
+        )
         effects: list[Effect] = []
-        for bookie_id in (*failed, *others):
-            if not avoided.is_due(self.failures, bookie_id, now_ns):
-                continue
-            member, seating = listed.get(bookie_id), failed.get(bookie_id)
-            is_elsewhere = seating is not None and member != seating.member
-            if not (is_short or self.options.delays_change or is_elsewhere):
-                continue  # It is left alone for a while (`_take_back`).
+        for bookie_id, member in due:
             self.failures = avoided.ask(self.failures, bookie_id, now_ns)
             if member is not None:
                 question = LacRequest(member.incarnation, self.ledger_id)
@@ -705,16 +650,9 @@ class Writer(Machine):
         is_short = self.stall.is_short
         if is_short and not self.stall.may_take_back(now_ns, self.options.quorum_wait_ns):
             return []
-        there = (
-            set(avoided.in_turn(self.failures, now_ns)) if is_short or self.options.delays_change else set()
+        able = failed_seats.there_again(
+            self.failures, self.bookies, now_ns, by_answer=is_short or self.options.delays_change
         )
-        left_alone = set(avoided.avoided(self.failures, now_ns))
-        able = {
-            info.member
-            for info in self.bookies
-            if info.is_writable
-            and (info.member.bookie_id in there or info.member.bookie_id not in left_alone)
-        }
         back = self.in_flight.forgive(each.bookie_id for each in self.in_flight.members if each in able)
         if is_short and self.in_flight.has_usable_quorum():
             self.stall.relieve(has_outstanding=self.in_flight.pending_count > 0)
@@ -1022,69 +960,19 @@ class Writer(Machine):
         self._note_stall(now_ns)
         return effects
 
-    def _publish_at_ns(self) -> int:
-        """When the writer has been idle long enough to publish its LAC."""
-        latest_ns = self.last_active_ns + self.options.explicit_lac_ns
-        return latest_ns - latest_ns % self.options.explicit_lac_grid_ns
-
     def _publish_if_idle(self, now_ns: int) -> list[Effect]:
-        return self._publish_lac(now_ns) if self.owes_lac and now_ns >= self._publish_at_ns() else []
-
-    def _publish_lac(self, now_ns: int) -> list[Effect]:
-        """Readers without recovery see the last entries before a next add (P6.2), at any bookie, for good."""
-        self.lac_published = self.lac
-        sends: list[Effect] = [
-            self._tell_lac(seating, is_hint=False)
-            for seating in self.in_flight.seatings
-            if seating.failure is None
-        ]
+        if not self.owes_lac or now_ns < self.lac_publishing.due_ns(self.last_active_ns):
+            return []
+        sends = self.lac_publishing.publish()
         self._shrink(now_ns)
         return sends
 
     def _on_hint_due(self, event: HintDue) -> list[Effect]:
-        """A reader that does not wait, at any bookie, sees the LAC soon after it was reached (P6.2)."""
-        if not self.owes_hint:
-            return []
-        self.lac_hinted = self.lac
-        return [
-            self._tell_lac(seating, is_hint=True)
-            for seating in self.in_flight.seatings
-            if seating.failure is None
-        ]
+        return self.lac_publishing.hint_all() if self.owes_hint else []
 
-    def _hint(self, now_ns: int) -> list[Effect]:
-        """Nothing is under way that would carry the LAC: tell it where a reader waits for it (P6.2).
-
-        It is not published by that: the durable one follows when the idleness lasts.
-        """
-        return [
-            self._tell_lac(seating, is_hint=True)
-            for seating in self.in_flight.seatings
-            if seating.failure is None and seating.awaited_until_ns > now_ns
-        ]
-
-    def _note_followed(self, number: int, now_ns: int) -> list[Effect]:
-        """A reader waits there. A bookie that is new in this, and says so after the ack quorum, gets the LAC that
-        others made."""
-        seating = self.in_flight.seating(number)
-        if seating is None or seating.failure is not None:
-            return []
-        is_new = seating.awaited_until_ns <= now_ns
-        seating.awaited_until_ns = now_ns + self.options.awaited_ns
-        return [self._tell_lac(seating, is_hint=True)] if is_new and self.owes_lac else []
-
-    def _tell_lac(self, seating: Seating, *, is_hint: bool) -> Send:
-        """The writer waits for no answer: answers to adds say where readers wait."""
-        request = ExplicitLacRequest(
-            seating.member.incarnation,
-            self.ledger_id,
-            self.in_flight.ledger_key,
-            self.lac,
-            self.in_flight.done_length,
-            is_hint,
-            wants_answer=False,
-        )
-        return Send(seating.member, request, ("lac", seating.number, self.lac))
+    def _hint_new_follower(self, number: int) -> list[Effect]:
+        """A bookie says behind the ack quorum that a reader waits there: it gets the LAC that others made."""
+        return self.lac_publishing.hint(number) if self.owes_lac else []
 
     HANDLERS: ClassVar[Handlers] = {
         FrameSealed: _on_frame,

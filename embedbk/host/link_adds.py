@@ -58,7 +58,7 @@ class LinkAdds(Courses):
             self._sending.send_adds(now_ns)  # A loop that waits by itself gives them no turn.
         super().step(now_ns)
         for writing, course in self._courses.items():
-            course.adds.is_followed = writing.core.is_followed(now_ns)
+            course.adds.is_followed = writing.core.lac_publishing.is_followed(now_ns)
 
     def is_open_to(self, writing: Writing) -> bool:
         if self._sending is None:

@@ -34,7 +34,8 @@ from embedbk.core.log import LogTakeover
 from embedbk.core.log_listing import NewLedger, TakenOver
 from embedbk.core.machine import Machine
 from embedbk.core.truncating import Dropping
-from embedbk.core.writer import Writer, WriterOptions
+from embedbk.core.writer import Writer
+from embedbk.core.writer_options import WriterOptions
 from embedbk.errors import EmbedbkError, StorageError
 from embedbk.host.bookie_node import USUAL_COLLECTION, BookieNode
 from embedbk.host.client_node import ClientNode

@@ -17,7 +17,8 @@ from embedbk.codec.packer_twin import TwinPacker
 from embedbk.config import FRAME_BYTES_MAX, Quorum
 from embedbk.core.creation import Creation
 from embedbk.core.machine import Machine
-from embedbk.core.writer import Writer, WriterOptions
+from embedbk.core.writer import Writer
+from embedbk.core.writer_options import WriterOptions
 from embedbk.errors import StorageError
 from embedbk.host.bookie_node import BookieNode
 from embedbk.host.client_node import ClientNode

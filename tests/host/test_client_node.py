@@ -44,7 +44,7 @@ from embedbk.core.machine import Machine
 from embedbk.core.reader import RangeRead
 from embedbk.core.recovery import Recovery
 from embedbk.core.vocabulary import Ended, Started
-from embedbk.core.writer import WriterOptions
+from embedbk.core.writer_options import WriterOptions
 from embedbk.errors import EmbedbkError, LedgerClosed, MetadataUnavailable, NotEnoughBookies
 from embedbk.host import client_node
 from embedbk.host.client_node import ClientNode
@@ -723,7 +723,7 @@ def test_a_turn_takes_only_so_many_of_very_many_handles(
         due = client.deadline_ns()
         assert due is not None and due <= place.now_ns, "the loop goes on at once"
         client.step(place.now_ns)
-        assert sum(writing.core.lac_published < 0 for writing in writings) == owing
+        assert sum(writing.core.lac_publishing.published < 0 for writing in writings) == owing
 
 
 def test_too_few_bookies_is_an_error_of_the_handle_only(place: Place) -> None:

@@ -15,7 +15,7 @@ from embedbk.codec.ledger_metadata import Durability
 from embedbk.config import Quorum
 from embedbk.core.client_words import AddsAnswered, Answered
 from embedbk.core.recovery import Recovery
-from embedbk.core.writer import WriterOptions
+from embedbk.core.writer_options import WriterOptions
 from embedbk.errors import EmbedbkError
 from embedbk.host.operations import Writing
 from tests.host.place import KEY, MS, Place

@@ -29,7 +29,8 @@ from embedbk.core.backlog import FRAME_PRICE
 from embedbk.core.client_words import Answered
 from embedbk.core.creation import Creation
 from embedbk.core.quarantine import ERRORS_MAX, GOOD_ANSWERS
-from embedbk.core.writer import Writer, WriterOptions
+from embedbk.core.writer import Writer
+from embedbk.core.writer_options import WriterOptions
 from embedbk.errors import LedgerFenced
 from embedbk.host.bookie_node import BookieNode
 from embedbk.host.client_node import ClientNode

@@ -24,7 +24,8 @@ from embedbk.codec.packer import Packer
 from embedbk.config import FRAME_BYTES_MAX, Quorum
 from embedbk.core.client_words import SendFailed
 from embedbk.core.creation import Creation
-from embedbk.core.writer import Writer, WriterOptions
+from embedbk.core.writer import Writer
+from embedbk.core.writer_options import WriterOptions
 from embedbk.errors import LedgerFenced
 from embedbk.host import courses
 from embedbk.host.operations import Writing

@@ -10,8 +10,10 @@ __all__ = ["MUTANTS"]
 
 _CREATION = "embedbk/core/creation.py"
 _ENSEMBLE_CHANGE = "embedbk/core/ensemble_change.py"
+_FAILED_SEATS = "embedbk/core/failed_seats.py"
 _FRAMES = "embedbk/core/frame_table.py"
 _IN_FLIGHT = "embedbk/core/in_flight.py"
+_LAC_PUBLISHING = "embedbk/core/lac_publishing.py"
 _LATENESS = "embedbk/core/lateness.py"
 _PLACEMENT = "embedbk/core/placement.py"
 _PRODUCERS = "embedbk/core/producers.py"
@@ -59,7 +61,7 @@ MUTANTS = (
         "a writer rests while it avoids a bookie that failed",
         (
             (_RESTING, '    "failures": {},\n', ""),
-            (_RESTING, '"revision"}\n', '"revision", "failures"}\n'),
+            (_RESTING, '    "revision",\n}\n', '    "revision",\n    "failures",\n}\n'),
         ),
         (_REST + "what_a_twin_would_not_know_keeps_a_writer_up",),
     ),
@@ -503,9 +505,9 @@ MUTANTS = (
         "a short pause is told durably: a sync at each bookie between two adds of a writer at its own pace",
         (
             (
-                _WRITER,
+                _LAC_PUBLISHING,
                 "        return latest_ns - latest_ns % self.options.explicit_lac_grid_ns\n",
-                "        return self.last_active_ns + 5 * _MS\n",
+                "        return last_active_ns + 5_000_000\n",
             ),
         ),
         (_P6_TAIL + "a_writer_at_its_own_pace_journals_no_lac_between_its_adds",),
@@ -517,8 +519,8 @@ MUTANTS = (
         (
             (
                 _WRITER,
-                " if is_new and self.owes_lac else []",
-                " if is_new and self.in_flight.pending else []",
+                "return self.lac_publishing.hint(number) if self.owes_lac else []",
+                "return self.lac_publishing.hint(number) if self.in_flight.pending else []",
             ),
         ),
         (_P6_TAIL + "who_says_behind_the_quorum_that_a_reader_waits_is_told_then",),
@@ -596,7 +598,7 @@ MUTANTS = (
         "its handle lives",
         (
             (
-                _WRITER,
+                _FAILED_SEATS,
                 "(info.member.bookie_id in there or info.member.bookie_id not in left_alone)\n",
                 "(info.member.bookie_id in there)\n",
             ),
@@ -609,7 +611,7 @@ MUTANTS = (
         "a bookie that is listed and gone is tried with every look at who could take its seat",
         (
             (
-                _WRITER,
+                _FAILED_SEATS,
                 "(info.member.bookie_id in there or info.member.bookie_id not in left_alone)\n",
                 "True\n",
             ),
@@ -636,7 +638,7 @@ MUTANTS = (
         (
             (
                 _WRITER,
-                "            last=self._come_last(now_ns),\n",
+                "            last=failed_seats.come_last(self.failures, self.in_flight, now_ns),\n",
                 "            last=(),\n",
             ),
         ),
@@ -703,9 +705,9 @@ MUTANTS = (
         "a bookie that lost its disk keeps its seat where change is delayed, unless it says so to an add itself",
         (
             (
-                _WRITER,
-                "                is_gone = info is not None and (info.member != seating.member or not info.is_writable)\n",
-                "                is_gone = False\n",
+                _FAILED_SEATS,
+                "            is_gone = info is not None and (info.member != seating.member or not info.is_writable)\n",
+                "            is_gone = False\n",
             ),
             (
                 _WRITER,
@@ -897,9 +899,9 @@ MUTANTS = (
         "a bookie that failed a moment ago takes a seat though the others are enough, and no shortage is there",
         (
             (
-                _WRITER,
-                "            there = [bookie_id for bookie_id in there if bookie_id in failed]\n",
-                "            pass\n",
+                _FAILED_SEATS,
+                "        there = [bookie_id for bookie_id in there if bookie_id in failed]\n",
+                "        pass\n",
             ),
         ),
         (_P4_SHORTAGE + "who_is_avoided_is_not_taken_where_the_others_are_enough",),

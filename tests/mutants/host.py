@@ -812,8 +812,8 @@ MUTANTS = (
         "a writer that pauses gives its LAC to its first bookie only",
         (
             (
-                "embedbk/core/writer.py",
-                "        self.lac_hinted = self.lac\n        return [\n",
+                "embedbk/core/lac_publishing.py",
+                "        self.hinted = self.in_flight.done\n",
                 "        self.lac_hinted = self.lac\n        del self.in_flight.seatings[1:]\n        return [\n",
             ),
         ),

@@ -7,7 +7,8 @@ from typing import NamedTuple
 from embedbk.codec.ledger_metadata import LedgerState, encode_ledger_metadata, ledger_key_path
 from embedbk.codec.metadata_messages import Put
 from embedbk.config import Quorum
-from embedbk.core.writer import Writer, WriterOptions
+from embedbk.core.writer import Writer
+from embedbk.core.writer_options import WriterOptions
 from tests.rules.world import THREE, Client, Hold, Operation, Packet, Pen, World
 
 

@@ -7,7 +7,7 @@ import pytest
 from embedbk.codec.ledger_metadata import LedgerState
 from embedbk.codec.messages import AddRequest
 from embedbk.config import Quorum
-from embedbk.core.writer import WriterOptions
+from embedbk.core.writer_options import WriterOptions
 from embedbk.errors import MetadataUnavailable, NotEnoughBookies
 from tests.rules.scenes import Scene, overwrite, scene
 from tests.rules.world import MS, Client

@@ -23,7 +23,7 @@ from embedbk.config import Quorum
 from embedbk.core.client_words import AddFailed, Answered, Confirmed, FrameSealed, Received, SendFailed
 from embedbk.core.producers import Producers
 from embedbk.core.vocabulary import Ended
-from embedbk.core.writer import WriterOptions
+from embedbk.core.writer_options import WriterOptions
 from embedbk.errors import LedgerFenced, PeerError, RecoveryInconclusive, UsageError, WrongPassword
 from embedbk.ids import NO_ENTRY, Position
 from tests.rules.world import KEY, MS, THREE, Client, Pen, World

@@ -6,7 +6,7 @@ import pytest
 
 from embedbk.core.client_words import AddedNearby, Confirmed, CourseEnded, Send
 from embedbk.core.vocabulary import Tick
-from embedbk.core.writer import WriterOptions
+from embedbk.core.writer_options import WriterOptions
 from embedbk.errors import InvariantError
 from tests.rules.scenes import Scene, but, scene
 

@@ -6,7 +6,7 @@ import pytest
 
 from embedbk.config import Quorum
 from embedbk.core.client_words import Confirmed, SendFailed
-from embedbk.core.writer import WriterOptions
+from embedbk.core.writer_options import WriterOptions
 from embedbk.errors import NotEnoughBookies
 from tests.rules.scenes import Scene, delaying
 from tests.rules.world import MS, THREE, Pen, World

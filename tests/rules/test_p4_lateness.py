@@ -12,7 +12,8 @@ from embedbk.config import Quorum
 from embedbk.core.client_words import Answered, BookieInfo, BookiesChanged, EnsembleChanged
 from embedbk.core.lateness import HALF_LIFE_NS, AnswerTimes, LateTerms
 from embedbk.core.vocabulary import Tick
-from embedbk.core.writer import Writer, WriterOptions
+from embedbk.core.writer import Writer
+from embedbk.core.writer_options import WriterOptions
 from tests.rules.scenes import but
 from tests.rules.world import MS, THREE, Client, Pen, World
 

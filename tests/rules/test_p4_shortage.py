@@ -8,7 +8,7 @@ from embedbk.codec.messages import ErrorAnswer, LacAnswer, LacRequest, Status
 from embedbk.config import Quorum
 from embedbk.core import avoided
 from embedbk.core.client_words import Answered
-from embedbk.core.writer import WriterOptions
+from embedbk.core.writer_options import WriterOptions
 from embedbk.errors import NotEnoughBookies
 from embedbk.ids import NO_ENTRY
 from tests.rules.scenes import Scene, scene

@@ -9,7 +9,8 @@ import pytest
 from embedbk.config import Quorum
 from embedbk.core.backlog import FRAME_PRICE, SECOND_LOOK_NS, SILENT_NS, Backlog
 from embedbk.core.vocabulary import Tick
-from embedbk.core.writer import Writer, WriterOptions
+from embedbk.core.writer import Writer
+from embedbk.core.writer_options import WriterOptions
 from tests.rules.scenes import but
 from tests.rules.world import MS, THREE, Client, Packet, Pen, World
 

@@ -7,7 +7,7 @@ import pytest
 from embedbk.codec.ledger_metadata import LedgerState, encode_ledger_metadata, ledger_key_path
 from embedbk.codec.metadata_messages import Put
 from embedbk.config import Quorum
-from embedbk.core.writer import WriterOptions
+from embedbk.core.writer_options import WriterOptions
 from embedbk.errors import LedgerClosed, LedgerFenced, NoSuchLedger, NotEnoughBookies
 from embedbk.ids import NO_ENTRY
 from tests.rules.scenes import Scene, scene

@@ -23,7 +23,7 @@ from embedbk.codec.messages import (
 from embedbk.core.backlog import FRAME_PRICE
 from embedbk.core.client_words import Answered
 from embedbk.core.seating import BUSY_FIRST_NS
-from embedbk.core.writer import WriterOptions
+from embedbk.core.writer_options import WriterOptions
 from embedbk.host.client_node import ClientNode
 from embedbk.host.operations import Writing
 from embedbk.ids import NO_ENTRY

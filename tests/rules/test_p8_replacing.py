@@ -17,7 +17,7 @@ from embedbk.core.client_words import AddFailed
 from embedbk.core.log_listing import NewLedger, TakenOver
 from embedbk.core.log_replacing import LogReplacing
 from embedbk.core.metadata_words import Transact
-from embedbk.core.writer import WriterOptions
+from embedbk.core.writer_options import WriterOptions
 from embedbk.errors import LedgerFenced, MetadataConflict, NoSuchLedger, StorageError
 from embedbk.ids import NO_ENTRY
 from tests.rules.test_p8_logs import LOG, commit_of, listed, take, taken, write

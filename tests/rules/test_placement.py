@@ -15,7 +15,7 @@ from embedbk.core.placement import WEIGHT_MULTIPLE_MAX, fill_seats, is_adherent
 from embedbk.core.quarantine import BOOKIES_MAX, ERRORS_MAX, GOOD_ANSWERS, HELD_NS, WITHIN_NS, Quarantine
 from embedbk.core.quorum import write_set
 from embedbk.core.vocabulary import Started
-from embedbk.core.writer import WriterOptions
+from embedbk.core.writer_options import WriterOptions
 from embedbk.errors import NotEnoughBookies, UsageError
 from embedbk.ids import Member
 from tests.rules.world import Pen, World, member

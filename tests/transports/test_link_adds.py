@@ -30,7 +30,8 @@ from embedbk.codec.messages import (
 )
 from embedbk.codec.packer import Packer
 from embedbk.core.backlog import FRAME_PRICE
-from embedbk.core.writer import LARGE_FRAME_BYTES, WriterOptions
+from embedbk.core.writer import LARGE_FRAME_BYTES
+from embedbk.core.writer_options import WriterOptions
 from embedbk.ports import AddSeat, AddTerms, OwedFrame, Received
 from embedbk.transports.conformance import PATIENCE_NS
 from embedbk.transports.in_flight import FramesInC

@@ -53,7 +53,8 @@ from embedbk.core.metadata_words import (
 )
 from embedbk.core.recovery import Phase, Recovery, RecoveryOptions
 from embedbk.core.vocabulary import CloseRequested, Started, Tick
-from embedbk.core.writer import Writer, WriterOptions, WriterState
+from embedbk.core.writer import Writer, WriterState
+from embedbk.core.writer_options import WriterOptions
 from embedbk.ids import Member
 from tests.worlds.judge import Register, Storing, forbidden, judge
 from tests.worlds.messages import Answer, Messages, Request, bits, id_of
