@@ -1,8 +1,10 @@
 """A bookie: persists, fences, answers; knows nothing of quorums (P1, P3.2, P3.4, P5.2f, P7).
 
-Decides: whether a request is taken, and in which step its answer may leave. An answer that promises durability is
-made by the step that receives `JournalDurable`, never before. Leaves to others: the bytes (entry store,
-journal), the rows' place in memory (ledger table), the search by which limbo ends (`limbo_search`), and links.
+Decides: whether a request is taken, and for which record its answer waits. An answer that promises durability is
+made by the step that receives `JournalDurable`, never before (`pending_replies`). Leaves to others: the bytes (entry
+store, journal), the rows' place in memory (ledger table), which ledgers enter limbo (`limbo_entering`), the search by
+which it ends (`limbo_search`), questions for holdings (`holdings_counting`), a copy in the place of another
+(`copy_replacement`), and links.
 
     request -> checks -> rows changed, records queued (StoreFrame, JournalAppend) -> ... JournalDurable -> Reply
 """
@@ -10,22 +12,15 @@ journal), the rows' place in memory (ledger table), the search by which limbo en
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from typing import ClassVar
 
-from msgspec.structs import replace
-
-from embedbk.codec.copy_decision import CopyDecision
-from embedbk.codec.entry_digest import entry_digest
 from embedbk.codec.frame import Frame, FrameHeader, encode_frame_header, frame_of, is_same, split
 from embedbk.codec.journal_records import (
     HELD_AGAIN,
-    LIMBO_BEGINS,
     LIMBO_ENDS,
     RecordKind,
     encode_explicit_lac,
-    encode_gone,
 )
 from embedbk.codec.messages import (
     AddAnswer,
@@ -38,16 +33,11 @@ from embedbk.codec.messages import (
     ExplicitLacRequest,
     FenceAnswer,
     FenceRequest,
-    HeldRange,
-    HoldingsAnswer,
-    HoldingsRange,
     HoldingsRequest,
     LacAnswer,
     LacRequest,
     ReadAnswer,
-    ReadClass,
     ReadRequest,
-    ReplaceAnswer,
     ReplaceRequest,
     Status,
 )
@@ -55,7 +45,6 @@ from embedbk.config import FRAME_BYTES_MAX, LAC_WAIT_MS_MAX
 from embedbk.core.bookie_words import (
     AddsTaken,
     CollectionBegun,
-    CountEntries,
     CountSettled,
     DecisionsRead,
     DropAllowed,
@@ -69,24 +58,25 @@ from embedbk.core.bookie_words import (
     LinkLost,
     LossFound,
     ReadBoundsSet,
-    ReadDecisions,
-    ReadEntries,
     Reply,
     RequestReceived,
     ServeAlone,
     ShareTold,
-    StoreFrame,
     TellLogs,
     WritableSet,
 )
+from embedbk.core.copy_replacement import CopyReplacement
 from embedbk.core.drops import Drops
-from embedbk.core.held_count import HeldCount, why_not_counted
+from embedbk.core.holdings_counting import HoldingsCounting
 from embedbk.core.ledger_table import AnyLedgerRow, AnyLedgerTable
-from embedbk.core.limbo import gone_of
+from embedbk.core.limbo_entering import enter_limbo
 from embedbk.core.limbo_search import LimboSearch
+from embedbk.core.lookups import Lookup, Lookups
 from embedbk.core.machine import Effect, Handlers, Machine, earliest
 from embedbk.core.parked import Parked, ParkedPolls, Poll
-from embedbk.core.read_budget import ReadBudget, read_class
+from embedbk.core.pending_replies import PendingReplies
+from embedbk.core.read_budget import ReadBudget
+from embedbk.core.record_tokens import RecordTokens
 from embedbk.core.vocabulary import Tick
 from embedbk.errors import PeerError, StorageError, ensure
 from embedbk.ids import NO_ENTRY
@@ -98,23 +88,6 @@ _NO_KEY = bytes(16)
 _UNSETTLED = (
     "this bookie does not know yet whether its directories are the newest, and nothing of this ledger"
 )
-
-
-@dataclass(slots=True)
-class _Look:
-    """A lookup in the entry store that a request waits for."""
-
-    link: int
-    request_id: int
-    # None: the bookie itself asked, for a share (P7.4).
-    request: AddRequest | ReadRequest | HoldingsRequest | ReplaceRequest | Poll | None
-    ledger_id: int
-    wait_token: int  # The answer also waits until this record is durable.
-    frame: Frame | None = None  # The repeated add's frame.
-    first_entry: int = 0  # Where the lookup began; before it all was compared already.
-    missing: set[int] = field(default_factory=set)  # Entries of the frame to be stored. Asked by key only.
-    held: HeldCount | None = None  # It is for this place of a question for holdings.
-    place: int = 0
 
 
 class Bookie(Machine):
@@ -135,14 +108,13 @@ class Bookie(Machine):
         LAC, where C adds and answers them too."""
         self.incarnation = incarnation
         self.table = table
-        self.next_token = next_token  # The journal numbers its records the same way.
-        self.durable = next_token - 1
+        self.records = RecordTokens(table, next_token)
         self.is_writable = True  # False: normal adds are refused; fences and recovery adds pass (P7.8).
-        self.failure: str | None = None  # The journal failed: nothing more can be promised (P7.6).
-        self.replies: dict[int, list[Reply]] = {}  # Journal token -> answers that wait for it.
-        self.looks: dict[int, _Look] = {}
-        self.next_look = 1
         self.parked: ParkedPolls = Parked() if parked is None else parked
+        self.replies = PendingReplies(next_token - 1, self.parked)
+        self.looks = Lookups()
+        self.replacing = CopyReplacement(incarnation, table, self.records, self.replies, self.looks)
+        self.holdings = HoldingsCounting(incarnation, table, self.replies, self.looks)
         self.is_serving = not may_have_lost
         self.is_settled = is_settled  # False: no "no", and no ledger that is not known (P7.9).
         # For metadata, while it can be reached: nothing is served meanwhile.
@@ -155,6 +127,11 @@ class Bookie(Machine):
     @property
     def deadline_ns(self) -> int | None:
         return earliest(self.parked.deadline_ns, self.limbo.due_ns)
+
+    @property
+    def failure(self) -> str | None:
+        """Why nothing more can be promised: the journal failed, or not every ledger could be put into limbo (P7.6)."""
+        return self.replies.failure
 
     # Requests.
 
@@ -200,9 +177,9 @@ class Bookie(Machine):
         if isinstance(request, ExplicitLacRequest):
             return self._on_explicit_lac(event, request)
         if isinstance(request, HoldingsRequest):
-            return self._on_holdings(event, request)
+            return self.holdings.on_request(event, request)
         if isinstance(request, ReplaceRequest):
-            return self._on_replace(event, request)
+            return self.replacing.on_request(event, request)
         if isinstance(request, EntryLogsRequest):
             return self._on_logs(event, request)
         return [
@@ -254,11 +231,11 @@ class Bookie(Machine):
         if header.has_lac and not request.recovery:
             woken = self._learn_lac(row, header.lac, header.lac_length)
         if frame.first_entry > row.last_entry:
-            effects.append(self._store(row, frame))
+            effects.append(self.records.store(row, frame))
             if request.deferred:
                 reply = self._add_reply(event.link, event.request_id, request, header, Status.RECEIVED)
                 effects.append(reply)
-            self._reply_when(
+            self.replies.reply_when(
                 row.last_token,
                 self._add_reply(event.link, event.request_id, request, header, Status.OK),
                 effects,
@@ -266,15 +243,15 @@ class Bookie(Machine):
             )
             return effects + woken
         # Some of it may be held already: compare before anything is answered (P3.4b, P3.4c).
-        look = _Look(event.link, event.request_id, request, row.ledger_id, 0, frame, frame.first_entry)
-        effects.append(self._look(look, frame.first_entry, frame.last_entry, FRAME_BYTES_MAX))
+        look = Lookup(event.link, event.request_id, request, row.ledger_id, 0, frame, frame.first_entry)
+        effects.append(self.looks.read(look, frame.first_entry, frame.last_entry, FRAME_BYTES_MAX))
         return effects + woken
 
     def _refuse_add(self, request: AddRequest, header: FrameHeader) -> Status | None:
         """Why this add must not be stored, as things stand now; None when it may be."""
         if request.incarnation != self.incarnation:
             return Status.WRONG_INCARNATION
-        if self.failure is not None:
+        if self.replies.failure is not None:
             return Status.UNKNOWN
         row = self.table.get(header.ledger_id)
         if row is not None:
@@ -295,26 +272,11 @@ class Bookie(Machine):
         known = self.table.get(ledger_id)
         row = known or self.table.create(ledger_id, from_reserve=from_reserve)
         if key is None:
-            return row, [self._append(row, RecordKind.BIRTH, b"")] if known is None else []
+            return row, [self.records.append(row, RecordKind.BIRTH, b"")] if known is None else []
         if self.table.key(row) is not None:
             return row, []
         self.table.set_key(row, key)
-        return row, [self._append(row, RecordKind.BIRTH, key)]
-
-    def _store(self, row: AnyLedgerRow, frame: Frame) -> StoreFrame:
-        row.last_entry = max(row.last_entry, frame.last_entry)
-        row.last_token = self._take_token(row)
-        return StoreFrame(row.last_token, frame)
-
-    def _append(self, row: AnyLedgerRow, kind: RecordKind, body: bytes) -> JournalAppend:
-        row.last_token = self._take_token(row)
-        return JournalAppend(row.last_token, kind, row.ledger_id, body)
-
-    def _take_token(self, row: AnyLedgerRow) -> int:
-        self.table.mark_dirty(row)
-        token = self.next_token
-        self.next_token += 1
-        return token
+        return row, [self.records.append(row, RecordKind.BIRTH, key)]
 
     def _on_fence(self, event: RequestReceived, request: FenceRequest) -> list[Effect]:
         status, effects = self._fence(request.incarnation, request.ledger_id, request.ledger_key)
@@ -325,7 +287,9 @@ class Bookie(Machine):
         # Limbo's answer counts for coverage but gives no LAC: what it has forgotten may be higher (P5.2b, P7.4).
         lac, length = (row.lac, row.lac_length) if _knows_all(row) else (NO_ENTRY, 0)
         answer = FenceAnswer(Status.OK, row.ledger_id, lac, length)
-        self._reply_when(row.last_token, Reply(event.link, event.request_id, answer), effects, event.now_ns)
+        self.replies.reply_when(
+            row.last_token, Reply(event.link, event.request_id, answer), effects, event.now_ns
+        )
         return effects
 
     def _fence(self, incarnation: bytes, ledger_id: int, key: bytes) -> tuple[Status, list[Effect]]:
@@ -336,7 +300,7 @@ class Bookie(Machine):
         """
         if incarnation != self.incarnation:
             return Status.WRONG_INCARNATION, []
-        if self.failure is not None:
+        if self.replies.failure is not None:
             return Status.UNKNOWN, []
         row = self.table.get(ledger_id) or self.table.create(ledger_id, from_reserve=True)
         bound = self.table.key(row)
@@ -345,7 +309,7 @@ class Bookie(Machine):
         if row.is_fenced:
             return Status.OK, []
         row.is_fenced = 1
-        effects: list[Effect] = [self._append(row, RecordKind.FENCE, bound or b"")]
+        effects: list[Effect] = [self.records.append(row, RecordKind.FENCE, bound or b"")]
         return Status.OK, effects + self._wake_parked(row)
 
     def _on_read(self, event: RequestReceived, request: ReadRequest) -> list[Effect]:
@@ -369,135 +333,15 @@ class Bookie(Machine):
         # Looked up after the flag is set, counting every add accepted before it; a fenced read is answered, also
         # negatively, only when all of that and the fence are durable (P5.2f).
         wait_token = row.last_token if request.fence else 0
-        look = _Look(event.link, event.request_id, request, row.ledger_id, wait_token)
-        if wait_ms := self.read_budget.take(event.now_ns, _class_of(look)):
+        look = Lookup(event.link, event.request_id, request, row.ledger_id, wait_token)
+        if wait_ms := self.read_budget.take(event.now_ns, look.read_class):
             answer = ReadAnswer(Status.BUSY, request.ledger_id, wait_ms=wait_ms)
             return [Reply(event.link, event.request_id, answer)]
         bytes_max = min(request.bytes_max, FRAME_BYTES_MAX)
         effects.append(
-            self._look(
+            self.looks.read(
                 look, request.first_entry, request.last_entry, bytes_max, request.modulus, request.residues
             )
-        )
-        return effects
-
-    def _look(
-        self, look: _Look, first: int, last: int, bytes_max: int, modulus: int = 1, residues: int = 1
-    ) -> ReadEntries:
-        read_id = self.next_look
-        self.next_look += 1
-        self.looks[read_id] = look
-        link = look.link if isinstance(look.request, ReadRequest | Poll) else None
-        return ReadEntries(
-            read_id, look.ledger_id, first, last, bytes_max, modulus, residues, link, _class_of(look)
-        )
-
-    def _on_replace(self, event: RequestReceived, request: ReplaceRequest) -> list[Effect]:
-        """Replace one copy by an operator's word, if it is still the one that the word is about (P11.5)."""
-        if len(event.frames) != 1:
-            refused = ErrorAnswer(f"a replacement has one frame, not {len(event.frames)}")
-            return [Reply(event.link, event.request_id, refused)]
-        row, status, frame = self.table.get(request.ledger_id), Status.OK, None
-        try:
-            frame = frame_of(event.frames[0][1], request.ledger_id)
-        except PeerError:
-            status = Status.BAD_FRAME
-        if frame is not None and (frame.first_entry, frame.last_entry) != (
-            request.entry_id,
-            request.entry_id,
-        ):
-            status = Status.BAD_FRAME
-        if request.incarnation != self.incarnation:
-            status = Status.WRONG_INCARNATION
-        elif self.failure is not None:
-            status = Status.UNKNOWN
-        elif row is None or row.is_dropped:
-            status = Status.NO_SUCH_LEDGER
-        # One at a time: of two that are looked up together each would meet the copy that it may replace.
-        elif any(_is_replacing(look, request) for look in self.looks.values()):
-            status = Status.BUSY
-        if status != Status.OK or row is None:
-            return [Reply(event.link, event.request_id, _replaced(status, request))]
-        read_id = self.next_look
-        self.next_look += 1
-        self.looks[read_id] = _Look(
-            event.link, event.request_id, request, row.ledger_id, row.last_token, frame
-        )
-        return [ReadDecisions(read_id, request.ledger_id, request.entry_id)]
-
-    def _on_decisions(self, event: DecisionsRead) -> list[Effect]:
-        """Any peer that reaches this bookie can ask for it, so only the decision in the metadata counts."""
-        look = self.looks.pop(event.read_id, None)
-        if look is None:
-            return []
-        request, frame = look.request, look.frame
-        assert isinstance(request, ReplaceRequest) and frame is not None
-        status = Status.UNKNOWN
-        if event.decisions is not None and self.failure is None:
-            meant = (self.incarnation, request.replaces, entry_digest(frame.body))
-            status = Status.OK if _is_decided(event.decisions, meant) else Status.WRONG_KEY
-        if status != Status.OK:
-            return [Reply(look.link, look.request_id, _replaced(status, request))]
-        return [self._look(look, request.entry_id, request.entry_id, FRAME_BYTES_MAX)]
-
-    def _finish_replacing(
-        self, look: _Look, request: ReplaceRequest, row: AnyLedgerRow, event: EntriesRead
-    ) -> list[Effect]:
-        frame, effects = look.frame, list[Effect]()
-        assert frame is not None
-        if self.failure is not None:
-            return [Reply(look.link, look.request_id, _replaced(Status.UNKNOWN, request))]
-        held = dict(split(event.frame)) if event.frame is not None else {}
-        stored = held.get(request.entry_id)
-        digest = entry_digest(stored) if stored is not None else 0
-        if stored is None or (stored != frame.body and digest != request.replaces):
-            return [Reply(look.link, look.request_id, _replaced(Status.CONFLICT, request, digest))]
-        if stored != frame.body:
-            effects.append(self._store(row, frame))
-        reply = Reply(look.link, look.request_id, _replaced(Status.OK, request, entry_digest(frame.body)))
-        self._reply_when(row.last_token, reply, effects, event.now_ns)
-        return effects
-
-    def _on_holdings(self, event: RequestReceived, request: HoldingsRequest) -> list[Effect]:
-        """Count the entries held durably (P11.4); the answer waits until everything accepted is durable."""
-        if refused := why_not_counted(request):
-            return [Reply(event.link, event.request_id, ErrorAnswer(refused))]
-        status = Status.NO_SUCH_LEDGER
-        if request.incarnation != self.incarnation:
-            status = Status.WRONG_INCARNATION
-        elif self.failure is not None:
-            status = Status.UNKNOWN
-        asked: tuple[HoldingsRequest | HoldingsRange, ...] = (request, *request.others)
-        held = HeldCount([HeldRange(status, part.ledger_id) for part in asked], 0)
-        effects: list[Effect] = []
-        for place, part in enumerate(asked):
-            row = self.table.get(part.ledger_id)
-            if row is None or status != Status.NO_SUCH_LEDGER:
-                continue
-            read_id = self.next_look
-            self.next_look += 1
-            look = _Look(event.link, event.request_id, request, row.ledger_id, row.last_token)
-            look.held, look.place = held, place
-            self.looks[read_id] = look
-            span = (part.first_entry, part.last_entry, part.modulus, part.residues)
-            effects.append(CountEntries(read_id, row.ledger_id, *span, part.cuts, request.wants))
-        held.left = len(effects)
-        return effects or [Reply(event.link, event.request_id, held.answer)]
-
-    def _on_counted(self, event: EntriesCounted) -> list[Effect]:
-        look = self.looks.pop(event.read_id, None)
-        if look is None or look.held is None:
-            return []
-        held = look.held
-        part = HeldRange(Status.UNKNOWN, look.ledger_id)
-        if event.count is not None:
-            part = HeldRange(Status.OK, look.ledger_id, event.count, event.lacking, event.digests)
-        held.take(look.place, part, look.wait_token)
-        if held.left:
-            return []
-        effects: list[Effect] = []
-        self._reply_when(
-            held.wait_token, Reply(look.link, look.request_id, held.answer), effects, event.now_ns
         )
         return effects
 
@@ -522,8 +366,8 @@ class Bookie(Machine):
     def _answer_poll(self, poll: Poll, row: AnyLedgerRow | None) -> Effect:
         """Answer a poll with the present LAC; where it wants the entries as well, they are looked up first."""
         if row is not None and _knows_all(row) and poll.bytes_max > 0 and row.lac > poll.after_lac:
-            look = _Look(poll.link, poll.request_id, poll, row.ledger_id, 0)
-            return self._look(look, poll.after_lac + 1, row.lac, poll.bytes_max)
+            look = Lookup(poll.link, poll.request_id, poll, row.ledger_id, 0)
+            return self.looks.read(look, poll.after_lac + 1, row.lac, poll.bytes_max)
         return Reply(poll.link, poll.request_id, self._lac_answer(poll.ledger_id, row))
 
     def _lac_answer(self, ledger_id: int, row: AnyLedgerRow | None) -> LacAnswer:
@@ -539,7 +383,7 @@ class Bookie(Machine):
         bound = self.table.key(row) if row is not None else None
         if request.incarnation != self.incarnation:
             status = Status.WRONG_INCARNATION
-        elif self.failure is not None:
+        elif self.replies.failure is not None:
             status = Status.UNKNOWN
         elif bound is not None and bound != request.ledger_key:
             status = Status.WRONG_KEY
@@ -558,13 +402,13 @@ class Bookie(Machine):
             return [*woken, reply] if request.wants_answer else woken
         if request.lac >= row.lac:  # Also of one that is known by a hint: that is in memory only.
             effects.append(
-                self._append(
+                self.records.append(
                     row, RecordKind.EXPLICIT_LAC, encode_explicit_lac(request.lac, request.lac_length)
                 )
             )
             effects += self._learn_lac(row, request.lac, request.lac_length)
         if request.wants_answer:
-            self._reply_when(row.last_token, reply, effects, event.now_ns)
+            self.replies.reply_when(row.last_token, reply, effects, event.now_ns)
         return effects
 
     def _learn_lac(self, row: AnyLedgerRow, lac: int, length: int) -> list[Effect]:
@@ -582,59 +426,20 @@ class Bookie(Machine):
     # Limbo (P7.4).
 
     def _on_limbo_listed(self, event: LimboListed) -> list[Effect]:
-        """Every such ledger is fenced and in limbo, with or without a local trace, before anything is served (I32).
-
-        A closed one is only fenced again. (W is paused; recovery fenced b1 b2 and closed; b2 loses all it had: with its
-        fence forgotten, b2 and b3 would acknowledge W's next entry, which is beyond the end for ever.) Every other one
-        with a trace here is fenced too: the closing change may have taken this bookie out of its only fragment. Without
-        a trace, a closed one of others is as a dropped one: fenced, in limbo, no data (P7.3), an id in a range. So is
-        one that is gone. (W is paused; recovery fenced all seats and closed its ledger empty, whose key was then
-        deleted; b2 forgets its fence, and W's next entry would be acknowledged.) One that a lost future made is in
-        limbo, with a trace or without: no listing says whether it named this bookie. (b1 and b2 acknowledged e0, b1 is
-        gone, b2 forgets e0: an adoption of the ledger would get "no" from b2 and b3, and end it before e0.)
-        """
-        if self.is_serving or self.limbo_token is not None or self.failure is not None:
+        """Put the listed ledgers into limbo before anything is served (I32)."""
+        if self.is_serving or self.limbo_token is not None or self.replies.failure is not None:
             return []
         effects: list[Effect] = []
         try:
-            named = [*event.not_closed, *event.closed]
-            others = sorted(set(self.table.ids()) - set(named))
-            told = event.told
-            for number, ledger_id in enumerate([*named, *others]):
-                row = self.table.get(ledger_id) or self.table.create(ledger_id, from_reserve=True)
-                if not row.is_fenced:
-                    row.is_fenced = 1
-                    effects.append(self._append(row, RecordKind.FENCE, self.table.key(row) or b""))
-                is_owed = number < len(event.not_closed) or (
-                    number >= len(named) and told is not None and told.is_spared(ledger_id)
-                )
-                if not row.in_limbo and is_owed:
-                    row.in_limbo = 1
-                    self.limbo.enter(ledger_id)
-                    effects.append(self._append(row, RecordKind.LIMBO, LIMBO_BEGINS))
-            for ledger_id in event.elsewhere:
-                if self.table.get(ledger_id) is None:
-                    row = self.table.create(ledger_id, from_reserve=True)
-                    row.is_fenced = row.in_limbo = row.is_dropped = 1
-                    effects.append(self._append(row, RecordKind.DROP, b""))
-            if told is not None:
-                known = {*named, *event.elsewhere, *event.open_elsewhere, *self.table.ids()}
-                for first, last in gone_of(told, known, self.table.ranges()):
-                    effects.append(self._drop_range(first, last))
+            enter_limbo(event, self.table, self.records, self.limbo, effects)
         except StorageError as full:
-            self.failure = f"not every ledger could be put into limbo: {full}"
+            self.replies.failure = f"not every ledger could be put into limbo: {full}"
             return effects
         if effects:
-            self.limbo_token = self.next_token - 1
+            self.limbo_token = self.records.next_token - 1
         else:
             self.is_serving = True
         return effects
-
-    def _drop_range(self, first: int, last: int) -> JournalAppend:
-        self.table.drop_range(first, last)
-        token = self.next_token
-        self.next_token += 1
-        return JournalAppend(token, RecordKind.GONE, first, encode_gone(last))
 
     def _on_count_settled(self, event: CountSettled) -> list[Effect]:
         self.is_settled, self.is_waiting = True, False
@@ -661,7 +466,7 @@ class Bookie(Machine):
             return []
         row = self.table.get(ledger_id)
         assert row is not None
-        if self.failure is not None or not row.in_limbo or row.is_dropped:
+        if self.replies.failure is not None or not row.in_limbo or row.is_dropped:
             self.limbo.end(now_ns)
             return []
         part = self.limbo.part
@@ -669,10 +474,12 @@ class Bookie(Machine):
             row.in_limbo = 0
             self.limbo.leave(ledger_id)
             self.limbo.end(now_ns)
-            return [self._append(row, RecordKind.LIMBO, LIMBO_ENDS)]
-        look = _Look(0, 0, None, ledger_id, 0)
+            return [self.records.append(row, RecordKind.LIMBO, LIMBO_ENDS)]
+        look = Lookup(0, 0, None, ledger_id, 0)
         return [
-            self._look(look, part.first_entry, part.last_entry, FRAME_BYTES_MAX, part.modulus, part.residues)
+            self.looks.read(
+                look, part.first_entry, part.last_entry, FRAME_BYTES_MAX, part.modulus, part.residues
+            )
         ]
 
     # Dropping (P7.3, P7.7).
@@ -692,15 +499,15 @@ class Bookie(Machine):
         token = self.drops.answered(event.ledger_id)
         if token is None or row is None or row.last_token != token or row.is_dropped:
             return []
-        if self.failure is not None or not self.is_serving:
+        if self.replies.failure is not None or not self.is_serving:
             return []
-        if token > self.durable:
+        if token > self.replies.durable:
             return []  # Answers wait for it: they would acknowledge what was dropped meanwhile (I34, I40).
-        if any(look.ledger_id == row.ledger_id and look.frame is not None for look in self.looks.values()):
+        if self.looks.has_add(row.ledger_id):
             return []  # An add that looks what is held: what it finds must still be there when it is acknowledged.
         row.is_fenced = row.in_limbo = row.is_dropped = 1
         self.limbo.leave(row.ledger_id)
-        effects: list[Effect] = [self._append(row, RecordKind.DROP, b"")]
+        effects: list[Effect] = [self.records.append(row, RecordKind.DROP, b"")]
         self.drops.queue(row.last_token, row.ledger_id)
         return effects + self._wake_parked(row)
 
@@ -708,7 +515,7 @@ class Bookie(Machine):
         """Recovery brings entries of a dropped ledger: it is in limbo, until its share is found whole (P7.3, P7.4)."""
         row.is_dropped = 0
         self.limbo.enter(row.ledger_id)
-        return self._append(row, RecordKind.LIMBO, HELD_AGAIN)
+        return self.records.append(row, RecordKind.LIMBO, HELD_AGAIN)
 
     def _finished_drops(self, token: int) -> Iterator[DropEntries]:
         for ledger_id in self.drops.durable(token):
@@ -719,13 +526,13 @@ class Bookie(Machine):
     # Completions.
 
     def _on_entries_read(self, event: EntriesRead) -> list[Effect]:
-        look = self.looks.pop(event.read_id, None)
+        look = self.looks.end(event.read_id)
         if look is None:
             return []
         row = self.table.get(look.ledger_id)
         assert row is not None
         if isinstance(look.request, ReadRequest):
-            self.read_budget.settle(_class_of(look), len(event.frame.body) if event.frame else 0)
+            self.read_budget.settle(look.read_class, len(event.frame.body) if event.frame else 0)
             return self._finish_read(look, row, event)
         if isinstance(look.request, Poll):
             return [
@@ -735,11 +542,11 @@ class Bookie(Machine):
             self.limbo.found(event.frame, event.now_ns)
             return []
         if isinstance(look.request, ReplaceRequest):
-            return self._finish_replacing(look, look.request, row, event)
+            return self.replacing.finish(look, look.request, row, event)
         assert isinstance(look.request, AddRequest)  # Holdings are counted, not read.
         return self._finish_repeated_add(look, look.request, row, event)
 
-    def _finish_read(self, look: _Look, row: AnyLedgerRow, event: EntriesRead) -> list[Effect]:
+    def _finish_read(self, look: Lookup, row: AnyLedgerRow, event: EntriesRead) -> list[Effect]:
         # In limbo, or after its data was dropped, what is missing is unknown, never absent (P7.1, P7.3, P7.4).
         absent, lac, length = (
             (event.absent, row.lac, row.lac_length) if _knows_all(row) else ([], NO_ENTRY, 0)
@@ -749,18 +556,18 @@ class Bookie(Machine):
         answer = ReadAnswer(Status.OK, row.ledger_id, absent, lac, length)
         effects: list[Effect] = []
         reply = Reply(look.link, look.request_id, answer, _framed(event.frame))
-        self._reply_when(look.wait_token, reply, effects, event.now_ns)
+        self.replies.reply_when(look.wait_token, reply, effects, event.now_ns)
         return effects
 
     def _finish_repeated_add(
-        self, look: _Look, request: AddRequest, row: AnyLedgerRow, event: EntriesRead
+        self, look: Lookup, request: AddRequest, row: AnyLedgerRow, event: EntriesRead
     ) -> list[Effect]:
         """Compare with what is held: equal is acknowledged once durable, another payload is refused, what is absent
         or fails its own digest is stored (P3.4b, P3.4c)."""
         frame = look.frame
         assert frame is not None
         refusal = None if request.recovery else _refusal(row)  # It may have been fenced since.
-        if self.failure is not None:
+        if self.replies.failure is not None:
             refusal = Status.UNKNOWN
         if refusal is not None:
             return [self._add_reply(look.link, look.request_id, request, frame, refusal)]
@@ -781,70 +588,50 @@ class Bookie(Machine):
                 # Not mentioned: unreadable here, or beyond what one lookup gives, and then it may be another
                 # payload (P3.4c). A lookup always settles its first entry, so look it up as the first.
                 look.first_entry = entry_id
-                return [self._look(look, entry_id, frame.last_entry, FRAME_BYTES_MAX)]
+                return [self.looks.read(look, entry_id, frame.last_entry, FRAME_BYTES_MAX)]
         effects: list[Effect] = []
         if look.missing:
             missing = b"".join(entry for entry_id, entry in split(frame) if entry_id in look.missing)
-            effects.append(self._store(row, frame_of(memoryview(missing), row.ledger_id)))
+            effects.append(self.records.store(row, frame_of(memoryview(missing), row.ledger_id)))
         reply = self._add_reply(look.link, look.request_id, request, frame, Status.OK)
-        self._reply_when(row.last_token, reply, effects, event.now_ns)
+        self.replies.reply_when(row.last_token, reply, effects, event.now_ns)
         return effects
 
+    def _on_counted(self, event: EntriesCounted) -> list[Effect]:
+        return self.holdings.on_counted(event)
+
+    def _on_decisions(self, event: DecisionsRead) -> list[Effect]:
+        return self.replacing.on_decisions(event)
+
     def _on_taken(self, event: AddsTaken) -> list[Effect]:
-        ensure(event.next_token >= self.next_token, "journal tokens never fall")
-        self.next_token = event.next_token
+        self.records.take_taken(event.next_token)
         return []
 
     @property
     def awaits_journal(self) -> bool:
         """Whether the next `JournalDurable` has an effect. Else the host may deliver it later, before the next
         event."""
-        return bool(self.replies or self.drops) or self.limbo_token is not None
+        return bool(self.replies.by_token or self.drops) or self.limbo_token is not None
 
     def _on_durable(self, event: JournalDurable) -> list[Effect]:
-        ensure(event.token < self.next_token, "the journal made durable what was never queued")
-        effects: list[Effect] = []
-        if self.replies:
-            for token in range(self.durable + 1, event.token + 1):
-                effects += [self._leaving(reply, event.now_ns) for reply in self.replies.pop(token, ())]
-        self.durable = max(self.durable, event.token)
-        effects += self._finished_drops(self.durable)
-        if self.limbo_token is not None and self.limbo_token <= self.durable:
+        ensure(event.token < self.records.next_token, "the journal made durable what was never queued")
+        effects = self.replies.take_durable(event.token, event.now_ns)
+        if self.drops:
+            effects += self._finished_drops(self.replies.durable)
+        if self.limbo_token is not None and self.limbo_token <= self.replies.durable:
             self.limbo_token, self.is_serving = None, True
         return effects
 
-    def _reply_when(self, token: int, reply: Reply, effects: list[Effect], now_ns: int) -> None:
-        """Let the answer leave when the record is durable, which may be now."""
-        if token <= self.durable:
-            effects.append(self._leaving(reply, now_ns))
-        elif self.failure is not None:
-            effects.append(_as_unknown(reply))  # It never will be durable (P7.6).
-        else:
-            self.replies.setdefault(token, []).append(reply)
-
-    def _leaving(self, reply: Reply, now_ns: int) -> Reply:
-        """The reply as it leaves now: the answer to an add reports to its writer whether a reader waits here (P6.2)."""
-        answer = reply.control
-        if isinstance(answer, AddAnswer) and self.parked.is_followed(answer.ledger_id, now_ns):
-            return Reply(reply.link, reply.request_id, replace(answer, is_followed=True))
-        return reply
-
     def _on_journal_failed(self, event: JournalFailed) -> list[Effect]:
-        """Answer everything pending as unknown, never as "no": nothing can be promised any more (P5.2f, P7.6)."""
-        self.failure = event.reason
         self.is_writable = False
-        effects: list[Effect] = []
-        for token in sorted(self.replies):
-            effects += [_as_unknown(reply) for reply in self.replies[token]]
-        self.replies.clear()
-        return effects
+        return self.replies.fail(event.reason)
 
     def _on_read_bounds(self, event: ReadBoundsSet) -> list[Effect]:
         self.read_budget.set_bounds(event.bytes_per_s)
         return []
 
     def _on_writable_set(self, event: WritableSet) -> list[Effect]:
-        self.is_writable = event.is_writable and self.failure is None
+        self.is_writable = event.is_writable and self.replies.failure is None
         return []
 
     def _on_link_lost(self, event: LinkLost) -> list[Effect]:
@@ -902,33 +689,6 @@ def _knows_all(row: AnyLedgerRow) -> bool:
     return not row.in_limbo and not row.is_dropped
 
 
-def _class_of(look: _Look) -> ReadClass:
-    """What a lookup is made for (P6.7): a recovery, a poll and the bookie itself wait for no budget."""
-    request = look.request
-    if not isinstance(request, ReadRequest) or request.fence:
-        return ReadClass.TAIL
-    return read_class(request.reads_as)
-
-
-def _is_replacing(look: _Look, request: ReplaceRequest) -> bool:
-    other = look.request
-    same = (request.ledger_id, request.entry_id)
-    return isinstance(other, ReplaceRequest) and (other.ledger_id, other.entry_id) == same
-
-
-def _is_decided(decisions: Sequence[CopyDecision], meant: tuple[bytes, int, int]) -> bool:
-    """Whether the newest word says that on this disk the copy with this digest gives way to the one with that."""
-    return any(
-        (copy.incarnation, copy.digest, decision.chosen.digest) == meant
-        for decision in decisions[-1:]
-        for copy in decision.replaced
-    )
-
-
-def _replaced(status: Status, request: ReplaceRequest, held: int = 0) -> ReplaceAnswer:
-    return ReplaceAnswer(status, request.ledger_id, request.entry_id, held)
-
-
 def _is_copy(request: AddRequest) -> bool:
     """Whether it is a copy by repair, which knows no key (P11.2). A normal add that claims so is a normal add
     (P3.5)."""
@@ -954,26 +714,3 @@ def _is_in(entry_id: int, ranges: list[tuple[int, int]]) -> bool:
     """Is the entry in one of these ascending (first, last) ranges?"""
     index = bisect_right(ranges, entry_id, key=lambda pair: pair[0]) - 1
     return index >= 0 and entry_id <= ranges[index][1]
-
-
-def _as_unknown(reply: Reply) -> Reply:
-    """The same answer with the status UNKNOWN, which is neither yes nor no."""
-    control: Control = reply.control
-    if isinstance(control, AddAnswer):
-        control = AddAnswer(
-            Status.UNKNOWN,
-            control.nonce,
-            control.seating,
-            control.recovery,
-            control.ledger_id,
-            control.first_entry,
-            control.last_entry,
-        )
-    elif isinstance(control, ReplaceAnswer):
-        control = ReplaceAnswer(Status.UNKNOWN, control.ledger_id, control.entry_id)
-    elif isinstance(control, HoldingsAnswer):
-        others = [HeldRange(Status.UNKNOWN, each.ledger_id) for each in control.others]
-        control = HoldingsAnswer(Status.UNKNOWN, control.ledger_id, others=others)
-    elif isinstance(control, FenceAnswer | ReadAnswer | ExplicitLacAnswer):
-        control = type(control)(Status.UNKNOWN, control.ledger_id)
-    return Reply(reply.link, reply.request_id, control)

@@ -200,7 +200,7 @@ class BookieNode:
         self._reads_from_ns = 0  # Memory was refused for one: the next is made then.
         self._read_at: int | None = None
         # The core receives it when it waits for it, or before its next event.
-        self._durable = self.core.durable
+        self._durable = self.core.replies.durable
         self._due_ns = 0  # Before it, a turn of nothing but adds does nothing else.
         self._is_late = False  # The last turn was such a one.
         self._taken = 0  # The adds taken by the add path, as far as the core knows.
@@ -528,7 +528,7 @@ class BookieNode:
         message = decode_message(event.body)
         frame = frame_of(message.frames[0][1])
         request = RequestReceived(now_ns, event.link, message.request_id, message.control, message.frames)
-        self.on_step(self.core, request, [StoreFrame(self.core.next_token - 1, frame)])
+        self.on_step(self.core, request, [StoreFrame(self.core.records.next_token - 1, frame)])
 
     def _show_answered(self, now_ns: int, link: int, body: bytes) -> None:
         assert self.on_step is not None
@@ -601,7 +601,7 @@ class BookieNode:
         if path is not None and (taken := path.taken()) != self._taken:
             self._taken = taken
             self._events.append(AddsTaken(now_ns, self.storage.next_token()))
-        if self._durable > self.core.durable and self.core.failure is None:
+        if self._durable > self.core.replies.durable and self.core.failure is None:
             self._events.append(JournalDurable(now_ns, self._durable))
 
     def _carry_out(self, effect: Effect, now_ns: int) -> None:

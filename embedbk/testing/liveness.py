@@ -179,8 +179,8 @@ def _held(world: World) -> list[str]:
             continue
         core, polls = node.core, node.core.parked.poll_count
         for what, count in (
-            ("answers that wait for its disk", len(core.replies)),
-            ("lookups", len(core.looks)),
+            ("answers that wait for its disk", len(core.replies.by_token)),
+            ("lookups", len(core.looks.open)),
             ("requests without an answer", sum(node._links.values()) - polls),
         ):
             left += [f"{count} {what} by {name}"] if count > 0 else []

@@ -315,7 +315,7 @@ def test_the_same_requests_have_the_same_answers(seed: int, ends_badly: bool) ->
         twice.turn()
     assert twice.taken > 60, "the story hardly used the add path"
     ours, core = twice.sides
-    assert ours.node.core.next_token <= ours.storage.next_token() == core.storage.next_token()
+    assert ours.node.core.records.next_token <= ours.storage.next_token() == core.storage.next_token()
     assert (ours.node.failure is not None) == (core.node.failure is not None) == ends_badly
     if not ends_badly:
         ours.storage.commit()

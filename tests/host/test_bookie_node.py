@@ -521,7 +521,7 @@ def test_a_slow_reader_is_read_for_as_fast_as_it_takes_the_answers(place: Place)
     node = place.bookie("b1")
     held = len(node._reads)
     assert held > 40, "16 MiB are on their way to it, and no more was read"
-    assert len(node.core.looks) == held
+    assert len(node.core.looks.open) == held
     assert node.deadline_ns() is not None
     for _ in range(200):
         peer.look()
@@ -533,7 +533,7 @@ def test_a_slow_reader_is_read_for_as_fast_as_it_takes_the_answers(place: Place)
     assert all(answered[each].frames[0][0].entry_count == 1 for each in wanted)
     assert status_of(answered[added].control) == Status.OK
     assert not node._reads
-    assert not node.core.looks
+    assert not node.core.looks.open
 
 
 def test_what_a_lost_link_had_asked_for_is_forgotten(place: Place) -> None:
@@ -551,7 +551,7 @@ def test_what_a_lost_link_had_asked_for_is_forgotten(place: Place) -> None:
     peer.close()
     place.turns(5)
     assert not node._reads
-    assert not node.core.looks
+    assert not node.core.looks.open
     assert node._read_at is None
 
 

@@ -82,7 +82,7 @@ def tail() -> Tail:
 def test_a_poll_and_the_hint_that_ends_it_never_reach_the_core(tail: Tail) -> None:
     """Rule P6.2: the reader gets the LAC and the entries that it allows; no step of the core, no lookup of it."""
     steps: list[Any] = []
-    looks = tail.node.core.next_look
+    looks = tail.node.core.looks.next_id
     tail.node._step_core = lambda event, now_ns=0: steps.append(event)  # type: ignore[method-assign]
     poll = tail.poll()
     tail.place.turns()
@@ -96,7 +96,7 @@ def test_a_poll_and_the_hint_that_ends_it_never_reach_the_core(tail: Tail) -> No
     assert bodies == [bytes(frame(7, 0, [b"zero"]).body)]
     assert tail.told(WRITER) == []
     assert [event for event in steps if event is not None] == []
-    assert tail.node.core.next_look == looks
+    assert tail.node.core.looks.next_id == looks
 
 
 def test_an_add_that_raises_the_lac_answers_who_waits_and_is_taken(tail: Tail) -> None:

@@ -191,7 +191,7 @@ MUTANTS = (
         "a bookie that forgot an entry of a ledger that no listing names denies it",
         (
             (
-                _BOOKIE,
+                "embedbk/core/limbo_entering.py",
                 "told is not None and told.is_spared(ledger_id)",
                 "told is not None and told.is_spared(-1)",
             ),

@@ -189,7 +189,7 @@ MUTANTS = (
             (
                 "embedbk/core/bookie.py",
                 (
-                    "        if token > self.durable:\n"
+                    "        if token > self.replies.durable:\n"
                     "            return []  # Answers wait for it: they would acknowledge what "
                     "was dropped meanwhile (I34, I40).\n"
                 ),
@@ -206,8 +206,7 @@ MUTANTS = (
             (
                 "embedbk/core/bookie.py",
                 (
-                    "        if any(look.ledger_id == row.ledger_id and look.frame is not None "
-                    "for look in self.looks.values()):\n"
+                    "        if self.looks.has_add(row.ledger_id):\n"
                     "            return []  # An add that looks what is held: what it finds "
                     "must still be there when it is acknowledged.\n"
                 ),

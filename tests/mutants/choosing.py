@@ -19,7 +19,7 @@ MUTANTS = (
         "a bookie replaces a copy that the word is not about",
         (
             (
-                _BOOKIE,
+                "embedbk/core/copy_replacement.py",
                 "(stored != frame.body and digest != request.replaces)",
                 "(stored != frame.body and not digest)",
             ),
@@ -32,7 +32,7 @@ MUTANTS = (
         "a bookie that has no copy takes the chosen one",
         (
             (
-                _BOOKIE,
+                "embedbk/core/copy_replacement.py",
                 "        if stored is None or (stored != frame.body",
                 "        if stored is not None and (stored != frame.body",
             ),
@@ -45,9 +45,9 @@ MUTANTS = (
         "the answer to a replacement does not wait for its record",
         (
             (
-                _BOOKIE,
-                "entry_digest(frame.body)))\n        self._reply_when(row.last_token, reply",
-                "entry_digest(frame.body)))\n        self._reply_when(0, reply",
+                "embedbk/core/copy_replacement.py",
+                "entry_digest(frame.body)))\n        self._replies.reply_when(row.last_token, reply",
+                "entry_digest(frame.body)))\n        self._replies.reply_when(0, reply",
             ),
         ),
         (_RULE + "the_copy_that_is_meant_is_replaced_and_answered_when_that_is_durable",),
@@ -58,7 +58,7 @@ MUTANTS = (
         "a replacement whose record will never be durable is acknowledged",
         (
             (
-                _BOOKIE,
+                "embedbk/core/pending_replies.py",
                 "control = ReplaceAnswer(Status.UNKNOWN, control",
                 "control = ReplaceAnswer(control.status, control",
             ),
@@ -69,7 +69,7 @@ MUTANTS = (
         "two-words-at-once",
         "P11.5",
         "two replacements of one entry are looked up together",
-        ((_BOOKIE, "elif any(_is_replacing(look, request) for look", "elif any(look is None for look"),),
+        (("embedbk/core/copy_replacement.py", "elif self._looks.is_replacing(request):", "elif False:"),),
         (_RULE + "of_two_words_at_once_one_is_answered_later",),
     ),
     Mutant(
@@ -118,7 +118,7 @@ MUTANTS = (
         "a bookie replaces a copy for whoever asks and knows its digest",
         (
             (
-                _BOOKIE,
+                "embedbk/core/copy_replacement.py",
                 "Status.OK if _is_decided(event.decisions, meant) else",
                 "Status.OK if meant else",
             ),
@@ -129,7 +129,13 @@ MUTANTS = (
         "choosing-goes-by-an-older-word",
         "P11.5",
         "a word that was taken back by a later one still replaces copies",
-        ((_BOOKIE, "for decision in decisions[-1:]", "for decision in decisions"),),
+        (
+            (
+                "embedbk/core/copy_replacement.py",
+                "for decision in decisions[-1:]",
+                "for decision in decisions",
+            ),
+        ),
         (_RULE + "nobody_replaces_a_copy_who_has_no_word_for_it",),
     ),
     Mutant(
@@ -138,7 +144,7 @@ MUTANTS = (
         "where the metadata does not answer the copy is replaced",
         (
             (
-                _BOOKIE,
+                "embedbk/core/copy_replacement.py",
                 "        status = Status.UNKNOWN\n        if event.decisions is not None and",
                 "        status = Status.OK\n        if event.decisions is not None and",
             ),

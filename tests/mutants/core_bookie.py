@@ -65,7 +65,7 @@ MUTANTS = (
         (
             (
                 _BOOKIE,
-                '        effects: list[Effect] = [self._append(row, RecordKind.FENCE, bound or b"")]\n',
+                '        effects: list[Effect] = [self.records.append(row, RecordKind.FENCE, bound or b"")]\n',
                 "        effects: list[Effect] = []\n",
             ),
         ),
@@ -82,7 +82,8 @@ MUTANTS = (
         (
             (
                 _BOOKIE,
-                "        self._reply_when(row.last_token, Reply(event.link, event.request_id, answer), effects, event.now_ns)\n"
+                "        self.replies.reply_when(\n"
+                "            row.last_token, Reply(event.link, event.request_id, answer), effects, event.now_ns\n        )\n"
                 "        return effects\n\n    def _fence(",
                 "        effects.append(Reply(event.link, event.request_id, answer))\n"
                 "        return effects\n\n    def _fence(",
@@ -111,7 +112,7 @@ MUTANTS = (
         (
             (
                 _BOOKIE,
-                "            self._reply_when(\n                row.last_token,\n"
+                "            self.replies.reply_when(\n                row.last_token,\n"
                 "                self._add_reply(event.link, event.request_id, request, header, Status.OK),\n"
                 "                effects,\n                event.now_ns,\n            )\n",
                 "            effects.append(self._add_reply(event.link, event.request_id, request, header, Status.OK))\n",
@@ -127,8 +128,8 @@ MUTANTS = (
         (
             (
                 _BOOKIE,
-                "        self._reply_when(row.last_token, reply, effects, event.now_ns)\n        return effects\n\n    def _on_taken",
-                "        effects.append(reply)\n        return effects\n\n    def _on_taken",
+                "        self.replies.reply_when(row.last_token, reply, effects, event.now_ns)\n        return effects\n\n    def _on_counted",
+                "        effects.append(reply)\n        return effects\n\n    def _on_counted",
             ),
         ),
         (_P3 + "the_same_entry_again_is_acknowledged_only_when_it_is_durable",),
@@ -183,10 +184,10 @@ MUTANTS = (
                 _BOOKIE,
                 "        if request.incarnation != self.incarnation:\n"
                 "            return Status.WRONG_INCARNATION\n"
-                "        if self.failure is not None:\n"
+                "        if self.replies.failure is not None:\n"
                 "            return Status.UNKNOWN\n"
                 "        row = self.table.get(header.ledger_id)\n",
-                "        if self.failure is not None:\n"
+                "        if self.replies.failure is not None:\n"
                 "            return Status.UNKNOWN\n"
                 "        row = self.table.get(header.ledger_id)\n",
             ),
@@ -202,9 +203,9 @@ MUTANTS = (
         "what waited for a journal that failed is acknowledged all the same",
         (
             (
-                _BOOKIE,
-                "            effects += [_as_unknown(reply) for reply in self.replies[token]]\n",
-                "            effects += self.replies[token]\n",
+                "embedbk/core/pending_replies.py",
+                "            effects += [_as_unknown(reply) for reply in self.by_token[token]]\n",
+                "            effects += self.by_token[token]\n",
             ),
         ),
         (_P7 + "after_a_failed_sync_nothing_is_promised_any_more",),
@@ -223,7 +224,7 @@ MUTANTS = (
         (
             (
                 _BOOKIE,
-                "        if effects:\n            self.limbo_token = self.next_token - 1\n        else:\n"
+                "        if effects:\n            self.limbo_token = self.records.next_token - 1\n        else:\n"
                 "            self.is_serving = True\n",
                 "        self.is_serving = True\n",
             ),
@@ -236,9 +237,9 @@ MUTANTS = (
         "a ledger in limbo is not fenced, so that a forgotten fence stays forgotten",
         (
             (
-                _BOOKIE,
-                "                if not row.is_fenced:\n",
-                "                if not row.is_fenced and number >= len(event.not_closed):\n",
+                "embedbk/core/limbo_entering.py",
+                "        if not row.is_fenced:\n",
+                "        if not row.is_fenced and number >= len(listed.not_closed):\n",
             ),
             (_BOOKIE, "    if row.in_limbo and not row.is_dropped:\n        return Status.IN_LIMBO\n", ""),
         ),
@@ -305,7 +306,7 @@ MUTANTS = (
         "the answer to an add never says that a reader waits: it hears of the last entry an idleness later",
         (
             (
-                _BOOKIE,
+                "embedbk/core/pending_replies.py",
                 "request_id, replace(answer, is_followed=True)",
                 "request_id, replace(answer, is_followed=False)",
             ),
@@ -318,14 +319,14 @@ MUTANTS = (
         "whether a reader waits is judged when the add is taken, not when its answer leaves",
         (
             (
-                _BOOKIE,
-                "[self._leaving(reply, event.now_ns) for reply in self.replies.pop(token, ())]",
-                "self.replies.pop(token, ())",
+                "embedbk/core/pending_replies.py",
+                "[self._leaving(reply, now_ns) for reply in self.by_token.pop(each, ())]",
+                "self.by_token.pop(each, ())",
             ),
             (
-                _BOOKIE,
-                "            self.replies.setdefault(token, []).append(reply)",
-                "            self.replies.setdefault(token, []).append(self._leaving(reply, now_ns))",
+                "embedbk/core/pending_replies.py",
+                "            self.by_token.setdefault(token, []).append(reply)",
+                "            self.by_token.setdefault(token, []).append(self._leaving(reply, now_ns))",
             ),
         ),
         (_P6_TAIL + "who_begins_to_wait_is_found_when_the_answer_leaves",),
@@ -376,9 +377,9 @@ MUTANTS = (
         "after an unclean start ledgers that were closed meanwhile stay without their fence",
         (
             (
-                _BOOKIE,
-                "            for number, ledger_id in enumerate([*named, *others]):\n",
-                "            for number, ledger_id in enumerate(event.not_closed):\n",
+                "embedbk/core/limbo_entering.py",
+                "    for number, ledger_id in enumerate([*named, *others]):\n",
+                "    for number, ledger_id in enumerate(listed.not_closed):\n",
             ),
         ),
         (_P7 + "a_closed_ledger_is_fenced_again",),
@@ -389,9 +390,9 @@ MUTANTS = (
         "after an unclean start a ledger that was closed with another in this bookie's seat stays without its fence",
         (
             (
-                _BOOKIE,
-                "            for ledger_id in event.elsewhere:\n",
-                "            for ledger_id in event.elsewhere[:0]:\n",
+                "embedbk/core/limbo_entering.py",
+                "    for ledger_id in listed.elsewhere:\n",
+                "    for ledger_id in listed.elsewhere[:0]:\n",
             ),
         ),
         (_SCENES_OF_WRITING + "a_bookie_that_the_close_took_out_of_the_ledger_stays_fenced",),
@@ -402,13 +403,13 @@ MUTANTS = (
         "only ledgers that left a trace on the disk enter limbo",
         (
             (
-                _BOOKIE,
-                "                row = self.table.get(ledger_id) or self.table.create(ledger_id, from_reserve=True)\n"
-                "                if not row.is_fenced:\n",
-                "                row = self.table.get(ledger_id)\n"
-                "                if row is None:\n"
-                "                    continue\n"
-                "                if not row.is_fenced:\n",
+                "embedbk/core/limbo_entering.py",
+                "        row = table.get(ledger_id) or table.create(ledger_id, from_reserve=True)\n"
+                "        if not row.is_fenced:\n",
+                "        row = table.get(ledger_id)\n"
+                "        if row is None:\n"
+                "            continue\n"
+                "        if not row.is_fenced:\n",
             ),
         ),
         (
@@ -488,8 +489,8 @@ MUTANTS = (
         "a ledger's row is not written again when it was fenced, and the journal that knows it is trimmed",
         (
             (
-                _BOOKIE,
-                "        self.table.mark_dirty(row)\n        token = self.next_token\n",
+                "embedbk/core/record_tokens.py",
+                "        self._table.mark_dirty(row)\n        token = self.next_token\n",
                 "        token = self.next_token\n",
             ),
         ),
@@ -540,9 +541,9 @@ MUTANTS = (
         "a bookie that forgot its fence takes adds of a ledger that was deleted meanwhile",
         (
             (
-                _BOOKIE,
-                "            if told is not None:\n",
-                "            if told is not None and event.now_ns < 0:\n",
+                "embedbk/core/limbo_entering.py",
+                "    if told is not None:\n",
+                "    if told is not None and told.ids_end < 0:\n",
             ),
         ),
         (_P7 + "a_ledger_that_is_gone_takes_no_adds_from_who_forgot_it",),
@@ -551,7 +552,13 @@ MUTANTS = (
         "open-ledgers-of-others-are-gone",
         "P7.4",
         "a bookie that may have lost something takes no seat in ledgers that others have",
-        ((_BOOKIE, "*event.elsewhere, *event.open_elsewhere,", "*event.elsewhere,"),),
+        (
+            (
+                "embedbk/core/limbo_entering.py",
+                "*listed.elsewhere, *listed.open_elsewhere,",
+                "*listed.elsewhere,",
+            ),
+        ),
         (_P7 + "a_ledger_that_is_gone_takes_no_adds_from_who_forgot_it[True]",),
     ),
 )

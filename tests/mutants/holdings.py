@@ -26,11 +26,12 @@ _HEALTHY = "tests/repair/test_health.py::test_"
 _LOGS = "tests/views/test_entry_logs.py::test_"
 
 _OTHER_DISK = """            status = Status.WRONG_INCARNATION
-        elif self.failure is not None:
+        elif self._replies.failure is not None:
             status = Status.UNKNOWN
         asked: tuple[HoldingsRequest | HoldingsRange, ...] = (request, *request.others)
 """
 _COUNT = "embedbk/core/held_count.py"
+_COUNTING = "embedbk/core/holdings_counting.py"
 
 MUTANTS = (
     Mutant(
@@ -121,9 +122,9 @@ MUTANTS = (
         "what was accepted and is not synced counts as held",
         (
             (
-                _BOOKIE,
-                "_Look(event.link, event.request_id, request, row.ledger_id, row.last_token)",
-                "_Look(event.link, event.request_id, request, row.ledger_id, 0)",
+                _COUNTING,
+                "Lookup(event.link, event.request_id, request, row.ledger_id, row.last_token)",
+                "Lookup(event.link, event.request_id, request, row.ledger_id, 0)",
             ),
         ),
         (_SAID + "what_was_accepted_is_counted_when_it_is_durable_and_not_before",),
@@ -134,7 +135,7 @@ MUTANTS = (
         "a bookie that cannot count says that it holds nothing",
         (
             (
-                _BOOKIE,
+                _COUNTING,
                 "part = HeldRange(Status.UNKNOWN, look.ledger_id)",
                 "part = HeldRange(Status.OK, look.ledger_id)",
             ),
@@ -145,7 +146,13 @@ MUTANTS = (
         "holdings-of-another-disk-are-told",
         "P7.2",
         "a bookie counts for an incarnation that it is not",
-        ((_BOOKIE, _OTHER_DISK, _OTHER_DISK.replace("WRONG_INCARNATION", "NO_SUCH_LEDGER")),),
+        (
+            (
+                _COUNTING,
+                _OTHER_DISK,
+                _OTHER_DISK.replace("WRONG_INCARNATION", "NO_SUCH_LEDGER"),
+            ),
+        ),
         (_SAID + "another_disk_and_an_unknown_ledger_are_told",),
     ),
     Mutant(
@@ -237,7 +244,7 @@ MUTANTS = (
         "behind a failed sync the further ranges of a question count as not held, which is no answer",
         (
             (
-                _BOOKIE,
+                "embedbk/core/pending_replies.py",
                 "others = [HeldRange(Status.UNKNOWN, each.ledger_id) for each in control.others]",
                 "others = control.others",
             ),

@@ -21,7 +21,7 @@ MUTANTS = (
         "a job's bound delays the fences of a takeover",
         (
             (
-                _BOOKIE,
+                "embedbk/core/lookups.py",
                 "if not isinstance(request, ReadRequest) or request.fence:",
                 "if not isinstance(request, ReadRequest):",
             ),

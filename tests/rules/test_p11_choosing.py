@@ -105,9 +105,9 @@ def test_of_two_words_at_once_one_is_answered_later() -> None:
     held = stored(world)
     core = b1(world).core
     request = ReplaceRequest(b1(world).member.incarnation, 1, 1, entry_digest(held))
-    looks = core._on_replace(_event(world, request, OTHER), request)
+    looks = core.replacing.on_request(_event(world, request, OTHER), request)
     assert len(looks) == 1
-    (reply,) = core._on_replace(_event(world, request, THIRD), request)
+    (reply,) = core.replacing.on_request(_event(world, request, THIRD), request)
     assert reply.control == ReplaceAnswer(Status.BUSY, 1, 1)
 
 

@@ -51,7 +51,7 @@ def shuffle(it: Scene, chance: random.Random, clients: list[Client], steps: int 
             return
         choices: list[object] = [*world.wire, *world.catalog.waiting]
         choices += [
-            node for node in world.nodes.values() if node.storage.durable() < node.core.next_token - 1
+            node for node in world.nodes.values() if node.storage.durable() < node.core.records.next_token - 1
         ]
         if not choices or chance.random() < 0.01:
             due = [c for c in clients if not c.has_ended and not c.is_gone and c.core.deadline_ns is not None]

@@ -72,11 +72,11 @@ def test_beyond_its_bound_a_class_is_told_to_wait_and_nothing_is_looked_up() -> 
         return told
 
     assert ask(ReadClass.BATCH).status == Status.OK
-    looked_up = node.core.next_look
+    looked_up = node.core.looks.next_id
     told = ask(ReadClass.BATCH)
     assert (told.status, told.absent, told.lac) == (Status.BUSY, [], -1)
     assert 8_500 < told.wait_ms <= 9_100, "three entries of 300 kB were read, at 100 kB/s"
-    assert node.core.next_look == looked_up
+    assert node.core.looks.next_id == looked_up
     assert ask(ReadClass.CATCH_UP).status == Status.OK, "a class of its own"
     assert ask(ReadClass.TAIL).status == Status.OK
     assert ask(ReadClass.BATCH, fence=True).status == Status.OK, "a recovery waits for no budget"

@@ -264,7 +264,7 @@ def test_after_a_failed_sync_nothing_is_promised_any_more() -> None:
     world.ask("b1", FenceRequest(incarnation, 1, KEY))
     assert [answer.status for answer in world.heard()] == [Status.UNKNOWN] * 2
     assert read(world, 0, 2)[1] == [0, 1, 2]
-    assert node.core.replies == {}
+    assert node.core.replies.by_token == {}
 
 
 def test_a_repeated_add_whose_lookup_outlives_the_journal_is_unknown() -> None:
@@ -522,7 +522,7 @@ def test_a_ledger_that_is_gone_takes_no_adds_from_who_forgot_it(is_known: bool) 
     node.sync()
     assert node.core.is_serving
     expected = [(1, 1), (3, 29)] if is_known else [(1, 29)]
-    node.storage.table.retire(node.core.next_token)
+    node.storage.table.retire(node.core.records.next_token)
     assert node.storage.table.ranges() == expected
     assert add(world, at(0)) == Status.FENCED
     assert add(world, Pen(2)) == (Status.OK if is_known else Status.FENCED)

@@ -556,7 +556,9 @@ def test_rivals_in_any_order_of_events(rivals: int) -> None:
                     world.add(writer, pen, b"%s %d" % (writer.name.encode(), pen.next_entry))
             choices: list[object] = [*world.wire, *world.catalog.waiting]
             choices += [
-                node for node in world.nodes.values() if node.storage.durable() < node.core.next_token - 1
+                node
+                for node in world.nodes.values()
+                if node.storage.durable() < node.core.records.next_token - 1
             ]
             choices = [c for c in choices if not isinstance(c, Packet) or c.client is not world.nobody]
             if not choices or chance.random() < 0.01:

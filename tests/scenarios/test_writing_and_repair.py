@@ -331,7 +331,7 @@ def test_a_bookie_that_may_have_forgotten_a_fence_refuses() -> None:
 def test_a_bookie_that_the_close_took_out_of_the_ledger_stays_fenced() -> None:
     """Scenario 27: fenced on b1 and b2, lost to b3; recovery replaced b1, and the closed ledger does not name it; b1
     loses all it had. The paused writer's next entry must not be acknowledged by b1 and b3: it is behind the end."""
-    # Taken out: what becomes of closed ledgers of others (core/bookie.py, `_on_limbo_listed`: no loop over elsewhere).
+    # Taken out: what becomes of closed ledgers of others (core/limbo_entering.py: no loop over elsewhere).
     story = scene(bookies=4)
     world, writer = story.world, story.writer
     story.add(b"e0")

@@ -210,7 +210,7 @@ class SmallWorld:
             if dead.bit_count() < self.bounds.deaths:
                 steps.append((f"{self.members[bookie].bookie_id} dies", self._kill(state, bookie)))
             storing: Storing = self.states[state[self._first_bookie + bookie]]
-            if storing.core.next_token - 1 > storing.core.durable:
+            if storing.core.records.next_token - 1 > storing.core.replies.durable:
                 steps.append(self._bookie_step(state, bookie, None))
         return steps
 
@@ -414,15 +414,15 @@ class SmallWorld:
                 after = changed[place]
                 if any(
                     not key[1] >> r.request_id & 1
-                    for replies in storing.core.replies.values()
+                    for replies in storing.core.replies.by_token.values()
                     for r in replies
                 ):
                     core = storing.core.copy()
                     heard = {
                         token: [reply for reply in replies if key[1] >> reply.request_id & 1]
-                        for token, replies in core.replies.items()
+                        for token, replies in core.replies.by_token.items()
                     }
-                    core.replies = {token: replies for token, replies in heard.items() if replies}
+                    core.replies.by_token = {token: replies for token, replies in heard.items() if replies}
                     after = self._number(storing._replace(core=core))
                 self._without[key] = after
             changed[place] = after
@@ -546,7 +546,7 @@ class SmallWorld:
         events: list[Any] = []
         if number is None:
             stable = frozenset(entries)
-            events.append(JournalDurable(0, core.next_token - 1))
+            events.append(JournalDurable(0, core.records.next_token - 1))
         else:
             request = self.messages.request(number)
             effect: Send = request.effect
@@ -563,9 +563,13 @@ class SmallWorld:
                     entries.update((entry_id, bytes(entry)) for entry_id, entry in split(effect_.frame))
                 elif isinstance(effect_, ReadEntries):
                     events.append(_look_up(entries, effect_))
-            if not events and not self.bounds.lazy_sync and core.next_token - 1 > core.durable:
+            if (
+                not events
+                and not self.bounds.lazy_sync
+                and core.records.next_token - 1 > core.replies.durable
+            ):
                 stable = frozenset(entries)
-                events.append(JournalDurable(0, core.next_token - 1))
+                events.append(JournalDurable(0, core.records.next_token - 1))
         problem, told = None, storing.told_fence
         answers: list[tuple[int, Any]] = []
         for reply in replies:
@@ -630,11 +634,11 @@ def _look_up(entries: dict[int, bytes], asked: ReadEntries) -> EntriesRead:
 def _forget_counts(core: Bookie) -> None:
     """Number journal records and lookups from the start again: only their order matters, and states that differ in
     nothing else are the same."""
-    assert not core.looks
-    core.next_look = 1
-    shift, core.durable = core.durable, 0
-    core.next_token -= shift
-    core.replies = {token - shift: replies for token, replies in core.replies.items()}
+    assert not core.looks.open
+    core.looks.next_id = 1
+    shift, core.replies.durable = core.replies.durable, 0
+    core.records.next_token -= shift
+    core.replies.by_token = {token - shift: replies for token, replies in core.replies.by_token.items()}
     for ledger_id in core.table:  # type: ignore[attr-defined]
         row = core.table.get(ledger_id)
         assert row is not None

@@ -1,0 +1,86 @@
+"""Lookups in the entry store that a bookie has begun and that are not answered yet, with what each is for.
+
+A request that needs entries, or a count of them, waits here while the store looks; the completion brings back the
+number of its lookup. Decides nothing of the answer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from embedbk.codec.frame import Frame
+from embedbk.codec.messages import AddRequest, HoldingsRequest, ReadClass, ReadRequest, ReplaceRequest
+from embedbk.core.bookie_words import ReadEntries
+from embedbk.core.held_count import HeldCount
+from embedbk.core.parked import Poll
+from embedbk.core.read_budget import read_class
+
+__all__ = ["Lookup", "Lookups"]
+
+
+@dataclass(slots=True)
+class Lookup:
+    """A lookup in the entry store that a request waits for."""
+
+    link: int
+    request_id: int
+    # None: the bookie itself asked, for a share (P7.4).
+    request: AddRequest | ReadRequest | HoldingsRequest | ReplaceRequest | Poll | None
+    ledger_id: int
+    wait_token: int  # The answer also waits until this record is durable.
+    frame: Frame | None = None  # The repeated add's frame.
+    first_entry: int = 0  # Where the lookup began; before it all was compared already.
+    missing: set[int] = field(default_factory=set)  # Entries of the frame to be stored. Asked by key only.
+    held: HeldCount | None = None  # It is for this place of a question for holdings.
+    place: int = 0
+
+    @property
+    def read_class(self) -> ReadClass:
+        """What it is made for (P6.7): a recovery, a poll and the bookie itself wait for no budget."""
+        request = self.request
+        if not isinstance(request, ReadRequest) or request.fence:
+            return ReadClass.TAIL
+        return read_class(request.reads_as)
+
+
+class Lookups:
+    """The open lookups of one bookie, by number."""
+
+    __slots__ = ("next_id", "open")
+
+    def __init__(self) -> None:
+        self.open: dict[int, Lookup] = {}
+        self.next_id = 1
+
+    def begin(self, look: Lookup) -> int:
+        """Note the lookup; returns its number."""
+        read_id = self.next_id
+        self.next_id += 1
+        self.open[read_id] = look
+        return read_id
+
+    def read(
+        self, look: Lookup, first: int, last: int, bytes_max: int, modulus: int = 1, residues: int = 1
+    ) -> ReadEntries:
+        """Begin a lookup of the entries first..last whose id modulo modulus is among the residues."""
+        read_id = self.begin(look)
+        link = look.link if isinstance(look.request, ReadRequest | Poll) else None
+        return ReadEntries(
+            read_id, look.ledger_id, first, last, bytes_max, modulus, residues, link, look.read_class
+        )
+
+    def end(self, read_id: int) -> Lookup | None:
+        """The lookup with this number, which is over; None: it is not known."""
+        return self.open.pop(read_id, None)
+
+    def has_add(self, ledger_id: int) -> bool:
+        """Whether an add of this ledger, or a copy that replaces another, waits for what is held."""
+        return any(look.ledger_id == ledger_id and look.frame is not None for look in self.open.values())
+
+    def is_replacing(self, request: ReplaceRequest) -> bool:
+        """Whether a copy of the same entry is being replaced."""
+        asked = (request.ledger_id, request.entry_id)
+        return any(
+            isinstance(other := look.request, ReplaceRequest) and (other.ledger_id, other.entry_id) == asked
+            for look in self.open.values()
+        )
