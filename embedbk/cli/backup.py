@@ -109,7 +109,7 @@ def _described(kept: KeptMetadata) -> str:
 
 
 def _lineage_of(catalog: Catalog) -> str:
-    return lineage_text(catalog.lineage, catalog.revision >> GENERATION_BITS)
+    return lineage_text(catalog.descent.lineage, catalog.revision >> GENERATION_BITS)
 
 
 def _records(catalog: Catalog, prefix: str) -> Iterator[Record]:

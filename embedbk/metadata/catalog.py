@@ -1,8 +1,8 @@
 """The metadata state machine: keys, sessions, ids; what each command does to them (P2.2, P9.2, P10.1).
 
 Decides the outcome of every command, deterministically: same commands at the same places of the log, same catalog, byte
-for byte. Leaves to others when a command counts (command_log.py: when it is committed) and which watchers are notified
-(member.py).
+for byte. Leaves to others when a command counts (command_log.py: when it is committed), which watchers are notified
+(member.py), from what the state descends (descent.py), and whether what is added has room (room.py).
 
 Revisions rise by one per change and never reset, so a comparison with one has no ABA (P2.2). Their high 16 bits are
 the generation: a revision *is* an epoch, the fencing token of whatever the change stands for (P9.2).
@@ -19,7 +19,7 @@ from typing import Any, Self
 
 import msgspec
 
-from embedbk.codec.id_ranges import is_within, without
+from embedbk.codec.id_ranges import is_within
 from embedbk.codec.ledger_metadata import ledger_key_path, ledger_of_key
 from embedbk.codec.metadata_messages import (
     ABSENT,
@@ -35,7 +35,6 @@ from embedbk.codec.metadata_messages import (
     CloseSession,
     Compare,
     Delete,
-    Lineage,
     Listed,
     Operation,
     Put,
@@ -83,6 +82,7 @@ from embedbk.metadata.commands import (
     StopSparing,
 )
 from embedbk.metadata.cutting import PIECE_VERSION, CatalogCut, Head, Lineages, SessionImage, image_of
+from embedbk.metadata.descent import RESTORED_IDS_GAP, Descent
 from embedbk.metadata.digesting import digest_of, encode_lineages, record_digest
 from embedbk.metadata.history import History
 from embedbk.metadata.levels import (
@@ -107,13 +107,13 @@ from embedbk.metadata.limits import (
 from embedbk.metadata.packed_records import PackedRecords
 from embedbk.metadata.repair_index import RepairIndex
 from embedbk.metadata.repairing import View, plan, resumed
+from embedbk.metadata.room import no_room, why_no_room, why_no_room_before
 from embedbk.metadata.stale_keys import why_refused
 from embedbk.metadata.weights import Weights
 
 __all__ = [
     "DEFAULT_LIMITS",
     "GENERATION_BITS",
-    "LINEAGES_MAX",
     "Catalog",
     "Limits",
     "Session",
@@ -126,14 +126,7 @@ SEQUENCE_JUMP_MAX = (
 )  # Between two logged operations of a session: a wild sequence must not use them all up.
 SESSION_BYTES = 512  # Memory that a session takes beside its label and its share; measured.
 GENERATIONS_MAX = 1 << 15  # A revision stays a whole number of 63 bits.
-RESTORED_IDS_GAP = 1 << 32  # Ids skipped by a new generation: more than the lost future can have handed out.
-# Among so many of the newest ids, those without a key may belong to ledgers that the lost future made.
-IN_CREATION_IDS = 4096
-LINEAGES_MAX = 4096  # Lineages of one cluster: each is a recovery by an operator, or one that was given up.
 _OF_REPAIRS = (REPAIR_PREFIX, REPAIRING_PREFIX, REPAIRERS_PREFIX)
-STARTS_KEPT_MAX = (
-    1 << 16
-)  # Links of the chain; for older ones the catalog cannot tell whether they are in it.
 
 
 @dataclass(slots=True)
@@ -160,14 +153,7 @@ class Catalog:
         self.next_id = 1  # Every id below was handed out, or is a gap for ever (P2.1).
         self.sessions_started = 0  # Sessions started over the life of the cluster.
         self.sessions: dict[int, Session] = {}
-        self.start_count = 0  # Starts of members, over the life of the cluster.
-        # Random bytes of the newest starts, each with how far metadata was when it began.
-        self.starts: list[Reign] = []
-        self.lineages: list[Lineage] = []  # From which it descends, the newest last; the first has no name.
-        self.spared: list[tuple[int, int]] = []  # Ranges of ids of which a lost future may have made ledgers.
-        self.stale: list[
-            tuple[int, int]
-        ] = []  # Ids whose keys a lost future may have changed (stale_keys.py).
+        self.descent = Descent()
         self.bytes = 0  # Bytes of all records.
         self.weights = Weights()  # The same by kind.
         self.shared_bytes = 0  # Bytes of ephemeral records within the shares of their sessions.
@@ -201,33 +187,10 @@ class Catalog:
             page.append(record)
         return Listed(page, False, self.revision)
 
-    @property
-    def lineage(self) -> bytes:
-        """The newest; empty: the cluster's first."""
-        return self.lineages[-1].name if self.lineages else b""
-
     def tell(self, asked: Tell, cluster_token: bytes) -> Told:
         """How far this metadata is, what came of the start that is asked for, and from which lineages it descends
         (P10.5)."""
-        newest = self.starts[-1].nonce if self.starts else b""
-        reign: Reign | None = None
-        position = asked.count - (self.start_count - len(self.starts)) - 1
-        if 0 <= position < len(self.starts):
-            after = self.starts[position + 1] if position + 1 < len(self.starts) else None
-            revision, ids_end = (after.revision, after.ids_end) if after else (self.revision, self.next_id)
-            reign = Reign(self.starts[position].nonce, revision, ids_end)
-        return Told(
-            cluster_token,
-            self.start_count,
-            newest,
-            self.revision,
-            self.next_id,
-            list(self.spared),
-            reign,
-            self.lineage,
-            not asked.lineage or any(each.name == asked.lineage for each in self.lineages),
-            list(self.stale),
-        )
+        return self.descent.tell(asked, cluster_token, self.revision, self.next_id)
 
     def kept_reply(self, session: int, sequence: int) -> Result | None:
         """The answer that an operation got when it was run, while its client may ask again."""
@@ -283,9 +246,7 @@ class Catalog:
         return self._end_session(session) if session else _session_gone(command.session)
 
     def _start_member(self, command: StartMember, index: int, term: int) -> Result:
-        self.start_count += 1
-        self.starts.append(Reign(command.nonce, self.revision, self.next_id))
-        del self.starts[:-STARTS_KEPT_MAX]
+        self.descent.note_start(command.nonce, self.revision, self.next_id)
         return Acknowledged(self.revision)
 
     def _check_digest(self, command: CheckDigest, index: int, term: int) -> Result:
@@ -304,21 +265,13 @@ class Catalog:
         return self._go_on_in((self.revision >> GENERATION_BITS) + 1, is_whole=False)
 
     def _begin_lineage(self, command: BeginLineage, index: int, term: int) -> Result:
-        """Above all that is given up. What this state descends from already need not be given up."""
-        known = {b"": None, **{each.name: None for each in self.lineages}}
-        given_up = [each for each in command.gives_up if each.name not in known]
-        if len(self.lineages) + len(given_up) >= LINEAGES_MAX:
-            return Refusal(
-                "UNAVAILABLE",
-                f"{len(self.lineages)} lineages of this cluster are known and {len(given_up)} more were given up, "
-                f"allowed are {LINEAGES_MAX} with the one to begin",
-            )
-        parents = [each.name for each in (*self.lineages[-1:], *given_up)]
-        heard = (each.generation for each in command.gives_up)
-        generation = max(self.revision >> GENERATION_BITS, *heard, 0) + 1
-        result = self._go_on_in(generation, is_whole=command.is_whole and not given_up)
+        begun = self.descent.begun_by(command, self.revision)
+        if isinstance(begun, Refusal):
+            return begun
+        gives_up_others = len(begun) > 1
+        result = self._go_on_in(begun[-1].generation, is_whole=command.is_whole and not gives_up_others)
         if not isinstance(result, Refusal):
-            self.lineages += [*given_up, Lineage(command.name, generation, tuple(parents))]
+            self.descent.lineages += begun
         return result
 
     def _go_on_in(self, generation: int, *, is_whole: bool) -> Result:
@@ -330,8 +283,8 @@ class Catalog:
             )
         gap = RESTORED_IDS_GAP * (generation - (self.revision >> GENERATION_BITS))
         if self.level >= LEVEL_OF_STALE_KEYS and not is_whole:
-            self.stale = [(1, self.next_id)]
-        self._spare_lost_ids(gap)
+            self.descent.stale = [(1, self.next_id)]
+        self.descent.spare_lost_ids(self.next_id, gap, self._knows_ledger)
         self.revision = generation << GENERATION_BITS
         self.next_id += gap
         hold = self.history.hold
@@ -339,26 +292,11 @@ class Catalog:
         self.history.hold = hold
         return Acknowledged(self.revision)
 
-    def _spare_lost_ids(self, gap: int) -> None:
-        """Ledgers that the lost future made are known to bookies only: that they are absent here proves nothing, for
-        ever. Theirs are the ids that are skipped, and of the newest ones those that were given out and have no key."""
-        unmade = [
-            ledger_id
-            for ledger_id in range(max(1, self.next_id - IN_CREATION_IDS), self.next_id)
-            if ledger_key_path(ledger_id) not in self._records
-            and tombstone_path(ledger_id) not in self._records
-        ]
-        for first, end in [
-            *((each, each + 1) for each in unmade),
-            (self.next_id, self.next_id + gap),
-        ]:
-            if self.spared and self.spared[-1][1] == first:
-                first = self.spared.pop()[0]
-            if not is_within(self.spared, first):
-                self.spared.append((first, end))
+    def _knows_ledger(self, ledger_id: int) -> bool:
+        return ledger_key_path(ledger_id) in self._records or tombstone_path(ledger_id) in self._records
 
     def _stop_sparing(self, command: StopSparing, index: int, term: int) -> Result:
-        self.spared, self.stale = without(self.spared, command.ranges), without(self.stale, command.ranges)
+        self.descent.stop_sparing(command.ranges)
         return Acknowledged(self.revision)
 
     def _run(self, command: Run, index: int, term: int) -> Result:
@@ -556,21 +494,24 @@ class Catalog:
             return TxnDone(False, self.revision)
         if isinstance(txn, AdoptLedger):
             return self._adopt(session, txn, rules)
-        refusal = why_refused(self.stale, txn, self._records.get) if self.stale else None
+        refusal = why_refused(self.descent.stale, txn, self._records.get) if self.descent.stale else None
         return refusal or self._change(session, txn, rules)
 
     def _adopt(self, session: Session, asked: AdoptLedger, rules: int) -> Result:
         """P10.5: the same command that puts the ledger's key ends the sparing of its id. A stale key stays stale:
         copies that a lost future made are kept until an operator decides that they are not wanted."""
         ledger_id = asked.ledger_id
-        if is_within(self.stale, ledger_id) and self._records.get(ledger_key_path(ledger_id)) is not None:
+        if (
+            is_within(self.descent.stale, ledger_id)
+            and self._records.get(ledger_key_path(ledger_id)) is not None
+        ):
             return self._change(session, asked, rules)
-        if not is_within(self.spared, ledger_id):
+        if not is_within(self.descent.spared, ledger_id):
             text = f"ledger {ledger_id} is of no lost future, or was forgotten or adopted before"
             return Refusal("BAD_REQUEST", f"{text}: bookies may drop what they hold of it")
         result = self._change(session, asked, rules)
         if isinstance(result, TxnDone):
-            self.spared = without(self.spared, [(ledger_id, ledger_id + 1)])
+            self.descent.note_adopted(ledger_id)
         return result
 
     def _change(self, session: Session, txn: Txn, rules: int) -> Result:
@@ -581,7 +522,7 @@ class Catalog:
                     return self._put_alone(put, before)
             refusal = self._check_room(session, txn, makes_way=rules >= RULES_MAKE_WAY)
         else:
-            refusal = self._check_room_before(session, txn)
+            refusal = why_no_room_before(self._records.get, session, txn, self.bytes, self.limits)
         if refusal is not None:
             return refusal
         revision = self.revision + 1
@@ -610,7 +551,7 @@ class Catalog:
         if before is not None:
             allowed += self.limits.catalog_reserve_bytes
         if growth > 0 and held + growth > allowed:
-            return _no_room(held, growth, allowed)
+            return no_room(held, growth, allowed)
         if self._cut is not None:
             self._cut.keep_record(put.key, before)
         revision = self.revision + 1
@@ -634,61 +575,16 @@ class Catalog:
     def _check_room(
         self, session: Session, txn: Txn, *, makes_way: bool, is_reserved: bool = False
     ) -> Refusal | None:
-        """Whether the records that a transaction adds have room. A session's first ephemeral records
-        (`session_share_bytes`) need none, so that every client with a session can register. Existing keys may grow into
-        a reserve, and with makes_way so may a transaction that deletes as many keys as it makes (P10.7). is_reserved:
-        what it makes may use half of that."""
-        growth = made = 0
-        ephemeral = {session.session: session.ephemeral_bytes}  # By session, in bytes after the transaction.
-        count = len(session.keys)
-        for change in txn.then:
-            before = self._records.get(change.key)
-            if before is not None:
-                growth -= record_bytes(before)
-                if before.session:
-                    owned = ephemeral.get(before.session, self.sessions[before.session].ephemeral_bytes)
-                    ephemeral[before.session] = owned - record_bytes(before)
-                    count -= before.session == session.session
-            if isinstance(change, Put):
-                growth += put_bytes(change)
-                if change.is_ephemeral:
-                    ephemeral[session.session] += put_bytes(change)
-                    count += 1
-                made += before is None
-            elif makes_way:
-                made -= before is not None
-        if count > max(self.limits.ephemeral_keys_max, len(session.keys)):
-            return Refusal(
-                "BAD_REQUEST",
-                f"{count} ephemeral keys in one session, allowed are {self.limits.ephemeral_keys_max}",
-            )
-        share = self.limits.session_share_bytes
-        for number, owned in ephemeral.items():
-            growth -= min(share, owned) - min(share, self.sessions[number].ephemeral_bytes)
-        held = self.bytes - self.shared_bytes
-        reserve = self.limits.catalog_reserve_bytes
-        if made > 0:
-            reserve = reserve // 2 if is_reserved else 0
-        allowed = self.limits.catalog_bytes_max + reserve
-        return _no_room(held, growth, allowed) if growth > 0 and held + growth > allowed else None
-
-    def _check_room_before(self, session: Session, txn: Txn) -> Refusal | None:
-        """As `_check_room`, by the first rules, for commands that were logged under them."""
-        growth, ephemeral = 0, len(session.keys)
-        for change in txn.then:
-            before = self._records.get(change.key)
-            growth -= record_bytes(before) if before else 0
-            if isinstance(change, Put):
-                growth += put_bytes(change)
-                ephemeral += change.is_ephemeral and change.key not in session.keys
-        if growth > 0 and self.bytes + growth > self.limits.catalog_bytes_max:
-            return _no_room(self.bytes, growth, self.limits.catalog_bytes_max)
-        if ephemeral > self.limits.ephemeral_keys_max:
-            return Refusal(
-                "BAD_REQUEST",
-                f"{ephemeral} ephemeral keys in one session, allowed are {self.limits.ephemeral_keys_max}",
-            )
-        return None
+        return why_no_room(
+            self._records.get,
+            self.sessions,
+            session,
+            txn,
+            self.bytes - self.shared_bytes,
+            self.limits,
+            makes_way=makes_way,
+            is_reserved=is_reserved,
+        )
 
     def _put(self, put: Put, revision: int, session: Session | None, asked: int = 0) -> Record:
         """asked: the revision at which the holder of a lock asked for it."""
@@ -778,8 +674,14 @@ class Catalog:
     def fast_digest(self) -> bytes:
         """A digest of all records and counters, at no cost: catalogs that differ in these have different digests
         (I72)."""
-        counters = self.revision, self.next_id, self.sessions_started, self.start_count, len(self.sessions)
-        ranges = self.lineages, self.spared, self.stale
+        counters = (
+            self.revision,
+            self.next_id,
+            self.sessions_started,
+            self.descent.start_count,
+            len(self.sessions),
+        )
+        ranges = self.descent.lineages, self.descent.spared, self.descent.stale
         return digest_of(self._records_sum, *counters, level=self.level, recovered=ranges)
 
     # --- As bytes ----------------------------------------------------------------------------------------
@@ -792,14 +694,14 @@ class Catalog:
             self.revision,
             self.next_id,
             self.sessions_started,
-            self.start_count,
+            self.descent.start_count,
             len(self.sessions),
             len(self._records),
-            len(self.starts),
-            len(self.spared),
+            len(self.descent.starts),
+            len(self.descent.spared),
             self.fast_digest,
         )
-        starts, spared = list(self.starts), list(self.spared)
+        starts, spared = list(self.descent.starts), list(self.descent.spared)
         self._cut = CatalogCut(
             head,
             self.sessions,
@@ -808,7 +710,9 @@ class Catalog:
             spared,
             self._records_sum,
             self.level,
-            Lineages(list(self.lineages), list(self.stale)) if self.lineages else None,
+            Lineages(list(self.descent.lineages), list(self.descent.stale))
+            if self.descent.lineages
+            else None,
         )
         return self._cut
 
@@ -827,9 +731,9 @@ class Catalog:
                 sessions_started=self.sessions_started,
                 sessions=[image_of(session) for session in self.sessions.values()],
                 records=list(self._records.begin()),
-                start_count=self.start_count,
-                starts=self.starts,
-                spared=self.spared,
+                start_count=self.descent.start_count,
+                starts=self.descent.starts,
+                spared=self.descent.spared,
             )
         )
 
@@ -845,7 +749,7 @@ class Catalog:
             )
         catalog = cls(limits)
         catalog.take_counters(found.revision, found.next_id, found.sessions_started, found.start_count)
-        catalog.starts, catalog.spared = found.starts, found.spared
+        catalog.descent.starts, catalog.descent.spared = found.starts, found.spared
         catalog.take_sessions(found.sessions)
         catalog.take_records(found.records)
         catalog.repairs.loaded()
@@ -855,7 +759,7 @@ class Catalog:
 
     def take_counters(self, revision: int, next_id: int, sessions_started: int, start_count: int) -> None:
         self.revision, self.next_id = revision, next_id
-        self.sessions_started, self.start_count = sessions_started, start_count
+        self.sessions_started, self.descent.start_count = sessions_started, start_count
         self.history = self._new_history()
 
     def take_sessions(self, images: Sequence[SessionImage]) -> None:
@@ -885,20 +789,12 @@ class Catalog:
     def digest(self) -> bytes:
         """16 bytes that are equal for equal states, in any process."""
         state = self.snapshot() + (bytes([self.level]) if self.level > LEVEL_FIRST else b"")
-        state += encode_lineages(self.lineages, self.stale)
+        state += encode_lineages(self.descent.lineages, self.descent.stale)
         return hashlib.blake2b(state, digest_size=16).digest()
 
     def copy(self) -> Self:
         """An independent twin in the same state."""
         return copy.deepcopy(self)
-
-
-def _no_room(held: int, growth: int, allowed: int) -> Refusal:
-    return Refusal(
-        "UNAVAILABLE",
-        f"the catalog holds {held} bytes and {growth} more were asked for, allowed are {allowed}: "
-        "delete ledgers or logs that nobody needs",
-    )
 
 
 def _session_gone(session: int) -> Refusal:

@@ -144,7 +144,7 @@ class Governing:
     def _met(self, raft: Raft) -> MetTold:
         catalog = self._catalog()
         role, name = raft.role.name.lower(), raft.member.name
-        return MetTold(role, name, self._token, catalog.lineage, catalog.revision, catalog.next_id)
+        return MetTold(role, name, self._token, catalog.descent.lineage, catalog.revision, catalog.next_id)
 
     def hear(self, ended: ChangeEnded) -> Reply | None:
         """The answer to a change that is committed, or refused; None: no request waits for it."""
@@ -263,7 +263,7 @@ class Governing:
             return Refusal("BAD_REQUEST", f"ids {first} to {end - 1} are none: the first is the lower one")
         spared = any(
             max(first, known) < min(end, known_end)
-            for known, known_end in catalog.spared
+            for known, known_end in catalog.descent.spared
             for first, end in ranges
         )
         return None if spared else Acknowledged(catalog.revision)
@@ -377,9 +377,9 @@ def weighed(status: QuorumTold, catalog: Catalog) -> QuorumTold:
         weights=catalog.weights.told(),
         held_bytes=held,
         held_max=most,
-        lineage=catalog.lineage,
+        lineage=catalog.descent.lineage,
         generation=catalog.revision >> GENERATION_BITS,
-        spared=len(catalog.spared),
+        spared=len(catalog.descent.spared),
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Generator, Iterable
 
 from embedbk.codec.unpacking import unpack
 from embedbk.errors import StorageError
-from embedbk.metadata.catalog import DEFAULT_LIMITS, LINEAGES_MAX, Catalog, Limits
+from embedbk.metadata.catalog import DEFAULT_LIMITS, Catalog, Limits
 from embedbk.metadata.cutting import (
     PIECE_VERSION,
     Head,
@@ -23,6 +23,7 @@ from embedbk.metadata.cutting import (
     StartsPiece,
     decode_piece,
 )
+from embedbk.metadata.descent import LINEAGES_MAX
 from embedbk.metadata.levels import LEVEL_FIRST, LEVEL_OF_LINEAGES, too_new
 
 __all__ = ["load", "load_in_slices"]
@@ -76,7 +77,7 @@ def load_in_slices(
                 raise StorageError(
                     f"piece {number} of a metadata snapshot of level {catalog.level} says {count} lineages"
                 )
-            catalog.lineages, catalog.stale = piece.lineages, piece.stale
+            catalog.descent.lineages, catalog.descent.stale = piece.lineages, piece.stale
         else:
             kind = _KINDS.index(type(piece))
             if any(left[:kind]):
@@ -106,8 +107,8 @@ def _take(catalog: Catalog, piece: Sessions | Records | StartsPiece | Spared) ->
             catalog.take_records(records)
             return len(records)
         case StartsPiece(starts):
-            catalog.starts += starts
+            catalog.descent.starts += starts
             return len(starts)
         case Spared(spared):
-            catalog.spared += spared
+            catalog.descent.spared += spared
             return len(spared)

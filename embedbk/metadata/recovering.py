@@ -28,7 +28,7 @@ def given_up(catalog: Catalog, cluster_token: bytes, heard: Iterable[MetTold]) -
     for each in heard:
         if each.cluster_token == cluster_token:
             met[each.lineage] = max(met.get(each.lineage, 0), each.revision >> GENERATION_BITS)
-    known = {b"", *(each.name for each in catalog.lineages)}
+    known = {b"", *(each.name for each in catalog.descent.lineages)}
     lineages = [Lineage(name, at) for name, at in met.items() if name not in known]
     own = max([catalog.revision >> GENERATION_BITS, *(each.generation for each in lineages)])
     lineages += [Lineage(name, at) for name, at in met.items() if name in known and at > own]

@@ -215,7 +215,7 @@ class LogFound:
             if isinstance(entry.body, bytes)
             and isinstance(command := decode_command(entry.body), StartMember)
         ]
-        before = self.catalog.start_count
+        before = self.catalog.descent.start_count
         if 0 < count - before <= len(nonces):
             return before + len(nonces), nonces[count - before - 1]
         asked = self.catalog.tell(Tell(count), b"").asked

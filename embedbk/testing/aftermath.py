@@ -129,7 +129,7 @@ def aftermath(
             raise Violation("I35", f"{name} dropped {sorted(gone)} of a lost future in a new generation")
     left = sorted({each for ids in held.values() for each in ids if _is_spared(world, each)} - keys)
     adopters = Adopters(world, names, promises, chance)
-    if _newest(world).stale:
+    if _newest(world).descent.stale:
         _adopt_stale(world, names, *catalogs, adopters, chance)
     if left and _newest(world).level >= LEVEL_OF_ADOPTION:
         left = _adopt(world, names, left, catalogs[0], adopters, chance)
@@ -243,7 +243,7 @@ def _has_met(world: World, name: str, lineage: Lineage) -> bool:
 
 
 def _is_spared(world: World, ledger_id: int) -> bool:
-    return is_within(_newest(world).spared, ledger_id)
+    return is_within(_newest(world).descent.spared, ledger_id)
 
 
 def _put_back_by_two(world: World, names: list[str], chance: random.Random) -> None:
@@ -294,14 +294,14 @@ def _put_back_by_two(world: World, names: list[str], chance: random.Random) -> N
 
 def _recover(world: World, chance: random.Random, copy: MetadataCopy, *gives_up: Lineage) -> Lineage:
     """Recover by an operator's word; return the lineage that begins."""
-    before = len(copy.catalog().lineages)
+    before = len(copy.catalog().descent.lineages)
     if chance.random() < 0.5:
         world.members.bring_back(METADATA, copy, gives_up)
         world.sometimes["metadata brought back as another member"] += 1
     else:
         world.members.put(METADATA, copy, may_have_lost=True, gives_up=gives_up)
-    _until(world, lambda: len(_newest(world).lineages) > before, "no lineage begins")
-    return _newest(world).lineages[-1]
+    _until(world, lambda: len(_newest(world).descent.lineages) > before, "no lineage begins")
+    return _newest(world).descent.lineages[-1]
 
 
 def _newest(world: World) -> Catalog:
@@ -343,7 +343,7 @@ def _doubts(world: World, names: list[str]) -> bool:
 
 
 def _extent(catalog: Catalog) -> tuple[int, int, int]:
-    return catalog.start_count, catalog.revision, catalog.next_id
+    return catalog.descent.start_count, catalog.revision, catalog.next_id
 
 
 def _has_key(catalog: Catalog, ledger_id: int) -> bool:

@@ -243,7 +243,7 @@ def test_behind_a_loss_a_ledger_whose_key_is_stale_is_in_limbo_whomever_it_names
     value = value.with_changes(fragments=(Fragment(0, 0, seats),))
     _change(place, Put(ledger_key_path(LEDGER), encode_ledger_metadata(value)))
     catalog = place.metadata.core.catalog
-    catalog.next_id, catalog.stale = LEDGER + 2, [(1, LEDGER + is_stale)]
+    catalog.next_id, catalog.descent.stale = LEDGER + 2, [(1, LEDGER + is_stale)]
     node = place.start_bookie("b1", survivors)
     node.storage.may_have_lost, node.core.is_serving = True, False
     place.until(lambda: node.is_registered)

@@ -29,7 +29,7 @@ def begun(level: int = LEVEL_OF_ADOPTION) -> Catalog:
     catalog = Catalog()
     catalog.apply(RaiseTo(level), 1, 1)
     catalog.apply(StartSession(0, 1000, "operator", b"s", level), 2, 1)
-    catalog.spared.append((5, 10))
+    catalog.descent.spared.append((5, 10))
     return catalog
 
 
@@ -45,13 +45,13 @@ def test_key_and_id_are_settled_by_one_command() -> None:
     before = catalog.fast_digest
     assert run(catalog, 1) == TxnDone(True, catalog.revision)
     assert catalog.get(KEY).record is not None
-    assert catalog.spared == [(5, 7), (8, 10)]
+    assert catalog.descent.spared == [(5, 7), (8, 10)]
     assert catalog.fast_digest != before, "I72"
     twin = load(pieces(catalog))
-    assert (twin.spared, twin.digest()) == (catalog.spared, catalog.digest())
+    assert (twin.descent.spared, twin.digest()) == (catalog.descent.spared, catalog.digest())
     assert run(catalog, 1) == TxnDone(True, catalog.revision), "I74: repeated, its first answer"
     assert run(catalog, 2) == TxnDone(False, catalog.revision), "the key is there"
-    assert catalog.spared == [(5, 7), (8, 10)]
+    assert catalog.descent.spared == [(5, 7), (8, 10)]
 
 
 @pytest.mark.parametrize("ledger_id", [4, 10, 1 << 40])
@@ -62,7 +62,7 @@ def test_an_id_that_is_not_spared_is_not_adopted(ledger_id: int) -> None:
     refused = run(catalog, 1, ledger_id)
     assert isinstance(refused, Refusal) and refused.code == "BAD_REQUEST"
     assert "is of no lost future, or was forgotten or adopted before" in refused.text
-    assert (catalog.get(KEY).record, catalog.spared) == (None, [(5, 10)])
+    assert (catalog.get(KEY).record, catalog.descent.spared) == (None, [(5, 10)])
     assert before != b""
 
 
@@ -78,7 +78,7 @@ def test_a_comparison_that_fails_spares_on() -> None:
     (session,) = catalog.sessions
     asked = AdoptLedger([Compare("/placements/b1", 99)], [Put(KEY, b"closed")], 7)
     assert catalog.apply(Run(session, 1, 1, asked, RULES), 3, 1) == TxnDone(False, catalog.revision)
-    assert catalog.spared == [(5, 10)]
+    assert catalog.descent.spared == [(5, 10)]
 
 
 def test_a_full_catalog_spares_on() -> None:
@@ -86,7 +86,7 @@ def test_a_full_catalog_spares_on() -> None:
     catalog = begun()
     catalog.bytes = catalog.limits.catalog_bytes_max + catalog.limits.catalog_reserve_bytes
     assert isinstance(run(catalog, 1), Refusal)
-    assert (catalog.get(KEY).record, catalog.spared) == (None, [(5, 10)])
+    assert (catalog.get(KEY).record, catalog.descent.spared) == (None, [(5, 10)])
 
 
 def test_below_its_level_nothing_is_adopted() -> None:
@@ -95,7 +95,7 @@ def test_below_its_level_nothing_is_adopted() -> None:
     refused = run(catalog, 1)
     assert isinstance(refused, Refusal) and refused.code == LACKING
     assert "AdoptLedger needs level 9" in refused.text
-    assert catalog.spared == [(5, 10)]
+    assert catalog.descent.spared == [(5, 10)]
 
 
 def test_what_is_known_of_an_adopted_ledger_is_read_as_it_is_written_and_nothing_else_is() -> None:

@@ -371,7 +371,7 @@ def test_a_start_is_known_again_by_its_bytes_and_by_how_far_it_came() -> None:
 
 def test_only_the_newest_starts_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """METADATA.md, 4: nothing grows with history; of an older one nobody can tell."""
-    monkeypatch.setattr("embedbk.metadata.catalog.STARTS_KEPT_MAX", 2)
+    monkeypatch.setattr("embedbk.metadata.descent.STARTS_KEPT_MAX", 2)
     catalog = Catalog()
     for number in (1, 2, 3):
         apply(catalog, StartMember(b"%d" % number * 16))
@@ -394,14 +394,14 @@ def test_a_generation_spares_what_a_lost_future_may_have_given_out() -> None:
     client.put(ledger_key_path(4))
     gap = 1 << 32
     apply(catalog, BeginGeneration())
-    assert catalog.spared == [(2, 3), (5, 6 + gap)]
+    assert catalog.descent.spared == [(2, 3), (5, 6 + gap)]
     apply(catalog, BeginGeneration())
-    assert catalog.spared == [(2, 3), (5, 6 + 2 * gap)], "one range, however often it is said"
+    assert catalog.descent.spared == [(2, 3), (5, 6 + 2 * gap)], "one range, however often it is said"
     client.run(AllocIds(2))
     client.put(ledger_key_path(6 + 2 * gap))
     apply(catalog, BeginGeneration())
-    assert catalog.spared == [(2, 3), (5, 6 + 2 * gap), (7 + 2 * gap, 8 + 3 * gap)]
-    assert Catalog.restore(catalog.snapshot()).tell(Tell(0), b"").spared == catalog.spared
+    assert catalog.descent.spared == [(2, 3), (5, 6 + 2 * gap), (7 + 2 * gap, 8 + 3 * gap)]
+    assert Catalog.restore(catalog.snapshot()).tell(Tell(0), b"").spared == catalog.descent.spared
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from embedbk.codec.quorum_messages import ForgetIds
 from embedbk.core.witness import Met, doubt_of
 from embedbk.errors import StorageError, UsageError
 from embedbk.metadata import catalog as catalog_module
+from embedbk.metadata import descent
 from embedbk.metadata.catalog import Catalog
 from embedbk.metadata.commands import (
     BeginGeneration,
@@ -45,7 +46,7 @@ from tests.metadata.test_levels import pieces
 from tests.metadata.test_member import Desk
 
 TOKEN = b"t" * 16
-GAP = catalog_module.RESTORED_IDS_GAP
+GAP = descent.RESTORED_IDS_GAP
 A, B, C = (each * 8 for each in (b"a", b"b", b"c"))
 
 
@@ -71,21 +72,21 @@ def test_a_lineage_begins_above_its_own_generation_and_above_all_that_is_given_u
     spared, as the lost future that is given up began behind as many gaps."""
     catalog = raised()
     assert begin(catalog, A) == Acknowledged(1 << GENERATION_BITS)
-    assert (catalog.next_id, catalog.lineages) == (1 + GAP, [Lineage(A, 1, ())])
+    assert (catalog.next_id, catalog.descent.lineages) == (1 + GAP, [Lineage(A, 1, ())])
     lost = Lineage(B, 4)
     assert begin(catalog, C, lost, lost) == Acknowledged(5 << GENERATION_BITS)
     assert catalog.next_id == 1 + 5 * GAP
-    assert catalog.spared == [(1, 1 + 5 * GAP)]
-    assert catalog.lineages[0] == Lineage(A, 1, ())
-    assert catalog.lineages[-1] == Lineage(C, 5, (A, B, B))
+    assert catalog.descent.spared == [(1, 1 + 5 * GAP)]
+    assert catalog.descent.lineages[0] == Lineage(A, 1, ())
+    assert catalog.descent.lineages[-1] == Lineage(C, 5, (A, B, B))
 
 
 def test_what_it_descends_from_need_not_be_given_up_again() -> None:
     catalog = raised()
     begin(catalog, A, Lineage(B, 7))
     begin(catalog, C, Lineage(B, 7), Lineage(A, 8))
-    assert [(each.name, each.generation) for each in catalog.lineages] == [(B, 7), (A, 8), (C, 9)]
-    assert catalog.lineages[-1].parents == (A,)
+    assert [(each.name, each.generation) for each in catalog.descent.lineages] == [(B, 7), (A, 8), (C, 9)]
+    assert catalog.descent.lineages[-1].parents == (A,)
 
 
 def test_everybody_is_told_the_newest_lineage_and_whether_it_descends_from_theirs() -> None:
@@ -103,7 +104,7 @@ def test_everybody_is_told_the_newest_lineage_and_whether_it_descends_from_their
 
 def test_one_lineage_too_many_is_refused_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """LINEAGES_MAX counts those that are given up, too."""
-    monkeypatch.setattr(catalog_module, "LINEAGES_MAX", 3)
+    monkeypatch.setattr(descent, "LINEAGES_MAX", 3)
     catalog = raised()
     begin(catalog, A)
     before = catalog.digest()
@@ -122,8 +123,8 @@ def test_lineages_are_in_snapshots_and_digests() -> None:
     begin(other, B)
     assert one.fast_digest != other.fast_digest and one.digest() != other.digest()
     again = twin_of(one)
-    assert (again.lineages, again.digest(), again.fast_digest) == (
-        one.lineages,
+    assert (again.descent.lineages, again.digest(), again.fast_digest) == (
+        one.descent.lineages,
         one.digest(),
         one.fast_digest,
     )
@@ -134,7 +135,7 @@ def test_lineages_that_stand_elsewhere_or_below_their_level_are_no_snapshot() ->
     begin(catalog, A)
     head, level, lineages, spared = pieces(catalog)
     assert isinstance(decode_piece.decode(lineages), Lineages)
-    many = msgspec.msgpack.encode(Lineages([Lineage(A, 1)] * (catalog_module.LINEAGES_MAX + 1)))
+    many = msgspec.msgpack.encode(Lineages([Lineage(A, 1)] * (descent.LINEAGES_MAX + 1)))
     lower = level.replace(bytes([LEVEL_OF_LINEAGES]), bytes([LEVEL_OF_LINEAGES - 1]))
     for wrong in (
         [head, lineages, level, spared],
@@ -153,7 +154,7 @@ def test_a_generation_of_an_older_build_is_no_lineage() -> None:
     catalog = raised()
     begin(catalog, A)
     catalog.apply(BeginGeneration(), 3, 1)
-    assert [each.name for each in catalog.lineages] == [A]
+    assert [each.name for each in catalog.descent.lineages] == [A]
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -165,7 +166,7 @@ def test_what_is_forgotten_is_spared_no_more_and_nothing_else(seed: int) -> None
     for _ in range(chance.randrange(1, 6)):
         first = at + chance.randrange(1, 5)
         at = first + chance.randrange(1, 8)
-        catalog.spared.append((first, at))
+        catalog.descent.spared.append((first, at))
         spared |= set(range(first, at))
     for _ in range(6):
         ranges = tuple(
@@ -175,10 +176,10 @@ def test_what_is_forgotten_is_spared_no_more_and_nothing_else(seed: int) -> None
         catalog.apply(StopSparing(tuple((first, end) for first, end in ranges)), 5, 1)
         gone = {each for first, end in ranges for each in range(first, end)} & spared
         spared -= gone
-        assert {each for first, end in catalog.spared for each in range(first, end)} == spared
-        assert all(first < end for first, end in catalog.spared)
+        assert {each for first, end in catalog.descent.spared for each in range(first, end)} == spared
+        assert all(first < end for first, end in catalog.descent.spared)
         assert (catalog.fast_digest != before) == bool(gone), "I72"
-        assert twin_of(catalog).spared == catalog.spared
+        assert twin_of(catalog).descent.spared == catalog.descent.spared
 
 
 def test_ids_are_forgotten_by_the_leader_at_their_level_and_once() -> None:
@@ -194,7 +195,7 @@ def test_ids_are_forgotten_by_the_leader_at_their_level_and_once() -> None:
     assert desk.step(event)
     (answer,) = [each for each in desk.sync() if isinstance(each, Reply)]
     assert answer.reply.result == Acknowledged(catalog.revision)
-    assert catalog.spared == []
+    assert catalog.descent.spared == []
     event, reply = governing.ask(0, 9, request, raft, desk.log.not_leader)
     assert event is None and reply is not None and isinstance(reply.reply.result, Acknowledged), (
         "it is so already"
@@ -225,7 +226,7 @@ def test_a_generation_begins_as_a_lineage_where_the_level_knows_lineages(
     desk.sync()
     begun = desk.member.catalog
     assert begun.revision >> GENERATION_BITS == 1
-    assert bool(begun.lineages) == (max(behind_log, in_catalog) >= LEVEL_OF_LINEAGES)
+    assert bool(begun.descent.lineages) == (max(behind_log, in_catalog) >= LEVEL_OF_LINEAGES)
 
 
 def test_lineages_are_not_given_up_below_their_level() -> None:
@@ -288,7 +289,7 @@ class Copy:
 
     def recover(self, *gives_up: Lineage) -> Lineage:
         self.catalog.apply(BeginLineage(self.chance.randbytes(8), gives_up), 1, 1)
-        return self.catalog.lineages[-1]
+        return self.catalog.descent.lineages[-1]
 
     def work(self) -> None:
         session = (self.catalog.sessions_started + 1) << 32
@@ -320,7 +321,7 @@ def test_whoever_met_one_of_two_recoveries_refuses_the_other_until_it_is_given_u
                 copy.work()
         assert not copy.meet(met_before)[0], "both go on from what was met before"
     _, met = one.meet(None)
-    told = other.catalog.lineages[-1]
+    told = other.catalog.descent.lineages[-1]
     doubt, _ = other.meet(met)
     assert doubt
     if told.generation >= met.revision >> GENERATION_BITS:

@@ -123,7 +123,7 @@ def test_what_ends_no_ledger_is_done_as_ever() -> None:
 def test_ledgers_that_are_made_later_are_not_stale() -> None:
     world = World(OPEN)
     ledger_id = world.catalog.next_id
-    assert world.catalog.stale == [(1, 2)]
+    assert world.catalog.descent.stale == [(1, 2)]
     assert isinstance(world.put(ledger_id, OPEN), TxnDone)
     assert isinstance(world.put(ledger_id, RECOVERED), TxnDone)
     assert isinstance(world.put(ledger_id, CLOSED), TxnDone)
@@ -136,7 +136,7 @@ def test_what_nobody_can_read_is_put_back_by_its_operator() -> None:
     world.catalog.next_id = 2
     assert isinstance(world.run(Txn([], [Put(key, b"newer")])), TxnDone)
     world.apply(BeginLineage(b"lineage2"))
-    assert world.catalog.stale == [(1, 2)]
+    assert world.catalog.descent.stale == [(1, 2)]
     assert isinstance(world.put(1, CLOSED), TxnDone)
 
 
@@ -144,10 +144,10 @@ def test_an_adopted_key_stays_stale_until_an_operator_believes_it() -> None:
     """P7.7: copies that a lost future made on bookies that no fragment names are kept until then."""
     world = World(OPEN, OPEN)
     world.adopt(1)
-    assert world.catalog.stale == [(1, 3)]
+    assert world.catalog.descent.stale == [(1, 3)]
     assert isinstance(world.adopt(1), TxnDone), "again, with whoever came back"
     world.apply(StopSparing(((2, 3),)))
-    assert world.catalog.stale == [(1, 2)]
+    assert world.catalog.descent.stale == [(1, 2)]
     assert isinstance(world.put(2, RECOVERED), TxnDone), "the copy is believed"
     refused = world.run(AdoptLedger([], [Put(ledger_key_path(2), value_of(2, CLOSED))], 2))
     assert isinstance(refused, Refusal)
@@ -155,17 +155,17 @@ def test_an_adopted_key_stays_stale_until_an_operator_believes_it() -> None:
 
 def test_a_state_that_lacks_nothing_makes_no_key_stale() -> None:
     """P10.5: `recover` from so many whole logs that one of them has everything that was committed."""
-    assert World(OPEN, is_whole=True).catalog.stale == []
+    assert World(OPEN, is_whole=True).catalog.descent.stale == []
     world = World(OPEN)
     world.apply(BeginLineage(b"lineage2", (), True))
-    assert world.catalog.stale == [(1, 2)], "what was stale before is so still"
+    assert world.catalog.descent.stale == [(1, 2)], "what was stale before is so still"
     world.apply(BeginLineage(b"lineage3", (Lineage(b"another.", 4),), True))
-    assert world.catalog.stale[0][1] > 2, "somebody met what is given up: something is lost"
+    assert world.catalog.descent.stale[0][1] > 2, "somebody met what is given up: something is lost"
 
 
 def test_below_its_level_nothing_is_stale() -> None:
     """P10.8: a build that does not know of it would end the ledger all the same."""
-    assert World(OPEN, level=LEVEL_OF_STALE_KEYS - 1).catalog.stale == []
+    assert World(OPEN, level=LEVEL_OF_STALE_KEYS - 1).catalog.descent.stale == []
 
 
 def test_it_is_part_of_the_state() -> None:
@@ -173,9 +173,9 @@ def test_it_is_part_of_the_state() -> None:
     world = World(OPEN)
     before = world.catalog.fast_digest
     twin = load(pieces(world.catalog))
-    assert (twin.stale, twin.fast_digest, twin.digest()) == ([(1, 2)], before, world.catalog.digest())
+    assert (twin.descent.stale, twin.fast_digest, twin.digest()) == ([(1, 2)], before, world.catalog.digest())
     assert world.catalog.tell(Tell(0), b"token").stale == [(1, 2)]
     told = world.catalog.tell(Tell(0), b"token")
     assert [told.is_stale(each) for each in (0, 1, 2)] == [False, True, False]
-    world.catalog.stale = []
+    world.catalog.descent.stale = []
     assert world.catalog.fast_digest != before

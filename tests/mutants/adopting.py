@@ -215,8 +215,8 @@ MUTANTS = (
         (
             (
                 _CATALOG,
-                "        if not is_within(self.spared, ledger_id):\n            text",
-                "        if not self.spared and ledger_id < 0:\n            text",
+                "        if not is_within(self.descent.spared, ledger_id):\n            text",
+                "        if not self.descent.spared and ledger_id < 0:\n            text",
             ),
         ),
         (
@@ -367,21 +367,33 @@ MUTANTS = (
         "what-was-made-later-is-stale",
         "P10.5",
         "no ledger that is made behind a restore can be recovered",
-        ((_CATALOG, "self.stale = [(1, self.next_id)]", "self.stale = [(1, self.next_id + gap)]"),),
+        (
+            (
+                _CATALOG,
+                "self.descent.stale = [(1, self.next_id)]",
+                "self.descent.stale = [(1, self.next_id + gap)]",
+            ),
+        ),
         (_REFUSED + "ledgers_that_are_made_later_are_not_stale",),
     ),
     Mutant(
         "stale-keys-are-in-no-snapshot",
         "P10.5 I72",
         "a member that starts from a snapshot lets recoveries end ledgers by what the copy says",
-        ((_CATALOG, "Lineages(list(self.lineages), list(self.stale))", "Lineages(list(self.lineages))"),),
+        (
+            (
+                _CATALOG,
+                "Lineages(list(self.descent.lineages), list(self.descent.stale))",
+                "Lineages(list(self.descent.lineages))",
+            ),
+        ),
         (_REFUSED + "it_is_part_of_the_state",),
     ),
     Mutant(
         "whole-though-something-is-given-up",
         "P10.5",
         "a lineage that somebody met is given up, and its ledgers end where the copy says",
-        ((_CATALOG, "is_whole=command.is_whole and not given_up", "is_whole=command.is_whole"),),
+        ((_CATALOG, "is_whole=command.is_whole and not gives_up_others", "is_whole=command.is_whole"),),
         (_REFUSED + "a_state_that_lacks_nothing_makes_no_key_stale",),
     ),
     Mutant(
@@ -391,10 +403,10 @@ MUTANTS = (
         (
             (
                 _CATALOG,
-                "            return self._change(session, asked, rules)\n        if not is_within(self.spared",
+                "            return self._change(session, asked, rules)\n        if not is_within(self.descent.spared",
                 (
-                    "            self.stale = []\n            return self._change(session, asked, rules)\n"
-                    "        if not is_within(self.spared"
+                    "            self.descent.stale = []\n            return self._change(session, asked, rules)\n"
+                    "        if not is_within(self.descent.spared"
                 ),
             ),
         ),

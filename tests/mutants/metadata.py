@@ -731,14 +731,20 @@ MUTANTS = (
         "tombstone-has-no-room-in-a-full-catalog",
         "P10.7",
         "at the bound of the catalog no closed ledger can be deleted, since its tombstone is a new key",
-        ((_CATALOG, "                made -= before is not None\n", "                pass\n"),),
+        (("embedbk/metadata/room.py", "            made -= before is not None\n", "            pass\n"),),
         ("tests/metadata/test_catalog.py::test_a_full_catalog_takes_a_tombstone_in_the_place_of_a_ledger",),
     ),
     Mutant(
         "what-was-never-there-makes-way",
         "P10.7",
         "whoever deletes keys that nobody has fills the reserve with new ones",
-        ((_CATALOG, "                made -= before is not None\n", "                made -= 1\n"),),
+        (
+            (
+                "embedbk/metadata/room.py",
+                "            made -= before is not None\n",
+                "            made -= 1\n",
+            ),
+        ),
         ("tests/metadata/test_catalog.py::test_a_full_catalog_takes_a_tombstone_in_the_place_of_a_ledger",),
     ),
     Mutant(

@@ -54,7 +54,13 @@ MUTANTS = (
         "what-is-spared-is-in-no-digest",
         "I72 P7.7",
         "a member that spares other ids than the others serves beside them",
-        ((_CATALOG, "self.lineages, self.spared, self.stale\n", "self.lineages, [], self.stale\n"),),
+        (
+            (
+                _CATALOG,
+                "self.descent.lineages, self.descent.spared, self.descent.stale\n",
+                "self.descent.lineages, [], self.descent.stale\n",
+            ),
+        ),
         (_LINEAGES + "what_is_forgotten_is_spared_no_more_and_nothing_else",),
     ),
     Mutant(
@@ -153,7 +159,13 @@ MUTANTS = (
         "everything-descends-from-every-lineage",
         "P10.5",
         "metadata says that it descends from a lineage of which it knows nothing",
-        ((_CATALOG, "            not asked.lineage or any(", "            True or any("),),
+        (
+            (
+                "embedbk/metadata/descent.py",
+                "            not asked.lineage or any(",
+                "            True or any(",
+            ),
+        ),
         (_LINEAGES + "everybody_is_told_the_newest_lineage_and_whether_it_descends_from_theirs",),
     ),
     Mutant(
@@ -162,9 +174,9 @@ MUTANTS = (
         "a lineage does not descend from those that were given up for it, and is doubted for ever",
         (
             (
-                _CATALOG,
-                "            self.lineages += [*given_up, Lineage(",
-                "            self.lineages += [Lineage(",
+                "embedbk/metadata/descent.py",
+                "        return [*given_up, Lineage(",
+                "        return [Lineage(",
             ),
         ),
         (
@@ -337,7 +349,7 @@ MUTANTS = (
         "ids-in-creation-are-not-spared",
         "P7.7 P10.5",
         "a ledger whose id was given out before the copy and whose key was put behind it counts as deleted",
-        (("embedbk/metadata/catalog.py", "IN_CREATION_IDS = 4096\n", "IN_CREATION_IDS = 0\n"),),
+        (("embedbk/metadata/descent.py", "IN_CREATION_IDS = 4096\n", "IN_CREATION_IDS = 0\n"),),
         ("tests/metadata/test_catalog.py::test_a_generation_spares_what_a_lost_future_may_have_given_out",),
     ),
     Mutant(

@@ -178,7 +178,7 @@ MUTANTS = (
         "a mark for each ledger leaves no room in which ledgers can be closed",
         (
             (
-                _CATALOG,
+                "embedbk/metadata/room.py",
                 "reserve = reserve // 2 if is_reserved else 0",
                 "reserve = reserve if is_reserved else 0",
             ),
@@ -189,7 +189,7 @@ MUTANTS = (
         "no-marks-in-a-full-catalog",
         "P10.7",
         "a mark for repair needs room like any other key",
-        ((_CATALOG, "reserve = reserve // 2 if is_reserved else 0", "reserve = 0"),),
+        (("embedbk/metadata/room.py", "reserve = reserve // 2 if is_reserved else 0", "reserve = 0"),),
         (_TESTS + "a_mark_has_room_in_half_of_the_reserve",),
     ),
 )

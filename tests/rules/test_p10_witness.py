@@ -57,7 +57,7 @@ class Metadata:
         return Catalog.restore(self.catalog.snapshot())
 
     def extent(self) -> tuple[int, int, int]:
-        return self.catalog.start_count, self.catalog.revision, self.catalog.next_id
+        return self.catalog.descent.start_count, self.catalog.revision, self.catalog.next_id
 
     def meet(self, met: Met | None) -> tuple[str, Met]:
         """What a witness says that met this, and what it has met then."""

@@ -40,7 +40,7 @@ def lost_ledger(cluster: Cluster) -> tuple[Client, int]:
     with client.create_ledger() as writer:
         writer.add(b"zero")
     transact(client, Delete(ledger_key_path(writer.ledger_id)))
-    catalog_of(cluster).spared.append((writer.ledger_id, writer.ledger_id + 1))
+    catalog_of(cluster).descent.spared.append((writer.ledger_id, writer.ledger_id + 1))
     cluster.run_for(5)
     return client, writer.ledger_id
 
@@ -61,7 +61,7 @@ def test_a_ledger_that_is_adopted_is_read_like_any_other() -> None:
         plan = adopt(client, ledger_id, NONE, (), OPTIONS)
         assert plan.metadata.last_entry == 0
         assert [bytes(each) for each in client.open_ledger(ledger_id).read()] == [b"zero"]
-        assert catalog_of(cluster).spared == []
+        assert catalog_of(cluster).descent.spared == []
         told = str(client.explain(ledger_id))
         assert "P10.5: adopted from what bookies hold, by somebody at 1970-01-01" in told
         with pytest.raises(MetadataConflict, match="is in the metadata already"):
@@ -107,7 +107,7 @@ def test_what_is_of_no_lost_future_is_not_adopted() -> None:
     """P7.7: bookies may drop it at any moment."""
     with Cluster(seed=5, bookies=3) as cluster:
         client, ledger_id = lost_ledger(cluster)
-        catalog_of(cluster).spared.clear()
+        catalog_of(cluster).descent.spared.clear()
         with pytest.raises(
             UsageError, match="is of no lost future: it was deleted, forgotten, or never made"
         ):
@@ -145,7 +145,7 @@ def changed_behind_a_copy(cluster: Cluster) -> tuple[Client, int]:
     cluster.run_for(30)
     transact(operator, Put(key, older))
     catalog = catalog_of(cluster)
-    catalog.stale = [(1, catalog.next_id)]
+    catalog.descent.stale = [(1, catalog.next_id)]
     return operator, writer.ledger_id
 
 
@@ -164,7 +164,7 @@ def test_what_a_recovery_by_the_copy_would_lose() -> None:
     """The scene above is one: with the key believed, two acknowledged entries are beyond the end."""
     with Cluster(seed=7, bookies=6) as cluster:
         client, ledger_id = changed_behind_a_copy(cluster)
-        catalog_of(cluster).stale = []
+        catalog_of(cluster).descent.stale = []
         value, _ = run_blocking(client._runtime.get(ledger_key_path(ledger_id), "reading it"), "get")
         assert value is not None
         cluster.crash(

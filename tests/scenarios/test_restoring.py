@@ -63,9 +63,9 @@ def test_a_lost_futures_ledger_comes_back_with_its_seats() -> None:
         transact(client, Delete(ledger_key_path(ledger_id)))
         with pytest.raises(UsageError, match="was deleted or forgotten: bookies may have dropped"):
             put_back(client, ledger_id, value, is_dry=False)
-        catalog_of(cluster).spared.append((ledger_id, ledger_id + 1))
+        catalog_of(cluster).descent.spared.append((ledger_id, ledger_id + 1))
         put_back(client, ledger_id, value, is_dry=False)
-        assert catalog_of(cluster).spared == []
+        assert catalog_of(cluster).descent.spared == []
         assert keep(client, ledger_id).value == value
         assert entries_of(client, ledger_id) == [b"zero", b"one"]
 

@@ -82,7 +82,7 @@ def test_a_survivor_is_read_whole_and_not_changed(tmp_path: Path) -> None:
         "",
     )
     assert kept.configuration == Configuration(MEMBERS)
-    assert (kept.catalog.start_count, kept.catalog.level) == (3, LEVEL)
+    assert (kept.catalog.descent.start_count, kept.catalog.level) == (3, LEVEL)
     assert {path: path.read_bytes() for path in home.rglob("*") if path.is_file()} == before
 
 
@@ -100,13 +100,13 @@ def test_a_new_member_goes_on_with_the_state_and_its_first_start_begins_a_lineag
     assert node.failure is None
     catalog = node.core.catalog
     assert node.log.raft.term > kept.term, "an old member may have written behind it in that term"
-    assert [each.name for each in catalog.lineages[:2]] == [LINEAGE, lost.name]
-    assert catalog.lineages[2].parents == (LINEAGE, lost.name)
+    assert [each.name for each in catalog.descent.lineages[:2]] == [LINEAGE, lost.name]
+    assert catalog.descent.lineages[2].parents == (LINEAGE, lost.name)
     assert catalog.revision >> GENERATION_BITS == 7
     node.close()
     assert not (tmp_path / "new" / LOSS_FILE).exists()
     node = started(tmp_path / "new")
-    assert len(node.core.catalog.lineages) == 3, "once"
+    assert len(node.core.catalog.descent.lineages) == 3, "once"
     node.close()
 
 

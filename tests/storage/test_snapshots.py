@@ -430,7 +430,7 @@ def test_a_catalog_in_the_bytes_of_older_builds_is_read() -> None:
     )
     catalog = Catalog.restore(data)
     assert catalog.digest().hex() == "5ba48aeb607049a9b966d16e60e21a02"
-    assert (catalog.next_id, catalog.start_count, sorted(catalog.sessions)) == (4294967302, 1, [7, 8])
+    assert (catalog.next_id, catalog.descent.start_count, sorted(catalog.sessions)) == (4294967302, 1, [7, 8])
 
 
 # --- On a real disk ---------------------------------------------------------------------------------------
