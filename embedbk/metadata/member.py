@@ -1,6 +1,7 @@
 """The core of a metadata member: requests in, commands to the log, answers out (METADATA.md, P10).
 
-Decides what is proposed, which answers are sent, when a session has expired, and what watchers receive. The catalog
+Decides what is proposed, which answers are sent, when a session has expired, and what watchers receive. What is not
+applied yet stands in `proposals`, what links open in `openings`, what waits in `pending_requests`. The catalog
 decides what a command does, and the log (`command_log`) when it counts: a command is applied when it is committed,
 never before, so that a deposed leader has nothing to take back, and everything in the catalog may be sent. A request
 that changes something is decided when it is applied; an earlier refusal is a courtesy. A request that reads waits until
@@ -17,7 +18,6 @@ from __future__ import annotations
 import copy
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, Self, get_args
 
 from embedbk.codec.lineages import LINEAGE_BYTES
@@ -69,8 +69,10 @@ from embedbk.metadata.divergence import DIGEST_ENTRIES, Divergence
 from embedbk.metadata.fullness import Fullness, fullness
 from embedbk.metadata.levels import LACKING, LEVEL_OF_LINEAGES, Heard, left_out, named
 from embedbk.metadata.lifetimes import Lifetimes
+from embedbk.metadata.openings import Openings
 from embedbk.metadata.pending_requests import PendingRequest, PendingRequests
 from embedbk.metadata.postponing import RESUMED_MAX, Postponing
+from embedbk.metadata.proposals import Proposals, ProposedCommand
 from embedbk.metadata.vocabulary import (
     CatalogReplaced,
     DropLinks,
@@ -139,26 +141,6 @@ class RandomBits(Protocol):
     def getrandbits(self, k: int, /) -> int: ...
 
 
-@dataclass(slots=True)
-class _Proposed:
-    """A command that is not applied yet, and the requests that its outcome answers."""
-
-    index: int
-    term: int
-    command: Command
-    bytes: int
-    asked: list[PendingRequest]
-
-
-@dataclass(slots=True)
-class _Opening:
-    """The last session that was opened on a link, or will be."""
-
-    attempt: int
-    proposed: _Proposed | None
-    session: int = 0
-
-
 class Member:
     """`step` takes one event, whole, and gives what is to be done, in this order."""
 
@@ -187,10 +169,7 @@ class Member:
         self._level_behind_log = catalog.level  # The cluster's level when it started.
         self._generation_at = (0, 0)  # (index, term) of the entry by which it does.
         self._committed: deque[Entry] = deque()  # Entries to be applied.
-        self._proposed: deque[_Proposed] = deque()
-        self._runs: dict[tuple[int, int], _Proposed] = {}  # Proposed operations of sessions, by key.
-        self._last_of: dict[int, int] = {}  # Session -> index of its last command that is not applied.
-        self._expiring: set[int] = set()  # Sessions that end by a command which is not applied.
+        self._proposals = Proposals()
         self._reads: dict[
             int, list[PendingRequest]
         ] = {}  # By the index that must be applied before they are answered.
@@ -200,9 +179,7 @@ class Member:
         self._read_count = 0
         self._pending = PendingRequests()
         self._unnumbered = 0  # Requests without a session so far: none repeats another.
-        self._openings: dict[int, _Opening] = {}  # By link.
-        self._opened_on: dict[int, dict[int, None]] = {}  # By link: sessions opened on it.
-        self._opening_on: dict[int, int] = {}  # By link: how many are being opened.
+        self._openings = Openings()
         self._levels = Heard()
         self._lifetimes = Lifetimes(catalog.sessions, now_ns)
         self._watches = Watches(catalog.revision)
@@ -218,7 +195,7 @@ class Member:
             return []
         self._lifetimes.notice_absence(event.now_ns)
         effects = self._HANDLERS.get(type(event), Member._on_log)(self, event)
-        self._lifetimes.note_waiting(event.now_ns, bool(self._proposed))
+        self._lifetimes.note_waiting(event.now_ns, bool(self._proposals))
         return effects
 
     @property
@@ -294,7 +271,7 @@ class Member:
         self._propose(encode_command(start := StartMember(nonce)), start, effects)
         if self._begins_generation:
             self._begin_generation(effects)
-        self._started_index = self._proposed[-1].index
+        self._started_index = self._proposals.queue[-1].index
         self._lifetimes.grant_all(now_ns, self.log.grace_ns)
         self._divergence.begin_to_lead(now_ns)
         self._postponing.begin(self.catalog.revision, now_ns)
@@ -436,7 +413,7 @@ class Member:
         waits for no sync: sessions that were opened meanwhile would be told the level before."""
         if not self._knows_all and not self.log.is_new:
             return ["clients of the leader before (not heard yet)"]
-        proposed = [each.command for each in self._proposed]
+        proposed = [each.command for each in self._proposals.queue]
         openings = [
             (0, each.label) for each in proposed if isinstance(each, StartSession) and each.level < level
         ]
@@ -449,7 +426,7 @@ class Member:
         session = self.catalog.sessions.get(request.session)
         if session is None:
             return None
-        is_own = request.session in self._opened_on.get(link, ()) or request.secret == session.secret
+        is_own = self._openings.is_opened_on(link, request.session) or request.secret == session.secret
         return session if is_own else None
 
     def _is_new(self, key: tuple[int, int]) -> bool:
@@ -461,9 +438,8 @@ class Member:
         operation = asked.request.operation
         if not isinstance(operation, OpenSession):
             return False
-        opening = self._openings.get(asked.link)
-        is_same = opening is not None and operation.attempt and operation.attempt == opening.attempt
-        return not is_same or (opening is not None and opening.proposed is not None)
+        opening = self._openings.last(asked.link)
+        return opening is None or not opening.is_of(operation.attempt) or opening.proposed is not None
 
     def _must_wait(self, asked: PendingRequest, effects: list[MemberEffect]) -> bool:
         """Let a request wait that shows the catalog, until everything is applied that was committed when it came, and
@@ -489,9 +465,9 @@ class Member:
         only for the end of the old one."""
         number = asked.request.session
         if isinstance(asked.request.operation, OpenSession):
-            opening = self._openings.get(asked.link)
-            number = opening.session if opening is not None and opening.session in self._expiring else 0
-        return max(self._started_index, self._last_of.get(number, 0))
+            opening = self._openings.last(asked.link)
+            number = opening.session if opening and self._proposals.is_expiring(opening.session) else 0
+        return max(self._started_index, self._proposals.last_of(number))
 
     def _put_off(self, asked: PendingRequest, effects: list[MemberEffect], body: bytes = b"") -> bool:
         """Answer BUSY, at once, if there is no room for the request; returns whether it did. The answer shows nothing
@@ -507,7 +483,7 @@ class Member:
 
     def _may_renew(self, session: int, now_ns: int) -> bool:
         """Whether no leader, this or an earlier one, has proposed the session's end, and no other member leads."""
-        is_known = self._applied_index >= self._started_index and session not in self._expiring
+        is_known = self._applied_index >= self._started_index and not self._proposals.is_expiring(session)
         return is_known and self.log.may_renew(now_ns)
 
     def _renew(self, event: RequestReceived) -> list[MemberEffect]:
@@ -567,7 +543,8 @@ class Member:
 
     def _run(self, asked: PendingRequest, operation: Changing, effects: list[MemberEffect]) -> None:
         request = asked.request
-        proposed = self._runs.get(asked.key)  # A repeat over another link has the outcome of the first.
+        # A repeat over another link has the outcome of the first.
+        proposed = self._proposals.run_of(asked.key)
         if proposed is not None:
             if self._put_off(asked, effects):
                 return
@@ -576,8 +553,8 @@ class Member:
             body = encode_command(run)
             if self._put_off(asked, effects, body):
                 return
-            proposed = self._runs[asked.key] = self._propose(body, run, effects)
-            self._last_of[request.session] = proposed.index
+            proposed = self._propose(body, run, effects)
+            self._proposals.note_run(asked.key, proposed)
         proposed.asked.append(asked)
         self._pending.add(asked)
 
@@ -595,8 +572,8 @@ class Member:
         if operation.level < self.catalog.level:
             self._answer(asked, left_out(operation.label, operation.level, self.catalog.level), answers)
             return
-        opening = self._openings.get(link)
-        if opening is not None and operation.attempt and operation.attempt == opening.attempt:
+        opening = self._openings.last(link)
+        if opening is not None and opening.is_of(operation.attempt):
             session = self.catalog.sessions.get(opening.session)
             if opening.proposed is not None:
                 if not self._put_off(asked, effects):
@@ -607,8 +584,8 @@ class Member:
                 self._lifetimes.hear(session.session, now_ns)
                 self._answer(asked, self._opened(session), answers)
                 return
-        there = {each: None for each in self._opened_on.get(link, ()) if each in self.catalog.sessions}
-        count = len(there) + self._opening_on.get(link, 0)
+        living = {each: None for each in self._openings.opened_on(link) if each in self.catalog.sessions}
+        count = len(living) + self._openings.under_way(link)
         if count >= SESSIONS_PER_LINK_MAX:
             refusal = Refusal(
                 "UNAVAILABLE",
@@ -627,9 +604,7 @@ class Member:
         proposed = self._propose(body, start, effects)
         proposed.asked.append(asked)
         self._pending.add(asked)
-        self._openings[link] = _Opening(operation.attempt, proposed)
-        self._opened_on[link] = there
-        self._opening_on[link] = self._opening_on.get(link, 0) + 1
+        self._openings.begin(link, operation.attempt, proposed, living)
 
     def _opened(self, session: Session) -> SessionOpened:
         return SessionOpened(
@@ -662,10 +637,10 @@ class Member:
 
     def _propose(
         self, body: bytes, command: Command, effects: list[MemberEffect], said: str = ""
-    ) -> _Proposed:
+    ) -> ProposedCommand:
         index = self.log.propose(body, said, effects)
-        proposed = _Proposed(index, self.log.term, command, len(body), [])
-        self._proposed.append(proposed)
+        proposed = ProposedCommand(index, self.log.term, command, len(body), [])
+        self._proposals.add(proposed)
         self._pending.bytes += len(body)
         return proposed
 
@@ -699,18 +674,14 @@ class Member:
     def _lose_what_was_proposed(self) -> None:
         """Forget proposals: another leader may commit and answer them, so no answer is sent here. Clients ask again."""
         for waiting in (
-            self._proposed,
-            self._runs,
-            self._last_of,
-            self._expiring,
+            self._proposals,
             self._reads,
             self._unready,
         ):
             waiting.clear()
         self._is_resuming = False
         self._pending.clear()
-        self._openings = {link: known for link, known in self._openings.items() if known.proposed is None}
-        self._opening_on.clear()
+        self._openings.lose_proposals()
 
     def _apply_committed(
         self, now_ns: int, effects: list[MemberEffect], answers: list[MemberEffect]
@@ -779,27 +750,24 @@ class Member:
                 if not asked.is_gone:
                     self._answer(asked, result, answers)
 
-    def _take_proposed(self, entry: Entry) -> _Proposed | None:
+    def _take_proposed(self, entry: Entry) -> ProposedCommand | None:
         """The proposal of this member that this entry commits."""
-        if not self._proposed or self._proposed[0].index != entry.index:
+        if self._proposals.is_overtaken(entry.index, entry.term):
+            self._lose_what_was_proposed()
             return None
-        if self._proposed[0].term != entry.term:
-            self._lose_what_was_proposed()  # Another leader's command is there instead.
-            return None
-        proposed = self._proposed.popleft()
-        self._pending.bytes -= proposed.bytes
+        proposed = self._proposals.take(entry.index)
+        if proposed is not None:
+            self._pending.bytes -= proposed.bytes
         return proposed
 
     def _note_run(self, run: Run, index: int, *, is_own: bool) -> None:
         if is_own:
-            del self._runs[run.session, run.sequence]
-            if self._last_of.get(run.session) == index:
-                del self._last_of[run.session]
+            self._proposals.end_run((run.session, run.sequence), index)
         if isinstance(run.operation, CloseSession):
             self._note_end(run.session)
 
     def _note_opened(
-        self, command: StartSession, index: int, result: Result, proposed: _Proposed | None, now_ns: int
+        self, command: StartSession, index: int, result: Result, proposed: ProposedCommand | None, now_ns: int
     ) -> Result:
         """Note the link that the session was opened on; returns the answer for its client."""
         session = None
@@ -813,21 +781,13 @@ class Member:
                 self._levels.hear(session.session, command.level)
         if proposed is None or proposed.asked[0].is_gone:
             return result
-        link = proposed.asked[0].link
-        self._opening_on[link] -= 1
-        opening = self._openings[link]
-        if session is not None:
-            self._opened_on[link][session.session] = None
-        if opening.proposed is proposed:
-            opening.proposed = None
-            opening.session = session.session if session is not None else 0
+        number = session.session if session is not None else 0
+        self._openings.end(proposed.asked[0].link, proposed, number)
         return result
 
     def _note_expired(self, number: int, index: int, *, is_own: bool) -> None:
         if is_own:
-            self._expiring.discard(number)
-            if self._last_of.get(number) == index:
-                del self._last_of[number]
+            self._proposals.end_expiry(number, index)
             if number in self.catalog.sessions:
                 self._lifetimes.look_again(number)  # The proposed end was void.
         self._note_end(number)
@@ -886,8 +846,7 @@ class Member:
             said = f"session {number} of {session.label!r} expires: silent for more than {session.ttl_ms} ms"
             expiry = ExpireSession(number, self.log.term)
             proposed = self._propose(encode_command(expiry), expiry, effects, said)
-            self._expiring.add(number)
-            self._last_of[number] = proposed.index
+            self._proposals.note_expiry(number, proposed)
             self._is_log_full = bool(self.log.why_full(EXPIRY_BYTES))
             if self._is_log_full or ended == EXPIRIES_PER_TICK_MAX or keys >= EXPIRED_KEYS_PER_TICK:
                 break
@@ -896,8 +855,8 @@ class Member:
         """The link's session lives on: its client comes back over another link, or the session expires."""
         link = event.link
         self._watches.remove_link(link)
-        for of_link in (self._openings, self._opened_on, self._opening_on, self._following_links):
-            of_link.pop(link, None)
+        self._openings.lose_link(link)
+        self._following_links.pop(link, None)
         self._pending.lose_link(link)
         return []
 

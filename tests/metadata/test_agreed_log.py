@@ -257,7 +257,7 @@ def test_what_was_proposed_before_leadership_is_lost_in_the_same_turn_stands_whe
     stand.hear(Heartbeat(0, 1), term=term + 1)
     assert stand.raft.log.last_index == last + 1
     assert stand.raft.log.last_term == term
-    assert not stand.member._proposed
+    assert not stand.member._proposals
 
 
 def test_whoever_begins_to_lead_shows_and_renews_nothing_before_its_own_command_is_applied() -> None:

@@ -520,8 +520,8 @@ def test_whatever_is_lost_is_asked_again_and_run_once(seed: int) -> None:
     created = [result for result in crowd.done.values() if isinstance(result, TxnDone)]
     assert sorted(result.revision for result in created) == list(range(1, member.catalog.revision + 1))
     assert all(result.is_done for result in created)
-    assert member._pending.of_link == member._runs == member._last_of == {}
-    assert (member._pending.count, member._pending.bytes, len(member._proposed)) == (0, 0, 0)
+    assert member._pending.of_link == member._proposals._runs == member._proposals._last_of == {}
+    assert (member._pending.count, member._pending.bytes, len(member._proposals.queue)) == (0, 0, 0)
     twin = Catalog()
     for entry in crowd.stand.log.entries:
         if entry.body:

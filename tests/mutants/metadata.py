@@ -130,8 +130,8 @@ MUTANTS = (
         (
             (
                 _MEMBER,
-                "        is_known = self._applied_index >= self._started_index and session",
-                "        is_known = session",
+                "        is_known = self._applied_index >= self._started_index and not",
+                "        is_known = not",
             ),
         ),
         (_AGREEMENTS + "whoever_begins_to_lead_shows_and_renews_nothing_before_its_own_command_is_applied",),
@@ -254,8 +254,8 @@ MUTANTS = (
         (
             (
                 _MEMBER,
-                "        self._proposed.append(proposed)\n",
-                "        self._proposed.append(proposed)\n        self.catalog.apply(command, index, self.log.term)\n",
+                "        self._proposals.add(proposed)\n",
+                "        self._proposals.add(proposed)\n        self.catalog.apply(command, index, self.log.term)\n",
             ),
         ),
         (
@@ -287,8 +287,8 @@ MUTANTS = (
         (
             (
                 _MEMBER,
-                "        proposed = self._runs.get(asked.key)  #",
-                "        proposed = None  #",
+                "        proposed = self._proposals.run_of(asked.key)\n",
+                "        proposed = None\n",
             ),
         ),
         (_MEMBERS + "a_repeat_is_not_logged_and_waits_for_its_first_run",),
@@ -320,7 +320,7 @@ MUTANTS = (
         (
             (
                 _MEMBER,
-                "        is_known = self._applied_index >= self._started_index and session not in self._expiring\n",
+                "        is_known = self._applied_index >= self._started_index and not self._proposals.is_expiring(session)\n",
                 "        is_known = self._applied_index >= self._started_index\n",
             ),
         ),
@@ -352,8 +352,8 @@ MUTANTS = (
         (
             (
                 _MEMBER,
-                "        return max(self._started_index, self._last_of.get(number, 0))\n",
-                "        return max(self._started_index, self._last_of.get(number, 0) if number in self._expiring else 0)\n",
+                "        return max(self._started_index, self._proposals.last_of(number))\n",
+                "        return max(self._started_index, self._proposals.last_of(number) if self._proposals.is_expiring(number) else 0)\n",
             ),
         ),
         (
@@ -368,7 +368,7 @@ MUTANTS = (
         (
             (
                 _MEMBER,
-                "        self._started_index = self._proposed[-1].index\n",
+                "        self._started_index = self._proposals.queue[-1].index\n",
                 "        self._started_index = 0\n",
             ),
         ),
@@ -483,11 +483,11 @@ MUTANTS = (
             (
                 _MEMBER,
                 "        return [*self._watches.marks(event.link), Reply(event.link, answer)]\n",
-                "        if not self._proposed:\n"
+                "        if not self._proposals:\n"
                 "            return [*self._watches.marks(event.link), Reply(event.link, answer)]\n"
                 "        asked = PendingRequest(event.link, request, (request.session, request.sequence))\n"
                 "        self._pending.add(asked)\n"
-                "        self._reads.setdefault(self._proposed[-1].index, []).append(asked)\n"
+                "        self._reads.setdefault(self._proposals.queue[-1].index, []).append(asked)\n"
                 "        return []\n",
             ),
         ),
