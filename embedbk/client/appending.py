@@ -1,7 +1,8 @@
 """The writing handle of a ledger, for both faces: append, wait for the LAC, close, release (P3, P5.1).
 
 Nothing here decides when something is acknowledged; `core.writer` does. What one append asks for, and its
-ticket, stand in `tickets.py`; what precedes the handle's ledger in `past.py`.
+ticket, stand in `tickets.py`; what precedes the handle's ledger in `past.py`; a call that appends many in
+`many_append.py`.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from embedbk.client.compression import ZstdPacker, ZstdToldPacker, ZstdTwinPacker, squeezed, squeezed_run
+from embedbk.client.disk_copies import wait_for_copies
+from embedbk.client.many_append import Items, ManyAppend
 from embedbk.client.past import NO_PAST, PRODUCERS_LOCK, Past, pair
-from embedbk.client.placed import Appended, Heir, append_again, in_parts
+from embedbk.client.placed import Appended, Heir, append_again, joined
 from embedbk.client.reading import Frames
 from embedbk.client.runtime import Runtime
 from embedbk.client.tickets import PLAIN, AppendTerms, Fate, Ticket
@@ -37,7 +40,6 @@ from embedbk.codec.log_settings import Compression
 from embedbk.codec.packer import PACKER_CONFLICT, Packer, ToldPacker
 from embedbk.codec.packer_twin import Buffer, Packing, TwinPacker, refuse_payload
 from embedbk.config import check_seconds
-from embedbk.core.entry_copies import CopiesKnown, CopiesQuery
 from embedbk.core.producers import Producers
 from embedbk.core.writer import Writer
 from embedbk.errors import (
@@ -57,10 +59,6 @@ __all__ = ["Appending"]
 
 # Freed blocks are noticed at the latest after this: a socket's thread may free the last one.
 _ROOM_POLL_S = 0.01
-_COPIES_PAUSE_S = 0.02  # Pause before bookies are asked again whether they hold an entry, doubled ...
-_COPIES_PAUSE_S_MAX = 1.0  # ... up to this.
-Items = Sequence[Buffer] | RecordRun  # What one call appends as consecutive entries.
-_next_caller = itertools.count(1).__next__  # Numbers the calls that append many.
 
 
 class Appending:
@@ -70,11 +68,11 @@ class Appending:
     """
 
     __slots__ = (
-        "_heir",
         "_is_closing",
         "_past",
         "bar",
         "compression",
+        "heir",
         "is_over",
         "ledger_id",
         "runtime",
@@ -119,7 +117,8 @@ class Appending:
         # Not None: an append calls it first, and is refused with the error that it returns, or waits if it returns
         # None. Set at the end as well.
         self.bar: Callable[[], EmbedbkError | None] | None = None
-        self._heir: Heir | None = None  # Set before any waiter is notified of the hand-over.
+        # Where this ledger failed: the next one, with what was outstanding. Set before any waiter is notified.
+        self.heir: Heir | None = None
         runtime.start(self.writing)
         runtime.handles.look_after()
 
@@ -191,7 +190,7 @@ class Appending:
     def now(self, entry_id: int) -> tuple[Appending, int]:
         """The handle and the id that an entry queued here has by now, if it was not lost."""
         handle = self
-        while (heir := handle._heir) is not None and (moved := heir.moved(entry_id)) is not None:
+        while (heir := handle.heir) is not None and (moved := heir.moved(entry_id)) is not None:
             handle, entry_id = heir.appending, moved
         return handle, entry_id
 
@@ -217,7 +216,7 @@ class Appending:
         ensure(due == max(last_entry, packer.last_entry) + 1, "an outstanding entry was let go of")
         heir = Heir(following, last_entry, tuple(refused))
         following._past.remember(self.ledger_id, heir)
-        self._heir = heir
+        self.heir = heir
         # A call whose rest is still to come keeps its turn there (P3.1). A call that gives up meanwhile does so here,
         # then there.
         following.writing.packer.hold_for(packer.held_by)
@@ -325,7 +324,7 @@ class Appending:
             return entry_id
         stored = self._as_stored(data)
         while True:
-            await self._room()
+            await self.room()
             if (self.bar is not None or self.runtime.is_forked) and self._is_barred():
                 continue
             entry_id = self.writing.try_append_with(*stored, -1)
@@ -375,7 +374,7 @@ class Appending:
                     definite=True,
                     hint="as many bytes are in flight, or in the log, as are allowed: try again in a moment",
                 )
-            await self._room()
+            await self.room()
 
     def _conflict(self, terms: AppendTerms) -> NoReturn:
         last = self.last_position
@@ -412,97 +411,22 @@ class Appending:
             self._check_may_have_records()
         if self.compression is not None:
             run = squeezed_run(run)
-        caller = _next_caller()
-        try:
-            return await self._queue_all(run, until_s, caller)
-        finally:
-            self.writing.packer.give_up_rest(caller)
-            if self._heir is not None:
-                self._give_up_rest_there(caller)
+        return await ManyAppend(self, until_s).queue(run)
 
     def _record_run(self, items: Sequence[Buffer | EntryRecord]) -> RecordRun:
         records = list(map(_as_record, items))
         attributes = [encode_attributes(records=self._records([record])) for record in records]
         return RecordRun([record.value for record in records], attributes)
 
-    def _give_up_rest_there(self, caller: int) -> None:
-        heir = self._heir
-        while heir is not None:
-            heir.appending.writing.packer.give_up_rest(caller)
-            heir = heir.appending._heir
-
-    def _try_many(self, items: Items, caller: int, *, has_begun: bool = False) -> tuple[int, int]:
+    def try_append_many(self, items: Items, caller: int, *, has_begun: bool = False) -> tuple[int, int]:
+        """Queue as many of the items as have room: the first id, and how many. For `ManyAppend`: caller is the number
+        of its call, and has_begun says whether a part of it is queued."""
         if self.bar is not None and not self.is_over and self._is_barred(has_begun=has_begun):
             return NO_ENTRY, 0
         return self.writing.try_append_many(items, caller)
 
-    async def _queue_all(self, items: Items, until_s: float, caller: int) -> Appended:
-        first, done = self._try_many(items, caller)
-        while done < len(items):
-            if self.runtime.clock_s() >= until_s:
-                late = OperationTimeout(
-                    f"{self.what}: no room in time for {len(items) - done} of {len(items)} appends, which were not "
-                    "queued; those before them may survive",
-                    definite=done == 0,
-                    hint="as many bytes are in flight as are allowed: ask the ticket of the last one queued",
-                )
-                late.ticket = Ticket(self, first + done - 1) if done else None
-                raise late
-            await self._room()
-            try:
-                begin, taken = self._try_many(items[done:], caller, has_begun=done > 0)
-            except HandedOver:
-                if not done:
-                    raise
-                return await self._queue_rest(
-                    items, Appended(self.ledger_id, first, first + done - 1), until_s, caller
-                )
-            except EmbedbkError as stopped:
-                if done:  # Entries queued before may survive.
-                    stopped.definite, stopped.ticket = False, Ticket(self, first + done - 1)
-                raise
-            first = begin if done == 0 else first
-            ensure(begin == first + done or not taken, "another call's entry came between those of one call")
-            done += taken
-        return Appended(self.ledger_id, first, first + done - 1)
-
-    async def _queue_rest(self, items: Items, queued: Appended, until_s: float, caller: int) -> Appended:
-        """The ledger failed after the first of these items, which move to the next one: queue the others behind them,
-        with no other call's entries in between (P3.1)."""
-        left_s = None if until_s == math.inf else max(0.0, until_s - self.runtime.clock_s())
-        writing, ticket = self.writing, Ticket(self, queued.last_entry)
-        if not await Moved(writing.signal, lambda: writing.error is not None, left_s):
-            late = OperationTimeout(
-                f"{self.what}: no next ledger in time for {len(items) - queued.entry_count} of {len(items)} appends, "
-                "which were not queued; those before them may survive",
-                hint="ask the ticket of the last one queued",
-            )
-            late.ticket = ticket
-            raise late
-        heir = self._heir
-        if heir is None:
-            self._raise_failed(queued.last_entry)
-        try:
-            rest = await heir.appending._queue_all(items[queued.entry_count :], until_s, caller)
-        except EmbedbkError as stopped:
-            stopped.definite, stopped.ticket = False, stopped.ticket or ticket
-            raise
-        before = self._placed(queued)
-        is_behind = rest.first == Position(before[-1].ledger_id, before[-1].last_entry + 1)
-        ensure(is_behind or rest.first.entry_id == 0, "another call's entry came between those of one call")
-        return in_parts([*before, *rest.parts])
-
-    def _placed(self, queued: Appended) -> list[Appended]:
-        """The places by now of the entries that one call queued here."""
-        heir, first, last = self._heir, queued.first_entry, queued.last_entry
-        if heir is None or last <= heir.last_entry:
-            return [queued]
-        stays = [Appended(self.ledger_id, first, heir.last_entry)] if first <= heir.last_entry else []
-        begin, end = heir.moved(max(first, heir.last_entry + 1)), heir.moved(last)
-        assert begin is not None and end is not None  # A call that appends many has no condition.
-        return stays + heir.appending._placed(Appended(heir.appending.ledger_id, begin, end))
-
-    async def _room(self) -> None:
+    async def room(self) -> None:
+        """Wait for some of what is in flight to be released, or for the handle to fail; a while at most."""
         packer, writing = self.writing.packer, self.writing
         before = packer.unreleased_bytes
         has_room = Moved(
@@ -526,7 +450,7 @@ class Appending:
         while not await handle._passed(entry_id, timeout_s, is_synced=is_synced):
             following, moved = handle.now(entry_id)
             if following is handle:
-                handle._raise_failed(entry_id)
+                handle.raise_failed(entry_id)
             handle, entry_id = following, moved
             timeout_s = None if until_s is None else max(0.0, until_s - self.runtime.clock_s())
         return Position(handle.ledger_id, entry_id)
@@ -548,11 +472,11 @@ class Appending:
             raise late
         return (writing.lac if is_synced else writing.received) >= entry_id
 
-    def _raise_failed(self, entry_id: int) -> NoReturn:
+    def raise_failed(self, entry_id: int) -> NoReturn:
         """All appends share the handle's error; raise one for this append, by which its fate can be asked."""
         failed = self.writing.error
         assert failed is not None
-        if self._heir is not None and entry_id > self._heir.last_entry:
+        if self.heir is not None and entry_id > self.heir.last_entry:
             refused = self._not_moved(entry_id)
             refused.ticket = Ticket(self, entry_id)
             raise refused
@@ -713,62 +637,16 @@ class Appending:
         left_s = None if timeout_s is None else max(0.0, until_s - self.runtime.clock_s())
         handle = self
         while handle.ledger_id != appended.ledger_id:  # Its last part was queued in a later ledger.
-            assert handle._heir is not None
-            handle = handle._heir.appending
+            assert handle.heir is not None
+            handle = handle.heir.appending
         await handle.acknowledged(appended.last_entry, left_s)
-        if self._heir is None:
+        if self.heir is None:
             return appended
-        return self._joined(appended)
-
-    def _joined(self, appended: Appended) -> Appended:
-        """The same entries, acknowledged, where their parts stand by now."""
-        parts: list[Appended] = []
-        for part in appended.parts:
-            handle = self
-            while handle.ledger_id != part.ledger_id:
-                assert handle._heir is not None
-                handle = handle._heir.appending
-            for placed in handle._placed(part):
-                if parts and parts[-1].ledger_id == placed.ledger_id:
-                    placed = Appended(placed.ledger_id, parts.pop().first_entry, placed.last_entry)
-                parts.append(placed)
-        return in_parts(parts)
+        return joined(self, appended)
 
     async def on_disks(self, entry_id: int, copies: int, timeout_s: float | None) -> int:
         """Wait until so many bookies hold the entry durably; return how many do, at least (`Ticket.at_least`)."""
-        runtime = self.runtime
-        handle, moved = self.now(entry_id)
-        quorum = handle.writing.metadata.quorum
-        if isinstance(copies, bool) or not isinstance(copies, int) or not 1 <= copies <= quorum.write_quorum:
-            raise UsageError(f"copies={copies!r}: allowed are 1 to {quorum.write_quorum}, the write quorum")
-        until_s = math.inf if timeout_s is None else runtime.clock_s() + timeout_s
-        await self.acknowledged(entry_id, timeout_s, is_synced=True)
-        handle, moved = self.now(entry_id)  # It is there for good.
-        if copies <= quorum.ack_quorum:
-            return quorum.ack_quorum
-        what, pause_s = f"asking who holds entry {moved} of ledger {handle.ledger_id}", _COPIES_PAUSE_S
-        while True:
-            known: CopiesKnown = await runtime.run(CopiesQuery(handle.writing.metadata, moved, copies), what)
-            if known.copies >= copies:
-                return known.copies
-            if known.is_below_level:
-                raise UsageError(
-                    f"{what}: the cluster's level is too low to ask; {quorum.ack_quorum} copies are known",
-                    hint="embedbk quorum raise",
-                )
-            left_s = until_s - runtime.clock_s()
-            if left_s <= 0:
-                others = ", ".join(f"{name}: {why}" for name, why in sorted(known.others.items()))
-                late = OperationTimeout(
-                    f"{what}: {max(known.copies, quorum.ack_quorum)} copies are known after {timeout_s:g} s, and "
-                    f"{copies} were asked for ({others})",
-                    hint="the entry is acknowledged; repair brings back copies that are lost",
-                )
-                late.ticket = Ticket(self, entry_id)
-                raise late
-            await Moved(runtime.signal, lambda: runtime.is_ended, min(left_s, pause_s))
-            runtime.check()
-            pause_s = min(2 * pause_s, _COPIES_PAUSE_S_MAX)
+        return await wait_for_copies(self, entry_id, copies, timeout_s)
 
     async def fate(self, entry_id: int) -> Fate:
         """Whether an entry survived: by the LAC, or by the CLOSED metadata (P3.6)."""
@@ -780,7 +658,7 @@ class Appending:
         value, _ = await self.runtime.get(
             ledger_key_path(self.ledger_id), f"asking what became of entry {entry_id}"
         )
-        if self._heir is not None and self.now(entry_id)[0] is not self:
+        if self.heir is not None and self.now(entry_id)[0] is not self:
             return await self.fate(entry_id)  # It was handed over meanwhile.
         if value is None:
             if self._past.closed_empty is not None and await self._past.closed_empty():
@@ -832,7 +710,7 @@ class Appending:
         if last != NO_ENTRY:
             await Moved(writing.signal, lambda: writing.is_synced(last) or writing.failure is not None)
             if writing.error is not None and writing.lac < last:
-                self._raise_failed(last)
+                self.raise_failed(last)
         return writing.failure is None
 
     async def close_behind(self) -> int:

@@ -16,7 +16,7 @@ from embedbk.ids import Position
 if TYPE_CHECKING:
     from embedbk.client.appending import Appending
 
-__all__ = ["Appended", "Heir", "append_again", "in_parts"]
+__all__ = ["Appended", "Heir", "append_again", "in_parts", "joined", "places"]
 
 
 class Appended(NamedTuple):
@@ -86,6 +86,31 @@ class Heir(NamedTuple):
         if entry_id <= self.last_entry or self.refused[before : before + 1] == (entry_id,):
             return None
         return entry_id - self.last_entry - 1 - before
+
+
+def places(handle: Appending, queued: Appended) -> list[Appended]:
+    """The places by now of the entries that one call queued in this handle's ledger."""
+    heir, first, last = handle.heir, queued.first_entry, queued.last_entry
+    if heir is None or last <= heir.last_entry:
+        return [queued]
+    stays = [Appended(handle.ledger_id, first, heir.last_entry)] if first <= heir.last_entry else []
+    begin, end = heir.moved(max(first, heir.last_entry + 1)), heir.moved(last)
+    assert begin is not None and end is not None  # A call that appends many has no condition.
+    return stays + places(heir.appending, Appended(heir.appending.ledger_id, begin, end))
+
+
+def joined(handle: Appending, appended: Appended) -> Appended:
+    """The same entries, acknowledged, where their parts stand by now. handle: the one that the call began with."""
+    parts: list[Appended] = []
+    for part in appended.parts:
+        while handle.ledger_id != part.ledger_id:
+            assert handle.heir is not None
+            handle = handle.heir.appending
+        for placed in places(handle, part):
+            if parts and parts[-1].ledger_id == placed.ledger_id:
+                placed = Appended(placed.ledger_id, parts.pop().first_entry, placed.last_entry)
+            parts.append(placed)
+    return in_parts(parts)
 
 
 def append_again(packer: Packing, frame: Frame, first: int, refused: Sequence[int]) -> None:

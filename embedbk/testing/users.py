@@ -479,7 +479,7 @@ def _recover_beside(world: World, client: str, runtime: Runtime, line: Successio
         world.note(f"{client}: {type(error).__name__}: {error}")
     yield Until(lambda: appending.is_over or appending.writing.error is not None, 5 * SECOND)
     if appending.writing.is_handed_over:
-        heir = appending._heir
+        heir = appending.heir
         if heir is not None and appending.writing.packer.last_entry > heir.last_entry:
             world.sometimes["outstanding sent again"] += 1
 

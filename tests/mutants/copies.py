@@ -46,9 +46,9 @@ MUTANTS = (
         "who lacks the entry at first is not asked again",
         (
             (
-                _APPENDING,
-                "            if left_s <= 0:\n",
-                "            if left_s <= math.inf:\n                timeout_s = timeout_s or 0.0\n",
+                "embedbk/client/disk_copies.py",
+                "        if left_s <= 0:\n",
+                "        if left_s <= math.inf:\n            timeout_s = timeout_s or 0.0\n",
             ),
         ),
         (_COPIES + "more_copies_than_the_ack_quorum_are_waited_for",),
@@ -59,9 +59,9 @@ MUTANTS = (
         "the ledger that failed is asked for an entry that went to the next one",
         (
             (
-                _APPENDING,
-                "        handle, moved = self.now(entry_id)  # It is there for good.\n",
-                "        handle, moved = self, entry_id\n",
+                "embedbk/client/disk_copies.py",
+                "    handle, moved = queued_in.now(entry_id)  # It is there for good.\n",
+                "    handle, moved = queued_in, entry_id\n",
             ),
         ),
         (_COPIES + "the_entry_is_asked_for_where_it_stands_by_now",),

@@ -551,12 +551,12 @@ MUTANTS = (
         "a call that appends more than there is room for lets others append before its rest",
         (
             (
-                _APPENDING,
-                "first, done = self._try_many(items, caller)",
-                "first, done = self._try_many(items, 0)",
+                "embedbk/client/many_append.py",
+                "first, done = handle.try_append_many(items, self._caller)",
+                "first, done = handle.try_append_many(items, 0)",
             ),
             (
-                _APPENDING,
+                "embedbk/client/many_append.py",
                 '            ensure(begin == first + done or not taken, "another call\'s entry came between those of one call")\n',
                 "",
             ),

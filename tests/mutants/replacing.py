@@ -118,9 +118,12 @@ MUTANTS = (
         "who gives up the rest of a run says so to the failed ledger only",
         (
             (
-                _APPENDING,
-                "            if self._heir is not None:\n                self._give_up_rest_there(caller)\n",
-                "",
+                "embedbk/client/many_append.py",
+                (
+                    "                handle = handle.heir.appending\n"
+                    "                handle.writing.packer.give_up_rest(self._caller)\n"
+                ),
+                "                handle = handle.heir.appending\n",
             ),
         ),
         (_FACES + "who_gives_up_the_rest_in_the_next_ledger_lets_others_append",),
