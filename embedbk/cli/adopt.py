@@ -19,7 +19,8 @@ from embedbk.client.adopting import adopt, cluster_token
 from embedbk.client.client import Client
 from embedbk.client.password import Password
 from embedbk.config import Quorum
-from embedbk.core.adopting import AdoptionOptions, AdoptionPlan
+from embedbk.core.adopting import AdoptionOptions
+from embedbk.core.adoption_plan import AdoptionPlan
 from embedbk.errors import EmbedbkError, UsageError
 
 __all__ = ["add_adopt", "unknown_of"]

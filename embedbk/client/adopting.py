@@ -18,7 +18,8 @@ from embedbk.client.waiting import run_blocking
 from embedbk.codec.ledger_metadata import decode_ledger_metadata, ledger_key_path
 from embedbk.codec.metadata_messages import Tell, Told
 from embedbk.codec.registration import COOKIES_PREFIX, decode_cookie
-from embedbk.core.adopting import AdoptionOptions, AdoptionPlan, LedgerAdoption, StaleKey
+from embedbk.core.adopting import AdoptionOptions, LedgerAdoption
+from embedbk.core.adoption_plan import AdoptionPlan, StaleKey
 from embedbk.errors import MetadataConflict, PeerError, RecoveryInconclusive, StorageError, UsageError
 from embedbk.ids import NO_ENTRY, Member
 from embedbk.metadata.levels import LEVEL_OF_ADOPTION

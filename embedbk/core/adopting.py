@@ -13,8 +13,8 @@ in which it was read.
     FENCING --all fenced--> READING --end found--> COPYING --Qw copies of each entry--> CREATING --> ENDED
                                '--only looked for: the plan--> ENDED
 
-Decides what is asked, whether the ledger may be adopted, and when. Leaves to others what bookies hold (`survey`), and
-which bookies are asked (`client/adopting`).
+Decides what is asked, whether the ledger may be adopted, and when. Leaves to others what bookies hold (`survey`), what
+the adoption makes of that (`adoption_plan`), and which bookies are asked (`client/adopting`).
 """
 
 from __future__ import annotations
@@ -22,19 +22,15 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from embedbk.codec.adopted import (
-    ADOPTED_VERSION,
     LOST_RANGES_MAX,
-    AdoptedLedger,
     adopted_path,
     encode_adopted,
 )
-from embedbk.codec.digest import DigestType
 from embedbk.codec.frame import encode_frame_header, frame_of, split
 from embedbk.codec.ledger_metadata import (
-    METADATA_VERSION,
     Fragment,
     LedgerMetadata,
     LedgerState,
@@ -56,8 +52,9 @@ from embedbk.codec.metadata_messages import ABSENT, Compare, Put
 from embedbk.codec.registration import placement_path
 from embedbk.codec.tombstone import tombstone_path
 from embedbk.config import FRAME_BLOCK_BYTES, FRAME_BYTES_MAX, Quorum
+from embedbk.core.adoption_plan import AdoptionCopies, AdoptionPlan, StaleKey, plan_adoption
 from embedbk.core.client_words import Answered, BookieInfo, BookiesChanged, Send, SendFailed
-from embedbk.core.fitting import Seats, fit, guess_quorum, lacking
+from embedbk.core.fitting import Seats, lacking
 from embedbk.core.machine import Effect, Handlers, Machine, earliest
 from embedbk.core.metadata_words import (
     KeyRead,
@@ -77,7 +74,6 @@ from embedbk.errors import (
     MetadataConflict,
     MetadataUnavailable,
     NoSuchLedger,
-    NotEnoughBookies,
     PeerError,
     RecoveryInconclusive,
     StorageError,
@@ -86,10 +82,9 @@ from embedbk.errors import (
 )
 from embedbk.ids import NO_ENTRY, Member
 
-__all__ = ["LedgerAdoption", "AdoptionOptions", "AdoptionPhase", "AdoptionPlan", "StaleKey"]
+__all__ = ["AdoptionOptions", "AdoptionPhase", "LedgerAdoption"]
 
 _MS = 1_000_000
-NAMED_MAX = 120  # Bookies that one transaction can compare beside two keys.
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,33 +107,6 @@ class AdoptionPhase(enum.Enum):
     COPYING = "copying"
     CREATING = "creating"
     ENDED = "ended"
-
-
-class AdoptionPlan(NamedTuple):
-    """What bookies hold of the ledger, and what adopting makes of it."""
-
-    metadata: LedgerMetadata  # CLOSED.
-    record: AdoptedLedger
-    entries_of: dict[str, int]  # By bookie: how many entries up to the end it has.
-    silent: list[str]  # Bookies that count as gone, and did not answer at all.
-    revision: int = 0  # The key's revision; 0: this was only a plan.
-    is_known: bool = False  # A copy of the metadata has it as it was before.
-
-
-class StaleKey(NamedTuple):
-    """A key of the ledger, as the copy of the metadata has it."""
-
-    metadata: LedgerMetadata
-    revision: int
-
-
-class _Copying(NamedTuple):
-    """Entries, ascending, that one bookie lacks; the same others have all of them."""
-
-    target: Member
-    bit: int
-    sources: tuple[Member, ...]
-    entry_ids: list[int]
 
 
 class LedgerAdoption(Machine):
@@ -180,7 +148,7 @@ class LedgerAdoption(Machine):
         self.plan: AdoptionPlan | None = None
         # Those that get a seat and had nothing: their placement when they were chosen (P10.6).
         self.chosen: dict[Member, int | None] = {}
-        self.copying: list[_Copying] = []  # The last one is under way.
+        self.copying: list[AdoptionCopies] = []  # The last one is under way.
         self.copied = 0  # Entries copied so far.
         self.copies = 0  # Questions of copying that were asked: their number, which answers name (P3.8).
         self.asks_source = 0  # Index of the source that is asked.
@@ -364,127 +332,26 @@ class LedgerAdoption(Machine):
                     hint="bring back the bookies that had them; --accept-loss gives these entries up for ever",
                 )
             )
-        refused = self._make_plan(lost)
-        if refused is not None:
-            return self._end(refused)
+        planned = plan_adoption(
+            self.ledger_id,
+            survey,
+            lost,
+            self.stale,
+            self.bookies,
+            self.chance,
+            self.verifier,
+            quorum=self.options.quorum,
+            by=self.options.by,
+            wall_ms=self.options.wall_ms,
+        )
+        if isinstance(planned, EmbedbkError):
+            return self._end(planned)
+        self.plan, self.chosen, self.copying = planned
         if self.options.is_dry:
             return self._end(None)
         self.phase = AdoptionPhase.COPYING
         self._progress(now_ns)
         return self._copy(now_ns)
-
-    def _make_plan(self, lost: list[tuple[int, int]]) -> EmbedbkError | None:
-        """Find seats, make copies, and put the metadata with them. Returns None when it was put."""
-        survey, masks = self.survey, self.survey.found()
-        known = self.stale.metadata if self.stale is not None else None
-        info_of = {info.member: info for info in self.bookies}
-        seatable = [each for each in survey.answering if each.is_needed]
-        usable = sum(
-            1 << survey.bits[each.member.bookie_id]
-            for each in seatable
-            if each.member.bookie_id in survey.bits
-        )
-        fresh = [
-            each.member
-            for each in seatable
-            if each.member.bookie_id not in survey.bits
-            and (info := info_of.get(each.member)) is not None
-            and info.is_writable
-        ]
-        quorum = self.options.quorum or (
-            known.quorum
-            if known is not None
-            else guess_quorum(masks, usable, usable.bit_count() + len(fresh))
-        )
-        needed = max(0, quorum.ensemble_size - usable.bit_count())
-        if needed > len(fresh):
-            return NotEnoughBookies(
-                f"ledger {self.ledger_id} is to have {quorum.ensemble_size} seats, and {usable.bit_count()} bookies "
-                f"that may have one hold entries of it, {len(fresh)} more are writable",
-                hint="bring bookies back, or ask for fewer seats with --quorum E/QW/QA",
-            )
-        chosen = self.chance.sample(fresh, needed)
-        self.chosen = {member: info_of[member].placement for member in chosen}
-        spare = [survey.bit_of(member.bookie_id) for member in chosen]
-        seats = fit(masks, quorum, usable, spare)
-        member_of = {bit: survey.holdings[name].member for name, bit in survey.bits.items()}
-        fragments = tuple(self._fragment(each, member_of) for each in seats)
-        named = {member for fragment in fragments for member in fragment.members}
-        if len(named) > NAMED_MAX:
-            return StorageError(
-                f"ledger {self.ledger_id} would name {len(named)} bookies, allowed are {NAMED_MAX}"
-            )
-        self.copying = self._copies(masks, seats, quorum, member_of)
-        assert survey.end is not None
-        of_unknown = LedgerMetadata(
-            version=METADATA_VERSION,
-            ledger_id=self.ledger_id,
-            ensemble_size=quorum.ensemble_size,
-            write_quorum=quorum.write_quorum,
-            ack_quorum=quorum.ack_quorum,
-            state=LedgerState.OPEN,
-            last_entry=None,
-            length=None,
-            password_verifier=self.verifier,
-            created_ms=0,
-            custom={},
-            fragments=fragments,
-            digest=DigestType.CRC32C if survey.digest is None else survey.digest,
-        )
-        metadata = (known or of_unknown).with_changes(
-            ensemble_size=quorum.ensemble_size,
-            write_quorum=quorum.write_quorum,
-            ack_quorum=quorum.ack_quorum,
-            state=LedgerState.CLOSED,
-            last_entry=survey.end,
-            length=survey.length(),
-            fragments=fragments,
-        )
-        gone = tuple(
-            (each.member.bookie_id, each.member.incarnation)
-            for each in survey.holdings.values()
-            if not each.is_needed
-        )
-        record = AdoptedLedger(
-            ADOPTED_VERSION,
-            self.ledger_id,
-            self.options.wall_ms,
-            self.options.by,
-            survey.lac,
-            gone,
-            tuple(lost),
-            sum(len(each.entry_ids) for each in self.copying),
-            tuple(each.member.bookie_id for each in survey.answering),
-        )
-        entries_of = {
-            name: sum(mask >> bit & 1 for mask in masks) for name, bit in sorted(survey.bits.items())
-        }
-        silent = sorted(name for name, each in survey.holdings.items() if each.is_silent)
-        self.plan = AdoptionPlan(metadata, record, entries_of, silent, is_known=known is not None)
-        return None
-
-    def _fragment(self, seats: Seats, member_of: dict[int, Member]) -> Fragment:
-        length_before = self.survey.begins[seats.first] if seats.first else 0
-        return Fragment(seats.first, length_before, tuple(member_of[bit] for bit in seats.bits))
-
-    @staticmethod
-    def _copies(
-        masks: Sequence[int], seats: Sequence[Seats], quorum: Quorum, member_of: dict[int, Member]
-    ) -> list[_Copying]:
-        """The entries that each bookie lacks, in runs that the same other bookies have; the first run is the last
-        one."""
-        runs: list[_Copying] = []
-        latest: dict[int, tuple[int, _Copying]] = {}  # By bit: the holders of its latest run.
-        for entry_id, bit in lacking(masks, seats, quorum):
-            mask = masks[entry_id]
-            if bit in latest and latest[bit][0] == mask:
-                latest[bit][1].entry_ids.append(entry_id)
-                continue
-            sources = tuple(member_of[each] for each in range(mask.bit_length()) if mask >> each & 1)
-            run = _Copying(member_of[bit], bit, sources, [entry_id])
-            latest[bit] = (mask, run)
-            runs.append(run)
-        return runs[::-1]
 
     # Copying: read from one that has it, checked again, and stored by a recovery add, a frame at a time.
 

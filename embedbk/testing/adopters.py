@@ -14,7 +14,8 @@ from embedbk.client.adopting import adopt_ledger
 from embedbk.client.password import Password
 from embedbk.codec.ledger_metadata import LedgerMetadata
 from embedbk.config import Quorum
-from embedbk.core.adopting import AdoptionOptions, AdoptionPlan
+from embedbk.core.adopting import AdoptionOptions
+from embedbk.core.adoption_plan import AdoptionPlan
 from embedbk.errors import EmbedbkError, MetadataConflict, NoSuchLedger, RecoveryInconclusive, UsageError
 from embedbk.testing import workload
 from embedbk.testing.promises import Promises

@@ -266,9 +266,9 @@ MUTANTS = (
         "a fragment says that more bytes stand before it than do",
         (
             (
-                _ADOPTING,
-                "length_before = self.survey.begins[seats.first] if seats.first else 0",
-                "length_before = self.survey.lengths[seats.first] if seats.first else 0",
+                "embedbk/core/adoption_plan.py",
+                "length_before = survey.begins[seats.first] if seats.first else 0",
+                "length_before = survey.lengths[seats.first] if seats.first else 0",
             ),
         ),
         (_RULES + "seats_follow_who_has_the_entries",),

@@ -15,7 +15,8 @@ from embedbk.codec.messages import AddRequest, FenceAnswer, FenceRequest, ReadAn
 from embedbk.codec.metadata_messages import Put, Told
 from embedbk.codec.tombstone import tombstone_path
 from embedbk.config import Quorum
-from embedbk.core.adopting import AdoptionOptions, AdoptionPlan, LedgerAdoption
+from embedbk.core.adopting import AdoptionOptions, LedgerAdoption
+from embedbk.core.adoption_plan import AdoptionPlan
 from embedbk.core.bookie_words import LimboListed
 from embedbk.core.client_words import Answered, BookieInfo, BookiesChanged, SendFailed
 from embedbk.core.fitting import FRAGMENTS_MAX, fit, guess_quorum, lacking

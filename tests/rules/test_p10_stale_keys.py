@@ -10,7 +10,8 @@ from embedbk.codec.messages import AddRequest
 from embedbk.codec.metadata_messages import Put
 from embedbk.codec.tombstone import tombstone_path
 from embedbk.config import Quorum
-from embedbk.core.adopting import AdoptionOptions, LedgerAdoption, StaleKey
+from embedbk.core.adopting import AdoptionOptions, LedgerAdoption
+from embedbk.core.adoption_plan import StaleKey
 from embedbk.errors import MetadataConflict, NoSuchLedger, RecoveryInconclusive, StorageError
 from embedbk.ids import NO_ENTRY
 from tests.rules.scenes import Scene, scene
