@@ -30,7 +30,10 @@ __all__ = [
     "AddAnswers",
     "AddRequest",
     "Bundle",
+    "COPIES_MAX",
     "Control",
+    "CopiesAnswer",
+    "CopyTaken",
     "ENTRY_LOGS_MAX",
     "EntryLogRow",
     "EntryLogsAnswer",
@@ -53,8 +56,11 @@ __all__ = [
     "LacHints",
     "LacRequest",
     "Message",
+    "READ_OTHERS_MAX",
     "ReadAnswer",
     "ReadClass",
+    "ReadPart",
+    "ReadRange",
     "ReadRequest",
     "ReplaceAnswer",
     "ReplaceRequest",
@@ -95,6 +101,8 @@ HOLDINGS_IDS_MAX = 1 << 18  # Ids that one question for holdings may span: its b
 ENTRY_LOGS_MAX = 1_024  # In one answer.
 _LOG_ID_MAX = 2**32 - 1
 HOLDINGS_OTHERS_MAX = 127  # Parts beside its own range, of this ledger or of others.
+READ_OTHERS_MAX = 127  # Ranges that one read asks for beside its own, each of another ledger.
+COPIES_MAX = 128  # Frames of one message that brings copies.
 
 # magic, version, kind, frame_count, control_size, frames_size, request_id, crc32c, reserved
 _HEADER = struct.Struct("<4sBBHIIQII")
@@ -156,7 +164,9 @@ _WaitMs = Annotated[int, msgspec.Meta(ge=0, le=READ_WAIT_MS_MAX)]
 
 
 class AddRequest(msgspec.Struct, frozen=True, array_like=True):
-    """One frame to store. The answer comes when all of it is durable, or refuses all of it (P3.2, P3.7)."""
+    """One frame to store. The answer comes when all of it is durable, or refuses all of it (P3.2, P3.7). A copy by
+    repair may have several frames, of several ledgers, and is answered by `CopiesAnswer`; a build that takes one frame
+    answers `ErrorAnswer`."""
 
     incarnation: _Incarnation
     nonce: _Nonce  # The handle's; an answer counts only for the handle that asked (P3.8).
@@ -180,6 +190,23 @@ class AddAnswer(msgspec.Struct, frozen=True, array_like=True):
     last_entry: _EntryId
     # A reader waits here for a newer LAC, or did lately: it is worth a hint (P6.2). With OK only.
     is_followed: bool = False
+
+
+class CopyTaken(msgspec.Struct, frozen=True, array_like=True):
+    """What became of one frame among several copies: the same words as of an `AddAnswer`."""
+
+    status: Status
+    ledger_id: _LedgerId
+    first_entry: _EntryId
+    last_entry: _EntryId
+
+
+class CopiesAnswer(msgspec.Struct, frozen=True, array_like=True):
+    """Every frame whose status is OK is durable (P11.2). copies: in the order of the frames."""
+
+    nonce: _Nonce
+    seating: _Count
+    copies: Annotated[list[CopyTaken], msgspec.Meta(min_length=1, max_length=COPIES_MAX)]
 
 
 class AddAnswers(msgspec.Struct, frozen=True, array_like=True):
@@ -241,8 +268,20 @@ class FenceAnswer(msgspec.Struct, frozen=True, array_like=True):
     lac_length: _Count = 0
 
 
+class ReadRange(msgspec.Struct, frozen=True, array_like=True):
+    """A range that a ReadRequest wants beside its own, of another ledger."""
+
+    ledger_id: _LedgerId
+    first_entry: _EntryId
+    last_entry: _EntryId
+    modulus: _Modulus = 1
+    residues: _Residues = 1
+
+
 class ReadRequest(msgspec.Struct, frozen=True, array_like=True):
-    """Entries first..last as far as they fit, of those ids with id % modulus in residues (bit r for residue r)."""
+    """Entries first..last as far as they fit, of those ids with id % modulus in residues (bit r for residue r). others:
+    ranges that are wanted as well, without a fence; bytes_max is for all of them together. A build that does not know
+    the field answers for its own range alone."""
 
     incarnation: _Incarnation
     ledger_id: _LedgerId
@@ -255,13 +294,24 @@ class ReadRequest(msgspec.Struct, frozen=True, array_like=True):
     residues: _Residues = 1
     # A ReadClass; a number beyond those that this build knows counts as the last one.
     reads_as: _ReadClass = ReadClass.TAIL
+    others: Annotated[list[ReadRange], msgspec.Meta(max_length=READ_OTHERS_MAX)] = []
+
+
+class ReadPart(msgspec.Struct, frozen=True, array_like=True):
+    """The verdict on one of the other ranges, as of a `ReadAnswer`. BUSY: the others left no room for it."""
+
+    status: Status
+    ledger_id: _LedgerId
+    absent: list[tuple[int, int]] = []
+    wait_ms: _WaitMs = 0
 
 
 class ReadAnswer(msgspec.Struct, frozen=True, array_like=True):
     """A verdict per id (P5.2c): in the frames = positive; in absent = explicit negative; anything else = unknown.
 
     absent holds (first, last) ranges, both included. status NO_SUCH_LEDGER makes every asked id absent; a status
-    other than OK and NO_SUCH_LEDGER gives no verdict at all. lac is the best this bookie knows.
+    other than OK and NO_SUCH_LEDGER gives no verdict at all. lac is the best this bookie knows. others: of the
+    request's other ranges, in their order; each has one frame at most, which names its ledger.
     """
 
     status: Status
@@ -271,6 +321,7 @@ class ReadAnswer(msgspec.Struct, frozen=True, array_like=True):
     lac_length: _Count = 0
     # With BUSY: the bytes per second of the request's class are used up for so long, and nothing was read (P6.7).
     wait_ms: _WaitMs = 0
+    others: Annotated[list[ReadPart], msgspec.Meta(max_length=READ_OTHERS_MAX)] = []
 
 
 class LacRequest(msgspec.Struct, frozen=True, array_like=True):
@@ -492,7 +543,7 @@ for _kind, _struct in (
     (1, AddRequest), (2, AddAnswer), (3, FenceRequest), (4, FenceAnswer), (5, ReadRequest), (6, ReadAnswer),
     (7, LacRequest), (8, LacAnswer), (9, ExplicitLacRequest), (10, ExplicitLacAnswer), (12, AddAnswers), (13, Bundle),
     (15, ErrorAnswer), (16, ExplicitLacs), (17, LacHints), (18, HoldingsRequest), (19, HoldingsAnswer),
-    (20, ReplaceRequest), (21, ReplaceAnswer), (23, EntryLogsRequest), (24, EntryLogsAnswer),
+    (20, ReplaceRequest), (21, ReplaceAnswer), (22, CopiesAnswer), (23, EntryLogsRequest), (24, EntryLogsAnswer),
 ):  # fmt: skip
     register_kind(_kind, _struct)
 

@@ -23,9 +23,11 @@ from embedbk.codec.journal_records import (
     encode_explicit_lac,
 )
 from embedbk.codec.messages import (
+    COPIES_MAX,
     AddAnswer,
     AddRequest,
     Control,
+    CopyTaken,
     EntryLogsAnswer,
     EntryLogsRequest,
     ErrorAnswer,
@@ -37,6 +39,7 @@ from embedbk.codec.messages import (
     LacAnswer,
     LacRequest,
     ReadAnswer,
+    ReadPart,
     ReadRequest,
     ReplaceRequest,
     Status,
@@ -77,6 +80,7 @@ from embedbk.core.parked import Parked, ParkedPolls, Poll
 from embedbk.core.pending_replies import PendingReplies
 from embedbk.core.read_budget import ReadBudget
 from embedbk.core.record_tokens import RecordTokens
+from embedbk.core.several import SeveralAdds, SeveralReads, ranges_of, why_not_copied, why_not_read
 from embedbk.core.vocabulary import Tick
 from embedbk.errors import PeerError, StorageError, ensure
 from embedbk.ids import NO_ENTRY
@@ -162,6 +166,8 @@ class Bookie(Machine):
         """Whether the request is about a ledger without a trace here: an older copy may lack the ledger (P7.9)."""
         if isinstance(event.control, AddRequest):
             return any(self.table.get(header.ledger_id) is None for header, _ in event.frames)
+        if isinstance(event.control, ReadRequest) and event.control.others:
+            return False  # Each ledger has a verdict of its own.
         ledger_id = getattr(event.control, "ledger_id", None)
         return ledger_id is not None and self.table.get(ledger_id) is None
 
@@ -194,38 +200,12 @@ class Bookie(Machine):
 
     def _on_add(self, event: RequestReceived, request: AddRequest) -> list[Effect]:
         if len(event.frames) != 1:
-            return [
-                Reply(
-                    event.link,
-                    event.request_id,
-                    ErrorAnswer(f"an add has one frame, not {len(event.frames)}"),
-                )
-            ]
+            return self._on_several_adds(event, request)
         header, body = event.frames[0]
-        refusal = self._refuse_add(request, header)
-        if refusal is None and event.is_beyond_room:
-            refusal = Status.BUSY  # Alive, and nothing of it was done: the client may ask again (P7.8).
-        if refusal is not None:
-            return [self._add_reply(event.link, event.request_id, request, header, refusal)]
-        try:
-            frame = frame_of(body, header.ledger_id)
-        except PeerError:
-            return [self._add_reply(event.link, event.request_id, request, header, Status.BAD_FRAME)]
-        if (frame.first_entry, frame.last_entry, frame.entry_count) != (
-            header.first_entry,
-            header.last_entry,
-            header.entry_count,
-        ):
-            return [self._add_reply(event.link, event.request_id, request, header, Status.BAD_FRAME)]
-        row, effects = self._row_with_key(
-            header.ledger_id,
-            None if _is_copy(request) else header.ledger_key,
-            from_reserve=request.recovery,
-        )
-        # Metadata was read before this add, so the answer does not cover it (P7.7).
-        self.drops.touch(row.ledger_id)
-        if row.is_dropped:
-            effects.append(self._hold_again(row))
+        frame = self._checked_frame(event, request, header, body)
+        if isinstance(frame, Status):
+            return [self._add_reply(event.link, event.request_id, request, header, frame)]
+        row, effects = self._row_of_add(request, header)
         # Behind the frame: readers that wait for the LAC must not delay its way to the journal.
         woken: list[Effect] = []
         if header.has_lac and not request.recovery:
@@ -246,6 +226,74 @@ class Bookie(Machine):
         look = Lookup(event.link, event.request_id, request, row.ledger_id, 0, frame, frame.first_entry)
         effects.append(self.looks.read(look, frame.first_entry, frame.last_entry, FRAME_BYTES_MAX))
         return effects + woken
+
+    def _on_several_adds(self, event: RequestReceived, request: AddRequest) -> list[Effect]:
+        """Copies of several ledgers, each judged and stored as if it had come by itself (P11.2); the answer waits until
+        the last of them is durable."""
+        if refused := why_not_copied(request, event.frames, COPIES_MAX):
+            return [Reply(event.link, event.request_id, ErrorAnswer(refused))]
+        copies = [
+            CopyTaken(Status.UNKNOWN, header.ledger_id, header.first_entry, header.last_entry)
+            for header, _ in event.frames
+        ]
+        several = SeveralAdds(request, copies)
+        effects: list[Effect] = []
+        for place, (header, body) in enumerate(event.frames):
+            frame = self._checked_frame(event, request, header, body)
+            if isinstance(frame, Status):
+                several.take(place, frame)
+                continue
+            try:
+                row, more = self._row_of_add(request, header)
+            except StorageError:
+                continue  # The ledger table took no further ledger: nothing of this one was done.
+            effects += more
+            if frame.first_entry > row.last_entry:
+                effects.append(self.records.store(row, frame))
+                several.take(place, Status.OK, row.last_token)
+                continue
+            several.left += 1
+            look = Lookup(event.link, event.request_id, request, row.ledger_id, 0, frame, frame.first_entry)
+            look.adds, look.place = several, place
+            effects.append(self.looks.read(look, frame.first_entry, frame.last_entry, FRAME_BYTES_MAX))
+        return effects + self._answer_several(event.link, event.request_id, several, event.now_ns)
+
+    def _answer_several(self, link: int, request_id: int, several: SeveralAdds, now_ns: int) -> list[Effect]:
+        effects: list[Effect] = []
+        if not several.left:
+            reply = Reply(link, request_id, several.answer)
+            self.replies.reply_when(several.wait_token, reply, effects, now_ns)
+        return effects
+
+    def _checked_frame(
+        self, event: RequestReceived, request: AddRequest, header: FrameHeader, body: memoryview
+    ) -> Frame | Status:
+        """The frame of an add, its entries checked; or why it must not be stored."""
+        refusal = self._refuse_add(request, header)
+        if refusal is not None:
+            return refusal
+        if event.is_beyond_room:
+            return Status.BUSY  # Alive, and nothing of it was done: the client may ask again (P7.8).
+        try:
+            frame = frame_of(body, header.ledger_id)
+        except PeerError:
+            return Status.BAD_FRAME
+        found = (frame.first_entry, frame.last_entry, frame.entry_count)
+        is_as_said = found == (header.first_entry, header.last_entry, header.entry_count)
+        return frame if is_as_said else Status.BAD_FRAME
+
+    def _row_of_add(self, request: AddRequest, header: FrameHeader) -> tuple[AnyLedgerRow, list[Effect]]:
+        """The ledger's row, in which an add may be stored now."""
+        row, effects = self._row_with_key(
+            header.ledger_id,
+            None if _is_copy(request) else header.ledger_key,
+            from_reserve=request.recovery,
+        )
+        # Metadata was read before this add, so the answer does not cover it (P7.7).
+        self.drops.touch(row.ledger_id)
+        if row.is_dropped:
+            effects.append(self._hold_again(row))
+        return row, effects
 
     def _refuse_add(self, request: AddRequest, header: FrameHeader) -> Status | None:
         """Why this add must not be stored, as things stand now; None when it may be."""
@@ -320,6 +368,8 @@ class Bookie(Machine):
         )
         if not sane:
             return [Reply(event.link, event.request_id, ErrorAnswer("a read of an impossible range"))]
+        if request.others:
+            return self._on_several_reads(event, request)
         effects: list[Effect] = []
         if request.fence:
             status, effects = self._fence(request.incarnation, request.ledger_id, request.ledger_key)
@@ -344,6 +394,54 @@ class Bookie(Machine):
             )
         )
         return effects
+
+    def _on_several_reads(self, event: RequestReceived, request: ReadRequest) -> list[Effect]:
+        """Reads of several ledgers, each with a verdict as if it had been asked for by itself (P11.2)."""
+        ranges = ranges_of(request)
+        if refused := why_not_read(request, ranges):
+            return [Reply(event.link, event.request_id, ErrorAnswer(refused))]
+        status = Status.NO_SUCH_LEDGER
+        if request.incarnation != self.incarnation:
+            status = Status.WRONG_INCARNATION
+        parts, places = [ReadPart(status, each.ledger_id) for each in ranges], list[int]()
+        if status == Status.NO_SUCH_LEDGER:
+            places = [
+                place for place, each in enumerate(ranges) if self.table.get(each.ledger_id) is not None
+            ]
+            if not self.is_settled:
+                # Of a ledger without a trace here an older copy of these directories says nothing (P7.9).
+                parts = [ReadPart(Status.UNKNOWN, each.ledger_id) for each in ranges]
+        several = SeveralReads(parts, places)
+        if not places:
+            return [Reply(event.link, event.request_id, several.answer)]
+        first, *others = (ranges[place] for place in places)
+        look = Lookup(event.link, event.request_id, request, first.ledger_id, 0)
+        if wait_ms := self.read_budget.take(event.now_ns, look.read_class):
+            several.parts = [ReadPart(Status.BUSY, each.ledger_id, wait_ms=wait_ms) for each in ranges]
+            return [Reply(event.link, event.request_id, several.answer)]
+        look.reads = several
+        bytes_max = min(request.bytes_max, FRAME_BYTES_MAX)
+        span = (first.first_entry, first.last_entry, bytes_max, first.modulus, first.residues)
+        effect = self.looks.read(look, *span)
+        effect.others = others
+        return [effect]
+
+    def _finish_several_reads(self, look: Lookup, several: SeveralReads, event: EntriesRead) -> list[Effect]:
+        frames: list[tuple[bytes, Frame]] = []
+        for place, found in zip(several.places, [(event.frame, event.absent), *event.others], strict=True):
+            if found is None:
+                several.take(place, None)
+                continue
+            row = self.table.get(several.parts[place].ledger_id)
+            assert row is not None
+            several.take(place, self._absent(row, found[1]))
+            frames += _framed(found[0])
+        return [Reply(look.link, look.request_id, several.answer, frames)]
+
+    def _absent(self, row: AnyLedgerRow, absent: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """What may be called absent of that which is missing: nothing in limbo, or after the ledger's data was dropped
+        (P7.1, P7.3, P7.4), and nothing in an older copy, where it may be missing (P7.9)."""
+        return absent if _knows_all(row) and self.is_settled else []
 
     def _on_lac_request(self, event: RequestReceived, request: LacRequest) -> list[Effect]:
         if request.incarnation != self.incarnation:
@@ -532,7 +630,12 @@ class Bookie(Machine):
         row = self.table.get(look.ledger_id)
         assert row is not None
         if isinstance(look.request, ReadRequest):
-            self.read_budget.settle(look.read_class, len(event.frame.body) if event.frame else 0)
+            found = [event.frame, *(each[0] for each in event.others if each is not None)]
+            self.read_budget.settle(
+                look.read_class, sum(len(each.body) for each in found if each is not None)
+            )
+            if look.reads is not None:
+                return self._finish_several_reads(look, look.reads, event)
             return self._finish_read(look, row, event)
         if isinstance(look.request, Poll):
             return [
@@ -547,13 +650,8 @@ class Bookie(Machine):
         return self._finish_repeated_add(look, look.request, row, event)
 
     def _finish_read(self, look: Lookup, row: AnyLedgerRow, event: EntriesRead) -> list[Effect]:
-        # In limbo, or after its data was dropped, what is missing is unknown, never absent (P7.1, P7.3, P7.4).
-        absent, lac, length = (
-            (event.absent, row.lac, row.lac_length) if _knows_all(row) else ([], NO_ENTRY, 0)
-        )
-        if not self.is_settled:
-            absent = []  # In an older copy they may be missing (P7.9).
-        answer = ReadAnswer(Status.OK, row.ledger_id, absent, lac, length)
+        lac, length = (row.lac, row.lac_length) if _knows_all(row) else (NO_ENTRY, 0)
+        answer = ReadAnswer(Status.OK, row.ledger_id, self._absent(row, event.absent), lac, length)
         effects: list[Effect] = []
         reply = Reply(look.link, look.request_id, answer, _framed(event.frame))
         self.replies.reply_when(look.wait_token, reply, effects, event.now_ns)
@@ -570,7 +668,7 @@ class Bookie(Machine):
         if self.replies.failure is not None:
             refusal = Status.UNKNOWN
         if refusal is not None:
-            return [self._add_reply(look.link, look.request_id, request, frame, refusal)]
+            return self._compared(look, request, refusal, 0, event.now_ns)
         found = event.frame
         # The most frequent case: a recovery writes back what is here. It need not be looked at entry by entry.
         is_held = found is not None and is_same(found.body, frame.body)
@@ -581,7 +679,7 @@ class Bookie(Machine):
             stored = held.get(entry_id)
             if stored is not None:
                 if not is_same(stored, entry):
-                    return [self._add_reply(look.link, look.request_id, request, frame, Status.CONFLICT)]
+                    return self._compared(look, request, Status.CONFLICT, 0, event.now_ns)
             elif entry_id == look.first_entry or _is_in(entry_id, event.absent):
                 look.missing.add(entry_id)
             else:
@@ -593,8 +691,23 @@ class Bookie(Machine):
         if look.missing:
             missing = b"".join(entry for entry_id, entry in split(frame) if entry_id in look.missing)
             effects.append(self.records.store(row, frame_of(memoryview(missing), row.ledger_id)))
-        reply = self._add_reply(look.link, look.request_id, request, frame, Status.OK)
-        self.replies.reply_when(row.last_token, reply, effects, event.now_ns)
+        return effects + self._compared(look, request, Status.OK, row.last_token, event.now_ns)
+
+    def _compared(
+        self, look: Lookup, request: AddRequest, status: Status, wait_token: int, now_ns: int
+    ) -> list[Effect]:
+        """The verdict on a frame that was compared with what is held, by itself or among several copies. wait_token:
+        the record that makes an OK true."""
+        frame, effects = look.frame, list[Effect]()
+        assert frame is not None
+        if look.adds is not None:
+            look.adds.take(look.place, status, wait_token)
+            look.adds.left -= 1
+            return self._answer_several(look.link, look.request_id, look.adds, now_ns)
+        reply = self._add_reply(look.link, look.request_id, request, frame, status)
+        if status != Status.OK:
+            return [reply]
+        self.replies.reply_when(wait_token, reply, effects, now_ns)
         return effects
 
     def _on_counted(self, event: EntriesCounted) -> list[Effect]:

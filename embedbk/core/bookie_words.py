@@ -9,7 +9,7 @@ from msgspec import Struct, field
 
 from embedbk.codec.copy_decision import CopyDecision
 from embedbk.codec.frame import Frame, FrameHeader
-from embedbk.codec.messages import Control, ReadClass
+from embedbk.codec.messages import Control, ReadClass, ReadRange
 from embedbk.codec.metadata_messages import Told
 
 __all__ = [
@@ -149,6 +149,8 @@ class EntriesRead(Struct):
     read_id: int
     frame: Frame | None
     absent: list[tuple[int, int]]
+    # (frame, absent) of each of the other ranges; None: it was not looked up, since the others left no room for it.
+    others: Sequence[tuple[Frame | None, list[tuple[int, int]]] | None] = ()
 
 
 class EntriesCounted(Struct):
@@ -207,7 +209,7 @@ class JournalAppend(Struct):
 
 
 class ReadEntries(Struct):
-    """Look entries up; every StoreFrame before this effect counts as held."""
+    """Look entries up; every StoreFrame before this effect counts as held. bytes_max is for all ranges together."""
 
     read_id: int
     ledger_id: int
@@ -219,6 +221,7 @@ class ReadEntries(Struct):
     # The answer goes to this link at once, so the lookup may wait until the link has room.
     link: int | None = None
     reads_as: ReadClass = ReadClass.TAIL
+    others: Sequence[ReadRange] = ()  # Looked up behind it, as far as there is room.
 
 
 class CountEntries(Struct):

@@ -14,6 +14,7 @@ from embedbk.core.bookie_words import ReadEntries
 from embedbk.core.held_count import HeldCount
 from embedbk.core.parked import Poll
 from embedbk.core.read_budget import read_class
+from embedbk.core.several import SeveralAdds, SeveralReads
 
 __all__ = ["Lookup", "Lookups"]
 
@@ -31,7 +32,10 @@ class Lookup:
     frame: Frame | None = None  # The repeated add's frame.
     first_entry: int = 0  # Where the lookup began; before it all was compared already.
     missing: set[int] = field(default_factory=set)  # Entries of the frame to be stored. Asked by key only.
-    held: HeldCount | None = None  # It is for this place of a question for holdings.
+    # It is for this place of a question for holdings, of a read of several ledgers, or of several copies.
+    held: HeldCount | None = None
+    reads: SeveralReads | None = None
+    adds: SeveralAdds | None = None
     place: int = 0
 
     @property

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from embedbk.codec.messages import (
     AddAnswer,
     Control,
+    CopiesAnswer,
     ExplicitLacAnswer,
     FenceAnswer,
     HeldRange,
@@ -25,6 +26,7 @@ from embedbk.codec.messages import (
 from embedbk.core.bookie_words import Reply
 from embedbk.core.machine import Effect
 from embedbk.core.parked import ParkedPolls
+from embedbk.core.several import as_unknown_copies
 
 __all__ = ["PendingReplies"]
 
@@ -94,6 +96,8 @@ def _as_unknown(reply: Reply) -> Reply:
             control.first_entry,
             control.last_entry,
         )
+    elif isinstance(control, CopiesAnswer):
+        control = as_unknown_copies(control)
     elif isinstance(control, ReplaceAnswer):
         control = ReplaceAnswer(Status.UNKNOWN, control.ledger_id, control.entry_id)
     elif isinstance(control, HoldingsAnswer):

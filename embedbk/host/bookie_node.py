@@ -66,7 +66,7 @@ from embedbk.host.compacting import Compacting
 from embedbk.host.deciding import Deciding
 from embedbk.host.limbo import LimboAsking
 from embedbk.host.metadata_link import MetadataLink
-from embedbk.host.reading import WaitingReads
+from embedbk.host.reading import WaitingReads, looked_up, nothing_found
 from embedbk.host.registering import Registering
 from embedbk.host.rival import Rival
 from embedbk.host.scrub_pace import ScrubPace
@@ -78,7 +78,6 @@ from embedbk.metadata.client import Client
 from embedbk.ports import (
     AddPath,
     DurableBookie,
-    EntriesFound,
     LinkDown,
     LinkUp,
     MemoryRefused,
@@ -386,7 +385,8 @@ class BookieNode:
         self._step_core(LinkLost(now_ns, event.link))
         # The core has noted these lookups.
         for effect in self._reads.end_link(event.link):
-            self._step_core(EntriesRead(now_ns, effect.read_id, None, []))
+            found, others = nothing_found(effect)
+            self._step_core(EntriesRead(now_ns, effect.read_id, *found, others))
 
     def _drop(self, link: int, reason: str, level: int = logging.WARNING) -> None:
         """End a link here; bodies of it that are still on their way count for nothing."""
@@ -705,14 +705,7 @@ class BookieNode:
 
     def _read(self, effect: ReadEntries, now_ns: int) -> None:
         try:
-            found = self.storage.read(
-                effect.ledger_id,
-                effect.first_entry,
-                effect.last_entry,
-                effect.bytes_max,
-                effect.modulus,
-                effect.residues,
-            )
+            found, others = looked_up(self.storage, effect)
         except MemoryRefused as refused:
             # Nothing is broken, and nothing is known: it is made again. No outcome is given, as an empty one would mean
             # that the copy cannot be read.
@@ -723,11 +716,12 @@ class BookieNode:
             return
         except StorageError as failed:
             self._fail(now_ns, str(failed))  # Before the empty outcome: nothing is concluded from that.
-            found = EntriesFound(None)
+            found, others = nothing_found(effect)
         self._reads_from_ns = 0
-        if found.frame is not None:
-            self._reads.found(effect, len(found.frame.body))
-        self._step_core(EntriesRead(now_ns, effect.read_id, found.frame, found.absent))
+        frames = [found[0], *(each[0] for each in others if each is not None)]
+        if size := sum(len(frame.body) for frame in frames if frame is not None):
+            self._reads.found(effect, size)
+        self._step_core(EntriesRead(now_ns, effect.read_id, *found, others))
 
     def _count_entries(self, effect: CountEntries, now_ns: int) -> None:
         asked = (effect.ledger_id, effect.first_entry, effect.last_entry, effect.modulus, effect.residues)

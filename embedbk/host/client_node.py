@@ -22,6 +22,7 @@ from embedbk.codec.messages import (
     AddAnswers,
     AddRequest,
     Control,
+    CopiesAnswer,
     EntryLogsRequest,
     ExplicitLacRequest,
     HoldingsRequest,
@@ -745,7 +746,13 @@ class ClientNode:
 
     def _note_answer(self, now_ns: int, bookie_id: str, request_id: int, control: Control) -> None:
         """Keep count of failures by bookie (RP45): adds only, since they are what new seats are for."""
-        if isinstance(control, AddAnswer):
+        if isinstance(control, CopiesAnswer):
+            if any(copy.status == Status.UNKNOWN for copy in control.copies):
+                if self.quarantine.note_error(bookie_id, now_ns):
+                    self._show_bookies()
+            elif any(copy.status == Status.OK for copy in control.copies):
+                self._note_good(bookie_id)
+        elif isinstance(control, AddAnswer):
             if control.status == Status.OK:
                 if self._answers is not None:
                     self._answers.answered(request_id)

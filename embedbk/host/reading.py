@@ -3,20 +3,22 @@
 Each lookup waits until the link of its reader has room for what it may find, so that no answer has to be kept here and
 a slow reader costs its own link nothing but time. Of a turn each class has its share, the newest entries as much as
 they ask for: so a job that reads everything keeps no tail waiting for longer than its share takes, and no class waits
-for ever. Between two turns the bookie takes what came meanwhile.
+for ever. Between two turns the bookie takes what came meanwhile. A lookup in several ledgers is one lookup.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from typing import Protocol
 
+from embedbk.codec.frame import Frame
 from embedbk.codec.messages import ReadClass
 from embedbk.config import READ_ROOM_BYTES
 from embedbk.core.bookie_words import ReadEntries
-from embedbk.ports import Transport
+from embedbk.ports import EntriesFound, Transport
 
-__all__ = ["TURN_BYTES", "WaitingReads"]
+__all__ = ["TURN_BYTES", "WaitingReads", "looked_up", "nothing_found"]
 
 # A class's share of one turn; the first class has no bound. The lookup that uses up a share is made whole.
 TURN_BYTES = {ReadClass.CATCH_UP: 8 << 20, ReadClass.BATCH: 2 << 20, ReadClass.UPKEEP: 2 << 20}
@@ -100,3 +102,49 @@ class WaitingReads:
             ended = links.pop(link, ())
             self._count -= len(ended)
             yield from ended
+
+
+Found = tuple[Frame | None, list[tuple[int, int]]]  # Of one range: its entries, and what is absent.
+
+
+class Reads(Protocol):
+    def read(
+        self, ledger_id: int, first: int, last: int, bytes_max: int, modulus: int = 1, residues: int = 1
+    ) -> EntriesFound: ...
+
+
+def looked_up(store: Reads, asked: ReadEntries) -> tuple[Found, list[Found | None]]:
+    """What is found of a lookup's own range, and of the others as far as there is room behind it; None: there is none.
+    An entry that is larger than the room is found all the same, and left out.
+
+    Raises:
+        StorageError: as the store's `read`.
+    """
+    spans = [
+        (asked.ledger_id, asked.first_entry, asked.last_entry, asked.modulus, asked.residues),
+        *(
+            (each.ledger_id, each.first_entry, each.last_entry, each.modulus, each.residues)
+            for each in asked.others
+        ),
+    ]
+    told: list[Found | None] = []
+    room = asked.bytes_max
+    for ledger_id, first, last, modulus, residues in spans:
+        if told and room <= 0:
+            told.append(None)
+            continue
+        found = store.read(ledger_id, first, last, room, modulus, residues)
+        size = 0 if found.frame is None else len(found.frame.body)
+        if told and size > room:
+            told.append(None)
+            continue
+        told.append((found.frame, found.absent))
+        room -= size
+    own = told[0]
+    assert own is not None
+    return own, told[1:]
+
+
+def nothing_found(asked: ReadEntries) -> tuple[Found, list[Found | None]]:
+    """The outcome of a lookup of which nothing is known."""
+    return (None, []), [(None, []) for _ in asked.others]

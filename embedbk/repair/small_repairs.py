@@ -18,6 +18,8 @@ and the placements of all targets as they were when they were chosen (P10.6).
 A transaction that is refused changed nothing of any of them. It does not say which comparison failed, so it is asked
 again in halves: what is refused alone goes the single road, and the others are done. If that happens too often, all
 that are left go it. A transaction of unknown outcome is not asked again: the single road reads what came of it.
+
+Reads and copies of all of them travel together, one message for each bookie (`copy_gathering`).
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ from embedbk.codec.repair_mark import (
 )
 from embedbk.codec.repair_messages import EndRepairs
 from embedbk.config import ANYWHERE, Placement
-from embedbk.core.client_words import Answered, BookieInfo, BookiesChanged, SendFailed
+from embedbk.core.client_words import Answered, BookieInfo, BookiesChanged, Send, SendFailed
 from embedbk.core.machine import Effect, Handlers, Machine, earliest
 from embedbk.core.metadata_words import (
     KeyRead,
@@ -68,6 +70,7 @@ from embedbk.errors import StorageError
 from embedbk.ids import Member
 from embedbk.metadata.claims import repairing_path
 from embedbk.metadata.client import is_unknown
+from embedbk.repair.copy_gathering import CopyGathering
 from embedbk.repair.copy_pace import CopyPace
 from embedbk.repair.fragment_copy import USUAL_COPYING, CopyOptions, FragmentCopy
 from embedbk.repair.reshaping import is_misfit, log_of, shape_of_settings
@@ -96,6 +99,7 @@ class _Small:
     mark: RepairMark | None = None
     metadata: LedgerMetadata | None = None
     revision: int = 0  # The revision of the ledger's metadata.
+    size: int = 0  # Bytes of all of its entries, as far as its metadata says that.
     holders: dict[int, Member] = field(default_factory=dict)
     copying: FragmentCopy | None = None
     is_repaired: bool = False
@@ -133,6 +137,7 @@ class SmallRepairs(Machine):
         self.phase = "reading"
         self.placements: dict[Member, int | None] = {}  # Chosen target -> revision of its placement then.
         self.refused = 0
+        self.gathering = CopyGathering(nonce, options)
         self.due: dict[int, int] = {}  # Place of a ledger that is copied -> when its copying wants a tick.
         self.retry_at: int | None = None
         self.is_over = False
@@ -262,8 +267,8 @@ class SmallRepairs(Machine):
         if metadata.freed is not None or metadata.lost:
             return False
         assert metadata.last_entry is not None
-        size = (metadata.length or 0) + _ENTRY_BYTES * (metadata.last_entry + 1)
-        return size <= self.options.small_bytes and self._loses_seats(each, mark, metadata)
+        each.size = (metadata.length or 0) + _ENTRY_BYTES * (metadata.last_entry + 1)
+        return each.size <= self.options.small_bytes and self._loses_seats(each, mark, metadata)
 
     def _loses_seats(self, each: _Small, mark: RepairMark, metadata: LedgerMetadata) -> bool:
         """Whether lost seats, and no others, are to be filled, and there is a bookie for each."""
@@ -334,7 +339,7 @@ class SmallRepairs(Machine):
 
     def _begin_copying(self, now_ns: int) -> list[Effect]:
         there = frozenset(info.member for info in self.bookies)
-        effects: list[Effect] = []
+        asked: list[tuple[Effect, int]] = []
         for each in self._left():
             assert each.metadata is not None
             away = frozenset(
@@ -344,29 +349,42 @@ class SmallRepairs(Machine):
             each.copying = FragmentCopy(
                 each.metadata, 0, each.holders, away, self.nonce, self.pace, self.options, numbers
             )
-            effects += self._drive(each, each.copying.begin(now_ns))
-        return effects
+            asked += self._drive(each, each.copying.begin(now_ns))
+        return self.gathering.gathered(asked)
 
-    def _drive(self, each: _Small, effects: list[Effect]) -> list[Effect]:
-        """Note when its copying wants a tick, and what came of it once it is over."""
+    def _drive(self, each: _Small, effects: list[Effect]) -> list[tuple[Effect, int]]:
+        """Note when its copying wants a tick, and what came of it once it is over. What it asks, with its bytes."""
         copying = each.copying
         assert copying is not None
         deadline_ns = copying.deadline_ns if copying.result is None else None
         if deadline_ns is not None:
             self.due[each.place] = deadline_ns
-            return effects
-        self.due.pop(each.place, None)
-        assert copying.result is not None
-        each.is_alone = copying.result.kind != "done"
-        return effects
+        else:
+            self.due.pop(each.place, None)
+            assert copying.result is not None
+            each.is_alone = copying.result.kind != "done"
+        return [(effect, each.size) for effect in effects]
 
     def _on_answer(self, event: Answered | SendFailed) -> list[Effect]:
-        each = self.ledgers[(event.tag[1] - 1) // _NUMBERS_EACH]
-        if self.is_over or each.copying is None or each.place not in self.due:
+        """Each ledger learns what is told of it, and of nothing else."""
+        if self.is_over:
             return []
-        copying = each.copying
-        effects = copying.on_answered(event) if isinstance(event, Answered) else copying.on_send_failed(event)
-        return [*self._drive(each, effects), *self._go_on(event.now_ns)]
+        parts, left = self.gathering.taken_apart(event)
+        asked: list[tuple[Effect, int]] = []
+        for part in parts:
+            each = self._asker(part)
+            if each.copying is None or each.place not in self.due:
+                continue
+            if isinstance(part, Answered):
+                asked += self._drive(each, each.copying.on_answered(part))
+            else:
+                asked += self._drive(each, each.copying.on_send_failed(part))
+        again = [send for send in left if self._asker(send).place in self.due]
+        return [*again, *self.gathering.gathered(asked), *self._go_on(event.now_ns)]
+
+    def _asker(self, about: Answered | SendFailed | Send) -> _Small:
+        number: int = about.tag[1]
+        return self.ledgers[(number - 1) // _NUMBERS_EACH]
 
     # Publishing.
 
@@ -436,12 +454,12 @@ class SmallRepairs(Machine):
         if self.retry_at is not None and event.now_ns >= self.retry_at:
             self.retry_at = None
             return self._end_marks()
-        effects: list[Effect] = []
+        asked: list[tuple[Effect, int]] = []
         for place, due_ns in list(self.due.items()):
             copying = self.ledgers[place].copying
             if event.now_ns >= due_ns and copying is not None:
-                effects += self._drive(self.ledgers[place], copying.on_tick(event.now_ns))
-        return effects or self._go_on(event.now_ns)
+                asked += self._drive(self.ledgers[place], copying.on_tick(event.now_ns))
+        return self.gathering.gathered(asked) or self._go_on(event.now_ns)
 
     HANDLERS: ClassVar[Handlers] = {
         Started: _on_started,

@@ -6,13 +6,15 @@ Keeps the ghost state of bookies up to date and calls `invariants_fencing` and `
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from embedbk.codec.frame import FrameHeader
 from embedbk.codec.journal_records import HELD_AGAIN, LIMBO_ENDS, RecordKind, decode_gone
 from embedbk.codec.messages import (
     AddAnswer,
     AddRequest,
+    CopiesAnswer,
     ErrorAnswer,
     ExplicitLacAnswer,
     FenceAnswer,
@@ -31,12 +33,14 @@ from embedbk.core.bookie_words import (
     RequestReceived,
     StoreFrame,
 )
+from embedbk.core.several import parts_of, ranges_of
 from embedbk.ids import NO_ENTRY
 from embedbk.testing import invariants_fencing as fencing
 from embedbk.testing import invariants_life as life
 from embedbk.testing import invariants_reading as reading
 from embedbk.testing.ghost import BookieGhost, Ghost
 from embedbk.testing.sometimes import Sometimes
+from embedbk.testing.violation import Violation
 
 __all__ = ["BookieWatch"]
 
@@ -59,19 +63,16 @@ class BookieWatch:
         if type(event) is RequestReceived:
             request = event
             bookie.asked[event.link, event.request_id] = event
-            if type(event.control) is AddRequest and event.frames:
-                header = event.frames[0][0]
-                ledger = ghost.ledger(header.ledger_id)
-                fencing.carried_lac_is_true(ledger, header, is_recovery=event.control.recovery)
+            if type(event.control) is AddRequest:
+                for header, _ in event.frames:
+                    ledger = ghost.ledger(header.ledger_id)
+                    fencing.carried_lac_is_true(ledger, header, is_recovery=event.control.recovery)
         elif type(event) is CollectionBegun:
             bookie.collected = dict.fromkeys(event.ledger_ids, ghost.step)
         elif type(event) is EntriesRead:
-            request = bookie.looks.pop(event.read_id, None)
-            if request is not None and type(request.control) is ReadRequest and event.absent:
-                ledger = ghost.ledger(request.control.ledger_id)
-                fencing.lookup_is_honest(bookie, ledger, event.absent)
-                # A request that came twice is looked for twice; the first look is answered first.
-                bookie.found_absent.setdefault((request.link, request.request_id), event.absent)
+            request, ledgers = bookie.looks.pop(event.read_id, (None, []))
+            if request is not None and type(request.control) is ReadRequest:
+                self._on_found(bookie, request, ledgers, event)
         for effect in effects:
             kind = type(effect)
             if kind is Reply:
@@ -83,17 +84,28 @@ class BookieWatch:
             elif kind is DropEntries:
                 ghost.carry_out_drop(bookie, effect.ledger_id)
             elif kind is ReadEntries:
-                bookie.looks[effect.read_id] = request
+                ledgers = [effect.ledger_id, *(each.ledger_id for each in effect.others)]
+                bookie.looks[effect.read_id] = (request, ledgers)
                 if request is not None and type(request.control) is AddRequest:
                     self.sometimes.note("add repeated")
         if request is not None:
-            ledger_id = _ledger_of(request)
-            if ledger_id is not None:
+            for ledger_id in _ledgers_of(request):
                 row = core.table.get(ledger_id)
                 if row is not None:
                     fencing.row_lac_is_true_and_rises(bookie, ghost.ledger(ledger_id), row)
                 if bookie.owed_limbo is None:
                     fencing.fence_is_sticky(bookie, ledger_id, row)
+
+    def _on_found(
+        self, bookie: BookieGhost, request: Any, ledgers: Sequence[int], event: EntriesRead
+    ) -> None:
+        """What a lookup for a read did not find, of one ledger or of several."""
+        found = [(event.frame, event.absent), *event.others]
+        for ledger_id, each in zip(ledgers, found, strict=True):
+            if each is not None and each[1]:
+                fencing.lookup_is_honest(bookie, self.ghost.ledger(ledger_id), each[1])
+                # A request that came twice is looked for twice; the first look is answered first.
+                bookie.found_absent.setdefault((request.link, request.request_id, ledger_id), each[1])
 
     def _look_at_restarted(self, bookie: BookieGhost, core: Any) -> None:
         bookie.is_fresh = False
@@ -164,23 +176,45 @@ class BookieWatch:
             if isinstance(answer, AddAnswer):
                 self.sometimes.note("wrong incarnation")
             return
-        ghost = self.ghost
         if type(answer) is AddAnswer:
-            row = core.table.get(answer.ledger_id)
-            if answer.status == Status.OK:
-                ledger = ghost.ledger(answer.ledger_id)
-                fencing.normal_add_stops_at_the_fence(bookie, answer, row)
-                fencing.acknowledged_is_stable(bookie, ledger, answer, asked.frames[0][0])
-                fencing.limbo_gives_nothing_away(bookie, row, answer)
-                if ledger.is_marked:
-                    for entry_id in fencing.entries_of(answer, asked.frames[0][0]):
-                        ledger.copied[entry_id] = ledger.copied.get(entry_id, 0) | bookie.bit
-            elif answer.status == Status.FENCED:
-                self.sometimes.note("add refused behind a fence")
-            elif answer.status == Status.IN_LIMBO:
-                self.sometimes.note("add refused in limbo")
+            self._on_added(bookie, core, answer, asked.frames[0][0])
+        elif type(answer) is CopiesAnswer:
+            for each, (header, _) in zip(_adds_of(answer), asked.frames, strict=True):
+                self._on_added(bookie, core, each, header)
+            self._note_several(
+                [copy.status == Status.OK for copy in answer.copies], "several ledgers copied in one message"
+            )
+        elif type(answer) is ReadAnswer and answer.others:
+            is_bounded = answer.status == Status.BUSY  # Else a part that is told to wait found no room.
+            for one_request, one in _reads_of(request, answer):
+                if is_bounded or one.status != Status.BUSY:
+                    self._on_answer(bookie, core, one_request, one, effect)
+            found = {frame.ledger_id for _, frame in effect.frames}
+            self._note_several([part.ledger_id in found for part in parts_of(answer)], "")
         elif type(answer) in (FenceAnswer, ReadAnswer, LacAnswer, ExplicitLacAnswer):
             self._on_answer(bookie, core, request, answer, effect)
+
+    def _note_several(self, went_through: list[bool], what: str) -> None:
+        """Of several ledgers in one message, which went through."""
+        if what and sum(went_through) > 1:
+            self.sometimes.note(what)
+        if any(went_through) and not all(went_through):
+            self.sometimes.note("one of several ledgers refused")
+
+    def _on_added(self, bookie: BookieGhost, core: Any, answer: AddAnswer, header: FrameHeader) -> None:
+        row = core.table.get(answer.ledger_id)
+        if answer.status == Status.OK:
+            ledger = self.ghost.ledger(answer.ledger_id)
+            fencing.normal_add_stops_at_the_fence(bookie, answer, row)
+            fencing.acknowledged_is_stable(bookie, ledger, answer, header)
+            fencing.limbo_gives_nothing_away(bookie, row, answer)
+            if ledger.is_marked:
+                for entry_id in fencing.entries_of(answer, header):
+                    ledger.copied[entry_id] = ledger.copied.get(entry_id, 0) | bookie.bit
+        elif answer.status == Status.FENCED:
+            self.sometimes.note("add refused behind a fence")
+        elif answer.status == Status.IN_LIMBO:
+            self.sometimes.note("add refused in limbo")
 
     def _on_answer(self, bookie: BookieGhost, core: Any, request: Any, answer: Any, effect: Reply) -> None:
         ghost = self.ghost
@@ -198,7 +232,7 @@ class BookieWatch:
             fencing.fence_answer_is_durable(bookie, answer.ledger_id, ghost.step)
         if isinstance(answer, ReadAnswer) and isinstance(request, ReadRequest):
             ledger = ghost.ledger(answer.ledger_id)
-            found = bookie.found_absent.pop((effect.link, effect.request_id), [])
+            found = bookie.found_absent.pop((effect.link, effect.request_id, answer.ledger_id), [])
             fencing.negative_is_honest(bookie, ledger, request, answer, row, found)
             if request.fence and answer.status == Status.OK and answer.absent:
                 told = bookie.negatives.setdefault(answer.ledger_id, [])
@@ -213,8 +247,33 @@ class BookieWatch:
                 self.sometimes.note("read told to wait")
 
 
-def _ledger_of(request: Any) -> int | None:
+def _ledgers_of(request: Any) -> list[int]:
     control = request.control
     if type(control) is AddRequest:
-        return request.frames[0][0].ledger_id if request.frames else None
-    return getattr(control, "ledger_id", None)
+        return [header.ledger_id for header, _ in request.frames]
+    own = getattr(control, "ledger_id", None)
+    others = control.others if type(control) is ReadRequest else []
+    return ([] if own is None else [own]) + [each.ledger_id for each in others]
+
+
+def _adds_of(answer: CopiesAnswer) -> Iterator[AddAnswer]:
+    """The same verdicts as of so many adds."""
+    for copy in answer.copies:
+        span = (copy.ledger_id, copy.first_entry, copy.last_entry)
+        yield AddAnswer(copy.status, answer.nonce, answer.seating, True, *span)
+
+
+def _reads_of(request: ReadRequest, answer: ReadAnswer) -> Iterator[tuple[ReadRequest, ReadAnswer]]:
+    """The same questions and verdicts as of so many reads."""
+    for each, part in zip(ranges_of(request), parts_of(answer), strict=True):
+        if part.ledger_id != each.ledger_id:
+            raise Violation("P11.2", f"a read of ledger {each.ledger_id} was answered for {part.ledger_id}")
+        span = (each.ledger_id, each.first_entry, each.last_entry, request.bytes_max)
+        one = ReadRequest(
+            request.incarnation,
+            *span,
+            modulus=each.modulus,
+            residues=each.residues,
+            reads_as=request.reads_as,
+        )
+        yield one, ReadAnswer(part.status, part.ledger_id, part.absent, wait_ms=part.wait_ms)

@@ -104,12 +104,13 @@ class BookieGhost:
     kept: dict[int, tuple[int, list[int]]] = field(default_factory=dict)
     # (link, request id) -> the request's event.
     asked: dict[tuple[int, int], Any] = field(default_factory=dict)
-    looks: dict[int, Any] = field(default_factory=dict)  # Lookup -> the request that waits for it.
+    # Lookup -> the request that waits for it, and the ledgers that are looked into.
+    looks: dict[int, tuple[Any, list[int]]] = field(default_factory=dict)
     lacs: dict[int, int] = field(default_factory=dict)  # Ledger -> the LAC its row showed last.
     # Ledger -> when metadata began to be asked about it.
     collected: dict[int, int] = field(default_factory=dict)
-    found_absent: dict[tuple[int, int], list[Range]] = field(default_factory=dict)
-    # Above: as `asked`: what the lookup for a read found absent; the answer may have to wait for its fence.
+    found_absent: dict[tuple[int, int, int], list[Range]] = field(default_factory=dict)
+    # Above: as `asked`, and by ledger: what the lookup for a read found absent; the answer may wait for its fence.
     is_lost: bool = False  # LOSTDISK.
     is_fresh: bool = False  # Restarted, and not looked at since.
     traces: set[int] = field(default_factory=set)  # Ledgers that the last start found something of.

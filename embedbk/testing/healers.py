@@ -17,6 +17,7 @@ from embedbk.codec.lost_entries import is_lost
 from embedbk.codec.registration import BOOKIES_PREFIX, Registration, decode_registration
 from embedbk.codec.repair_mark import REPAIR_PREFIX
 from embedbk.codec.repair_state import UNREPAIRABLE_PREFIX, decode_unrepairable, unrepairable_path
+from embedbk.config import FRAME_BYTES_MAX
 from embedbk.errors import StorageError
 from embedbk.host.bookie_node import BookieNode
 from embedbk.host.repairing import RepairOptions, RepairService
@@ -62,6 +63,7 @@ class Healers:
         # Most ledgers of a world are small; in some worlds each is repaired by itself all the same.
         side_by_side = random.Random(f"small ledgers {world.seed}")
         small_at_once, small_bytes = side_by_side.choice([0, 1, 8]), side_by_side.choice([1_000, 1 << 20])
+        together, together_bytes = side_by_side.choice([2, 64]), side_by_side.choice([700, FRAME_BYTES_MAX])
         self._options = RepairOptions(
             AuditorOptions(
                 grace_ns=grace_ns,
@@ -85,6 +87,8 @@ class Healers:
                 frame_bytes=300,
                 window_bytes=1_000,
                 small_bytes=small_bytes,
+                together=together,
+                together_bytes=together_bytes,
             ),
             bytes_per_s=self._chance.choice([0, 0, 2_000]),
             logs=LogKeeperOptions(

@@ -270,11 +270,12 @@ def identity_is_checked(bookie: BookieGhost, request: Any, answer: Any) -> None:
     if wanted is None or wanted == bookie.member.incarnation:
         return
     # An ErrorAnswer has none, and promises nothing.
-    status = getattr(answer, "status", Status.WRONG_INCARNATION)
-    if status != Status.WRONG_INCARNATION:
-        raise Violation(
-            "I33", f"{bookie.member} answered {Status(status).name} to a request for another incarnation"
-        )
+    parts = [answer, *getattr(answer, "others", ()), *getattr(answer, "copies", ())]
+    for status in (getattr(part, "status", Status.WRONG_INCARNATION) for part in parts):
+        if status != Status.WRONG_INCARNATION:
+            raise Violation(
+                "I33", f"{bookie.member} answered {Status(status).name} to a request for another incarnation"
+            )
 
 
 def entries_of(answer: AddAnswer, header: FrameHeader) -> Sequence[int]:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, LedgerMetadata, decode_ledger_metadata
 from embedbk.codec.metadata_messages import Result
 from embedbk.codec.repair_messages import MarkRepairs, Repairing, RepairsTaken, TakeRepairs
-from embedbk.config import Quorum
+from embedbk.config import FRAME_BYTES_MAX, Quorum
 from embedbk.core.client_words import BookiesChanged
 from embedbk.core.machine import Effect, Handlers, Machine
 from embedbk.core.repair_words import HeldMark
@@ -78,7 +78,14 @@ def _work_off(world: World, client: str, chance: random.Random, taken: RepairsTa
             world.chance.getrandbits(63),
             random.Random(chance.getrandbits(63)),
             CopyPace(0),
-            options=CopyOptions(SECOND, SECOND, frame_bytes=200, window_bytes=900, small_bytes=100_000),
+            options=CopyOptions(
+                SECOND,
+                SECOND,
+                frame_bytes=200,
+                window_bytes=900,
+                small_bytes=100_000,
+                together_bytes=random.Random(f"together {world.seed}").choice([700, FRAME_BYTES_MAX]),
+            ),
         )
         operation = world.start(client, core)
         yield Until(operation.future.done, 30 * SECOND)

@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from embedbk.codec.messages import AddAnswers, Message, decode_message, split_bundle
+from embedbk.codec.messages import AddAnswers, CopiesAnswer, Message, decode_message, split_bundle
 from embedbk.errors import PeerError
 from embedbk.testing.plan import MS, Step
 from embedbk.testing.world import World
@@ -60,6 +60,8 @@ _SINGLE: dict[type, str] = {
 def _ledgers(message: Any) -> list[int]:
     if isinstance(message.control, AddAnswers):
         return [answer.ledger_id for _, answer in message.control.unpack()]
+    if isinstance(message.control, CopiesAnswer):
+        return [copy.ledger_id for copy in message.control.copies]
     named = getattr(message.control, "ledger_id", None)
     return [header.ledger_id for header, _ in message.frames] + ([named] if named is not None else [])
 

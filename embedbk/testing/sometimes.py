@@ -91,6 +91,8 @@ SOMETIMES = {
     "ledger was not small": "a ledger that was taken beside others was repaired by itself",
     "small ledgers asked for in halves": "a transaction of several ledgers was refused, and asked for again in halves",
     "small ledgers repaired side by side": "a worker published several small ledgers by one transaction",
+    "several ledgers copied in one message": "a bookie stored copies of several ledgers that one message brought",
+    "one of several ledgers refused": "of several ledgers of one message one was refused, or not there, the others not",
     "repair found nothing missing": "a mark ended without a copy, as its bookie was back, or its ledger gone",
     "repair impossible": "a ledger was given up until something changes: no target, or no good copy",
     "repair left to a writer": "a worker left the last fragment of an open ledger alone",

@@ -13,10 +13,14 @@ from embedbk.codec.kernels import crc32c
 from embedbk.codec.ledger_metadata import LEDGERS_PREFIX
 from embedbk.codec.messages import (
     AddAnswers,
+    CopiesAnswer,
+    CopyTaken,
     ExplicitLacs,
     FenceRequest,
     LacRequest,
+    ReadRange,
     ReadRequest,
+    Status,
     encode_message,
 )
 from embedbk.codec.metadata_messages import Get, MetadataRequest, OpenSession, Put, Txn, Watch
@@ -85,6 +89,8 @@ def nearly_a_message(chance: random.Random, incarnation: bytes) -> bytes:
             ReadRequest(
                 incarnation, 1, chance.getrandbits(62), chance.getrandbits(62), chance.getrandbits(40)
             ),
+            ReadRequest(incarnation, 1, 0, 9, 99, others=[ReadRange(chance.getrandbits(63), 0, 9)]),
+            CopiesAnswer(1, 1, [CopyTaken(Status.OK, chance.getrandbits(63), 0, 0)]),
             LacRequest(incarnation, 1, -1, chance.getrandbits(20), chance.getrandbits(40)),
             AddAnswers(chance.randbytes(64)),
             ExplicitLacs(incarnation, chance.randbytes(80)),
@@ -105,7 +111,7 @@ def nearly_a_message(chance: random.Random, incarnation: bytes) -> bytes:
     at = chance.randrange(len(body) + 1)
     body = body[:at] + chance.choice([*_TAILS, chance.randbytes(3), b""]) + body[at + chance.randrange(3) :]
     if chance.random() < 0.2:
-        head[5] = chance.choice([1, 2, 6, 12, 13, 16, 64, 65, 66, 99])
+        head[5] = chance.choice([1, 2, 6, 12, 13, 16, 22, 64, 65, 66, 99])
     struct.pack_into("<I", head, 8, len(body))
     struct.pack_into("<I", head, 24, crc32c(body, crc32c(bytes(head[:24]))))
     return bytes(head) + body

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from embedbk.codec.entry import encode_entry
+from embedbk.codec.frame import FrameHeader, decode_frame_header, encode_frame_header, frame_of
 from embedbk.codec.freed_ledger import LOG_OF_LEDGER
 from embedbk.codec.ledger_metadata import (
     METADATA_VERSION,
@@ -20,7 +21,18 @@ from embedbk.codec.ledger_metadata import (
 )
 from embedbk.codec.log_settings import SettingsRecord, encode_log_settings, log_settings_path
 from embedbk.codec.lost_entries import Losses
-from embedbk.codec.messages import AddAnswer, AddRequest, ReadAnswer, ReadRequest, Status
+from embedbk.codec.messages import (
+    AddAnswer,
+    AddRequest,
+    Control,
+    CopiesAnswer,
+    CopyTaken,
+    ErrorAnswer,
+    ReadAnswer,
+    ReadPart,
+    ReadRequest,
+    Status,
+)
 from embedbk.codec.metadata_messages import Put, Refusal
 from embedbk.codec.registration import placement_path
 from embedbk.codec.repair_mark import (
@@ -31,7 +43,7 @@ from embedbk.codec.repair_mark import (
     repair_mark_path,
 )
 from embedbk.codec.repair_messages import EndRepairs, RepairsEnded
-from embedbk.core.client_words import Answered, BookieInfo, Send, SendFailed
+from embedbk.core.client_words import Answered, BookieInfo, Send
 from embedbk.core.machine import Effect, Event
 from embedbk.core.metadata_words import (
     KeyRead,
@@ -93,6 +105,12 @@ class Shelf:
         self.result: SmallRepaired | None = None
         self.answer_of: Callable[[Effect], Event | None] = lambda effect: None  # What a test answers instead.
         self.is_silent: Callable[[Effect], bool] = lambda effect: False
+        # What bookies say otherwise: of a read or a copy of a ledger; ledgers whose entry is not there, or is damaged;
+        # bookies of the build before, which take one ledger at a time.
+        self.verdicts: dict[tuple[str, int], Status] = {}
+        self.gone: set[int] = set()
+        self.rotten: set[int] = set()
+        self.older: set[Member] = set()
 
     def put(self, key: str, value: bytes, revision: int) -> None:
         self.keys[key] = value, revision
@@ -145,24 +163,40 @@ class Shelf:
         raise AssertionError(effect)
 
     def bookie(self, effect: Send) -> Answered:
-        request = effect.control
+        request, frames = effect.control, list[tuple[FrameHeader, memoryview]]()
+        answer: Control
         if isinstance(request, ReadRequest):
-            frames = [(None, memoryview(encode_entry(request.ledger_id, 0, len(PAYLOAD), PAYLOAD)))]
-            return Answered(
-                self.now_ns, effect.tag, effect.member, ReadAnswer(Status.OK, request.ledger_id), frames
-            )
+            wanted = [request.ledger_id, *(each.ledger_id for each in request.others)]
+            if effect.member in self.older:
+                wanted = wanted[:1]
+            own, *others = (ReadPart(self.verdicts.get(("read", each), Status.OK), each) for each in wanted)
+            answer = ReadAnswer(own.status, own.ledger_id, others=others)
+            for part in (own, *others):
+                if part.status == Status.OK and part.ledger_id not in self.gone:
+                    frames.append(self.entry(part.ledger_id))
+            return Answered(self.now_ns, effect.tag, effect.member, answer, frames)
         assert isinstance(request, AddRequest)
-        frame = effect.frames[0][1]
-        answer = AddAnswer(
-            Status.OK,
-            request.nonce,
-            request.seating,
-            True,
-            frame.ledger_id,
-            frame.first_entry,
-            frame.last_entry,
-        )
+        brought = [frame for _, frame in effect.frames]
+        copies = [
+            CopyTaken(self.verdicts.get(("copy", frame.ledger_id), Status.OK), frame.ledger_id, 0, 0)
+            for frame in brought
+        ]
+        if len(copies) == 1:
+            answer = AddAnswer(
+                copies[0].status, request.nonce, request.seating, True, brought[0].ledger_id, 0, 0
+            )
+        elif effect.member in self.older:
+            answer = ErrorAnswer(f"an add has one frame, not {len(copies)}")
+        else:
+            answer = CopiesAnswer(request.nonce, request.seating, copies)
         return Answered(self.now_ns, effect.tag, effect.member, answer)
+
+    def entry(self, ledger_id: int) -> tuple[FrameHeader, memoryview]:
+        """As a bookie sends it; of a rotten one a bit has turned."""
+        body = bytearray(encode_entry(ledger_id, 0, len(PAYLOAD), PAYLOAD))
+        header = decode_frame_header(encode_frame_header(frame_of(memoryview(bytes(body))), bytes(16)), 0)
+        body[-1] ^= ledger_id in self.rotten
+        return header, memoryview(bytes(body))
 
     def has_moved(self, ledger_id: int) -> bool:
         metadata = decode_ledger_metadata(self.keys[ledger_key_path(ledger_id)][0], ledger_id)
@@ -183,7 +217,7 @@ def is_copy_of(effect: Effect, ledger_id: int) -> bool:
     return (
         isinstance(effect, Send)
         and isinstance(effect.control, AddRequest)
-        and effect.frames[0][1].ledger_id == ledger_id
+        and ledger_id in [frame.ledger_id for _, frame in effect.frames]
     )
 
 
@@ -224,9 +258,10 @@ def test_no_copy_is_sent_before_the_target_stands_in_its_mark() -> None:
 
     def look(effect: Effect) -> None:
         if isinstance(effect, Send) and isinstance(effect.control, AddRequest):
-            value, _ = shelf.keys[repair_mark_path(effect.frames[0][1].ledger_id)]
-            targets = progress_of(decode_repair_mark(value)).targets
-            named.append((effect.member.bookie_id, effect.member.incarnation) in targets)
+            for _, frame in effect.frames:
+                value, _ = shelf.keys[repair_mark_path(frame.ledger_id)]
+                targets = progress_of(decode_repair_mark(value)).targets
+                named.append((effect.member.bookie_id, effect.member.incarnation) in targets)
 
     shelf.answer_of = look  # type: ignore[assignment]
     shelf.run()
@@ -236,16 +271,14 @@ def test_no_copy_is_sent_before_the_target_stands_in_its_mark() -> None:
 def test_nothing_is_published_before_its_copy_is_durable() -> None:
     """I36: a target that answered nothing, or refused, has nothing; the others are published without its ledger."""
     for status in (None, Status.UNKNOWN):
-        shelf = Shelf([ledger(each) for each in range(1, 6)])
+        shelf = Shelf([ledger(each) for each in range(1, 6)], together=1 if status is None else 64)
         if status is None:
             shelf.is_silent = lambda effect: is_copy_of(effect, 3)
             shelf.run()
             assert not shelf.changes("/ledgers/")
             shelf.tick(CopyOptions().write_timeout_ns)
         else:
-            shelf.answer_of = lambda effect: (
-                SendFailed(0, effect.tag, effect.member, "refused") if is_copy_of(effect, 3) else None
-            )
+            shelf.verdicts["copy", 3] = status
             shelf.run()
         assert [each for each in range(1, 6) if shelf.has_moved(each)] == [1, 2, 4, 5] == shelf.ended
         assert shelf.alone == [3]

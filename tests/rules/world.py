@@ -11,7 +11,7 @@ checks it after each step: a test that only moves messages is a test of these pr
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -92,6 +92,7 @@ from embedbk.core.reader import RangeRead
 from embedbk.core.recovery import Recovery
 from embedbk.core.vocabulary import CloseRequested, Ended, Started, Tick
 from embedbk.core.writer import Writer
+from embedbk.host.reading import looked_up
 from embedbk.ids import NO_ENTRY, Member
 from embedbk.storage.memory import MemoryBookieStorage, Survivors
 
@@ -344,10 +345,8 @@ class Node:
         self.world.check()
 
     def _look_up(self, look: ReadEntries) -> None:
-        found = self.storage.read(
-            look.ledger_id, look.first_entry, look.last_entry, look.bytes_max, look.modulus, look.residues
-        )
-        self.perform(self.core.step(EntriesRead(self.world.now_ns, look.read_id, found.frame, found.absent)))
+        found, others = looked_up(self.storage, look)
+        self.perform(self.core.step(EntriesRead(self.world.now_ns, look.read_id, *found, others)))
 
     def _count(self, look: CountEntries) -> None:
         asked = (look.ledger_id, look.first_entry, look.last_entry, look.modulus, look.residues)
@@ -670,9 +669,16 @@ class World:
             node.receive(packet)
         return []
 
-    def ask(self, bookie_id: str, control: Control, frame: Frame | None = None, key: bytes = KEY) -> None:
+    def ask(
+        self,
+        bookie_id: str,
+        control: Control,
+        frame: Frame | Sequence[Frame] | None = None,
+        key: bytes = KEY,
+    ) -> None:
         """Put one request to a bookie as nobody; what it answers waits on the wire for `heard`."""
-        frames = [] if frame is None else [(encode_frame_header(frame, key), frame)]
+        brought = [frame] if isinstance(frame, Frame) else frame or []
+        frames = [(encode_frame_header(each, key), each) for each in brought]
         message = decode_message(b"".join(encode_message(self.next_packet, control, frames)))
         node = self.nodes[bookie_id]
         node.receive(

@@ -15,6 +15,7 @@ from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, LedgerMetadata, decode
 from embedbk.codec.messages import (
     AddAnswer,
     AddRequest,
+    CopiesAnswer,
     FenceAnswer,
     FenceRequest,
     ReadAnswer,
@@ -34,6 +35,7 @@ from embedbk.core.bookie_words import (
 )
 from embedbk.core.client_words import AddFailed, AddsAnswered, Answered, Confirmed, FrameSealed, Send
 from embedbk.core.metadata_words import KeyRead, Transact, Transacted, TransactRefused
+from embedbk.core.several import parts_of, ranges_of
 from embedbk.errors import PeerError, StorageError
 from embedbk.testing.observer import Observer
 
@@ -49,10 +51,10 @@ class Translator(Observer):
         self.tell = tell
         self._handles: dict[tuple[int, int], int] = {}
         self._cores: list[Any] = []  # Kept, so that no two of them ever have one identity.
-        self._lookups: dict[tuple[str, int], int] = {}
+        self._lookups: dict[tuple[str, int], list[int]] = {}
         self._compared: dict[int, dict[str, int]] = {}  # By handle, beside the ledger's key.
         self._changes: dict[int, bool] = {}  # By handle: its newest transaction is to change the ensemble.
-        self._requests: dict[tuple[str, int, int], tuple[Any, dict[int, bytes]]] = {}
+        self._requests: dict[tuple[str, int, int], tuple[Any, list[dict[int, bytes]]]] = {}
 
     # Nodes.
 
@@ -180,20 +182,18 @@ class Translator(Observer):
 
     def _bookie(self, node: str, event: Any, effects: Iterable[Any]) -> None:
         if isinstance(event, RequestReceived):
-            entries: dict[int, bytes] = {}
-            try:
-                for _, body in event.frames:
-                    entries.update(_entries(frame_of(body)))
-            except PeerError:
-                entries = {}
+            entries = [_sound_entries(body) for _, body in event.frames]
             self._requests[node, event.link, event.request_id] = (event.control, entries)
         elif isinstance(event, EntriesRead):
             # Judged when it was looked up: the answer may wait for the disk, and another recoverer write back since.
-            ledger_id = self._lookups.pop((node, event.read_id))
-            self.tell(("look up", node, ledger_id, [tuple(pair) for pair in event.absent]))
+            ledgers = self._lookups.pop((node, event.read_id))
+            found = [event.absent, *(() if each is None else each[1] for each in event.others)]
+            for ledger_id, absent in zip(ledgers, found, strict=True):
+                self.tell(("look up", node, ledger_id, [tuple(pair) for pair in absent]))
         for effect in effects:
             if isinstance(effect, ReadEntries):
-                self._lookups[node, effect.read_id] = effect.ledger_id
+                ledgers = [effect.ledger_id, *(each.ledger_id for each in effect.others)]
+                self._lookups[node, effect.read_id] = ledgers
             elif isinstance(effect, StoreFrame):
                 entries = _entries(effect.frame)
                 self.tell(("store", node, effect.token, effect.frame.ledger_id, entries))
@@ -207,18 +207,24 @@ class Translator(Observer):
                 self._answers(node, effect)
 
     def _answers(self, node: str, reply: Reply) -> None:
-        asked, entries = self._requests.get((node, reply.link, reply.request_id), (None, {}))
+        asked, entries = self._requests.get((node, reply.link, reply.request_id), (None, []))
         answer = reply.control
         if isinstance(answer, AddAnswer):
             status = Status(answer.status).name
-            self.tell(("answer add", node, answer.ledger_id, status, answer.recovery, entries))
+            self.tell(
+                ("answer add", node, answer.ledger_id, status, answer.recovery, entries[0] if entries else {})
+            )
+        elif isinstance(answer, CopiesAnswer):
+            for copy, brought in zip(answer.copies, entries, strict=False):
+                self.tell(("answer add", node, copy.ledger_id, Status(copy.status).name, True, brought))
         elif isinstance(answer, FenceAnswer):
             self.tell(("answer fence", node, answer.ledger_id, Status(answer.status).name))
         elif isinstance(answer, ReadAnswer) and isinstance(asked, ReadRequest):
-            if answer.status == Status.NO_SUCH_LEDGER:
-                self.tell(("look up", node, answer.ledger_id, [(asked.first_entry, asked.last_entry)]))
-            told = answer.status in (Status.OK, Status.NO_SUCH_LEDGER)
-            self.tell(("answer read", node, answer.ledger_id, asked.fence and told))
+            for each, part in zip(ranges_of(asked), parts_of(answer), strict=False):
+                if part.status == Status.NO_SUCH_LEDGER:
+                    self.tell(("look up", node, part.ledger_id, [(each.first_entry, each.last_entry)]))
+                told = part.status in (Status.OK, Status.NO_SUCH_LEDGER)
+                self.tell(("answer read", node, part.ledger_id, asked.fence and told))
 
 
 def _unwrapped(tag: Any) -> tuple[int, Any]:
@@ -226,6 +232,14 @@ def _unwrapped(tag: Any) -> tuple[int, Any]:
     if isinstance(tag, tuple) and tag and tag[0] == "sub":
         return tag[1], tag[2]
     return 0, tag
+
+
+def _sound_entries(body: memoryview) -> dict[int, bytes]:
+    """None of a frame that fails its check: nothing of it is stored."""
+    try:
+        return _entries(frame_of(body))
+    except PeerError:
+        return {}
 
 
 def _entries(frame: Frame) -> dict[int, bytes]:

@@ -29,6 +29,8 @@ _RARE = {
     "ledger was not small",
     "small ledgers asked for in halves",
     "small ledgers repaired side by side",
+    "several ledgers copied in one message",
+    "one of several ledgers refused",
     "not given up while it may come back",
     "bookie given up",
     "bookie put to read-only",
