@@ -650,8 +650,8 @@ class Bookie(Machine):
         return self._finish_repeated_add(look, look.request, row, event)
 
     def _finish_read(self, look: Lookup, row: AnyLedgerRow, event: EntriesRead) -> list[Effect]:
-        lac, length = (row.lac, row.lac_length) if _knows_all(row) else (NO_ENTRY, 0)
-        answer = ReadAnswer(Status.OK, row.ledger_id, self._absent(row, event.absent), lac, length)
+        told = (row.lac, row.lac_length) if _knows_all(row) else (NO_ENTRY, 0)
+        answer = ReadAnswer(Status.OK, row.ledger_id, self._absent(row, event.absent), *told)
         effects: list[Effect] = []
         reply = Reply(look.link, look.request_id, answer, _framed(event.frame))
         self.replies.reply_when(look.wait_token, reply, effects, event.now_ns)

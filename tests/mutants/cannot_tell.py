@@ -34,11 +34,8 @@ MUTANTS = (
         (
             (
                 "embedbk/core/bookie.py",
-                (
-                    "        if not self.is_settled:\n"
-                    "            absent = []  # In an older copy they may be missing (P7.9).\n"
-                ),
-                "",
+                "        return absent if _knows_all(row) and self.is_settled else []\n",
+                "        return absent if _knows_all(row) else []\n",
             ),
         ),
         ("tests/host/test_starts.py::test_without_metadata_what_it_holds_is_served_and_nothing_is_denied",),

@@ -128,7 +128,7 @@ MUTANTS = (
         (
             (
                 _BOOKIE,
-                "        self.replies.reply_when(row.last_token, reply, effects, event.now_ns)\n        return effects\n\n    def _on_counted",
+                "        self.replies.reply_when(wait_token, reply, effects, now_ns)\n        return effects\n\n    def _on_counted",
                 "        effects.append(reply)\n        return effects\n\n    def _on_counted",
             ),
         ),
@@ -252,8 +252,8 @@ MUTANTS = (
         (
             (
                 _BOOKIE,
-                "            (event.absent, row.lac, row.lac_length) if _knows_all(row) else ([], NO_ENTRY, 0)\n",
-                "            (event.absent, row.lac, row.lac_length) if _knows_all(row) else (event.absent, NO_ENTRY, 0)\n",
+                "        return absent if _knows_all(row) and self.is_settled else []\n",
+                "        return absent if self.is_settled else []\n",
             ),
         ),
         (
@@ -351,8 +351,8 @@ MUTANTS = (
         (
             (
                 _BOOKIE,
-                "        answer = ReadAnswer(Status.OK, row.ledger_id, absent, lac, length)\n",
-                "        if event.frame is None and not absent and _knows_all(row) and isinstance(look.request, ReadRequest):\n            absent = [(look.request.first_entry, look.request.last_entry)]\n        answer = ReadAnswer(Status.OK, row.ledger_id, absent, lac, length)\n",
+                "        answer = ReadAnswer(Status.OK, row.ledger_id, self._absent(row, event.absent), *told)\n",
+                "        absent = self._absent(row, event.absent)\n        if event.frame is None and not absent and _knows_all(row) and isinstance(look.request, ReadRequest):\n            absent = [(look.request.first_entry, look.request.last_entry)]\n        answer = ReadAnswer(Status.OK, row.ledger_id, absent, *told)\n",
             ),
         ),
         (_P7 + "what_cannot_be_read_is_neither_there_nor_absent",),

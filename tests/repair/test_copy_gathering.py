@@ -8,7 +8,9 @@ from embedbk.codec.messages import (
     AddRequest,
     CopiesAnswer,
     CopyTaken,
+    ErrorAnswer,
     ReadAnswer,
+    ReadClass,
     ReadPart,
     ReadRequest,
     Status,
@@ -16,6 +18,7 @@ from embedbk.codec.messages import (
 from embedbk.config import FRAME_BYTES_MAX
 from embedbk.core.client_words import Answered, Send, SendFailed
 from embedbk.core.machine import Effect, Event
+from embedbk.repair.copy_gathering import CopyGathering
 from embedbk.repair.fragment_copy import CopyOptions
 from tests.repair.test_small_repairs import MEMBERS, PAYLOAD, SECOND, Shelf, ledger
 
@@ -118,6 +121,21 @@ def test_a_bookie_of_the_build_before_is_asked_one_by_one(kind: str) -> None:
         assert len(copies(shelf)) == 7  # Both messages were on their way.
 
 
+def test_a_bookie_is_known_to_be_of_the_build_before_from_its_first_answer_on() -> None:
+    """P11.2: what is asked later goes one by one at once."""
+    shelf = some(5, together=3)
+    shelf.older = {MEMBERS[3]}
+    shelf.is_silent = lambda effect: (
+        isinstance(effect, Send)
+        and isinstance(effect.control, ReadRequest)
+        and (effect.member, effect.control.ledger_id) == (MEMBERS[1], 4)
+    )
+    shelf.run().tick(CopyOptions().read_timeout_ns)
+    assert reads(shelf) == [[1, 2, 3], [4, 5], [4, 5]]
+    assert copies(shelf) == [[1, 2, 3], [1], [2], [3], [4], [5]]
+    assert moved(shelf) == [1, 2, 3, 4, 5]
+
+
 def test_a_copy_that_finds_its_bookie_busy_is_sent_again() -> None:
     """P7.8: alone, or with others that found it busy."""
     shelf = some()
@@ -200,6 +218,26 @@ def test_an_answer_counts_for_what_it_is_about_and_nothing_else(how: str, left: 
     assert (moved(shelf), shelf.alone) == ([each for each in range(1, 6) if each not in left], left)
     if how in ("another ledger", "two frames"):
         assert reads(shelf)[1:] == [[2]]
+
+
+def test_a_verdict_on_another_ledger_is_none() -> None:
+    """P7.1: else "no such ledger", said of another one, would be a "no" about this one."""
+    disk = MEMBERS[1].incarnation
+    sends = [
+        Send(MEMBERS[1], ReadRequest(disk, each, 0, 0, 99, reads_as=ReadClass.UPKEEP), ("read", each))
+        for each in (1, 2)
+    ]
+    gathering = CopyGathering(5)
+    (sent,) = gathering.gathered((each, SIZE) for each in sends)
+    assert isinstance(sent, Send)
+    other = ReadPart(Status.NO_SUCH_LEDGER, 99)
+    told = Answered(0, sent.tag, MEMBERS[1], ReadAnswer(Status.OK, 1, others=[other]))
+    parts, left = gathering.taken_apart(told)
+    assert not left
+    assert [(part.tag, type(part.control)) for part in parts if isinstance(part, Answered)] == [
+        (("read", 1), ReadAnswer),
+        (("read", 2), ErrorAnswer),
+    ]
 
 
 def test_what_a_bookie_says_of_one_that_was_not_read_for_lack_of_room_is_no_verdict() -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import random
+import struct
+
 import pytest
 
 from embedbk.codec import messages
-from embedbk.codec.frame import Frame, frame_of
+from embedbk.codec.frame import Frame, encode_frame_header, frame_of
+from embedbk.codec.kernels import crc32c
 from embedbk.codec.messages import (
     COPIES_MAX,
     READ_OTHERS_MAX,
@@ -98,6 +102,15 @@ def test_one_that_is_refused_or_bad_changes_nothing_of_the_others() -> None:
     assert world.heard() == [taken((5, conflict), (6, ok), (7, broken), (8, ok))]
     assert {(6, 0), (8, 0)} <= b1(world).durable_entries().keys()
     assert b1(world).core.table.get(7) is None
+
+
+def test_one_that_is_refused_last_lets_the_others_wait_for_their_records() -> None:
+    """I40: a refusal is known at once; what it travelled with is not durable yet."""
+    world = with_ledgers(5)
+    copied(world, one(6), one(5, b"another"))
+    assert world.heard() == []
+    b1(world).sync()
+    assert world.heard() == [taken((6, Status.OK), (5, Status.CONFLICT))]
 
 
 def test_what_is_held_already_waits_for_the_record_that_stored_it() -> None:
@@ -217,3 +230,38 @@ def test_reads_of_another_disk_are_refused_each() -> None:
     answer, _ = read(with_ledgers(5, 6), 5, 6, disk=STRANGER)
     wrong = Status.WRONG_INCARNATION
     assert answer == ReadAnswer(wrong, 5, others=[ReadPart(wrong, 6)])
+
+
+def nearly(chance: random.Random, request: ReadRequest | AddRequest, frames: list[Frame]) -> bytes:
+    """The message with some bytes of its control part changed, under a digest that fits."""
+    sent = [(encode_frame_header(each, NO_KEY), each) for each in frames]
+    whole = bytearray(b"".join(messages.encode_message(1, request, sent)))
+    (size,) = struct.unpack_from("<I", whole, 8)
+    for _ in range(chance.randint(1, 4)):
+        whole[messages.MESSAGE_HEADER_BYTES + chance.randrange(size)] = chance.choice(
+            [0, 1, 0x90, 0xFF, 0x93]
+        )
+    control = bytes(whole[messages.MESSAGE_HEADER_BYTES : messages.MESSAGE_HEADER_BYTES + size])
+    struct.pack_into("<I", whole, 24, crc32c(control, crc32c(bytes(whole[:24]))))
+    return bytes(whole)
+
+
+def test_what_is_nearly_such_a_request_harms_nothing() -> None:
+    """P11.2: each body is refused by the codec, or answered; what is held stays as it was."""
+    world, chance, refused = with_ledgers(5, 6), random.Random(15), 0
+    disk = b1(world).member.incarnation
+    asked = ReadRequest(disk, 5, 0, 0, 99, others=[ReadRange(6, 0, 0), ReadRange(77, 0, 3, 3, 5)])
+    copies = AddRequest(disk, 7, 3, recovery=True, is_copy=True)
+    held = b1(world).durable_entries()
+    for _ in range(400):
+        request, frames = chance.choice([(asked, []), (copies, [one(5), one(6)])])
+        try:
+            message = messages.decode_message(nearly(chance, request, frames))
+        except PeerError:
+            refused += 1
+            continue
+        world.ask("b1", message.control, [frame_of(body) for _, body in message.frames], NO_KEY)
+        b1(world).sync()
+        assert len(world.heard()) == 1
+    assert 50 < refused < 400
+    assert b1(world).durable_entries() == held
