@@ -272,13 +272,13 @@ def ledger_key_path(ledger_id: int) -> str:
 def ledger_of_key(key: str, prefix: str = LEDGERS_PREFIX) -> int | None:
     """The ledger whose key this is under a prefix; None for any other key, which every client may put there."""
     digits = key[len(prefix) :]
-    if not key.startswith(prefix) or len(digits) != 16 or not set(digits) <= _HEX_DIGITS:
+    if not key.startswith(prefix) or len(digits) != 16 or digits.strip(_HEX_DIGITS):
         return None
     ledger_id = int(digits, 16)
     return ledger_id if ledger_id <= LEDGER_ID_MAX else None
 
 
-_HEX_DIGITS = frozenset("0123456789abcdef")
+_HEX_DIGITS = "0123456789abcdef"
 
 
 def log_key_path(name: str) -> str:

@@ -101,6 +101,9 @@ class _Small:
     revision: int = 0  # The revision of the ledger's metadata.
     size: int = 0  # Bytes of all of its entries, as far as its metadata says that.
     holders: dict[int, Member] = field(default_factory=dict)
+    marked: RepairMark | None = (
+        None  # The mark that names its targets; the same one where it does so already.
+    )
     copying: FragmentCopy | None = None
     is_repaired: bool = False
     is_alone: bool = False  # It goes the single road.
@@ -250,8 +253,10 @@ class SmallRepairs(Machine):
 
     def _read_settings(self) -> list[Effect]:
         """Read the settings of logs whose ledgers may have to get another shape, each log once."""
+        staying = frozenset(info.member for info in self.bookies if not info.is_leaving)
+        placement = placement_with_racks(self.placement, self.bookies)
         for each in self._left():
-            each.is_alone = not self._is_small(each)
+            each.is_alone = not self._is_small(each, staying, placement)
         logs: dict[str, list[_Small]] = {}
         for each in self._left():
             assert each.metadata is not None
@@ -260,7 +265,7 @@ class SmallRepairs(Machine):
                 logs.setdefault(log, []).append(each)
         return [ReadKey(self._tag("settings", about), log_settings_path(log)) for log, about in logs.items()]
 
-    def _is_small(self, each: _Small) -> bool:
+    def _is_small(self, each: _Small, staying: frozenset[Member], placement: Placement) -> bool:
         mark, metadata = each.mark, each.metadata
         if mark is None or metadata is None or not metadata.is_closed or len(metadata.fragments) != 1:
             return False
@@ -268,18 +273,25 @@ class SmallRepairs(Machine):
             return False
         assert metadata.last_entry is not None
         each.size = (metadata.length or 0) + _ENTRY_BYTES * (metadata.last_entry + 1)
-        return each.size <= self.options.small_bytes and self._loses_seats(each, mark, metadata)
+        is_small = each.size <= self.options.small_bytes
+        return is_small and self._loses_seats(each, mark, metadata, staying, placement)
 
-    def _loses_seats(self, each: _Small, mark: RepairMark, metadata: LedgerMetadata) -> bool:
-        """Whether lost seats, and no others, are to be filled, and there is a bookie for each."""
+    def _loses_seats(
+        self,
+        each: _Small,
+        mark: RepairMark,
+        metadata: LedgerMetadata,
+        staying: frozenset[Member],
+        placement: Placement,
+    ) -> bool:
+        """Whether lost seats, and no others, are to be filled, and there is a bookie for each. staying: bookies that
+        keep their seats."""
         fragment, missing = metadata.fragments[0], frozenset(mark.missing)
-        staying = frozenset(info.member for info in self.bookies if not info.is_leaving)
         lost = lost_seats(fragment, missing, staying)
         if not lost or any(
             seat not in lost for seat, (name, _) in enumerate(fragment.ensemble) if name in missing
         ):
             return False
-        placement = placement_with_racks(self.placement, self.bookies)
         each.holders = choose_holders(metadata, fragment, lost, mark, self.bookies, placement, self.chance)
         return len(each.holders) == len(lost)
 
@@ -297,15 +309,14 @@ class SmallRepairs(Machine):
         now = {info.member: info.placement for info in self.bookies}
         for each in self._left():
             self.placements.update((member, now[member]) for member in each.holders.values())
-        return self._put_targets([each for each in self._left() if self._marked(each) is not each.mark])
-
-    def _marked(self, each: _Small) -> RepairMark:
-        assert each.mark is not None
-        return mark_with_targets(each.mark, tuple(each.holders.values()))
+            assert each.mark is not None
+            each.marked = mark_with_targets(each.mark, tuple(each.holders.values()))
+        return self._put_targets([each for each in self._left() if each.marked is not each.mark])
 
     def _put_targets(self, about: list[_Small]) -> list[Effect]:
         effects: list[Effect] = []
-        for part in _parts(about, {each.place: encode_repair_mark(self._marked(each)) for each in about}, 2):
+        values = {each.place: encode_repair_mark(each.marked) for each in about if each.marked is not None}
+        for part in _parts(about, values, 2):
             when = [compare for each, _ in part for compare in _own(each)]
             then = [Put(repair_mark_path(each.ledger_id), value) for each, value in part]
             effects.append(Transact(self._tag("target", (each for each, _ in part)), when, list(then)))
@@ -320,7 +331,7 @@ class SmallRepairs(Machine):
             return self._halve(event.now_ns, kind, about)
         for each in about:
             if kind == "target":
-                each.mark, each.mark_revision = self._marked(each), event.revision
+                each.mark, each.mark_revision = each.marked, event.revision
             else:
                 each.is_repaired = True
         return self._go_on(event.now_ns)

@@ -56,7 +56,7 @@ MUTANTS = (
         "small-repairs-copy-before-the-mark-names-the-target",
         "P7.7",
         "no target is written into the marks",
-        ((_SMALL, "if self._marked(each) is not each.mark]", "if False]"),),
+        ((_SMALL, "if each.marked is not each.mark]", "if False]"),),
         (_TESTS + "no_copy_is_sent_before_the_target_stands_in_its_mark",),
     ),
     Mutant(

@@ -34,7 +34,7 @@ MUTANTS = (
         (
             (
                 "embedbk/codec/ledger_metadata.py",
-                "    if not key.startswith(prefix) or len(digits) != 16 or not set(digits) <= _HEX_DIGITS:\n",
+                "    if not key.startswith(prefix) or len(digits) != 16 or digits.strip(_HEX_DIGITS):\n",
                 "    if not key.startswith(prefix):\n",
             ),
         ),
