@@ -479,7 +479,9 @@ class BookieNode:
     def _path_now(self) -> AddPath | None:
         """The add path, while the rows alone decide on normal adds of known ledgers."""
         core = self.core
-        is_open = core.is_writable and core.is_serving and not core.is_waiting and core.failure is None
+        is_open = (
+            core.is_writable and core.is_serving and not core.is_waiting and core.replies.failure is None
+        )
         is_open = is_open and not self.is_leaving
         return self.storage.add_path if is_open else None
 
@@ -543,7 +545,7 @@ class BookieNode:
     def _tell_durable(self, now_ns: int) -> bool:
         """Whether anything became durable."""
         token = self.storage.durable()
-        if self.core.failure is not None:
+        if self.core.replies.failure is not None:
             return False
         if has_risen := token > self._durable:
             self._durable = token
@@ -601,7 +603,7 @@ class BookieNode:
         if path is not None and (taken := path.taken()) != self._taken:
             self._taken = taken
             self._events.append(AddsTaken(now_ns, self.storage.next_token()))
-        if self._durable > self.core.replies.durable and self.core.failure is None:
+        if self._durable > self.core.replies.durable and self.core.replies.failure is None:
             self._events.append(JournalDurable(now_ns, self._durable))
 
     def _carry_out(self, effect: Effect, now_ns: int) -> None:

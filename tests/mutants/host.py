@@ -814,7 +814,7 @@ MUTANTS = (
             (
                 "embedbk/core/lac_publishing.py",
                 "        self.hinted = self.in_flight.done\n",
-                "        self.lac_hinted = self.lac\n        del self.in_flight.seatings[1:]\n        return [\n",
+                "        self.hinted = self.in_flight.done\n        del self.in_flight.seatings[1:]\n",
             ),
         ),
         ("tests/rules/test_p6_tailing.py::test_who_pauses_hints_all_its_bookies_once",),
