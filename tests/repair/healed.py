@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -27,8 +28,10 @@ OPTIONS = RepairOptions(
 
 
 class Healed:
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, reached: Counter[str] | None = None) -> None:
+        """reached: the facts of `sometimes` that are met."""
         self.cluster, self.world = cluster, cluster.world
+        self.reached = Counter[str]() if reached is None else reached
 
     def repairer(self, name: str = "healer", options: RepairOptions = OPTIONS) -> RepairService:
         world = self.world
@@ -70,6 +73,7 @@ class Healed:
 
 @contextmanager
 def healed(bookies: int = 4, seed: int = 1) -> Iterator[Healed]:
-    with Cluster(seed=seed, bookies=bookies, observers=[Invariants()]) as cluster:
+    invariants = Invariants()
+    with Cluster(seed=seed, bookies=bookies, observers=[invariants]) as cluster:
         cluster.client()
-        yield Healed(cluster)
+        yield Healed(cluster, invariants.sometimes.reached)

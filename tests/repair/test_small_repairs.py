@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -61,7 +62,7 @@ from embedbk.metadata.claims import repairing_path
 from embedbk.repair.copy_pace import CopyPace
 from embedbk.repair.fragment_copy import CopyOptions
 from embedbk.repair.small_repairs import SmallRepairs
-from tests.repair.healed import healed
+from tests.repair.healed import OPTIONS, healed
 from tests.repair.test_repaired import closed, holders_hold
 
 SECOND = 1_000_000_000
@@ -410,3 +411,27 @@ def test_small_ledgers_of_a_lost_bookie_are_repaired_side_by_side() -> None:
         assert story.cluster.run_until(lambda: service.outcomes["repaired"] == len(ledgers))
         assert service.beside >= 2
         assert not story.world.committed("/repairing/")
+
+
+def test_one_rotten_copy_among_those_of_one_message_is_read_elsewhere_and_the_others_go_through() -> None:
+    """P11.2: in a whole cluster; each ledger has a verdict of its own, and gets all of its copies."""
+    with healed(bookies=4) as story:
+        ledgers = [closed(story, 1) for _ in range(12)]
+        # The first seat that is there is read first; that of several ledgers has a rotten copy of one of them.
+        of_source: dict[str, list[int]] = {}
+        for each in ledgers:
+            seats = [name for name, _ in story.metadata(each).fragments[0].ensemble]
+            if "b1" in seats:
+                of_source.setdefault(next(name for name in seats if name != "b1"), []).append(each)
+        source, several = max(of_source.items(), key=lambda item: len(item[1]))
+        assert len(several) > 2
+        story.cluster.damage(source, several[1], 0)
+        options = replace(OPTIONS, auditor=replace(OPTIONS.auditor, page_ledgers=100))
+        service = story.repairer(options=options)
+        story.cluster.crash("b1")
+        marked = [each for each in ledgers if "b1" in story.named(each)]
+        assert story.cluster.run_until(lambda: all(story.is_healed(each, "b1") for each in marked))
+        assert story.cluster.run_until(lambda: service.outcomes["repaired"] >= len(marked))
+        assert service.beside == len(marked)
+        assert story.reached["several ledgers copied in one message"]
+        assert story.reached["one of several ledgers refused"]
