@@ -267,6 +267,9 @@ class FragmentCopy:
         if part is None or part.asked is None:
             return []
         seat, answer = part.asked[0], event.control
+        if isinstance(answer, ReadAnswer) and answer.ledger_id != self.metadata.ledger_id:
+            other = f"it answered for ledger {answer.ledger_id}"
+            return self._source_failed(part, seat, other, event.now_ns, is_told=False)
         if isinstance(answer, ReadAnswer) and answer.status == Status.BUSY:
             part.asked = None
             part.later_ns = event.now_ns + max(answer.wait_ms, 1) * _MS

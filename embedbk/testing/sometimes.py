@@ -257,6 +257,8 @@ DIRECTED: dict[str, str] = {
     "end named for a ledger": "no plan loses so many bookies; tests/repair/test_giving_up.py loses them",
     "flush failed": "few flushes begin in the moment; tests/storage/test_random_orders.py goes through them",
     "ledger dropped": "a round of collection is longer than a run",
+    "one of several ledgers refused": "copies rot rarely, and few ledgers are repaired together; "
+    "tests/repair/test_small_repairs.py lets one of them rot",
     "placement was another": "a bookie goes read-only between a choice and its transaction, which takes milliseconds",
     "wrong incarnation": "nobody dials a bookie whose registration names another incarnation than it asks for",
 }

@@ -19,6 +19,19 @@ _AUDITED = "tests/repair/test_auditor.py::test_"
 
 MUTANTS = (
     Mutant(
+        "no-about-another-ledger-is-a-negative",
+        "P7.1",
+        "a bookie that says no about another ledger counts as one that lacks the entry",
+        (
+            (
+                "embedbk/repair/fragment_copy.py",
+                "        if isinstance(answer, ReadAnswer) and answer.ledger_id != self.metadata.ledger_id:\n",
+                "        if answer is None:\n",
+            ),
+        ),
+        ("tests/repair/test_copying.py::test_a_no_about_another_ledger_is_no_negative",),
+    ),
+    Mutant(
         "repair-stops-at-the-entry-before-the-last",
         "P11.2",
         "the last entry that a seat owes is not copied",

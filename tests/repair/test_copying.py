@@ -152,3 +152,14 @@ def test_late_answers_to_an_earlier_question_count_for_nothing() -> None:
     told(core, copy)
     assert core.result is not None
     assert core.result.kind == "done"
+
+
+def test_a_no_about_another_ledger_is_no_negative() -> None:
+    """P7.1: a bookie that answers for a ledger that it was not asked about has said nothing of this one."""
+    for ledger_id, is_no in ((7, True), (8, False)):
+        core, (asked,) = copying()
+        answer = ReadAnswer(Status.NO_SUCH_LEDGER, ledger_id)
+        (other,) = sends(core.on_answered(Answered(0, asked.tag, asked.member, answer)))
+        assert other.member != asked.member
+        (part,) = core._parts
+        assert bool(part.absent) is is_no and bool(part.silent) is not is_no
