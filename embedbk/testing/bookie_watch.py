@@ -91,7 +91,8 @@ class BookieWatch:
         if request is not None:
             for ledger_id in _ledgers_of(request):
                 row = core.table.get(ledger_id)
-                if row is not None:
+                # The row of a ledger that was dropped may be forgotten, and with it the LAC, which is given to nobody.
+                if row is not None and not row.is_dropped:
                     fencing.row_lac_is_true_and_rises(bookie, ghost.ledger(ledger_id), row)
                 if bookie.owed_limbo is None:
                     fencing.fence_is_sticky(bookie, ledger_id, row)

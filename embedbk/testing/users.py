@@ -716,7 +716,13 @@ def _visitor(world: World, client: str, chance: random.Random, quorum: Quorum) -
                     continue
                 if "splices" in world.features and splicing.random() < 0.5:
                     yield from splices_in(
-                        world, client, runtime, reading, splicing, lambda made: _watch(world, client, made)
+                        world,
+                        client,
+                        runtime,
+                        reading,
+                        splicing,
+                        quorum,
+                        lambda made: _watch(world, client, made),
                     )
                     continue
                 if "cursors" in world.features and consuming.random() < 0.7:
