@@ -345,11 +345,11 @@ def test_behind_a_restore_nobody_knows_what_a_bookie_has(what: str) -> None:
     with embedbk.testing.Cluster(seed=3, bookies=4) as cluster:
         bk = cluster.client()
         bk.drain_bookie("b1")
-        catalog = cluster.world.nodes[METADATA].core.catalog
-        setattr(catalog, what, [(1, 9)])
+        descent = cluster.world.nodes[METADATA].core.catalog.descent
+        setattr(descent, what, [(1, 9)])
         with pytest.raises(UsageError, match="or entries of ledgers, that it does not know of"):
             bk.decommission_bookie("b1")
-        setattr(catalog, what, [])
+        setattr(descent, what, [])
         bk.decommission_bookie("b1")
 
 

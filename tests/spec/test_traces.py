@@ -11,6 +11,7 @@ import pytest
 
 from embedbk.core import bookie, in_flight, recovery
 from embedbk.core.in_flight import InFlight
+from embedbk.core.pending_replies import PendingReplies
 from embedbk.core.quorum import Verdict
 from embedbk.testing.plan import make_plan
 from embedbk.testing.run import run_plan
@@ -81,7 +82,7 @@ def take_adds_behind_the_fence(patch: pytest.MonkeyPatch) -> None:
 
 def answer_before_it_is_durable(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
-        bookie.Bookie, "_reply_when", lambda self, token, reply, effects, now_ns: effects.append(reply)
+        PendingReplies, "reply_when", lambda self, token, reply, effects, now_ns: effects.append(reply)
     )
 
 
