@@ -100,7 +100,7 @@ def confirm_with_one_fewer(patch: pytest.MonkeyPatch) -> None:
     [
         (skip_coverage, [2], "P5.2b"),
         (believe_one_negative, [7], "P5.2c"),
-        (inherit_acknowledgements, [842, 867], "P3.3"),
+        (inherit_acknowledgements, [38], "P3.3"),
         (ask_the_published_ensemble_only, [42, 196], "P4.2"),
         (take_adds_behind_the_fence, [2], "P3.4a"),
         (answer_before_it_is_durable, [1], "P3.2"),
