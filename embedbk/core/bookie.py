@@ -409,7 +409,7 @@ class Bookie(Machine):
                 place for place, each in enumerate(ranges) if self.table.get(each.ledger_id) is not None
             ]
             if not self.is_settled:
-                # Of a ledger without a trace here an older copy of these directories says nothing (P7.9).
+                # An older copy of these directories says nothing about a ledger without a trace here (P7.9).
                 parts = [ReadPart(Status.UNKNOWN, each.ledger_id) for each in ranges]
         several = SeveralReads(parts, places)
         if not places:

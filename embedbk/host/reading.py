@@ -104,7 +104,9 @@ class WaitingReads:
             yield from ended
 
 
-Found = tuple[Frame | None, list[tuple[int, int]]]  # Of one range: its entries, and what is absent.
+Found = tuple[
+    Frame | None, list[tuple[int, int]]
+]  # What was found of one range: its entries, and what is absent.
 
 
 class Reads(Protocol):

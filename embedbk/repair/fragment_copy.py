@@ -52,7 +52,8 @@ class CopyOptions:
     window_bytes: int = 8 << 20  # Read and not durable at every target yet; reading pauses above it.
     frame_bytes: int = FRAME_BYTES_MAX  # The most that one read returns.
     small_bytes: int = 32 << 10  # A ledger of no more is repaired beside others (`small_repairs`).
-    # Of such ledgers so many requests, and bytes of frames there or back, travel in one message (`copy_gathering`).
+    # One message carries so many requests for such ledgers, and so many bytes of frames, there or back
+    # (`copy_gathering`).
     together: int = 64
     together_bytes: int = FRAME_BYTES_MAX
 

@@ -186,7 +186,7 @@ class BookieWatch:
                 [copy.status == Status.OK for copy in answer.copies], "several ledgers copied in one message"
             )
         elif type(answer) is ReadAnswer and answer.others:
-            is_bounded = answer.status == Status.BUSY  # Else a part that is told to wait found no room.
+            is_bounded = answer.status == Status.BUSY  # A part alone that is told to wait found no room.
             for one_request, one in _reads_of(request, answer):
                 if is_bounded or one.status != Status.BUSY:
                     self._on_answer(bookie, core, one_request, one, effect)
@@ -196,7 +196,7 @@ class BookieWatch:
             self._on_answer(bookie, core, request, answer, effect)
 
     def _note_several(self, went_through: list[bool], what: str) -> None:
-        """Of several ledgers in one message, which went through."""
+        """Note which of several ledgers in one message went through."""
         if what and sum(went_through) > 1:
             self.sometimes.note(what)
         if any(went_through) and not all(went_through):
