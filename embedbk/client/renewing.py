@@ -87,6 +87,7 @@ class Succession:
 
     # There may be very many writers, nearly all of them idle.
     __slots__ = (
+        "_asked_roll",
         "_before_failed",
         "_bounds",
         "_closers",
@@ -134,6 +135,7 @@ class Succession:
         self._is_let_go = False  # Released, or the last ledger is closed: none follows.
         self._replacing = Replacing(owning)
         owning.signal = self._signal
+        self._asked_roll = roll  # As it was asked for; what the bound of bytes makes of it is `bounded`.
         self._bounds = RollBounds(roll, self)
         # From the beginning: a log that gets a bound later has bytes by then that no list records yet.
         self.log_bytes = self._bounds.log_bytes = LogBytes(self, self._bounds)
@@ -157,13 +159,15 @@ class Succession:
 
     def roll_by(self, roll: Roll) -> None:
         """Other bounds from now on, of the ledger of now as well."""
+        self._asked_roll = roll
         if not self._has_ended:
             self._bounds.change(bounded(roll, self.log_bytes.bound), self.appending)
 
     def bound_by(self, bound: BytesBound | None) -> None:
-        """How many bytes the log may have from now on. `roll_by` is called next."""
+        """How many bytes the log may have from now on. Its ledgers become small enough for that too."""
         if not self._has_ended:
             self.log_bytes.keep(bound)
+            self.roll_by(self._asked_roll)
 
     @property
     def is_busy(self) -> bool:

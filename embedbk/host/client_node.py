@@ -82,7 +82,7 @@ from embedbk.metadata.client import Client
 from embedbk.metadata.levels import LEVEL_OF_CHOICES, LEVEL_OF_ENTRY_LOGS, LEVEL_OF_HOLDINGS
 from embedbk.ports import Identity, LinkDown, LinkUp, Near, NearWait, Received, Transport
 
-__all__ = ["ClientNode"]
+__all__ = ["SEAT_GRACE_NS", "ClientNode"]
 
 logger = logging.getLogger(__name__)
 

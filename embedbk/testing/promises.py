@@ -23,13 +23,17 @@ class Promises(Observer):
         self.sent: dict[int, dict[int, bytes]] = {}  # Ledger -> entry -> payload.
         self.acked: dict[int, int] = {}  # Ledger -> highest entry acknowledged to its application.
         self.deleted: set[str] = set()  # Keys that were removed, and are not back. Asked, not walked.
+        self.brought_back: set[str] = (
+            set()
+        )  # Keys that were removed, and put again (P8.15). Asked, not walked.
         self.ends: dict[int, tuple[int, int]] = {}  # Ledger -> (last entry, length) as it was closed.
 
     def on_metadata(self, revision: int, key: str, old: bytes | None, new: bytes | None) -> None:
         if new is None:
             self.deleted.add(key)
-        else:
+        elif key in self.deleted:
             self.deleted.discard(key)
+            self.brought_back.add(key)
 
     def on_sent(self, client: str, writing: Writing, ledger_id: int, entry_id: int, payload: bytes) -> None:
         held = self.sent.setdefault(ledger_id, {})

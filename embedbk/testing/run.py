@@ -66,6 +66,9 @@ REST_NS = 240 * SECOND  # Time for every ledger to be recovered and read (L1).
 TWINS_NS = 4 * SECOND  # Time for a paused process to be asked (P7.9), and to continue.
 SETTLE_NS = 120 * SECOND  # Time for adds to end that no application waits for.
 SHRINK_S = 20.0
+LIVENESS_CLIENTS = ("l3", "l13", "l15", "p10", "p10-reader", "end-1", "end-2")
+# After which a writer gives away the seat of a bookie that is not registered: soon, so that seeds meet it.
+SEAT_GRACES_NS = (3 * SECOND, 12 * SECOND, 40 * SECOND)
 PAGE_LEDGERS = 4  # Ledgers in one page of a log's list: few, so that a short run has pages.
 BUSY_COLLECTION = CollectorOptions(interval_ns=SECOND, pace_ns=SECOND // 200, page_ledgers=3)
 
@@ -123,6 +126,7 @@ def run_plan(
         requests_waiting_max=FEW_REQUESTS if "metadata-crowd" in plan.on else REQUESTS_WAITING_MAX,
         collector=BUSY_COLLECTION if {"deletion", "archives"} & {*plan.features} else USUAL_COLLECTION,
         base_rules=HASTY_BASE if plan.follows_measured else BASE_RULES,
+        seat_grace_ns=random.Random(f"seat grace {plan.seed}").choice(SEAT_GRACES_NS),
         begins_older=any(step.kind == "level-raise" for step in plan.steps),
     )  # fmt: skip
     world.sometimes, world.features = seen, frozenset(plan.features)
@@ -139,6 +143,7 @@ def run_plan(
             askers.check()
         if repairers is not None:
             repairers.check()
+        _applications_leave(world, plan)
         is_whole = not plan.is_outside and not outcome.refusals  # Else one cannot be closed.
         if healers is not None and is_whole and has_room_for_marks(world):
             healers.check()
@@ -297,6 +302,13 @@ def _liveness(
         )
 
 
+def _applications_leave(world: World, plan: Plan) -> None:
+    """What follows needs none of these clients. A client that is idle costs as much as one that works."""
+    for name in [*_clients(plan), *LIVENESS_CLIENTS]:
+        if name in world.nodes:
+            world.crash(name)
+
+
 def _is_drawn(plan: Plan, what: str) -> bool:
     """In one of four worlds: checks of a healed cluster that need little of what happened in it cost more than all
     that faults did, so that seeds which leave them out find more in the same time."""
@@ -388,7 +400,9 @@ def _read_everything(
             continue
         log_id = closed.custom.get("log", b"")
         appended = [world.squeezed.get((ledger_id, entry_id), (payload,))[0] for entry_id, payload in entries]
-        sequences = map(users.sequence_of, appended if log_id else [])
+        # A producer may have made its append again while this ledger was truncated: then both stand (P8.15).
+        is_judged = log_id and ledger_key_path(ledger_id) not in promises.brought_back
+        sequences = map(users.sequence_of, appended if is_judged else [])
         produced += [(log_id, *sequence) for sequence in sequences if sequence]
         if len(entries) != closed.last_entry + 1 or closed.last_entry < promises.acked.get(ledger_id, -1):
             raise Violation(

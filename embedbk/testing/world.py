@@ -38,7 +38,7 @@ from embedbk.core.writer import Writer
 from embedbk.core.writer_options import WriterOptions
 from embedbk.errors import EmbedbkError, StorageError
 from embedbk.host.bookie_node import USUAL_COLLECTION, BookieNode
-from embedbk.host.client_node import ClientNode
+from embedbk.host.client_node import SEAT_GRACE_NS, ClientNode
 from embedbk.host.operations import OneResult, Operation, Writing
 from embedbk.host.scrub_pace import ScrubPace
 from embedbk.ids import LEDGER_ID_MAX, START_ID_BYTES
@@ -142,6 +142,7 @@ class World:
         metadata_limits: Limits = DEFAULT_LIMITS,
         requests_waiting_max: int = REQUESTS_WAITING_MAX,
         base_rules: BaseRules = BASE_RULES,
+        seat_grace_ns: int = SEAT_GRACE_NS,
         begins_older: bool = False,
     ) -> None:
         """members: of the metadata, all of them voters, or the first ones where first_members says how many; policy,
@@ -151,12 +152,13 @@ class World:
         native, and reach them without messages where they can ("Near seats"). kept_frames: so many a handle keeps for
         seats that are behind, all handles of a client twice as many; 0: as usual. metadata_limits,
         requests_waiting_max: of the metadata's catalog, at all of its starts, and of its members. base_rules: when
-        those change their election base. begins_older: all nodes run the build before at first, so that the cluster's
-        level is to be raised."""
+        those change their election base. seat_grace_ns: as of `ClientNode`, of all clients. begins_older: all nodes run
+        the build before at first, so that the cluster's level is to be raised."""
         self.collector = collector
         self.behind_bytes_max = kept_frames * KEPT_FRAME_BYTES or BEHIND_BYTES_MAX
         self.metadata_limits = metadata_limits
         self.requests_waiting_max = requests_waiting_max
+        self.seat_grace_ns = seat_grace_ns
         self.ballast_on_its_way = 0  # Keys that fill the catalog and may still arrive (scarcity).
         self.seed = seed
         self.is_native = is_native
@@ -404,6 +406,7 @@ class World:
             Client(ttl_ms=SESSION_MS, label=name),
             backlog=backlog,
             table_of=table_in_c,
+            seat_grace_ns=self.seat_grace_ns,
         )
         node.on_wake = partial(self._wake, name)
         node.is_sending_watched = self.network.has_adds

@@ -17,6 +17,19 @@ _RULES = "tests/rules/test_p8_truncating.py::test_"
 
 MUTANTS = (
     Mutant(
+        "a-new-bound-leaves-the-rolls-as-they-are",
+        "P8.8 I106",
+        "an owner that a splice tells of a bound looks at it only at its keeper's next round",
+        (
+            (
+                _RENEWING,
+                "            self.roll_by(self._asked_roll)\n",
+                "",
+            ),
+        ),
+        (_FACE + "an_owner_that_learns_of_a_bound_keeps_to_it_at_once",),
+    ),
+    Mutant(
         "a-bound-is-not-kept",
         "P8.8 I106",
         "an owner appends behind the bound of its log",

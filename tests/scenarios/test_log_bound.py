@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from embedbk import LedgerFenced, LogAtBound, Truncated, UsageError
+from embedbk.client.bounding import bound_of
 from embedbk.client.ledger import queue_blocking
 from embedbk.client.log import Log, LogWriter
 from embedbk.client.runtime import Runtime
@@ -267,6 +269,20 @@ def test_what_no_list_records_yet_counts(cluster: Cluster) -> None:
     assert line.log_bytes.byte_count() == 60 * len(ENTRY)
     assert len(line.log_bytes._unrecorded) <= 2, "what a list records is forgotten"
     writer.close()
+
+
+def test_an_owner_that_learns_of_a_bound_keeps_to_it_at_once(cluster: Cluster) -> None:
+    """P8.8: "the first append that meets the bound is the last one", also where a splice found the settings that have
+    one (seed 68000105: the owner's ledgers rolled by nothing, so that nobody looked before its keeper's next round)."""
+    log = cluster.client("a").create_log(NAME, roll=Roll(bytes=None))
+    writer = cluster.client("w").log(NAME).writer()
+    log.change(bytes_max=BOUND)
+    as_found = SettingsRecord(1, bytes_max=BOUND, at_bytes_max=0)
+    writer._line.bound_by(bound_of(as_found, 1))
+    with contextlib.suppress(LogAtBound):  # No time goes by before the bound, in which its keeper would look.
+        for _ in range(100):
+            writer.append_nowait(ENTRY)
+    assert writer._line.log_bytes.byte_count() == BOUND
 
 
 def test_a_splice_that_is_too_much_is_refused_whole(cluster: Cluster) -> None:
