@@ -7,6 +7,7 @@ is kept, gives one line of the log "embedbk.archive".
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -206,26 +207,43 @@ class _FreeJob:
 
     def _is_sound(self, segment: Segment, metadata: LedgerMetadata, record: ArchiveRecord) -> None:
         """Read all files of the manifest that counts. Raises NotFreed: one is not sound, or cannot be judged now."""
-        looks = VerifyReport(self.report.log_id, self.report.place, self.lock.epoch)
-        manifest = manifest_of(self.reading, self.directory, record, looks)
+        manifest, looks = read_files(self.reading, self.directory, self.lock, record, self.run, self.pace)
         if manifest is not None:
             _compare(manifest, segment, metadata)
-            tasks = list(tasks_of(self.directory, manifest, 1.0, False))
-            for task, each in zip(tasks, self.run(self.reading, tasks), strict=True):
-                self.pace.passed(task.part.bytes)
-                looks.findings += each.findings
-                if each.incomplete:
-                    looks.incomplete.append((segment.ledger_id, each.incomplete))
         if looks.findings:
-            step = Doubted(record.manifest)
-            steps = change_archive(
-                self.reading.runtime, self.report.log_id, segment.ledger_id, step, self.lock.epoch
-            )
-            run_blocking(steps, "archive")
-            told = ", ".join(f"{each.file}: {each.kind}: {each.why}" for each in looks.findings[:3])
-            raise _kept("damaged", f"its archive is not sound any more: {told}")
+            raise _kept("damaged", f"its archive is not sound any more: {told(looks)}")
         if looks.incomplete or manifest is None:
             raise EmbedbkError(f"nobody can tell whether its files are sound: {looks.incomplete}")
+
+
+def read_files(
+    reading: LogReading,
+    directory: ArchiveDirectory,
+    lock: ArchiveLock,
+    record: ArchiveRecord,
+    run: LookRunner,
+    pace: ByteRate,
+) -> tuple[Manifest | None, VerifyReport]:
+    """Read all files of the manifest that the record names. What is found wrong takes VERIFIED back."""
+    looks = VerifyReport(str(reading.name), directory.place.path, lock.epoch)
+    manifest = manifest_of(reading, directory, record, looks)
+    if manifest is not None:
+        tasks = list(tasks_of(directory, manifest, 1.0, False))
+        for task, each in zip(tasks, run(reading, tasks), strict=True):
+            pace.passed(task.part.bytes)
+            looks.findings += each.findings
+            if each.incomplete:
+                looks.incomplete.append((record.ledger_id, each.incomplete))
+    if looks.findings:
+        step = Doubted(record.manifest)
+        steps = change_archive(reading.runtime, looks.log_id, record.ledger_id, step, lock.epoch)
+        with contextlib.suppress(NoSuchLedger):  # Nothing is recorded about a ledger that is gone.
+            run_blocking(steps, "archive")
+    return manifest, looks
+
+
+def told(looks: VerifyReport) -> str:
+    return ", ".join(f"{each.file}: {each.kind}: {each.why}" for each in looks.findings[:3])
 
 
 def _compare(manifest: Manifest, segment: Segment, metadata: LedgerMetadata) -> None:

@@ -11,11 +11,20 @@ from typing import Annotated, Any
 
 import msgspec
 
-from embedbk.codec.ledger_metadata import LedgerMetadata
+from embedbk.codec.freed_ledger import LOG_OF_LEDGER, Freed
+from embedbk.codec.ledger_metadata import (
+    METADATA_VERSION,
+    Fragment,
+    LedgerMetadata,
+    LedgerState,
+    decode_ledger_metadata,
+    encode_ledger_metadata,
+)
 from embedbk.errors import StorageError
 from embedbk.ids import LEDGER_ID_MAX
 
 __all__ = [
+    "MANIFEST_VERSION",
     "MANIFEST_BYTES_MAX",
     "MANIFEST_PREFIX",
     "FilePart",
@@ -26,6 +35,7 @@ __all__ = [
     "ledger_facts",
     "manifest_hash",
     "manifest_name",
+    "metadata_of",
 ]
 
 MANIFEST_VERSION = 1
@@ -83,6 +93,46 @@ def ledger_facts(metadata: LedgerMetadata) -> dict[str, Any]:
         for each in metadata.fragments
     ]
     return facts
+
+
+def metadata_of(manifest: Manifest, password_verifier: bytes, freed: Freed) -> LedgerMetadata:
+    """The metadata of this ledger as a freed one, with one fragment: where the others began the manifest does not say
+    whole, and no bookie holds anything of it.
+
+    Raises StorageError: the manifest has no such metadata, or something attached to the ledger was no text.
+    """
+    facts, what = manifest.ledger, f"the manifest of ledger {manifest.ledger_id} of log {manifest.log_id!r}"
+    try:
+        custom = {str(name): str(value).encode() for name, value in facts["custom"].items()}
+        made = LedgerMetadata(
+            METADATA_VERSION,
+            manifest.ledger_id,
+            facts["ensemble_size"],
+            facts["write_quorum"],
+            facts["ack_quorum"],
+            LedgerState.CLOSED,
+            manifest.last_entry,
+            sum(part.payload_bytes for part in manifest.files),
+            password_verifier,
+            facts["created_ms"],
+            custom,
+            (Fragment(0, 0, ()),),
+            facts["durability"],
+            facts["digest"],
+            freed=freed,
+        )
+        decode_ledger_metadata(encode_ledger_metadata(made), manifest.ledger_id)
+    except (KeyError, TypeError, AttributeError, ValueError, StorageError) as strange:
+        raise StorageError(
+            f"{what}: the ledger's metadata cannot be made from it: {type(strange).__name__}: {strange}"
+        ) from strange
+    if made.custom.get(LOG_OF_LEDGER) != manifest.log_id.encode() or any(
+        "\N{REPLACEMENT CHARACTER}" in str(value) for value in facts["custom"].values()
+    ):
+        raise StorageError(f"{what}: it names another log, or what was attached to the ledger was no text")
+    if facts.get("lost"):
+        raise StorageError(f"{what}: entries of the ledger were given up, and its files have not all")
+    return made
 
 
 def encode_manifest(value: Manifest) -> bytes:

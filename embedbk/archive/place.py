@@ -92,7 +92,8 @@ class _Directory:
 
     def read(self, name: str, bytes_max: int) -> bytes:
         with self.reading(name) as file:
-            data: bytes = file.read(bytes_max + 1)
+            # As much memory as the file has bytes, and not as it may have.
+            data: bytes = file.read(min(os.fstat(file.fileno()).st_size, bytes_max) + 1)
         if len(data) > bytes_max:
             raise StorageError(f"{self.path}/{name} has more than {bytes_max} bytes")
         return data

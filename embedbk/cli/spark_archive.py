@@ -77,10 +77,18 @@ def add_archive(commands: Commands) -> None:
         help="freed ledgers of this log are copied back to bookies: same ledgers, positions and offsets",
     )
     made.add_argument(
+        "--truncated",
+        action="store_true",
+        help="ledgers that truncation took off this log stand in front of it again, in their files: same ledgers, "
+        "positions and offsets, down to --from; then --in-place gives them to bookies",
+    )
+    made.add_argument(
         "--ledger", type=int, action="append", metavar="LEDGER", help="with --in-place: only this one"
     )
-    made.add_argument("--dry-run", action="store_true", help="with --in-place: nothing is changed")
-    made.add_argument("--rate", type=float, metavar="BYTES", help="with --in-place: a second")
+    made.add_argument(
+        "--dry-run", action="store_true", help="with --in-place or --truncated: nothing is changed"
+    )
+    made.add_argument("--rate", type=float, metavar="BYTES", help="with --in-place or --truncated: a second")
     made.add_argument("--log", help="the archived log, by its name; or --place and --log-id")
     made.add_argument("--place", metavar="DIR")
     made.add_argument("--log-id")
@@ -223,10 +231,14 @@ def _restore(reach: Callable[[], Client], options: argparse.Namespace) -> Comman
     from embedbk.archive.place import ArchiveDirectory, find_place
     from embedbk.archive.restoring import restore
 
+    if options.truncated:
+        return _restore_truncated(reach, options)
     if options.in_place:
         return _restore_in_place(reach, options)
     if options.ledger or options.dry_run or options.rate:
-        raise UsageError("--ledger, --dry-run and --rate go with --in-place; nothing was changed")
+        raise UsageError(
+            "--ledger, --dry-run and --rate go with --in-place or --truncated; nothing was changed"
+        )
     given = {
         "password": password_of(options),
         "begin": options.begin,
@@ -252,26 +264,67 @@ def _restore(reach: Callable[[], Client], options: argparse.Namespace) -> Comman
     return appended(options.into, "entries", done.entries, done.outcome)
 
 
+def _refuse_others(options: argparse.Namespace, mode: str, **others: Any) -> None:
+    """Raises UsageError: an option was given that says nothing in this mode."""
+    for name, value in {
+        "log": options.log,
+        "log-id": options.log_id,
+        "place": options.place,
+        **others,
+    }.items():
+        if value:
+            raise UsageError(
+                f"{mode} works on the ledgers of {options.into!r} as its metadata names them: it takes no --{name}; "
+                "nothing was changed"
+            )
+
+
+def _restore_truncated(reach: Callable[[], Client], options: argparse.Namespace) -> CommandResult:
+    """Restore truncated ledgers, always in this process: it reads files, and changes metadata."""
+    from embedbk.archive.restoring_truncated import restore_truncated
+
+    more = {"in-place": options.in_place, "ledger": options.ledger, "to": options.end is not None}
+    number = {"application": options.application, "number": options.number}
+    _refuse_others(options, "--truncated", **more, **number)
+    with reach() as client:
+        report = restore_truncated(
+            client,
+            options.into,
+            password=password_of(options),
+            from_offset=options.begin or 0,
+            dry_run=options.dry_run,
+            bytes_per_s=options.rate,
+        )
+    lines = [
+        f"  ledger {each.ledger_id}: {each.outcome}, {each.entries} entries from offset {each.first_offset} on, "
+        f"{each.payload_bytes} bytes"
+        for each in report.ledgers
+    ]
+    lines += [f"  not read: {each}" for each in report.unread]
+    lines += [f"  it goes no further: {report.why}"] if report.why else []
+    head = (
+        f"log {options.into}, archive {report.place}: it began at offset {report.began}, and begins at "
+        f"{report.begins}"
+    )
+    data = {
+        "log_id": report.log_id,
+        "place": report.place,
+        "began": report.began,
+        "begins": report.begins,
+        "why": report.why,
+        "unread": report.unread,
+        "ledgers": [vars(each) for each in report.ledgers],
+    }
+    return CommandResult(data, "\n".join([head, *lines]), report.code)
+
+
 def _restore_in_place(reach: Callable[[], Client], options: argparse.Namespace) -> CommandResult:
     """Restore in place, always in this process: it sends the entries to bookies."""
     from embedbk.archive.restoring_in_place import restore_in_place
 
-    others = {
-        "--log": options.log,
-        "--place": options.place,
-        "--log-id": options.log_id,
-        "--from": options.begin,
-        "--to": options.end,
-        "--application": options.application,
-    }
-    given = [name for name, value in others.items() if value is not None] + ["--number"] * bool(
-        options.number
-    )
-    if given:
-        raise UsageError(
-            f"--in-place brings ledgers of {options.into!r} back as they are, from the files that their metadata "
-            f"names: it takes no {given[0]}; nothing was changed"
-        )
+    more = {"from": options.begin is not None, "to": options.end is not None}
+    number = {"application": options.application, "number": options.number}
+    _refuse_others(options, "--in-place", **more, **number)
     with reach() as client:
         report = restore_in_place(
             client,

@@ -38,7 +38,7 @@ from embedbk.metadata.levels import LEVEL_OF_FRONTS
 from embedbk.metadata.limits import DEFAULT_LIMITS
 from embedbk.repair.holdings import Checked, owed_up_to
 
-__all__ = ["Undeletion", "undelete", "why_not_held"]
+__all__ = ["Undeletion", "listed_again", "oldest_page", "undelete", "why_not_held"]
 
 _ROUNDS_MAX = 20  # The log changed so often, one time after the other, while its ledgers were put back.
 _BATCH = 8  # Ledgers of one transaction.
@@ -161,7 +161,7 @@ async def _step(
 ) -> _Step:
     """The next transaction: the newest ledgers in front of the list that can be had. Raises PageGone."""
     runtime, name = reading.runtime, reading.name
-    front = front_of(log_list, await _oldest(runtime, name, log_list, what), _places(stones))
+    front = front_of(log_list, await oldest_page(runtime, name, log_list, what), _places(stones))
     if front is None:
         return _Step([], [], 0, None, _why_none(log_list, stones))
     left, left_revision = await runtime.get(log_truncated_path(name), what)
@@ -200,7 +200,7 @@ async def _step(
         count += 1
     if not count:
         return _Step([], [], 0, ledger_id, why)
-    listed, more_when, more_then = _listed(name, log_list, front, count)
+    listed, more_when, more_then = listed_again(name, log_list, front, count)
     when += [*more_when, *placements.values()]
     then += [*more_then, Put(log_key_path(name), encode_log_list(listed)), *raised.values()]
     return _Step(when, then, count)
@@ -214,7 +214,8 @@ def _end(segment: LogSegment) -> int:
     return (segment.first_offset or 0) + (segment.last_entry or 0) + 1
 
 
-async def _oldest(runtime: Runtime, name: str, log_list: LogList, what: str) -> LogPage | None:
+async def oldest_page(runtime: Runtime, name: str, log_list: LogList, what: str) -> LogPage | None:
+    """Raises PageGone: the list has changed since it was read."""
     pages = log_list.pages
     if pages is None or not log_list.has_pages:
         return None
@@ -264,7 +265,10 @@ def _fitting(
             return (
                 fitting,
                 ledger_id,
-                f"ledger {ledger_id} is in files of the archive in {metadata.freed.path!r}",
+                (
+                    f"ledger {ledger_id} is in files of the archive in {metadata.freed.path!r}: embedbk spark restore "
+                    "LOG --truncated puts it back by them"
+                ),
             )
         if not metadata.is_closed or metadata.last_entry != segment.last_entry:
             ended = f"ends at {metadata.last_entry}, and the list had {segment.last_entry}"
@@ -301,9 +305,10 @@ def why_not_held(metadata: LedgerMetadata, checked: Checked) -> str:
     return ""
 
 
-def _listed(
+def listed_again(
     name: str, log_list: LogList, front: Front, count: int
 ) -> tuple[LogList, list[Compare], list[Put | Delete]]:
+    """The list with the newest `count` of these in front of it, and what its page needs beside it."""
     listed, page = with_front(log_list, front, count)
     if page is None or listed.pages is None:
         return listed, [], []

@@ -13,15 +13,20 @@ import random
 from collections.abc import Generator
 from typing import Any
 
+from embedbk.archive.manifest import MANIFEST_VERSION, FilePart, Manifest, ledger_facts, metadata_of
 from embedbk.client.archiving import ArchiveLock, archive_records, change_archive, free_ledger
 from embedbk.client.batches import Segment
 from embedbk.client.log_reading import LogReading
 from embedbk.client.restoring_in_place import restore_ledger_in_place
 from embedbk.client.runtime import Runtime
-from embedbk.codec.ledger_metadata import decode_ledger_metadata, ledger_key_path
+from embedbk.client.truncating import truncate
+from embedbk.client.undeleting_files import Filed, next_in_front, put_in_front
+from embedbk.codec.freed_ledger import Freed
+from embedbk.codec.ledger_metadata import LogSegment, decode_ledger_metadata, ledger_key_path
 from embedbk.codec.log_archives import ArchivePlace, ArchiveRecord, ArchiveState
 from embedbk.codec.metadata_messages import Delete
 from embedbk.codec.repair_mark import repair_mark_path
+from embedbk.codec.tombstone import tombstone_path
 from embedbk.core.archiving import Claim, Copied, Doubted, Verified
 from embedbk.core.freeing import FreeTerms
 from embedbk.errors import (
@@ -72,6 +77,10 @@ def archives(
             yield from act(world, client, runtime, reading, chance, epoch)
             if act is _free and chance.random() < 0.5:
                 yield from _bring_back(world, client, runtime, reading, chance, epoch)
+            # Its own chance leaves what the others do as it was.
+            fronting = random.Random(f"{client} {number} in front")
+            if may_free and "truncates" in world.features and fronting.random() < 0.7:
+                yield from _put_in_front(world, client, runtime, reading, fronting, epoch)
         except (LockLost, MetadataConflict) as refused:
             world.sometimes["archive step refused"] += 1
             world.note(f"{client}: archiving: {refused}")
@@ -97,10 +106,12 @@ def _copy(
         if record.state != ArchiveState.COPYING:
             continue
         content = yield from _entries(runtime, reading, segment)
-        if content is None:
+        manifest = yield from _manifest(runtime, log_id, segment)
+        if content is None or manifest is None:
             continue
         sha256 = hashlib.sha256(content).digest()
         world.archived[log_id, segment.ledger_id, sha256] = content
+        world.manifests[log_id, segment.ledger_id, sha256] = manifest
         world.tell("on_archived", log_id, segment.ledger_id, sha256, content)
         yield Sleep(chance.choice([0, 0, 10, 300]) * MS)
         step = Copied(sha256)
@@ -173,6 +184,70 @@ def _bring_back(
         content = yield from _entries(runtime, reading, segment)
         if content not in (None, world.archived[log_id, segment.ledger_id, known.freed.manifest]):
             raise Violation("P8.14", f"{client}: ledger {segment.ledger_id} came back, and reads otherwise")
+
+
+def _put_in_front(
+    world: World, client: str, runtime: Runtime, reading: LogReading, chance: random.Random, epoch: int
+) -> Steps:
+    """Put truncated ledgers back by their files (P8.16), as far as they can be had or for some of them. Often some are
+    let go just before, and forgotten."""
+    log_id = str(reading.name)
+    records = yield from awaited(runtime, archive_records(runtime, log_id))
+    segments = yield from awaited(runtime, reading.segments())
+    verified = [
+        each
+        for each in segments
+        if each.ledger_id in records and records[each.ledger_id].state == ArchiveState.VERIFIED
+    ]
+    if verified and chance.random() < 0.7:
+        yield from _let_go(world, runtime, reading, chance, chance.choice(verified))
+    listed = {each.ledger_id for each in (yield from awaited(runtime, reading.segments()))}
+    filed = {}
+    for ledger_id, record in records.items():
+        if ledger_id not in listed and record.state == ArchiveState.VERIFIED:
+            manifest = world.manifests[log_id, ledger_id, record.manifest]
+            freed = Freed(_PLACE.archive_id, _PLACE.path, record.manifest, runtime.wall_ms(), client)
+            metadata = metadata_of(manifest, reading.password.verifier, freed)
+            segment = LogSegment(
+                ledger_id, manifest.first_offset, manifest.last_entry, length=metadata.length
+            )
+            filed[ledger_id] = Filed(segment, metadata)
+    while chance.random() < 0.9:
+        due = yield from awaited(runtime, next_in_front(reading, filed))
+        yield Sleep(chance.choice([0, 0, 10, 300]) * MS)
+        yield from awaited(runtime, put_in_front(reading, filed, due.segment.ledger_id, epoch))
+
+
+def _let_go(
+    world: World, runtime: Runtime, reading: LogReading, chance: random.Random, last: Segment
+) -> Steps:
+    """Truncate up to the end of this ledger; at times its tombstone goes at once, as behind its grace."""
+    world.truncations_under_way += 1
+    world.truncations_begun += 1
+    try:
+        end = last.first_offset + last.last_entry + 1
+        yield from awaited(runtime, truncate(reading, end, None, None, may_do_nothing=True))
+    finally:
+        world.truncations_under_way -= 1
+    if chance.random() < 0.5:
+        kept = Delete(tombstone_path(last.ledger_id))
+        yield from awaited(runtime, runtime.transact([], [kept], "forgetting"))
+
+
+def _manifest(
+    runtime: Runtime, log_id: str, segment: Segment
+) -> Generator[Sleep | Until, Any, Manifest | None]:
+    """What the job's manifest would say of the ledger; None: it is gone."""
+    ledger_id = segment.ledger_id
+    value, _ = yield from awaited(runtime, runtime.get(ledger_key_path(ledger_id), "describing"))
+    if value is None:
+        return None
+    metadata = decode_ledger_metadata(value, ledger_id)
+    facts, length = ledger_facts(metadata), metadata.length or 0
+    whole = FilePart("", 0, "", 0, segment.last_entry, segment.last_entry + 1, length, "")
+    return Manifest(
+        MANIFEST_VERSION, log_id, "", ledger_id, segment.first_offset, segment.last_entry, facts, (whole,)
+    )
 
 
 def _mark_taken_away(runtime: Runtime, ledger_id: int, delay_ms: int) -> Steps:

@@ -55,6 +55,11 @@ class ArchiveWatch:
         that the manifest names, as its writer made it. Its files become no others; it comes back to bookies, which hold
         all of it (I36), as it was."""
         old = ledger.metadata
+        if ledger.deleted is not None:
+            if new != ledger.closed_last and new.freed is not None:  # Else it is brought back as it was.
+                self._stands_in_files(ledger, new)
+                self._sometimes.note("truncated ledger back in its files")
+            return
         if old is not None and old.freed is not None:
             if new.freed is None:
                 self._came_back(old, new)
@@ -63,22 +68,26 @@ class ArchiveWatch:
             return
         if new.freed is None:
             return
-        if ledger.deleted is not None:
-            return  # Brought back as it was.
         if old is None or not old.is_closed or ledger.is_marked or new.lost or old.last_entry is None:
             raise Violation(
                 "P8.14", f"ledger {ledger.ledger_id} was freed, and was {old}, marked {ledger.is_marked}"
             )
+        self._is_held_by_nobody(ledger.ledger_id, new.custom[LOG_OF_LEDGER].decode(), old.last_entry)
+        self._stands_in_files(ledger, new)
+        self._sometimes.note("ledger freed")
+
+    def _stands_in_files(self, ledger: LedgerGhost, new: LedgerMetadata) -> None:
+        """By a verified archive, with every entry as its writer made it."""
+        assert new.freed is not None and new.last_entry is not None
         log_id = new.custom[LOG_OF_LEDGER].decode()
         record = self._records.get((log_id, ledger.ledger_id))
         if record is None or (record.state, record.manifest) != (ArchiveState.VERIFIED, new.freed.manifest):
             raise Violation("P8.14", f"ledger {ledger.ledger_id} was freed, and its archive is {record}")
-        self._is_held_by_nobody(ledger.ledger_id, log_id, old.last_entry)
         content = self._written.get((log_id, ledger.ledger_id, record.manifest))
         if content is None:
             raise Violation("P8.14", f"ledger {ledger.ledger_id} was freed, and nobody wrote its files")
         entries = dict(split(frame_of(memoryview(content), ledger.ledger_id)))
-        if list(entries) != list(range(old.last_entry + 1)):
+        if list(entries) != list(range(new.last_entry + 1)):
             raise Violation(
                 "P8.14", f"ledger {ledger.ledger_id} was freed, and its files have {list(entries)}"
             )
@@ -88,7 +97,6 @@ class ArchiveWatch:
                     "P8.14",
                     f"ledger {ledger.ledger_id} was freed, and its files have another entry {entry_id}",
                 )
-        self._sometimes.note("ledger freed")
 
     def _came_back(self, old: LedgerMetadata, new: LedgerMetadata) -> None:
         if new.with_changes(fragments=old.fragments, freed=old.freed) != old:

@@ -139,9 +139,10 @@ def fragments_are_sane(new: LedgerMetadata) -> None:
 
 def change_is_allowed(ledger: LedgerGhost, revision: int, new: LedgerMetadata) -> None:
     """I18: life cycle. OPEN, IN_RECOVERY, CLOSED, never back; revisions rise; nothing but ensembles, and the numbers of
-    copies (P2.6), changes after. One that was deleted comes back CLOSED as it was, with its tombstone, or not at all
-    (CL31)."""
-    if ledger.deleted is not None and not _is_brought_back(ledger, revision, new):
+    copies (P2.6), changes after. One that was deleted comes back CLOSED as it was, with its tombstone, or in its files
+    (P8.16), or not at all (CL31)."""
+    is_by_files = ledger.deleted is not None and _is_brought_back_by_files(ledger, new)
+    if ledger.deleted is not None and not is_by_files and not _is_brought_back(ledger, revision, new):
         raise Violation("I18", f"ledger {ledger.ledger_id} is back after it was deleted, not as it was kept")
     if not ledger.versions:
         return
@@ -156,13 +157,21 @@ def change_is_allowed(ledger: LedgerGhost, revision: int, new: LedgerMetadata) -
     for name in fixed:
         if getattr(new, name) != getattr(old, name):
             raise Violation("I18", f"ledger {ledger.ledger_id}: {name} changed")
-    if old.is_closed and [f.first_entry for f in new.fragments] != [f.first_entry for f in old.fragments]:
+    has_other_starts = [f.first_entry for f in new.fragments] != [f.first_entry for f in old.fragments]
+    if old.is_closed and has_other_starts and not is_by_files:
         raise Violation("I18", f"ledger {ledger.ledger_id}: the fragments of a closed ledger changed")
 
 
 def _is_brought_back(ledger: LedgerGhost, revision: int, new: LedgerMetadata) -> bool:
     """Whether it came back as it stood, in the transaction that took its tombstone away (CL32)."""
     return ledger.tombstone_gone == revision and new == ledger.closed_last
+
+
+def _is_brought_back_by_files(ledger: LedgerGhost, new: LedgerMetadata) -> bool:
+    """Whether it came back freed, as it stood but for its seats, and no tombstone is left that could be put back."""
+    last, kept = ledger.closed_last, ("last_entry", "length", "lost")
+    is_same = last is not None and all(getattr(new, name) == getattr(last, name) for name in kept)
+    return is_same and new.is_closed and new.freed is not None and not ledger.has_tombstone
 
 
 def change_starts_at_the_lac(ledger: LedgerGhost, new: LedgerMetadata) -> None:

@@ -141,6 +141,7 @@ SOMETIMES = {
     "archive verified": "a job of a later epoch than the writer's read all of a ledger's archive",
     "ledger freed": "the bookies of a verified ledger gave their copies up for its files",
     "ledger not freed": "a ledger was to be freed, and its archive, a cursor, a pin or a repair forbade it",
+    "truncated ledger back in its files": "a ledger that truncation let go stood in front of its log again, freed",
     "freed ledger brought back": "bookies have a ledger again that was in files alone, at its place",
     "freed ledger not brought back": "a ledger was to come back to bookies, and its files or bookies were away",
     "freed ledger read": "a reader went on in the files of a ledger that no bookie has any more",

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from embedbk.archive.manifest import Manifest
 from embedbk.codec.frame import iter_entries
 from embedbk.codec.ledger_metadata import Begun, LedgerMetadata
 from embedbk.codec.packer import Packer
@@ -208,6 +209,7 @@ class World:
         self.archived: dict[
             tuple[str, int, bytes], bytes
         ] = {}  # Files, by log, ledger and hash of the manifest.
+        self.manifests: dict[tuple[str, int, bytes], Manifest] = {}  # Of these files.
         self.goes_back = False  # At the end the metadata goes back to an older copy.
         self.truncations_begun = self.truncations_under_way = 0  # Counts of truncations by applications.
         self.faults_done: Counter[str] = Counter()

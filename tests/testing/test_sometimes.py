@@ -101,6 +101,7 @@ _RARE = {
     "recovery went back",
     "archive step refused",
     "archive verified",
+    "truncated ledger back in its files",
     "freed ledger brought back",
     "freed ledger not brought back",
     "freed ledger read",
