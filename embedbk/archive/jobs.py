@@ -24,6 +24,7 @@ from embedbk.archive.manifest import (
     manifest_hash,
     manifest_name,
 )
+from embedbk.archive.moving import elsewhere, follow
 from embedbk.archive.place import ArchiveDirectory, find_place
 from embedbk.client.archiving import (
     ArchiveLock,
@@ -86,10 +87,31 @@ class ArchiveReport:
 def set_place(client: Client, name: str, path: str | PathLike[str], *, password: bytes = b"") -> None:
     """Archive the log in this directory from now on; it must be an archive's (`create_place`).
 
-    Raises UsageError: the log is archived elsewhere. StorageError: there is no archive.
+    Where the log's archive has moved to this path, freed ledgers are read there from now on, each as soon as all of its
+    files have been seen there (`moving`).
+
+    Raises:
+        UsageError: the log has another archive. StorageError: there is no archive, or files of some ledgers are not
+            there: those stay where they were; call it again.
+        OperationTimeout: another job works on the archive that has moved. LockLost: the session ended meanwhile.
     """
-    reading = LogReading(client._runtime, name, Password(password))
-    run_blocking(put_archive_place(reading, find_place(path)), "archive")
+    reading, place = LogReading(client._runtime, name, Password(password)), find_place(path)
+    now = run_blocking(archive_place(reading), "archive")
+    if now is None or now.archive_id != place.archive_id:
+        run_blocking(put_archive_place(reading, place), "archive")
+        return
+    if now == place and not elsewhere(reading, place):
+        return
+    with archive_lock(reading) as lock:
+        run_blocking(put_archive_place(reading, place), "archive")
+        left = follow(reading, ArchiveDirectory(place), lock)
+    if left:
+        named = "; ".join(f"ledger {ledger_id}: {why}" for ledger_id, why in left[:3])
+        raise StorageError(
+            f"{len(left)} freed ledgers of log {name!r} are not read in {place.path!r}, as their files are not all "
+            f"there: {named}",
+            hint="bring the files there, and name the place again",
+        )
 
 
 def archive(

@@ -98,6 +98,10 @@ class _Directory:
             raise StorageError(f"{self.path}/{name} has more than {bytes_max} bytes")
         return data
 
+    def size(self, name: str) -> int:
+        with self.reading(name) as file:
+            return os.fstat(file.fileno()).st_size
+
     def hash(self, name: str) -> tuple[bytes, int]:
         """(SHA-256, size) of a file as it is read now."""
         digest, size = hashlib.sha256(), 0

@@ -8,11 +8,18 @@ from __future__ import annotations
 
 import logging
 
+from msgspec.structs import replace
+
 from embedbk.client import log_settings
 from embedbk.client.locking import Locking
 from embedbk.client.log_reading import LogReading
 from embedbk.client.runtime import Runtime
-from embedbk.codec.ledger_metadata import LedgerMetadata
+from embedbk.codec.ledger_metadata import (
+    LedgerMetadata,
+    decode_ledger_metadata,
+    encode_ledger_metadata,
+    ledger_key_path,
+)
 from embedbk.codec.log_archives import (
     ArchivePlace,
     ArchiveRecord,
@@ -21,10 +28,10 @@ from embedbk.codec.log_archives import (
     archived_ledger,
     decode_archive_record,
 )
-from embedbk.codec.metadata_messages import Compare, Delete
+from embedbk.codec.metadata_messages import Compare, Delete, Put
 from embedbk.core.archiving import ArchiveChange, ArchiveStep
 from embedbk.core.freeing import Freeing, FreeTerms
-from embedbk.errors import StorageError, UsageError
+from embedbk.errors import LockLost, MetadataConflict, NoSuchLedger, StorageError, UsageError
 from embedbk.metadata.claims import lock_path
 from embedbk.metadata.levels import LEVEL_OF_ARCHIVES, LEVEL_OF_FREED
 
@@ -34,6 +41,7 @@ __all__ = [
     "archive_records",
     "change_archive",
     "check_can_free",
+    "follow_archive",
     "forget_archive",
     "free_ledger",
     "put_archive_place",
@@ -41,6 +49,9 @@ __all__ = [
 
 logger = logging.getLogger("embedbk.client.log")
 
+_ROUNDS_MAX = (
+    20  # A ledger changed so often, one time after the other, while the path of its files was changed.
+)
 _FORGOTTEN_AT_ONCE = 100  # Keys in one transaction.
 
 
@@ -70,18 +81,19 @@ async def archive_place(reading: LogReading) -> ArchivePlace | None:
 
 
 async def put_archive_place(reading: LogReading, place: ArchivePlace) -> None:
-    """Archive the log there from now on. A log that has another place keeps that one, as its files are there.
+    """Archive the log there from now on. A log that has another archive keeps that one, as its files are there. That
+    archive may stand under another path by now.
 
-    Raises UsageError: it has another place, or the cluster's level is too low.
+    Raises UsageError: it has another archive, or the cluster's level is too low.
     """
     check_level(reading.runtime, reading.given)
     now = await archive_place(reading)
-    if now is not None and now != place:
+    if now is not None and now.archive_id != place.archive_id:
         raise UsageError(
             f"log {reading.given!r} is archived in {now.path!r} (archive {now.archive_id.hex()}), and {place.path!r} "
             f"(archive {place.archive_id.hex()}) was given; nothing was changed"
         )
-    if now is None:
+    if now != place:
         shown = await log_settings.settings(reading)
         await log_settings.change(reading, shown.revision, {"archive": place})
 
@@ -130,6 +142,42 @@ async def free_ledger(
     core = Freeing(log_id, ledger_id, terms, lock_path(archive_lock_name(log_id)), epoch, runtime.wall_ms())
     freed: LedgerMetadata = await runtime.run(core, f"freeing ledger {ledger_id}")
     return freed
+
+
+async def follow_archive(
+    runtime: Runtime, log_id: str, ledger_id: int, place: ArchivePlace, epoch: int
+) -> None:
+    """Name the path where the archive stands now in the metadata of a freed ledger of it. The caller holds the lock
+    under this epoch, and has seen that the ledger's files are there.
+
+    Raises LockLost. MetadataConflict: the ledger changed too often. NoSuchLedger: it is gone, or is not freed.
+    """
+    what, lock_key = (
+        f"naming the path of the files of ledger {ledger_id}",
+        lock_path(archive_lock_name(log_id)),
+    )
+    for _ in range(_ROUNDS_MAX):
+        value, revision = await runtime.get(ledger_key_path(ledger_id), what)
+        metadata = None if value is None else decode_ledger_metadata(value, ledger_id)
+        freed = None if metadata is None else metadata.freed
+        if metadata is None or freed is None or freed.archive_id != place.archive_id:
+            raise NoSuchLedger(
+                f"ledger {ledger_id} of log {log_id!r} is gone, or no file of that archive is its copy"
+            )
+        if freed.path == place.path:
+            return
+        moved = metadata.with_changes(freed=replace(freed, path=place.path))
+        when = [Compare(ledger_key_path(ledger_id), revision), Compare(lock_key, epoch)]
+        if await runtime.transact(
+            when, [Put(ledger_key_path(ledger_id), encode_ledger_metadata(moved))], what
+        ):
+            return
+        held, held_revision = await runtime.get(lock_key, what)
+        if held is None or held_revision != epoch:
+            raise LockLost(f"the archive lock of log {log_id!r}, held under epoch {epoch}, is lost")
+    raise MetadataConflict(
+        f"ledger {ledger_id} changed {_ROUNDS_MAX} times while its files' path was changed"
+    )
 
 
 async def forget_archive(runtime: Runtime, log_id: str) -> int:

@@ -194,7 +194,5 @@ def _as_kept(reading: LogReading, kept: bytes, filed: LedgerMetadata) -> LedgerM
             f"the tombstone of ledger {ledger_id} keeps another end, or entries that were given up: it ends at "
             f"{was.last_entry}, and its files at {filed.last_entry}; nothing was changed"
         )
-    if was.freed is not None:
-        return was
     fragments = tuple(replace(each, ensemble=()) for each in was.fragments)
     return was.with_changes(fragments=fragments, freed=filed.freed)

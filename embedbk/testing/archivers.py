@@ -8,13 +8,20 @@ them again.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import random
 from collections.abc import Generator
 from typing import Any
 
 from embedbk.archive.manifest import MANIFEST_VERSION, FilePart, Manifest, ledger_facts, metadata_of
-from embedbk.client.archiving import ArchiveLock, archive_records, change_archive, free_ledger
+from embedbk.client.archiving import (
+    ArchiveLock,
+    archive_records,
+    change_archive,
+    follow_archive,
+    free_ledger,
+)
 from embedbk.client.batches import Segment
 from embedbk.client.log_reading import LogReading
 from embedbk.client.restoring_in_place import restore_ledger_in_place
@@ -77,6 +84,8 @@ def archives(
             yield from act(world, client, runtime, reading, chance, epoch)
             if act is _free and chance.random() < 0.5:
                 yield from _bring_back(world, client, runtime, reading, chance, epoch)
+            if act is _free and chance.random() < 0.3:
+                yield from _move(runtime, reading, chance, epoch)
             # Its own chance leaves what the others do as it was.
             fronting = random.Random(f"{client} {number} in front")
             if may_free and "truncates" in world.features and fronting.random() < 0.7:
@@ -157,6 +166,15 @@ def _free(
         except NotFreed as kept:
             world.sometimes["ledger not freed"] += 1
             world.note(f"{client}: {kept}")
+
+
+def _move(runtime: Runtime, reading: LogReading, chance: random.Random, epoch: int) -> Steps:
+    """The archive stands under another path, at which the freed ledgers are read one by one."""
+    place = ArchivePlace(_PLACE.archive_id, f"{_PLACE.path}, moved {chance.randint(1, 3)} times")
+    for segment in (yield from awaited(runtime, reading.segments())):
+        with contextlib.suppress(NoSuchLedger):
+            steps = follow_archive(runtime, str(reading.name), segment.ledger_id, place, epoch)
+            yield from awaited(runtime, steps)
 
 
 def _bring_back(

@@ -16,6 +16,22 @@ _WHOLE = _SCENES + "ledgers_come_back_in_their_files_and_then_to_bookies"
 
 MUTANTS = (
     Mutant(
+        "moved-files-are-not-looked-at",
+        "P8.14",
+        "a freed ledger is read where not all of its files are",
+        (("embedbk/archive/moving.py", "        if lack:\n", "        if False:\n"),),
+        ("tests/archive/test_moving.py::test_a_ledger_whose_files_are_not_there_yet_stays_where_it_was",),
+    ),
+    Mutant(
+        "moving-does-not-compare-the-lock",
+        "P8.14",
+        "a job that lost the archive's lock names another path over what another job made of it",
+        (("embedbk/client/archiving.py", "revision), Compare(lock_key, epoch)]", "revision)]"),),
+        (
+            "tests/archive/test_moving.py::test_another_archive_is_refused_and_a_job_without_its_lock_moves_nothing",
+        ),
+    ),
+    Mutant(
         "front-by-files-does-not-compare-the-lock",
         "P8.16",
         "a job that lost the archive's lock puts a ledger back, whose files another job puts aside",
