@@ -19,6 +19,7 @@ SOMETIMES = {
     "avoided bookie seated": "a creator gave a seat to a bookie that had failed under it lately, as no other was left",
     "bookie decommissioned": "the cluster forgot a bookie that no ledger named any more",
     "bookie drained": "an operator had a bookie emptied",
+    "entry logs told": "a bookie told which entry logs it has, and what still counts in them",
     "end named for a ledger": "a ledger that no recovery could settle was closed by an operator's word",
     "entries given up": "an operator gave up entries that only bookies had which are gone",
     "not given up while it may come back": "entries were to be given up that a bookie may have which is only away",

@@ -15,6 +15,7 @@ from embedbk.codec.messages import (
     AddAnswers,
     CopiesAnswer,
     CopyTaken,
+    EntryLogsRequest,
     ExplicitLacs,
     FenceRequest,
     LacRequest,
@@ -99,6 +100,8 @@ def nearly_a_message(chance: random.Random, incarnation: bytes) -> bytes:
             MetadataRequest(0, 1, 1, Watch(1, "/", chance.getrandbits(60))),
         ]
     )
+    if chance.random() < 0.05:
+        control = EntryLogsRequest(incarnation, chance.getrandbits(20) - 1)
     whole = bytearray(b"".join(encode_message(chance.getrandbits(60), control)))
     how = chance.random()
     if how < 0.15:

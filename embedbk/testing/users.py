@@ -43,10 +43,11 @@ from embedbk.codec.ledger_metadata import (
 )
 from embedbk.codec.packer_twin import Packing
 from embedbk.config import NEVER_ROLL, Quorum, Roll, Settings
+from embedbk.core.entry_logs_query import EntryLogsQuery
 from embedbk.core.log_listing import TakenOver
 from embedbk.errors import AppendConflict, EmbedbkError, LogAtBound, UsageError
 from embedbk.ids import NO_ENTRY, Position
-from embedbk.metadata.levels import LEVEL_OF_COMPRESSION
+from embedbk.metadata.levels import LEVEL_OF_COMPRESSION, LEVEL_OF_ENTRY_LOGS
 from embedbk.testing.archivers import archives
 from embedbk.testing.bounders import settings_drawn
 from embedbk.testing.bulk_readers import reads_in_bulk
@@ -666,6 +667,27 @@ def _append_if(
         raise Violation("condition", f"appended behind {last}, and stands at {at}")
 
 
+def _asks_for_entry_logs(world: World, client: str, runtime: Runtime, chance: random.Random) -> Steps:
+    """As the view of entry logs does, beside compaction and collection."""
+    for _ in range(chance.randint(1, 4)):
+        yield Sleep(chance.randint(0, 1_500) * MS)
+        bookies = world.nodes[client].bookies
+        if not bookies or not runtime.has_level(LEVEL_OF_ENTRY_LOGS):
+            continue
+        member = chance.choice(bookies).member
+        try:
+            logs = yield from awaited(runtime, runtime.run(EntryLogsQuery(member), "asking for entry logs"))
+        except EmbedbkError as untold:
+            world.note(f"{client}: {untold}")
+            continue
+        world.sometimes["entry logs told"] += 1
+        for each in logs:
+            if not 0 <= each.live_bytes <= each.entries_bytes <= each.file_bytes:
+                raise Violation(
+                    "views", f"{member} tells of an entry log that has not what it counts: {each}"
+                )
+
+
 # --- Reading -----------------------------------------------------------------------------------------------
 
 
@@ -690,6 +712,9 @@ def _visitor(world: World, client: str, chance: random.Random, quorum: Quorum) -
         password = PASSWORDS[world.seed % len(PASSWORDS)] if "passwords" in world.features else b""
         reading = LogReading(runtime, LOG, Password(password))
         world.spawn(client, reads_in_bulk(world, client, runtime, reading, own))
+    listing = random.Random(f"entry logs of {client} {world.seed}")
+    if listing.random() < 0.3:
+        world.spawn(client, _asks_for_entry_logs(world, client, runtime, listing))
     if "renames" in world.features and renaming.random() < 0.7:
         password = PASSWORDS[world.seed % len(PASSWORDS)] if "passwords" in world.features else b""
         reading = LogReading(runtime, LOG, Password(password))
