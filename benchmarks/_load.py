@@ -11,6 +11,7 @@ processors, the hypervisor's share (steal) included. Flushes are counted by the 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
@@ -86,13 +87,14 @@ def _tree_ticks(pid: int) -> int:
     """Processor ticks of a process, of those below it, and of those that it has waited for."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
-        children = [
-            int(child)
-            for task in Path(f"/proc/{pid}/task").iterdir()
-            for child in (task / "children").read_text().split()
-        ]
+        threads = list(Path(f"/proc/{pid}/task").iterdir())
     except (FileNotFoundError, ProcessLookupError):
         return 0  # It has just ended; its time is added to the process that waited for it.
+    children: list[int] = []
+    for thread in threads:
+        # A thread that has just ended is no reason to leave out its process, which goes on.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            children += map(int, (thread / "children").read_text().split())
     ticks = sum(map(int, stat.rpartition(")")[2].split()[11:15]))
     return ticks + sum(_tree_ticks(child) for child in children)
 
