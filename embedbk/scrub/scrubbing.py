@@ -130,8 +130,9 @@ class _Judged:
         return not self.findings and not self.untold
 
     def is_as(self, other: _Judged) -> bool:
-        same = (self.value, self.findings, self.untold.keys())
-        return same == (other.value, other.findings, other.untold.keys())
+        """Whatever the order in which bookies answered."""
+        same = (self.value, set(self.findings), self.untold.keys())
+        return same == (other.value, set(other.findings), other.untold.keys())
 
 
 class _Scrub:

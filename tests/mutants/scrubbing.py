@@ -143,4 +143,14 @@ MUTANTS = (
         ),
         (_SCENE + "a_scrub_goes_on_where_it_was_and_only_there",),
     ),
+    Mutant(
+        "scrub-takes-another-order-for-a-change",
+        "P11.4",
+        "findings that come in another order count as other findings, so the ledger never holds still",
+        (
+            (_COURSE, "(self.value, set(self.findings),", "(self.value, list(self.findings),"),
+            (_COURSE, "(other.value, set(other.findings),", "(other.value, list(other.findings),"),
+        ),
+        (_SCENE + "the_order_of_answers_is_no_change",),
+    ),
 )

@@ -306,6 +306,24 @@ def test_a_cluster_at_work_has_no_findings(planted: Planted) -> None:
     writer.close()
 
 
+def test_the_order_of_answers_is_no_change(planted: Planted) -> None:
+    """Bookies answer in any order: what stays as it was found is a finding, and the scrub is complete."""
+    ledger_id = planted.closed(30)
+    for name in planted.members(ledger_id):
+        planted.lose(name, ledger_id, 7)
+    runtime, is_turned = planted.client._runtime, False
+
+    async def check(tasks: list[CopyTask]) -> list[CopyBlock]:
+        nonlocal is_turned
+        blocks: list[CopyBlock] = await runtime.run(CopiesCheck(tasks), "reading")
+        blocks.sort(key=lambda block: block.task, reverse=is_turned)
+        is_turned = not is_turned
+        return blocks
+
+    result = run_blocking(scrub_cluster(runtime, ScrubOptions(), check), "scrub")
+    assert (len(result.findings), result.untold) == (4, {})
+
+
 def test_what_was_not_read_is_not_sound(planted: Planted) -> None:
     """Reads run elsewhere, too: one that gives less than it was asked for is incomplete."""
     planted.closed(30)
