@@ -8,9 +8,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from embedbk.spark.options import COLUMN_NAMES
@@ -29,7 +31,7 @@ class Task(InputPartition):
 
 
 class BareSource(DataSource):
-    """Options: rows, size of a value, tasks, rowsPerBatch."""
+    """Options: rows, size of a value, rowsPerBatch; without a stream also tasks. A micro-batch is one batch."""
 
     @classmethod
     def name(cls) -> str:
@@ -41,6 +43,9 @@ class BareSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         return BareReader(*(int(self.options[name]) for name in ("rows", "size", "tasks", "rowsPerBatch")))
 
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        return BareStreamReader(*(int(self.options[name]) for name in ("rows", "size", "rowsPerBatch")))
+
 
 class BareReader(DataSourceReader):
     def __init__(self, rows: int, size: int, tasks: int, rows_per_batch: int) -> None:
@@ -51,11 +56,41 @@ class BareReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Task)
-        full = batch_of(partition.rows_per_batch, partition.size)
-        for _ in range(partition.rows // partition.rows_per_batch):
-            yield full
-        if rest := partition.rows % partition.rows_per_batch:
-            yield full.slice(0, rest)
+        return batches_of(partition)
+
+
+class BareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """An offset is the count of rows before it. A micro-batch is one task of one batch."""
+
+    def __init__(self, rows: int, size: int, rows_per_batch: int) -> None:
+        self.rows, self.size, self.rows_per_batch = rows, size, rows_per_batch
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        return {"rows": 0}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """There is never more."""
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        return {"rows": min(self.rows, start["rows"] + self.rows_per_batch)}
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        return [Task(end["rows"] - start["rows"], self.rows_per_batch, self.size)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Task)
+        return batches_of(partition)
+
+
+def batches_of(task: Task) -> Iterator[pa.RecordBatch]:
+    full = batch_of(task.rows_per_batch, task.size)
+    for _ in range(task.rows // task.rows_per_batch):
+        yield full
+    if rest := task.rows % task.rows_per_batch:
+        yield full.slice(0, rest)
 
 
 def batch_of(rows: int, size: int) -> pa.RecordBatch:

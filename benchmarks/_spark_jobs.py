@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -25,7 +26,18 @@ from benchmarks._load import Load
 from embedbk.cluster import Cluster
 from embedbk.config import FRAME_BYTES_MAX
 
-__all__ = ["archive_row", "digests_row", "write_row"]
+__all__ = [
+    "SIZE",
+    "TASKS",
+    "WRITE_ROWS",
+    "archive_row",
+    "digests_row",
+    "log_sink",
+    "paired",
+    "rows_to_write",
+    "seconds",
+    "write_row",
+]
 
 SIZE = 1 << 10
 TASKS = 8
@@ -39,18 +51,24 @@ def write_row(spark: Any, cluster: Cluster, work: str) -> Row:
     from benchmarks._bare_jobs import BareSink
 
     spark.dataSource.register(BareSink)
+    values = rows_to_write(spark)
+    return paired(
+        work,
+        "rows/s",
+        lambda: WRITE_ROWS / seconds(log_sink(values, cluster.url).save),
+        lambda: WRITE_ROWS / seconds(values.write.format("bare_sink").mode("append").save),
+        WRITE_ROWS,
+    )
+
+
+def rows_to_write(spark: Any) -> Any:
     rows = spark.read.format("bare_arrow").option("rows", str(WRITE_ROWS)).option("size", str(SIZE))
     rows = rows.option("tasks", str(TASKS)).option("rowsPerBatch", str(FRAME_BYTES_MAX // SIZE))
-    values = rows.load().select("value")
+    return rows.load().select("value")
 
-    def ours() -> float:
-        sink = values.write.format("embedbk").option("cluster", cluster.url).option("log", "written")
-        return seconds(sink.mode("append").save)
 
-    def bare() -> float:
-        return seconds(values.write.format("bare_sink").mode("append").save)
-
-    return paired(work, ours, bare, WRITE_ROWS, "rows/s", WRITE_ROWS)
+def log_sink(values: Any, url: str) -> Any:
+    return values.write.format("embedbk").option("cluster", url).option("log", "written").mode("append")
 
 
 def archive_row(spark: Any, cluster: Cluster, directory: Path, work: str) -> Row:
@@ -60,6 +78,7 @@ def archive_row(spark: Any, cluster: Cluster, directory: Path, work: str) -> Row
     from embedbk.spark import archiving
     from embedbk.spark.tasks import each
 
+    megabytes = ARCHIVE_ROWS * SIZE / 1e6
     place, bare_place = directory / "archive", directory / "bare"
     create_place(place)
     with embedbk.open(cluster.url) as bk:
@@ -78,16 +97,15 @@ def archive_row(spark: Any, cluster: Cluster, directory: Path, work: str) -> Row
         report = archiving.archive(spark, cluster.url, "archived", anew=ledgers)
         taken = time.perf_counter() - began
         assert report.is_whole and len(report.ledgers) == LEDGERS
-        return taken
+        return megabytes / taken
 
     def bare() -> float:
         shutil.rmtree(bare_place, ignore_errors=True)
         bare_place.mkdir()
         tasks = [BareFile(str(bare_place / str(at)), ARCHIVE_ROWS // LEDGERS, SIZE) for at in range(LEDGERS)]
-        return seconds(lambda: list(each(spark, write_bare_file, tasks)))
+        return megabytes / seconds(lambda: list(each(spark, write_bare_file, tasks)))
 
-    megabytes = ARCHIVE_ROWS * SIZE / 1e6
-    return paired(work, ours, bare, megabytes, "MB/s", ARCHIVE_ROWS)
+    return paired(work, "MB/s", ours, bare, ARCHIVE_ROWS)
 
 
 def digests_row(work: str) -> Row:
@@ -134,20 +152,31 @@ def seconds(call: Callable[[], object]) -> float:
 
 def paired(
     work: str,
-    ours: Callable[[], float],
-    bare: Callable[[], float],
-    amount: float,
     unit: str,
-    entries: int,
+    ours: Callable[[], float],
+    other: Callable[[], float],
+    entries: int | None = None,
+    rest: Callable[[], object] = lambda: None,
+    warm_up: int = 1,
 ) -> Row:
-    """Both sides in turns; the pair with the median ratio. entries: of one turn, for the processor time of each."""
-    ours()  # Workers are started, links dialled.
-    bare()
+    """Both sides in turns, each of which returns its value in `unit`; the pair with the median ratio.
+
+    Args:
+        entries: of one turn of ours, for the processor time of each; None: that says nothing here.
+        rest: called before each turn, outside of what is measured.
+        warm_up: turns of each side that do not count: workers are started, links dialled.
+    """
+    for _ in range(warm_up):
+        ours()
+        other()
     pairs = []
     for _ in range(PAIRS):
+        rest()
         with Load(has_tree=True) as spent:
-            taken = ours()
-        pairs.append((amount / taken, amount / bare(), spent))
+            value = ours()
+        rest()
+        pairs.append((value, other(), spent))
+    print(f"{work}: ratios " + " ".join(f"{value / most:.2f}" for value, most, _ in pairs), file=sys.stderr)
     value, most, spent = sorted(pairs, key=lambda each: each[0] / each[1])[PAIRS // 2]
-    cpu_us = round(spent.cpu_s * 1e6 / entries, 2)
+    cpu_us = None if entries is None else round(spent.cpu_s * 1e6 / entries, 2)
     return Row(work, round(value), unit, round(most), cpu_us, foreign=round(spent.foreign, 3))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import log, repair
+from benchmarks import log, repair, spark
 
 PAGE = (Path(__file__).parents[1] / "benchmarks" / "README.md").read_text()
 
@@ -23,7 +23,14 @@ def test_the_rows_of_repair() -> None:
     assert set(repair.WORKS) == {*asked.split()}
 
 
-@pytest.mark.parametrize("work", [*log.WORKS, *repair.WORKS])
+def test_the_rows_of_spark() -> None:
+    """Issue 16, figures: reads, writes and micro-batches, which stand beside Kafka too."""
+    beside_kafka = "spark/read/100B spark/read/1KiB spark/write/1KiB spark/microbatch"
+    assert set(spark.BESIDE_PEER) == {*beside_kafka.split()}
+    assert set(spark.WORKS) == {*beside_kafka.split(), "spark/archive", "spark/scrub_digests"}
+
+
+@pytest.mark.parametrize("work", [*log.WORKS, *repair.WORKS, *spark.WORKS])
 def test_the_page_says_what_a_row_is_and_what_is_asked_of_it(work: str) -> None:
     lines = [line for line in PAGE.splitlines() if line.startswith(f"| `{work}` |")]
     assert lines, f"benchmarks/README.md has no line `{work}`"

@@ -7,11 +7,10 @@ second wire protocol. Journal synced in both. Needs a JDK and Maven.
 
 from __future__ import annotations
 
-import shutil
 import socket
-import subprocess
 from pathlib import Path
 
+from benchmarks.peers.maven import jars_of
 from benchmarks.peers.peer import Absent, Driven, Driver, Server, require, wait_until
 
 __all__ = ["BookKeeper"]
@@ -61,7 +60,7 @@ class BookKeeper(Driven):
         super().__init__()
         self.name = f"bookkeeper {VERSION} {'tuned' if is_tuned else 'default'}"
         java = require("java", "default-jdk-headless")
-        jars = self._jars()
+        jars = jars_of("bookkeeper", VERSION)
         if _answers(ZOOKEEPER_PORT):
             raise Absent(f"port {ZOOKEEPER_PORT} is taken, and its local mode knows no other")
         directory.mkdir(parents=True)
@@ -83,25 +82,6 @@ class BookKeeper(Driven):
         except BaseException:
             self.close()
             raise
-
-    @staticmethod
-    def _jars() -> Path:
-        """Its artifacts, fetched once and kept until `./run clean`."""
-        place = HERE.parents[1] / ".run" / f"bookkeeper-{VERSION}"
-        if not place.exists():
-            maven = require("mvn", "maven")
-            half = place.with_suffix(".part")
-            goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={half}"]
-            fetched = subprocess.run(
-                [maven, "-q", "-B", "-f", str(HERE / "bookkeeper.pom.xml"), *goal],
-                capture_output=True,
-                text=True,
-            )
-            if fetched.returncode:
-                shutil.rmtree(half, ignore_errors=True)
-                raise Absent(f"its artifacts could not be fetched: {fetched.stdout.strip()[-300:]}")
-            half.rename(place)
-        return place
 
 
 def _answers(port: int) -> bool:
