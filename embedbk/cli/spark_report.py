@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from embedbk.cli.operators import CommandResult, Commands, client_of
+from embedbk.cli.pages import write_page
 from embedbk.client.client import Client
-from embedbk.errors import UsageError
 from embedbk.report.figures import SpaceReport
 from embedbk.report.gathering import space_report
 from embedbk.report.page import page_of, size_text
@@ -40,10 +40,7 @@ def _report(reach: Reach, options: argparse.Namespace) -> CommandResult:
     with reach() as client:
         report = space_report(client, sample_s=options.sample_s)
     if options.html is not None:
-        try:
-            options.html.write_text(page_of(report, options.at), "utf-8")
-        except OSError as failed:
-            raise UsageError(f"--html {options.html} cannot be written: {failed}") from failed
+        write_page(options.html, page_of(report, options.at))
     return CommandResult(_data(report), _text(report))
 
 

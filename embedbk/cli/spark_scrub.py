@@ -14,9 +14,13 @@ from pathlib import Path
 
 from embedbk.cli.log import password_of
 from embedbk.cli.operators import CommandResult, Commands, client_of
+from embedbk.cli.pages import write_page
 from embedbk.client.client import Client
+from embedbk.client.times import ms_of, parse_time
+from embedbk.errors import UsageError
 from embedbk.scrub.judging import CopyFinding
 from embedbk.scrub.options import LEVELS, ScrubOptions
+from embedbk.scrub.page import findings_page
 from embedbk.scrub.scrubbing import scrub
 
 __all__ = ["add_scrub"]
@@ -48,6 +52,12 @@ def add_scrub(commands: Commands) -> None:
     made.add_argument(
         "--state", type=Path, metavar="FILE", help="of what is done: a later scrub goes on there"
     )
+    made.add_argument(
+        "--since",
+        metavar="TIME",
+        help="pass over ledgers that were closed before it for certain (2026-11-26T08:30:00Z); not with --state",
+    )
+    made.add_argument("--html", type=Path, metavar="FILE", help="write what is found as a page, too")
     made.add_argument("--repair", choices=["queue"], help="queue: what lacks good copies is handed to repair")
     made.add_argument(
         "--settle-s",
@@ -61,6 +71,17 @@ def add_scrub(commands: Commands) -> None:
     )
 
 
+def _since_ms(text: str | None) -> int | None:
+    if text is None:
+        return None
+    time = parse_time(text)
+    if time is None:
+        raise UsageError(
+            f"--since {text!r} is no time; nothing was scrubbed", hint="2026-11-26T08:30:00Z is one"
+        )
+    return ms_of(time)
+
+
 def _scrub(reach: Reach, options: argparse.Namespace) -> CommandResult:
     wanted = ScrubOptions(
         level=options.level,
@@ -69,6 +90,7 @@ def _scrub(reach: Reach, options: argparse.Namespace) -> CommandResult:
         state=options.state,
         queues_repair=options.repair == "queue",
         settle_s=options.settle_s,
+        since_ms=_since_ms(options.since),
     )
 
     def tell(finding: CopyFinding) -> None:
@@ -82,6 +104,7 @@ def _scrub(reach: Reach, options: argparse.Namespace) -> CommandResult:
             from embedbk.spark.session import session
 
             result = scrub_on(session(master=options.on_spark), client, wanted, tell)
+        made_ms = client._runtime.wall_ms()
     data = {
         "exit_code": result.exit_code,
         "findings": len(result.findings),
@@ -92,10 +115,13 @@ def _scrub(reach: Reach, options: argparse.Namespace) -> CommandResult:
         ],
         "ledgers": result.ledgers,
         "skipped": result.skipped,
+        "passed": result.passed,
         "copies": result.copies,
         "bytes_read": result.bytes_read,
         "queued": result.queued,
     }
     print(json.dumps(data) if options.json else result)
     sys.stdout.flush()
+    if options.html is not None:
+        write_page(options.html, findings_page(result, wanted, made_ms, options.at))
     return CommandResult(None, "", result.exit_code)

@@ -28,7 +28,15 @@ from embedbk.codec.ledger_metadata import (
 from embedbk.codec.log_identity import LogId, LogIdentityState
 from embedbk.errors import MetadataConflict, NoSuchLedger, StorageError
 
-__all__ = ["LOG_OF_A_LEDGER", "KnownLedgers", "LogFinding", "check_log", "known_ledgers"]
+__all__ = [
+    "LOG_OF_A_LEDGER",
+    "KnownLedgers",
+    "ListedLedgers",
+    "LogFinding",
+    "check_log",
+    "known_ledgers",
+    "listed_ledgers",
+]
 
 _ROUNDS_MAX = 5
 LOG_OF_A_LEDGER = "log"  # The key under which a ledger's metadata names its log.
@@ -49,7 +57,9 @@ class LogFinding(NamedTuple):
     is_unlisted: bool = False
 
 
-class _Listed(NamedTuple):
+class ListedLedgers(NamedTuple):
+    """The ledgers of a log's list, in order, as far as it could be read."""
+
     segments: list[LogSegment]
     revision: int
     trouble: str  # Why there are no more of them; empty: these are all.
@@ -68,7 +78,7 @@ async def check_log(runtime: Runtime, name: str, known: KnownLedgers | None = No
     before: list[LogFinding] | None = None
     is_old = known is not None
     for _ in range(_ROUNDS_MAX + is_old):
-        listed = await _listed(runtime, name, what)
+        listed = await listed_ledgers(runtime, name, what)
         if known is None:
             known = await known_ledgers(runtime, what)
         left = await _left(runtime, name, what)
@@ -101,7 +111,8 @@ async def _of_identity(runtime: Runtime, log_id: str, what: str) -> list[LogFind
     return []
 
 
-async def _listed(runtime: Runtime, name: str, what: str) -> _Listed:
+async def listed_ledgers(runtime: Runtime, name: str, what: str) -> ListedLedgers:
+    """name: the log's id. Raises NoSuchLedger: there is no such log."""
     value, revision = await runtime.get(log_key_path(name), what)
     if value is None:
         raise NoSuchLedger(f"there is no log {name!r}", hint="check the name; its first writer makes it")
@@ -113,10 +124,10 @@ async def _listed(runtime: Runtime, name: str, what: str) -> _Listed:
             segments.append(place.segment)
             place = await walk.after(place, log_list)
     except PageGone:
-        return _Listed(segments, revision, "the next page of the list is not there")
+        return ListedLedgers(segments, revision, "the next page of the list is not there")
     except StorageError as unread:
-        return _Listed(segments, revision, str(unread))
-    return _Listed(segments, revision, "")
+        return ListedLedgers(segments, revision, str(unread))
+    return ListedLedgers(segments, revision, "")
 
 
 async def known_ledgers(runtime: Runtime, what: str) -> dict[int, LedgerMetadata | str]:
@@ -143,7 +154,7 @@ async def _left(runtime: Runtime, name: str, what: str) -> set[int]:
 
 
 def _findings(
-    name: str, listed: _Listed, known: Mapping[int, LedgerMetadata | str], left: set[int]
+    name: str, listed: ListedLedgers, known: Mapping[int, LedgerMetadata | str], left: set[int]
 ) -> list[LogFinding]:
     segments = listed.segments
     found = [LogFinding(None, listed.trouble)] if listed.trouble else []

@@ -18,6 +18,7 @@ from embedbk.errors import StorageError
 from embedbk.ids import LEDGER_ID_MAX
 
 __all__ = [
+    "ARCHIVES_PREFIX",
     "ARCHIVE_ID_BYTES",
     "ARCHIVE_PATH_MAX",
     "MANIFEST_HASH_BYTES",
@@ -32,6 +33,7 @@ __all__ = [
     "encode_archive_record",
 ]
 
+ARCHIVES_PREFIX = "/log-archives/"
 _LedgerId = Annotated[int, msgspec.Meta(ge=0, le=LEDGER_ID_MAX)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=LEDGER_ID_MAX)]
 
@@ -71,7 +73,7 @@ class ArchiveRecord(msgspec.Struct, frozen=True, array_like=True):
 
 
 def archive_prefix(log_id: str) -> str:
-    return f"/log-archives/{log_id}/"
+    return f"{ARCHIVES_PREFIX}{log_id}/"
 
 
 def archive_path(log_id: str, ledger_id: int) -> str:

@@ -19,7 +19,7 @@ from embedbk.codec.log_cursors import CursorHold
 from embedbk.codec.log_pins import PinRecord
 from embedbk.core.log_paging import end_of, last_position
 
-__all__ = ["Held", "HoldingCursor", "Terms", "TruncationVerdict", "judge", "live_pins", "without"]
+__all__ = ["Held", "HoldingCursor", "Terms", "TruncationVerdict", "ended_ms", "judge", "live_pins", "without"]
 
 
 class Held(enum.Enum):
@@ -97,7 +97,7 @@ def judge(
         if terms.fits_bytes is not None and bytes_behind <= terms.fits_bytes:
             return TruncationVerdict(index, Held.REACHED, "", tuple(ended.items()))
         bytes_behind -= segment.length or 0
-        if not _is_wanted(terms, end, _ended_ms(window, index), bytes_behind, segment):
+        if not _is_wanted(terms, end, ended_ms(window, index), bytes_behind, segment):
             return TruncationVerdict(index, Held.REACHED, "", tuple(ended.items()))
         if lowest is not None and end > lowest.offset:
             return TruncationVerdict(index, Held.PIN, lowest.name, tuple(ended.items()))
@@ -135,7 +135,7 @@ def _is_wanted(terms: Terms, end: int, ended_ms: int | None, bytes_behind: int, 
     return terms.keep_bytes is None or (segment.length is not None and bytes_behind >= terms.keep_bytes)
 
 
-def _ended_ms(window: tuple[LogSegment, ...], index: int) -> int | None:
+def ended_ms(window: tuple[LogSegment, ...], index: int) -> int | None:
     """A time behind all appends to a ledger, as clocks agree; None: the list has none. A takeover begins its
     ledger behind the end of the one before, and what is ready-made is spliced behind it. An owner lists its next one
     while it still appends, but the one after that only when the end of this one is recorded (P8.2 iv)."""

@@ -5,22 +5,16 @@ Every name comes from metadata, which any client may write: all of it is escaped
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Sequence
 from html import escape
 
+from embedbk.report.document import document, table, when
 from embedbk.report.figures import SpaceReport
 
 __all__ = ["page_of", "size_text"]
 
-_ROWS_MAX = 200  # Rows shown of a table; the rest is in the JSON.
 _BARS_MAX = 20
 _WIDTH, _BAR, _LABEL = 720, 22, 220
-_STYLE = (
-    "body{font:14px/1.4 system-ui,sans-serif;margin:2em auto;max-width:60em;color:#222}"
-    "table{border-collapse:collapse;width:100%}td,th{padding:.2em .6em;border-bottom:1px solid #ddd;text-align:left}"
-    "td.n{text-align:right;font-variant-numeric:tabular-nums}h2{margin-top:2em}svg text{font-size:12px}"
-)
 
 
 def size_text(count: float) -> str:
@@ -29,10 +23,6 @@ def size_text(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1024
     return f"{count:.1f} PiB"
-
-
-def _when(unix_ms: int) -> str:
-    return datetime.fromtimestamp(unix_ms / 1000, tz=UTC).strftime("%Y-%m-%d %H:%M UTC") if unix_ms else ""
 
 
 def _bars(title: str, rows: Sequence[tuple[str, int]]) -> str:
@@ -70,32 +60,19 @@ def _columns(title: str, rows: Sequence[tuple[str, int]]) -> str:
     return "".join([*parts, "</svg>"])
 
 
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str | int]]) -> str:
-    """Whole numbers stand to the right."""
-    lines = ["<table><tr>" + "".join(f"<th>{escape(head)}</th>" for head in heads) + "</tr>"]
-    for row in list(rows)[:_ROWS_MAX]:
-        cells = (
-            f'<td class="n">{cell:,}</td>' if isinstance(cell, int) else f"<td>{escape(cell)}</td>"
-            for cell in row
-        )
-        lines.append("<tr>" + "".join(cells) + "</tr>")
-    return "".join([*lines, "</table>"])
-
-
 def page_of(report: SpaceReport, cluster: str = "") -> str:
     """The whole document."""
-    title = f"Space of {cluster or 'the cluster'}, {_when(report.made_ms)}"
+    title = f"Space of {cluster or 'the cluster'}, {when(report.made_ms)}"
     name = {"": "(ledgers of no log)"}
     stored, payload = size_text(report.stored_bytes), size_text(report.payload_bytes)
     parts = [
-        f"<h1>{escape(title)}</h1>",
         f"<p>{stored} stored, {payload} without copies, in {len(report.logs)} logs.</p>",
         "<h2>Space by log</h2>",
         _bars(
             "stored bytes by log",
             [(name.get(each.name, each.name), each.stored_bytes) for each in report.logs],
         ),
-        _table(
+        table(
             ["log", "owner", "state", "ledgers", "open", "entries", "stored", "last day", "begun", "newest"],
             (
                 (
@@ -107,8 +84,8 @@ def page_of(report: SpaceReport, cluster: str = "") -> str:
                     each.entries,
                     size_text(each.stored_bytes),
                     size_text(each.day_bytes),
-                    _when(each.oldest_ms),
-                    _when(each.newest_ms),
+                    when(each.oldest_ms),
+                    when(each.newest_ms),
                 )
                 for each in report.logs
             ),
@@ -116,7 +93,7 @@ def page_of(report: SpaceReport, cluster: str = "") -> str:
         "<h2>Space by owner</h2>",
         _bars("stored bytes by owner", [(who or "(nobody)", size) for who, size in report.owners]),
         "<h2>What could be freed</h2>",
-        _table(
+        table(
             ["what", "stored", "how"],
             ((each.what, size_text(each.stored_bytes), each.how) for each in report.reclaimable),
         ),
@@ -126,9 +103,9 @@ def page_of(report: SpaceReport, cluster: str = "") -> str:
             [(age if age == "older" else f"up to {age}", size) for age, size in report.ages],
         ),
         "<h2>Growth by day</h2>",
-        _columns("payload bytes by day", [(_when(begin), size) for begin, size in report.growth]),
+        _columns("payload bytes by day", [(when(begin), size) for begin, size in report.growth]),
         "<h2>Hot ledgers</h2>",
-        _table(
+        table(
             ["ledger", "log", "entries a second", "a second", "how it is known"],
             (
                 (
@@ -142,7 +119,7 @@ def page_of(report: SpaceReport, cluster: str = "") -> str:
             ),
         ),
         "<h2>Bookies</h2>",
-        _table(
+        table(
             ["bookie", "state", "ledgers", "payload of its seats", "free"],
             (
                 (
@@ -161,8 +138,4 @@ def page_of(report: SpaceReport, cluster: str = "") -> str:
         parts.append(f"<p>No bookie told how long {len(report.untold)} open ledgers are: {named}.</p>")
     if report.unread:
         parts.append(f"<p>Keys that cannot be read: {escape(', '.join(report.unread[:20]))}.</p>")
-    body = "\n".join(parts)
-    return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
-        f"<style>{_STYLE}</style></head><body>\n{body}\n</body></html>\n"
-    )
+    return document(title, parts)

@@ -45,6 +45,7 @@ KINDS = (
     "lac-regress",
     "orphan-ledger",
     "dangling-segment",
+    "archive-differs",
 )
 
 

@@ -19,7 +19,8 @@ class ScrubOptions:
     """level: one of LEVELS, each with all before it. mbps_max: megabytes per second of each bookie; 0: as fast as it
     answers. password: of the ledgers whose HMAC tags are checked at level mac. state: a file of what is done, from
     which the next scrub goes on. queues_repair: what is found is handed to repair. settle_s: between two judgements of
-    the same place. rounds: judgements behind the first one, at most."""
+    the same place. rounds: judgements behind the first one, at most. since_ms: ledgers that were closed before
+    that time for certain are passed over, in ms since 1970; None: all are read."""
 
     level: str = "compare"
     mbps_max: float = 0.0
@@ -28,6 +29,7 @@ class ScrubOptions:
     queues_repair: bool = False
     settle_s: float = 15.0
     rounds: int = 4
+    since_ms: int | None = None
 
     def __post_init__(self) -> None:
         if self.level not in LEVELS:
@@ -39,6 +41,12 @@ class ScrubOptions:
                 f"settle_s={self.settle_s}, rounds={self.rounds}: 0 to 3600, and 1 to 100, are allowed"
             )
 
+        if self.since_ms is not None and self.state is not None:
+            raise UsageError(
+                f"since_ms={self.since_ms} and a state in {self.state}: a state is of a scrub of all ledgers",
+                hint="give one of both; nothing was scrubbed",
+            )
+
     @property
     def compares(self) -> bool:
         return self.level in ("compare", "mac")
@@ -48,12 +56,14 @@ class ScrubOptions:
 class ScrubResult:
     """findings: in the order of ledgers. untold: (ledger, bookie) of which something could not be told, and why; ledger
     None: of a list. copies, bytes_read: entries that bookies returned whole, each copy once for each time it was read.
-    skipped: ledgers that an earlier scrub of the same state file finished. queued: ledgers handed to repair."""
+    skipped: ledgers that an earlier scrub of the same state file finished. passed: ledgers that were closed before
+    `since_ms`, and not looked at. queued: ledgers handed to repair."""
 
     findings: list[CopyFinding] = field(default_factory=list)
     untold: dict[tuple[int | None, str], str] = field(default_factory=dict)
     ledgers: int = 0
     skipped: int = 0
+    passed: int = 0
     copies: int = 0
     bytes_read: int = 0
     queued: int = 0
@@ -71,6 +81,7 @@ class ScrubResult:
 
     def __str__(self) -> str:
         more = f"; {self.skipped} were done before" if self.skipped else ""
+        more += f"; {self.passed} were closed before, and passed over" if self.passed else ""
         what = (
             f"{self.ledgers} ledgers, {self.copies} copies of entries, {self.bytes_read / 1e6:.1f} MB{more}"
         )

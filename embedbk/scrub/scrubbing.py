@@ -40,6 +40,14 @@ from embedbk.ids import NO_ENTRY, Member
 from embedbk.metadata.levels import LEVEL_OF_COPIES
 from embedbk.repair.copy_check import CopiesCheck, CopyBlock, CopyCheckOptions, CopyTask
 from embedbk.repair.holdings import Checked, CheckOptions, HoldingCheck
+from embedbk.scrub.archive_files import FilesOfArchives
+from embedbk.scrub.archived import (
+    ArchivedLedger,
+    ArchiveFiles,
+    Copies,
+    archived_ledgers,
+    compare_with_archive,
+)
 from embedbk.scrub.judging import (
     CopyFinding,
     Unit,
@@ -52,6 +60,7 @@ from embedbk.scrub.judging import (
     units_of,
 )
 from embedbk.scrub.options import ScrubOptions, ScrubResult
+from embedbk.scrub.since import closed_before
 from embedbk.scrub.state import ScrubProgress
 
 __all__ = ["CheckCopies", "check_here", "scrub", "scrub_cluster"]
@@ -84,8 +93,9 @@ async def scrub_cluster(
     options: ScrubOptions,
     check: CheckCopies | None = None,
     on_finding: OnFinding | None = None,
+    files: ArchiveFiles | None = None,
 ) -> ScrubResult:
-    """As `scrub`. check: runs the reads, as `check_here` does."""
+    """As `scrub`. check: runs the reads, as `check_here` does. files: what reads archives; None: from their places."""
     runtime.check()
     if options.queues_repair and not runtime.has_level(LEVEL_OF_COPIES):
         raise UsageError(
@@ -97,7 +107,8 @@ async def scrub_cluster(
         raise PeerError(f"{_WHAT}: the metadata member answered with a {type(told).__name__}")
     state = ScrubProgress(options.state, told.cluster_token, options.level)
     reads = check or check_here(runtime, check_options(options))
-    return await _Scrub(runtime, options, reads, state, on_finding or (lambda _: None)).run()
+    found = on_finding or (lambda _: None)
+    return await _Scrub(runtime, options, reads, state, found, files or FilesOfArchives()).run()
 
 
 def check_options(options: ScrubOptions) -> CopyCheckOptions:
@@ -124,15 +135,18 @@ class _Judged:
     untold: dict[str, str] = field(default_factory=dict)  # By bookie; "": the ledger as a whole.
     units: list[Unit] = field(default_factory=list)  # In which something is not sound.
     sound_to: int = NO_ENTRY
+    blocks: list[CopyBlock] = field(default_factory=list)  # Of a ledger that is archived.
+    unarchived: str = ""  # Why it could not be compared with its archive.
+    compared: ArchivedLedger | None = None  # The archive whose files hold what the copies do.
 
     @property
     def is_sound(self) -> bool:
-        return not self.findings and not self.untold
+        return not self.findings and not self.untold and not self.unarchived
 
     def is_as(self, other: _Judged) -> bool:
         """Whatever the order in which bookies answered."""
-        same = (self.value, set(self.findings), self.untold.keys())
-        return same == (other.value, set(other.findings), other.untold.keys())
+        same = (self.value, set(self.findings), self.untold.keys(), bool(self.unarchived))
+        return same == (other.value, set(other.findings), other.untold.keys(), bool(other.unarchived))
 
 
 class _Scrub:
@@ -143,12 +157,15 @@ class _Scrub:
         check: CheckCopies,
         state: ScrubProgress,
         on_finding: OnFinding,
+        files: ArchiveFiles,
     ) -> None:
         self.runtime, self.options, self.check, self.state = runtime, options, check, state
+        self.files = files
         self.on_finding = on_finding
         self.password = Password(options.password)
         self.result = ScrubResult()
         self.suspects: dict[int, _Judged] = {}
+        self.archived: dict[int, ArchivedLedger] = {}
 
     async def run(self) -> ScrubResult:
         known: dict[int, bytes] = {}
@@ -156,7 +173,9 @@ class _Scrub:
             ledger_id = ledger_of_key(record.key)
             if ledger_id is not None:
                 known[ledger_id] = record.value or b""
-        for part in _parts(list(known.items()), STATUS_AT_ONCE):
+        if self.options.compares:
+            self.archived = await archived_ledgers(self.runtime, _WHAT)
+        for part in _parts(list((await self._new(known)).items()), STATUS_AT_ONCE):
             self._take(await self._judge(dict(part)))
             self.state.save()
         orphans = await self._orphans(known)
@@ -167,6 +186,15 @@ class _Scrub:
         if self.result.is_complete:
             self.state.finish()
         return self.result
+
+    async def _new(self, known: dict[int, bytes]) -> dict[int, bytes]:
+        """Without the ledgers that were closed before the time from which on all are read."""
+        if self.options.since_ms is None:
+            return known
+        names = await log_names(self.runtime, "")
+        old = await closed_before(self.runtime, names, self.options.since_ms, _WHAT)
+        self.result.passed = len(old & known.keys())
+        return {ledger_id: value for ledger_id, value in known.items() if ledger_id not in old}
 
     def _take(self, judged: dict[int, _Judged]) -> None:
         for ledger_id, found in judged.items():
@@ -208,7 +236,37 @@ class _Scrub:
             units += units_of(metadata, mine.last, done + 1)
         for batch in _batches(units):
             await self._judge_units(batch, judged)
+        for ledger_id, metadata in views.items():
+            await self._compare_with_archive(metadata, judged[ledger_id], before)
         return judged
+
+    async def _compare_with_archive(
+        self, metadata: LedgerMetadata, mine: _Judged, before: dict[int, _Judged] | None
+    ) -> None:
+        """Of a closed ledger that is archived, and not freed: its copies, and what its files hold."""
+        archived = self.archived.get(metadata.ledger_id)
+        if archived is None or not metadata.is_closed or metadata.freed is not None:
+            return
+        was = before.get(metadata.ledger_id) if before is not None else None
+        if was is not None and was.value == mine.value and was.compared == archived:
+            mine.compared = archived
+            return
+        if before is None and mine.sound_to == mine.last and not mine.blocks:
+            return  # An earlier scrub of the same state file has compared it.
+        copies = Copies(self._there, self._blocks)
+        found, mine.unarchived = await compare_with_archive(
+            metadata, archived, self.files, mine.blocks, copies
+        )
+        mine.findings += found
+        mine.blocks = []
+        if found or mine.unarchived:
+            mine.sound_to = NO_ENTRY
+        else:
+            mine.compared = archived
+
+    def _there(self, tasks: Iterable[CopyTask]) -> list[CopyTask]:
+        there = {info.member for info in self.runtime.bookies}
+        return [task for task in tasks if task.member in there]
 
     async def _find_ends(self, views: dict[int, LedgerMetadata], judged: dict[int, _Judged]) -> None:
         """The last entry of closed ledgers; of others the highest LAC that one of the last fragment tells."""
@@ -271,6 +329,8 @@ class _Scrub:
                 found[_key(unit)] += strays_found(unit, others[_key(unit)])
         for unit in units:
             mine = judged[unit.ledger_id]
+            if unit.ledger_id in self.archived:
+                mine.blocks += by_unit[_key(unit)]
             untold = {b.task.member.bookie_id: b.untold for b in by_unit[_key(unit)] if b.untold}
             mine.untold |= untold
             mine.findings += found[_key(unit)]
@@ -343,6 +403,8 @@ class _Scrub:
                 else:
                     values[ledger_id] = value
             is_last = number + 1 == self.options.rounds
+            if self.options.compares:
+                self.archived = await archived_ledgers(self.runtime, _WHAT)
             now = await self._judge(values, self.suspects)
             for ledger_id, found in now.items():
                 was = self.suspects.pop(ledger_id)
@@ -375,6 +437,8 @@ class _Scrub:
             self.on_finding(said)
         for bookie_id, why in judged.untold.items():
             self.result.untold[ledger_id, bookie_id] = why
+        if judged.unarchived:
+            self.result.untold.setdefault((ledger_id, ""), judged.unarchived)
 
     # Lists of logs.
 

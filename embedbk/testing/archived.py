@@ -5,17 +5,21 @@ Decides nothing but how much comes at once. It takes the place of `embedbk.archi
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
+from collections.abc import Sequence
 
-from embedbk.codec.frame import Frame, frame_of, merge
+from embedbk.codec.entry_digest import DIGEST_MASK, entry_digest
+from embedbk.codec.frame import Frame, frame_of, merge, split
 from embedbk.codec.freed_ledger import LOG_OF_LEDGER
 from embedbk.codec.ledger_metadata import LedgerMetadata
-from embedbk.errors import ArchiveUnreadable
+from embedbk.errors import ArchiveUnreadable, StorageError
 from embedbk.host.signal import Signal
+from embedbk.scrub.archived import ArchivedLedger, ArchivedPart
 from embedbk.testing.violation import Violation
 from embedbk.testing.world import World
 
-__all__ = ["ArchivedInMemory", "frames_in_memory"]
+__all__ = ["ArchivedInMemory", "FilesInMemory", "frames_in_memory"]
 
 _ENTRIES_AT_ONCE = 5  # Entries that come at once, as if they were a row group.
 
@@ -65,3 +69,24 @@ class ArchivedInMemory:
 
     def close(self) -> None:
         """Nothing has to be released."""
+
+
+class FilesInMemory:
+    """As `embedbk.scrub.archive_files.FilesOfArchives`: a ledger has one file."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def parts(self, archived: ArchivedLedger) -> Sequence[ArchivedPart]:
+        digests = self._digests(archived)
+        return [ArchivedPart("values in memory", 0, len(digests) - 1, sum(digests) & DIGEST_MASK)]
+
+    def digests(self, archived: ArchivedLedger, part: ArchivedPart) -> array[int]:
+        return self._digests(archived)
+
+    def _digests(self, archived: ArchivedLedger) -> array[int]:
+        content = self._world.archived.get((archived.log_id, archived.ledger_id, archived.manifest))
+        if content is None:
+            raise StorageError(f"ledger {archived.ledger_id} was archived, and its files were never written")
+        frame = frame_of(memoryview(content), archived.ledger_id)
+        return array("Q", (entry_digest(entry) for _, entry in split(frame)))

@@ -25,6 +25,12 @@ from embedbk.codec.ledger_metadata import (
     decode_ledger_metadata,
     ledger_key_path,
 )
+from embedbk.codec.log_archives import (
+    ARCHIVES_PREFIX,
+    ArchiveState,
+    archived_ledger,
+    decode_archive_record,
+)
 from embedbk.core.quorum import write_set
 from embedbk.errors import EmbedbkError, StorageError
 from embedbk.host.bookie_node import BookieNode
@@ -35,6 +41,7 @@ from embedbk.repair.copy_comparison import cuts_of
 from embedbk.scrub.options import ScrubOptions
 from embedbk.scrub.scrubbing import scrub_cluster
 from embedbk.storage.memory import MemoryBookieStorage
+from embedbk.testing.archived import FilesInMemory
 from embedbk.testing.sim_runtime import SimRuntime, awaited
 from embedbk.testing.violation import Violation
 from embedbk.testing.world import SECOND, Steps, World
@@ -109,19 +116,37 @@ def _run(world: World, steps: Callable[[Runtime], Coroutine[Any, Any, _Result]])
 
 
 def _scrub_finds(world: World, expected: set[tuple[int, int]], when: str) -> None:
-    """Nothing but these entries, whose copies differ, and copies that rot before their bookie's own scrubber came by:
-    where a ledger has no more copies than its ack quorum, one of them leaves fewer than that (seed 64010048).
-    What belongs to lists and strangers is not of copies."""
+    """Nothing but these entries, whose copies differ, one of them from the archive too, where there is one; and copies
+    that rot before their bookie's own scrubber came by: where a ledger has no more copies than its ack quorum, one of
+    them leaves fewer than that (seed 64010048). What belongs to lists and strangers is not of copies."""
     rotten = set(_rotten(world))
-    result = _run(world, lambda runtime: scrub_cluster(runtime, ScrubOptions(settle_s=2.0)))
+    files = FilesInMemory(world)
+    result = _run(world, lambda runtime: scrub_cluster(runtime, ScrubOptions(settle_s=2.0), files=files))
     found = {
         (each.kind, each.ledger_id, each.first)
         for each in result.findings
         if each.kind not in ("orphan-ledger", "dangling-segment")
         and not (each.kind in ("crc", "under-Qw", "under-Qa") and (each.ledger_id, each.first) in rotten)
     }
-    if found != {("replicas-differ", ledger_id, entry_id) for ledger_id, entry_id in expected}:
+    archived = {place for place in expected if place[0] in _verified(world)}
+    wanted = {("replicas-differ", *place) for place in expected}
+    wanted |= {("archive-differs", *place) for place in archived}
+    if found != wanted:
         raise Violation("I55", f"a scrub {when} found {[str(each) for each in result.findings[:4]]}")
+    if archived:
+        world.sometimes["differing copy found beside its archive"] += 1
+
+
+def _verified(world: World) -> set[int]:
+    """Ledgers of which another job than their writer's has read all files (P8.14)."""
+    found: set[int] = set()
+    for key, value in world.committed(ARCHIVES_PREFIX).items():
+        ledger_id = archived_ledger(key, key.removeprefix(ARCHIVES_PREFIX).rpartition("/")[0])
+        if ledger_id is not None:
+            with contextlib.suppress(StorageError):
+                if decode_archive_record(value, ledger_id).state == ArchiveState.VERIFIED:
+                    found.add(ledger_id)
+    return found
 
 
 def _choose(world: World, ledger_id: int, entry_id: int, made: bytes, chance: random.Random) -> None:

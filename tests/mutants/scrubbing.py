@@ -13,6 +13,10 @@ _STATE = "embedbk/scrub/state.py"
 _ALONE = "tests/repair/test_copy_check.py::test_"
 _SCENE = "tests/scrub/test_scrub.py::test_"
 _NOTED = "tests/scrub/test_state.py::test_"
+_ARCHIVED = "embedbk/scrub/archived.py"
+_FILES = "embedbk/scrub/archive_files.py"
+_BESIDE = "tests/scrub/test_archived.py::test_"
+_SINCE = "tests/scrub/test_since.py::test_"
 
 MUTANTS = (
     Mutant(
@@ -152,5 +156,93 @@ MUTANTS = (
             (_COURSE, "(other.value, set(other.findings),", "(other.value, list(other.findings),"),
         ),
         (_SCENE + "the_order_of_answers_is_no_change",),
+    ),
+    Mutant(
+        "scrub-is-clean-without-its-archive",
+        "P8.14",
+        "an archive that is not mounted counts as one that holds what the copies do",
+        ((_ARCHIVED, "        return [], str(unread)\n", '        return [], ""\n'),),
+        (_BESIDE + "an_archive_that_cannot_be_read_is_incomplete_and_no_finding",),
+    ),
+    Mutant(
+        "scrub-compares-files-that-nobody-read",
+        "P8.14",
+        "an archive that only its writer has looked at counts, too",
+        ((_ARCHIVED, "record.state == ArchiveState.VERIFIED:", "record.state != ArchiveState.COPYING:"),),
+        (_BESIDE + "only_what_is_verified_and_not_freed_is_compared",),
+    ),
+    Mutant(
+        "scrub-sums-some-copies",
+        "P11.4",
+        "the sum of a bookie that lacks copies counts as one of all",
+        ((_ARCHIVED, "told = block.sums[residue] if is_sound else None", "told = block.sums[residue]"),),
+        (_BESIDE + "copies_that_are_missing_are_no_others_than_those_of_a_file_that_is_away",),
+    ),
+    Mutant(
+        "scrub-compares-no-missing-entry",
+        "P7.1",
+        "an entry of which no bookie gave a copy counts as compared with the archive",
+        ((_ARCHIVED, "        if unseen is not None:\n", "        if unseen is None and due is None:\n"),),
+        (_BESIDE + "a_copy_that_is_missing_is_no_other_one",),
+    ),
+    Mutant(
+        "scrub-takes-any-manifest",
+        "P8.14",
+        "a manifest counts that is not the one of the record",
+        ((_FILES, "if manifest_hash(data) != archived.manifest:", "if not data:"),),
+        (_BESIDE + "an_archive_that_cannot_be_read_is_incomplete_and_no_finding",),
+    ),
+    Mutant(
+        "scrub-notes-what-no-archive-was-read-for",
+        "P8.14",
+        "a ledger whose archive is away is noted as done in the state",
+        ((_COURSE, "            mine.sound_to = NO_ENTRY\n", "            pass\n"),),
+        (_BESIDE + "a_ledger_is_done_when_its_archive_was_compared",),
+    ),
+    Mutant(
+        "scrub-judges-by-an-old-record",
+        "P8.14",
+        "what was found beside an archive is judged again by the record as it was",
+        (
+            (
+                _COURSE,
+                "            if self.options.compares:\n                self.archived = await",
+                "            if not self.options:\n                self.archived = await",
+            ),
+        ),
+        (_BESIDE + "what_changes_between_two_looks_is_no_finding",),
+    ),
+    Mutant(
+        "scrub-takes-the-next-ledger-for-an-end",
+        "P8.8",
+        "a ledger counts as ended when the next one was begun, into which its writer had not gone over",
+        (
+            (
+                "embedbk/core/truncation.py",
+                "if following and following[0].begun in (Begun.TAKEOVER, Begun.SPLICE) and following[0].created_ms:",
+                "if following and following[0].created_ms:",
+            ),
+        ),
+        (_SINCE + "a_ledger_is_passed_over_when_the_one_after_the_next_was_begun_before",),
+    ),
+    Mutant(
+        "scrub-passes-over-the-time-itself",
+        "P8.8",
+        "a ledger that may have ended at the time that was given is passed over",
+        (("embedbk/scrub/since.py", "ended < since_ms:", "ended <= since_ms:"),),
+        (
+            _SINCE + "a_ledger_is_passed_over_when_the_one_after_the_next_was_begun_before",
+            _SINCE + "a_takeover_says_when_the_ledger_before_it_had_ended",
+        ),
+    ),
+    Mutant(
+        "page-of-findings-as-markup",
+        "P2.5",
+        "what any client may write stands in the page as markup",
+        (("embedbk/report/document.py", 'else f"<td>{escape(cell)}</td>"', 'else f"<td>{cell}</td>"'),),
+        (
+            "tests/scrub/test_page.py::test_a_page_has_each_finding_and_what_could_not_be_told",
+            "tests/report/test_report.py::test_the_page_is_whole_and_what_others_wrote_is_escaped",
+        ),
     ),
 )
