@@ -18,7 +18,7 @@ __all__ = ["Kafka", "connector_jars"]
 
 VERSION, CONNECTOR = "4.1.0", "4.2.0"
 CLUSTER_ID = "ZW1iZWRiay1iZW5jaC0xNg"  # Sixteen bytes, which a broker takes from who makes its directories.
-JAVA = ["-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"]  # As its own scripts start it.
+JAVA = ["-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"]  # Its own scripts start it with these.
 LOGGING = """<Configuration>
 <Appenders><Console name="c" target="SYSTEM_ERR"><PatternLayout pattern="%p %m%n"/></Console></Appenders>
 <Loggers><Root level="warn"><AppenderRef ref="c"/></Root></Loggers>

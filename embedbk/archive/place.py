@@ -92,7 +92,7 @@ class _Directory:
 
     def read(self, name: str, bytes_max: int) -> bytes:
         with self.reading(name) as file:
-            # As much memory as the file has bytes, and not as it may have.
+            # The buffer is as large as the file, and not as large as it may be.
             data: bytes = file.read(min(os.fstat(file.fileno()).st_size, bytes_max) + 1)
         if len(data) > bytes_max:
             raise StorageError(f"{self.path}/{name} has more than {bytes_max} bytes")

@@ -135,7 +135,9 @@ class Succession:
         self._is_let_go = False  # Released, or the last ledger is closed: none follows.
         self._replacing = Replacing(owning)
         owning.signal = self._signal
-        self._asked_roll = roll  # As it was asked for; what the bound of bytes makes of it is `bounded`.
+        self._asked_roll = (
+            roll  # It is what was asked for; `bounded` says what the bound of bytes makes of it.
+        )
         self._bounds = RollBounds(roll, self)
         # From the beginning: a log that gets a bound later has bytes by then that no list records yet.
         self.log_bytes = self._bounds.log_bytes = LogBytes(self, self._bounds)

@@ -135,7 +135,7 @@ class _Judged:
     untold: dict[str, str] = field(default_factory=dict)  # By bookie; "": the ledger as a whole.
     units: list[Unit] = field(default_factory=list)  # In which something is not sound.
     sound_to: int = NO_ENTRY
-    blocks: list[CopyBlock] = field(default_factory=list)  # Of a ledger that is archived.
+    blocks: list[CopyBlock] = field(default_factory=list)  # They are kept where the ledger is archived.
     unarchived: str = ""  # Why it could not be compared with its archive.
     compared: ArchivedLedger | None = None  # The archive whose files hold what the copies do.
 

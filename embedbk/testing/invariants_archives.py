@@ -58,7 +58,7 @@ class ArchiveWatch:
         all of it (I36), as it was."""
         old = ledger.metadata
         if ledger.deleted is not None:
-            if new != ledger.closed_last and new.freed is not None:  # Else it is brought back as it was.
+            if new != ledger.closed_last and new.freed is not None:  # It is not what the tombstone kept.
                 self._stands_in_files(ledger, new)
                 self._sometimes.note("truncated ledger back in its files")
             return

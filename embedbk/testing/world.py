@@ -209,7 +209,7 @@ class World:
         self.archived: dict[
             tuple[str, int, bytes], bytes
         ] = {}  # Files, by log, ledger and hash of the manifest.
-        self.manifests: dict[tuple[str, int, bytes], Manifest] = {}  # Of these files.
+        self.manifests: dict[tuple[str, int, bytes], Manifest] = {}  # These name the files.
         self.goes_back = False  # At the end the metadata goes back to an older copy.
         self.truncations_begun = self.truncations_under_way = 0  # Counts of truncations by applications.
         self.faults_done: Counter[str] = Counter()

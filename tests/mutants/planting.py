@@ -28,7 +28,7 @@ COPIED = ("embedbk", "transports", "native", "tests")
 TEST_TIMEOUT_S = 60  # For one directed test: a mutant that hangs is found too.
 HUNT_TIMEOUT_S = 300
 BUILD_TIMEOUT_S = 300
-# Of addresses: a mutant may well allocate for ever. Tests of archives have mapped more than 4 GiB with pyarrow.
+# A mutant may well allocate for ever. This bounds addresses: tests of archives map more than 4 GiB with pyarrow.
 MEMORY_KIB_MAX = 8 << 20
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 
