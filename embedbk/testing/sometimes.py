@@ -81,7 +81,6 @@ SOMETIMES = {
     "healer killed": "a process that repairs was killed, whatever it was doing, and another began",
     "bookie found to lack entries": "the auditor heard that a bookie which is there lacks entries that it owes",
     "copy chosen by an operator": "of copies that differ one was chosen, and took the place of the others",
-    "differing copy found beside its archive": "a scrub named a copy that differs from what the ledger's archive holds",
     "differing copy found by a scrub": "a scrub found nothing, and the entry whose copies differ behind that",
     "sums published": "a fragment ended, and its writer published the digests of its entries (P11.4)",
     "sums published by a change": "the same of a fragment behind which the ensemble changed",

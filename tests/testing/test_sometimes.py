@@ -49,7 +49,6 @@ _RARE = {
     "consumer waited in vain",
     "copy chosen by an operator",
     "copy damaged",
-    "differing copy found beside its archive",
     "differing copy found by a scrub",
     "differing copy told by published sums",
     "copy of a metadata member counted",
