@@ -400,10 +400,12 @@ def _read_everything(
             continue
         log_id = closed.custom.get("log", b"")
         appended = [world.squeezed.get((ledger_id, entry_id), (payload,))[0] for entry_id, payload in entries]
-        # A producer may have made its append again while this ledger was truncated: then both stand (P8.15).
-        is_judged = log_id and ledger_key_path(ledger_id) not in promises.brought_back
-        sequences = map(users.sequence_of, appended if is_judged else [])
-        produced += [(log_id, *sequence) for sequence in sequences if sequence]
+        sequences = map(users.sequence_of, appended if log_id else [])
+        # A producer may have made its append again while this ledger was truncated: then both stand (P8.15). Within it
+        # none stands twice.
+        came_back = ledger_key_path(ledger_id) in promises.brought_back
+        within = b"ledger %d" % ledger_id if came_back else log_id
+        produced += [(within, *sequence) for sequence in sequences if sequence]
         if len(entries) != closed.last_entry + 1 or closed.last_entry < promises.acked.get(ledger_id, -1):
             raise Violation(
                 "I5", f"ledger {ledger_id}: {len(entries)} entries of {closed.last_entry + 1} read"
