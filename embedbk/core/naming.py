@@ -56,9 +56,10 @@ class Naming:
         )
 
     def listed(self, bookies: Iterable[BookieInfo]) -> None:
-        """Take a newer list: what it shows anew is not outdated."""
+        """Take a newer list: what it shows anew is not outdated. Of the transaction that is under way that stays known:
+        it will not take effect, whoever is listed by now."""
         if self._outdated:
-            self._outdated &= {self._key_of(info) for info in bookies}
+            self._outdated &= {*map(self._key_of, bookies), *self._compared.items()}
 
     @property
     def has_outdated(self) -> bool:
@@ -100,6 +101,10 @@ class Naming:
         if self._compared[bookie_id] != revision:
             self._outdated.add((bookie_id, self._compared[bookie_id]))
         return not self._unread
+
+    def withdraw(self) -> None:
+        """Forget the transaction: its outcome is known, or decides nothing any more."""
+        self._compared, self._unread = {}, set()
 
     @property
     def is_outdated(self) -> bool:

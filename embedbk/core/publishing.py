@@ -94,6 +94,7 @@ class Publishing:
         """Drop the proposal."""
         self.base = self.proposed = None
         self.is_unsettled = False
+        self.naming.withdraw()
 
     def settle(self) -> None:
         """Note that the proposal is published, and that the chosen bookies are named."""

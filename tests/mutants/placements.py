@@ -101,6 +101,22 @@ MUTANTS = (
         (_LISTED + "in_a_full_catalog_a_bookie_without_one_is_listed_without",),
     ),
     Mutant(
+        "a-newer-list-revives-a-choice",
+        "P10.6",
+        "a change that never lands is sent again, as the bookie that it names left the list meanwhile",
+        (
+            (
+                _NAMING,
+                "{*map(self._key_of, bookies), *self._compared.items()}",
+                "set(map(self._key_of, bookies))",
+            ),
+        ),
+        (
+            _RULES
+            + "a_change_that_never_lands_is_not_sent_again_though_a_newer_list_does_not_show_its_choice",
+        ),
+    ),
+    Mutant(
         "an-outdated-choice-is-made-again",
         "P10.6",
         "who was found to have gone is chosen again from the same list, without end",

@@ -213,6 +213,32 @@ def test_a_read_of_a_placement_that_gets_no_answer_is_asked_again() -> None:
     assert it.writer.failure is None
 
 
+@pytest.mark.parametrize("is_listed_anew", [False, True])
+def test_a_change_that_never_lands_is_not_sent_again_though_a_newer_list_does_not_show_its_choice(
+    is_listed_anew: bool,
+) -> None:
+    """P10.6: a transaction that compared an older placement never comes to pass. The list that comes behind the read of
+    the placement, and does not show b4 or shows it anew, changes nothing about that: others are named."""
+    it, change = changing(5)
+    (gone,) = (key.rpartition("/")[2] for key in placements(change))
+    retire(it.world, gone)
+    it.world.catalog.answer(change)
+    it.world.catalog.answer(it.change())  # The placement is another.
+    if is_listed_anew:
+        it.world.tell_bookies()
+    else:
+        others = tuple(info for info in it.world.bookies if info.member.bookie_id != gone)
+        it.writer.step(BookiesChanged(it.world.now_ns, others))
+    it.world.catalog.answer(it.change())  # The ledger's key,
+    it.world.catalog.answer(it.change())  # and once more.
+    named_now = placements(it.change())
+    assert len(named_now) == 1
+    assert placement_path(gone) not in named_now
+    settle(it.world)
+    assert gone not in it.ensembles()[-1][1]
+    assert it.writer.failure is None
+
+
 # Recovery's close.
 
 
