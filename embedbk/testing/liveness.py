@@ -92,9 +92,14 @@ def waits_for_no_slow_seat(world: World, client: str, quorum: Quorum) -> Steps:
     for number in range(SLOW_APPENDS // 8):
         yield from _append_in(world, client, writing, number, APPEND_NS)
     seated = [member.bookie_id for member in writing.core.in_flight.members]
-    # One that has just started again answers BUSY until metadata knows of its start: it is one of the others, too.
+    # One that has just started again answers BUSY until metadata knows of its start, and one that said so before has no
+    # frames until the writer tries it again: such a seat is one of the others, too.
+    in_flight = writing.core.in_flight
     if not (
-        yield Until(lambda: not _idle(world, set(seated)) and writing.core.in_flight.is_at_rest, APPEND_NS)
+        yield Until(
+            lambda: not _idle(world, set(seated)) and in_flight.is_at_rest and not in_flight.has_failed,
+            APPEND_NS,
+        )
     ):
         return
     slow = chance.sample(seated, slow_count)
