@@ -177,7 +177,8 @@ class Settings:
     # A bookie that is away for so long is taken to be lost: its seats in open ledgers go to others, and what it had is
     # copied (P4.1, P11.1). More than its restart takes; a bookie that comes back before loses nothing.
     repair_grace_s: float = REPAIR_GRACE_S
-    repair_bytes_per_s: int = 64 << 20  # What this process reads for copies; 0: as fast as it goes.
+    # What this process reads for copies at the most; a sixteenth of it while others wait. 0: as fast as it goes.
+    repair_bytes_per_s: int = 64 << 20
     repair_ledgers_per_s: int = 0  # That this process begins to repair; 0: as many as it can.
     audit_s: float = (
         3_600.0  # Between two looks of the auditor at all ledgers, when nothing else asks for one.

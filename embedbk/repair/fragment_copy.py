@@ -232,7 +232,7 @@ class FragmentCopy:
             self.metadata.ledger_id,
             part.next,
             self._until(part),
-            self.options.frame_bytes,
+            min(self.options.frame_bytes, self.pace.frame_bytes),
             modulus=modulus,
             residues=residues,
             reads_as=ReadClass.UPKEEP,
@@ -286,7 +286,7 @@ class FragmentCopy:
             return self._source_failed(part, seat, str(broken), event.now_ns, is_told=True)
         if frame is None:
             return self._source_failed(part, seat, "not there", event.now_ns, is_told=True)
-        self.pace.note(event.now_ns, len(frame.body))
+        self.pace.note(event.now_ns, len(frame.body), event.now_ns - part.asked[2])
         part.asked = None
         part.next = frame.last_entry + self._step
         if self._sums is not None:

@@ -90,7 +90,7 @@ class Healers:
                 together=together,
                 together_bytes=together_bytes,
             ),
-            bytes_per_s=self._chance.choice([0, 0, 10_000]),
+            bytes_per_s=self._chance.choice([0, 0, 160_000]),
             logs=LogKeeperOptions(
                 NO_PASSWORD,
                 round_ns=self._chance.choice([200 * MS, 2 * SECOND]),

@@ -16,8 +16,43 @@ _BOOKIE = "embedbk/core/bookie.py"
 _REPAIRED = "tests/repair/test_repaired.py::test_"
 _COPYING = "tests/repair/test_copying.py::test_"
 _AUDITED = "tests/repair/test_auditor.py::test_"
+_PACE = "embedbk/repair/copy_pace.py"
+_OF_PACE = "tests/repair/test_copy_pace.py::test_"
 
 MUTANTS = (
+    Mutant(
+        "copies-yield-to-nobody",
+        "AR12",
+        "copies are read at their full rate while appends wait for the same bookies",
+        (
+            (
+                _PACE,
+                "            self._rate = max(self._rate // 2, self._least)\n",
+                "            self._rate = self._bound\n",
+            ),
+        ),
+        (_OF_PACE + "it_falls_by_half_while_reads_are_late_and_never_stops",),
+    ),
+    Mutant(
+        "copies-stop-for-a-busy-cluster",
+        "AR12",
+        "a ledger that lost a copy is not repaired as long as others append",
+        (
+            (
+                _PACE,
+                "            self._rate = max(self._rate // 2, self._least)\n",
+                "            self._rate = max(self._rate // 2, 1)\n",
+            ),
+        ),
+        (_OF_PACE + "it_falls_by_half_while_reads_are_late_and_never_stops",),
+    ),
+    Mutant(
+        "a-paced-copy-takes-the-largest-frame",
+        "AR12",
+        "a bookie works on a megabyte at a time for a repair that may read little",
+        ((_COPY, "min(self.options.frame_bytes, self.pace.frame_bytes)", "self.options.frame_bytes"),),
+        (_COPYING + "a_read_asks_for_no_more_than_the_pace_allows_at_once",),
+    ),
     Mutant(
         "no-about-another-ledger-is-a-negative",
         "P7.1",

@@ -7,6 +7,7 @@ import pytest
 from embedbk.codec.entry import encode_entry
 from embedbk.codec.ledger_metadata import METADATA_VERSION, Fragment, LedgerMetadata, LedgerState
 from embedbk.codec.messages import AddAnswer, AddRequest, ReadAnswer, ReadRequest, Status
+from embedbk.config import FRAME_BYTES_MAX
 from embedbk.core.client_words import Answered, Send, SendFailed
 from embedbk.ids import Member
 from embedbk.repair.copy_pace import CopyPace
@@ -135,13 +136,21 @@ def test_what_is_beyond_the_end_is_not_copied() -> None:
 def test_copies_are_read_at_a_bounded_rate() -> None:
     """AR12: behind a frame the next one waits for as long as its bytes take."""
     size = len(ENTRIES[0])
-    core, (asked,) = copying(pace=size)
+    core, (asked,) = copying(pace=16 * size)  # It begins with a sixteenth.
     (copy,) = read(core, asked, ENTRIES[0])
     assert isinstance(copy.control, AddRequest)
     assert core.deadline_ns == SECOND
     assert sends(core.on_tick(SECOND - 1)) == []
     (rest,) = sends(core.on_tick(SECOND))
     assert isinstance(rest.control, ReadRequest)
+
+
+def test_a_read_asks_for_no_more_than_the_pace_allows_at_once() -> None:
+    """AR12: a bookie that others wait for works on no megabyte for a copy, and a repair without a bound is quick."""
+    for pace, most in ((1 << 20, 64 << 10), (0, FRAME_BYTES_MAX)):
+        _, (asked,) = copying(pace=pace)
+        assert isinstance(asked.control, ReadRequest)
+        assert asked.control.bytes_max == most
 
 
 def test_late_answers_to_an_earlier_question_count_for_nothing() -> None:

@@ -347,7 +347,7 @@ def test_a_refused_end_is_asked_for_again() -> None:
 def test_copies_keep_to_the_bytes_per_second_of_the_process() -> None:
     """AR12: all of them together, behind the first reads, which are small."""
     size = len(encode_entry(1, 0, len(PAYLOAD), PAYLOAD))
-    shelf = Shelf([ledger(each) for each in range(1, 11)], pace=size)
+    shelf = Shelf([ledger(each) for each in range(1, 11)], pace=16 * size)  # It begins with a sixteenth.
     shelf.core.pace.note(0, 5 * size)  # Read by another repair of the process.
     shelf.run()
     assert not shelf.of(Send)
@@ -355,7 +355,9 @@ def test_copies_keep_to_the_bytes_per_second_of_the_process() -> None:
     assert not shelf.of(Send)
     shelf.tick(5 * SECOND)
     assert shelf.of(Send)
-    assert shelf.core.pace.free_ns(0) == 15 * SECOND
+    rate = shelf.core.pace.rate  # These reads were in time, so it has risen once.
+    assert rate == 2 * size
+    assert shelf.core.pace.free_ns(0) == 5 * SECOND + 10 * size * SECOND // rate
 
 
 def not_small() -> Iterator[tuple[str, LedgerMetadata]]:
