@@ -19,10 +19,9 @@ _LATE_NS = _MS  # A read is late that takes so much longer than twice the least 
 _JUDGED_NS = 50 * _MS  # The rate changes once in this time.
 _PERIOD_NS = 60 * _SECOND  # The least time is that of one or two such periods.
 _STEPS = 16  # The rate rises by this part of the bound, and falls to it.
-_FRAME_S = (
-    256  # A frame is what the rate allows in this part of a second, so that no bookie works on one for long,
-)
-_FRAME_BYTES_MIN = 64 << 10  # and not less than this.
+# A frame is what the rate allows in this part of a second, so that no bookie works on one for long.
+_FRAMES_PER_S = 256
+_FRAME_BYTES_MIN = 64 << 10  # What a read costs beside its bytes is little then.
 
 
 class CopyPace:
@@ -48,7 +47,7 @@ class CopyPace:
         """The most that one read asks for."""
         if not self._bound:
             return FRAME_BYTES_MAX
-        return min(max(self._rate // _FRAME_S, _FRAME_BYTES_MIN), FRAME_BYTES_MAX)
+        return min(max(self._rate // _FRAMES_PER_S, _FRAME_BYTES_MIN), FRAME_BYTES_MAX)
 
     def free_ns(self, now_ns: int) -> int:
         """When the next frame may be asked for; not later than now: at once."""
