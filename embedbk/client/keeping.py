@@ -104,6 +104,7 @@ class Keeper:
                     self._lines.pop(number, None)
                 continue
             try:
+                _roll_where_copies_lack(line)
                 await _look_after(line)
             except EmbedbkError as failed:
                 if not line.has_ended and not runtime.is_closed:
@@ -134,6 +135,14 @@ async def _look_after(line: Succession) -> None:
     if record.has_retention and runtime.clock_s() >= line.retains_at_s:
         line.retains_at_s = runtime.clock_s() + min(_RETAIN_S, (record.retention_ms or 600_000) / 10_000)
         await retain(LogReading(runtime, owning.name, owning.password), record, revision)
+
+
+def _roll_where_copies_lack(line: Succession) -> None:
+    """Repair gives a bookie what it missed once the ledger is closed. Until then there are fewer copies than the
+    settings ask for. Nobody waits for the roll, which fails where too few bookies are there: the next round begins
+    another one."""
+    if line.appending.writing.has_missed and line.is_writing and not line.is_busy:
+        line.roll_behind(Begun.SETTINGS)
 
 
 async def _follow(line: Succession, record: SettingsRecord) -> bool:

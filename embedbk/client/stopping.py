@@ -2,8 +2,10 @@
 
 Decides which of the named nodes are bookies and which are metadata members, and whether a metadata quorum would be
 left. `repair/stopping.py` decides which copies of ledgers would be missing, by the metadata, and by what bookies say
-that they hold of CLOSED ledgers (P11.4): one that was restarted may still lack what it missed. The answer holds as of
-when it was asked; nothing is changed, and no node is kept from anything.
+that they hold (P11.4): one that was restarted may still lack what it missed. Where a ledger is written to they are
+asked up to the entry that they knew to be acknowledged, and who lacks some is asked again a little later: what is on
+its way to a third copy is no reason. The answer holds as of when it was asked; nothing is changed, and no node is
+kept from anything.
 """
 
 from __future__ import annotations
@@ -18,21 +20,26 @@ from embedbk.client.runtime import Runtime
 from embedbk.codec.ledger_metadata import LEDGERS_PREFIX
 from embedbk.codec.quorum_messages import QuorumStatus, QuorumTold
 from embedbk.codec.registration import COOKIES_PREFIX, Registration
+from embedbk.core.known_lacs import KnownLacs
+from embedbk.core.pausing import Pausing
 from embedbk.errors import MetadataUnavailable, PeerError, UsageError
 from embedbk.ids import Member
 from embedbk.metadata.levels import LEVEL_OF_HOLDINGS
 from embedbk.metadata.quorum import Policy, sizes_of
-from embedbk.repair.stopping import StopVerdict, closed_ledgers_of, ledgers_without, seats_lacking
+from embedbk.repair.stopping import StopVerdict, as_if_closed, ledgers_of, ledgers_without, seats_lacking
 
 __all__ = ["StopFacts", "look_for_stops", "may_stop", "verdict_on", "with_lacking"]
 
 SHOWN_MAX = 1_000
+_ARRIVES_NS = (
+    1_000_000_000  # What was acknowledged before has come to all its bookies by then, or they missed it.
+)
 
 
 class StopFacts(NamedTuple):
     """What the metadata shows, of which verdicts follow. told: by the leader. bookies: all that the cluster has.
-    ledgers: their metadata by key, as far as they were asked for. lacking: of CLOSED ledgers the bookies that are there
-    and lack entries, or did not say."""
+    ledgers: their metadata by key, as far as they were asked for. lacking: of ledgers the bookies that are there and
+    lack entries, or did not say."""
 
     told: QuorumTold
     bookies: frozenset[str]
@@ -58,11 +65,21 @@ async def may_stop(runtime: Runtime, nodes: Sequence[str], *, is_for_good: bool)
 async def with_lacking(runtime: Runtime, facts: StopFacts, nodes: Collection[str], what: str) -> StopFacts:
     """With what bookies say that they hold of ledgers that name one of these nodes. Below the level of that question
     only metadata tells (P10.8)."""
-    closed = closed_ledgers_of(facts.ledgers, facts.bookies.intersection(nodes))
-    if not closed or not runtime.has_level(LEVEL_OF_HOLDINGS):
+    found = ledgers_of(facts.ledgers, facts.bookies.intersection(nodes))
+    if not found or not runtime.has_level(LEVEL_OF_HOLDINGS):
         return facts
     there = _there(facts)
-    return facts._replace(lacking=seats_lacking(await ask_bookies(runtime, closed, there, what), there))
+    written = {number: each for number, each in found.items() if not each.is_closed}
+    if written:
+        lacs = await runtime.run(KnownLacs(written, there), what)
+        found.update(as_if_closed(written, lacs))
+    lacking = seats_lacking(await ask_bookies(runtime, found, there, what), there)
+    late = {number: found[number] for number in lacking.keys() & written.keys()}
+    if late:
+        await runtime.run(Pausing(_ARRIVES_NS), what)
+        lacking = {number: each for number, each in lacking.items() if number not in late}
+        lacking.update(seats_lacking(await ask_bookies(runtime, late, there, what), there))
+    return facts._replace(lacking=lacking)
 
 
 def _there(facts: StopFacts) -> frozenset[Member]:

@@ -27,6 +27,7 @@ __all__ = [
     "BookieInfo",
     "BookiesChanged",
     "Confirmed",
+    "CopiesMissed",
     "CourseEnded",
     "Consumed",
     "EnsembleChanged",
@@ -196,6 +197,10 @@ class EnsembleChanged(Struct):
 
     first_entry: int
     ensemble: tuple[Member, ...]
+
+
+class CopiesMissed(Struct):
+    """A bookie of the ensemble was away while entries were acknowledged, and gets those from nobody here (P4.5)."""
 
 
 class EntriesReady(Struct):

@@ -435,6 +435,7 @@ class InFlight:
         seating = self.seating(number)
         if seating is None or seating.failure is not None:
             return False
+        seating.held_through = self._held_through(seating)
         seating.failure, seating.stays_away = reason, stays_away
         seating.busy = None
         self.frames.excuse(seating.slot)
@@ -451,6 +452,18 @@ class InFlight:
         for seating in back:
             seating.failure, seating.stays_away = None, False
         return back
+
+    def _held_through(self, seating: Seating) -> int:
+        """Up to where the seat has answered all that is done."""
+        owed = min(seating.owed, default=self.done + 1)
+        return min(self.done, owed - 1)
+
+    def have_missed(self, seatings: Iterable[Seating]) -> bool:
+        """Whether entries are done that one of these may lack, as it failed before, or has not answered."""
+        return any(
+            self.done > (each.held_through if each.failure is not None else self._held_through(each))
+            for each in seatings
+        )
 
     def give_up(self) -> None:
         """Forget everything that is outstanding: nothing more of it will be done."""

@@ -50,6 +50,7 @@ from embedbk.core.client_words import (
     BookiesChanged,
     Confirmed,
     Consumed,
+    CopiesMissed,
     CourseEnded,
     EnsembleChanged,
     EntriesReady,
@@ -124,6 +125,7 @@ Event = (
 )  # fmt: skip
 Effect = (
     Send | AddFailed | Received | ReadKey | Transact | AllocateIds | Confirmed | EnsembleChanged | EntriesReady | Ended
+    | CopiesMissed
     | Reply
     | StoreFrame | JournalAppend | ReadEntries | ReadDecisions | CountEntries | TellLogs | DropEntries
     | ListHeld | ListKeys | AskMetadata | KeepMet | BeginCollection | AllowDrop | NameUnread

@@ -44,6 +44,7 @@ class Seating:
     frames: AnyFrameTable = field(repr=False)
     failure: str | None = None  # Why nothing more is sent to it; it waits to be replaced.
     stays_away: bool = False  # It failed, and its own answer shows that it stays away (P4.6).
+    held_through: int = -1  # It failed, and has all that was done of the fragment by then up to here.
     answered_ns: int = 0  # When the newest of the frames that it has answered was sent (P4.7).
     heard_ns: int = 0  # When it answered last, anything.
     awaited_until_ns: int = 0  # A reader waited there for a newer LAC lately (P6.2).
@@ -51,8 +52,8 @@ class Seating:
 
     @property
     def owed(self) -> Mapping[int, int]:
-        """First entry of each frame that it has not answered -> when it was sent; in the order of sending. For
-        tests and tools."""
+        """First entry of each frame that it has not answered -> when it was sent; in the order of sending. Slow:
+        for what follows a failure, tests and tools."""
         return self.frames.owed(self.slot)
 
     def oldest_sent_ns(self) -> int | None:

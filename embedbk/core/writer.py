@@ -33,6 +33,7 @@ from embedbk.core.client_words import (
     BookieInfo,
     BookiesChanged,
     Confirmed,
+    CopiesMissed,
     CourseEnded,
     EnsembleChanged,
     FrameSealed,
@@ -653,10 +654,13 @@ class Writer(Machine):
         able = failed_seats.there_again(
             self.failures, self.bookies, now_ns, by_answer=is_short or self.options.delays_change
         )
+        failed = (each for each in self.in_flight.seatings if each.failure is not None)
+        has_missed = self.in_flight.have_missed(each for each in failed if each.member in able)
         back = self.in_flight.forgive(each.bookie_id for each in self.in_flight.members if each in able)
         if is_short and self.in_flight.has_usable_quorum():
             self.stall.relieve(has_outstanding=self.in_flight.pending_count > 0)
-        return list(self.in_flight.resend(back, now_ns, self.lac, self.in_flight.done_length))
+        effects: list[Effect] = [CopiesMissed()] if has_missed else []
+        return effects + self.in_flight.resend(back, now_ns, self.lac, self.in_flight.done_length)
 
     def _stand_still(self, now_ns: int) -> list[Effect]:
         """No client took the ledger over, as far as metadata can tell: wait on for a bookie."""
@@ -727,8 +731,13 @@ class Writer(Machine):
         if self.in_flight.times is not None:
             self.in_flight.times.be_calm(now_ns)
         # A bookie that failed while the change was in flight is still among the seatings, and failed.
+        kept = {each.number for each in proposal.seatings}
+        has_missed = self.in_flight.have_missed(
+            each for each in self.in_flight.seatings if each.number not in kept
+        )
         fresh = self.in_flight.replace(proposal.seatings)
         effects: list[Effect] = [EnsembleChanged(proposal.first_entry, self.in_flight.members)]
+        effects += [CopiesMissed()] if has_missed else []
         effects += self.in_flight.resend(fresh, now_ns, self.lac, self.in_flight.done_length)
         effects += self._advance(now_ns)
         effects += self._consider_change(now_ns)

@@ -18,7 +18,14 @@ from embedbk.codec.entry_records import RecordRun
 from embedbk.codec.frame import Frame
 from embedbk.codec.ledger_metadata import Durability, LedgerMetadata
 from embedbk.codec.packer_twin import PACKER_STOPPED, Buffer, Packing
-from embedbk.core.client_words import AddFailed, Confirmed, EnsembleChanged, EntriesReady, Received
+from embedbk.core.client_words import (
+    AddFailed,
+    Confirmed,
+    CopiesMissed,
+    EnsembleChanged,
+    EntriesReady,
+    Received,
+)
 from embedbk.core.fragment_sums import modulus_of
 from embedbk.core.idle_form import IdleForm, shrink
 from embedbk.core.machine import Effect, Machine
@@ -131,6 +138,7 @@ class Writing(Operation, Watermark):
         "ensemble_changes",
         "error",
         "failure",
+        "has_missed",
         "is_common",
         "is_handed_over",
         "is_over",
@@ -178,6 +186,9 @@ class Writing(Operation, Watermark):
         self._closed: Future[int] | None = None
         self._outcome: EmbedbkError | int | None = None  # What `closed` tells: an error, or the last entry.
         self.ensemble_changes = 0
+        self.has_missed = (
+            False  # A bookie lacks entries that are acknowledged, until the ledger is closed and repaired.
+        )
         # Its answers may be counted beside its core: in general, and now (ClientNode).
         self.is_common = is_countable(core)
         self.common_after: int | None = (
@@ -232,6 +243,8 @@ class Writing(Operation, Watermark):
                 effect.first_entry,
                 ", ".join(member.bookie_id for member in effect.ensemble),
             )
+        elif isinstance(effect, CopiesMissed):
+            self.has_missed = True
         elif isinstance(effect, Ended):
             self._end(effect)
 

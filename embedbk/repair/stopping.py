@@ -4,9 +4,9 @@ Decides which ledgers would be below their ack quorum: some write set of a fragm
 left, so adds wait. It also decides which ledgers may have an acknowledged entry on the stopping nodes alone. An entry
 is on any Qa of its write set; if Qa of these are away, perhaps no bookie can serve it and a recovery cannot end, or it
 is lost with their disks. A bookie that is away counts as stopped already. A ledger that cannot be read counts as
-unsafe. A bookie that lacks entries of a CLOSED ledger, as one that was away when they were written, counts as without a
-copy of it, and so does one that does not say (`seats_lacking`). Of the last fragment of a ledger that is written to
-nobody can say that yet: the writer counts who has its entries.
+unsafe. A bookie that lacks entries of a ledger, as one that was away when they were written, counts as without a copy
+of it, and so does one that does not say (`seats_lacking`). Of a ledger that is written to, those entries count that its
+bookies know to be acknowledged (`as_if_closed`).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import NamedTuple
 from embedbk.codec.ledger_metadata import (
     LEDGERS_PREFIX,
     LedgerMetadata,
+    LedgerState,
     decode_ledger_metadata,
     ledger_of_key,
 )
@@ -27,7 +28,7 @@ from embedbk.errors import StorageError
 from embedbk.ids import Member
 from embedbk.repair.holdings import Checked
 
-__all__ = ["StopVerdict", "closed_ledgers_of", "ledgers_without", "seats_lacking"]
+__all__ = ["StopVerdict", "as_if_closed", "ledgers_of", "ledgers_without", "seats_lacking"]
 
 NAMED_MAX = 8  # Ledgers in one reason.
 _NONE_LACKS: Mapping[int, Collection[str]] = MappingProxyType({})
@@ -97,17 +98,25 @@ def ledgers_without(
     return sorted({*short, *alone, *unread}), reasons
 
 
-def closed_ledgers_of(ledgers: Mapping[str, bytes], stopping: Collection[str]) -> dict[int, LedgerMetadata]:
-    """CLOSED ledgers that name one of these bookies: of them bookies can say what they hold."""
+def ledgers_of(ledgers: Mapping[str, bytes], stopping: Collection[str]) -> dict[int, LedgerMetadata]:
+    """The ledgers that name one of these bookies."""
     found: dict[int, LedgerMetadata] = {}
     for key, value in ledgers.items():
         with contextlib.suppress(StorageError):
             metadata = decode_ledger_metadata(value, ledger_of_key(key, LEDGERS_PREFIX))
-            if metadata.is_closed and any(
-                name in stopping for each in metadata.fragments for name, _ in each.ensemble
-            ):
+            if any(name in stopping for each in metadata.fragments for name, _ in each.ensemble):
                 found[metadata.ledger_id] = metadata
     return found
+
+
+def as_if_closed(
+    open_ledgers: Mapping[int, LedgerMetadata], lacs: Mapping[int, int]
+) -> dict[int, LedgerMetadata]:
+    """The ledgers as if they ended where their bookies know them to be acknowledged: so much each seat owes by now."""
+    return {
+        number: each.with_changes(state=LedgerState.CLOSED, last_entry=lacs[number], length=0)
+        for number, each in open_ledgers.items()
+    }
 
 
 def seats_lacking(checked: Checked, there: Collection[Member]) -> dict[int, set[str]]:

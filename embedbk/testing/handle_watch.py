@@ -29,6 +29,7 @@ from embedbk.core.client_words import (
     Answered,
     BookieInfo,
     Confirmed,
+    CopiesMissed,
     CourseEnded,
     EnsembleChanged,
     FrameSealed,
@@ -101,6 +102,8 @@ class HandleWatch:
                 self._on_changed(writer, core, effect, effects)
             elif made is Transact:
                 self._on_proposal(writer, core, effect)
+            elif made is CopiesMissed:
+                self.sometimes.note("copies missed")
             elif made is AddFailed:
                 self._on_add_failed(writer, core, event, effect)
 

@@ -46,8 +46,71 @@ _SCENES_OF_WRITING = "tests/scenarios/test_writing_and_repair.py::test_"
 _TERMS = "tests/faces/test_terms.py::test_"
 
 _SILENT = "tests/rules/test_p4_silent_seat.py::test_"
+_MISSED = "tests/rules/test_p4_missed_copies.py::test_"
 
 MUTANTS = (
+    Mutant(
+        "nobody-hears-of-missed-copies",
+        "P4.5 P8.7",
+        "an open log keeps fewer copies than it asks for, for as long as its ledger lives",
+        (
+            (
+                "embedbk/core/writer.py",
+                "[CopiesMissed()] if has_missed else []\n        return effects",
+                "[]\n        return effects",
+            ),
+        ),
+        (_MISSED + "a_bookie_that_comes_back_after_entries_were_acknowledged_missed_them",),
+    ),
+    Mutant(
+        "a-replaced-bookie-missed-nothing",
+        "P4.5 P8.7",
+        "what was acknowledged in front of an ensemble change keeps fewer copies",
+        (("embedbk/core/writer.py", "        effects += [CopiesMissed()] if has_missed else []\n", ""),),
+        (_MISSED + "a_bookie_that_is_replaced_lacks_what_was_acknowledged_in_its_fragment",),
+    ),
+    Mutant(
+        "what-a-failed-seat-owed-it-has",
+        "P4.5 P8.7",
+        "entries that were on their way to a bookie when it failed count as its own",
+        (
+            (
+                "embedbk/core/in_flight.py",
+                "        return min(self.done, owed - 1)\n",
+                "        return max(self.done, owed - 1)\n",
+            ),
+        ),
+        (_MISSED + "what_was_on_its_way_when_it_failed_counts_too",),
+    ),
+    Mutant(
+        "every-bookie-that-comes-back-missed-something",
+        "P8.7",
+        "each restart of a bookie makes a new ledger of each log that was idle meanwhile",
+        (
+            (
+                "embedbk/core/in_flight.py",
+                "            self.done > (each.held_through",
+                "            self.done >= (each.held_through",
+            ),
+        ),
+        (_MISSED + "who_was_away_while_nothing_was_acknowledged_missed_nothing",),
+    ),
+    Mutant(
+        "a-log-stays-where-copies-lack",
+        "P8.7 P11.2",
+        "no repair gives a restarted bookie what it missed of a log that is written on",
+        (
+            (
+                "embedbk/client/keeping.py",
+                "has_missed and line.is_writing and",
+                "has_missed and not line.is_writing and",
+            ),
+        ),
+        (
+            "tests/repair/test_draining.py::test_a_log_leaves_the_ledger_of_which_a_bookie_missed_entries_and_its_copies_are_"
+            "made_whole",
+        ),
+    ),
     Mutant(
         "a-partial-frame-beside-any-other",
         "P3.7",

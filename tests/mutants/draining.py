@@ -20,8 +20,55 @@ _STORY = "tests/repair/test_draining.py::test_"
 _WORDS = "tests/repair/test_read_only_words.py::test_"
 _AUDITED = "tests/repair/test_auditor.py::test_"
 _MOVES = _STORY + "what_a_drained_bookie_has_moves_to_others_though_it_is_there"
+_MAY_STOP = "embedbk/client/stopping.py"
 
 MUTANTS = (
+    Mutant(
+        "a-ledger-that-is-written-to-lacks-nothing",
+        "P11.3",
+        "the last whole copy of what a restarted bookie missed may be lost, by a plan that was allowed",
+        (
+            (
+                _MAY_STOP,
+                "        found.update(as_if_closed(written, lacs))\n",
+                "        found = {each: found[each] for each in found.keys() - written.keys()}\n",
+            ),
+        ),
+        (_STORY + "a_bookie_that_missed_entries_of_a_ledger_that_is_written_to_counts_as_without_a_copy",),
+    ),
+    Mutant(
+        "what-is-on-its-way-is-missing",
+        "P11.3",
+        "no node of a busy cluster ever may stop",
+        ((_MAY_STOP, "    if late:\n", "    if not late and late:\n"),),
+        (_STORY + "what_is_on_its_way_to_a_third_copy_is_no_reason",),
+    ),
+    Mutant(
+        "who-was-late-once-counts-as-whole",
+        "P11.3",
+        "a bookie that stands still is taken for one that has what it was sent",
+        (
+            (
+                _MAY_STOP,
+                "        lacking.update(seats_lacking(await ask_bookies(runtime, late, there, what), there))\n",
+                "        await ask_bookies(runtime, late, there, what)\n",
+            ),
+        ),
+        (_STORY + "what_is_on_its_way_to_a_third_copy_is_no_reason",),
+    ),
+    Mutant(
+        "the-lowest-lac-counts",
+        "P6.1 P11.3",
+        "the bookie that missed most says how much the others owe",
+        (
+            (
+                "embedbk/core/known_lacs.py",
+                "self.lacs[ledger_id] = max(self.lacs[ledger_id], answer.lac)",
+                "self.lacs[ledger_id] = min(self.lacs[ledger_id], answer.lac)",
+            ),
+        ),
+        ("tests/repair/test_known_lacs.py::test_the_highest_lac_of_the_last_fragment_counts",),
+    ),
     Mutant(
         "a-read-only-word-is-not-followed",
         "P11.3",

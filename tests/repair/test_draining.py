@@ -436,6 +436,71 @@ def test_a_bookie_that_was_restarted_counts_once_it_has_what_it_missed() -> None
         holders_hold(story, writer.ledger_id, 2)
 
 
+def test_a_bookie_that_missed_entries_of_a_ledger_that_is_written_to_counts_as_without_a_copy() -> None:
+    """P11.3, P11.4: b1 was away while entries were acknowledged by b2 and b3, and sits in the ledger again. With b3
+    lost they would be on b2 alone, though metadata names three bookies that are all there."""
+    with healed(bookies=3) as story:
+        bk = story.cluster.client()
+        writer = bk.create_ledger()
+        story.cluster.crash("b1")
+        writer.add_many([b"one", b"two"])
+        story.cluster.restart("b1")
+        assert story.cluster.run_until(lambda: story.world.nodes["b1"].is_registered)
+        story.cluster.run_for(0.5)
+        writer.add(b"three")
+        refused = bk.can_i_lose(["b3"])
+        assert (refused.is_safe, refused.ledgers) == (False, (writer.ledger_id,))
+        assert refused.reasons[-1] == "b1 may lack entries of them: wait until they are repaired"
+        assert not bk.can_i_stop("b2").is_safe
+        assert bk.can_i_stop("b1").is_safe
+        writer.close()
+        story.repairer()
+        assert story.cluster.run_until(lambda: bk.can_i_lose(["b3"]).is_safe)
+
+
+def test_a_log_leaves_the_ledger_of_which_a_bookie_missed_entries_and_its_copies_are_made_whole() -> None:
+    """P8.7, P11.2: repair copies what b1 missed once the ledger is closed, which its owner does at its next look; one
+    that missed nothing stays."""
+    for misses in (True, False):
+        with healed(bookies=3) as story:
+            bk = story.cluster.client()
+            story.repairer()
+            orders = bk.log("orders").writer()
+            orders.append(b"zero")
+            story.cluster.crash("b1")
+            if misses:
+                orders.append_many([b"one", b"two"])
+            story.cluster.restart("b1")
+            assert story.cluster.run_until(lambda: story.world.nodes["b1"].is_registered)
+            story.cluster.run_for(1.0)
+            orders.append(b"three")
+            assert bk.can_i_lose(["b3"]).is_safe is not misses
+            story.cluster.run_for(60.0)
+            assert bk.can_i_lose(["b3"]).is_safe
+            assert len(bk.log("orders").segments()) == 1 + misses
+            orders.append(b"four")
+            texts = [bytes(each) for each in bk.log("orders").read()]
+            assert texts == [b"zero", *[b"one", b"two"] * misses, b"three", b"four"]
+
+
+def test_what_is_on_its_way_to_a_third_copy_is_no_reason() -> None:
+    """P11.3: a busy log would never let anybody stop. Who lacks an entry is asked again; who still lacks it counts."""
+    for late_ms, is_safe in ((300, True), (3_000, False)):
+        with healed(bookies=3) as story:
+            bk = story.cluster.client()
+            writer = bk.create_ledger()
+            writer.add(b"one")
+            story.cluster.run_for(0.5)
+            late = Treatment(delay_ns=late_ms * MS)
+            story.cluster.drop_messages("AddRequest", receiver="b1", verdict=late)
+            writer.add(b"two")
+            writer.add(b"three")
+            assert bk.can_i_stop("b2").is_safe is is_safe
+            story.cluster.run_for(6.0)
+            assert bk.can_i_stop("b2").is_safe
+            writer.close()
+
+
 def test_a_bookie_that_does_not_say_what_it_holds_counts_as_without_a_copy() -> None:
     """P11.3, "where something cannot be told nothing is stopped"."""
     with healed(bookies=3) as story:
