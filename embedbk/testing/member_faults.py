@@ -230,8 +230,13 @@ def _copy(world: World, name: str, is_borne: bool) -> None:
 
 
 def _votes_among_several(world: World, name: str) -> bool:
-    """By its own log: a member that is alone there is linked to no other, and would continue alone."""
-    return len(world.nodes[name].log.raft.configuration.voters) > 1 and name in world.members.voters
+    """By its own log, and by what of that is on its disk, which is what is copied: a member that is alone there is
+    linked to no other, and would continue alone."""
+    log = world.nodes[name].log.raft.log
+    is_alone = any(
+        len(each.voters) == 1 for each in (log.configuration, log.configuration_at(log.durable_index))
+    )
+    return not is_alone and name in world.members.voters
 
 
 def _member_torn(world: World, step: Step, chance: random.Random) -> bool:
