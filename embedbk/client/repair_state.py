@@ -39,7 +39,7 @@ from embedbk.repair.log_shapes import LogShapes
 from embedbk.repair.published import Unlike
 from embedbk.repair.reshaping import log_of
 
-__all__ = ["ask_bookies", "health_of", "switch_repair"]
+__all__ = ["ASKED_AT_ONCE", "ask_bookies", "health_of", "switch_repair"]
 
 SHOWN_MAX = 1_000  # Ledgers that are named; all are counted.
 ASKED_AT_ONCE = 1_000  # Ledgers whose bookies are asked within one time limit, and questions on their way.

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from embedbk.client.draining import registered_now
-from embedbk.client.repair_state import ask_bookies
+from embedbk.client.repair_state import ASKED_AT_ONCE, ask_bookies
 from embedbk.client.runtime import Runtime
 from embedbk.codec.ledger_metadata import LEDGERS_PREFIX
 from embedbk.codec.quorum_messages import QuorumStatus, QuorumTold
@@ -31,9 +31,8 @@ from embedbk.repair.stopping import StopVerdict, as_if_closed, ledgers_of, ledge
 __all__ = ["StopFacts", "look_for_stops", "may_stop", "verdict_on", "with_lacking"]
 
 SHOWN_MAX = 1_000
-_ARRIVES_NS = (
-    1_000_000_000  # What was acknowledged before has come to all its bookies by then, or they missed it.
-)
+# What was acknowledged before has come to all its bookies by then, or they missed it.
+_ARRIVES_NS = 1_000_000_000
 
 
 class StopFacts(NamedTuple):
@@ -70,9 +69,10 @@ async def with_lacking(runtime: Runtime, facts: StopFacts, nodes: Collection[str
         return facts
     there = _there(facts)
     written = {number: each for number, each in found.items() if not each.is_closed}
-    if written:
-        lacs = await runtime.run(KnownLacs(written, there), what)
-        found.update(as_if_closed(written, lacs))
+    for begin in range(0, len(written), ASKED_AT_ONCE):
+        part = dict(list(written.items())[begin : begin + ASKED_AT_ONCE])
+        lacs = await runtime.run(KnownLacs(part, there), what)
+        found.update(as_if_closed(part, lacs))
     lacking = seats_lacking(await ask_bookies(runtime, found, there, what), there)
     late = {number: found[number] for number in lacking.keys() & written.keys()}
     if late:

@@ -186,9 +186,7 @@ class Writing(Operation, Watermark):
         self._closed: Future[int] | None = None
         self._outcome: EmbedbkError | int | None = None  # What `closed` tells: an error, or the last entry.
         self.ensemble_changes = 0
-        self.has_missed = (
-            False  # A bookie lacks entries that are acknowledged, until the ledger is closed and repaired.
-        )
+        self.has_missed = False  # A bookie may lack acknowledged entries until the ledger is closed.
         # Its answers may be counted beside its core: in general, and now (ClientNode).
         self.is_common = is_countable(core)
         self.common_after: int | None = (

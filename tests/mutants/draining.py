@@ -30,7 +30,7 @@ MUTANTS = (
         (
             (
                 _MAY_STOP,
-                "        found.update(as_if_closed(written, lacs))\n",
+                "        found.update(as_if_closed(part, lacs))\n",
                 "        found = {each: found[each] for each in found.keys() - written.keys()}\n",
             ),
         ),
