@@ -85,6 +85,8 @@ class Adopters:
             by=client,
         )
         gone: list[str] = []
+        # The metadata never knew these, as its copy is from before: they need no word.
+        strange: set[str] = set()
         for _ in range(TRIES):
             steps = adopt_ledger(runtime, known.ledger_id, _password_of(known), gone, options)
             try:
@@ -97,8 +99,9 @@ class Adopters:
                 return
             except EmbedbkError as refused:
                 world.note(f"{client}: {refused}")
-                # One that the metadata never knew, as its copy is from before, needs no word.
-                gone = [] if isinstance(refused, UsageError) else self._cannot_tell(known.ledger_id)
+                if isinstance(refused, UsageError):
+                    strange |= {name for name in gone if f"--gone {name}: " in str(refused)}
+                gone = [name for name in self._cannot_tell(known.ledger_id) if name not in strange]
                 if not isinstance(refused, RecoveryInconclusive):  # Too few bookies are left for its quorum.
                     quorum = self._fewer_seats(known.quorum, gone) if options.quorum is None else None
                     options = AdoptionOptions(quorum=quorum, by=client)
