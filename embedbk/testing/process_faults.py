@@ -52,9 +52,9 @@ def _stop(world: World, step: Step, chance: random.Random) -> bool:
     world.stop(step.target)
 
     def again() -> None:
-        if step.target in world.nodes and world.nodes[step.target].is_leaving:
+        if not world.is_healed and step.target in world.nodes and world.nodes[step.target].is_leaving:
             world.crash(step.target)  # It stood still meanwhile.
-        restart(world, step.target)
+        come_back(world, step.target)
 
     world.after(2 * SECOND + step.for_ns, again)
     return True
