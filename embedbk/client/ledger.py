@@ -171,9 +171,11 @@ async def create(
         writer=await writer_name(runtime),
     )
     metadata, revision = await runtime.run(core, "creating a ledger")
-    return begin_writing(
+    appending = begin_writing(
         runtime, metadata, revision, password, "", traits.options, compression=traits.compression
     )
+    appending.writing.on_missed = runtime.on_missed
+    return appending
 
 
 def begin_writing(

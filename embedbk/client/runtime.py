@@ -19,6 +19,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from embedbk.client.archived import ClosableSource, read_archived
+from embedbk.client.filling import Filling
 from embedbk.client.handles import LOOK_S, OpenHandles
 from embedbk.client.waiting import FutureResult, Moved, Settled
 from embedbk.codec.ledger_metadata import LedgerMetadata
@@ -117,6 +118,7 @@ class Runtime:
 
     page_ledgers = LOG_PAGE_LEDGERS  # So many ledgers stand in a page of a log's list.
     log_look_s = 10.0  # Its writers' logs are looked after so often, about (P8.7).
+    fill_look_s = 10.0  # So long after a bookie missed acknowledged entries of a ledger it gets them (P8.7).
     handle_look_s = LOOK_S  # Its handles are looked at so often, for one that could go on and does not.
 
     def __init__(self, loop: Loop, node: ClientNode, settings: Settings, name: str) -> None:
@@ -143,6 +145,8 @@ class Runtime:
         self._asked: set[Future[Result]] = set()
         self._behind: Behind | None = None  # Made once background work begins.
         self.keeper: Keeper | None = None  # Once there is a writer of a log.
+        self.filling = Filling(self)
+        self.on_missed = self.filling.notice  # One object for all handles.
         # Under which others know that it lives, once it writes something (P8.5, P11.2).
         self.living_as: str | None = None
         self.hears_splices = False  # Requests of others to splice into its logs.
@@ -172,6 +176,10 @@ class Runtime:
 
     def on_limit(self, reader: object, ledger_id: int, limit: int, *, is_closed: bool) -> None:
         """A reading handle shows up to where may be read. Nothing to do here; who watches overrides it (testing)."""
+
+    def on_filled(self, ledger_id: int, copies: int) -> None:
+        """On the host's thread: bookies of an open ledger got what they had missed."""
+        logger.info("ledger %d: %d copies that bookies missed were made", ledger_id, copies)
 
     def on_stuck(self, state: str) -> None:
         """On the host's thread: a handle could go on, and does not."""

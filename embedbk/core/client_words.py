@@ -200,7 +200,7 @@ class EnsembleChanged(Struct):
 
 
 class CopiesMissed(Struct):
-    """A bookie of the ensemble was away while entries were acknowledged, and gets those from nobody here (P4.5)."""
+    """A bookie of the ensemble was away while entries were acknowledged; this core never sends them again (P4.5)."""
 
 
 class EntriesReady(Struct):

@@ -144,6 +144,7 @@ class Writing(Operation, Watermark):
         "is_over",
         "local",
         "on_failed",
+        "on_missed",
         "on_reached",
         "outstanding",
         "packer",
@@ -186,7 +187,9 @@ class Writing(Operation, Watermark):
         self._closed: Future[int] | None = None
         self._outcome: EmbedbkError | int | None = None  # What `closed` tells: an error, or the last entry.
         self.ensemble_changes = 0
-        self.has_missed = False  # A bookie may lack acknowledged entries until the ledger is closed.
+        self.has_missed = False  # A bookie may lack acknowledged entries.
+        # Called with this handle on the host's thread whenever that becomes so.
+        self.on_missed: Callable[[Writing], None] | None = None
         # Its answers may be counted beside its core: in general, and now (ClientNode).
         self.is_common = is_countable(core)
         self.common_after: int | None = (
@@ -243,6 +246,8 @@ class Writing(Operation, Watermark):
             )
         elif isinstance(effect, CopiesMissed):
             self.has_missed = True
+            if self.on_missed is not None:
+                self.on_missed(self)
         elif isinstance(effect, Ended):
             self._end(effect)
 

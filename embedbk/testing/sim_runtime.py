@@ -79,7 +79,7 @@ class SimRuntime(Runtime):
         # Clocks on walls are apart by more than they drift in a run.
         self._skew_ms = random.Random(f"wall of {client} {world.seed}").choice([0, 0, 3, -3, 2_000, -2_000])
         self.told_ms = self._told_ms
-        self.handle_look_s = 1.0
+        self.handle_look_s = self.fill_look_s = 1.0
         if "settings" in world.features:
             self.log_look_s = 0.3  # Else no log of a world has any.
 
@@ -103,6 +103,9 @@ class SimRuntime(Runtime):
 
         self._world.not_begun.add(steps)
         self._world.after(0, begin)
+
+    def on_filled(self, ledger_id: int, copies: int) -> None:
+        self._world.sometimes["missed copies made"] += 1
 
     def on_stuck(self, state: str) -> None:
         raise Violation("L16", f"{self._client}: it could go on and does not: {state}")

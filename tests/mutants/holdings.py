@@ -22,6 +22,9 @@ _CHECKED = "tests/repair/test_holdings.py::test_"
 _AUDITED = "tests/repair/test_auditor.py::test_"
 _FILLED = "tests/repair/test_filling.py::test_"
 _SEAT = "tests/repair/test_seat_fill.py::test_"
+_OPEN = "embedbk/repair/open_ledger_fill.py"
+_MISSED = "embedbk/client/filling.py"
+_OPEN_FILLED = "tests/repair/test_open_ledger_fill.py::test_"
 _HEALTHY = "tests/repair/test_health.py::test_"
 _LOGS = "tests/views/test_entry_logs.py::test_"
 
@@ -34,6 +37,73 @@ _COUNT = "embedbk/core/held_count.py"
 _COUNTING = "embedbk/core/holdings_counting.py"
 
 MUTANTS = (
+    Mutant(
+        "a-ledger-without-a-log-is-never-filled-up",
+        "P8.7",
+        "a bookie that was away for a moment lacks entries of an open ledger for as long as it is written",
+        (
+            (
+                "embedbk/client/ledger.py",
+                "    appending.writing.on_missed = runtime.on_missed\n",
+                "",
+            ),
+        ),
+        (_OPEN_FILLED + "who_was_away_gets_what_it_missed_while_the_ledger_is_written_to",),
+    ),
+    Mutant(
+        "only-the-last-fragment-is-filled-up",
+        "P8.7",
+        "what was acknowledged before a seat was replaced keeps fewer copies",
+        (
+            (
+                _OPEN,
+                "            if fragment.first_entry <= lac:\n",
+                "            if number == len(self.metadata.fragments) - 1:\n",
+            ),
+        ),
+        (_OPEN_FILLED + "a_bookie_that_was_replaced_gets_what_it_missed_of_its_own_fragment_alone",),
+    ),
+    Mutant(
+        "who-is-away-counts-as-filled-up",
+        "P8.7",
+        "nobody comes back to a bookie that was away when its copies were due",
+        ((_MISSED, "if not outcome.left and self._noticed", "if self._noticed"),),
+        (_OPEN_FILLED + "a_bookie_that_stays_away_is_tried_again_ever_more_rarely",),
+    ),
+    Mutant(
+        "what-was-missed-meanwhile-is-forgotten",
+        "P8.7",
+        "entries that a bookie misses while others are copied to it stay missing",
+        ((_MISSED, "not outcome.left and self._noticed.get(writing) == tries + 1", "not outcome.left"),),
+        (_OPEN_FILLED + "what_is_missed_while_copies_are_made_is_not_forgotten",),
+    ),
+    Mutant(
+        "a-bookie-that-stays-away-is-asked-for-ever",
+        "P8.7",
+        "each open ledger asks all of its bookies every ten seconds, for as long as one of them is away",
+        ((_MISSED, "        self._noticed[writing] = tries + 1\n", ""),),
+        (_OPEN_FILLED + "a_bookie_that_stays_away_is_tried_again_ever_more_rarely",),
+    ),
+    Mutant(
+        "a-read-only-bookie-is-filled-up",
+        "P7.8",
+        "copies are sent to a bookie that has no room for them",
+        ((_OPEN, "if info.is_writable and not info.is_leaving", ""),),
+        (_OPEN_FILLED + "who_takes_no_entries_is_left_out_and_named",),
+    ),
+    Mutant(
+        "a-closed-ledger-is-filled-up-by-its-writer",
+        "P8.7",
+        "a client goes on copying for a ledger that repair looks after, or that is gone",
+        (
+            (
+                _MISSED,
+                "            if writing.is_over or writing.error is not None:\n",
+                "            if False:\n",
+            ),
+        ),
+        (_OPEN_FILLED + "a_ledger_that_was_closed_or_that_failed_is_left_to_others",),
+    ),
     Mutant(
         "entry-logs-are-asked-for-from-the-first-again",
         "L14",
