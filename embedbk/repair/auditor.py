@@ -19,8 +19,9 @@ gone, when all ledgers are looked at, and what is judged again.
   slow, or away, when it was closed lacks its last entries. For that the auditor lists the newest ledgers and reads
   those that were open again, a few at each look (`young_ledgers`). Entries whose copies differ, each whole by itself,
   are named, and never marked for that.
-- A ledger that is not closed, and names a bookie that is gone in its last fragment, is its writer's. The auditor looks
-  whether the writer lives, and says in the mark when it has not shown any life for the grace (`orphans`, AR08).
+- A ledger that is not closed, and names a bookie in its last fragment that is gone or leaves, is its writer's. The
+  auditor looks whether the writer lives, and says in the mark when it has not shown any life for the grace (`orphans`,
+  AR08).
 - A ledger that could not be repaired is marked again when its circumstances changed (AR10), and never otherwise.
 
     CANDIDATE ──holds the lock──▶ AUDITING: looks at lock and switch ──a round is due──▶ unrepairables ─▶ pages ─▶
@@ -396,10 +397,8 @@ class Auditor(Machine):
                 mark = decode_repair_mark(event.value)
         is_so = self.orphans.is_orphan(ledger_id, event.now_ns)
         if mark is None or is_orphan(mark) == is_so:
-            if mark is None:
-                self.orphans.drop(ledger_id)
-            else:
-                self.orphans.tell(ledger_id, is_so)
+            # Without a mark there is nothing to say it in, until a round marks it.
+            self.orphans.tell(ledger_id, is_so)
             self.untold.pop(0)
             return self._read_untold(event.now_ns)
         self.orphans.tell(ledger_id, None)
@@ -549,7 +548,9 @@ class Auditor(Machine):
         self.young.pass_by(ledger_id)
         if not metadata.is_closed:
             self.young.meet(ledger_id, now_ns, is_closed=False)
-            if any(member in self.gone for member in metadata.fragments[-1].members):
+            if any(
+                member in self.gone or member in self.leaving for member in metadata.fragments[-1].members
+            ):
                 self.orphans.meet(ledger_id, metadata, now_ns)
         there = self._there()
         missing: set[str] = set()
@@ -560,7 +561,7 @@ class Auditor(Machine):
                     if member in self.gone:
                         missing.add(member.bookie_id)
         if self.leaving:
-            missing |= moving(metadata, self.leaving)
+            missing |= moving(metadata, self.leaving, is_left=self.orphans.is_orphan(ledger_id, now_ns))
             self.unmoved += any(each in self.leaving for part in metadata.fragments for each in part.members)
         judged = self.unrepairable.get(ledger_id)
         if judged is not None:
@@ -576,6 +577,7 @@ class Auditor(Machine):
             return
         if nameable := _nameable(missing):
             self.to_mark[ledger_id] = nameable
+            self.orphans.untell(ledger_id)
             self.cleared += [ledger_id] if judged is not None else []
 
     def _look_into(self, ledger_id: int, metadata: LedgerMetadata, named: frozenset[str]) -> None:

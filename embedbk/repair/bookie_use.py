@@ -72,11 +72,12 @@ def leaving_now(bookies: Iterable[BookieInfo]) -> frozenset[Member]:
     return frozenset(info.member for info in bookies if info.is_leaving)
 
 
-def moving(metadata: LedgerMetadata, leaving: Collection[Member]) -> set[str]:
-    """The leaving bookies that are named by a fragment which is not written to any more."""
+def moving(metadata: LedgerMetadata, leaving: Collection[Member], *, is_left: bool = False) -> set[str]:
+    """The leaving bookies that are named by a fragment which is not written to any more. is_left: its writer is gone, and
+    it is closed first."""
     if not leaving:
         return set()
-    immutable = metadata.fragments if metadata.is_closed else metadata.fragments[:-1]
+    immutable = metadata.fragments if metadata.is_closed or is_left else metadata.fragments[:-1]
     return {member.bookie_id for each in immutable for member in each.members if member in leaving}
 
 
@@ -152,7 +153,11 @@ def _waits_for(metadata: LedgerMetadata, bookie_id: str, keys: ClusterKeys) -> s
     ledger_id = metadata.ledger_id
     immutable = metadata.fragments if metadata.is_closed else metadata.fragments[:-1]
     if not any(name == bookie_id for each in immutable for name, _ in each.ensemble):
-        return f"its writer moves it; where none lives: embedbk ledger recover {ledger_id}"
+        if metadata.state == LedgerState.OPEN and not metadata.writer:
+            return f"its writer moves it; where none lives: embedbk ledger recover {ledger_id}"
+        return (
+            f"its writer moves it, or it is closed when that is gone; now: embedbk ledger recover {ledger_id}"
+        )
     mark = keys.marks.get(repair_mark_path(ledger_id))
     if mark is None:
         given_up = keys.given_up.get(unrepairable_path(ledger_id))

@@ -266,14 +266,14 @@ class LedgerRepair(Machine):
     # A ledger that its writer left (AR08).
 
     def _is_orphan(self, metadata: LedgerMetadata, mark: RepairMark) -> bool:
-        """Nobody closes it, as the mark says, and a bookie of its last fragment is not there. An OPEN ledger that names
-        no writer never is: then that cannot be told."""
+        """Nobody closes it, as the mark says, and a bookie of its last fragment is not there, or leaves. An OPEN ledger
+        that names no writer never is: then that cannot be told."""
         if metadata.is_closed or self.opener is None or not is_orphan(mark):
             return False
         if metadata.state == LedgerState.OPEN and not metadata.writer:
             return False
-        last, missing, there = metadata.fragments[-1], frozenset(mark.missing), self._there
-        return any(member not in there for member in last.members if member.bookie_id in missing)
+        last, missing, staying = metadata.fragments[-1], frozenset(mark.missing), self._staying
+        return any(member not in staying for member in last.members if member.bookie_id in missing)
 
     def _begin_closing(self, now_ns: int) -> list[Effect]:
         metadata, opener = self.metadata, self.opener
@@ -420,8 +420,8 @@ class LedgerRepair(Machine):
             if not lost or fragment.first_entry in passed_over:
                 continue
             if number == len(metadata.fragments) - 1 and not metadata.is_closed:
-                # For drained bookies the auditor looks again soon.
-                is_deferred |= any(fragment.members[seat] not in there for seat in lost)
+                # A mark of a drained bookie that stands for nothing else waits for the auditor's word (AR08).
+                is_deferred |= not self.copies or any(fragment.members[seat] not in there for seat in lost)
                 continue
             self.number = number
             self.holders = self._choose(metadata, fragment, lost)

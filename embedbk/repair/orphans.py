@@ -1,4 +1,4 @@
-"""Ledgers that are not closed, with a seat of a bookie that is gone, and that nobody closes (P11.2, AR08).
+"""Ledgers that are not closed, with a seat of a bookie that is gone or leaves, and that nobody closes (P11.2, AR08).
 
 Decides which of them are orphans, as their last fragment is nobody's: an OPEN ledger whose metadata names its writer,
 when that client has shown no life for the grace; one that is IN_RECOVERY, when it was so for the grace. Of an OPEN
@@ -46,7 +46,7 @@ class Orphans:
         return len(self._ledgers)
 
     def meet(self, ledger_id: int, metadata: LedgerMetadata, now_ns: int) -> None:
-        """It is not closed, and a bookie of its last fragment is gone."""
+        """It is not closed, and a bookie of its last fragment is gone, or leaves."""
         known = self._ledgers.get(ledger_id)
         if known is not None:
             known.is_met = True
@@ -78,7 +78,10 @@ class Orphans:
         self._silent_since[writer] = None if lives else now_ns if since is None else since
 
     def is_orphan(self, ledger_id: int, now_ns: int) -> bool:
-        left = self._ledgers[ledger_id]
+        """False: it is none, or was not met."""
+        left = self._ledgers.get(ledger_id)
+        if left is None:
+            return False
         since = self._silent_since.get(left.writer) if left.writer else left.since_ns
         return since is not None and now_ns - since >= self._grace_ns
 
@@ -95,6 +98,7 @@ class Orphans:
         """Its mark says so; None: perhaps, as it is being written."""
         self._ledgers[ledger_id].told = is_orphan
 
-    def drop(self, ledger_id: int) -> None:
-        """It has no mark any more: it is repaired, or the next round meets it."""
-        self._ledgers.pop(ledger_id, None)
+    def untell(self, ledger_id: int) -> None:
+        """It gets a mark now, which says nothing of that."""
+        if ledger_id in self._ledgers:
+            self._ledgers[ledger_id].told = None

@@ -79,7 +79,7 @@ class SimRuntime(Runtime):
         # Clocks on walls are apart by more than they drift in a run.
         self._skew_ms = random.Random(f"wall of {client} {world.seed}").choice([0, 0, 3, -3, 2_000, -2_000])
         self.told_ms = self._told_ms
-        self.handle_look_s = self.fill_look_s = 1.0
+        self.handle_look_s, self.fill_look_s = 1.0, 0.2
         if "settings" in world.features:
             self.log_look_s = 0.3  # Else no log of a world has any.
 

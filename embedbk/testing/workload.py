@@ -23,6 +23,7 @@ from embedbk.host.operations import Reading, Writing
 from embedbk.ids import NO_ENTRY
 from embedbk.testing.archived import frames_in_memory
 from embedbk.testing.plan import MS, SECOND, Step
+from embedbk.testing.sim_runtime import SimRuntime
 from embedbk.testing.users import APPLICATIONS, keys_of
 from embedbk.testing.world import Actor, Sleep, Steps, Until, World
 
@@ -156,6 +157,8 @@ def _writer(world: World, client: str, chance: random.Random, quorum: Quorum) ->
     world.delete_left(client, LOG, taken)
     add_timeout_ns = chance.choice([100 * MS, 1 * SECOND, 1 * SECOND, 5 * SECOND])
     writing = world.open_writing(client, taken, add_timeout_ns)
+    # As a ledger without a log has it: no next one, in which all copies would be there (P8.7).
+    writing.on_missed = SimRuntime(world, client, world.nodes[client]).on_missed
     most, burst = chance.choice([0, 5, 50, 300]), chance.choice([1, 1, 4, 32])
     pause_ns = chance.choice([0, 1, 5, 30]) * MS
     size = chance.choice([1, 1, 40, 400])

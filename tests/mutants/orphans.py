@@ -15,6 +15,47 @@ _TESTS = "tests/repair/test_orphans.py::test_"
 
 MUTANTS = (
     Mutant(
+        "a-drained-bookie-keeps-what-writers-left",
+        "P11.3 AR08",
+        "a drain waits for ever for a ledger that nobody writes to any more",
+        ((_AUDITOR, "member in self.gone or member in self.leaving for", "member in self.gone for"),),
+        (_TESTS + "a_ledger_that_its_writer_left_is_closed_for_a_bookie_that_is_drained",),
+    ),
+    Mutant(
+        "no-mark-for-what-writers-left-on-a-drained-bookie",
+        "P11.3 AR08",
+        "the auditor knows that nobody closes the ledger, and no worker hears of it",
+        ((_AUDITOR, "is_left=self.orphans.is_orphan(ledger_id, now_ns)", "is_left=False"),),
+        (_TESTS + "a_ledger_that_its_writer_left_is_closed_for_a_bookie_that_is_drained",),
+    ),
+    Mutant(
+        "a-mark-made-later-lacks-the-word",
+        "P11.3 AR08",
+        "a ledger without a mark counts as told, and stays so when it gets one",
+        ((_AUDITOR, "            self.orphans.untell(ledger_id)\n", ""),),
+        (_TESTS + "a_ledger_that_its_writer_left_is_closed_for_a_bookie_that_is_drained",),
+    ),
+    Mutant(
+        "a-worker-closes-only-where-a-bookie-is-away",
+        "P11.3 AR08",
+        "the mark says that nobody closes the ledger, and the worker finds all of its bookies there",
+        (
+            (
+                _REPAIR,
+                "        return any(member not in staying for member in last.members if",
+                "        return any(member not in self._there for member in last.members if",
+            ),
+        ),
+        (_TESTS + "a_ledger_that_its_writer_left_is_closed_for_a_bookie_that_is_drained",),
+    ),
+    Mutant(
+        "every-open-ledger-on-a-drained-bookie-is-marked",
+        "P11.3 AR08",
+        "a drain marks each ledger that is written to, though its writer moves the seat",
+        ((_AUDITOR, "is_left=self.orphans.is_orphan(ledger_id, now_ns)", "is_left=True"),),
+        (_TESTS + "a_living_writer_that_cannot_move_its_seat_from_a_drained_bookie_is_not_fenced",),
+    ),
+    Mutant(
         "orphan-though-its-writer-lives",
         "AR08",
         "the auditor takes each open ledger with a bookie that is gone for one that nobody closes, and the worker too",

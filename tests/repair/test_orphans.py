@@ -183,3 +183,44 @@ def test_the_transaction_that_fences_compares_that_the_writer_shows_no_life() ->
         story.cluster.crash(lost)
         assert story.cluster.run_until(lambda: story.is_healed(ledger_id, lost), 400)
         assert Compare(f"/living/{metadata.writer}", 0) in compared
+
+
+def test_a_ledger_that_its_writer_left_is_closed_for_a_bookie_that_is_drained() -> None:
+    """AR08, P11.3: "an open ledger that its writer left is closed first"; a drain needs no operator for it. Nobody is
+    away, and the bookie that leaves is read from."""
+    with healed() as story:
+        writer = opened(story)
+        ledger_id, leaves = writer.ledger_id, sorted(story.named(writer.ledger_id))[0]
+        story.repairer()
+        story.cluster.run_for(1)
+        story.cluster.crash("writer")
+        bk = story.cluster.client()
+        bk.drain_bookie(leaves, why="old disks")
+        assert story.cluster.run_until(lambda: story.is_healed(ledger_id, leaves), 120)
+        assert story.metadata(ledger_id).is_closed
+        holders_hold(story, ledger_id, len(ENTRIES))
+        assert bk.bookie(leaves).is_empty
+        assert [bytes(each) for each in bk.open_ledger(ledger_id).read()] == ENTRIES
+
+
+def test_a_living_writer_that_cannot_move_its_seat_from_a_drained_bookie_is_not_fenced() -> None:
+    """AR08: it may not change its ensemble for long, and nothing is written; then it gives the seat away by itself."""
+    with healed() as story:
+        writer = opened(story)
+        ledger_id, leaves = writer.ledger_id, sorted(story.named(writer.ledger_id))[0]
+        story.repairer()
+        sends = story.sends_of("healer")
+        bk = story.cluster.client()
+        core = writer._appending.writing.core
+        core.change_count = core.options.changes_max // 2  # The other half is for failures.
+        bk.drain_bookie(leaves, why="old disks")
+        story.cluster.run_for(20 * GRACE_S)
+        assert leaves in story.named(ledger_id)
+        assert not story.marks()
+        core.change_count = 0
+        story.cluster.crash("client")
+        bk = story.cluster.client("another")
+        assert story.cluster.run_until(lambda: len(story.metadata(ledger_id).fragments) == 2, 60)
+        assert story.cluster.run_until(lambda: bk.bookie(leaves).is_empty, 60)
+        assert not story.metadata(ledger_id).is_closed
+        assert not [each for each in sends if isinstance(each.control, FenceRequest)]

@@ -35,6 +35,7 @@ _RARE = {
     "bookie given up",
     "bookie put to read-only",
     "late alike",
+    "missed copies made",
     "leader handed over for a restart",
     "bookie replaced",
     "ledger of a writer that is gone closed",
