@@ -73,8 +73,8 @@ def leaving_now(bookies: Iterable[BookieInfo]) -> frozenset[Member]:
 
 
 def moving(metadata: LedgerMetadata, leaving: Collection[Member], *, is_left: bool = False) -> set[str]:
-    """The leaving bookies that are named by a fragment which is not written to any more. is_left: its writer is gone, and
-    it is closed first."""
+    """The leaving bookies that are named by a fragment which is not written to any more. is_left: its writer is gone,
+    and it is closed first."""
     if not leaving:
         return set()
     immutable = metadata.fragments if metadata.is_closed or is_left else metadata.fragments[:-1]
