@@ -350,6 +350,8 @@ class Cluster:
             command += ["--repair" if settings.repairs else "--no-repair"]
             command += ["--repair-grace-s", str(settings.repair_grace_s)]
             command += ["--repair-bytes-per-s", str(settings.repair_bytes_per_s)]
+            command += ["--repair-ledgers-per-s", str(settings.repair_ledgers_per_s)]
+            command += ["--balance-bytes-per-s", str(settings.balance_bytes_per_s)]
             command += ["--audit-s", str(settings.audit_s)]
             command += ["--scrub-bytes-per-s", str(settings.scrub_bytes_per_s)]
             for option, paths in (

@@ -184,6 +184,12 @@ def _parser(role: str) -> argparse.ArgumentParser:
             help="begin to repair so many; 0: as many as it can",
         )
         add(
+            "--balance-bytes-per-s",
+            type=int,
+            default=Settings().balance_bytes_per_s,
+            help="move so much of closed ledgers to bookies with more room, or in other racks; 0: nothing",
+        )
+        add(
             "--audit-s",
             type=float,
             default=Settings().audit_s,
@@ -232,6 +238,7 @@ def _settings(options: argparse.Namespace) -> Settings:
         "repair_grace_s",
         "repair_bytes_per_s",
         "repair_ledgers_per_s",
+        "balance_bytes_per_s",
         "audit_s",
     )
     given = {name: getattr(options, name, getattr(usual, name)) for name in names}

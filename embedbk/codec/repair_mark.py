@@ -27,8 +27,10 @@ __all__ = [
     "encode_repair_mark",
     "is_missing_set",
     "is_orphan",
+    "moves_of",
     "progress_of",
     "repair_mark_path",
+    "with_moves",
     "with_orphan",
     "with_progress",
 ]
@@ -58,8 +60,8 @@ class RepairMark(msgspec.Struct, frozen=True, array_like=True):
     tries: _Count = 0
     is_postponed: bool = False
     # Fields behind these, each as its bytes: kept by every build that writes the mark anew. The first two are the
-    # workers' (`MarkProgress`), the third is the auditor's (`is_orphan`), and the catalog looks into none of them: so
-    # members of two builds decide alike.
+    # workers' (`MarkProgress`), the third is the auditor's (`is_orphan`), the fourth the balancer's (`moves_of`), and the
+    # catalog looks into none of them: so members of two builds decide alike.
     rest: tuple[bytes, ...] = ()
 
 
@@ -78,6 +80,9 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode_targets = msgspec.msgpack.Decoder(_Targets)
 _decode_why = msgspec.msgpack.Decoder(str)
 _decode_orphan = msgspec.msgpack.Decoder(bool)
+_decode_moves = msgspec.msgpack.Decoder(
+    Annotated[dict[_BookieId, _BookieId], msgspec.Meta(max_length=MISSING_MAX)]
+)
 
 
 def repair_mark_path(ledger_id: int) -> str:
@@ -142,3 +147,18 @@ def with_orphan(mark: RepairMark, *, is_so: bool) -> RepairMark:
     if not is_so:
         return msgspec.structs.replace(whole, rest=rest)
     return msgspec.structs.replace(whole, rest=rest, tries=0, is_postponed=False)
+
+
+def moves_of(mark: RepairMark) -> dict[str, str]:
+    """Bookies that the mark names and that give their seats away though they stay, each with the one that is to get them
+    (P11.6). A part that cannot be read says nothing."""
+    with contextlib.suppress(StorageError, IndexError):
+        moves = unpack(_decode_moves, mark.rest[3], StorageError, "these are no moves")
+        return {bookie_id: target for bookie_id, target in moves.items() if bookie_id in mark.missing}
+    return {}
+
+
+def with_moves(mark: RepairMark, moves: dict[str, str]) -> RepairMark:
+    """The mark with these moves, of bookies that it names."""
+    whole = mark if len(mark.rest) > 2 else with_orphan(mark, is_so=False)
+    return msgspec.structs.replace(whole, rest=(*whole.rest[:3], _encode(moves), *whole.rest[4:]))

@@ -15,7 +15,7 @@ from embedbk.core.client_words import BookieInfo
 from embedbk.core.quorum import write_set
 from embedbk.ids import Member
 
-__all__ = ["Chance", "choose_bookies", "fill_seats", "is_adherent"]
+__all__ = ["Chance", "choose_bookies", "fill_seats", "is_adherent", "span_of"]
 
 # A new and empty bookie gets at most so many times the chance of the median one (RP43).
 WEIGHT_MULTIPLE_MAX = 3
@@ -127,6 +127,15 @@ def is_adherent(seats: Seats, locations: Mapping[Member, str], quorum: Quorum, p
         return True
     wanted = min(placement.domains_min, quorum.write_quorum)
     return all(len(domains) >= wanted for domains in _domains_of_write_sets(seats, locations, quorum))
+
+
+def span_of(
+    seats: Seats, bookies: Iterable[BookieInfo], quorum: Quorum, placement: Placement
+) -> int:
+    """How near the write sets of these seats are to spanning as many racks or zones as they should; more is nearer. A
+    bookie that is not registered counts as in the common place."""
+    locations = {info.member: _domain(info.location, placement) for info in bookies}
+    return 0 if placement.domain == "none" else _spread(seats, locations, quorum, placement)
 
 
 def _usable(bookies: Sequence[BookieInfo], exclude: Collection[str]) -> list[BookieInfo]:

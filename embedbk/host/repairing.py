@@ -13,7 +13,7 @@ import random
 import socket
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from embedbk.config import ANYWHERE, Placement, Settings
@@ -33,6 +33,7 @@ from embedbk.host.loop import clock_ns, unix_ms
 from embedbk.host.operations import Operation
 from embedbk.metadata.levels import LEVEL_OF_SHAPES
 from embedbk.repair.auditor import Auditor, AuditorOptions
+from embedbk.repair.balancing import Balancer, BalancerOptions
 from embedbk.repair.copy_pace import CopyPace
 from embedbk.repair.fragment_copy import CopyOptions
 from embedbk.repair.ledger_repair import LedgerRepair
@@ -57,6 +58,7 @@ class RepairOptions:
     placement: Placement = ANYWHERE
     logs: LogKeeperOptions | None = None  # None: this host keeps no retention of logs.
     opener: LedgerKey | None = None  # None: no ledger is closed that its writer left.
+    balancer: BalancerOptions | None = None  # None: this host moves no copies to bookies with more room (P11.6).
 
 
 def repair_options(settings: Settings, opener: LedgerKey) -> RepairOptions:
@@ -77,7 +79,15 @@ def repair_options(settings: Settings, opener: LedgerKey) -> RepairOptions:
         placement=settings.placement,
         logs=LogKeeperOptions(opener.verifier, grace_ms=int(settings.delete_grace_s * 1000)),
         opener=opener,
+        balancer=_balancing(settings, look_ns),
     )
+
+
+def _balancing(settings: Settings, look_ns: int) -> BalancerOptions | None:
+    rate, round_ns = settings.balance_bytes_per_s, int(settings.audit_s * 1e9)
+    usual = BalancerOptions()
+    look_ns = min(usual.look_ns, 5 * look_ns, round_ns)
+    return replace(usual, bytes_per_s=rate, round_ns=round_ns, look_ns=look_ns) if rate else None
 
 
 class _Standing(Operation):
@@ -85,7 +95,7 @@ class _Standing(Operation):
 
     def __init__(
         self,
-        core: RepairWorker | Auditor | LogKeeper,
+        core: RepairWorker | Auditor | LogKeeper | Balancer,
         begin: Callable[[BeginRepair | BeginSmallRepairs], None],
         retained: Callable[[Retained], None],
     ) -> None:
@@ -147,6 +157,10 @@ class RepairService:
         if options.logs is not None:
             keeper = LogKeeper(token, node.bookies, options.logs, offset_ms)
             node.run(now_ns(), _Standing(keeper, self._begin, self._tell_retained))
+        self.balancer: Balancer | None = None
+        if options.balancer is not None:
+            self.balancer = Balancer(token, node.bookies, options.balancer, options.placement, offset_ms)
+            node.run(now_ns(), _Standing(self.balancer, self._begin, self._tell_retained))
 
     def _begin(self, effect: BeginRepair | BeginSmallRepairs) -> None:
         if isinstance(effect, BeginSmallRepairs):

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from embedbk.codec.ledger_metadata import LedgerMetadata, decode_ledger_metadata, ledger_of_key
 from embedbk.codec.lost_entries import lost_count
-from embedbk.codec.repair_mark import RepairMark, decode_repair_mark, progress_of, repair_mark_path
+from embedbk.codec.repair_mark import RepairMark, decode_repair_mark, moves_of, progress_of, repair_mark_path
 from embedbk.codec.repair_state import Unrepairable, decode_unrepairable, unrepairable_path
 from embedbk.config import Quorum
 from embedbk.errors import StorageError
@@ -227,7 +227,8 @@ def _of_ledger(
         known = decode_repair_mark(mark)
     except StorageError as unread:
         return LedgerHealth(ledger_id, missing, 0, "unreadable", str(unread))
-    if not missing and lost is None and leaving.issuperset(known.missing):
+    # Copies that go elsewhere are there until then.
+    if not missing and lost is None and {*leaving, *moves_of(known)}.issuperset(known.missing):
         return None
     is_held = repairing_path(ledger_id) in holds
     found = LedgerHealth(

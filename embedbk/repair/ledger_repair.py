@@ -44,6 +44,7 @@ from embedbk.codec.repair_mark import (
     decode_repair_mark,
     encode_repair_mark,
     is_orphan,
+    moves_of,
     progress_of,
     repair_mark_path,
     with_orphan,
@@ -81,6 +82,7 @@ from embedbk.repair.target_choice import (
     choose_holders,
     lost_seats,
     mark_with_targets,
+    moved_seats,
     placement_with_racks,
 )
 
@@ -417,7 +419,12 @@ class LedgerRepair(Machine):
         passed_over = {each.first_entry for each in self.stopped} | self.put_off.keys()
         for number, fragment in enumerate(metadata.fragments):
             lost = lost_seats(fragment, missing, staying)
-            if not lost or fragment.first_entry in passed_over:
+            if fragment.first_entry in passed_over:
+                continue
+            if not lost:
+                if self._move(fragment):
+                    self.number = number
+                    return self._name_targets(now_ns)
                 continue
             if number == len(metadata.fragments) - 1 and not metadata.is_closed:
                 # A mark of a drained bookie that stands for nothing else waits for the auditor's word (AR08).
@@ -453,6 +460,20 @@ class LedgerRepair(Machine):
         if self.stopped:
             return self._give_up()
         return self._finish("repaired" if self.copies or self.copied else "nothing missing")
+
+    def _move(self, fragment: Fragment) -> bool:
+        """Whether bookies give seats of this fragment away though they stay, by the mark's word (P11.6)."""
+        metadata, mark = self.metadata, self.mark
+        assert metadata is not None and mark is not None
+        moves = moves_of(mark) if metadata.is_closed else {}
+        if not moves:
+            return False
+        usable = [info for info in self._usable() if info.is_writable]
+        moves = {gives: takes for gives, takes in moves.items() if takes in {i.member.bookie_id for i in usable}}
+        self.holders = moved_seats(fragment, moves, self.bookies, metadata.quorum, self._placement())
+        placements = {info.member: info.placement for info in usable}
+        self.chosen.update((member, placements[member]) for member in self.holders.values())
+        return bool(self.holders)
 
     def _put_off_fill(self, why: str) -> None:
         assert self.filling is not None

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from embedbk.codec.ledger_metadata import Fragment, LedgerMetadata
 from embedbk.codec.repair_mark import MarkProgress, RepairMark, progress_of, with_progress
-from embedbk.config import ANYWHERE, Placement
+from embedbk.config import ANYWHERE, Placement, Quorum
 from embedbk.core.client_words import BookieInfo
-from embedbk.core.placement import Chance, fill_seats
+from embedbk.core.placement import Chance, fill_seats, span_of
 from embedbk.ids import Member
 
-__all__ = ["choose_holders", "lost_seats", "mark_with_targets", "placement_with_racks"]
+__all__ = ["choose_holders", "lost_seats", "mark_with_targets", "moved_seats", "placement_with_racks"]
 
 
 def lost_seats(fragment: Fragment, missing: frozenset[str], staying: frozenset[Member]) -> list[int]:
@@ -22,6 +22,33 @@ def lost_seats(fragment: Fragment, missing: frozenset[str], staying: frozenset[M
         for seat, member in enumerate(fragment.members)
         if member.bookie_id in missing and member not in staying
     ]
+
+
+def moved_seats(
+    fragment: Fragment,
+    moves: Mapping[str, str],
+    bookies: Sequence[BookieInfo],
+    quorum: Quorum,
+    placement: Placement,
+) -> dict[int, Member]:
+    """Seats that bookies give away though they stay, each with the member that gets it (P11.6). Left out is a move
+    where either is not there, the other one takes no entries or has a seat here already, and one behind which the write
+    sets span fewer racks than before."""
+    seats: list[Member | None] = list(fragment.members)
+    there = {info.member for info in bookies}
+    takers = {
+        info.member.bookie_id: info.member for info in bookies if info.is_writable and not info.is_leaving
+    }
+    moved: dict[int, Member] = {}
+    for seat, member in enumerate(fragment.members):
+        target = takers.get(moves.get(member.bookie_id, ""))
+        seated = {each.bookie_id for each in seats if each is not None}
+        if member not in there or target is None or target.bookie_id in seated:
+            continue
+        with_target: list[Member | None] = [*seats[:seat], target, *seats[seat + 1 :]]
+        if span_of(with_target, bookies, quorum, placement) >= span_of(seats, bookies, quorum, placement):
+            seats, moved[seat] = with_target, target
+    return moved
 
 
 def placement_with_racks(placement: Placement, bookies: Sequence[BookieInfo]) -> Placement:
