@@ -45,8 +45,8 @@ def truncates(
                 yield from _some_come_back(world, client, runtime, reading, done.reached)
             if done.pin:
                 world.sometimes["pin held a truncation"] += 1
-            # Beside another truncation it reports how far both came.
-            is_own = was_alone and world.truncations_begun == turn
+            # Beside another truncation it reports how far both came; retention and bounds begin theirs at any time.
+            is_own = was_alone and world.truncations_begun == turn and "settings" not in world.features
             if is_own and done.asked is not None and done.reached > max(done.asked, done.began):
                 raise Violation(
                     "I96", f"{client} asked for offset {done.asked}, and it reached {done.reached}"
