@@ -8,7 +8,7 @@ and must get it (I96).
 from __future__ import annotations
 
 import random
-from collections.abc import Generator
+from collections.abc import Coroutine, Generator
 from typing import Any
 
 from embedbk.client.log_identity import find
@@ -25,7 +25,19 @@ from embedbk.testing.sim_runtime import SimRuntime, awaited
 from embedbk.testing.violation import Violation
 from embedbk.testing.world import Sleep, Steps, Until, World
 
-__all__ = ["pin_and_read", "room_is_given_back", "truncates"]
+__all__ = ["noted", "pin_and_read", "room_is_given_back", "truncates"]
+
+
+def noted(
+    world: World, runtime: Runtime, steps: Coroutine[Any, Any, Any]
+) -> Generator[Sleep | Until, Any, Any]:
+    """Drive a truncation, of which those beside it know: they may report what it did."""
+    world.truncations_under_way += 1
+    world.truncations_begun += 1
+    try:
+        return (yield from awaited(runtime, steps))
+    finally:
+        world.truncations_under_way -= 1
 
 
 def truncates(
