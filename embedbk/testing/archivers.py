@@ -51,6 +51,7 @@ from embedbk.ids import Position
 from embedbk.metadata.levels import LEVEL_OF_ARCHIVES, LEVEL_OF_FREED
 from embedbk.testing.plan import MS
 from embedbk.testing.sim_runtime import awaited
+from embedbk.testing.truncators import noted
 from embedbk.testing.violation import Violation
 from embedbk.testing.world import Sleep, Steps, Until, World
 
@@ -240,13 +241,8 @@ def _let_go(
     world: World, runtime: Runtime, reading: LogReading, chance: random.Random, last: Segment
 ) -> Steps:
     """Truncate up to the end of this ledger; at times its tombstone goes at once, as behind its grace."""
-    world.truncations_under_way += 1
-    world.truncations_begun += 1
-    try:
-        end = last.first_offset + last.last_entry + 1
-        yield from awaited(runtime, truncate(reading, end, None, None, may_do_nothing=True))
-    finally:
-        world.truncations_under_way -= 1
+    end = last.first_offset + last.last_entry + 1
+    yield from noted(world, runtime, truncate(reading, end, None, None, may_do_nothing=True))
     if chance.random() < 0.5:
         kept = Delete(tombstone_path(last.ledger_id))
         yield from awaited(runtime, runtime.transact([], [kept], "forgetting"))

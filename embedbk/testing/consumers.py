@@ -18,6 +18,7 @@ from embedbk.client.truncating import truncate
 from embedbk.errors import CursorLost, EmbedbkError, NoSuchCursor, OperationTimeout, Truncated
 from embedbk.testing.plan import MS
 from embedbk.testing.sim_runtime import awaited
+from embedbk.testing.truncators import noted
 from embedbk.testing.violation import Violation
 from embedbk.testing.world import Sleep, Steps, World
 
@@ -123,7 +124,7 @@ def _moves(world: World, client: str, runtime: Runtime, reading: LogReading, cha
                 steps = truncate(
                     reading, before, None, None, may_do_nothing=True, force=chance.random() < 0.2
                 )
-                done = yield from awaited(runtime, steps)
+                done = yield from noted(world, runtime, steps)
                 world.sometimes["cursor held a truncation"] += bool(done.cursor)
             else:
                 log_list = yield from awaited(runtime, reading.listed())

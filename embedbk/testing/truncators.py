@@ -8,7 +8,7 @@ and must get it (I96).
 from __future__ import annotations
 
 import random
-from collections.abc import Generator
+from collections.abc import Coroutine, Generator
 from typing import Any
 
 from embedbk.client.log_identity import find
@@ -25,7 +25,19 @@ from embedbk.testing.sim_runtime import SimRuntime, awaited
 from embedbk.testing.violation import Violation
 from embedbk.testing.world import Sleep, Steps, Until, World
 
-__all__ = ["pin_and_read", "room_is_given_back", "truncates"]
+__all__ = ["noted", "pin_and_read", "room_is_given_back", "truncates"]
+
+
+def noted(
+    world: World, runtime: Runtime, steps: Coroutine[Any, Any, Any]
+) -> Generator[Sleep | Until, Any, Any]:
+    """Drive a truncation, of which those beside it know: they may report what it did."""
+    world.truncations_under_way += 1
+    world.truncations_begun += 1
+    try:
+        return (yield from awaited(runtime, steps))
+    finally:
+        world.truncations_under_way -= 1
 
 
 def truncates(
@@ -45,8 +57,8 @@ def truncates(
                 yield from _some_come_back(world, client, runtime, reading, done.reached)
             if done.pin:
                 world.sometimes["pin held a truncation"] += 1
-            # Beside another truncation it reports how far both came.
-            is_own = was_alone and world.truncations_begun == turn
+            # Beside another truncation it reports how far both came; retention and bounds begin theirs at any time.
+            is_own = was_alone and world.truncations_begun == turn and "settings" not in world.features
             if is_own and done.asked is not None and done.reached > max(done.asked, done.began):
                 raise Violation(
                     "I96", f"{client} asked for offset {done.asked}, and it reached {done.reached}"
