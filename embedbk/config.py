@@ -180,8 +180,8 @@ class Settings:
     # What this process reads for copies at the most; a sixteenth of it while others wait. 0: as fast as it goes.
     repair_bytes_per_s: int = 64 << 20
     repair_ledgers_per_s: int = 0  # That this process begins to repair; 0: as many as it can.
-    # Where a bookie has a fifth less room than the mean, and 1 GiB, copies of closed ledgers move to those with more, so
-    # many bytes a second; likewise where copies could be in more racks (P11.6). 0: none moves.
+    # Where a bookie has a fifth less room than the mean, and 1 GiB, copies of closed ledgers move to those with more,
+    # so many bytes a second; likewise where copies could be in more racks (P11.6). 0: none moves.
     balance_bytes_per_s: int = 8 << 20
     audit_s: float = (
         3_600.0  # Between two looks of the auditor at all ledgers, when nothing else asks for one.

@@ -60,7 +60,7 @@ class RepairMark(msgspec.Struct, frozen=True, array_like=True):
     tries: _Count = 0
     is_postponed: bool = False
     # Fields behind these, each as its bytes: kept by every build that writes the mark anew. The first two are the
-    # workers' (`MarkProgress`), the third is the auditor's (`is_orphan`), the fourth the balancer's (`moves_of`), and the
+    # workers' (`MarkProgress`), the third is the auditor's (`is_orphan`), the fourth the balancer's (`moves_of`). The
     # catalog looks into none of them: so members of two builds decide alike.
     rest: tuple[bytes, ...] = ()
 
@@ -150,7 +150,7 @@ def with_orphan(mark: RepairMark, *, is_so: bool) -> RepairMark:
 
 
 def moves_of(mark: RepairMark) -> dict[str, str]:
-    """Bookies that the mark names and that give their seats away though they stay, each with the one that is to get them
+    """Bookies that the mark names and that give their seats away though they stay, each with the one that gets them
     (P11.6). A part that cannot be read says nothing."""
     with contextlib.suppress(StorageError, IndexError):
         moves = unpack(_decode_moves, mark.rest[3], StorageError, "these are no moves")

@@ -129,9 +129,7 @@ def is_adherent(seats: Seats, locations: Mapping[Member, str], quorum: Quorum, p
     return all(len(domains) >= wanted for domains in _domains_of_write_sets(seats, locations, quorum))
 
 
-def span_of(
-    seats: Seats, bookies: Iterable[BookieInfo], quorum: Quorum, placement: Placement
-) -> int:
+def span_of(seats: Seats, bookies: Iterable[BookieInfo], quorum: Quorum, placement: Placement) -> int:
     """How near the write sets of these seats are to spanning as many racks or zones as they should; more is nearer. A
     bookie that is not registered counts as in the common place."""
     locations = {info.member: _domain(info.location, placement) for info in bookies}

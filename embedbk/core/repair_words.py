@@ -64,7 +64,7 @@ class BeginSmallRepairs(Struct):
 
 class RepairOutcome(Struct, frozen=True):
     """How the repair of a ledger ended. copies: entries, counted once for each bookie that got them; filled: those of
-    them that a bookie got which has its seat for long."""
+    them that a bookie got which has its seat for long. moved: seats that bookies gave away which stay (P11.6)."""
 
     ledger_id: int
     kind: str  # "repaired", "nothing missing", "deferred", "postponed", "unrepairable", "lost".
@@ -72,6 +72,7 @@ class RepairOutcome(Struct, frozen=True):
     copied_bytes: int = 0
     why: str = ""
     filled: int = 0
+    moved: int = 0
 
 
 class RepairOver(Struct):

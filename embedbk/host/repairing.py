@@ -58,7 +58,9 @@ class RepairOptions:
     placement: Placement = ANYWHERE
     logs: LogKeeperOptions | None = None  # None: this host keeps no retention of logs.
     opener: LedgerKey | None = None  # None: no ledger is closed that its writer left.
-    balancer: BalancerOptions | None = None  # None: this host moves no copies to bookies with more room (P11.6).
+    balancer: BalancerOptions | None = (
+        None  # None: this host moves no copies to bookies with more room (P11.6).
+    )
 
 
 def repair_options(settings: Settings, opener: LedgerKey) -> RepairOptions:
@@ -138,7 +140,7 @@ class RepairService:
     ) -> None:
         """name: shown to people. chance: for targets and nonces. now_ns: the time of the node."""
         self.outcomes: Counter[str] = Counter()  # Repairs that ended, by their kind.
-        self.copies = self.copied_bytes = self.filled = 0
+        self.copies = self.copied_bytes = self.filled = self.moved = 0
         # Repaired side by side; of those that were to be, to be repaired each by itself; and refused transactions.
         self.beside = self.alone = self.refused = 0
         self.retained = 0  # Ledgers that left their logs by retention.
@@ -233,6 +235,7 @@ class RepairService:
         self.copies += outcome.copies
         self.copied_bytes += outcome.copied_bytes
         self.filled += outcome.filled
+        self.moved += outcome.moved
         if outcome.kind == "unrepairable":
             logger.warning("ledger %d cannot be repaired: %s", outcome.ledger_id, outcome.why)
         else:

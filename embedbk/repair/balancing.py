@@ -64,8 +64,8 @@ from embedbk.core.vocabulary import Started, Tag, Tick
 from embedbk.errors import StorageError
 from embedbk.ids import Member
 from embedbk.metadata.claims import lock_path
-from embedbk.repair.worker import is_switched_off
 from embedbk.repair.target_choice import placement_with_racks
+from embedbk.repair.worker import is_switched_off
 
 __all__ = ["Balancer", "BalancerOptions"]
 
@@ -249,9 +249,7 @@ class Balancer(Machine):
         if self.wanted:
             return self._mark(now_ns)
         if self.has_more:
-            return [
-                ListKeys(self._tag("page"), LEDGERS_PREFIX, self.page_end, self.options.page_ledgers)
-            ]
+            return [ListKeys(self._tag("page"), LEDGERS_PREFIX, self.page_end, self.options.page_ledgers)]
         self.passes += 1
         self.round_due_ns = now_ns + self.options.round_ns
         return self._end_pass(now_ns, self.options.look_ns)
@@ -314,7 +312,10 @@ class Balancer(Machine):
             return
         seats = fragment.members
         seated = {member.bookie_id for member in seats}
-        for seat, member in enumerate(seats):
+        for seat in sorted(
+            range(len(seats)), key=lambda each: -self.rooms.gives.get(seats[each].bookie_id, 0)
+        ):
+            member = seats[seat]
             takes = self.rooms.taker(member.bookie_id, share, seated)
             target = next((info.member for info in self.bookies if info.member.bookie_id == takes), None)
             if takes is None or target is None:

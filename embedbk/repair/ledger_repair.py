@@ -168,6 +168,8 @@ class LedgerRepair(Machine):
         # First entry of a fragment that another try may repair -> why. NO_ENTRY: for the ledger's shape.
         self.put_off: dict[int, str] = {}
         self.copies = self.copied_bytes = self.filled = 0
+        self.is_moving = False  # The seats that are filled now are given away by bookies that stay.
+        self.moved = 0
         self.ending: EndRepairs | FailRepairs | None = None  # How the mark ends, once that is decided.
         self.outcome = RepairOutcome(ledger_id, "lost")
         self.is_over = False
@@ -421,6 +423,7 @@ class LedgerRepair(Machine):
             lost = lost_seats(fragment, missing, staying)
             if fragment.first_entry in passed_over:
                 continue
+            self.is_moving = not lost
             if not lost:
                 if self._move(fragment):
                     self.number = number
@@ -469,7 +472,9 @@ class LedgerRepair(Machine):
         if not moves:
             return False
         usable = [info for info in self._usable() if info.is_writable]
-        moves = {gives: takes for gives, takes in moves.items() if takes in {i.member.bookie_id for i in usable}}
+        moves = {
+            gives: takes for gives, takes in moves.items() if takes in {i.member.bookie_id for i in usable}
+        }
         self.holders = moved_seats(fragment, moves, self.bookies, metadata.quorum, self._placement())
         placements = {info.member: info.placement for info in usable}
         self.chosen.update((member, placements[member]) for member in self.holders.values())
@@ -677,6 +682,7 @@ class LedgerRepair(Machine):
             self.value, self.revision = self.proposed, event.revision
             if self.reshape is not None:
                 return self._leave_shape(event.now_ns)
+            self.moved += len(self.holders) if self.is_moving else 0
             return self._settle(event.now_ns, self._next_fragment(event.now_ns))
         if kind == "publish":
             return self._ask_placements(event.now_ns)
@@ -710,7 +716,8 @@ class LedgerRepair(Machine):
     # The end.
 
     def _finish(self, kind: str) -> list[Effect]:
-        self.outcome = RepairOutcome(self.ledger_id, kind, self.copies, self.copied_bytes, "", self.filled)
+        copied = (self.copies, self.copied_bytes)
+        self.outcome = RepairOutcome(self.ledger_id, kind, *copied, "", self.filled, self.moved)
         return self._let_go(EndRepairs(((self.ledger_id, self.epoch, self.mark_revision),)))
 
     def _give_up(self) -> list[Effect]:

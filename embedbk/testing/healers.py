@@ -26,6 +26,7 @@ from embedbk.metadata.claims import REPAIRING_PREFIX
 from embedbk.metadata.levels import LEVEL_OF_HOLDINGS
 from embedbk.ports import DurableBookie
 from embedbk.repair.auditor import AuditorOptions
+from embedbk.repair.balancing import BalancerOptions
 from embedbk.repair.fragment_copy import CopyOptions
 from embedbk.repair.log_keeping import LogKeeperOptions
 from embedbk.repair.worker import WorkerOptions
@@ -49,6 +50,19 @@ _MET = {
     "unrepairable": "repair impossible",
     "lost": "repair lost its hold",
 }  # By how a repair ended.
+
+
+def _balancer(world: World) -> BalancerOptions:
+    """Every difference of room counts: worlds hold little."""
+    chance = random.Random(f"balancer {world.seed}")
+    return BalancerOptions(
+        bytes_per_s=chance.choice([1_000, 1 << 20]),
+        look_ns=chance.choice([100, 500]) * MS,
+        round_ns=chance.choice([500 * MS, 5 * SECOND]),
+        page_ledgers=chance.choice([1, 100]),
+        bytes_min=0,
+        marks_max=chance.choice([1, 64]),
+    )
 
 
 class Healers:
@@ -104,6 +118,7 @@ class Healers:
                 grace_ms=1_000,
             ),
             opener=OPENER,
+            balancer=_balancer(world),
         )
         for _ in range(AT_ONCE):
             self.begin()
@@ -152,6 +167,7 @@ class Healers:
             world.sometimes["ledger was not small"] += service.alone > 0
             world.sometimes["small ledgers asked for in halves"] += service.refused > 0
             world.sometimes["retention kept by an elected host"] += service.retained > 0
+            world.sometimes["copies moved to a better place"] += service.moved > 0
         if left:
             raise Violation("L9", f"behind all faults {'; '.join(left[:3])}")
         differing_copy_is_found(world, self.services, self._chance)

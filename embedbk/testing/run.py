@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from embedbk.codec.ledger_metadata import decode_ledger_metadata, ledger_key_path
 from embedbk.config import Quorum
@@ -101,6 +102,20 @@ def observers(seen: Counter[str]) -> list[Observer]:
     return [ReachedEvents(seen), QuietReaders(), invariants]
 
 
+def _uneven(plan: Plan) -> dict[str, dict[str, Any]]:
+    """The room of bookies' devices, and their racks, in some worlds: copies move for these (P11.6)."""
+    chance, names = (
+        random.Random(f"uneven {plan.seed}"),
+        [f"b{number}" for number in range(1, plan.bookies + 1)],
+    )
+    rooms = {name: chance.choice([2, 20, 200]) << 30 for name in names}
+    racks = {name: chance.choice(["z/1", "z/2", "z/3"]) for name in names}
+    return {
+        "rooms": rooms if chance.random() < 0.3 else {},
+        "racks": racks if chance.random() < 0.2 else {},
+    }
+
+
 def run_plan(
     plan: Plan, *, make_observers: MakeObservers = observers, prepare: Callable[[World], None] | None = None
 ) -> Outcome:
@@ -128,6 +143,7 @@ def run_plan(
         base_rules=HASTY_BASE if plan.follows_measured else BASE_RULES,
         seat_grace_ns=random.Random(f"seat grace {plan.seed}").choice(SEAT_GRACES_NS),
         begins_older=any(step.kind == "level-raise" for step in plan.steps),
+        **_uneven(plan),
     )  # fmt: skip
     world.sometimes, world.features = seen, frozenset(plan.features)
     if plan.has_repairers:

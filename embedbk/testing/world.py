@@ -15,7 +15,7 @@ import hashlib
 import heapq
 import random
 from collections import Counter
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -145,6 +145,8 @@ class World:
         base_rules: BaseRules = BASE_RULES,
         seat_grace_ns: int = SEAT_GRACE_NS,
         begins_older: bool = False,
+        rooms: Mapping[str, int] | None = None,
+        racks: Mapping[str, str] | None = None,
     ) -> None:
         """members: of the metadata, all of them voters, or the first ones where first_members says how many; policy,
         election_base_ms: of their quorum. is_native: bookies on the C storage, stepped by hand, instead of its Python
@@ -188,6 +190,9 @@ class World:
         self.disks: dict[str, BookieDisk] = {}
         self.twins = Twins(self)
         self._endpoints: dict[str, str] = {}  # Endpoints of bookies that are not at the place of their name.
+        # Free bytes of devices, and racks, by bookie, as they register; those that are left out say nothing of it.
+        self.rooms = dict(rooms or {})
+        self.racks = dict(racks or {})
         self.clocks = clocks or {}
         self.paused: set[str] = set()
         # Known by the build of a node, where that is not this one.
@@ -356,6 +361,10 @@ class World:
             [self._endpoints.get(name, f"sim://{name}")],
             self.members.endpoints,
             client,
+            free_bytes=partial(self.rooms.__getitem__, bookie_of(name))
+            if bookie_of(name) in self.rooms
+            else None,
+            location=self.racks.get(bookie_of(name), ""),
             scrub=ScrubPace(
                 name, storage, SCRUB_BYTES_PER_S, start_ns=SCRUB_START_NS, pass_pause_ns=SCRUB_PAUSE_NS
             ),

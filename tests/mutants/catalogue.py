@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants import (
     adopting,
     archives,
+    balancing,
     between_two,
     cannot_tell,
     choosing,
@@ -142,6 +143,7 @@ MUTANTS = (
     *commands.MUTANTS,
     *compression.MUTANTS,
     *copies.MUTANTS,
+    *balancing.MUTANTS,
     *between_two.MUTANTS,
     *cannot_tell.MUTANTS,
 )

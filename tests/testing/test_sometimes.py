@@ -34,6 +34,7 @@ _RARE = {
     "not given up while it may come back",
     "bookie given up",
     "bookie put to read-only",
+    "copies moved to a better place",
     "late alike",
     "missed copies made",
     "leader handed over for a restart",
