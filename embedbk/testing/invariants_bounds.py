@@ -2,7 +2,8 @@
 
 What a log has is counted by the metadata of its closed ledgers, and by what applications gave to the open ones. What
 the owner follows at that moment is the bound that counts: it looks for changes now and then (P8.7). Truncated ledgers
-that somebody else put back in front of the log count from the owner's next change of the list on (P8.15).
+that somebody else put back in front of the log count once the owner has heard of its next roll (P8.15): at the latest
+when it records the end of the ledger that it left, in which it may append while the roll's answer is on its way.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ class BoundWatch:
         self._ghost = ghost
         self._lists: dict[str, LogList] = {}
         self._unseen: dict[str, set[int]] = {}  # Ledgers that came back, which the owner may not know of.
+        self._written: dict[
+            str, int
+        ] = {}  # The ledger to which the owner appended when the first of them came.
 
     def take_list(self, log: str, log_list: LogList | None) -> None:
         """log_list: with the ledgers of its pages; None: it went."""
@@ -30,11 +34,18 @@ class BoundWatch:
             return
         self._lists[log] = log_list
         unseen = self._unseen.setdefault(log, set())
-        if before is None or log_list.epoch != before.epoch or _last(log_list) != _last(before):
+        if before is None or log_list.epoch != before.epoch or (unseen and self._is_left(log, log_list)):
             unseen.clear()
         elif log_list.first_offset < before.first_offset:
+            if not unseen:
+                self._written[log] = _last(before)
             named = {each.ledger_id for each in before.segments}
             unseen.update(each.ledger_id for each in log_list.segments if each.ledger_id not in named)
+
+    def _is_left(self, log: str, log_list: LogList) -> bool:
+        """Whether the ledger to which was appended when ledgers came back is recorded as ended, or went."""
+        written = self._written.get(log)
+        return all(each.ledger_id != written or each.last_entry is not None for each in log_list.segments)
 
     def on_append(self, client: str, log: str, epoch: int, bytes_max: int) -> None:
         """An owner of this epoch is about to queue something."""
