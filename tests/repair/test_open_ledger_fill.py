@@ -94,6 +94,7 @@ def test_a_bookie_that_stays_away_is_tried_again_ever_more_rarely(caplog: pytest
     """P8.7: "where some copies cannot be made it tries again, after twice as long each time", and says so once."""
     with healed(bookies=4) as story:
         bk = story.cluster.client()
+        bk._runtime.fill_look_s = 1.0
         writer = bk.create_ledger()
         writer.add(b"zero")
         lost = story.metadata(writer.ledger_id).fragments[0].members[0].bookie_id
