@@ -6,6 +6,7 @@ from tests.mutants import (
     adopting,
     archives,
     between_two,
+    blocks,
     cannot_tell,
     choosing,
     clones,
@@ -143,5 +144,6 @@ MUTANTS = (
     *compression.MUTANTS,
     *copies.MUTANTS,
     *between_two.MUTANTS,
+    *blocks.MUTANTS,
     *cannot_tell.MUTANTS,
 )
