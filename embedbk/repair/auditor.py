@@ -194,6 +194,7 @@ class Auditor(Machine):
         self.later: dict[int, LedgerMetadata] = {}  # To be checked once all of their block was met.
         self.judging: list[int] = []  # Blocks whose numbers are asked for now.
         self.is_full = True  # This round passes over nothing.
+        self.passed_blocks = 0  # That were passed over, as far as this process has seen.
         self.brief_rounds = 0  # Since the last one that passed over nothing.
         self.spent_ns = 0  # How long what comes next is put off because of the last check.
         self.ahead_ns = 0  # How much faster than its pace this round has listed ledgers.
@@ -485,6 +486,7 @@ class Auditor(Machine):
 
     def _pass_over(self, now_ns: int, numbers: dict[int, dict[Member, int]]) -> list[Effect]:
         passed = self.blocks.judge(self.judging, numbers, is_full=self.is_full)
+        self.passed_blocks += len(passed)
         for ledger_id in [each for each in self.to_check if self.blocks.block_of(each) in passed]:
             del self.to_check[ledger_id]
             self.named.pop(ledger_id, None)

@@ -79,7 +79,6 @@ class UnchangedBlocks:
         self._met: dict[int, _MetBlock] = {}  # Of this round, not judged yet.
         self._round: set[int] = set()  # Blocks that this round judged. Asked by key only.
         self.is_below_level = False  # The cluster's level does not allow the question; known for this round.
-        self.passed = 0  # Blocks that were passed over, ever.
 
     def block_of(self, ledger_id: int) -> int:
         return ledger_id // self._options.ledgers
@@ -141,7 +140,6 @@ class UnchangedBlocks:
             self._clean.pop(block, None)
             if state is not None:
                 self._looked_at[block] = state
-        self.passed += len(passed)
         return passed
 
     def take_look(self, ledgers: Iterable[int], sound: AbstractSet[int]) -> None:

@@ -117,7 +117,7 @@ def test_what_did_not_change_is_asked_about_by_numbers_alone() -> None:
     desk = first_round()
     questions = len(desk.blocks_asked)
     assert desk.looked_at() == []
-    assert (desk.auditor.blocks.passed, desk.auditor.looked_at) == (3, 12)
+    assert (desk.auditor.passed_blocks, desk.auditor.looked_at) == (3, 12)
     # Pages of three ledgers complete a block now and then; each time its three bookies are asked.
     assert len(desk.blocks_asked) - questions == 9
     assert desk.auditor.note.rounds == 2
@@ -133,16 +133,14 @@ def test_a_bookie_with_another_number_has_its_block_looked_at() -> None:
 def test_metadata_that_changed_has_its_block_looked_at() -> None:
     """P11.4: other seats, a ledger more, and a ledger less: the numbers are the same, and what is owed is not."""
     desk = first_round()
-    desk.keys[ledger_key_path(5)] = encode_ledger_metadata(replace_owner(5))
-    assert desk.looked_at() == [4, 5, 6, 7]
+    for owner in (b"x", b"y"):
+        changed = ledger(5, 1, 2, 3).with_changes(custom={"owner": owner})
+        desk.keys[ledger_key_path(5)] = encode_ledger_metadata(changed)
+        assert desk.looked_at() == [4, 5, 6, 7]
     del desk.keys[ledger_key_path(9)]
     desk.keys[ledger_key_path(12)] = encode_ledger_metadata(ledger(12, 1, 2, 3))
     assert desk.looked_at() == [8, 10, 11, 12]
     assert desk.looked_at() == []
-
-
-def replace_owner(ledger_id: int) -> object:
-    return ledger(ledger_id, 1, 2, 3).with_changes(custom={"owner": b"x"})
 
 
 def test_a_change_behind_a_question_is_found_in_the_next_round() -> None:
@@ -189,10 +187,10 @@ def test_a_bookie_that_does_not_tell_its_number_has_its_ledgers_looked_at() -> N
     """P11.4: "cannot tell" is never "nothing changed"."""
     desk = first_round()
     desk.untold.add("b3")
-    assert desk.looked_at() == list(range(12))
+    assert [desk.looked_at(), desk.looked_at()] == [list(range(12))] * 2
     desk.untold.clear()
     desk.failing = "the link was lost"
-    assert desk.looked_at() == list(range(12))
+    assert [desk.looked_at(), desk.looked_at()] == [list(range(12))] * 2
     desk.failing = None
     assert desk.looked_at() == list(range(12))  # What was remembered before the doubt is forgotten.
     assert desk.looked_at() == []
@@ -312,7 +310,7 @@ def test_a_cluster_below_the_level_is_audited_as_before(monkeypatch: pytest.Monk
         rounds = service.auditor.note.rounds
         assert story.cluster.run_until(lambda: service.auditor.note.rounds >= rounds + 2)
         assert [send for send in sends if isinstance(send.control, HoldingsRequest)]
-        assert service.auditor.blocks.passed == 0
+        assert service.auditor.passed_blocks == 0
 
 
 def test_rot_is_repaired_though_hardly_a_round_is_full() -> None:
@@ -322,7 +320,7 @@ def test_rot_is_repaired_though_hardly_a_round_is_full() -> None:
     with healed(bookies=3) as story:
         ledger_ids = [closed(story, 12) for _ in range(6)]
         service = story.repairer(options=replace(OPTIONS, auditor=auditor))
-        assert story.cluster.run_until(lambda: service.auditor.blocks.passed >= 2)
+        assert story.cluster.run_until(lambda: service.auditor.passed_blocks >= 2)
         sends = story.sends_of("healer")
         rounds = service.auditor.note.rounds
         assert story.cluster.run_until(lambda: service.auditor.note.rounds >= rounds + 2)
@@ -330,5 +328,5 @@ def test_rot_is_repaired_though_hardly_a_round_is_full() -> None:
         rot(story, "b2", ledger_ids[2], 7)
         assert story.cluster.run_until(lambda: service.outcomes["repaired"] == 1)
         assert held(story, "b2", ledger_ids[2]) == list(range(12))
-        passed = service.auditor.blocks.passed
-        assert story.cluster.run_until(lambda: service.auditor.blocks.passed >= passed + 4)
+        passed = service.auditor.passed_blocks
+        assert story.cluster.run_until(lambda: service.auditor.passed_blocks >= passed + 4)
