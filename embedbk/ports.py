@@ -655,6 +655,14 @@ class DurableBookie(Protocol):
         ascend."""
         ...
 
+    def block_numbers(self, blocks: Sequence[tuple[int, bytes]]) -> tuple[list[int | None], int]:
+        """One number of 64 bits for each block (first ledger, mask), and the highest token of a record that was queued
+        for a ledger of one of them. mask: bit i % 8 of byte i // 8 chooses ledger first + i.
+
+        A number is another one, but for a chance of 2^-64, once `held` may return something else for one of these
+        ledgers, and with each start. None: damage is known in one of them."""
+        ...
+
     def queued_bytes(self) -> int:
         """Bytes queued and not yet durable, for back pressure."""
         ...

@@ -46,12 +46,17 @@ __all__ = [
     "EXPLICIT_LAC_BYTES",
     "FenceAnswer",
     "FenceRequest",
+    "BLOCKS_MAX",
+    "BLOCK_LEDGERS_MAX",
     "HOLDINGS_IDS_MAX",
     "HOLDINGS_OTHERS_MAX",
     "HeldRange",
     "HoldingsAnswer",
     "HoldingsRange",
     "HoldingsRequest",
+    "LedgerBlock",
+    "LedgerBlocksAnswer",
+    "LedgerBlocksRequest",
     "LacAnswer",
     "LacHints",
     "LacRequest",
@@ -100,6 +105,8 @@ _DIGESTS_MAX = (HOLDINGS_CUTS_MAX + 1) * ENSEMBLE_SIZE_MAX  # In one answer.
 HOLDINGS_IDS_MAX = 1 << 18  # Ids that one question for holdings may span: its bookie counts them in one go.
 ENTRY_LOGS_MAX = 1_024  # In one answer.
 _LOG_ID_MAX = 2**32 - 1
+BLOCK_LEDGERS_MAX = 1_024  # Ids that one block of ledgers spans.
+BLOCKS_MAX = 16  # Blocks that one message asks for: their bookie looks at every ledger of them in one go.
 HOLDINGS_OTHERS_MAX = 127  # Parts beside its own range, of this ledger or of others.
 READ_OTHERS_MAX = 127  # Ranges that one read asks for beside its own, each of another ledger.
 COPIES_MAX = 128  # Frames of one message that brings copies.
@@ -451,6 +458,29 @@ class HoldingsAnswer(HeldRange, frozen=True, array_like=True):
     others: Annotated[list[HeldRange], msgspec.Meta(max_length=HOLDINGS_OTHERS_MAX)] = []
 
 
+class LedgerBlock(msgspec.Struct, frozen=True, array_like=True):
+    """Some ledgers of a range: first_ledger + i for each bit i of mask (bit i % 8 of byte i // 8)."""
+
+    first_ledger: _LedgerId
+    mask: Annotated[bytes, msgspec.Meta(min_length=1, max_length=BLOCK_LEDGERS_MAX // 8)]
+
+
+class LedgerBlocksRequest(msgspec.Struct, frozen=True, array_like=True):
+    """One number for the ledgers of each block, which is another one once the answer to a HoldingsRequest about one of
+    them may be another one (P11.4)? From LEVEL_OF_BLOCKS on."""
+
+    incarnation: _Incarnation
+    blocks: Annotated[list[LedgerBlock], msgspec.Meta(min_length=1, max_length=BLOCKS_MAX)]
+
+
+class LedgerBlocksAnswer(msgspec.Struct, frozen=True, array_like=True):
+    """OK: the numbers, in the order of the blocks; None: it cannot be told whether anything changes there. Numbers of
+    this start of the bookie alone are comparable, and mean nothing else."""
+
+    status: Status
+    numbers: Annotated[list[_Nonce | None], msgspec.Meta(max_length=BLOCKS_MAX)] = []
+
+
 class ReplaceRequest(msgspec.Struct, frozen=True, array_like=True):
     """Keep the one entry in the frame instead of the copy whose digest this is (P11.5), by an operator's word alone.
     From LEVEL_OF_CHOICES on."""
@@ -544,6 +574,7 @@ for _kind, _struct in (
     (7, LacRequest), (8, LacAnswer), (9, ExplicitLacRequest), (10, ExplicitLacAnswer), (12, AddAnswers), (13, Bundle),
     (15, ErrorAnswer), (16, ExplicitLacs), (17, LacHints), (18, HoldingsRequest), (19, HoldingsAnswer),
     (20, ReplaceRequest), (21, ReplaceAnswer), (22, CopiesAnswer), (23, EntryLogsRequest), (24, EntryLogsAnswer),
+    (25, LedgerBlocksRequest), (26, LedgerBlocksAnswer),
 ):  # fmt: skip
     register_kind(_kind, _struct)
 

@@ -42,6 +42,7 @@ __all__ = [
     "is_header_name",
     "merge",
     "message_head",
+    "mix",
     "offsets",
     "parts_of",
     "refusal",
@@ -279,7 +280,7 @@ def compressed(body: Buffer, count: int) -> int:
     return sum(_ZSTD in _kinds_of(block[begin : begin + size]) for begin, size in begins)
 
 
-def _mix(number: int) -> int:
+def mix(number: int) -> int:
     """The last steps of MurmurHash3 (fmix64)."""
     number = (number ^ number >> 33) * 0xFF51AFD7ED558CCD & _DIGEST_MASK
     number = (number ^ number >> 33) * 0xC4CEB9FE1A85EC53 & _DIGEST_MASK
@@ -288,7 +289,7 @@ def _mix(number: int) -> int:
 
 def digest_of(entry_id: int, size: int, crc: int) -> int:
     """The digest of an entry of so many bytes (`entry_digest`)."""
-    return _mix(_mix(entry_id + 0x9E3779B97F4A7C15 & _DIGEST_MASK) ^ (size << 32 | crc))
+    return mix(mix(entry_id + 0x9E3779B97F4A7C15 & _DIGEST_MASK) ^ (size << 32 | crc))
 
 
 def digests(body: Buffer, first: int, last: int, modulus: int) -> tuple[memoryview, memoryview]:

@@ -3,8 +3,8 @@
 Decides: whether a request is taken, and for which record its answer waits. An answer that promises durability is
 made by the step that receives `JournalDurable`, never before (`pending_replies`). Leaves to others: the bytes (entry
 store, journal), the rows' place in memory (ledger table), which ledgers enter limbo (`limbo_entering`), the search by
-which it ends (`limbo_search`), questions for holdings (`holdings_counting`), a copy in the place of another
-(`copy_replacement`), and links.
+which it ends (`limbo_search`), questions for holdings (`holdings_counting`), one number for many ledgers
+(`block_numbering`), a copy in the place of another (`copy_replacement`), and links.
 
     request -> checks -> rows changed, records queued (StoreFrame, JournalAppend) -> ... JournalDurable -> Reply
 """
@@ -38,6 +38,7 @@ from embedbk.codec.messages import (
     HoldingsRequest,
     LacAnswer,
     LacRequest,
+    LedgerBlocksRequest,
     ReadAnswer,
     ReadPart,
     ReadRequest,
@@ -45,8 +46,10 @@ from embedbk.codec.messages import (
     Status,
 )
 from embedbk.config import FRAME_BYTES_MAX, LAC_WAIT_MS_MAX
+from embedbk.core.block_numbering import BlockNumbering
 from embedbk.core.bookie_words import (
     AddsTaken,
+    BlocksNumbered,
     CollectionBegun,
     CountSettled,
     DecisionsRead,
@@ -119,6 +122,7 @@ class Bookie(Machine):
         self.looks = Lookups()
         self.replacing = CopyReplacement(incarnation, table, self.records, self.replies, self.looks)
         self.holdings = HoldingsCounting(incarnation, table, self.replies, self.looks)
+        self.blocks = BlockNumbering(incarnation, self.replies, self.looks)
         self.is_serving = not may_have_lost
         self.is_settled = is_settled  # False: no "no", and no ledger that is not known (P7.9).
         # For metadata, while it can be reached: nothing is served meanwhile.
@@ -184,6 +188,8 @@ class Bookie(Machine):
             return self._on_explicit_lac(event, request)
         if isinstance(request, HoldingsRequest):
             return self.holdings.on_request(event, request)
+        if isinstance(request, LedgerBlocksRequest):
+            return self.blocks.on_request(event, request, is_settled=self.is_settled)
         if isinstance(request, ReplaceRequest):
             return self.replacing.on_request(event, request)
         if isinstance(request, EntryLogsRequest):
@@ -713,6 +719,9 @@ class Bookie(Machine):
     def _on_counted(self, event: EntriesCounted) -> list[Effect]:
         return self.holdings.on_counted(event)
 
+    def _on_numbered(self, event: BlocksNumbered) -> list[Effect]:
+        return self.blocks.on_numbered(event)
+
     def _on_decisions(self, event: DecisionsRead) -> list[Effect]:
         return self.replacing.on_decisions(event)
 
@@ -779,6 +788,7 @@ class Bookie(Machine):
         RequestReceived: _on_request,
         EntriesRead: _on_entries_read,
         EntriesCounted: _on_counted,
+        BlocksNumbered: _on_numbered,
         DecisionsRead: _on_decisions,
         AddsTaken: _on_taken,
         JournalDurable: _on_durable,

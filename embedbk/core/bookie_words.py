@@ -9,12 +9,13 @@ from msgspec import Struct, field
 
 from embedbk.codec.copy_decision import CopyDecision
 from embedbk.codec.frame import Frame, FrameHeader
-from embedbk.codec.messages import Control, ReadClass, ReadRange
+from embedbk.codec.messages import Control, LedgerBlock, ReadClass, ReadRange
 from embedbk.codec.metadata_messages import Told
 
 __all__ = [
     "AddsTaken",
     "CollectionBegun",
+    "BlocksNumbered",
     "CountEntries",
     "DecisionsRead",
     "CountSettled",
@@ -30,6 +31,7 @@ __all__ = [
     "LossFound",
     "SharePart",
     "ReadBoundsSet",
+    "NumberBlocks",
     "ReadDecisions",
     "ReadEntries",
     "Reply",
@@ -163,6 +165,16 @@ class EntriesCounted(Struct):
     digests: list[int | None] = []
 
 
+class BlocksNumbered(Struct):
+    """Outcome of NumberBlocks: the number of each block, None where damage is known in one of its ledgers; and the
+    highest token of a record that was queued for one of them."""
+
+    now_ns: int
+    read_id: int
+    numbers: list[int | None]
+    last_token: int
+
+
 class DecisionsRead(Struct):
     """Outcome of ReadDecisions, the newest decision last; None: not known."""
 
@@ -235,6 +247,13 @@ class CountEntries(Struct):
     residues: int
     cuts: Sequence[int] = ()
     wants: int = 0  # Digests.
+
+
+class NumberBlocks(Struct):
+    """Make one number for the ledgers of each block; every record before this effect counts."""
+
+    read_id: int
+    blocks: Sequence[LedgerBlock]
 
 
 class ReadDecisions(Struct):

@@ -19,7 +19,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any, Protocol
 
+from embedbk.codec.entry_digest import DIGEST_MASK
 from embedbk.codec.frame import LEDGER_KEY_BYTES
+from embedbk.codec.twins import mix
 from embedbk.errors import StorageError, UsageError
 from embedbk.ids import LEDGER_ID_MAX, NO_ENTRY
 
@@ -72,6 +74,7 @@ class AnyLedgerTable(Protocol):
     def key(self, row: Any) -> bytes | None: ...
     def set_key(self, row: Any, key: bytes) -> None: ...
     def mark_dirty(self, row: Any) -> None: ...
+    def number(self, first: int, mask: bytes, seed: int) -> tuple[int, int]: ...
     def ids(self) -> Sequence[int]: ...
     def limbo(self) -> list[int]: ...
     def retire(self, durable: int) -> None: ...
@@ -147,6 +150,23 @@ class LedgerTable:
     def mark_dirty(self, row: LedgerRow) -> None:
         """The row changed since its state was last taken for an entry log."""
         self._dirty[row.ledger_id] = None
+
+    def number(self, first: int, mask: bytes, seed: int) -> tuple[int, int]:
+        """(one number for several ledgers, the highest of their last tokens).
+
+        The ledgers are first + i for each bit i of mask (bit i % 8 of byte i // 8). The number, of 64 bits, is another
+        one, but for a chance of 2^-64, once a record was queued for one of them, or one was dropped, or with another
+        seed (P11.4). No row is made for it.
+        """
+        number = last_token = 0
+        for place in range(8 * len(mask)):
+            row = self._rows.get(first + place) if mask[place // 8] >> place % 8 & 1 else None
+            if row is not None:
+                number += mix(
+                    mix(row.ledger_id + seed & DIGEST_MASK) ^ (row.last_token << 1 | row.is_dropped)
+                )
+                last_token = max(last_token, row.last_token)
+        return number & DIGEST_MASK, last_token
 
     def ids(self) -> Sequence[int]:
         """Ledgers that have a row, ascending, as they are now."""

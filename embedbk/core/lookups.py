@@ -9,7 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from embedbk.codec.frame import Frame
-from embedbk.codec.messages import AddRequest, HoldingsRequest, ReadClass, ReadRequest, ReplaceRequest
+from embedbk.codec.messages import (
+    AddRequest,
+    HoldingsRequest,
+    LedgerBlocksRequest,
+    ReadClass,
+    ReadRequest,
+    ReplaceRequest,
+)
 from embedbk.core.bookie_words import ReadEntries
 from embedbk.core.held_count import HeldCount
 from embedbk.core.parked import Poll
@@ -26,7 +33,7 @@ class Lookup:
     link: int
     request_id: int
     # None: the bookie itself asked, for a share (P7.4).
-    request: AddRequest | ReadRequest | HoldingsRequest | ReplaceRequest | Poll | None
+    request: AddRequest | ReadRequest | HoldingsRequest | LedgerBlocksRequest | ReplaceRequest | Poll | None
     ledger_id: int
     wait_token: int  # The answer also waits until this record is durable.
     frame: Frame | None = None  # The repeated add's frame.

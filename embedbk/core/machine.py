@@ -17,6 +17,7 @@ import msgspec
 
 from embedbk.core.bookie_words import (
     AddsTaken,
+    BlocksNumbered,
     CollectionBegun,
     CountEntries,
     CountSettled,
@@ -31,6 +32,7 @@ from embedbk.core.bookie_words import (
     LimboListed,
     LinkLost,
     LossFound,
+    NumberBlocks,
     ReadBoundsSet,
     ReadDecisions,
     ReadEntries,
@@ -117,7 +119,8 @@ Event = (
     | MetadataFailed | BookiesChanged | FrameSealed | AddedNearby | CourseEnded | HintDue | CloseRequested | Consumed
     | MetadataChanged
     | RequestReceived | AddsTaken | LinkLost | JournalDurable | JournalFailed
-    | EntriesRead | EntriesCounted | DecisionsRead | CountSettled | ServeAlone | LossFound | LimboListed | ShareTold
+    | EntriesRead | EntriesCounted | BlocksNumbered | DecisionsRead
+    | CountSettled | ServeAlone | LossFound | LimboListed | ShareTold
     | CollectionBegun | DropAllowed
     | HeldListed | KeysListed | MetadataTold | MetKept | LogsListed | SliceCopied | CopyFailed
     | WritableSet | ReadBoundsSet | SpaceSeen | OperatorAsked | MetadataDoubted
@@ -127,7 +130,7 @@ Effect = (
     Send | AddFailed | Received | ReadKey | Transact | AllocateIds | Confirmed | EnsembleChanged | EntriesReady | Ended
     | CopiesMissed
     | Reply
-    | StoreFrame | JournalAppend | ReadEntries | ReadDecisions | CountEntries | TellLogs | DropEntries
+    | StoreFrame | JournalAppend | ReadEntries | ReadDecisions | CountEntries | NumberBlocks | TellLogs | DropEntries
     | ListHeld | ListKeys | AskMetadata | KeepMet | BeginCollection | AllowDrop | NameUnread
     | ListLogs | CopyLogs | CopySlice | SetWritable | RetryWrites
     | AskQuorum | BeginRepair | BeginSmallRepairs | Retained

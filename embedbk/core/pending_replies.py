@@ -19,6 +19,7 @@ from embedbk.codec.messages import (
     FenceAnswer,
     HeldRange,
     HoldingsAnswer,
+    LedgerBlocksAnswer,
     ReadAnswer,
     ReplaceAnswer,
     Status,
@@ -103,6 +104,8 @@ def _as_unknown(reply: Reply) -> Reply:
     elif isinstance(control, HoldingsAnswer):
         others = [HeldRange(Status.UNKNOWN, each.ledger_id) for each in control.others]
         control = HoldingsAnswer(Status.UNKNOWN, control.ledger_id, others=others)
+    elif isinstance(control, LedgerBlocksAnswer):
+        control = LedgerBlocksAnswer(Status.UNKNOWN)
     elif isinstance(control, FenceAnswer | ReadAnswer | ExplicitLacAnswer):
         control = type(control)(Status.UNKNOWN, control.ledger_id)
     return Reply(reply.link, reply.request_id, control)

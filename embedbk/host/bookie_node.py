@@ -40,6 +40,7 @@ from embedbk.config import READ_ROOM_BYTES
 from embedbk.core.bookie import Bookie
 from embedbk.core.bookie_words import (
     AddsTaken,
+    BlocksNumbered,
     CountEntries,
     DropEntries,
     EntriesCounted,
@@ -48,6 +49,7 @@ from embedbk.core.bookie_words import (
     JournalDurable,
     JournalFailed,
     LinkLost,
+    NumberBlocks,
     ReadDecisions,
     ReadEntries,
     Reply,
@@ -616,6 +618,9 @@ class BookieNode:
                 self._reads.add(effect)
         elif isinstance(effect, CountEntries):
             self._count_entries(effect, now_ns)
+        elif isinstance(effect, NumberBlocks):
+            blocks = [(each.first_ledger, each.mask) for each in effect.blocks]
+            self._step_core(BlocksNumbered(now_ns, effect.read_id, *self.storage.block_numbers(blocks)))
         elif isinstance(effect, ReadDecisions):
             self.deciding.ask(now_ns, effect)
         elif isinstance(effect, DropEntries):

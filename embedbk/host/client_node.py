@@ -26,6 +26,7 @@ from embedbk.codec.messages import (
     EntryLogsRequest,
     ExplicitLacRequest,
     HoldingsRequest,
+    LedgerBlocksRequest,
     ReplaceRequest,
     Status,
     decode_message,
@@ -79,7 +80,7 @@ from embedbk.host.signal import AlarmsHeld
 from embedbk.host.unread import Unread
 from embedbk.ids import Member
 from embedbk.metadata.client import Client
-from embedbk.metadata.levels import LEVEL_OF_CHOICES, LEVEL_OF_ENTRY_LOGS, LEVEL_OF_HOLDINGS
+from embedbk.metadata.levels import LEVEL_OF_BLOCKS, LEVEL_OF_CHOICES, LEVEL_OF_ENTRY_LOGS, LEVEL_OF_HOLDINGS
 from embedbk.ports import Identity, LinkDown, LinkUp, Near, NearWait, Received, Transport
 
 __all__ = ["SEAT_GRACE_NS", "ClientNode"]
@@ -134,6 +135,8 @@ def _level_needed(request: type) -> int:
     """The level of the cluster from which on bookies know such a request; 0: they always did."""
     if request is HoldingsRequest:
         return LEVEL_OF_HOLDINGS
+    if request is LedgerBlocksRequest:
+        return LEVEL_OF_BLOCKS
     if request is EntryLogsRequest:
         return LEVEL_OF_ENTRY_LOGS
     return LEVEL_OF_CHOICES if request is ReplaceRequest else 0

@@ -21,6 +21,7 @@ __all__ = [
     "LEVEL_FIRST",
     "LEVEL_OF_ADOPTION",
     "LEVEL_OF_ARCHIVES",
+    "LEVEL_OF_BLOCKS",
     "LEVEL_OF_BOUNDS",
     "LEVEL_OF_CHOICES",
     "LEVEL_OF_COMPRESSION",
@@ -83,7 +84,8 @@ LEVEL_OF_READ_BOUNDS = 26
 LEVEL_OF_SUMS = 27
 LEVEL_OF_FRONTS = 28
 LEVEL_OF_ENTRY_LOGS = 29
-LEVEL = 29  # The newest that this build knows.
+LEVEL_OF_BLOCKS = 30
+LEVEL = 30  # The newest that this build knows.
 NAMED_MAX = 8  # In one sentence.
 LABEL_CHARS = 80  # Of a client that is named.
 LACKING = (

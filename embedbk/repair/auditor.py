@@ -18,14 +18,15 @@ gone, when all ledgers are looked at, and what is judged again.
   not answer is asked again soon. All bookies of a ledger that was closed lately are asked again, too: one that was
   slow, or away, when it was closed lacks its last entries. For that the auditor lists the newest ledgers and reads
   those that were open again, a few at each look (`young_ledgers`). Entries whose copies differ, each whole by itself,
-  are named, and never marked for that.
+  are named, and never marked for that. Most rounds ask nobody about ledgers of which nothing changed since they were
+  found to be sound (`unchanged_blocks`): numbers of their bookies say so, one for up to 1,024 ledgers.
 - A ledger that is not closed, and names a bookie in its last fragment that is gone or leaves, is its writer's. The
   auditor looks whether the writer lives, and says in the mark when it has not shown any life for the grace (`orphans`,
   AR08).
 - A ledger that could not be repaired is marked again when its circumstances changed (AR10), and never otherwise.
 
     CANDIDATE ──holds the lock──▶ AUDITING: looks at lock and switch ──a round is due──▶ unrepairables ─▶ pages ─▶
-        holdings ─▶ marks                              └── else: young ledgers ─▶ holdings ─▶ marks
+        numbers ─▶ holdings ─▶ marks                              └── else: young ledgers ─▶ holdings ─▶ marks
 """
 
 from __future__ import annotations
@@ -89,12 +90,14 @@ from embedbk.core.vocabulary import Ended, Started, Tag, Tick
 from embedbk.errors import StorageError
 from embedbk.ids import NO_ENTRY, Member
 from embedbk.metadata.claims import lock_path, waiting_path
+from embedbk.repair.block_questions import BlockQuestions, Numbered
 from embedbk.repair.bookie_use import leaving_now, moving
 from embedbk.repair.circumstances import circumstances
 from embedbk.repair.copy_comparison import Conflict
 from embedbk.repair.holdings import Checked, HoldingCheck
 from embedbk.repair.orphans import Orphans
 from embedbk.repair.published import Unlike
+from embedbk.repair.unchanged_blocks import USUAL_BLOCKS, BlockOptions, UnchangedBlocks
 from embedbk.repair.young_ledgers import YoungLedgers
 
 __all__ = ["Auditor", "AuditorOptions"]
@@ -120,6 +123,7 @@ class AuditorOptions:
     settle_ns: int = (
         10 * _SECOND
     )  # From when a ledger is seen as closed: copies that are on their way arrive.
+    blocks: BlockOptions = USUAL_BLOCKS
 
     @property
     def pace_ns(self) -> int:
@@ -179,14 +183,22 @@ class Auditor(Machine):
         # The questions to bookies.
         self.to_check: dict[int, LedgerMetadata] = {}
         self.named: dict[int, frozenset[str]] = {}  # Ledger -> bookies of it that are marked, or beyond help.
-        self.check: HoldingCheck | None = None
+        self.check: HoldingCheck | BlockQuestions | None = None
         self.lacking = (
             0  # Ledgers that a bookie that is there lacks something of, as far as this auditor has seen.
         )
         self.conflicts: dict[int, list[Conflict]] = {}  # By ledger, as it was looked at last.
         self.unlike: dict[int, list[Unlike]] = {}  # The same of copies that their writer did not publish so.
         self.checking: tuple[int, ...] = ()  # The ledgers of the check that goes on.
-        self.spent_ns = 0  # How long the next page is put off because of the last check.
+        # Ledgers about which nobody is asked in this round, since nothing of them changed.
+        self.blocks = UnchangedBlocks(options.blocks)
+        self.later: dict[int, LedgerMetadata] = {}  # To be checked once all of their block was met.
+        self.judging: list[int] = []  # Blocks whose numbers are asked for now.
+        self.is_full = True  # This round passes over nothing.
+        self.passed_blocks = 0  # That were passed over, as far as this process has seen.
+        self.brief_rounds = 0  # Since the last one that passed over nothing.
+        self.spent_ns = 0  # How long what comes next is put off because of the last check.
+        self.ahead_ns = 0  # How much faster than its pace this round has listed ledgers.
         self.young = YoungLedgers(options.settle_ns)
         self.reading: list[int] = []  # Young ledgers that are read now.
         self.unmoved = 0  # Ledgers that name a bookie that leaves.
@@ -222,6 +234,8 @@ class Auditor(Machine):
             return self._drive(event.now_ns, self.check.step(event))
         if self.due_ns is None or event.now_ns < self.due_ns:
             return []
+        if self.is_round and self.to_check:
+            return self._check(event.now_ns)
         if self.is_round:
             has_to_look = self.pages % self.options.pages_noted == 0
             return [ReadKey(self._tag("switch"), CONTROL_KEY)] if has_to_look else self._next_page()
@@ -252,6 +266,7 @@ class Auditor(Machine):
         self.control, self.round_due_ns = None, None
         self.away_since, self.heard = {}, set()
         self.orphans = Orphans(self.options.grace_ns)
+        self.blocks, self.brief_rounds = UnchangedBlocks(self.options.blocks), 0
         self._note_away(now_ns)
         return [ReadKey(self._tag("note"), AUDIT_KEY)]
 
@@ -365,6 +380,9 @@ class Auditor(Machine):
         after = self.note.after if goes_on else NO_ENTRY
         self.is_whole = after == NO_ENTRY
         self.orphans.begin_round()
+        self.blocks.begin_round()
+        self.ahead_ns = 0
+        self.is_full = self.is_asked_for or self.brief_rounds + 1 >= self.options.blocks.full_rounds
         self.page_end = ledger_key_path(after) if after >= 0 else LEDGERS_PREFIX
         return [self._list("unrepairable", UNREPAIRABLE_PREFIX, UNREPAIRABLE_PREFIX)]
 
@@ -444,20 +462,62 @@ class Auditor(Machine):
 
     # Copies on registered bookies.
 
+    def _ask_numbers(self, now_ns: int) -> list[Effect]:
+        """Ledgers wait until this round has met all of their block: its numbers are asked for behind the last value,
+        and before the first question about a ledger."""
+        self.to_check = {**self.later, **self.to_check}
+        last = None if self.is_last_page else max([*self.to_check, ledger_of_key(self.page_end) or 0])
+        self.judging = self.blocks.met_until(last)
+        are_met = set(self.judging)
+        self.later = {
+            each: metadata
+            for each, metadata in self.to_check.items()
+            if self.blocks.block_of(each) not in are_met and not self.is_last_page
+        }
+        for ledger_id in self.later:
+            del self.to_check[ledger_id]
+        asked = self.blocks.to_ask(self.judging)
+        if not asked:
+            return self._pass_over(now_ns, {})
+        self.asked, self.due_ns = None, None
+        self.check = BlockQuestions(asked, self._there())
+        return self._drive(now_ns, self.check.step(Started(now_ns)))
+
+    def _pass_over(self, now_ns: int, numbers: dict[int, dict[Member, int]]) -> list[Effect]:
+        passed = self.blocks.judge(self.judging, numbers, is_full=self.is_full)
+        self.passed_blocks += len(passed)
+        for ledger_id in [each for each in self.to_check if self.blocks.block_of(each) in passed]:
+            del self.to_check[ledger_id]
+            self.named.pop(ledger_id, None)
+        return self._check(now_ns)
+
     def _check(self, now_ns: int) -> list[Effect]:
         self.spent_ns = 0
         if not self.to_check:
             return self._mark(now_ns)
         self.asked, self.due_ns = None, None
-        self.check = HoldingCheck(self.to_check, self._there())
-        self.checking, self.to_check = tuple(self.to_check), {}
+        # So many at once, or the questions of a whole block would leave in one moment.
+        is_bounded = self.is_round and not self.is_asked_for
+        count = self.options.page_ledgers if is_bounded else len(self.to_check)
+        ledgers = {each: self.to_check[each] for each in list(self.to_check)[:count]}
+        for ledger_id in ledgers:
+            del self.to_check[ledger_id]
+        self.check, self.checking = HoldingCheck(ledgers, self._there()), tuple(ledgers)
         return self._drive(now_ns, self.check.step(Started(now_ns)))
 
     def _drive(self, now_ns: int, effects: list[Effect]) -> list[Effect]:
         ended = next((each for each in effects if isinstance(each, Ended)), None)
         if ended is None:
             return effects
-        self.check = None
+        check, self.check = self.check, None
+        if isinstance(check, BlockQuestions):
+            told: Numbered = ended.result
+            self.blocks.is_below_level |= told.is_below_level
+            return self._pass_over(now_ns, told.numbers)
+        assert check is not None
+        self.blocks.take_look(self.checking, check.sound)
+        if not self.to_check:
+            self.blocks.end_look()
         found: Checked = ended.result
         self.spent_ns = found.asked * _SECOND // self.options.questions_per_s
         self.lacking += len(found.short)
@@ -471,9 +531,9 @@ class Auditor(Machine):
         for ledger_id, unlike in found.unlike.items():
             if len(self.unlike) < self.options.conflicts_max:
                 self.unlike[ledger_id] = unlike
-        named, self.named = self.named, {}
+        named = {ledger_id: self.named.pop(ledger_id, frozenset()) for ledger_id in self.checking}
         for ledger_id, bookies in found.short.items():
-            if unnamed := bookies.keys() - named.get(ledger_id, frozenset()):
+            if unnamed := bookies.keys() - named[ledger_id]:
                 self.to_mark[ledger_id] = _nameable(unnamed)
         for ledger_id, why in found.untold.items():
             if ledger_id not in found.short and BELOW_LEVEL not in why.values():
@@ -535,13 +595,16 @@ class Auditor(Machine):
                 metadata = decode_ledger_metadata(value, ledger_id)
             except StorageError:
                 self.unread += 1
+                self.blocks.meet(ledger_id, value, None, is_to_check=False)
                 continue
             self._judge(ledger_id, metadata, value, event.now_ns)
+            self.blocks.meet(ledger_id, value, metadata, is_to_check=ledger_id in self.to_check)
         self.pages += 1
+        self.ahead_ns += self.options.pace_ns
         self.is_last_page = not event.has_more
         if event.records:
             self.page_end = event.records[-1][0]
-        return self._check(event.now_ns)
+        return self._ask_numbers(event.now_ns)
 
     def _judge(self, ledger_id: int, metadata: LedgerMetadata, value: bytes, now_ns: int) -> None:
         self.looked_at += 1
@@ -620,9 +683,17 @@ class Auditor(Machine):
     def _end_page(self, now_ns: int) -> list[Effect]:
         if not self.is_round:
             return self._wait(now_ns)
+        # An operator who asks waits for the answer: one page at a time, and no other bound.
+        spent_ns = 0 if self.is_asked_for else self.spent_ns
+        if self.to_check:
+            self.ahead_ns -= spent_ns
+            return self._pause(now_ns, spent_ns)
         if not self.is_last_page:
-            # An operator who asks waits for the answer: one page at a time, and no other bound.
-            pace_ns = 0 if self.is_asked_for else max(self.spent_ns, self.options.pace_ns)
+            if self.later or self.is_asked_for:
+                return self._pause(
+                    now_ns, 0
+                )  # The rest of a block is listed first; its time is spent behind it.
+            pace_ns, self.ahead_ns = max(spent_ns, self.ahead_ns), 0
             return self._pause(now_ns, pace_ns)
         deleted = sorted(self.unrepairable.keys() - self.met) if self.is_whole else []
         if not deleted:
@@ -647,11 +718,14 @@ class Auditor(Machine):
         if not self.is_round:
             return self._pause(now_ns, self.options.look_ns)  # Young ledgers could not be marked.
         self.is_round = False
+        self.to_check, self.later, self.named = {}, {}, {}
         if not is_done:
             self.heard, self.round_due_ns = set(), now_ns + self.options.retry_ns
             return self._pause(now_ns, self.options.look_ns)
         if self.is_whole:
             self.orphans.end_round()
+            self.blocks.end_round()
+            self.brief_rounds = 0 if self.is_full else self.brief_rounds + 1
         # A round that began where another auditor stopped is followed at once by a whole one. Rounds that wait for
         # writers to move take at most a fifth of the time.
         took_ns = (self._wall_ms(now_ns) - self.began_ms) * 1_000_000

@@ -11,7 +11,7 @@ knows which copy is right. What was not told is not compared.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -102,8 +102,9 @@ class LedgerCopies:
     questions: int = 0  # That are out, or will be asked.
     told: dict[tuple[int, int, int, int], dict[Member, int]] = field(default_factory=dict)
     conflicts: list[Conflict] = field(default_factory=list)
+    is_told: bool = True  # Every bookie so far holds all that it was asked for, and told all digests of it.
 
-    def take(self, member: Member, parts: Iterator[tuple[tuple[int, int, int, int], int | None]]) -> None:
+    def take(self, member: Member, parts: Iterable[tuple[tuple[int, int, int, int], int | None]]) -> None:
         for key, digest in parts:
             if digest is not None:
                 self.told.setdefault(key, {})[member] = digest

@@ -245,6 +245,8 @@ class HoldingCheck(Machine):
         self.silent: dict[Member, str] = {}  # Bookies that get no more questions -> why.
         self.conflicts: dict[int, list[Conflict]] = {}
         self.unlike: dict[int, list[Unlike]] = {}
+        # Ledgers of which every bookie told that it holds all, and the same digests, all of them.
+        self.sound: set[int] = set()
         self._ledgers = ledgers
         self._there = there
         self._copies: dict[int, LedgerCopies] = {}  # Of ledgers of which not all was told yet.
@@ -348,6 +350,8 @@ class HoldingCheck(Machine):
             questions = list(_questions_of(metadata, self.options.ids_max))
             if questions:
                 self._copies[ledger_id] = LedgerCopies(len(questions))
+            else:
+                self.sound.add(ledger_id)
             yield from questions
 
     # Copies that differ.
@@ -363,13 +367,18 @@ class HoldingCheck(Machine):
                 self._judge(ledger_id, difference)
             return
         copies = self._copies[ledger_id]
-        copies.take(member, parts_of(owed.first, owed.last, cuts, owed.modulus, owed.residues, digests or []))
+        parts = list(parts_of(owed.first, owed.last, cuts, owed.modulus, owed.residues, digests or []))
+        copies.is_told &= bool(parts) and all(digest is not None for _, digest in parts)
+        copies.take(member, parts)
         copies.questions -= 1
         if not copies.questions:
             del self._copies[ledger_id]
             if unlike := unlike_published(self._ledgers[ledger_id], copies.told):
                 self.unlike[ledger_id] = unlike
-            self._differing += [(ledger_id, each) for each in copies.differences()]
+            differing = copies.differences()
+            self._differing += [(ledger_id, each) for each in differing]
+            if copies.is_told and not unlike and not differing:
+                self.sound.add(ledger_id)
 
     def _narrow(self, now_ns: int) -> list[Effect]:
         """Ask about the parts of the next difference."""

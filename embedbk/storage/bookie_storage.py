@@ -326,6 +326,9 @@ class BookieStorage:
         asked = (ledger_id, first, last, modulus, residues)
         return self._counting.held(self._open_store(), self.scrub_damages(), *asked, cuts, wants)
 
+    def block_numbers(self, blocks: Sequence[tuple[int, bytes]]) -> tuple[list[int | None], int]:
+        return self._counting.numbers(self.table, self.scrub_damages(), self.starts.seed, blocks)
+
     def queued_bytes(self) -> int:
         return self._open_journals().queued_bytes()
 

@@ -1,4 +1,5 @@
 """How many entries of a range a bookie holds, and their digests: those in its index, without what is damaged (P11.4).
+Also one number for many ledgers, which is the same as long as nothing of that changes (STORAGE.md, section 9).
 
 Decides which entries count. The index has the ids without reading entries; rotten bytes are known once the scrubber has
 read them, or when a digest made it necessary to read them. Such findings remain when a good copy was stored again,
@@ -10,7 +11,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
+from embedbk.codec.entry_digest import DIGEST_MASK
 from embedbk.codec.messages import Digests
+from embedbk.core.ledger_table import AnyLedgerTable
 from embedbk.ports import EntriesHeld, EntryStore, ScrubDamage
 
 __all__ = ["DAMAGED_MAX", "LACKING_MAX", "HoldingCount", "without_damaged"]
@@ -60,6 +63,28 @@ class HoldingCount:
 
     def __init__(self) -> None:
         self._met: dict[tuple[int, int], ScrubDamage] = {}
+        self._forgotten = 0  # How often damage was met, and is not remembered any more.
+
+    def numbers(
+        self,
+        table: AnyLedgerTable,
+        damages: Sequence[ScrubDamage],
+        seed: int,
+        blocks: Sequence[tuple[int, bytes]],
+    ) -> tuple[list[int | None], int]:
+        """As `DurableBookie.block_numbers`. seed: of this start."""
+        damaged = sorted(
+            {each.ledger_id for each in (*damages, *self._met.values()) if each.ledger_id is not None}
+        )
+        numbers: list[int | None] = []
+        last_token = 0
+        for first, mask in blocks:
+            # Damage that is forgotten must not give a number back that was told before it was met.
+            number, token = table.number(first, mask, seed + self._forgotten & DIGEST_MASK)
+            last_token = max(last_token, token)
+            are_sound = not any(_is_chosen(ledger_id, first, mask) for ledger_id in damaged)
+            numbers.append(number if are_sound else None)
+        return numbers, last_token
 
     def held(
         self,
@@ -109,4 +134,10 @@ class HoldingCount:
                 self._met[ledger_id, entry_id] = damage
                 if len(self._met) > MET_MAX:
                     del self._met[next(iter(self._met))]  # It is met again.
+                    self._forgotten += 1
         return found
+
+
+def _is_chosen(ledger_id: int, first: int, mask: bytes) -> bool:
+    place = ledger_id - first
+    return 0 <= place < 8 * len(mask) and bool(mask[place // 8] >> place % 8 & 1)

@@ -30,6 +30,7 @@ class NativeLedgerTable:
             )
         self.handle: Any = ffi.gc(handle, lib.ebk_table_free)
         self._row: Any = ffi.new("struct ebk_ledger_row **")
+        self._token: Any = ffi.new("uint64_t *")
 
     def get(self, ledger_id: int) -> AnyLedgerRow | None:
         """As `LedgerTable.get`."""
@@ -63,6 +64,11 @@ class NativeLedgerTable:
     def mark_dirty(self, row: Any) -> None:
         """The row changed since its state was last taken for an entry log."""
         lib.ebk_table_mark_dirty(self.handle, row)
+
+    def number(self, first: int, mask: bytes, seed: int) -> tuple[int, int]:
+        """As `LedgerTable.number`."""
+        number = lib.ebk_table_number(self.handle, first, mask, len(mask), seed, self._token)
+        return int(number), int(self._token[0])
 
     def ids(self) -> Sequence[int]:
         """As `LedgerTable.ids`: 8 bytes each."""

@@ -311,6 +311,9 @@ class MemoryBookieStorage:
         asked = (ledger_id, first, last, modulus, residues)
         return self._counting.held(self.store, self.scrub_damages(), *asked, cuts, wants)
 
+    def block_numbers(self, blocks: Sequence[tuple[int, bytes]]) -> tuple[list[int | None], int]:
+        return self._counting.numbers(self.table, self.scrub_damages(), self.starts.seed, blocks)
+
     def queued_bytes(self) -> int:
         return sum(len(record.body) for record in self.pending)
 

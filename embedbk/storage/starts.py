@@ -7,6 +7,7 @@ follows from a count that is lower than the cluster's, or from another random nu
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -58,6 +59,9 @@ class Starts:
         self.id = os.urandom(START_ID_BYTES) if start_id is None else start_id
         self._keep = keep
         self.kept = before.after(self.id)
+        # 64 bits that no other start has, but by chance: of numbers that mean nothing behind this start (P11.4).
+        own = self.kept.count.to_bytes(8, "little") + self.id
+        self.seed = int.from_bytes(hashlib.blake2b(own, digest_size=8).digest(), "little")
         keep(self.kept)
 
     @property

@@ -58,9 +58,10 @@ _Result = TypeVar("_Result")
 
 
 def differing_copy_is_found(
-    world: World, services: Mapping[str, RepairService], chance: random.Random
+    world: World, services: Mapping[str, RepairService], chance: random.Random, *, is_start: bool
 ) -> None:
-    """I56: all copies of a closed ledger have one digest, or those that have not are named."""
+    """I56: all copies of a closed ledger have one digest, or those that have not are named. is_start: the bookie tells
+    other numbers of its ledgers from then on, as if it had met this copy at a start."""
     places = sorted(_places(world), key=lambda place: (place[0], place[1], place[2]))
     if not places or chance.random() >= CHANCE:
         return
@@ -70,6 +71,8 @@ def differing_copy_is_found(
     entries = storage.store.entries[ledger_id]
     held = entries[entry_id]
     other = entries[entry_id] = _other(held)
+    if is_start:
+        storage.starts.seed ^= 1
     give_up_ns = world.now_ns + FOUND_NS
     while not _is_named(world, services, ledger_id, entry_id) and world.now_ns < give_up_ns:
         world.run_for(SECOND)

@@ -29,6 +29,7 @@ from embedbk.repair.auditor import AuditorOptions
 from embedbk.repair.balancing import BalancerOptions
 from embedbk.repair.fragment_copy import CopyOptions
 from embedbk.repair.log_keeping import LogKeeperOptions
+from embedbk.repair.unchanged_blocks import BlockOptions
 from embedbk.repair.worker import WorkerOptions
 from embedbk.testing.differing_copies import closed_ledgers, copies_owed, differing_copy_is_found
 from embedbk.testing.violation import Violation
@@ -78,15 +79,19 @@ class Healers:
         side_by_side = random.Random(f"small ledgers {world.seed}")
         small_at_once, small_bytes = side_by_side.choice([0, 1, 8]), side_by_side.choice([1_000, 1 << 20])
         together, together_bytes = side_by_side.choice([2, 64]), side_by_side.choice([700, FRAME_BYTES_MAX])
+        # Few ledgers are many blocks here. Where hardly a round is full, nothing but numbers leads to what changed.
+        blocks = random.Random(f"blocks {world.seed}")
+        self._full_rounds = blocks.choice([1, 3, 3, 1_000, 1_000])
         self._options = RepairOptions(
             AuditorOptions(
                 grace_ns=grace_ns,
-                round_ns=30 * SECOND,
+                round_ns=blocks.choice([3, 3, 30]) * SECOND,
                 look_ns=max(grace_ns // 3, 300 * MS),
                 page_ledgers=self._chance.choice([1, 2, 100]),
                 retry_ns=SECOND,
                 pages_noted=2,
                 settle_ns=self._chance.choice([100 * MS, 10 * SECOND]),
+                blocks=BlockOptions(blocks.choice([1, 2, 8, 1_024]), 1, self._full_rounds),
             ),
             WorkerOptions(
                 at_once=self._chance.choice([1, 2, 8]),
@@ -170,7 +175,13 @@ class Healers:
             world.sometimes["copies moved to a better place"] += service.moved > 0
         if left:
             raise Violation("L9", f"behind all faults {'; '.join(left[:3])}")
-        differing_copy_is_found(world, self.services, self._chance)
+        is_start = self._full_rounds > 3  # Else a full round finds it, though nothing led to it.
+        differing_copy_is_found(world, self.services, self._chance, is_start=is_start)
+
+    def note_rounds(self) -> None:
+        """What rounds did until the end, also those behind `check`."""
+        for service in self.services.values():
+            self._world.sometimes["audit passed over a block"] += service.auditor.passed_blocks > 0
 
     def heal(self) -> list[str]:
         """Runs until everything is as it should be; else what is not, in words."""

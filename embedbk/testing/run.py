@@ -174,6 +174,8 @@ def run_plan(
                 Retirers(world, healers).check(plan.quorum)
         _no_refusal_without_harm(world)
         _aftermath(world, plan, promises, outcome)
+        if healers is not None:
+            healers.note_rounds()
     except Violation as found:
         outcome.violation, outcome.invariant = str(found), found.invariant
     except (InvariantError, AssertionError) as broken:

@@ -82,6 +82,7 @@ SOMETIMES = {
     "election base lowered": "metadata members went on with a shorter election base, by one entry of their log",
     "election base raised": "metadata members went on with a longer election base, by what they had measured",
     "healer killed": "a process that repairs was killed, whatever it was doing, and another began",
+    "audit passed over a block": "a round of the auditor asked nobody about ledgers of which nothing had changed",
     "bookie found to lack entries": "the auditor heard that a bookie which is there lacks entries that it owes",
     "copy chosen by an operator": "of copies that differ one was chosen, and took the place of the others",
     "differing copy found by a scrub": "a scrub found nothing, and the entry whose copies differ behind that",

@@ -19,6 +19,8 @@ from embedbk.codec.messages import (
     ExplicitLacs,
     FenceRequest,
     LacRequest,
+    LedgerBlock,
+    LedgerBlocksRequest,
     ReadRange,
     ReadRequest,
     Status,
@@ -103,6 +105,9 @@ def nearly_a_message(chance: random.Random, incarnation: bytes) -> bytes:
     request_id = chance.getrandbits(60)
     if request_id % 20 == 0:  # No draw of its own, which would change what all seeds do.
         control = EntryLogsRequest(incarnation, request_id % 1_000 - 1)
+    elif request_id % 20 == 1:
+        mask = request_id.to_bytes(16, "big")[: request_id % 16 + 1]
+        control = LedgerBlocksRequest(incarnation, [LedgerBlock(request_id, mask)])
     whole = bytearray(b"".join(encode_message(request_id, control)))
     how = chance.random()
     if how < 0.15:

@@ -10,6 +10,7 @@
 #include "base/errors.h"
 #include "base/id_ranges.h"
 #include "base/row_map.h"
+#include "wire/entry_digest.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
@@ -194,6 +195,22 @@ static struct ebk_ledger_row *pop_dirty(struct ebk_table *table)
     table->dirty_count -= 1;
     row->dirty_next = 0;
     return row;
+}
+
+uint64_t ebk_table_number(const struct ebk_table *table, uint64_t first, const uint8_t *mask, uint32_t mask_bytes,
+                          uint64_t seed, uint64_t *last_token)
+{
+    uint64_t number = 0;
+    *last_token = 0;
+    for (uint32_t i = 0; i < 8 * mask_bytes; i++) {
+        if ((mask[i / 8] >> i % 8 & 1) == 0) continue;
+        const struct ebk_ledger_row *row = ebk_table_find(table, first + i);
+        if (row == NULL) continue;
+        /* The token alone would not do: a dropped ledger without a row gets one back whose token is 0. */
+        number += ebk_mix64(ebk_mix64(row->ledger_id + seed) ^ (row->last_token << 1 | row->is_dropped));
+        if (row->last_token > *last_token) *last_token = row->last_token;
+    }
+    return number;
 }
 
 uint32_t ebk_table_count(const struct ebk_table *table)

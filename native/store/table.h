@@ -50,6 +50,12 @@ EBK_SHORT bool ebk_table_is_dropped(const struct ebk_table *table, uint64_t ledg
 /* The row changed since its state was last taken. */
 EBK_SHORT void ebk_table_mark_dirty(struct ebk_table *table, struct ebk_ledger_row *row);
 
+/* One number for several ledgers: first + i for each bit i of mask (bit i % 8 of byte i / 8). It is another one, but for a
+ * chance of 2^-64, once a record was queued for one of them, or one was dropped, or with another seed. *last_token: the
+ * highest of their last tokens. Makes no row. */
+uint64_t ebk_table_number(const struct ebk_table *table, uint64_t first, const uint8_t *mask, uint32_t mask_bytes,
+                          uint64_t seed, uint64_t *last_token);
+
 EBK_SHORT uint32_t ebk_table_count(const struct ebk_table *table);
 /* All ledger ids that have a row, ascending; room is for ebk_table_count() of them. */
 void ebk_table_ids(const struct ebk_table *table, uint64_t *ids);

@@ -7,6 +7,7 @@ from tests.mutants import (
     archives,
     balancing,
     between_two,
+    blocks,
     cannot_tell,
     choosing,
     clones,
@@ -145,5 +146,6 @@ MUTANTS = (
     *copies.MUTANTS,
     *balancing.MUTANTS,
     *between_two.MUTANTS,
+    *blocks.MUTANTS,
     *cannot_tell.MUTANTS,
 )

@@ -104,8 +104,8 @@ MUTANTS = (
         (
             (
                 _HOLDINGS,
-                "self._differing += [(ledger_id, each) for each in copies.differences()]",
-                "copies.differences()",
+                "self._differing += [(ledger_id, each) for each in differing]",
+                "pass",
             ),
         ),
         (

@@ -410,9 +410,10 @@ MUTANTS = (
         (
             (
                 _AUDITOR,
-                "pace_ns = 0 if self.is_asked_for else max(self.spent_ns, self.options.pace_ns)",
-                "pace_ns = max(self.spent_ns, self.options.pace_ns)",
+                "is_bounded = self.is_round and not self.is_asked_for",
+                "is_bounded = self.is_round",
             ),
+            (_AUDITOR, "spent_ns = 0 if self.is_asked_for else self.spent_ns", "spent_ns = self.spent_ns"),
         ),
         (_AUDITED + "a_round_that_an_operator_asks_for_waits_for_answers_alone",),
     ),
@@ -542,7 +543,7 @@ MUTANTS = (
         (
             (
                 _AUDITOR,
-                "if unnamed := bookies.keys() - named.get(ledger_id, frozenset()):",
+                "if unnamed := bookies.keys() - named[ledger_id]:",
                 "if unnamed := bookies.keys():",
             ),
         ),

@@ -12,7 +12,14 @@ from embedbk.codec.ledger_metadata import (
     encode_ledger_metadata,
     ledger_key_path,
 )
-from embedbk.codec.messages import HeldRange, HoldingsAnswer, HoldingsRequest, Status
+from embedbk.codec.messages import (
+    HeldRange,
+    HoldingsAnswer,
+    HoldingsRequest,
+    LedgerBlocksAnswer,
+    LedgerBlocksRequest,
+    Status,
+)
 from embedbk.codec.metadata_messages import Acquire, Claimed, Refusal
 from embedbk.codec.repair_mark import (
     RepairMark,
@@ -72,8 +79,13 @@ def ledger(ledger_id: int, *numbers: int) -> LedgerMetadata:
 class Desk:
     """The auditor, and a metadata quorum that answers it from a dict."""
 
-    def __init__(self, bookies: tuple[BookieInfo, ...] = ALL, keys: dict[str, bytes] | None = None) -> None:
-        self.auditor = Auditor(b"me", bookies, OPTIONS, wall_offset_ms=1_000)
+    def __init__(
+        self,
+        bookies: tuple[BookieInfo, ...] = ALL,
+        keys: dict[str, bytes] | None = None,
+        options: AuditorOptions = OPTIONS,
+    ) -> None:
+        self.auditor = Auditor(b"me", bookies, options, wall_offset_ms=1_000)
         self.keys = keys or {}
         self.marked: list[tuple[int, tuple[str, ...]]] = []
         self.pages = 0
@@ -133,6 +145,8 @@ class Desk:
     def held(self, effect: Send) -> Event:
         """Each bookie holds all that it is asked about, unless something else was said of it."""
         request = effect.control
+        if isinstance(request, LedgerBlocksRequest):
+            return Answered(self.now_ns, effect.tag, effect.member, self.number(effect.member, request))
         assert isinstance(request, HoldingsRequest)
         told: list[HeldRange] = []
         for part in (request, *request.others):
@@ -148,6 +162,9 @@ class Desk:
         own, *others = told
         answer = HoldingsAnswer(own.status, own.ledger_id, own.count, own.lacking, own.digests, others)
         return Answered(self.now_ns, effect.tag, effect.member, answer)
+
+    def number(self, member: Member, request: LedgerBlocksRequest) -> LedgerBlocksAnswer:
+        return LedgerBlocksAnswer(Status.UNKNOWN)
 
     def run_for(self, seconds: float) -> None:
         end = self.now_ns + int(seconds * SECOND)

@@ -46,6 +46,7 @@ from embedbk.codec.registration import placement_path
 from embedbk.config import Quorum
 from embedbk.core.bookie import Bookie
 from embedbk.core.bookie_words import (
+    BlocksNumbered,
     CountEntries,
     DecisionsRead,
     DropEntries,
@@ -55,6 +56,7 @@ from embedbk.core.bookie_words import (
     JournalDurable,
     JournalFailed,
     LimboListed,
+    NumberBlocks,
     ReadDecisions,
     ReadEntries,
     Reply,
@@ -334,6 +336,10 @@ class Node:
                     self._look_up(effect)
             elif isinstance(effect, CountEntries):
                 self._count(effect)
+            elif isinstance(effect, NumberBlocks):
+                blocks = [(each.first_ledger, each.mask) for each in effect.blocks]
+                told = self.storage.block_numbers(blocks)
+                self.perform(self.core.step(BlocksNumbered(self.world.now_ns, effect.read_id, *told)))
             elif isinstance(effect, ReadDecisions):
                 told = self.world.decided.get((effect.ledger_id, effect.entry_id), ())
                 self.perform(self.core.step(DecisionsRead(self.world.now_ns, effect.read_id, told)))

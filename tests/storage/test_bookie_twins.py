@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from embedbk.codec.journal_records import HELD_AGAIN, RecordKind, encode_explicit_lac
+from embedbk.codec.messages import Digests
 from embedbk.ports import DurableBookie
 from embedbk.storage.bookie_storage import BookieStorage
 from embedbk.storage.memory import MemoryBookieStorage, Survivors
 from embedbk.storage.memory_disk import MemoryDisk
+from embedbk.storage.starts import NEVER_STARTED, Starts
 from tests.storage.stored_entries import make_frame
 
 TOKEN, INCARNATION, KEY = b"T" * 16, b"I" * 16, bytes(range(16))
@@ -27,11 +29,12 @@ class Pair:
         self.were_dropped: set[int] = set()
         self.real = self.open_real()
         self.twin = MemoryBookieStorage(Survivors(INCARNATION), flush_bytes=FLUSH_BYTES)
+        self.told: dict[tuple[int, int], object] = {}  # (ledger, number) -> what was held then.
 
     def open_real(self) -> BookieStorage:
         return BookieStorage(
             "/b", "b", TOKEN, io=self.disk, incarnation=INCARNATION, threaded=False, flush_bytes=FLUSH_BYTES,
-            cache_bytes_max=4 << 20, journal_file_bytes=1 << 16,
+            cache_bytes_max=4 << 20, journal_file_bytes=1 << 16, starts=Starts(NEVER_STARTED, lambda kept: None),
         )  # fmt: skip
 
     @property
@@ -89,6 +92,15 @@ class Pair:
         self.disk.crash()
         self.real = self.open_real()
         self.twin = MemoryBookieStorage(self.twin.crash(), flush_bytes=FLUSH_BYTES)
+
+    def check_numbers(self) -> None:
+        """P11.4: the same number of a ledger says that the same is held of it, whatever came between."""
+        for side, storage in enumerate(self.both):
+            for ledger_id in LEDGERS:
+                (number,), _ = storage.block_numbers([(ledger_id, b"\x01")])
+                assert number is not None
+                held = storage.held(ledger_id, 0, 300, wants=Digests.BY_INDEX)
+                assert self.told.setdefault((2 * ledger_id + side, number), held) == held
 
     def check(self, chance: random.Random) -> None:
         assert self.real.next_token() == self.twin.next_token()
@@ -161,4 +173,5 @@ def test_the_same_work_gives_the_same_answers(seed: int) -> None:
         else:
             pair.crash()
         pair.check(chance)
+        pair.check_numbers()
     pair.real.close()

@@ -6,10 +6,12 @@ import random
 
 import pytest
 
+from embedbk.codec.messages import Digests
+from embedbk.core.ledger_table import LedgerTable
 from embedbk.core.quorum import count_ids
 from embedbk.errors import UsageError
 from embedbk.ports import EntriesHeld, ScrubDamage
-from embedbk.storage.holding import DAMAGED_MAX, LACKING_MAX, without_damaged
+from embedbk.storage.holding import DAMAGED_MAX, LACKING_MAX, MET_MAX, HoldingCount, without_damaged
 from embedbk.storage.memory import MemoryEntryStore
 from tests.storage.stored_entries import make_frame
 from tests.storage.test_entry_store import Place, flush, make_disk, open_store
@@ -134,6 +136,38 @@ def test_too_much_damage_is_no_count() -> None:
     wide = [ScrubDamage("f", 0, "bad", 7, 0, DAMAGED_MAX)]
     assert without_damaged(store, wide, 7, 0, 5_000, 1, 1) is None
     assert without_damaged(store, wide, 7, 0, DAMAGED_MAX - 1, 1, 1) is not None
+
+
+def test_damage_leaves_a_block_without_a_number() -> None:
+    """P11.4: the number of ledgers says nothing of them while a scrubber's find may change what is held; what is found
+    in another ledger, or in none, changes nothing."""
+    table, counting = LedgerTable(), HoldingCount()
+    for ledger_id in (6, 7, 8):
+        table.create(ledger_id).last_token = ledger_id
+    blocks = [(0, b"\x40"), (7, b"\x01"), (7, b"\x02"), (0, b"\xff\x01")]
+    numbers, last_token = counting.numbers(table, [], 5, blocks)
+    assert None not in numbers and len(set(numbers)) == 4 and last_token == 8
+    found = [ScrubDamage("f", 0, "bad", 7, 4, 4), ScrubDamage("f", 1, "the index is damaged")]
+    damaged, _ = counting.numbers(table, found, 5, blocks)
+    assert damaged == [numbers[0], None, numbers[2], None]
+    assert counting.numbers(table, [], 5, blocks)[0] == numbers
+
+
+def test_damage_that_is_forgotten_gives_no_number_back() -> None:
+    """P11.4: what a digest met is remembered for so many entries; a number that was told before must not hide it."""
+    table, counting, store = LedgerTable(), HoldingCount(), MemoryEntryStore()
+    table.create(7).last_token = 1
+    store.put(make_frame(7, range(MET_MAX + 1)))
+    before, _ = counting.numbers(table, [], 5, [(7, b"\x01"), (8, b"\x01")])
+    for entry_id in range(MET_MAX + 1):
+        store.unreadable.add((7, entry_id))
+        counting.held(store, [], 7, entry_id, entry_id, 1, 1, [], Digests.BY_BYTES)
+        assert counting.numbers(table, [], 5, [(7, b"\x01")])[0] == [None]
+    table.create(9)
+    assert counting.numbers(table, [], 5, [(9, b"\x01")]) != HoldingCount().numbers(
+        table, [], 5, [(9, b"\x01")]
+    )
+    assert before[0] is not None
 
 
 def test_ids_are_counted_by_arithmetic() -> None:

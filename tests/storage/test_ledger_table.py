@@ -329,6 +329,8 @@ def test_both_twins_keep_the_same_ranges(seed: int) -> None:
         assert plain.ranges() == native.ranges()
         assert list(plain) == list(native)
         assert plain.limbo() == native.limbo()
+        mask = chance.randbytes(8)
+        assert plain.number(3, mask, seed) == native.number(3, mask, seed)
     written.append(plain.take_dirty())
     assert native.take_dirty() == written[-1]
     both = make_plain(), make_native()
@@ -340,6 +342,41 @@ def test_both_twins_keep_the_same_ranges(seed: int) -> None:
         row, loaded = plain.get(ledger_id), both[0].get(ledger_id)
         if row is not None and loaded is not None:
             assert row.is_dropped == loaded.is_dropped
+
+
+def test_one_number_stands_for_the_ledgers_that_are_chosen(make: Any) -> None:
+    """P11.4: it is another one behind a record or a drop of one of them, behind nothing else, and with another seed."""
+    table = make()
+    seed, mask = 2**64 - 3, bytes([0b1000_0001, 0b10])  # Ledgers 5, 12 and 14.
+    assert table.number(5, mask, seed) == (0, 0)
+    for ledger_id in (5, 6, 12, 14, 400):
+        table.create(ledger_id)
+    first = table.number(5, mask, seed)
+    assert first[1] == 0 and 0 < first[0] < 2**64
+    assert table.number(5, mask, 7) != first
+    assert table.number(5, bytes([0b1]), seed)[0] != first[0]
+    table.get(6).last_token = 9  # Not chosen.
+    table.get(12).lac = 8  # No bookie is asked for it.
+    assert table.number(5, mask, seed) == first
+    numbers = {first[0]}
+    for ledger_id, token in ((5, 10), (12, 11), (14, 12), (5, 13)):
+        table.get(ledger_id).last_token = token
+        numbers.add(table.number(5, mask, seed)[0])
+        assert table.number(5, mask, seed)[1] == max(token, 0)
+    assert len(numbers) == 5
+    assert table.number(2**63 - 1, bytes(127) + b"\x80", seed) == (0, 0)
+
+
+def test_a_dropped_ledger_never_has_the_number_of_one_that_was_loaded(make: Any) -> None:
+    """P11.4: a row that comes back from a range has token 0, as one has that was there when the bookie started."""
+    table = make()
+    table.create(7)
+    before = table.number(7, b"\x01", 1)
+    drop(table, 7, token=3)
+    assert table.number(7, b"\x01", 1) != before
+    table.retire(3)
+    assert table.get(7).last_token == 0
+    assert table.number(7, b"\x01", 1) != before
 
 
 def test_the_plain_twin_copies_and_digests_its_state() -> None:

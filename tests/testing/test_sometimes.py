@@ -17,6 +17,7 @@ _RARE = {
     "adopted with copies that were made for it",
     "adopted without a bookie that is gone",
     "append refused at a bound",
+    "audit passed over a block",
     "append went on behind a bound",
     "avoided bookie seated",
     "bound let go of a cursor",
