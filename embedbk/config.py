@@ -26,6 +26,8 @@ __all__ = [
     "READ_BYTES_PER_S_MIN",
     "READ_ROOM_BYTES",
     "READ_WAIT_MS_MAX",
+    "GRACE_S_MAX",
+    "GRACE_S_MIN",
     "REPAIR_GRACE_S",
     "BACKLOG_BYTES_MAX",
     "BEHIND_BYTES_MAX",
@@ -79,6 +81,7 @@ LAC_WAIT_MS_MAX = 30_000  # A long poll for the LAC is answered at the latest af
 QUORUM_WAIT_S = (
     5.0  # A writer without its ack quorum waits so long for bookies, unless a setting says otherwise.
 )
+GRACE_S_MIN, GRACE_S_MAX = 0.1, 10 * 365 * 86_400  # Of bookies that are away, before they count as lost.
 REPAIR_GRACE_S = (
     300.0  # A bookie that is away for so long is taken to be lost, unless a setting says otherwise.
 )
@@ -199,7 +202,7 @@ class Settings:
             ("scrub_bytes_per_s", 0, 1 << 40),
             ("delete_grace_s", 0, 10 * 365 * 86_400),
             ("collect_s", 0.01, 10 * 365 * 86_400),
-            ("repair_grace_s", 0.1, 10 * 365 * 86_400),
+            ("repair_grace_s", GRACE_S_MIN, GRACE_S_MAX),
             ("repair_bytes_per_s", 0, 1 << 40),
             ("repair_ledgers_per_s", 0, 1 << 40),
             ("balance_bytes_per_s", 0, 1 << 40),

@@ -34,7 +34,7 @@ from embedbk.client.password import Password
 from embedbk.client.read_bounds import bound_reads
 from embedbk.client.read_only import put_to_read_only
 from embedbk.client.reading import LedgerReading
-from embedbk.client.repair_state import health_of, switch_repair
+from embedbk.client.repair_state import audit, health_of, set_grace, switch_repair
 from embedbk.client.runtime import Runtime
 from embedbk.client.stopping import may_stop
 from embedbk.client.waiting import run_async
@@ -305,6 +305,12 @@ class Client(Closing):
 
     async def trigger_audit(self) -> None:
         await run_async(switch_repair(self._runtime, triggers=True))
+
+    async def audit(self, timeout_s: float | None = None) -> Health:
+        return await run_async(audit(self._runtime, timeout_s))
+
+    async def set_repair_grace(self, grace_s: float | None, why: str = "") -> None:
+        await run_async(set_grace(self._runtime, grace_s, why))
 
     async def close(self) -> None:
         await asyncio.to_thread(self._runtime.close)

@@ -31,7 +31,8 @@ usage: embedbk COMMAND ...
                 ledger copies|choose-copy|give-up: which copy is right, and which entries are lost for good
   sql           a question in SQL over what the metadata says: logs, ledgers, replicas, cursors, ...
   health        whether every entry has all of its copies, and what is done where not; 0 when it is so
-  repair        repair status|marks|start|stop|trigger: what lost bookies had is copied to others
+  audit         all ledgers are looked at now, on all of their bookies; then as health
+  repair        repair status|marks|start|stop|trigger|grace: what lost bookies had is copied to others
   spark         spark scrub|report: every copy of every entry is read and checked; where the space is
                 spark archive|verify-archive|free|restore: closed ledgers as Parquet files, on Spark or without;
                 spark import: the rows of Parquet, Arrow, CSV and JSON files as records;
@@ -75,6 +76,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from embedbk.cli.ledger import run_ledger
 
         return run_ledger(rest)
+    if command == "audit":
+        from embedbk.cli.repair import run_audit
+
+        return run_audit(rest)
     if command == "health":
         from embedbk.cli.repair import run_health
 

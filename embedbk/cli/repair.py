@@ -1,4 +1,4 @@
-"""`embedbk health` and `embedbk repair VERB --at CLUSTER`: how healthy a cluster is, and what repairs it.
+"""`embedbk health`, `embedbk audit` and `embedbk repair VERB --at CLUSTER`: how healthy a cluster is, what repairs it.
 
 Decides what is shown, and the exit status of `health`: 0 only if every seat has its bookie, and that
 bookie all entries that it owes.
@@ -15,7 +15,7 @@ from embedbk.cli.operators import CommandResult, Commands, client_of
 from embedbk.client.client import Client
 from embedbk.repair.health import Health, LedgerHealth
 
-__all__ = ["run_health", "run_repair"]
+__all__ = ["run_audit", "run_health", "run_repair"]
 
 CONFLICTS_SHOWN = 8  # Conflicts of a ledger that are named in its line.
 LINES_MAX = 20
@@ -34,6 +34,14 @@ def run_health(arguments: Sequence[str]) -> int:
     return commands.run(["show", *arguments])
 
 
+def run_audit(arguments: Sequence[str]) -> int:
+    """Without a verb: `embedbk audit --at CLUSTER`."""
+    commands = Commands("audit", "All ledgers are looked at now, and what comes of that is shown.")
+    made = _add(commands, "show", _audit, "look at all ledgers, wait for it, then as embedbk health")
+    made.add_argument("--timeout-s", type=float, help="wait no longer; it goes on behind that")
+    return commands.run(["show", *arguments])
+
+
 def run_repair(arguments: Sequence[str]) -> int:
     commands = Commands("repair", "What lost bookies had is copied to others.")
     _add(commands, "status", _health, "as embedbk health, without its exit status").set_defaults(
@@ -46,7 +54,14 @@ def run_repair(arguments: Sequence[str]) -> int:
     made.add_argument("--why", default="", help="is shown to others")
     _add(commands, "start", _start, "repair goes on")
     _add(commands, "trigger", _trigger, "look at all ledgers now, also at those that could not be repaired")
+    made = _add(commands, "grace", _grace, "how long a bookie is away before it counts as lost, from now on")
+    made.add_argument("seconds", type=_seconds, help="default: as each host's settings say")
+    made.add_argument("--why", default="", help="is shown to others")
     return commands.run(arguments)
+
+
+def _seconds(text: str) -> float | None:
+    return None if text == "default" else float(text)
 
 
 def _add(
@@ -57,10 +72,20 @@ def _add(
 
 def _health(reach: Reach, options: argparse.Namespace) -> CommandResult:
     with reach() as client:
-        health = client.health()
+        return _told(client.health(), options)
+
+
+def _audit(reach: Reach, options: argparse.Namespace) -> CommandResult:
+    with reach() as client:
+        return _told(client.audit(options.timeout_s), options)
+
+
+def _told(health: Health, options: argparse.Namespace) -> CommandResult:
     lines = [str(health), *_lines(health.ledgers)]
     if health.auditor:
         lines.append(f"auditor: {health.auditor}; last round over all ledgers: {_when(health.audited_ms)}")
+    if health.grace_s:
+        lines.append(f"a bookie counts as lost after {health.grace_s:g} s, by an operator's word")
     code = 0 if health.is_good or getattr(options, "is_status", False) else 1
     return CommandResult(_data(health), "\n".join(lines), code)
 
@@ -84,6 +109,13 @@ def _start(reach: Reach, options: argparse.Namespace) -> CommandResult:
     with reach() as client:
         client.start_repair()
     return CommandResult({"stopped": False}, "repair goes on")
+
+
+def _grace(reach: Reach, options: argparse.Namespace) -> CommandResult:
+    with reach() as client:
+        client.set_repair_grace(options.seconds, options.why)
+    said = "as each host's settings say" if options.seconds is None else f"after {options.seconds:g} s"
+    return CommandResult({"grace_s": options.seconds}, f"a bookie that is away counts as lost {said}")
 
 
 def _trigger(reach: Reach, options: argparse.Namespace) -> CommandResult:

@@ -30,7 +30,7 @@ from embedbk.client.password import Password
 from embedbk.client.read_bounds import bound_reads
 from embedbk.client.read_only import put_to_read_only
 from embedbk.client.reading import LedgerReading
-from embedbk.client.repair_state import health_of, switch_repair
+from embedbk.client.repair_state import audit, health_of, set_grace, switch_repair
 from embedbk.client.runtime import refuse_pickling
 from embedbk.client.stopping import may_stop
 from embedbk.client.waiting import FutureResult, run_blocking
@@ -513,6 +513,25 @@ class Client:
         """The auditor looks at all ledgers now, also at those that could not be repaired. Raises UsageError as
         `stop_repair`."""
         run_blocking(switch_repair(self._runtime, triggers=True), "aio.Client.trigger_audit")
+
+    def audit(self, timeout_s: float | None = None) -> Health:
+        """Have the auditor look at all ledgers, wait until it has, and return the health.
+
+        Raises:
+            OperationTimeout: that was not over in timeout_s seconds; it goes on.
+            UsageError: repair is switched off, or the cluster's level is too low; nothing was changed.
+        """
+        return run_blocking(audit(self._runtime, timeout_s), "aio.Client.audit")
+
+    def set_repair_grace(self, grace_s: float | None, why: str = "") -> None:
+        """How many seconds a bookie is away before the auditor takes it for lost, in the whole cluster and at once;
+        None: as each host's `Settings.repair_grace_s` says. Writers follow their own setting. why: a reason for others
+        to read.
+
+        Raises:
+            UsageError: not 0.1 s to ten years, or the cluster's level is too low; nothing was changed.
+        """
+        run_blocking(set_grace(self._runtime, grace_s, why), "aio.Client.set_repair_grace")
 
     def close(self) -> None:
         """Stop everything that `open` started; handles that are still open are released. Twice is allowed."""

@@ -6,7 +6,7 @@ import contextlib
 
 from msgspec.structs import replace
 
-from embedbk.client.runtime import Runtime
+from embedbk.client.runtime import FollowedKey, Runtime
 from embedbk.codec.ledger_metadata import (
     LEDGERS_PREFIX,
     LedgerMetadata,
@@ -28,10 +28,11 @@ from embedbk.codec.repair_state import (
     decode_repair_control,
     encode_repair_control,
 )
-from embedbk.errors import MetadataConflict, StorageError, UsageError
+from embedbk.config import GRACE_S_MAX, GRACE_S_MIN, check_seconds
+from embedbk.errors import MetadataConflict, OperationTimeout, StorageError, UsageError
 from embedbk.ids import Member
 from embedbk.metadata.claims import REPAIRING_PREFIX, lock_path
-from embedbk.metadata.levels import LEVEL_OF_COPIES, LEVEL_OF_HOLDINGS
+from embedbk.metadata.levels import LEVEL_OF_COPIES, LEVEL_OF_GRACES, LEVEL_OF_HOLDINGS
 from embedbk.repair.copy_comparison import Conflict
 from embedbk.repair.health import Health, judge, with_holdings, with_settings
 from embedbk.repair.holdings import Checked, CheckOptions, HoldingCheck
@@ -39,7 +40,7 @@ from embedbk.repair.log_shapes import LogShapes
 from embedbk.repair.published import Unlike
 from embedbk.repair.reshaping import log_of
 
-__all__ = ["ASKED_AT_ONCE", "ask_bookies", "health_of", "switch_repair"]
+__all__ = ["ASKED_AT_ONCE", "ask_bookies", "audit", "health_of", "set_grace", "switch_repair"]
 
 SHOWN_MAX = 1_000  # Ledgers that are named; all are counted.
 ASKED_AT_ONCE = 1_000  # Ledgers whose bookies are asked within one time limit, and questions on their way.
@@ -93,6 +94,7 @@ async def health_of(runtime: Runtime) -> Health:
         is_stopped=control.is_stopped,
         auditor=(auditor[0] or b"").decode("utf-8", "replace"),
         audited_ms=note.ended_ms,
+        grace_s=control.grace_ms / 1000,
         read_only=tuple(read_only),
     )
 
@@ -161,10 +163,72 @@ async def _control(runtime: Runtime, what: str) -> tuple[RepairControl, int]:
     return decode_repair_control(value), revision
 
 
+async def audit(runtime: Runtime, timeout_s: float | None) -> Health:
+    """Have all ledgers looked at, and wait until they were; then the health.
+
+    Raises:
+        UsageError: repair is switched off, or the cluster's level is too low.
+        OperationTimeout: it was not over in timeout_s; it goes on.
+    """
+    runtime.check()
+    what = "an audit"
+    await runtime.get(CONTROL_KEY, what)  # Behind an answer the level is known.
+    _check_level(runtime, LEVEL_OF_GRACES, what)
+    control, _ = await _control(runtime, what)
+    if control.is_stopped:
+        raise UsageError(
+            f"repair is switched off by {control.by or 'somebody'} ({control.why}), and the auditor with it",
+            hint="embedbk repair start, or bk.start_repair()",
+        )
+    triggers = (await switch_repair(runtime, triggers=True)).triggers
+    until_s = None if timeout_s is None else runtime.clock_s() + timeout_s
+    followed = await runtime.follow(AUDIT_KEY)
+    try:
+        while (note := _note_in(followed)).triggers < triggers:
+            left_s = None if until_s is None else until_s - runtime.clock_s()
+            if left_s is not None and left_s <= 0:
+                auditor, _ = await runtime.get(lock_path(AUDITOR_LOCK), what)
+                named = (auditor or b"").decode("utf-8", "replace")
+                raise OperationTimeout(
+                    f"the audit was not over in {timeout_s:g} s; it goes on. The auditor is {named or 'nobody'}, and "
+                    f"the last ledger that it looked at is {note.after if note.after >= 0 else 'none of this round'}",
+                    hint=""
+                    if named
+                    else "a process that hosts a bookie is the auditor, where Settings.repairs is True",
+                )
+            await followed.beyond(followed.revision, left_s)
+            runtime.check()
+    finally:
+        followed.end()
+    return await health_of(runtime)
+
+
+def _note_in(followed: FollowedKey) -> AuditNote:
+    value = None if followed.state is None else followed.state[0]
+    try:
+        return AuditNote() if value is None else decode_audit_note(value)
+    except StorageError:
+        return AuditNote()
+
+
+def _check_level(runtime: Runtime, level: int, what: str) -> None:
+    if not runtime.has_level(level):
+        raise UsageError(
+            f"{what} needs level {level} of the cluster; nothing was changed",
+            hint="raise it when all nodes run this build: embedbk quorum raise",
+        )
+
+
 async def switch_repair(
-    runtime: Runtime, *, stopped: bool | None = None, triggers: bool = False, why: str = ""
+    runtime: Runtime,
+    *,
+    stopped: bool | None = None,
+    triggers: bool = False,
+    grace_s: float | None = None,
+    why: str = "",
 ) -> RepairControl:
-    """Switch repair off or on for the whole cluster (None: as it is), or have all ledgers looked at now.
+    """Switch repair off or on for the whole cluster (None: as it is), or have all ledgers looked at now. grace_s: how
+    long a bookie is away before it counts as gone, from now on; 0: as each host is set.
 
     Raises:
         UsageError: the cluster's level is too low for repair.
@@ -174,11 +238,9 @@ async def switch_repair(
     runtime.check()
     what = "the switch of repair"
     await runtime.get(CONTROL_KEY, what)  # Behind an answer the level is known.
-    if not runtime.has_level(LEVEL_OF_COPIES):
-        raise UsageError(
-            f"repair needs level {LEVEL_OF_COPIES} of the cluster; nothing was changed",
-            hint="raise it when all nodes run this build: embedbk quorum raise",
-        )
+    _check_level(runtime, LEVEL_OF_COPIES, "repair")
+    if grace_s is not None:
+        _check_level(runtime, LEVEL_OF_GRACES, "a grace for the whole cluster")
     for _ in range(_TRIES):
         control, revision = await _control(runtime, what)
         changed = replace(
@@ -188,8 +250,17 @@ async def switch_repair(
             changed_ms=runtime.wall_ms(),
             by=runtime.owner()[:100],
             why=why[:400],
+            grace_ms=control.grace_ms if grace_s is None else int(grace_s * 1000),
         )
         put = Put(CONTROL_KEY, encode_repair_control(changed))
         if await runtime.transact([Compare(CONTROL_KEY, revision)], [put], what):
             return changed
     raise MetadataConflict(f"{what} was changed by others {_TRIES} times; nothing was changed")
+
+
+async def set_grace(runtime: Runtime, grace_s: float | None, why: str) -> None:
+    if grace_s is not None:
+        check_seconds(grace_s, "grace_s")
+        if not GRACE_S_MIN <= grace_s <= GRACE_S_MAX:
+            raise UsageError(f"grace_s={grace_s!r}: allowed are {GRACE_S_MIN} to {GRACE_S_MAX}, and None")
+    await switch_repair(runtime, grace_s=grace_s or 0.0, why=why)

@@ -45,7 +45,8 @@ _Text = Annotated[str, msgspec.Meta(max_length=WHY_CHARS_MAX)]
 
 class RepairControl(msgspec.Struct, frozen=True, array_like=True):
     """The operators' switch. triggers: how often a round over all ledgers was asked for. changed_ms, by, why: of the
-    last change, for people."""
+    last change, for people. grace_ms: how long a bookie is away before it counts as gone; 0: as the auditor's host is
+    set. From LEVEL_OF_GRACES on."""
 
     version: int = _STATE_VERSION
     is_stopped: bool = False
@@ -53,6 +54,7 @@ class RepairControl(msgspec.Struct, frozen=True, array_like=True):
     changed_ms: _Count = 0
     by: _Text = ""
     why: _Text = ""
+    grace_ms: _Count = 0
 
 
 class AuditNote(msgspec.Struct, frozen=True, array_like=True):
@@ -60,7 +62,8 @@ class AuditNote(msgspec.Struct, frozen=True, array_like=True):
     began_ms, ended_ms: of the last round that began, and of the last one that ended, for people. away: bookies that
     were away for longer than the grace, as of this note. looked_at, marked: ledgers of the last round that ended.
     conflicts: ledgers in which copies of an entry differ, from each other or from what their writer published, as far
-    as this auditor has seen."""
+    as this auditor has seen. triggers: RepairControl.triggers, as the last round over all ledgers that ended had found
+    it when it began; from LEVEL_OF_GRACES on."""
 
     version: int = _STATE_VERSION
     after: _Entry = NO_ENTRY
@@ -72,6 +75,7 @@ class AuditNote(msgspec.Struct, frozen=True, array_like=True):
     marked: _Count = 0
     unread: _Count = 0
     conflicts: _Count = 0
+    triggers: _Count = 0
 
 
 class Unrepairable(msgspec.Struct, frozen=True, array_like=True):

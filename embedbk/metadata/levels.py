@@ -31,6 +31,7 @@ __all__ = [
     "LEVEL_OF_FREED",
     "LEVEL_OF_ENTRY_LOGS",
     "LEVEL_OF_FRONTS",
+    "LEVEL_OF_GRACES",
     "LEVEL_OF_HOLDINGS",
     "LEVEL_OF_LINEAGES",
     "LEVEL_OF_LOGS",
@@ -85,7 +86,8 @@ LEVEL_OF_SUMS = 27
 LEVEL_OF_FRONTS = 28
 LEVEL_OF_ENTRY_LOGS = 29
 LEVEL_OF_BLOCKS = 30
-LEVEL = 30  # The newest that this build knows.
+LEVEL_OF_GRACES = 31
+LEVEL = 31  # The newest that this build knows.
 NAMED_MAX = 8  # In one sentence.
 LABEL_CHARS = 80  # Of a client that is named.
 LACKING = (

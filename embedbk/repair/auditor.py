@@ -107,7 +107,7 @@ _SECOND = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class AuditorOptions:
-    grace_ns: int = 300 * _SECOND  # Away for so long: gone.
+    grace_ns: int = 300 * _SECOND  # Away for so long: gone; where no operator says otherwise.
     round_ns: int = 3_600 * _SECOND  # From the end of a round to the next that nothing else asks for.
     look_ns: int = 2 * _SECOND  # Between two looks at lock and switch.
     page_ledgers: int = 100
@@ -311,6 +311,7 @@ class Auditor(Machine):
             control = None  # Somebody set it, to what this build does not know (P2.5).
         is_first = self.control is None
         self.control = control
+        self.orphans.grace_ns = self._grace_ns
         if control is None or control.is_stopped:
             if self.is_round:
                 return self._end_round(event.now_ns, is_done=False)
@@ -322,6 +323,12 @@ class Auditor(Machine):
         return self._look_for_round(event.now_ns, control)
 
     # Bookies that are gone.
+
+    @property
+    def _grace_ns(self) -> int:
+        """As operators say, or as this host is set."""
+        grace_ms = 0 if self.control is None else self.control.grace_ms
+        return grace_ms * 1_000_000 or self.options.grace_ns
 
     def _there(self) -> frozenset[Member]:
         return frozenset(info.member for info in self.bookies)
@@ -346,7 +353,7 @@ class Auditor(Machine):
             self.away_since.setdefault(member, now_ns)
 
     def _gone(self, now_ns: int) -> frozenset[Member]:
-        grace_ns = self.options.grace_ns
+        grace_ns = self._grace_ns
         return frozenset(member for member, since in self.away_since.items() if now_ns - since >= grace_ns)
 
     # Rounds.
@@ -388,7 +395,7 @@ class Auditor(Machine):
 
     def _wait(self, now_ns: int) -> list[Effect]:
         """Wait until the next look, or until a bookie that is away counts as gone."""
-        grace_ns = self.options.grace_ns
+        grace_ns = self._grace_ns
         expiring = [since + grace_ns for since in self.away_since.values() if since + grace_ns > now_ns]
         next_ns = min([now_ns + self.options.look_ns, *expiring])
         return self._pause(now_ns, next_ns - now_ns)
@@ -735,6 +742,7 @@ class Auditor(Machine):
             self.note,
             after=NO_ENTRY,
             rounds=self.note.rounds + 1,
+            triggers=self.triggers if self.is_whole else self.note.triggers,
             began_ms=self.began_ms,
             ended_ms=self._wall_ms(now_ns),
             away=tuple(sorted({member.bookie_id for member in self.gone})),

@@ -65,7 +65,8 @@ class Health(NamedTuple):
     copies differ, each whole by itself: which one is right nobody here knows, so nothing repairs them. lost: entries
     that operators gave up for ever, of lost_ledgers (P11.5); nobody owes these. read_only: registered bookies that take
     nothing new and are not drained, each with why; that is no lack. fewer: CLOSED ledgers that have fewer copies than
-    their logs' settings name. unlike: CLOSED ledgers with copies that are not what their writer published."""
+    their logs' settings name. unlike: CLOSED ledgers with copies that are not what their writer published. grace_s: how
+    long a bookie is away before it counts as gone, as operators set it; 0: as each host is set."""
 
     is_seated: bool
     ledger_count: int
@@ -89,6 +90,7 @@ class Health(NamedTuple):
     read_only: tuple[tuple[str, str], ...] = ()
     fewer: int = 0
     unlike: int = 0
+    grace_s: float = 0.0
 
     def __str__(self) -> str:
         given_up = f"; {self.lost} entries of {self.lost_ledgers} ledgers were given up for ever"

@@ -36,7 +36,7 @@ class Orphans:
     """As one auditor has seen them."""
 
     def __init__(self, grace_ns: int) -> None:
-        self._grace_ns = grace_ns
+        self.grace_ns = grace_ns
         self._ledgers: dict[int, _Left] = {}
         # Writer -> since when it has shown no life; None: it lives, or was not asked for. Who was asked for last comes
         # last.
@@ -83,7 +83,7 @@ class Orphans:
         if left is None:
             return False
         since = self._silent_since.get(left.writer) if left.writer else left.since_ns
-        return since is not None and now_ns - since >= self._grace_ns
+        return since is not None and now_ns - since >= self.grace_ns
 
     def writer_of(self, ledger_id: int) -> str:
         """Empty: it is in recovery."""

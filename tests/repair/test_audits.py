@@ -1,0 +1,105 @@
+"""An audit that is waited for, and the grace of bookies that are away, changed while a cluster runs (P11.1)."""
+
+from __future__ import annotations
+
+import pytest
+
+import embedbk
+from embedbk.metadata.levels import LEVEL_OF_GRACES
+from tests.repair.healed import GRACE_S, healed
+from tests.repair.test_filling import rot, short
+from tests.repair.test_repaired import closed
+
+
+def test_an_audit_is_over_when_all_ledgers_were_looked_at() -> None:
+    """P11.1, issue 15: it tells what b3 lacks, though the next round of this auditor is a minute away."""
+    with healed(bookies=3) as story:
+        bk = story.cluster.client()
+        story.repairer()
+        story.cluster.run_for(5.0)
+        ledger_id = short(story, 5, [])
+        story.cluster.run_for(20.0)
+        assert bk.audit().is_good
+        rounds = bk.health().audited_ms
+        story.cluster.run_for(1.0)
+        rot(story, "b3", ledger_id, 2)
+        began = story.cluster.now_s
+        health = bk.audit(30.0)
+        assert story.cluster.now_s - began < 10.0
+        assert health.audited_ms > rounds
+        assert story.cluster.run_until(lambda: bk.health().is_good, 60.0)
+
+
+def test_an_audit_that_cannot_end_says_who_would_make_it() -> None:
+    """Nobody is the auditor here; then repair is switched off."""
+    with healed(bookies=3) as story:
+        bk = story.cluster.client()
+        with pytest.raises(embedbk.OperationTimeout, match=r"2 s; it goes on. The auditor is nobody") as late:
+            bk.audit(2.0)
+        assert "hosts a bookie" in str(late.value)
+        bk.stop_repair("moving racks")
+        with pytest.raises(embedbk.UsageError, match=r"switched off by client .moving racks."):
+            bk.audit()
+        bk.start_repair()
+        story.repairer()
+        assert bk.audit(60.0).is_good  # The one from before is part of it.
+
+
+def test_a_round_that_began_before_counts_for_no_audit() -> None:
+    """P11.1: what it had looked at may have changed since; another round begins behind it."""
+    with healed(bookies=3) as story:
+        bk = story.cluster.client()
+        for _ in range(6):
+            closed(story, count=1)
+        service = story.repairer()
+        assert story.cluster.run_until(lambda: service.auditor.is_round)
+        looked_at = service.auditor.note.rounds
+        bk.audit(60.0)
+        assert service.auditor.note.rounds >= looked_at + 2
+
+
+def test_the_grace_is_changed_while_the_cluster_runs() -> None:
+    """AR02: longer, a bookie that has been away is not lost yet, by no auditor; shorter again, it is, at once."""
+    with healed(bookies=4) as story:
+        bk = story.cluster.client()
+        ledger_id = closed(story)
+        lost = sorted(story.named(ledger_id))[0]
+        story.repairer()
+        story.cluster.run_for(2.0)
+        bk.set_repair_grace(60.0, "a long upgrade")
+        assert bk.health().grace_s == 60.0
+        story.cluster.run_for(1.0)
+        story.cluster.crash(lost)
+        story.cluster.run_for(8 * GRACE_S)
+        assert lost in story.named(ledger_id)
+        story.cluster.crash("healer")
+        story.repairer("another")
+        story.cluster.run_for(8 * GRACE_S)
+        assert lost in story.named(ledger_id)
+        bk.set_repair_grace(None)
+        assert bk.health().grace_s == 0.0
+        assert story.cluster.run_until(lambda: story.is_healed(ledger_id, lost), 10 * GRACE_S)
+        bk.stop_repair()
+        bk.set_repair_grace(5.0)
+        assert bk.health().is_stopped  # Each word stands for itself.
+
+
+@pytest.mark.parametrize("grace_s", [0, -1.0, 0.01, 1e12, float("nan"), "5", True])
+def test_a_grace_that_nobody_could_mean_is_refused(grace_s: object) -> None:
+    with healed(bookies=3) as story:
+        bk = story.cluster.client()
+        with pytest.raises(embedbk.UsageError, match="grace_s="):
+            bk.set_repair_grace(grace_s)  # type: ignore[arg-type]
+        assert bk.health().grace_s == 0.0
+
+
+def test_below_the_level_neither_is_there() -> None:
+    """P10.8: an auditor of a build before would drop both words when it writes."""
+    with healed(bookies=3) as story:
+        bk = story.cluster.client()
+        bk.health()
+        bk._runtime.has_level = lambda level: level < LEVEL_OF_GRACES  # type: ignore[method-assign]
+        with pytest.raises(embedbk.UsageError, match=f"level {LEVEL_OF_GRACES}"):
+            bk.audit()
+        with pytest.raises(embedbk.UsageError, match=f"level {LEVEL_OF_GRACES}"):
+            bk.set_repair_grace(5.0)
