@@ -157,11 +157,12 @@ class Adopters:
         node = self._world.nodes[client]
         yield Until(lambda: node.is_ready and len(node.bookies) >= len(self._names), READY_NS)
         found = yield from workload.metadata_of(self._world, client, metadata.ledger_id)
-        if found is None or found[0] != metadata:
+        # Its copies may have moved since (P11.6).
+        if found is None or found[0].with_changes(fragments=metadata.fragments) != metadata:
             raise Violation("I2", f"ledger {metadata.ledger_id} is another one than was adopted: {found}")
         last = metadata.last_entry
         assert last is not None
-        entries = yield from workload.read_range(self._world, client, metadata, 0, last)
+        entries = yield from workload.read_range(self._world, client, found[0], 0, last)
         sent = self._promises.sent.get(metadata.ledger_id, {})
         wanted = [(each, sent[each]) for each in range(last + 1)]
         if entries != wanted:
