@@ -38,7 +38,7 @@ def run_audit(arguments: Sequence[str]) -> int:
     """Without a verb: `embedbk audit --at CLUSTER`."""
     commands = Commands("audit", "All ledgers are looked at now, and what comes of that is shown.")
     made = _add(commands, "show", _audit, "look at all ledgers, wait for it, then as embedbk health")
-    made.add_argument("--timeout-s", type=float, help="wait no longer; it goes on behind that")
+    made.add_argument("--wait-s", type=float, help="wait no longer; it goes on behind that")
     return commands.run(["show", *arguments])
 
 
@@ -77,7 +77,7 @@ def _health(reach: Reach, options: argparse.Namespace) -> CommandResult:
 
 def _audit(reach: Reach, options: argparse.Namespace) -> CommandResult:
     with reach() as client:
-        return _told(client.audit(options.timeout_s), options)
+        return _told(client.audit(options.wait_s), options)
 
 
 def _told(health: Health, options: argparse.Namespace) -> CommandResult:

@@ -38,6 +38,45 @@ _COUNTING = "embedbk/core/holdings_counting.py"
 
 MUTANTS = (
     Mutant(
+        "an-audit-ends-with-the-round-before",
+        "P11.1",
+        "what an operator waits for was looked at before he asked",
+        (
+            (
+                "embedbk/client/repair_state.py",
+                "(note := _note_in(followed)).triggers < triggers:",
+                "(note := _note_in(followed)).triggers < triggers - 1:",
+            ),
+        ),
+        ("tests/repair/test_audits.py::test_a_round_that_began_before_counts_for_no_audit",),
+    ),
+    Mutant(
+        "a-grace-for-bookies-alone",
+        "P11.1 AR02",
+        "a grace that an operator sets does nothing",
+        (
+            (
+                _AUDITOR,
+                "        return grace_ms * 1_000_000 or self.options.grace_ns\n",
+                "        return self.options.grace_ns\n",
+            ),
+        ),
+        ("tests/repair/test_audits.py::test_the_grace_is_changed_while_the_cluster_runs",),
+    ),
+    Mutant(
+        "a-switch-forgets-the-grace",
+        "P11.1 AR02",
+        "who stops or starts repair takes back the grace that another operator set",
+        (
+            (
+                "embedbk/client/repair_state.py",
+                "control.grace_ms if grace_s is None else int(grace_s * 1000)",
+                "int((grace_s or 0) * 1000)",
+            ),
+        ),
+        ("tests/repair/test_audits.py::test_each_word_of_the_switch_stands_for_itself",),
+    ),
+    Mutant(
         "a-ledger-without-a-log-is-never-filled-up",
         "P8.7",
         "a bookie that was away for a moment lacks entries of an open ledger for as long as it is written",

@@ -78,7 +78,7 @@ MUTANTS = (
         "orphan-without-a-grace",
         "AR08",
         "a session that is lost for a moment counts as gone",
-        ((_ORPHANS, "now_ns - since >= self._grace_ns", "now_ns >= since"),),
+        ((_ORPHANS, "now_ns - since >= self.grace_ns", "now_ns >= since"),),
         (_TESTS + "a_writer_whose_session_comes_back_within_the_grace_is_never_fenced",),
     ),
     Mutant(

@@ -79,9 +79,19 @@ def test_the_grace_is_changed_while_the_cluster_runs() -> None:
         bk.set_repair_grace(None)
         assert bk.health().grace_s == 0.0
         assert story.cluster.run_until(lambda: story.is_healed(ledger_id, lost), 10 * GRACE_S)
+
+
+def test_each_word_of_the_switch_stands_for_itself() -> None:
+    """AR02, AR16: who stops repair leaves the grace as it is, and the other way round."""
+    with healed(bookies=3) as story:
+        bk = story.cluster.client()
+        bk.set_repair_grace(60.0)
         bk.stop_repair()
+        assert bk.health().grace_s == 60.0
         bk.set_repair_grace(5.0)
-        assert bk.health().is_stopped  # Each word stands for itself.
+        assert bk.health().is_stopped
+        bk.start_repair()
+        assert bk.health().grace_s == 5.0
 
 
 @pytest.mark.parametrize("grace_s", [0, -1.0, 0.01, 1e12, float("nan"), "5", True])
