@@ -70,7 +70,9 @@ class Thrice:
 
             def do(side: Side) -> None:
                 writing = side.place.write(side.client, quorum, options, durability)
-                writing.core.chance = random.Random(len(side.writings))  # Handles fail in no order.
+                writing.core.candidates.chance = random.Random(
+                    len(side.writings)
+                )  # Handles fail in no order.
                 side.writings.append(writing)
 
             self.each(do)
