@@ -692,8 +692,9 @@ MUTANTS = (
         (
             (
                 _WRITER,
-                "            return self._check_usable(now_ns)\n        proposal = self",
-                "            self.retry_at = None\n            return self._check_usable(now_ns)\n        proposal = self",
+                "        if self.change_count >= self.options.changes_max:\n            return self._check_usable(now_ns)\n",
+                "        if self.change_count >= self.options.changes_max:\n            self.retry_at = None\n"
+                "            return self._check_usable(now_ns)\n",
             ),
         ),
         (_P4_STALL + "at_the_limit_of_changes_a_bookie_that_is_back_gets_its_seat",),
