@@ -297,7 +297,7 @@ class Member:
         if self._opens_another(asked) or not self._must_wait(asked, effects):
             self._serve(asked, event.now_ns, effects, answers)
             if isinstance(operation, Watch):
-                effects += self._feed()
+                effects += self._streams.feed(self.catalog, may_lag=not self._knows_all)
         return effects + answers
 
     def _check_level(self, operation: Operation) -> Refusal | None:
@@ -320,10 +320,6 @@ class Member:
             link, operation, self.catalog, may_lag=not self._knows_all
         )
         return [*events, Reply(link, MetadataReply(0, request.sequence, result))]
-
-    def _feed(self) -> list[SendEvents]:
-        """A leader that has applied all that earlier leaders promised knows every revision that exists."""
-        return self._streams.feed(self.catalog, may_lag=not self._knows_all)
 
     def _on_raise(self, event: RaiseRequested) -> list[MemberEffect]:
         """Nothing is proposed while a node does not know the level."""
@@ -644,7 +640,7 @@ class Member:
         if self._led_term:
             self._postponing.note(self.catalog.repairs, self.catalog.revision, now_ns)
         # Events before answers: a client whose change is answered has already seen it in its own watch.
-        effects += self._feed()
+        effects += self._streams.feed(self.catalog, may_lag=not self._knows_all)
         if self.catalog.history.hold != self.catalog.revision:
             self.catalog.history.hold = self.catalog.revision  # Changes that were not sent yet are kept.
             self.catalog.history.trim()

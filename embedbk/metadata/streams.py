@@ -63,7 +63,11 @@ class Streams:
         return self.feed(catalog, may_lag=may_lag), result
 
     def feed(self, catalog: Catalog, *, may_lag: bool) -> list[SendEvents]:
-        """What streams are sent of the catalog. may_lag: revisions that it does not have may exist."""
+        """What streams are sent of the catalog.
+
+        may_lag: revisions that it does not have may exist. A leader that has applied all that earlier leaders promised
+            knows every one.
+        """
         self.watches.may_lag = may_lag
         return self.watches.feed(catalog.history, catalog.revision)
 

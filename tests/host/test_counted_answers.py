@@ -180,7 +180,7 @@ def test_an_answer_beyond_the_quorum_waits_for_other_news() -> None:
     place.now_ns += 6 * MS
     place.turns()
     assert not any(seating.owed for seating in writing.core.in_flight.seatings)
-    assert all(not peer.outstanding for peer in client._peers.values())
+    assert all(not peer.outstanding for peer in client._links.by_member.values())
     place.close()
 
 

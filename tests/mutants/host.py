@@ -528,7 +528,7 @@ MUTANTS = (
         "answers to what was sent from C come after its end, and are taken for answers that were there before",
         (
             (
-                "embedbk/host/client_node.py",
+                "embedbk/host/bookie_links.py",
                 "            peer.outstanding[request_id] = (operation, tag)\n",
                 "            pass\n",
             ),
