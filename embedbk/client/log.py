@@ -11,7 +11,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
-from embedbk.client import cursors, log_deleting, sealing, splicing, truncating, undeleting
+from embedbk.client import cursors, entry_times, log_deleting, sealing, splicing, truncating, undeleting
 from embedbk.client.appending import Appending
 from embedbk.client.batches import Batch, Entry, Located, Segment, batch_of, entries_of
 from embedbk.client.bounding import bound_of
@@ -19,8 +19,10 @@ from embedbk.client.bulk import BulkReading, LogReader, Place
 from embedbk.client.consumer import Cursor
 from embedbk.client.cursors import Cursoring, CursorState
 from embedbk.client.ledger import LedgerWriter, Traits, append_arrow, iterate, queue_blocking
+from embedbk.client.log_following import LogFollowing
 from embedbk.client.log_identity import rename
-from embedbk.client.log_reading import LogReading, Start
+from embedbk.client.log_places import Start
+from embedbk.client.log_reading import LogReading
 from embedbk.client.log_settings import (
     KEEP,
     Keep,
@@ -483,7 +485,7 @@ class Log:
             NoSuchLedger: nobody ever wrote to this log. NotEnoughBookies, EntryUnreadable: as `read`.
             UsageError: no such time.
         """
-        return run_blocking(self._reading.first_at(ms_of(time)), "aio.Log.first_at")
+        return run_blocking(entry_times.first_at(self._reading, ms_of(time)), "aio.Log.first_at")
 
     def time_at(self, place: Position | int) -> int | None:
         """The time of the entry at a place, in ms since 1970, as `first_at` knows it; None: it has none.
@@ -491,7 +493,7 @@ class Log:
         Raises:
             NoSuchEntry: there is no entry at this place yet. Truncated, and the rest: as `read`.
         """
-        return run_blocking(self._reading.time_at(place), "aio.Log.time_at")
+        return run_blocking(entry_times.time_at(self._reading, place), "aio.Log.time_at")
 
     def reader(self, start: Place = "earliest", *, skip_lost: bool = False) -> LogReader:
         """A reader that returns many entries per call, and waits for new ones.
@@ -517,7 +519,7 @@ class Log:
             MetadataUnavailable: the next ledger could not be opened within operation_timeout_s.
         """
         check_seconds(idle_s, "idle_s")  # Now, not when the first entry is asked for.
-        located = self._reading.tail(start, idle_s, skip_lost=skip_lost)
+        located = LogFollowing(self._reading).tail(start, idle_s, skip_lost=skip_lost)
         return _entries(iterate(located, "aio.Log.tail"))
 
     def segments(self, start: Start = None) -> list[Segment]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from embedbk.client import log
 from embedbk.client.ledger import traits_of
+from embedbk.client.log_following import LogFollowing
 from embedbk.client.log_reading import LogReading
 from embedbk.client.runtime import Runtime
 from embedbk.client.sealing import seal
@@ -34,7 +35,7 @@ def seals(world: World, client: str, runtime: Runtime, reading: LogReading, quor
         world.sometimes["sealing lost to a takeover"] += 1
         world.note(f"{client}: {lost}")
         return
-    frames, begun_s = reading.tail(None, _LONG_S), runtime.clock_s()
+    frames, begun_s = LogFollowing(reading).tail(None, _LONG_S), runtime.clock_s()
     try:
         located = yield from awaited(runtime, frames.__anext__())
         raise Violation("P8.9", f"{client} reads {located} behind the end of {reading.name}, which is sealed")

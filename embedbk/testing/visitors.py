@@ -11,6 +11,8 @@ from collections.abc import AsyncGenerator, Callable
 from itertools import pairwise
 
 from embedbk.client.batches import Located, entries_of
+from embedbk.client.entry_times import first_at
+from embedbk.client.log_following import LogFollowing
 from embedbk.client.log_reading import LogReading
 from embedbk.client.reading import LedgerReading
 from embedbk.client.runtime import Runtime
@@ -103,7 +105,9 @@ def visitor(world: World, client: str, chance: random.Random, quorum: Quorum) ->
                 if "times" in world.features and own_times.random() < 0.4:
                     yield from _look_for_times(world, client, runtime, reading, own_times)
                     continue
-                located = reading.tail(0, 1.0) if chance.random() < 0.3 else reading.read(None, None)
+                located = (
+                    LogFollowing(reading).tail(0, 1.0) if chance.random() < 0.3 else reading.read(None, None)
+                )
                 yield from take(world, client, runtime, located)
         except EmbedbkError as error:
             world.note(f"{client}: {type(error).__name__}: {error}")
@@ -152,7 +156,7 @@ def _look_for_times(
     if not known:
         return
     wanted = chance.choice(known)[1] + chance.choice([-1, 0, 0, 1])
-    found = yield from awaited(runtime, reading.first_at(wanted))
+    found = yield from awaited(runtime, first_at(reading, wanted))
     world.sometimes["time looked for in a log"] += 1
     for offset, told in known:
         if (told >= wanted) != (offset >= found):
