@@ -11,7 +11,16 @@ from embedbk.aio.iterating import each, entries_one_by_one
 from embedbk.aio.opening import Opening
 from embedbk.aio.readers import LogReader
 from embedbk.aio.writers import LedgerWriter, LogWriter
-from embedbk.client import cursors, entry_times, log, log_deleting, sealing, splicing, truncating, undeleting
+from embedbk.client import (
+    cursors,
+    entry_times,
+    log_deleting,
+    log_writer,
+    sealing,
+    splicing,
+    truncating,
+    undeleting,
+)
 from embedbk.client.batches import Batch, Entry, Segment, batch_of
 from embedbk.client.bulk import BulkReading, Place
 from embedbk.client.cursors import Cursoring, CursorState
@@ -71,7 +80,7 @@ class Log:
             given = WriterArguments(
                 ensemble_size, write_quorum, ack_quorum, durability, digest, roll, compression
             )
-            opened = log.open_writer(
+            opened = log_writer.open_writer(
                 self._runtime, self.name, self._password, given, placement, delays_change=delays_change
             )
             return LogWriter(self.name, await run_async(opened))

@@ -6,7 +6,7 @@ nothing is listed behind the seal.
 
 from __future__ import annotations
 
-from embedbk.client import log
+from embedbk.client import log_writer
 from embedbk.client.ledger import traits_of
 from embedbk.client.log_following import LogFollowing
 from embedbk.client.log_reading import LogReading
@@ -43,7 +43,7 @@ def seals(world: World, client: str, runtime: Runtime, reading: LogReading, quor
         if runtime.clock_s() - begun_s >= _LONG_S:
             raise Violation("P8.9", f"{client} waits at the end of {reading.name}, which is sealed") from None
     traits = traits_of(runtime, "synced", None, delays_change=False, digest="crc32c")
-    steps = log.take_over(runtime, reading.given, reading.password, quorum, traits)
+    steps = log_writer.take_over(runtime, reading.given, reading.password, quorum, traits)
     try:
         taken = yield from awaited(runtime, steps)
     except LogSealed:
