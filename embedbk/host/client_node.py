@@ -2,7 +2,7 @@
 
 Decides nothing of the protocol. It gives each request exactly one outcome (`Answered` or `SendFailed`), and batches:
 one turn seals frames and wakes waiters once. Leaves to `bookie_links` where bookies are dialled and what leaves
-together.
+together, and to `counted_answers` which answers are counted beside the cores.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
-from embedbk.codec.answers import Answers, Asked, Counting
-from embedbk.codec.frame import Frame, FrameHeader
+from embedbk.codec.answers import Answers, Counting
+from embedbk.codec.frame import FrameHeader
 from embedbk.codec.messages import (
     AddAnswer,
     AddAnswers,
@@ -56,11 +56,12 @@ from embedbk.core.machine import Effect, Event, Machine, earliest
 from embedbk.core.metadata_words import AllocateIds, ListKeys, ReadKey, Transact
 from embedbk.core.quarantine import Quarantine
 from embedbk.core.repair_words import AskQuorum
-from embedbk.core.vocabulary import CloseRequested, Started, Tag, Tick
+from embedbk.core.vocabulary import CloseRequested, Started, Tick
 from embedbk.errors import EmbedbkError, MetadataUnavailable, PeerError, StorageError
 from embedbk.host.absences import Absences
 from embedbk.host.asking import Asking
 from embedbk.host.bookie_links import REGISTERED_ELSEWHERE, BookieLink, BookieLinks
+from embedbk.host.counted_answers import UNTOLD_NS, CountedAnswers
 from embedbk.host.courses import Courses
 from embedbk.host.deadlines import Deadlines
 from embedbk.host.departures import Departures
@@ -68,7 +69,7 @@ from embedbk.host.hinting import Hinting
 from embedbk.host.link_adds import LinkAdds
 from embedbk.host.local_adds import LocalAdds
 from embedbk.host.metadata_link import MetadataLink
-from embedbk.host.operations import Operation, Writing, is_countable
+from embedbk.host.operations import Operation, Writing
 from embedbk.host.own_lacs import OwnLacs
 from embedbk.host.reminders import Reminders
 from embedbk.host.signal import AlarmsHeld
@@ -85,7 +86,6 @@ logger = logging.getLogger(__name__)
 # With very many open ledgers, of what is due or was appended to at a time: links are looked at in between, or a turn of
 # seconds would be taken for our death by their other ends, and theirs by us.
 WRITINGS_PER_TURN_MAX = 1024
-UNTOLD_NS = 5_000_000  # An answer that no quorum needs is delivered at the latest then: it frees memory.
 _COMMON = frozenset(
     {FrameSealed, AddedNearby, AddsAnswered}
 )  # Told to a core that nothing uncommon happens to.
@@ -154,12 +154,10 @@ class ClientNode:
         # True where an observer of the cores also sees what goes past them (`courses`).
         self.is_sending_watched = False
         self._answers = counting() if counting is not None else None
+        self._counted: CountedAnswers | None = None
         if self._answers is not None:
             transport.count(self._answers)
-        self._tell_at: int | None = None  # When untold answers are delivered for want of other news.
-        # First request (0 before it) and ack quorum of the frame that is being sent, if it is counted.
-        self._sealing: tuple[int, int] | None = None
-        self._uncommon: dict[Writing, None] = {}  # Writers whose cores want every answer.
+            self._counted = CountedAnswers(self._answers, self._links, self._note_good, self._tell_counted)
         # How writers' adds go past their cores, to bookies of this very loop or else over links; not while somebody
         # watches the cores.
         self.courses: Courses | None = None
@@ -258,11 +256,8 @@ class ClientNode:
                 self._on_link_up(now_ns, event)
             else:
                 self._on_link_down(now_ns, event)
-        if self._answers is not None and self._answers.untold:
-            if self._tell_at is None:
-                self._tell_at = now_ns + UNTOLD_NS
-            if self._answers.is_due or now_ns >= self._tell_at:
-                self._tell_counted(now_ns)
+        if self._counted is not None and self._counted.answers.untold and self._counted.is_due(now_ns):
+            self._tell_counted(now_ns)
         if self._links.slow:
             self._links.send_waiting()
         if self.courses is not None:
@@ -314,8 +309,8 @@ class ClientNode:
         if isinstance(operation, Writing):
             self.own_lacs.remove(operation)
             self._hinting.forget(operation)
-            if operation in self._uncommon:
-                self._end_uncommon(operation)
+            if self._counted is not None and operation in self._counted.uncommon:
+                self._counted.end_uncommon(operation)
             if self.courses is not None:
                 self.courses.forget(self._now_ns, operation)
             if not operation.is_shrunk:
@@ -343,16 +338,20 @@ class ClientNode:
         effects = operation.core.step(event)
         if self.on_step is not None:
             self.on_step(operation.core, event, effects)
-        # Only the first sending of a frame is counted: what is sent again is sent for a reason.
-        self._sealing = None
-        if type(event) is FrameSealed and self._answers is not None:
-            assert isinstance(operation, Writing)
-            if operation.is_common:
-                self._sealing = (0, operation.core.quorum.ack_quorum)
+        counted = self._counted
+        if counted is not None:
+            counted.sealing = None
+            if type(event) is FrameSealed:
+                assert isinstance(operation, Writing)
+                counted.begin_sending(operation)
         for effect in effects:
             self._carry_out(now_ns, operation, effect)
-        if isinstance(operation, Writing) and (operation in self._uncommon or type(event) not in _COMMON):
-            self._judge(operation)
+        if not isinstance(operation, Writing):
+            return
+        is_uncommon = counted is not None and operation in counted.uncommon
+        if is_uncommon or type(event) not in _COMMON:
+            if counted is not None:
+                counted.judge(self._now_ns, operation)
             self._remind(now_ns, operation)
 
     def _remind(self, now_ns: int, writing: Writing) -> None:
@@ -432,74 +431,22 @@ class ClientNode:
         pieces = encode_message(request_id, effect.control, effect.frames)
         if is_awaited:
             peer.outstanding[request_id] = (operation, effect.tag)
-        if self._sealing is not None and type(effect.control) is AddRequest:
-            self._expect(peer, request_id, effect.control, effect.frames[0][1])
+        counted = self._counted
+        if counted is not None and counted.sealing is not None and type(effect.control) is AddRequest:
+            counted.expect(peer, request_id, effect.control, effect.frames[0][1])
         self._links.put(now_ns, peer, request_id, pieces)
 
     def _end_courses(self, now_ns: int, member: Member) -> None:
         if isinstance(self.courses, LinkAdds):
             self.courses.leave_link(now_ns, member)
 
-    # Counted answers (native/SHORTCUTS.md, "Answers").
-
-    def _expect(self, peer: BookieLink, request_id: int, control: AddRequest, frame: Frame) -> None:
-        assert self._answers is not None and self._sealing is not None
-        first, needed = self._sealing
-        group = first or request_id
-        self._sealing = (group, needed)
-        self._answers.expect(
-            Asked(
-                peer.link, request_id, group, needed, control.nonce, control.seating, frame.ledger_id,
-                frame.first_entry, frame.last_entry,
-            )
-        )  # fmt: skip
-
     def _tell_counted(self, now_ns: int) -> None:
-        """Give each core the answers that were counted for it, in the order of arrival."""
-        assert self._answers is not None
-        self._tell_at = None
-        told: dict[Operation, list[tuple[Member, Tag]]] = {}
-        followed: dict[Operation, tuple[int, ...]] = {}
-        for link, request_id, is_followed in self._answers.tell():
-            peer = self._links.by_link.get(link)
-            asked = None if peer is None else peer.outstanding.pop(request_id, None)
-            if peer is None or asked is None:
-                continue  # Its failure was reported meanwhile.
-            operation, tag = asked
-            self._note_good(peer.member.bookie_id)
-            if is_followed:
-                followed[operation] = (*followed.get(operation, ()), tag[1])
-            if operation in told:
-                told[operation].append((peer.member, tag))
-            else:
-                told[operation] = [(peer.member, tag)]
-        for operation, answers in told.items():
+        """Tell the cores what was counted for them."""
+        assert self._counted is not None
+        for operation, told in self._counted.take(now_ns):
             if self.courses is not None:
-                self.courses.note_counted(now_ns, operation, (member for member, _ in answers))
-            self._events.append((operation, AddsAnswered(now_ns, answers, followed.get(operation, ()))))
-
-    def _judge(self, writing: Writing) -> None:
-        """Whether its core has to hear of every answer at once: from when something beside plain adds is under way,
-        until all that was sent meanwhile is confirmed."""
-        if self._answers is None or not is_countable(writing.core):
-            return
-        if writing.is_over or not writing.core.is_common:
-            if not writing.is_over and writing.is_common:
-                self._tell_counted(self._now_ns)
-                self._answers.is_eager = True
-                self._uncommon[writing] = None
-            writing.is_common, writing.common_after = False, None
-        elif writing in self._uncommon:
-            if writing.common_after is None:
-                writing.common_after = writing.core.lap
-            if writing.core.lac >= writing.common_after:
-                self._end_uncommon(writing)
-
-    def _end_uncommon(self, writing: Writing) -> None:
-        assert self._answers is not None
-        del self._uncommon[writing]
-        self._answers.is_eager = bool(self._uncommon)
-        writing.is_common, writing.common_after = not writing.is_over, None
+                self.courses.note_counted(now_ns, operation, (member for member, _ in told.answers))
+            self._events.append((operation, told))
 
     # Links.
 
@@ -675,7 +622,7 @@ class ClientNode:
             self._departures.deadline_ns,
             self._deadlines.next_ns,
             self._hinting.deadline_ns,
-            self._tell_at,
+            None if self._counted is None else self._counted.tell_at,
             self.metadata.deadline_ns(),
             self.transport.deadline_ns(),
             None if self.courses is None else self.courses.deadline_ns(),

@@ -554,8 +554,8 @@ MUTANTS = (
         "while a change is under way, answers beyond the old quorum are still held back",
         (
             (
-                "embedbk/host/client_node.py",
-                "                self._answers.is_eager = True\n",
+                "embedbk/host/counted_answers.py",
+                "                self.answers.is_eager = True\n",
                 "",
             ),
         ),
