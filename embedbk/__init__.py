@@ -33,9 +33,10 @@ if TYPE_CHECKING:
     from embedbk.client.handles import HandleState
     from embedbk.client.ledger import LedgerReader, LedgerWriter
     from embedbk.client.locking import Holder, Lock
-    from embedbk.client.log import Log, LogWriter
+    from embedbk.client.log import Log
     from embedbk.client.log_deleting import DeletedLog
     from embedbk.client.log_settings import LogSettings
+    from embedbk.client.log_writer import LogWriter
     from embedbk.client.placed import Appended
     from embedbk.client.sealing import Seal
     from embedbk.client.splicing import SpliceOutcome, Staging
@@ -177,7 +178,8 @@ guards EpochGuard FileGuard SqlGuard
 ids NO_ENTRY NO_POSITION Position
 client.ledger LedgerReader LedgerWriter
 client.locking Holder Lock
-client.log Log LogWriter
+client.log Log
+client.log_writer LogWriter
 client.log_deleting DeletedLog
 client.log_settings LogSettings
 client.sealing Seal

@@ -11,12 +11,23 @@ from embedbk.aio.iterating import each, entries_one_by_one
 from embedbk.aio.opening import Opening
 from embedbk.aio.readers import LogReader
 from embedbk.aio.writers import LedgerWriter, LogWriter
-from embedbk.client import cursors, log, log_deleting, sealing, splicing, truncating, undeleting
+from embedbk.client import (
+    cursors,
+    entry_times,
+    log_deleting,
+    log_writer,
+    sealing,
+    splicing,
+    truncating,
+    undeleting,
+)
 from embedbk.client.batches import Batch, Entry, Segment, batch_of
 from embedbk.client.bulk import BulkReading, Place
 from embedbk.client.cursors import Cursoring, CursorState
+from embedbk.client.log_following import LogFollowing
 from embedbk.client.log_identity import rename
-from embedbk.client.log_reading import LogReading, Start
+from embedbk.client.log_places import Start
+from embedbk.client.log_reading import LogReading
 from embedbk.client.log_settings import (
     KEEP,
     Keep,
@@ -69,7 +80,7 @@ class Log:
             given = WriterArguments(
                 ensemble_size, write_quorum, ack_quorum, durability, digest, roll, compression
             )
-            opened = log.open_writer(
+            opened = log_writer.open_writer(
                 self._runtime, self.name, self._password, given, placement, delays_change=delays_change
             )
             return LogWriter(self.name, await run_async(opened))
@@ -97,10 +108,10 @@ class Log:
 
     async def first_at(self, time: int | datetime) -> int:
         """As `embedbk.Log.first_at`."""
-        return await run_async(self._reading.first_at(ms_of(time)))
+        return await run_async(entry_times.first_at(self._reading, ms_of(time)))
 
     async def time_at(self, place: Position | int) -> int | None:
-        return await run_async(self._reading.time_at(place))
+        return await run_async(entry_times.time_at(self._reading, place))
 
     def reader(self, start: Place = "earliest", *, skip_lost: bool = False) -> LogReader:
         """As `embedbk.Log.reader`."""
@@ -110,7 +121,7 @@ class Log:
         self, start: Start = None, *, idle_s: float | None = None, skip_lost: bool = False
     ) -> AsyncIterator[Entry]:
         check_seconds(idle_s, "idle_s")
-        return entries_one_by_one(self._reading.tail(start, idle_s, skip_lost=skip_lost))
+        return entries_one_by_one(LogFollowing(self._reading).tail(start, idle_s, skip_lost=skip_lost))
 
     async def segments(self, start: Start = None) -> list[Segment]:
         return await run_async(self._reading.segments(start))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from embedbk.aio.opening import Closing
-from embedbk.client import ledger, log
+from embedbk.client import ledger, log_writer
 from embedbk.client.appending import Appending
 from embedbk.client.placed import Appended
 from embedbk.client.renewing import Succession
@@ -245,7 +245,7 @@ class LogWriter(_Writer):
         ack_quorum: int | None = None,
     ) -> None:
         """As `embedbk.LogWriter.renew`: appends of other tasks wait meanwhile."""
-        await run_async(log.renew_as(self._line, ensemble_size, write_quorum, ack_quorum))
+        await run_async(log_writer.renew_as(self._line, ensemble_size, write_quorum, ack_quorum))
 
     async def roll(self) -> None:
         """As `embedbk.LogWriter.roll`."""

@@ -15,6 +15,7 @@ from embedbk.archive.files import EntryRun, HasCompressed, Summed, summed, write
 from embedbk.archive.manifest import FilePart, file_name
 from embedbk.archive.place import ArchiveDirectory, LedgerDirectory
 from embedbk.client.batches import Located
+from embedbk.client.entry_times import time_at
 from embedbk.client.ledger import iterate
 from embedbk.client.log_reading import LogReading
 from embedbk.client.truncating import pin
@@ -122,7 +123,7 @@ def _written(log: LogReading, task: SliceTask, ledger: LedgerDirectory) -> FileP
     before_ms = (
         None
         if run.first == 0
-        else run_blocking(log.time_at(Position(run.ledger_id, run.first - 1)), "archive")
+        else run_blocking(time_at(log, Position(run.ledger_id, run.first - 1)), "archive")
     )
     facts = {
         "embedbk.log": run.log_id,

@@ -35,6 +35,7 @@ from embedbk.client.archiving import (
 )
 from embedbk.client.batches import Segment
 from embedbk.client.client import Client
+from embedbk.client.entry_times import time_at
 from embedbk.client.log_reading import LogReading
 from embedbk.client.password import Password
 from embedbk.client.truncating import unpin
@@ -228,7 +229,7 @@ def _due(
         if older_than_s > 0:
             try:
                 last = Position(segment.ledger_id, segment.last_entry)
-                time_ms = run_blocking(reading.time_at(last), "archive")
+                time_ms = run_blocking(time_at(reading, last), "archive")
             except (Truncated, NoSuchLedger):
                 continue
             if time_ms is not None and time_ms > runtime.wall_ms() - older_than_s * 1000:

@@ -24,8 +24,9 @@ from embedbk.cli.log_keeping import add_keeping
 from embedbk.cli.operators import CommandResult, Commands, client_of
 from embedbk.client.batches import Entry
 from embedbk.client.client import Client
-from embedbk.client.log import Log, LogWriter
+from embedbk.client.log import Log
 from embedbk.client.log_checking import check_log, known_ledgers
+from embedbk.client.log_writer import LogWriter
 from embedbk.client.waiting import run_blocking
 from embedbk.codec.entry_records import EntryRecord
 from embedbk.errors import NoSuchLedger, UsageError

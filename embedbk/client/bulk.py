@@ -15,7 +15,8 @@ from typing import Any, Literal, NamedTuple, Self
 
 from embedbk.client.batches import Batch, Located, batch_of
 from embedbk.client.handles import ReaderNote
-from embedbk.client.log_reading import LogReading, Pull
+from embedbk.client.log_following import LogFollowing, Pull
+from embedbk.client.log_reading import LogReading
 from embedbk.client.record_batches import stream_of
 from embedbk.client.runtime import refuse_pickling
 from embedbk.client.waiting import run_blocking
@@ -180,7 +181,7 @@ class BulkReading:
         pull.asks = count == 0 and left_s == 0.0
         if self._frames is None:
             place = self.next_offset
-            self._frames = self._reading.follow(self._place if place is None else place, pull)
+            self._frames = LogFollowing(self._reading).follow(self._place if place is None else place, pull)
         located = await self._frames.__anext__()
         return None if located is None else batch_of(located)
 

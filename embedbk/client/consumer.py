@@ -9,7 +9,7 @@ from typing import Any, Self
 from embedbk.client.batches import Entry, entries_of
 from embedbk.client.consuming import Consuming
 from embedbk.client.cursors import Cursoring, CursorState
-from embedbk.client.log_reading import Start
+from embedbk.client.log_places import Start
 from embedbk.client.runtime import refuse_pickling
 from embedbk.client.waiting import run_blocking
 

@@ -14,6 +14,7 @@ from embedbk.client.batches import Entry, Located
 from embedbk.client.cursors import Cursoring, CursorState, check_level
 from embedbk.client.handles import ReaderNote
 from embedbk.client.locking import Locking
+from embedbk.client.log_following import LogFollowing
 from embedbk.client.runtime import FollowedKey
 from embedbk.client.waiting import Roused, RousingSignal
 from embedbk.codec.log_cursors import cursor_lease_name, decode_cursor
@@ -173,7 +174,9 @@ class Consuming:
         while True:
             await self.look()
             if self._frames is None:
-                self._frames = self.cursoring.reading.tail(self._wanted, self._idle_s, self._note)
+                self._frames = LogFollowing(self.cursoring.reading).tail(
+                    self._wanted, self._idle_s, self._note
+                )
                 self._taking = None
             if self._taking is None:
                 self._taking = Roused(self._take(self._frames), self._signal, self._clock_s)

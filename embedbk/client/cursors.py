@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from embedbk.client.entry_times import times_at
 from embedbk.client.log_end import log_end
 from embedbk.client.log_pages import PageGone
-from embedbk.client.log_reading import LogReading, Start
+from embedbk.client.log_places import Start
+from embedbk.client.log_reading import LogReading
 from embedbk.codec.ledger_metadata import METADATA_VERSION, log_key_path
 from embedbk.codec.log_cursors import (
     CURSORS_MAX,
@@ -131,7 +133,11 @@ class Cursoring:
             # again.
             log_list, list_revision = await reading.listed_at()
             try:
-                offset = log_list.first_offset if place is None else await reading.offset_in(log_list, place)
+                offset = (
+                    log_list.first_offset
+                    if place is None
+                    else await reading.places.offset_in(log_list, place)
+                )
             except PageGone:
                 continue
             named, named_revision = await _named(reading)
@@ -277,7 +283,7 @@ async def cursors(reading: LogReading) -> list[CursorState]:
     if end is None:
         return found
     oldest = {each.offset: max(each.offset, end.begins) for each in found if each.lag_entries}
-    times = await reading.times_at(oldest.values())
+    times = await times_at(reading, oldest.values())
     for number, state in enumerate(found):
         time_ms = times.get(oldest[state.offset]) if state.lag_entries else now_ms
         if time_ms is not None:

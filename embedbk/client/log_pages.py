@@ -1,7 +1,7 @@
 """Walks through a log's list to find a place in it: page by page, then the list's own ledgers (P8.6).
 
 Decides which pages are read: as many as the logarithm of their number to find a ledger, and each page once to walk on.
-`log_reading` decides what a place means to a reader.
+`log_places` decides what a place means to a reader.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from embedbk.client.appending import Appending
+from embedbk.client.entry_times import last_time
 from embedbk.client.ledger import Traits, begin_writing, patience_with
 from embedbk.client.living import writer_name
 from embedbk.client.log_identity import claim
@@ -223,7 +224,7 @@ class Owning:
         """The time of the last entry before ours, below which none of ours may be (P8.11)."""
         try:
             reading = LogReading(self.runtime, self.name, self.password)
-            return await reading.last_time(taken.log_list, taken.first_offset)
+            return await last_time(reading, taken.log_list, taken.first_offset)
         except EmbedbkError as unreadable:
             # Going on by our own clock alone is better than not at all: what is lost everywhere never comes back.
             logger.warning(

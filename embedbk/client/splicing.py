@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from embedbk.client import ledger
 from embedbk.client.appending import Appending
 from embedbk.client.bounding import bound_of, check_splice, make_room, spliced_bytes
+from embedbk.client.entry_times import last_time
 from embedbk.client.living import writer_name
 from embedbk.client.log_identity import find
 from embedbk.client.log_reading import LogReading
@@ -321,7 +322,7 @@ async def _spliced_ms(reading: LogReading) -> int:
     now_ms = reading.runtime.wall_ms()
     try:
         log_list = await reading.listed()
-        return max(now_ms, await reading.last_time(log_list, await reading.end()))
+        return max(now_ms, await last_time(reading, log_list, await reading.end()))
     except EmbedbkError:
         return now_ms  # The log is empty, or its time cannot be read now: by this clock alone.
 

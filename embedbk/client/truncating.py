@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from embedbk.client.log_pages import PageGone
-from embedbk.client.log_reading import LogReading, Start
+from embedbk.client.log_places import Start
+from embedbk.client.log_reading import LogReading
 from embedbk.codec.ledger_metadata import METADATA_VERSION, log_key_path
 from embedbk.codec.log_cursors import CursorHold
 from embedbk.codec.log_pins import (
@@ -179,7 +180,7 @@ async def pin(reading: LogReading, pin_name: str, at: Start, ttl_s: float) -> Lo
     for _ in range(_ROUNDS_MAX):
         log_list, list_revision = await reading.listed_at()
         try:
-            offset = log_list.first_offset if at is None else await reading.offset_in(log_list, at)
+            offset = log_list.first_offset if at is None else await reading.places.offset_in(log_list, at)
         except PageGone:
             continue
         if offset < log_list.first_offset:

@@ -12,7 +12,8 @@ from typing import NamedTuple
 from embedbk.client.deleting import placements_now
 from embedbk.client.draining import registered_now
 from embedbk.client.log_pages import ListWalk, PageGone
-from embedbk.client.log_reading import LogReading, Start
+from embedbk.client.log_places import Start
+from embedbk.client.log_reading import LogReading
 from embedbk.client.repair_state import ask_bookies
 from embedbk.client.runtime import Runtime
 from embedbk.codec.ledger_metadata import (

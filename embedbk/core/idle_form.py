@@ -25,6 +25,8 @@ from embedbk.core.lac_publishing import LacPublishing
 from embedbk.core.lateness import AnswerTimes
 from embedbk.core.placement import Chance
 from embedbk.core.publishing import Publishing
+from embedbk.core.seat_candidates import SeatCandidates
+from embedbk.core.slow_seats import SlowSeats
 from embedbk.core.stall import Stall
 from embedbk.core.writer import Writer, WriterState
 from embedbk.core.writer_options import WriterOptions
@@ -34,23 +36,22 @@ __all__ = ["IdleForm", "shrink"]
 _WRITER_GIVEN = {
     "metadata",
     "bookies",
-    "chance",
+    "candidates",
     "options",
     "in_flight",
     "lac_publishing",
     "publishing",
     "revision",
+    "slow_seats",
 }
 _WRITER_KEPT = (
     "change_count",
     "lap",
     "last_active_ns",
-    "pressed_again_ns",
 )
 _WRITER_NEW: dict[str, Any] = {
     "__dict__": {},
     "error": None,
-    "failures": {},
     "proposal": None,
     "refusal": None,
     "retry_at": None,
@@ -78,19 +79,27 @@ _FLIGHT_NEW: dict[str, Any] = {
     "is_lent": False,
     "is_recovery": False,
 }
+_CANDIDATES_GIVEN = {"chance", "in_flight", "options"}
+_CANDIDATES_NEW: dict[str, Any] = {"failures": {}}
 _LACS_GIVEN = {"in_flight", "ledger_id", "options"}
 _LACS_KEPT = ("hinted", "published")
+_SLOW_GIVEN = {"in_flight", "options"}
+_SLOW_KEPT = ("pressed_again_ns",)
 _TIMES_KEPT = tuple(name for name in AnswerTimes.__slots__ if name != "terms")
 
 for _kind, _named in (
     (Writer, {*_WRITER_GIVEN, *_WRITER_KEPT, *_WRITER_NEW}),
+    (SeatCandidates, {*_CANDIDATES_GIVEN, *_CANDIDATES_NEW}),
     (LacPublishing, {*_LACS_GIVEN, *_LACS_KEPT}),
+    (SlowSeats, {*_SLOW_GIVEN, *_SLOW_KEPT}),
     (InFlight, {*_FLIGHT_GIVEN, *_FLIGHT_KEPT, *_FLIGHT_NEW}),
 ):
     assert _named == set(_kind.__slots__), f"{_kind.__name__}: {_named ^ set(_kind.__slots__)}"
 
 _writer_new, _flight_new = attrgetter(*_WRITER_NEW), attrgetter(*_FLIGHT_NEW)
+_candidates_new = attrgetter(*_CANDIDATES_NEW)
 _AS_NEW = tuple(_WRITER_NEW.values()), tuple(_FLIGHT_NEW.values())
+(_CANDIDATES_AS_NEW,) = _CANDIDATES_NEW.values()
 _writer_kept, _lacs_kept, _flight_kept, _times_kept = (
     attrgetter(*names) for names in (_WRITER_KEPT, _LACS_KEPT, _FLIGHT_KEPT, _TIMES_KEPT)
 )
@@ -124,6 +133,8 @@ class IdleForm(msgspec.Struct, frozen=True, gc=False):
             setattr(writer, name, next(numbers))
         for name in _LACS_KEPT:
             setattr(writer.lac_publishing, name, next(numbers))
+        for name in _SLOW_KEPT:
+            setattr(writer.slow_seats, name, next(numbers))
         for name in _FLIGHT_KEPT:
             setattr(writer.in_flight, name, next(numbers))
         if writer.in_flight.times is not None:
@@ -137,6 +148,8 @@ def shrink(writer: Writer) -> IdleForm | None:
     flight = writer.in_flight
     if flight._seatings is not None or (_writer_new(writer), _flight_new(flight)) != _AS_NEW:
         return None
+    if _candidates_new(writer.candidates) != _CANDIDATES_AS_NEW:
+        return None
     metadata, times, publishing = writer.metadata, flight.times, writer.publishing
     if publishing is not None and not publishing.is_idle:
         return None
@@ -148,6 +161,7 @@ def shrink(writer: Writer) -> IdleForm | None:
     kept = (
         *_writer_kept(writer),
         *_lacs_kept(writer.lac_publishing),
+        *(getattr(writer.slow_seats, name) for name in _SLOW_KEPT),
         *_flight_kept(flight),
         *(() if times is None else _times_kept(times)),
     )
@@ -157,7 +171,7 @@ def shrink(writer: Writer) -> IdleForm | None:
         metadata,
         flight.ledger_key,
         writer.bookies,
-        writer.chance,
+        writer.candidates.chance,
         writer.options,
         numbers,
         flight.backlog,

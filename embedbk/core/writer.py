@@ -3,7 +3,8 @@
 Decides: when entries are acknowledged (the LAC), when and how a failed bookie is replaced, when the handle is over.
 Without metadata it goes on as long as its bookies do (P10.4).
 Leaves to others: making frames (packer), carrying requests and compare-and-sets (host), recovery (`recovery`), which
-failed bookies are asked and taken back (`failed_seats`), the LAC of a pause (`lac_publishing`).
+seats are too slow (`slow_seats`), which bookies take failed seats, are asked and taken back (`seat_candidates`), the
+LAC of a pause (`lac_publishing`).
 
 States:  OPEN --close--> CLOSING --settled--> ENDED        FAILED: the LAC is frozen, only close remains (P3.6)
            \\--a failed add--> FAILED --close--> CLOSING
@@ -23,8 +24,7 @@ from embedbk.codec.ledger_metadata import (
 )
 from embedbk.codec.messages import AddAnswer, Control, LacAnswer, LacRequest, Status
 from embedbk.config import Quorum
-from embedbk.core import avoided, failed_seats
-from embedbk.core.backlog import SILENT_AT_BOUND, look_at_ns, silent_seats
+from embedbk.core.backlog import SILENT_AT_BOUND
 from embedbk.core.client_words import (
     AddedNearby,
     AddFailed,
@@ -44,7 +44,7 @@ from embedbk.core.client_words import (
     Send,
     SendFailed,
 )
-from embedbk.core.ensemble_change import Proposal, change_fragments, propose
+from embedbk.core.ensemble_change import Proposal, change_fragments
 from embedbk.core.fragment_sums import sums_with
 from embedbk.core.in_flight import InFlight
 from embedbk.core.lac_publishing import LacPublishing
@@ -54,7 +54,8 @@ from embedbk.core.metadata_words import KeyRead, MetadataFailed, Transacted, Tra
 from embedbk.core.naming import Naming, newly_seated
 from embedbk.core.placement import Chance
 from embedbk.core.publishing import Publishing, Settlement
-from embedbk.core.seating import Seating
+from embedbk.core.seat_candidates import SeatCandidates
+from embedbk.core.slow_seats import SlowSeats
 from embedbk.core.stall import Stall, not_enough_bookies
 from embedbk.core.vocabulary import CloseRequested, Ended, Tick
 from embedbk.core.writer_options import WriterOptions
@@ -75,7 +76,6 @@ from embedbk.ids import NO_ENTRY, Member
 __all__ = ["LARGE_FRAME_BYTES", "Writer", "WriterState"]
 
 LARGE_FRAME_BYTES = 64 << 10  # Beside such a one the messages of another cost little.
-_NOBODY: avoided.Failures = {}  # One for all writers whose bookies have not failed yet.
 # Failures that do not pass by themselves: a bookie that answers so is replaced also where change is delayed.
 _LASTING = frozenset({Status.READ_ONLY.name, Status.IN_LIMBO.name, Status.WRONG_INCARNATION.name})
 
@@ -93,22 +93,21 @@ class Writer(Machine):
     __slots__ = (
         "__dict__",  # Empty: room for an observer of the core's steps (testing).
         "bookies",
-        "chance",
+        "candidates",
         "change_count",
         "error",
-        "failures",
         "in_flight",
         "lac_publishing",
         "lap",
         "last_active_ns",
         "metadata",
         "options",
-        "pressed_again_ns",
         "proposal",
         "publishing",
         "refusal",
         "retry_at",
         "revision",
+        "slow_seats",
         "stall",
         "state",
     )
@@ -126,8 +125,7 @@ class Writer(Machine):
         assert metadata.state == LedgerState.OPEN
         self.metadata = metadata  # As last published, with its revision.
         self.revision = revision
-        self.bookies = bookies
-        self.chance = chance
+        self.bookies = bookies  # As last listed.
         self.options = options
         self.state = WriterState.OPEN
         self.error: EmbedbkError | None = None  # Why the handle failed.
@@ -144,11 +142,11 @@ class Writer(Machine):
             behind_max=options.behind_bytes_max,
         )
         self.lac_publishing = LacPublishing(metadata.ledger_id, self.in_flight, options)
+        self.candidates = SeatCandidates(self.in_flight, chance, options)
+        self.slow_seats = SlowSeats(self.in_flight, options)
         self.proposal: Proposal | None = None  # From sending its CAS until the outcome is settled (P4.2).
         self.publishing: Publishing | None = None  # From the first change or close on.
         self.change_count = 0  # Ensemble changes published.
-        self.failures: avoided.Failures = _NOBODY  # Bookies that failed lately.
-        self.pressed_again_ns = 0  # At the bound of what is kept: when to look again for silent seats.
         # Metadata would not take the last change: until when none is tried, and why.
         self.refusal: tuple[int, str] | None = None
         self.retry_at: int | None = None  # When replacement or an unsettled CAS is tried again.
@@ -216,16 +214,10 @@ class Writer(Machine):
         if in_flight.is_lent:
             # A silent seat ends the course first.
             return self.lac_publishing.due_ns(self.last_active_ns) if self.owes_lac else None
-        oldest = in_flight.oldest_sent_ns()
-        timeout = None if oldest is None else oldest + self.options.add_timeout_ns
-        if in_flight.has_busy:
-            timeout = in_flight.fails_at_ns(self.options.add_timeout_ns, self.options.busy_timeout_ns)
-        late = None if oldest is None else self._late_look_ns(oldest)
+        slow = self.slow_seats.look_ns(self._may_replace_late(), self.state is WriterState.OPEN)
         idle = self.lac_publishing.due_ns(self.last_active_ns) if self.owes_lac else None
         busy = in_flight.busy_deadline_ns() if in_flight.has_busy else None
-        return earliest(
-            timeout, late, self.retry_at, self.stall.until_ns, idle, busy, self._pressed_look_ns()
-        )
+        return earliest(slow, self.retry_at, self.stall.until_ns, idle, busy)
 
     @property
     def wants_bookies(self) -> bool:
@@ -371,12 +363,10 @@ class Writer(Machine):
     def _shrink(self, now_ns: int) -> None:
         if self.proposal is None:
             self.in_flight.shrink(now_ns)
-            if self.failures and not avoided.avoided(self.failures, now_ns) and not self.in_flight.has_failed:
-                self.failures = (
-                    _NOBODY  # No bookie is avoided any more: this must not keep the handle from being shrunk.
-                )
             if not self.in_flight.has_failed:
                 self.refusal = None
+                if self.candidates.failures:
+                    self.candidates.forget_past(now_ns)
 
     def _on_send_failed(self, event: SendFailed) -> list[Effect]:
         if event.tag[0] == "ask":
@@ -452,13 +442,10 @@ class Writer(Machine):
         stays_away = stays_away or reason in _LASTING
         if seating is None or not self.in_flight.fail(number, reason, stays_away=stays_away):
             return []
-        self._note_failure(seating.member.bookie_id, now_ns)
+        self.candidates.note_failure(seating.member.bookie_id, now_ns)
         effects = self._consider_change(now_ns)
         self._note_stall(now_ns)
         return effects
-
-    def _note_failure(self, bookie_id: str, now_ns: int) -> None:
-        self.failures = avoided.note(self.failures, bookie_id, now_ns, self.options.avoid_ns)
 
     def _consider_change(self, now_ns: int) -> list[Effect]:
         """Replace failed seats, one change at a time: further failures are decided after it is settled (P4.2)."""
@@ -467,10 +454,9 @@ class Writer(Machine):
         closes_now = self.state is WriterState.CLOSING and not self.in_flight.pending_count
         if closes_now or not self.in_flight.failed_seats:
             return []  # What is acknowledged needs no replacement to be closed.
-        if self._tolerates():
-            failed = [self.in_flight.seatings[seat].member.bookie_id for seat in self.in_flight.failed_seats]
-            asks_ns = min(self.failures[bookie_id].ask_ns for bookie_id in failed)
-            self.retry_at = max(asks_ns, now_ns + 1)
+        tolerated_until_ns = self.candidates.tolerated_until_ns(self.bookies)
+        if tolerated_until_ns is not None:
+            self.retry_at = max(tolerated_until_ns, now_ns + 1)
             return []
         self.retry_at = now_ns + self.options.retry_ns
         if self.change_count >= self.options.changes_max:
@@ -478,14 +464,7 @@ class Writer(Machine):
         if self.refusal is not None and now_ns < self.refusal[0]:
             self.retry_at = self.refusal[0] if self.in_flight.has_usable_quorum() else self.retry_at
             return self._check_usable(now_ns)
-        proposal = propose(
-            self.in_flight,
-            self._usable,
-            avoided.avoided(self.failures, now_ns),
-            self.chance,
-            self.options.placement,
-            last=failed_seats.come_last(self.failures, self.in_flight, now_ns),
-        )
+        proposal = self.candidates.replace_failed(self._usable, now_ns)
         if proposal is None:
             return self._check_usable(now_ns)
         self.proposal = proposal
@@ -493,36 +472,17 @@ class Writer(Machine):
         self.stall.is_short = False
         return self._send_change()
 
-    def _tolerates(self) -> bool:
-        """Delayed change: while no write set is short of Qa, only one that stays away is replaced (P4.6)."""
-        if not self.options.delays_change or not self.in_flight.has_usable_quorum():
-            return False
-        return not failed_seats.stays_any_away(self.in_flight.seatings, self.bookies)
-
     # Bookies that failed, and may be there again (P4.5).
 
     def _ask(self, now_ns: int) -> list[Effect]:
-        """Ask bookies that failed whether they are there, each at growing intervals: only one that answers comes last
-        instead of never, gets its own seat on another disk, or goes on where it sits and was only tolerated."""
+        """Ask bookies that failed whether they are there (P4.5)."""
         if self.error is not None or self.state is WriterState.ENDED or not self.in_flight.has_failed:
             return []
-        limit_ns = self.options.quorum_wait_ns
-        is_short = self.stall.is_short and self.stall.may_take_back(now_ns, limit_ns)
-        due = failed_seats.to_ask(
-            self.failures,
-            self.in_flight.seatings,
-            self.bookies,
-            now_ns,
-            is_short=is_short,
-            delays_change=self.options.delays_change,
-        )
-        effects: list[Effect] = []
-        for bookie_id, member in due:
-            self.failures = avoided.ask(self.failures, bookie_id, now_ns)
-            if member is not None:
-                question = LacRequest(member.incarnation, self.ledger_id)
-                effects.append(Send(member, question, ("ask", 0, self.lac)))
-        return effects
+        is_short = self.stall.is_short and self.stall.may_take_back(now_ns, self.options.quorum_wait_ns)
+        return [
+            Send(member, LacRequest(member.incarnation, self.ledger_id), ("ask", 0, self.lac))
+            for member in self.candidates.ask(self.bookies, now_ns, is_short=is_short)
+        ]
 
     def _on_asked(self, member: Member, answer: Control, now_ns: int) -> list[Effect]:
         """A bookie that was asked answered: whatever it knows of the ledger, it is there."""
@@ -532,7 +492,7 @@ class Writer(Machine):
             return self._hear_of_disk(member, now_ns)
         if answer.status not in (Status.OK, Status.NO_SUCH_LEDGER):
             return []
-        self.failures = avoided.heard(self.failures, member.bookie_id)
+        self.candidates.note_answer(member.bookie_id)
         return self._use_who_is_there(now_ns)
 
     def _use_who_is_there(self, now_ns: int) -> list[Effect]:
@@ -552,13 +512,6 @@ class Writer(Machine):
 
     # Bookies that are late (P4.7).
 
-    def _late_look_ns(self, oldest_ns: int) -> int | None:
-        """When to look for late bookies next; None: not as things are, or only the time limit is left to wait for."""
-        times = self.in_flight.times
-        if times is None or times.late_ns is None or times.late_ns >= self.options.add_timeout_ns:
-            return None
-        return times.look_ns(oldest_ns) if self._may_replace_late() else None
-
     def _may_replace_late(self) -> bool:
         """Nothing else is under way, and changes are left for those that fail. Where a bookie has failed and
         still has its seat, there is none to take a seat."""
@@ -572,49 +525,26 @@ class Writer(Machine):
         )
 
     def _look_for_late(self, now_ns: int) -> list[Effect]:
-        oldest, times = self.in_flight.oldest_sent_ns(), self.in_flight.times
-        look_ns = None if oldest is None else self._late_look_ns(oldest)
-        if look_ns is None or now_ns < look_ns:
-            return []
-        assert oldest is not None and times is not None
-        late = times.look(self.in_flight.seatings, oldest, now_ns)
-        effects = self._replace_late(late, now_ns) if late else []
-        if effects:
-            times.note_replaced()
-        return effects
-
-    def _replace_late(self, late: list[Seating], now_ns: int) -> list[Effect]:
         """Replace late bookies. They have not failed: what they answer counts until the change is settled, and if no
-        bookie can be found for their seats, they stay. A bookie that fails often is not chosen (RP45)."""
-        avoid = avoided.avoided(self.failures, now_ns)
-        bookies = [info for info in self._usable if not info.is_quarantined]
-        proposal = propose(self.in_flight, bookies, avoid, self.chance, self.options.placement, late)
+        bookie can be found for their seats, they stay."""
+        late = self.slow_seats.late(now_ns) if self._may_replace_late() else []
+        proposal = self.candidates.replace_late(late, self._usable, now_ns) if late else None
         if proposal is None:
             return []
         for each in late:
-            self._note_failure(each.member.bookie_id, now_ns)
+            self.candidates.note_failure(each.member.bookie_id, now_ns)
         self.proposal = proposal
-        return self._send_change()
+        effects = self._send_change()
+        self.slow_seats.note_replaced()
+        return effects
 
     # Bookies that are silent at the bound of what is kept for those behind (P4.5).
 
-    def _pressed_look_ns(self) -> int | None:
-        """When to look for silent bookies; None: not as things are."""
-        if not self.in_flight.is_pressed() or self.state is not WriterState.OPEN:
-            return None
-        return look_at_ns(self.in_flight.silent_ns(), self.pressed_again_ns)
-
     def _look_for_silent(self, now_ns: int) -> list[Effect]:
-        look_ns = self._pressed_look_ns()
-        if look_ns is None or now_ns < look_ns:
-            return []
-        silent, self.pressed_again_ns = silent_seats(
-            self.in_flight.silent_ns(), self.pressed_again_ns, now_ns
-        )
         effects: list[Effect] = []
-        for seat in silent:
+        for seat in self.slow_seats.silent(now_ns) if self.state is WriterState.OPEN else ():
             # Still: the handle can go on without it, beside those before it.
-            if seat in self.in_flight.silent_ns():
+            if self.slow_seats.is_silent(seat):
                 number = self.in_flight.seatings[seat].number
                 effects += self._seat_failed(number, SILENT_AT_BOUND, now_ns)
         return effects
@@ -651,9 +581,7 @@ class Writer(Machine):
         is_short = self.stall.is_short
         if is_short and not self.stall.may_take_back(now_ns, self.options.quorum_wait_ns):
             return []
-        able = failed_seats.there_again(
-            self.failures, self.bookies, now_ns, by_answer=is_short or self.options.delays_change
-        )
+        able = self.candidates.there_again(self.bookies, now_ns, is_short=is_short)
         failed = (each for each in self.in_flight.seatings if each.failure is not None)
         has_missed = self.in_flight.have_missed(each for each in failed if each.member in able)
         back = self.in_flight.forgive(each.bookie_id for each in self.in_flight.members if each in able)
@@ -676,7 +604,7 @@ class Writer(Machine):
             self.metadata,
             self.in_flight.seatings,
             self.bookies,
-            self.failures,
+            self.candidates.failures,
             now_ns,
             change_count=self.change_count if self.change_count >= self.options.changes_max else None,
             is_published=self.proposed is None,
@@ -881,11 +809,7 @@ class Writer(Machine):
     # Time, and what the watch says.
 
     def _on_bookies(self, event: BookiesChanged) -> list[Effect]:
-        known = {info.member: info.is_writable for info in self.bookies}
-        for info in event.bookies:
-            if info.is_writable and info.member.bookie_id in self.failures and not known.get(info.member):
-                # It came back just now.
-                self.failures = avoided.came_back(self.failures, info.member.bookie_id, event.now_ns)
+        self.candidates.note_list(self.bookies, event.bookies, event.now_ns)
         self.bookies = event.bookies
         if self.publishing is not None:
             self.publishing.naming.listed(event.bookies)
@@ -911,14 +835,7 @@ class Writer(Machine):
         if event.member not in leaving or not self._may_move():
             return []
         seatings = [each for each in self.in_flight.seatings if each.member == event.member]
-        proposal = propose(
-            self.in_flight,
-            self._usable,
-            avoided.avoided(self.failures, event.now_ns),
-            self.chance,
-            self.options.placement,
-            seatings,
-        )
+        proposal = self.candidates.move(seatings, self._usable, event.now_ns)
         if not seatings or proposal is None:
             return []
         self.proposal = proposal
@@ -939,13 +856,8 @@ class Writer(Machine):
             return effects
         if self.in_flight.is_lent:
             return self._publish_if_idle(event.now_ns)
-        limits_ns = self.options.add_timeout_ns, self.options.busy_timeout_ns
-        for number in self.in_flight.overdue(event.now_ns, *limits_ns):
-            seating = self.in_flight.seating(number)
-            what, limit_ns = "no answer", self.options.add_timeout_ns
-            if seating is not None and seating.busy is not None and seating.busy.silent_ns is None:
-                what, limit_ns = "busy, and took nothing", self.options.busy_timeout_ns
-            effects += self._seat_failed(number, f"{what} within {limit_ns / 1e9:g} s", event.now_ns)
+        for number, reason in self.slow_seats.overdue(event.now_ns):
+            effects += self._seat_failed(number, reason, event.now_ns)
         effects += self._look_for_late(event.now_ns)
         effects += self._look_for_silent(event.now_ns)
         if self.in_flight.has_busy and self.error is None:

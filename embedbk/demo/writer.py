@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import embedbk
-from embedbk.client.log import LogWriter
+from embedbk.client.log_writer import LogWriter
 from embedbk.demo.lines import Lines
 from embedbk.errors import EmbedbkError
 

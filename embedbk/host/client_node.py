@@ -1,7 +1,8 @@
 """A client in its place: runs the cores of its handles, keeps links to bookies, follows the cluster by watches.
 
-Decides nothing of the protocol. It resolves bookie ids by the watched registrations, dials on demand, gives each
-request exactly one outcome (`Answered` or `SendFailed`), and batches: one turn seals frames and wakes waiters once.
+Decides nothing of the protocol. It gives each request exactly one outcome (`Answered` or `SendFailed`), and batches:
+one turn seals frames and wakes waiters once. Leaves to `bookie_links` where bookies are dialled and what leaves
+together, and to `counted_answers` which answers are counted beside the cores.
 """
 
 from __future__ import annotations
@@ -10,14 +11,10 @@ import itertools
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
 
-from embedbk.codec.answers import Answers, Asked, Counting
-from embedbk.codec.frame import Frame, FrameHeader
+from embedbk.codec.answers import Answers, Counting
+from embedbk.codec.frame import FrameHeader
 from embedbk.codec.messages import (
-    EXPLICIT_LACS_MAX,
-    MESSAGES_PER_BUNDLE_MAX,
     AddAnswer,
     AddAnswers,
     AddRequest,
@@ -30,11 +27,9 @@ from embedbk.codec.messages import (
     ReplaceRequest,
     Status,
     decode_message,
-    encode_bundle,
     encode_message,
     is_answered,
     is_final,
-    pack_explicit_lacs,
 )
 from embedbk.codec.metadata_messages import (
     Record,
@@ -62,10 +57,12 @@ from embedbk.core.machine import Effect, Event, Machine, earliest
 from embedbk.core.metadata_words import AllocateIds, ListKeys, ReadKey, Transact
 from embedbk.core.quarantine import Quarantine
 from embedbk.core.repair_words import AskQuorum
-from embedbk.core.vocabulary import CloseRequested, Started, Tag, Tick
-from embedbk.errors import EmbedbkError, MetadataUnavailable, PeerError, StorageError, UsageError
+from embedbk.core.vocabulary import CloseRequested, Started, Tick
+from embedbk.errors import EmbedbkError, MetadataUnavailable, PeerError, StorageError
 from embedbk.host.absences import Absences
 from embedbk.host.asking import Asking
+from embedbk.host.bookie_links import REGISTERED_ELSEWHERE, BookieLink, BookieLinks
+from embedbk.host.counted_answers import UNTOLD_NS, CountedAnswers
 from embedbk.host.courses import Courses
 from embedbk.host.deadlines import Deadlines
 from embedbk.host.departures import Departures
@@ -73,7 +70,7 @@ from embedbk.host.hinting import Hinting
 from embedbk.host.link_adds import LinkAdds
 from embedbk.host.local_adds import LocalAdds
 from embedbk.host.metadata_link import MetadataLink
-from embedbk.host.operations import Operation, Writing, is_countable
+from embedbk.host.operations import Operation, Writing
 from embedbk.host.own_lacs import OwnLacs
 from embedbk.host.reminders import Reminders
 from embedbk.host.signal import AlarmsHeld
@@ -81,65 +78,29 @@ from embedbk.host.unread import Unread
 from embedbk.ids import Member
 from embedbk.metadata.client import Client
 from embedbk.metadata.levels import LEVEL_OF_BLOCKS, LEVEL_OF_CHOICES, LEVEL_OF_ENTRY_LOGS, LEVEL_OF_HOLDINGS
-from embedbk.ports import Identity, LinkDown, LinkUp, Near, NearWait, Received, Transport
+from embedbk.ports import LinkDown, LinkUp, Near, NearWait, Received, Transport
 
 __all__ = ["SEAT_GRACE_NS", "ClientNode"]
 
 logger = logging.getLogger(__name__)
 
-# Requests to a bookie that could not be reached this recently fail at once. A link that was up and is lost is dialled
-# again for the next request: after a stop of this very process all are lost, and every bookie is there.
-REDIAL_NS = 50_000_000
-BUNDLED_BYTES_MAX = (
-    64 << 10
-)  # A message up to this size leaves together with others; a longer one leaves alone.
-BUNDLE_BYTES_MAX = (
-    256 << 10
-)  # So much is gathered for one bookie before it leaves, at the latest with the turn.
 # With very many open ledgers, of what is due or was appended to at a time: links are looked at in between, or a turn of
 # seconds would be taken for our death by their other ends, and theirs by us.
 WRITINGS_PER_TURN_MAX = 1024
-UNTOLD_NS = 5_000_000  # An answer that no quorum needs is delivered at the latest then: it frees memory.
 _COMMON = frozenset(
     {FrameSealed, AddedNearby, AddsAnswered}
 )  # Told to a core that nothing uncommon happens to.
-_LOCAL_SCHEME = "local://"
-_REGISTERED_ELSEWHERE = "registered in another incarnation"
 SEAT_GRACE_NS = int(REPAIR_GRACE_S * 1e9)
 UNANSWERED_MAX = 1 << 17  # Requests to one bookie that it has not answered yet; more fail at once.
 
 
-@dataclass(slots=True)
-class _Peer:
-    """The link to one bookie in one incarnation."""
-
-    member: Member
-    endpoint: str
-    link: int
-    is_up: bool = False
-    # Request id -> its owner. In the order of sending, so that failures are delivered in that order.
-    outstanding: dict[int, tuple[Operation, Tag]] = field(default_factory=dict)
-    # (request id, pieces, bytes) that the link did not take: it is not up yet, or its queue is full. Slowness is not
-    # failure; a bookie that does not get on is found by its unanswered requests.
-    waiting: deque[tuple[int, list[Any], int]] = field(default_factory=deque)
-    waiting_bytes: int = 0
-    # Messages of this turn: several leave as one. Empty between turns.
-    outbox: list[tuple[int, list[Any], int]] = field(default_factory=list)
-    outbox_bytes: int = 0
-    # LACs of idle writers, and hints of those that pause: each kind leaves together.
-    lacs: list[ExplicitLacRequest] = field(default_factory=list)
-    hints: list[ExplicitLacRequest] = field(default_factory=list)
-
-
-def _level_needed(request: type) -> int:
-    """The level of the cluster from which on bookies know such a request; 0: they always did."""
-    if request is HoldingsRequest:
-        return LEVEL_OF_HOLDINGS
-    if request is LedgerBlocksRequest:
-        return LEVEL_OF_BLOCKS
-    if request is EntryLogsRequest:
-        return LEVEL_OF_ENTRY_LOGS
-    return LEVEL_OF_CHOICES if request is ReplaceRequest else 0
+# The level of the cluster from which on bookies know such a request; the others they always did.
+_LEVEL_NEEDED: dict[type, int] = {
+    HoldingsRequest: LEVEL_OF_HOLDINGS,
+    LedgerBlocksRequest: LEVEL_OF_BLOCKS,
+    EntryLogsRequest: LEVEL_OF_ENTRY_LOGS,
+    ReplaceRequest: LEVEL_OF_CHOICES,
+}
 
 
 class ClientNode:
@@ -170,17 +131,17 @@ class ClientNode:
         """
         self.backlog = backlog
         self._table_of = table_of
-        self.slow_bookie_bytes_max = slow_bookie_bytes_max
         self.transport = transport
         self.metadata = MetadataLink(transport, metadata_endpoints, client, on_session=self._on_session)
         self._asking = Asking(self.metadata, self.tell)
         self.operations: dict[Operation, None] = {}  # All but the writing handles, which are these:
         self.own_lacs = OwnLacs()
         self.registrations: dict[str, Registration] = {}
-        self._beside: frozenset[Member] = frozenset()  # Bookies on the loop of this node.
+        self._links = BookieLinks(
+            transport, self.registrations, self.tell, slow_bookie_bytes_max=slow_bookie_bytes_max
+        )
         self.unread = Unread("the client")
         self.bookies: tuple[BookieInfo, ...] = ()
-        self.cluster_token = b""
         self.quarantine = Quarantine()
         self._absences = Absences(seat_grace_ns)
         self._departures = Departures()
@@ -195,28 +156,21 @@ class ClientNode:
         # True where an observer of the cores also sees what goes past them (`courses`).
         self.is_sending_watched = False
         self._answers = counting() if counting is not None else None
+        self._counted: CountedAnswers | None = None
         if self._answers is not None:
             transport.count(self._answers)
-        self._tell_at: int | None = None  # When untold answers are delivered for want of other news.
-        # First request (0 before it) and ack quorum of the frame that is being sent, if it is counted.
-        self._sealing: tuple[int, int] | None = None
-        self._uncommon: dict[Writing, None] = {}  # Writers whose cores want every answer.
+            self._counted = CountedAnswers(self._answers, self._links, self._note_good, self._tell_counted)
         # How writers' adds go past their cores, to bookies of this very loop or else over links; not while somebody
         # watches the cores.
         self.courses: Courses | None = None
         if self._answers is not None and self._answers.handle is not None:
             self.courses = LinkAdds(
-                transport.adds, self._link_of, self._note_asked, self._queue, self._look_again,
+                transport.adds, self._links.free_link, self._links.note_asked, self._queue, self._look_again,
                 self._note_good,
             )  # fmt: skip
         self._dirty: deque[Writing] = deque()  # Filled from users' threads.
         self._touched: dict[Operation, None] = {}
         self._events: deque[tuple[Operation, Event]] = deque()
-        self._peers: dict[Member, _Peer] = {}
-        self._peer_of_link: dict[int, _Peer] = {}
-        self._slow: dict[int, _Peer] = {}  # By link: peers with requests waiting.
-        self._outboxes: dict[Member, _Peer] = {}  # Peers with messages of this turn.
-        self._dial_after: dict[Member, int] = {}
         requests = itertools.count(1)
         self._next_request: Callable[[], int] = (
             requests.__next__ if self._answers is None else self._answers.next_request
@@ -265,9 +219,9 @@ class ClientNode:
     def add_locally(self, wait: NearWait, nears: Mapping[Member, Near]) -> None:
         """From now on writers reach these bookies, which are on this node's loop, without messages where they can."""
         self.courses = LocalAdds(
-            wait, nears, self._note_asked, self._queue, self._look_again, self._note_good
+            wait, nears, self._links.note_asked, self._queue, self._look_again, self._note_good
         )
-        self._beside = frozenset(nears)
+        self._links.beside = frozenset(nears)
 
     def _queue(self, operation: Operation, event: Event) -> None:
         self._events.append((operation, event))
@@ -304,13 +258,10 @@ class ClientNode:
                 self._on_link_up(now_ns, event)
             else:
                 self._on_link_down(now_ns, event)
-        if self._answers is not None and self._answers.untold:
-            if self._tell_at is None:
-                self._tell_at = now_ns + UNTOLD_NS
-            if self._answers.is_due or now_ns >= self._tell_at:
-                self._tell_counted(now_ns)
-        if self._slow:
-            self._send_waiting()
+        if self._counted is not None and self._counted.answers.untold and self._counted.is_due(now_ns):
+            self._tell_counted(now_ns)
+        if self._links.slow:
+            self._links.send_waiting()
         if self.courses is not None:
             self.courses.step(now_ns)
         self.metadata.tick(now_ns)
@@ -342,11 +293,8 @@ class ClientNode:
                 self._hinting.note(now_ns, writing)
             for writing in self._hinting.take(now_ns):
                 self.tell(writing, HintDue(now_ns))
-            for peer in self._outboxes.values():
-                self._pack_lacs(now_ns, peer, peer.hints)
-                self._pack_lacs(now_ns, peer, peer.lacs)
-                self._empty_outbox(now_ns, peer)
-            self._outboxes.clear()
+            if self._links.outboxes:
+                self._links.send_gathered(now_ns)
             if not self._events:
                 break
         with AlarmsHeld():
@@ -363,8 +311,8 @@ class ClientNode:
         if isinstance(operation, Writing):
             self.own_lacs.remove(operation)
             self._hinting.forget(operation)
-            if operation in self._uncommon:
-                self._end_uncommon(operation)
+            if self._counted is not None and operation in self._counted.uncommon:
+                self._counted.end_uncommon(operation)
             if self.courses is not None:
                 self.courses.forget(self._now_ns, operation)
             if not operation.is_shrunk:
@@ -392,16 +340,20 @@ class ClientNode:
         effects = operation.core.step(event)
         if self.on_step is not None:
             self.on_step(operation.core, event, effects)
-        # Only the first sending of a frame is counted: what is sent again is sent for a reason.
-        self._sealing = None
-        if type(event) is FrameSealed and self._answers is not None:
-            assert isinstance(operation, Writing)
-            if operation.is_common:
-                self._sealing = (0, operation.core.quorum.ack_quorum)
+        counted = self._counted
+        if counted is not None:
+            counted.sealing = None
+            if type(event) is FrameSealed:
+                assert isinstance(operation, Writing)
+                counted.begin_sending(operation)
         for effect in effects:
             self._carry_out(now_ns, operation, effect)
-        if isinstance(operation, Writing) and (operation in self._uncommon or type(event) not in _COMMON):
-            self._judge(operation)
+        if not isinstance(operation, Writing):
+            return
+        is_uncommon = counted is not None and operation in counted.uncommon
+        if is_uncommon or type(event) not in _COMMON:
+            if counted is not None:
+                counted.judge(self._now_ns, operation)
             self._remind(now_ns, operation)
 
     def _remind(self, now_ns: int, writing: Writing) -> None:
@@ -453,16 +405,16 @@ class ClientNode:
 
     def _send(self, now_ns: int, operation: Operation, effect: Send) -> None:
         is_awaited = is_answered(effect.control)
-        if self.metadata.client.cluster_level < _level_needed(type(effect.control)):
+        if self.metadata.client.cluster_level < _LEVEL_NEEDED.get(type(effect.control), 0):
             # A bookie of a build before would end its link, and with it what others are asking over it.
             self.tell(operation, SendFailed(now_ns, effect.tag, effect.member, BELOW_LEVEL))
             return
-        peer = self._peers.get(effect.member)
+        peer = self._links.by_member.get(effect.member)
         if peer is None:
-            dialled = self._dial(now_ns, effect.member)
+            dialled = self._links.dial(now_ns, effect.member)
             if isinstance(dialled, str):
                 if is_awaited:
-                    has_other_disk = dialled == _REGISTERED_ELSEWHERE
+                    has_other_disk = dialled == REGISTERED_ELSEWHERE
                     self.tell(
                         operation, SendFailed(now_ns, effect.tag, effect.member, dialled, has_other_disk)
                     )
@@ -475,192 +427,28 @@ class ClientNode:
             return
         control = effect.control
         if type(control) is ExplicitLacRequest and not is_awaited:
-            (peer.hints if control.is_hint else peer.lacs).append(control)
-            self._outboxes[peer.member] = peer
+            self._links.put_lac(peer, control)
             return
         request_id = self._next_request()
         pieces = encode_message(request_id, effect.control, effect.frames)
-        size = sum(map(len, pieces))
         if is_awaited:
             peer.outstanding[request_id] = (operation, effect.tag)
-        if self._sealing is not None and type(effect.control) is AddRequest:
-            self._expect(peer, request_id, effect.control, effect.frames[0][1])
-        if not peer.outbox:
-            self._outboxes[peer.member] = peer
-        elif peer.outbox_bytes + size > BUNDLE_BYTES_MAX or len(peer.outbox) >= MESSAGES_PER_BUNDLE_MAX:
-            self._empty_outbox(now_ns, peer)
-        peer.outbox.append((request_id, pieces, size))
-        peer.outbox_bytes += size
-        if size > BUNDLED_BYTES_MAX:
-            self._empty_outbox(now_ns, peer)
-
-    def _pack_lacs(self, now_ns: int, peer: _Peer, lacs: list[ExplicitLacRequest]) -> None:
-        """Put the LACs of many writers for one bookie into as few messages as can be."""
-        for begin in range(0, len(lacs), EXPLICIT_LACS_MAX):
-            pieces = encode_message(0, pack_explicit_lacs(lacs[begin : begin + EXPLICIT_LACS_MAX]))
-            if len(peer.outbox) >= MESSAGES_PER_BUNDLE_MAX:
-                self._empty_outbox(now_ns, peer)
-            peer.outbox.append((0, pieces, sum(map(len, pieces))))
-        lacs.clear()
-
-    # Adds that are sent from C (native/SHORTCUTS.md, "Adds in C").
-
-    def _link_of(self, member: Member) -> int | None:
-        peer = self._peers.get(member)
-        is_ready = peer is not None and peer.is_up and not peer.waiting
-        return peer.link if peer is not None and is_ready else None
-
-    def _note_asked(self, member: Member, request_id: int, operation: Operation, tag: Tag) -> None:
-        """Note a request that is on its way already; this keeps the order of asking, since no request of this handle
-        follows it yet."""
-        peer = self._peers.get(member)
-        if peer is not None:  # Else its link went, and the operation learns of that.
-            peer.outstanding[request_id] = (operation, tag)
+        counted = self._counted
+        if counted is not None and counted.sealing is not None and type(effect.control) is AddRequest:
+            counted.expect(peer, request_id, effect.control, effect.frames[0][1])
+        self._links.put(now_ns, peer, request_id, pieces)
 
     def _end_courses(self, now_ns: int, member: Member) -> None:
         if isinstance(self.courses, LinkAdds):
             self.courses.leave_link(now_ns, member)
 
-    # Counted answers (native/SHORTCUTS.md, "Answers").
-
-    def _expect(self, peer: _Peer, request_id: int, control: AddRequest, frame: Frame) -> None:
-        assert self._answers is not None and self._sealing is not None
-        first, needed = self._sealing
-        group = first or request_id
-        self._sealing = (group, needed)
-        self._answers.expect(
-            Asked(
-                peer.link, request_id, group, needed, control.nonce, control.seating, frame.ledger_id,
-                frame.first_entry, frame.last_entry,
-            )
-        )  # fmt: skip
-
     def _tell_counted(self, now_ns: int) -> None:
-        """Give each core the answers that were counted for it, in the order of arrival."""
-        assert self._answers is not None
-        self._tell_at = None
-        told: dict[Operation, list[tuple[Member, Tag]]] = {}
-        followed: dict[Operation, tuple[int, ...]] = {}
-        for link, request_id, is_followed in self._answers.tell():
-            peer = self._peer_of_link.get(link)
-            asked = None if peer is None else peer.outstanding.pop(request_id, None)
-            if peer is None or asked is None:
-                continue  # Its failure was reported meanwhile.
-            operation, tag = asked
-            self._note_good(peer.member.bookie_id)
-            if is_followed:
-                followed[operation] = (*followed.get(operation, ()), tag[1])
-            if operation in told:
-                told[operation].append((peer.member, tag))
-            else:
-                told[operation] = [(peer.member, tag)]
-        for operation, answers in told.items():
+        """Tell the cores what was counted for them."""
+        assert self._counted is not None
+        for operation, told in self._counted.take(now_ns):
             if self.courses is not None:
-                self.courses.note_counted(now_ns, operation, (member for member, _ in answers))
-            self._events.append((operation, AddsAnswered(now_ns, answers, followed.get(operation, ()))))
-
-    def _judge(self, writing: Writing) -> None:
-        """Whether its core has to hear of every answer at once: from when something beside plain adds is under way,
-        until all that was sent meanwhile is confirmed."""
-        if self._answers is None or not is_countable(writing.core):
-            return
-        if writing.is_over or not writing.core.is_common:
-            if not writing.is_over and writing.is_common:
-                self._tell_counted(self._now_ns)
-                self._answers.is_eager = True
-                self._uncommon[writing] = None
-            writing.is_common, writing.common_after = False, None
-        elif writing in self._uncommon:
-            if writing.common_after is None:
-                writing.common_after = writing.core.lap
-            if writing.core.lac >= writing.common_after:
-                self._end_uncommon(writing)
-
-    def _end_uncommon(self, writing: Writing) -> None:
-        assert self._answers is not None
-        del self._uncommon[writing]
-        self._answers.is_eager = bool(self._uncommon)
-        writing.is_common, writing.common_after = not writing.is_over, None
-
-    def _empty_outbox(self, now_ns: int, peer: _Peer) -> None:
-        """Hand what this turn has for a bookie to its link, or have it wait for the link, in order."""
-        outbox, peer.outbox, peer.outbox_bytes = peer.outbox, [], 0
-        if not outbox:
-            return
-        if peer.is_up and not peer.waiting:
-            bundle = outbox[0][1] if len(outbox) == 1 else encode_bundle([pieces for _, pieces, _ in outbox])
-            if self.transport.send(peer.link, bundle):
-                return
-        for request_id, pieces, size in outbox:
-            if peer.waiting_bytes + size > self.slow_bookie_bytes_max:
-                asked = peer.outstanding.pop(request_id, None)
-                if asked is not None:
-                    self.tell(asked[0], SendFailed(now_ns, asked[1], peer.member, "its queue is full"))
-                continue
-            peer.waiting.append((request_id, pieces, size))
-            peer.waiting_bytes += size
-            self._slow[peer.link] = peer
-
-    def _send_waiting(self) -> None:
-        """Go on with the links that took no more, in order, as far as they take now."""
-        for peer in list(self._slow.values()):
-            while peer.is_up and peer.waiting and self.transport.send(peer.link, peer.waiting[0][1]):
-                peer.waiting_bytes -= peer.waiting.popleft()[2]
-            if not peer.waiting:
-                del self._slow[peer.link]
-
-    def _dial(self, now_ns: int, member: Member) -> _Peer | str:
-        """A link to the bookie in this incarnation, begun; or why there is none."""
-        registration = self.registrations.get(member.bookie_id)
-        if registration is None:
-            return "not registered"
-        if registration.incarnation != member.incarnation:
-            return _REGISTERED_ELSEWHERE
-        if now_ns < self._dial_after.get(member, 0):
-            return "link lost"
-        self._dial_after.pop(member, None)
-        endpoint = self._endpoint_of(member, registration)
-        try:
-            link = self._connect(endpoint, member)
-        except UsageError as refused:  # Another machine's address, say, or no link left to have.
-            self._dial_after[member] = now_ns + REDIAL_NS
-            return f"cannot be dialled: {refused}"
-        peer = self._peers[member] = self._peer_of_link[link] = _Peer(member, endpoint, link)
-        return peer
-
-    def _endpoint_of(self, member: Member, registration: Registration) -> str:
-        """The first endpoint, which every process reaches; for a bookie on this loop the one inside the process, if it
-        has one."""
-        inside = [each for each in registration.endpoints if each.startswith(_LOCAL_SCHEME)]
-        if inside and member in self._beside:
-            return inside[0]
-        return registration.endpoints[0] if registration.endpoints else ""
-
-    def _connect(self, endpoint: str, member: Member) -> int:
-        expect = Identity("bookie", member.bookie_id, member.incarnation, self.cluster_token)
-        return self.transport.connect(endpoint, expect)
-
-    def _dial_elsewhere(self) -> None:
-        """Dial the place where a bookie is registered now, for requests that wait for a link that is not up yet:
-        nothing of it was sent, so nothing can be done twice."""
-        for peer in [peer for peer in self._peers.values() if not peer.is_up]:
-            registration = self.registrations.get(peer.member.bookie_id)
-            if registration is None or registration.incarnation != peer.member.incarnation:
-                continue
-            endpoint = self._endpoint_of(peer.member, registration)
-            if endpoint == peer.endpoint:
-                continue
-            try:
-                link = self._connect(endpoint, peer.member)
-            except UsageError:
-                continue  # The old one may still come up.
-            del self._peer_of_link[peer.link]
-            is_slow = self._slow.pop(peer.link, None) is not None
-            self.transport.drop(peer.link, "it is registered at another endpoint now")
-            peer.endpoint, peer.link = endpoint, link
-            self._peer_of_link[link] = peer
-            if is_slow:
-                self._slow[link] = peer
+                self.courses.note_counted(now_ns, operation, (member for member, _ in told.answers))
+            self._events.append((operation, told))
 
     # Links.
 
@@ -668,7 +456,7 @@ class ClientNode:
         if self.metadata.owns(event.link):
             self.metadata.on_link_up(now_ns, event.link, event.peer)
             return
-        peer = self._peer_of_link.get(event.link)
+        peer = self._links.by_link.get(event.link)
         if peer is None:
             return
         peer.is_up = True
@@ -681,15 +469,11 @@ class ClientNode:
             return
         if self._answers is not None and self._answers.untold:
             self._tell_counted(now_ns)  # Answered before the link went.
-        if (known := self._peer_of_link.get(event.link)) is not None:
-            self._end_courses(now_ns, known.member)
-        peer = self._peer_of_link.pop(event.link, None)
+        peer = self._links.by_link.get(event.link)
         if peer is None:
             return
-        del self._peers[peer.member]
-        self._slow.pop(peer.link, None)
-        if not peer.is_up:
-            self._dial_after[peer.member] = now_ns + REDIAL_NS
+        self._end_courses(now_ns, peer.member)
+        self._links.lose(now_ns, peer)
         name = peer.member.bookie_id
         logger.debug("link to bookie %s down: %s", name, event.reason)
         self._reminders.lasts(
@@ -718,7 +502,7 @@ class ClientNode:
         if self.metadata.owns(event.link):
             self.metadata.on_message(now_ns, event.link, message)
             return
-        peer = self._peer_of_link.get(event.link)
+        peer = self._links.by_link.get(event.link)
         if peer is None:
             return
         asked_of = [request_id for request_id, _ in answers] or [message.request_id]
@@ -732,7 +516,7 @@ class ClientNode:
     def _answer(
         self,
         now_ns: int,
-        peer: _Peer,
+        peer: BookieLink,
         request_id: int,
         control: Control,
         frames: list[tuple[FrameHeader, memoryview]],
@@ -770,7 +554,7 @@ class ClientNode:
     # The cluster, as the watch shows it.
 
     def _on_session(self, now_ns: int, cluster_token: bytes) -> None:
-        self.cluster_token = cluster_token
+        self._links.cluster_token = cluster_token
 
     def _on_bookies(self, records: list[Record], revision: int, is_first: bool) -> None:
         if is_first:
@@ -787,8 +571,7 @@ class ClientNode:
         for record in records:
             self.quarantine.release(record.key.removeprefix(BOOKIES_PREFIX))  # It came back, or went.
         self._show_bookies()
-        self._dial_elsewhere()
-        self._dial_after = {member: at for member, at in self._dial_after.items() if at > self._now_ns}
+        self._links.dial_elsewhere(self._now_ns)
         self.is_ready = True
         self.on_ready()
 
@@ -841,7 +624,7 @@ class ClientNode:
             self._departures.deadline_ns,
             self._deadlines.next_ns,
             self._hinting.deadline_ns,
-            self._tell_at,
+            None if self._counted is None else self._counted.tell_at,
             self.metadata.deadline_ns(),
             self.transport.deadline_ns(),
             None if self.courses is None else self.courses.deadline_ns(),

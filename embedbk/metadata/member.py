@@ -1,12 +1,13 @@
 """The core of a metadata member: requests in, commands to the log, answers out (METADATA.md, P10).
 
 Decides what is proposed, which answers are sent, when a session has expired, and what watchers receive. What is not
-applied yet stands in `proposals`, what links open in `openings`, what waits in `pending_requests`. The catalog
-decides what a command does, and the log (`command_log`) when it counts: a command is applied when it is committed,
-never before, so that a deposed leader has nothing to take back, and everything in the catalog may be sent. A request
-that changes something is decided when it is applied; an earlier refusal is a courtesy. A request that reads waits until
-everything is applied that was committed when it came, and the earlier requests of its session. Only a keep-alive shows
-nothing and is answered at once: sessions live through a disk that stands still.
+applied yet stands in `proposals`, what links open in `openings`, what waits in `pending_requests` and
+`unapplied_reads`, which streams links may have in `streams`, and how a generation begins in `generation_start`. The
+catalog decides what a command does, and the log (`command_log`) when it counts: a command is applied when it is
+committed, never before, so that a deposed leader has nothing to take back, and everything in the catalog may be sent.
+A request that changes something is decided when it is applied; an earlier refusal is a courtesy. A request that reads
+waits until everything is applied that was committed when it came, and the earlier requests of its session. Only a
+keep-alive shows nothing and is answered at once: sessions live through a disk that stands still.
 
 A new leader first logs that it leads. Before that entry is applied it answers no read and renews no session: afterwards
 it has applied everything that earlier leaders promised. A leader that is deposed ends the links of its clients. Streams
@@ -18,9 +19,8 @@ from __future__ import annotations
 import copy
 from collections import deque
 from collections.abc import Callable
-from typing import Any, ClassVar, Protocol, Self, get_args
+from typing import Any, ClassVar, Self, get_args
 
-from embedbk.codec.lineages import LINEAGE_BYTES
 from embedbk.codec.metadata_messages import (
     BUSY,
     Acknowledged,
@@ -29,7 +29,6 @@ from embedbk.codec.metadata_messages import (
     CloseSession,
     Get,
     KeepAlive,
-    Lineage,
     List,
     MetadataReply,
     MetadataRequest,
@@ -67,12 +66,15 @@ from embedbk.metadata.commands import (
 )
 from embedbk.metadata.divergence import DIGEST_ENTRIES, Divergence
 from embedbk.metadata.fullness import Fullness, fullness
-from embedbk.metadata.levels import LACKING, LEVEL_OF_LINEAGES, Heard, left_out, named
+from embedbk.metadata.generation_start import GenerationStart
+from embedbk.metadata.levels import LACKING, Heard, left_out, named
 from embedbk.metadata.lifetimes import Lifetimes
 from embedbk.metadata.openings import Openings
 from embedbk.metadata.pending_requests import PendingRequest, PendingRequests
 from embedbk.metadata.postponing import RESUMED_MAX, Postponing
 from embedbk.metadata.proposals import Proposals, ProposedCommand
+from embedbk.metadata.streams import WATCHES_MAX, Streams
+from embedbk.metadata.unapplied_reads import UnappliedReads
 from embedbk.metadata.vocabulary import (
     CatalogReplaced,
     DropLinks,
@@ -82,6 +84,7 @@ from embedbk.metadata.vocabulary import (
     LinkLost,
     MemberStarted,
     RaiseRequested,
+    RandomBits,
     Remark,
     Reply,
     RequestReceived,
@@ -90,7 +93,6 @@ from embedbk.metadata.vocabulary import (
     Tick,
     TurnEnded,
 )
-from embedbk.metadata.watches import Watches
 
 __all__ = ["SESSION_TTL_MS_MAX", "SESSION_TTL_MS_MIN", "Member", "MemberEffect", "MemberEvent"]
 
@@ -99,12 +101,6 @@ SESSION_TTL_MS_MAX = 600_000
 NONCE_BYTES = 16  # Random bytes of one start.
 LISTED_RECORD_BYTES = 1024  # Bytes counted for each record that a waiting list may return.
 SESSIONS_PER_LINK_MAX = 128  # Living sessions opened over one link. A client has one.
-WATCHES_MAX = 65_536
-WATCHES_PER_LINK_MAX = 4096
-WATCHES_SHARE = 4  # One link may have at most this part of the watches that are free.
-FOLLOWING_LINKS_MAX = (
-    256  # Links with streams that may lag; the others are for sessions, if this member leads next.
-)
 APPLIED_PER_STEP = 512  # Commands applied in a step; the rest follow later, however many one sync commits.
 EXPIRIES_PER_TICK_MAX = 100  # Sessions ended in a tick, so that mass expiry starves no client.
 EXPIRED_KEYS_PER_TICK = 512  # Keys of these; those of one session go together, however many.
@@ -135,12 +131,6 @@ MemberEvent = (
 MemberEffect = Reply | SendEvents | DropLinks | Remark | Halted | raft_vocabulary.Effect
 
 
-class RandomBits(Protocol):
-    """The part of `random.Random` that the member uses."""
-
-    def getrandbits(self, k: int, /) -> int: ...
-
-
 class Member:
     """`step` takes one event, whole, and gives what is to be done, in this order."""
 
@@ -163,27 +153,16 @@ class Member:
         self._led_term = log.term  # The term in which this member leads; 0: it does not.
         self._is_log_full = False  # No session can be ended now.
         self._started_index = 0  # Nothing is shown before this is applied.
-        self._begins_generation = False  # An operator asked for it; it begins when this member leads.
-        self._gives_up: tuple[Lineage, ...] = ()  # The lineages that the operator gives up for it.
-        self._is_whole = False  # The operator declared that nothing was lost.
-        self._level_behind_log = catalog.level  # The cluster's level when it started.
-        self._generation_at = (0, 0)  # (index, term) of the entry by which it does.
+        self._generation = GenerationStart(catalog.level)
         self._committed: deque[Entry] = deque()  # Entries to be applied.
         self._proposals = Proposals()
-        self._reads: dict[
-            int, list[PendingRequest]
-        ] = {}  # By the index that must be applied before they are answered.
-        self._unready: dict[
-            int, PendingRequest
-        ] = {}  # Reads whose index the log has not returned yet, by token.
-        self._read_count = 0
+        self._reads = UnappliedReads()
         self._pending = PendingRequests()
         self._unnumbered = 0  # Requests without a session so far: none repeats another.
         self._openings = Openings()
         self._levels = Heard()
         self._lifetimes = Lifetimes(catalog.sessions, now_ns)
-        self._watches = Watches(catalog.revision)
-        self._following_links: dict[int, None] = {}  # Links with streams that may lag.
+        self._streams = Streams(catalog.revision)
         self._divergence = Divergence(digest_entries)
         self._postponing = Postponing()
         self._is_resuming = False  # A command that lets postponed marks go on is not applied yet.
@@ -202,7 +181,7 @@ class Member:
     def deadline_ns(self) -> int | None:
         if self._halted:
             return None
-        if self._committed or self._watches.is_lagging:
+        if self._committed or self._streams.watches.is_lagging:
             return 0  # At once.
         deadline_ns = self.log.deadline_ns
         if not self._led_term or self._is_log_full:
@@ -241,9 +220,7 @@ class Member:
 
     def _on_started(self, event: MemberStarted) -> list[MemberEffect]:
         effects: list[MemberEffect] = []
-        self._begins_generation, self._gives_up = event.begins_generation, event.gives_up
-        self._is_whole = event.is_whole
-        self._level_behind_log = event.level
+        self._generation.ask(event)
         if self.log.term:
             self._begin_to_lead(event.now_ns, effects)
         return effects
@@ -269,7 +246,7 @@ class Member:
         """Log one more link of the chain before anything is answered: every answer waits for earlier log entries."""
         nonce = self._chance.getrandbits(8 * NONCE_BYTES).to_bytes(NONCE_BYTES, "big")
         self._propose(encode_command(start := StartMember(nonce)), start, effects)
-        if self._begins_generation:
+        if self._generation.is_due:
             self._begin_generation(effects)
         self._started_index = self._proposals.queue[-1].index
         self._lifetimes.grant_all(now_ns, self.log.grace_ns)
@@ -278,19 +255,13 @@ class Member:
         self._levels.forget_all()
 
     def _begin_generation(self, effects: list[MemberEffect]) -> None:
-        """Begin a generation; as a lineage, if the cluster's level has lineages."""
-        level = max(self.catalog.level, self._level_behind_log)
-        begin: BeginGeneration | BeginLineage = BeginGeneration()
-        if level >= LEVEL_OF_LINEAGES:
-            name = self._chance.getrandbits(8 * LINEAGE_BYTES).to_bytes(LINEAGE_BYTES, "big")
-            begin = BeginLineage(name, self._gives_up, self._is_whole)
-        elif self._gives_up:
+        begin = self._generation.command(self.catalog.level, self._chance)
+        if isinstance(begin, str):
             self._halted = True
-            text = f"lineages are given up at level {LEVEL_OF_LINEAGES}, and the cluster's level is {level}: start it "
-            effects.append(Halted(text + "without naming any, then embedbk quorum raise"))
+            effects.append(Halted(begin))
             return
         begins = self._propose(encode_command(begin), begin, effects)
-        self._generation_at = begins.index, begins.term
+        self._generation.note_proposed(begins.index, begins.term)
 
     # --- Requests ----------------------------------------------------------------------------------------
 
@@ -326,7 +297,7 @@ class Member:
         if self._opens_another(asked) or not self._must_wait(asked, effects):
             self._serve(asked, event.now_ns, effects, answers)
             if isinstance(operation, Watch):
-                effects += self._feed()
+                effects += self._streams.feed(self.catalog, may_lag=not self._knows_all)
         return effects + answers
 
     def _check_level(self, operation: Operation) -> Refusal | None:
@@ -343,26 +314,12 @@ class Member:
         """A request for a stream that may lag. It shows what is applied, so this member need not be sure that it
         leads."""
         refusal = check_operation(operation, self.catalog.limits)
-        result: Result = refusal or Acknowledged(self.catalog.revision)
-        effects: list[MemberEffect] = []
-        if refusal is None and isinstance(operation, KeepAlive):
-            effects += self._watches.marks(link)
-        elif refusal is None and isinstance(operation, Unwatch):
-            self._watches.remove(link, operation.watch_id)
-        elif refusal is None and isinstance(operation, Watch):
-            if link not in self._following_links and len(self._following_links) >= FOLLOWING_LINKS_MAX:
-                text = f"{FOLLOWING_LINKS_MAX} links have streams that may lag, and no more may: ask another member"
-                result = Refusal("UNAVAILABLE", text)
-            else:
-                result = self._watch(link, 0, operation)
-                self._following_links[link] = None
-                effects += self._feed()
-        return [*effects, Reply(link, MetadataReply(0, request.sequence, result))]
-
-    def _feed(self) -> list[SendEvents]:
-        """A leader that has applied all that earlier leaders promised knows every revision that exists."""
-        self._watches.may_lag = not self._knows_all
-        return self._watches.feed(self.catalog.history, self.catalog.revision)
+        if refusal is not None:
+            return [Reply(link, MetadataReply(0, request.sequence, refusal))]
+        events, result = self._streams.serve_following(
+            link, operation, self.catalog, may_lag=not self._knows_all
+        )
+        return [*events, Reply(link, MetadataReply(0, request.sequence, result))]
 
     def _on_raise(self, event: RaiseRequested) -> list[MemberEffect]:
         """Nothing is proposed while a node does not know the level."""
@@ -444,8 +401,7 @@ class Member:
     def _must_wait(self, asked: PendingRequest, effects: list[MemberEffect]) -> bool:
         """Let a request wait that shows the catalog, until everything is applied that was committed when it came, and
         what its session asked before it."""
-        self._read_count += 1
-        index = self.log.read_index(self._read_count, effects)
+        index = self.log.read_index(self._reads.next_token(), effects)
         if index is not None and max(index, self._after(asked)) <= self._applied_index:
             return False
         operation = asked.request.operation
@@ -455,9 +411,9 @@ class Member:
             return True
         self._pending.add(asked)
         if index is None:
-            self._unready[self._read_count] = asked
+            self._reads.wait_for_log(asked)
         else:
-            self._reads.setdefault(max(index, self._after(asked)), []).append(asked)
+            self._reads.wait_for(max(index, self._after(asked)), asked)
         return True
 
     def _after(self, asked: PendingRequest) -> int:
@@ -493,7 +449,7 @@ class Member:
         request = event.request
         alive = Acknowledged(self.catalog.revision, self.log.members, self.catalog.level)
         answer = MetadataReply(request.session, request.sequence, alive)
-        return [*self._watches.marks(event.link), Reply(event.link, answer)]
+        return [*self._streams.watches.marks(event.link), Reply(event.link, answer)]
 
     # --- Requests that the present catalog answers -------------------------------------------------------
 
@@ -532,9 +488,12 @@ class Member:
                 alive = Acknowledged(self.catalog.revision, self.log.members, self.catalog.level)
                 self._answer(asked, alive, answers)
             case Watch():
-                self._answer(asked, self._watch(asked.link, request.session, request.operation), answers)
+                begun = self._streams.begin(
+                    asked.link, request.session, request.operation, self.catalog.revision
+                )
+                self._answer(asked, begun, answers)
             case Unwatch(watch_id):
-                self._watches.remove(asked.link, watch_id)
+                self._streams.watches.remove(asked.link, watch_id)
                 self._answer(asked, Acknowledged(self.catalog.revision), answers)
 
     def _answer(self, asked: PendingRequest, result: Result, answers: list[MemberEffect]) -> None:
@@ -616,22 +575,9 @@ class Member:
             self.catalog.level,
         )
 
-    def _watch(self, link: int, session: int, watch: Watch) -> Result:
-        """Begin a stream; what it is sent comes with the next feed."""
-        count, total = self._watches.count(link), self._watches.total
-        allowed = min(WATCHES_PER_LINK_MAX, (WATCHES_MAX - total) // WATCHES_SHARE)
-        if count >= allowed:
-            return Refusal(
-                "UNAVAILABLE",
-                f"{count} watches on this link and {total} on all, allowed are {WATCHES_PER_LINK_MAX} and "
-                f"{WATCHES_MAX}, and now {allowed} on one link: end some",
-            )
-        self._watches.add(link, session, watch.watch_id, watch.prefix, watch.from_revision)
-        return Acknowledged(self.catalog.revision)
-
     def fullness(self) -> list[Fullness]:
         """How far its bounds are reached (P10.7)."""
-        return fullness(self.catalog, self._watches.total, WATCHES_MAX)
+        return fullness(self.catalog, self._streams.watches.total, WATCHES_MAX)
 
     # --- The log -----------------------------------------------------------------------------------------
 
@@ -662,23 +608,19 @@ class Member:
     def _take_ready(
         self, ready: ReadIndexed, now_ns: int, effects: list[MemberEffect], answers: list[MemberEffect]
     ) -> None:
-        asked = self._unready.pop(ready.token, None)
+        asked = self._reads.take_ready(ready.token)
         if asked is None:
             return  # The request was put off.
         index = max(ready.index, self._after(asked))
         if index > self._applied_index:
-            self._reads.setdefault(index, []).append(asked)
+            self._reads.wait_for(index, asked)
         else:
             self._serve_waiting(asked, now_ns, effects, answers)
 
     def _lose_what_was_proposed(self) -> None:
         """Forget proposals: another leader may commit and answer them, so no answer is sent here. Clients ask again."""
-        for waiting in (
-            self._proposals,
-            self._reads,
-            self._unready,
-        ):
-            waiting.clear()
+        self._proposals.clear()
+        self._reads.clear()
         self._is_resuming = False
         self._pending.clear()
         self._openings.lose_proposals()
@@ -692,13 +634,13 @@ class Member:
             self._apply(entry, now_ns, effects, answers)
             if self._halted:
                 return effects
-            if self._reads:
-                for asked in self._reads.pop(entry.index, ()):
+            if self._reads.by_index:
+                for asked in self._reads.take_applied(entry.index):
                     self._serve_waiting(asked, now_ns, effects, answers)
         if self._led_term:
             self._postponing.note(self.catalog.repairs, self.catalog.revision, now_ns)
         # Events before answers: a client whose change is answered has already seen it in its own watch.
-        effects += self._feed()
+        effects += self._streams.feed(self.catalog, may_lag=not self._knows_all)
         if self.catalog.history.hold != self.catalog.revision:
             self.catalog.history.hold = self.catalog.revision  # Changes that were not sent yet are kept.
             self.catalog.history.trim()
@@ -739,9 +681,9 @@ class Member:
                 self._note_expired(number, entry.index, is_own=proposed is not None)
             case ResumeRepairs() if proposed is not None:
                 self._is_resuming = False
-            case BeginGeneration() | BeginLineage() if (entry.index, entry.term) == self._generation_at:
-                self._begins_generation = False
-                if isinstance(result, Refusal):  # The halt informs the operator who asked for it.
+            case BeginGeneration() | BeginLineage():
+                is_own = self._generation.take_applied(entry.index, entry.term)
+                if is_own and isinstance(result, Refusal):  # The halt informs the operator who asked for it.
                     self._halted = True
                     effects.append(Halted(result.text))
         if proposed is not None:
@@ -797,7 +739,7 @@ class Member:
         if number not in self.catalog.sessions:
             self._lifetimes.forget(number)
             self._levels.forget(number)
-            self._watches.remove_session(number)
+            self._streams.watches.remove_session(number)
 
     def _on_failed(self, event: JournalFailed) -> list[MemberEffect]:
         self._halted = True
@@ -854,9 +796,8 @@ class Member:
     def _on_link_lost(self, event: LinkLost) -> list[MemberEffect]:
         """The link's session lives on: its client comes back over another link, or the session expires."""
         link = event.link
-        self._watches.remove_link(link)
+        self._streams.lose_link(link)
         self._openings.lose_link(link)
-        self._following_links.pop(link, None)
         self._pending.lose_link(link)
         return []
 
@@ -867,7 +808,7 @@ class Member:
         self._divergence.forget()
         self._applied_index = event.index
         self._lifetimes = Lifetimes(self.catalog.sessions, event.now_ns)
-        self._watches = self._watches.follow_another(self.catalog.revision)
+        self._streams.follow_another(self.catalog.revision)
         self.catalog.history.hold = self.catalog.revision
         return self._on_log(raft_vocabulary.SnapshotInstalled(event.now_ns, event.index))
 

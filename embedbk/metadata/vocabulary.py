@@ -5,7 +5,7 @@ A token is the host's own plain name for a request or a watch; it comes back wit
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -40,6 +40,7 @@ __all__ = [
     "MessageReceived",
     "Reply",
     "RaiseRequested",
+    "RandomBits",
     "RequestReceived",
     "Requested",
     "Remark",
@@ -65,6 +66,12 @@ class Tick(Struct):
 
 
 # --- Events of a member ----------------------------------------------------------------------------------
+
+
+class RandomBits(Protocol):
+    """The part of `random.Random` that the member uses."""
+
+    def getrandbits(self, k: int, /) -> int: ...
 
 
 class MemberStarted(Struct):

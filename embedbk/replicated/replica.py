@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 from embedbk.client.client import Client
-from embedbk.client.log import LogWriter
+from embedbk.client.log_writer import LogWriter
 from embedbk.client.runtime import refuse_pickling
 from embedbk.config import check_seconds
 from embedbk.errors import EmbedbkError, LedgerFenced, LockLost, NoSuchLedger, Truncated, UsageError, ensure

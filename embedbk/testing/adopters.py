@@ -18,9 +18,9 @@ from embedbk.core.adopting import AdoptionOptions
 from embedbk.core.adoption_plan import AdoptionPlan
 from embedbk.errors import EmbedbkError, MetadataConflict, NoSuchLedger, RecoveryInconclusive, UsageError
 from embedbk.testing import workload
+from embedbk.testing.drawn_terms import keys_of
 from embedbk.testing.promises import Promises
 from embedbk.testing.sim_runtime import SimRuntime, awaited
-from embedbk.testing.users import keys_of
 from embedbk.testing.violation import Violation
 from embedbk.testing.world import MS, SECOND, Sleep, Steps, Until, World
 

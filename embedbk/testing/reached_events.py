@@ -123,7 +123,7 @@ class ReachedEvents(Observer):
         fresh = (
             [each for each in core.proposal.seatings if each.number not in seated] if core.proposal else []
         )
-        left_alone = avoided.avoided(core.failures, now_ns)
+        left_alone = avoided.avoided(core.candidates.failures, now_ns)
         if any(each.member.bookie_id in left_alone for each in fresh):
             self.note("avoided bookie seated")
 

@@ -22,7 +22,7 @@ from embedbk.host.bookie_node import USUAL_COLLECTION, BookieNode
 from embedbk.metadata.basing import BASE_RULES
 from embedbk.metadata.intake import REQUESTS_WAITING_MAX
 from embedbk.metadata.limits import DEFAULT_LIMITS, Limits
-from embedbk.testing import faults, process_faults, users, workload
+from embedbk.testing import faults, owners, process_faults, workload
 from embedbk.testing.aftermath import aftermath
 from embedbk.testing.askers import Askers
 from embedbk.testing.bounders import begin_bounding
@@ -292,7 +292,7 @@ def _liveness(
             _without_quorum(world, plan)
         if "truncates" in plan.features:
             world.start_client("l13")
-            actor = world.spawn("l13", room_is_given_back(world, "l13", users.LOG))
+            actor = world.spawn("l13", room_is_given_back(world, "l13", owners.LOG))
             if not world.run_until(lambda: actor.is_over, APPLICATIONS_NS) or actor.error is not None:
                 raise Violation("L13", f"what was truncated is not deleted: {actor.error}")
     ledgers = _ledger_ids(world)
@@ -418,7 +418,7 @@ def _read_everything(
             continue
         log_id = closed.custom.get("log", b"")
         appended = [world.squeezed.get((ledger_id, entry_id), (payload,))[0] for entry_id, payload in entries]
-        sequences = map(users.sequence_of, appended if log_id else [])
+        sequences = map(owners.sequence_of, appended if log_id else [])
         # A producer may have made its append again while this ledger was truncated: then both stand (P8.15). Within it
         # none stands twice.
         came_back = ledger_key_path(ledger_id) in promises.brought_back

@@ -6,8 +6,9 @@ nothing is listed behind the seal.
 
 from __future__ import annotations
 
-from embedbk.client import log
+from embedbk.client import log_writer
 from embedbk.client.ledger import traits_of
+from embedbk.client.log_following import LogFollowing
 from embedbk.client.log_reading import LogReading
 from embedbk.client.runtime import Runtime
 from embedbk.client.sealing import seal
@@ -34,7 +35,7 @@ def seals(world: World, client: str, runtime: Runtime, reading: LogReading, quor
         world.sometimes["sealing lost to a takeover"] += 1
         world.note(f"{client}: {lost}")
         return
-    frames, begun_s = reading.tail(None, _LONG_S), runtime.clock_s()
+    frames, begun_s = LogFollowing(reading).tail(None, _LONG_S), runtime.clock_s()
     try:
         located = yield from awaited(runtime, frames.__anext__())
         raise Violation("P8.9", f"{client} reads {located} behind the end of {reading.name}, which is sealed")
@@ -42,7 +43,7 @@ def seals(world: World, client: str, runtime: Runtime, reading: LogReading, quor
         if runtime.clock_s() - begun_s >= _LONG_S:
             raise Violation("P8.9", f"{client} waits at the end of {reading.name}, which is sealed") from None
     traits = traits_of(runtime, "synced", None, delays_change=False, digest="crc32c")
-    steps = log.take_over(runtime, reading.given, reading.password, quorum, traits)
+    steps = log_writer.take_over(runtime, reading.given, reading.password, quorum, traits)
     try:
         taken = yield from awaited(runtime, steps)
     except LogSealed:

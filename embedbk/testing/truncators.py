@@ -12,7 +12,8 @@ from collections.abc import Coroutine, Generator
 from typing import Any
 
 from embedbk.client.log_identity import find
-from embedbk.client.log_reading import LogReading, Start
+from embedbk.client.log_places import Start
+from embedbk.client.log_reading import LogReading
 from embedbk.client.runtime import Runtime
 from embedbk.client.truncating import pin, truncate, unpin
 from embedbk.client.undeleting import undelete

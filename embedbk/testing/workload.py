@@ -21,10 +21,11 @@ from embedbk.core.recovery import Recovery
 from embedbk.errors import EmbedbkError
 from embedbk.host.operations import Reading, Writing
 from embedbk.ids import NO_ENTRY
+from embedbk.testing.applications import APPLICATIONS
 from embedbk.testing.archived import frames_in_memory
+from embedbk.testing.drawn_terms import keys_of
 from embedbk.testing.plan import MS, SECOND, Step
 from embedbk.testing.sim_runtime import SimRuntime
-from embedbk.testing.users import APPLICATIONS, keys_of
 from embedbk.testing.world import Actor, Sleep, Steps, Until, World
 
 __all__ = ["LEDGERS_PREFIX", "LOG", "begin", "metadata_of", "read_range", "recover"]

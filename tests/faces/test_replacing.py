@@ -11,7 +11,7 @@ import pytest
 
 import embedbk
 from embedbk import aio
-from embedbk.client.log import LogWriter
+from embedbk.client.log_writer import LogWriter
 from embedbk.client.placed import Appended
 from embedbk.client.tickets import AppendTerms
 from embedbk.codec.ledger_metadata import Begun

@@ -46,7 +46,7 @@ from embedbk.core.recovery import Recovery
 from embedbk.core.vocabulary import Ended, Started
 from embedbk.core.writer_options import WriterOptions
 from embedbk.errors import EmbedbkError, LedgerClosed, MetadataUnavailable, NotEnoughBookies
-from embedbk.host import client_node
+from embedbk.host import bookie_links, client_node
 from embedbk.host.client_node import ClientNode
 from embedbk.host.deadlines import DUE_SPARE
 from embedbk.host.operations import OneResult, Reading, Writing
@@ -170,7 +170,7 @@ def test_a_lost_link_fails_each_request_once_in_the_order_of_sending(place: Plac
     assert paused.heard == [(0, "link lost")]
     node = place.start_bookie("b1", survivors)
     place.until(lambda: node.is_registered)
-    place.run_for(client_node.REDIAL_NS + MS, step_ns=MS)
+    place.run_for(bookie_links.REDIAL_NS + MS, step_ns=MS)
     third = Asking([lac_request(b1, 0)])
     place.start(client, third)
     place.turns()
@@ -200,7 +200,7 @@ def test_slowness_is_not_failure(place: Place) -> None:
     register(place, client, slow.member, slow.endpoint)
     place.start(client, Asking([lac_request(slow.member, "first")]))
     place.turns()
-    client.slow_bookie_bytes_max = 3_500_000
+    client._links.slow_bookie_bytes_max = 3_500_000
     del place.nodes["slow"]  # It stands still: its link, 16 MiB, fills up.
     big = add(slow.member.incarnation, frame(7, 0, [bytes(1_000_000)]))
     asking = Asking([Send(slow.member, *big[:1], number, big[1]) for number in range(30)])
@@ -220,7 +220,7 @@ def test_what_a_slow_bookie_holds_beyond_the_quorum_is_bounded(place: Place) -> 
     beyond the bound its seat is given to another."""
     place.start_bookie("b4")
     client = place.start_client()
-    client.slow_bookie_bytes_max = 3 << 20
+    client._links.slow_bookie_bytes_max = 3 << 20
     writing = place.write(client)
     seated = writing.core.in_flight.members
     append(place, writing, b"zero")
@@ -231,8 +231,8 @@ def test_what_a_slow_bookie_holds_beyond_the_quorum_is_bounded(place: Place) -> 
         assert sent < 40, "the bound was never reached"
         writing.try_append(bytes(1 << 20))
         place.until(lambda last=sent: writing.lac == last)
-        waiting = [peer.waiting_bytes for peer in client._peers.values()]
-        assert max(waiting) <= client.slow_bookie_bytes_max
+        waiting = [peer.waiting_bytes for peer in client._links.by_member.values()]
+        assert max(waiting) <= client._links.slow_bookie_bytes_max
         sent += 1
     assert sent > 16, "slowness within the bounds is no failure"
     assert slow.bookie_id not in [member.bookie_id for member in writing.core.in_flight.members]
@@ -274,7 +274,7 @@ def test_a_turn_sends_each_bookie_one_message_for_many_ledgers(place: Place) -> 
     place.turns()
     assert ear.bodies == 1
     assert asking.heard == [(number, "LacAnswer") for number in range(50)]
-    long = add(ear.member.incarnation, frame(7, 0, [bytes(client_node.BUNDLED_BYTES_MAX)]))
+    long = add(ear.member.incarnation, frame(7, 0, [bytes(bookie_links.BUNDLED_BYTES_MAX)]))
     place.start(
         client,
         Asking(
@@ -324,7 +324,7 @@ def test_a_bookie_that_moved_gets_what_waited_for_it(place: Place) -> None:
     register(place, client, bookie.member, away.listen("local://*"))
     asking = Asking([lac_request(bookie.member, number) for number in range(3)])
     place.start(client, asking)
-    [peer] = [peer for peer in client._peers.values() if peer.member == bookie.member]
+    [peer] = [peer for peer in client._links.by_member.values() if peer.member == bookie.member]
     peer.is_up = False  # As over a network: the Hello is on its way.
     client.transport._ends[peer.link].is_up = False  # type: ignore[attr-defined]
     client.transport._inbox.clear()  # type: ignore[attr-defined]

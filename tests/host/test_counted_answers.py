@@ -70,7 +70,9 @@ class Thrice:
 
             def do(side: Side) -> None:
                 writing = side.place.write(side.client, quorum, options, durability)
-                writing.core.chance = random.Random(len(side.writings))  # Handles fail in no order.
+                writing.core.candidates.chance = random.Random(
+                    len(side.writings)
+                )  # Handles fail in no order.
                 side.writings.append(writing)
 
             self.each(do)
@@ -154,7 +156,8 @@ def test_the_same_acknowledgements_with_and_without(seed: int) -> None:
     assert counted.kinds == twin.kinds
     assert counted.kinds[AddsAnswered] > 8, "the story hardly counted"
     assert alone.kinds[AddsAnswered] == 0
-    assert not any(side.client._uncommon for side in thrice.sides if all(w.is_over for w in side.writings))
+    over = [side.client._counted for side in thrice.sides if all(w.is_over for w in side.writings)]
+    assert not any(counted.uncommon for counted in over if counted is not None)
     thrice.each(lambda side: side.place.close())
 
 
@@ -178,7 +181,7 @@ def test_an_answer_beyond_the_quorum_waits_for_other_news() -> None:
     place.now_ns += 6 * MS
     place.turns()
     assert not any(seating.owed for seating in writing.core.in_flight.seatings)
-    assert all(not peer.outstanding for peer in client._peers.values())
+    assert all(not peer.outstanding for peer in client._links.by_member.values())
     place.close()
 
 
@@ -200,7 +203,7 @@ def test_a_failed_seat_makes_every_answer_news(counting: Callable[[], Counting] 
     writing.try_append(b"y")
     place.held.clear()
     place.until(lambda: writing.lac == 1)
-    assert not client._uncommon and writing.is_common
+    assert not (client._counted and client._counted.uncommon) and writing.is_common
     place.close()
 
 

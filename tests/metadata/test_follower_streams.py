@@ -19,7 +19,7 @@ from embedbk.codec.metadata_messages import (
     Unwatch,
     Watch,
 )
-from embedbk.metadata import member as member_module
+from embedbk.metadata import streams as streams_module
 from embedbk.metadata.catalog import Catalog
 from embedbk.metadata.command_log import Entry
 from embedbk.metadata.commands import RULES, Run, encode_command
@@ -141,7 +141,7 @@ def test_a_member_that_was_put_to_a_snapshot_says_what_it_cannot_show() -> None:
 
 def test_links_with_streams_that_may_lag_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """FOLLOWING_LINKS_MAX: the others are for sessions; a link that ends gives its place."""
-    monkeypatch.setattr(member_module, "FOLLOWING_LINKS_MAX", 2)
+    monkeypatch.setattr(streams_module, "FOLLOWING_LINKS_MAX", 2)
     stand, _ = following()
     for link in (11, 12, 13, 12):
         stand.ask(Watch(1, "/", 0), link=link)

@@ -12,7 +12,7 @@ from embedbk.codec.metadata_messages import Delete, OpenSession, TxnDone
 from embedbk.host.filling import Filling
 from embedbk.metadata.fullness import CALM_PERCENT, WARN_PERCENT, Fullness
 from embedbk.metadata.levels import LEVEL
-from embedbk.metadata.member import WATCHES_MAX
+from embedbk.metadata.streams import WATCHES_MAX
 from embedbk.storage.memory_disk import MemoryDisk
 from tests.metadata.test_node import Place, Txn, put
 

@@ -35,6 +35,7 @@ from embedbk.codec.metadata_messages import (
 )
 from embedbk.metadata import member as member_module
 from embedbk.metadata import pending_requests
+from embedbk.metadata import streams as streams_module
 from embedbk.metadata.agreed_log import AgreedLog
 from embedbk.metadata.catalog import GENERATION_BITS, Catalog, Limits
 from embedbk.metadata.command_log import FIRST_TERM
@@ -518,7 +519,7 @@ def test_watches_end_with_their_link_and_their_session() -> None:
 def test_watches_of_a_link_are_bounded() -> None:
     desk = Desk()
     session = desk.open()
-    for watch_id in range(member_module.WATCHES_PER_LINK_MAX):
+    for watch_id in range(streams_module.WATCHES_PER_LINK_MAX):
         desk.ask(Watch(watch_id, "/w", 0), session)
     assert code_of(desk.do(Watch(-1, "/w", 0), session)) == "UNAVAILABLE"
 
@@ -724,7 +725,7 @@ def test_one_link_takes_no_more_than_its_share_of_sessions() -> None:
 
 
 def test_all_watches_are_bounded_and_each_link_has_some(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(member_module, "WATCHES_MAX", 100)
+    monkeypatch.setattr(streams_module, "WATCHES_MAX", 100)
     desk = Desk()
     session = desk.open()
     counts = []
@@ -739,7 +740,7 @@ def test_all_watches_are_bounded_and_each_link_has_some(monkeypatch: pytest.Monk
     desk.step(LinkLost(0, 1))
     assert isinstance(desk.do(Watch(0, "/w", 0), session, link=9), Acknowledged)
     desk.do(CloseSession(), session)
-    assert desk.member._watches.total == 0
+    assert desk.member._streams.watches.total == 0
 
 
 def test_five_thousand_keys_of_sessions_that_end_at_once_hold_nobody_up() -> None:
@@ -810,9 +811,9 @@ def test_streams_that_are_behind_are_fed_in_slices(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("embedbk.metadata.watches.CAUGHT_UP_COST_MAX", 120)
     desk.sent.clear()
     for watch_id in range(20):
-        desk.member._watches.add(LINK, session, watch_id, "/w/", 0)
+        desk.member._streams.watches.add(LINK, session, watch_id, "/w/", 0)
     sizes = []
-    while desk.member._watches.is_lagging:
+    while desk.member._streams.watches.is_lagging:
         assert desk.member.deadline_ns == 0
         effects = desk.step(Tick(desk.now_ns))
         sizes.append(sum(len(effect.events.records) for effect in effects if isinstance(effect, SendEvents)))

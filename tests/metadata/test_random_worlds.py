@@ -37,8 +37,8 @@ from embedbk.codec.metadata_messages import (
     Value,
 )
 from embedbk.metadata import intake as intake_module
-from embedbk.metadata import member as member_module
 from embedbk.metadata import pending_requests
+from embedbk.metadata import streams as streams_module
 from embedbk.metadata.catalog import Catalog, Limits
 from embedbk.metadata.client import is_unknown
 from embedbk.metadata.vocabulary import RequestReceived
@@ -79,7 +79,7 @@ class Run:
         if self.is_crowded:
             monkeypatch.setattr(pending_requests, "REPLIES_WAITING_MAX", 12)
             monkeypatch.setattr(pending_requests, "WAITING_LEAST", 2)
-            monkeypatch.setattr(member_module, "WATCHES_MAX", 14)
+            monkeypatch.setattr(streams_module, "WATCHES_MAX", 14)
             monkeypatch.setattr(intake_module, "REQUESTS_WAITING_MAX", 10)
             monkeypatch.setattr(intake_module, "LINK_LEAST", 2)
         self.world = Watched(

@@ -8,7 +8,7 @@ __all__ = ["MUTANTS"]
 
 _FRAME = "native/wire/frame.c"
 _ZSTD = "embedbk/client/compression.py"
-_LOG_READING = "embedbk/client/log_reading.py"
+_FOLLOWING = "embedbk/client/log_following.py"
 _KEEPING = "embedbk/client/keeping.py"
 _COLUMNS = "embedbk/archive/columns.py"
 _RESTORING = "embedbk/archive/restoring.py"
@@ -111,7 +111,7 @@ MUTANTS = (
         "who follows a log is given frames of zstd",
         (
             (
-                _LOG_READING,
+                _FOLLOWING,
                 "                        for each in plain(located):\n",
                 "                        for each in (located,):\n",
             ),

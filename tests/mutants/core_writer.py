@@ -23,6 +23,7 @@ _RESTING = "embedbk/core/idle_form.py"
 _STALL = "embedbk/core/stall.py"
 _PUBLISHING = "embedbk/core/publishing.py"
 _WRITER = "embedbk/core/writer.py"
+_CANDIDATES = "embedbk/core/seat_candidates.py"
 
 _BUSY = "tests/rules/test_p7_busy.py::test_"
 _P1 = "tests/rules/test_p1_quorum.py::test_"
@@ -123,10 +124,13 @@ MUTANTS = (
         "P4.2 P4.6",
         "a writer rests while it avoids a bookie that failed",
         (
-            (_RESTING, '    "failures": {},\n', ""),
-            (_RESTING, '    "revision",\n}\n', '    "revision",\n    "failures",\n}\n'),
+            (
+                _RESTING,
+                "    if _candidates_new(writer.candidates) != _CANDIDATES_AS_NEW:\n        return None\n",
+                "",
+            ),
         ),
-        (_REST + "what_a_twin_would_not_know_keeps_a_writer_up",),
+        (_REST + "a_bookie_that_failed_lately_keeps_a_writer_up",),
     ),
     Mutant(
         "a-rest-forgets-a-failed-seat",
@@ -688,8 +692,9 @@ MUTANTS = (
         (
             (
                 _WRITER,
-                "            return self._check_usable(now_ns)\n        proposal = propose(\n",
-                "            self.retry_at = None\n            return self._check_usable(now_ns)\n        proposal = propose(\n",
+                "        if self.change_count >= self.options.changes_max:\n            return self._check_usable(now_ns)\n",
+                "        if self.change_count >= self.options.changes_max:\n            self.retry_at = None\n"
+                "            return self._check_usable(now_ns)\n",
             ),
         ),
         (_P4_STALL + "at_the_limit_of_changes_a_bookie_that_is_back_gets_its_seat",),
@@ -700,9 +705,9 @@ MUTANTS = (
         "who failed a moment ago is not taken in a shortage, though it answers and nobody else is left",
         (
             (
-                _WRITER,
-                "            last=failed_seats.come_last(self.failures, self.in_flight, now_ns),\n",
-                "            last=(),\n",
+                _CANDIDATES,
+                "        last = failed_seats.come_last(self.failures, self.in_flight, now_ns)\n",
+                "        last = ()\n",
             ),
         ),
         (
@@ -816,9 +821,9 @@ MUTANTS = (
         "who is late is given up where nobody can take its seat: entries stay with a copy less",
         (
             (
-                _WRITER,
-                "        bookies = [info for info in self._usable if not info.is_quarantined]\n",
-                "        bookies = [info for info in self._usable if not info.is_quarantined]\n"
+                _CANDIDATES,
+                "        bookies = [info for info in usable if not info.is_quarantined]\n",
+                "        bookies = [info for info in usable if not info.is_quarantined]\n"
                 "        for each in late:\n"
                 '            self.in_flight.fail(each.number, "late")\n',
             ),

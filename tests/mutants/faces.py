@@ -13,7 +13,8 @@ _APPENDING = "embedbk/client/appending.py"
 _DELETING = "embedbk/client/deleting.py"
 _DELETING_LOG = "embedbk/client/log_deleting.py"
 _EMBEDDED = "embedbk/client/embedded.py"
-_LOG_READING = "embedbk/client/log_reading.py"
+_FOLLOWING = "embedbk/client/log_following.py"
+_LOG_PLACES = "embedbk/client/log_places.py"
 _PAST = "embedbk/client/past.py"
 _PRODUCERS = "embedbk/core/producers.py"
 _READING = "embedbk/client/reading.py"
@@ -82,7 +83,7 @@ MUTANTS = (
         "a reader that begins with what comes forgets where that was when a call ends by an error",
         (
             (
-                _LOG_READING,
+                _FOLLOWING,
                 "                    pull.begins = note.place\n",
                 "                    pass\n",
             ),
@@ -229,7 +230,7 @@ MUTANTS = (
         "a tailing reader goes on with the last ledger of the list, not with the one behind where it stands (#2898)",
         (
             (
-                _LOG_READING,
+                _FOLLOWING,
                 "return Place(shown.segments, index + 1) if index",
                 "return Place(shown.segments, len(shown.segments) - 1) if index",
             ),
@@ -242,7 +243,7 @@ MUTANTS = (
         "a tailing reader leaves a ledger that has no entry yet, open or not",
         (
             (
-                _LOG_READING,
+                _FOLLOWING,
                 "            if first is None:\n                first = limit + 1\n",
                 "            if first is None:\n                first = limit + 1\n"
                 "            if limit < 0:\n                return\n",
@@ -256,7 +257,7 @@ MUTANTS = (
         "a tail that begins now leaves out the first entry that comes",
         (
             (
-                _LOG_READING,
+                _FOLLOWING,
                 "            if first is None:\n                first = limit + 1\n",
                 "            if first is None:\n                first = limit + 2\n",
             ),
@@ -269,7 +270,7 @@ MUTANTS = (
         "an offset below the start of a log is read from somewhere else, not Truncated",
         (
             (
-                _LOG_READING,
+                _LOG_PLACES,
                 "        if start < log_list.first_offset or place is None:\n",
                 "        place = place or Place(log_list.segments, 0)\n        if start < 0:\n",
             ),
@@ -280,7 +281,7 @@ MUTANTS = (
         "truncation-taken-for-an-empty-ledger",
         "P6.6 P8.3",
         "a tail whose ledger is not listed any more goes on with the next, whatever stood between",
-        ((_LOG_READING, "max(wanted, begins + first):\n", "max(wanted, begins + first) + 10:\n"),),
+        ((_LOG_PLACES, "max(wanted, begins + first):\n", "max(wanted, begins + first) + 10:\n"),),
         (_NO_EMPTIES + "a_tail_that_truncation_overtakes_is_told",),
     ),
     Mutant(
@@ -483,7 +484,7 @@ MUTANTS = (
         "tail-from-now-begins-at-what-is-known",
         "P6.6 P6.2",
         "a tail from now on that finds too few bookies begins with the first entry of the ledger",
-        (("embedbk/client/log_reading.py", "idle_s, is_exact=first is None)", "idle_s, is_exact=False)"),),
+        ((_FOLLOWING, "idle_s, is_exact=first is None)", "idle_s, is_exact=False)"),),
         ("tests/scenarios/test_log_readers.py::test_a_tail_waits_for_bookies_that_are_away",),
     ),
     Mutant(

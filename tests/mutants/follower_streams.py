@@ -9,7 +9,7 @@ from tests.mutants.mutant import Mutant
 __all__ = ["MUTANTS"]
 
 _WATCHES = "embedbk/metadata/watches.py"
-_MEMBER = "embedbk/metadata/member.py"
+_STREAMS = "embedbk/metadata/streams.py"
 _LINK = "embedbk/metadata/follower_link.py"
 _WATCHING = "embedbk/metadata/watching.py"
 
@@ -35,7 +35,7 @@ MUTANTS = (
         "follower-streams-drop-behind-a-snapshot",
         "I82",
         "a member that was put to a snapshot forgets its streams, and their watches show nothing new",
-        ((_MEMBER, "        self._watches = self._watches.follow_another(self.catalog.revision)\n", "        self._watches = Watches(self.catalog.revision)\n"),),
+        ((_STREAMS, "        self.watches = self.watches.follow_another(revision)\n", "        self.watches = Watches(revision)\n"),),
         (_HERE + "a_member_that_was_put_to_a_snapshot_says_what_it_cannot_show",),
     ),
     Mutant(

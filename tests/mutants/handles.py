@@ -9,7 +9,7 @@ __all__ = ["MUTANTS"]
 _HANDLES = "embedbk/client/handles.py"
 _WAITS = "embedbk/core/adding_waits.py"
 _READING = "embedbk/client/reading.py"
-_LOG_READING = "embedbk/client/log_reading.py"
+_FOLLOWING = "embedbk/client/log_following.py"
 _CONSUMING = "embedbk/client/consuming.py"
 
 _TOLD = "tests/scenarios/test_handles.py::test_"
@@ -75,11 +75,11 @@ MUTANTS = (
         "a tail that has ended is shown for as long as anybody holds it",
         (
             (
-                _LOG_READING,
-                "            if pull.note is None:\n                self.runtime.handles.discard(note)\n",
+                _FOLLOWING,
+                "            if pull.note is None:\n                self._log.runtime.handles.discard(note)\n",
                 "            _KEPT.append(note)\n",
             ),
-            (_LOG_READING, "_ROUNDS_MAX = 20", "_KEPT: list[ReaderNote] = []\n_ROUNDS_MAX = 20"),
+            (_FOLLOWING, "class LogFollowing:", "_KEPT: list[ReaderNote] = []\n\n\nclass LogFollowing:"),
         ),
         (_TOLD + "a_tail_says_what_it_waits_for_along_its_way",),
     ),

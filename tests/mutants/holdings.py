@@ -533,8 +533,8 @@ MUTANTS = (
         (
             (
                 _CLIENT,
-                "        return LEVEL_OF_HOLDINGS\n",
-                "        return 0\n",
+                "    HoldingsRequest: LEVEL_OF_HOLDINGS,\n",
+                "",
             ),
         ),
         (_FILLED + "below_its_level_nobody_is_asked_and_repair_is_as_before",),

@@ -528,7 +528,7 @@ MUTANTS = (
         "answers to what was sent from C come after its end, and are taken for answers that were there before",
         (
             (
-                "embedbk/host/client_node.py",
+                "embedbk/host/bookie_links.py",
                 "            peer.outstanding[request_id] = (operation, tag)\n",
                 "            pass\n",
             ),
@@ -554,8 +554,8 @@ MUTANTS = (
         "while a change is under way, answers beyond the old quorum are still held back",
         (
             (
-                "embedbk/host/client_node.py",
-                "                self._answers.is_eager = True\n",
+                "embedbk/host/counted_answers.py",
+                "                self.answers.is_eager = True\n",
                 "",
             ),
         ),

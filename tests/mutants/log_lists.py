@@ -111,7 +111,7 @@ MUTANTS = (
         "a reader ends at a ledger whose id is above that of the end",
         (
             (
-                "embedbk/client/log_reading.py",
+                "embedbk/client/log_places.py",
                 "        return None if is_before or is_empty else 0\n",
                 "        return 0 if segment.ledger_id > end.ledger_id else None\n",
             ),
@@ -124,7 +124,7 @@ MUTANTS = (
         "what follows a ledger that left the list is the one with the next id",
         (
             (
-                "embedbk/client/log_reading.py",
+                "embedbk/client/log_places.py",
                 "        before = await self.walk.last(log_list, lambda each: _begins_before(each, begins))\n",
                 "        before = await self.walk.last(log_list, lambda each: each.ledger_id <= left.ledger_id)\n",
             ),

@@ -153,7 +153,13 @@ MUTANTS = (
         "put-off-read-ends-the-member",
         "P10.1",
         "a read that was put off while its round was under way is an error",
-        ((_MEMBER, "self._unready.pop(ready.token, None)", "self._unready.pop(ready.token)"),),
+        (
+            (
+                "embedbk/metadata/unapplied_reads.py",
+                "self._unready.pop(token, None)",
+                "self._unready.pop(token)",
+            ),
+        ),
         (_AGREEMENTS + "a_read_that_was_put_off_is_no_more_when_its_round_comes_back",),
     ),
     # Snapshots that are cut while commands go on.
@@ -482,12 +488,12 @@ MUTANTS = (
         (
             (
                 _MEMBER,
-                "        return [*self._watches.marks(event.link), Reply(event.link, answer)]\n",
+                "        return [*self._streams.watches.marks(event.link), Reply(event.link, answer)]\n",
                 "        if not self._proposals:\n"
-                "            return [*self._watches.marks(event.link), Reply(event.link, answer)]\n"
+                "            return [*self._streams.watches.marks(event.link), Reply(event.link, answer)]\n"
                 "        asked = PendingRequest(event.link, request, (request.session, request.sequence))\n"
                 "        self._pending.add(asked)\n"
-                "        self._reads.setdefault(self._proposals.queue[-1].index, []).append(asked)\n"
+                "        self._reads.wait_for(self._proposals.queue[-1].index, asked)\n"
                 "        return []\n",
             ),
         ),

@@ -9,7 +9,6 @@ __all__ = ["MUTANTS"]
 _COLLECTOR = "embedbk/core/collector.py"
 _WITNESS = "embedbk/core/witness.py"
 _CATALOG = "embedbk/metadata/catalog.py"
-_MEMBER = "embedbk/metadata/member.py"
 _LOADING = "embedbk/metadata/loading.py"
 
 _COLLECTING = "tests/host/test_collecting.py::test_"
@@ -204,9 +203,9 @@ MUTANTS = (
         "a level that was raised behind the last snapshot is not seen when a generation begins",
         (
             (
-                _MEMBER,
-                "        level = max(self.catalog.level, self._level_behind_log)\n",
-                "        level = self.catalog.level\n",
+                "embedbk/metadata/generation_start.py",
+                "        level = max(level, self._level_behind_log)\n",
+                "",
             ),
         ),
         (_LINEAGES + "a_generation_begins_as_a_lineage_where_the_level_knows_lineages",),

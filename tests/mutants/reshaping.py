@@ -138,7 +138,7 @@ MUTANTS = (
         "entries in front of the place where a reader begins count as missing",
         (
             (
-                "embedbk/client/log_reading.py",
+                "embedbk/client/log_places.py",
                 "if offset > max(wanted, begins + first):",
                 "if offset > wanted:",
             ),

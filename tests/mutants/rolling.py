@@ -49,7 +49,7 @@ MUTANTS = (
         (
             (
                 "embedbk/client/owning.py",
-                "return await reading.last_time(taken.log_list, taken.first_offset)",
+                "return await last_time(reading, taken.log_list, taken.first_offset)",
                 "return NO_ENTRY",
             ),
         ),
@@ -87,7 +87,7 @@ MUTANTS = (
         "an entry at the very time that is looked for is passed over",
         (
             (
-                "embedbk/client/log_reading.py",
+                "embedbk/client/entry_times.py",
                 "if found is None or found < time_ms:",
                 "if found is None or found <= time_ms:",
             ),

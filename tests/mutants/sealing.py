@@ -9,7 +9,7 @@ __all__ = ["MUTANTS"]
 _LISTING = "embedbk/core/log_listing.py"
 _SEALING = "embedbk/core/log_sealing.py"
 _METADATA = "embedbk/codec/ledger_metadata.py"
-_READING = "embedbk/client/log_reading.py"
+_FOLLOWING = "embedbk/client/log_following.py"
 
 _RULE = "tests/rules/test_p8_sealing.py::test_"
 _FACE = "tests/scenarios/test_sealing.py::test_"
@@ -64,7 +64,7 @@ MUTANTS = (
         "a tail waits at the end of a sealed log for what never comes",
         (
             (
-                _READING,
+                _FOLLOWING,
                 " or (shown is not None and shown.seal is not None):",
                 " or (shown is not None and shown.epoch < 0):",
             ),

@@ -12,7 +12,7 @@ _FACE = "embedbk/client/splicing.py"
 _REQUESTS = "embedbk/client/splice_requests.py"
 _DELETING = "embedbk/client/deleting.py"
 _DELETING_LOGS = "embedbk/client/log_deleting.py"
-_READING = "embedbk/client/log_reading.py"
+_ENTRY_TIMES = "embedbk/client/entry_times.py"
 
 _RULE = "tests/rules/test_p8_splicing.py::test_"
 _SCENE = "tests/scenarios/test_splicing.py::test_"
@@ -196,7 +196,13 @@ MUTANTS = (
         "spliced-entries-without-a-time",
         "P8.11",
         "what was spliced counts as older than all that has times",
-        ((_READING, "            if segment.begun == Begun.SPLICE:", "            if segment.begun < 0:"),),
+        (
+            (
+                _ENTRY_TIMES,
+                "            if segment.begun == Begun.SPLICE:",
+                "            if segment.begun < 0:",
+            ),
+        ),
         (_SCENE + "a_writer_goes_on_behind_a_splice_and_pages_hold_both",),
     ),
 )

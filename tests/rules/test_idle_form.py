@@ -105,7 +105,6 @@ def test_a_writer_with_anything_under_way_does_not_rest() -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("failures", {"b1": Failed(1, 5, 3, 2)}),
         ("error", LedgerFenced("fenced")),
         ("proposal", object()),
         ("retry_at", 5),
@@ -121,6 +120,14 @@ def test_what_a_twin_would_not_know_keeps_a_writer_up(name: str, value: object) 
     writer = writer_of(client)
     assert shrink(writer) is not None
     setattr(writer, name, value)
+    assert shrink(writer) is None
+
+
+def test_a_bookie_that_failed_lately_keeps_a_writer_up() -> None:
+    """P4.5, P4.6: a bookie that is avoided is not seated again because nothing was appended for a while."""
+    _, client, _ = idle_writer()
+    writer = writer_of(client)
+    writer.candidates.failures = {"b1": Failed(1, 5, 3, 2)}
     assert shrink(writer) is None
 
 

@@ -173,7 +173,7 @@ def test_who_is_avoided_is_not_taken_where_the_others_are_enough() -> None:
     """P4.1, P4.5: b1 failed a moment ago, was asked in a shortage and answered. That is over: it is left alone for its
     ten seconds, as the ledger goes on without the third copy."""
     world, writer, pen = it = replaced_and_back(THREE, 4)
-    it.core.failures = avoided.heard(it.core.failures, "b1")
+    it.core.candidates.note_answer("b1")
     gone = it.ensembles()[-1][1][1]
     world.down.add(gone)
     world.add(writer, pen, b"one")

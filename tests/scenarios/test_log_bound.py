@@ -11,7 +11,8 @@ import pytest
 from embedbk import LedgerFenced, LogAtBound, Truncated, UsageError
 from embedbk.client.bounding import bound_of
 from embedbk.client.ledger import queue_blocking
-from embedbk.client.log import Log, LogWriter
+from embedbk.client.log import Log
+from embedbk.client.log_writer import LogWriter
 from embedbk.client.runtime import Runtime
 from embedbk.codec.ledger_metadata import LogList, decode_log_list, log_key_path
 from embedbk.codec.log_settings import SettingsRecord, encode_log_settings

@@ -107,14 +107,14 @@ def test_a_reader_from_the_start_begins_where_the_log_begins_by_then(
     first ledger. Behind an entry, and from an offset, it is `Truncated`, as what comes next is missing."""
     fill(cluster)
     log, other = cluster.client("reader").log(NAME), cluster.client("another").log(NAME)
-    right, places = LogReading._open, [20, 8]
+    right, places = LogReading.open_ledger, [20, 8]
 
     async def late(self: LogReading, segment: LogSegment, first: int = 0) -> Any:
         if places and (way != "asked for too late" or segment.first_offset == 4):
             other.truncate(places.pop())
         return await right(self, segment, first)
 
-    monkeypatch.setattr(LogReading, "_open", late)
+    monkeypatch.setattr(LogReading, "open_ledger", late)
     if way in ("read from 0", "asked for too late"):
         with pytest.raises(Truncated) as gone:
             list(log.read(0 if way == "read from 0" else None))
@@ -338,7 +338,7 @@ def test_who_begins_behind_what_is_truncated_misses_nothing(
     ledger goes before it is opened, nothing is missing of what the reader wants (seed 40020100)."""
     fill(cluster)
     log, other = cluster.client("reader").log(NAME), cluster.client("another").log(NAME)
-    right, places = LogReading._open, [24]
+    right, places = LogReading.open_ledger, [24]
 
     async def late(self: LogReading, segment: LogSegment, first: int = 0) -> Any:
         if places:
@@ -347,7 +347,7 @@ def test_who_begins_behind_what_is_truncated_misses_nothing(
             other.truncate(place)
         return await right(self, segment, first)
 
-    monkeypatch.setattr(LogReading, "_open", late)
+    monkeypatch.setattr(LogReading, "open_ledger", late)
 
     def found() -> list[int]:
         if way != "in bulk":

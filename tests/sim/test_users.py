@@ -12,11 +12,12 @@ from embedbk.core.producers import Producers
 from embedbk.errors import OperationTimeout, UsageError
 from embedbk.testing import Cluster
 from embedbk.testing.actor import Repair
+from embedbk.testing.applications import APPLICATIONS
 from embedbk.testing.campaign import run_seed
+from embedbk.testing.drawn_terms import keys_of
 from embedbk.testing.plan import FEATURES, make_plan
 from embedbk.testing.run import run_plan
 from embedbk.testing.sim_runtime import SimRuntime, awaited
-from embedbk.testing.users import APPLICATIONS, keys_of
 from embedbk.testing.world import SECOND, World
 
 

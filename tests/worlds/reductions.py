@@ -74,7 +74,7 @@ def _canonical_recovery(core: Recovery) -> None:
 
 
 def _canonical_writer(core: Writer) -> None:
-    core.failures = {}
+    core.candidates.failures = {}
     core.lac_publishing.published = NO_ENTRY  # Explicit LACs come after a pause that never passes.
     core.stall.until_ns = None  # So does the end of a stall.
     core.change_count = 0  # Far from its bound.
