@@ -1,7 +1,8 @@
 """A stall: adds wait because bookies are missing. Until when, and with which error the handle fails then (P4.5).
 
-Decides how long a writer waits while a write set has fewer than Qa usable seats, and what is said in the end. Leaves to
-the writer which bookies to seat and what metadata is asked. Pure: the times come with events.
+Decides how long adds wait while a write set has fewer than Qa usable seats, and what is said in the end. While none
+waits no time is counted: a handle that only rests fails for no bookie, and for no metadata that is away (P10.4). Leaves
+to the writer which bookies to seat and what metadata is asked. Pure: the times come with events.
 
     whole --a change is in flight, too few seats--> stalled --settled, or enough again--> whole
       \\--nobody can be seated--> short --somebody is--> whole      short --its time is over--> the handle fails
@@ -27,40 +28,54 @@ REASONS_MAX = 20  # Bookies that an error names one by one.
 class Stall:
     """The stall of one writing handle; a new one says that there is none."""
 
-    until_ns: int | None = None  # Adds wait until then at most.
+    until_ns: int | None = None  # Adds wait until then at most; None: none waits.
     is_short: bool = (
         False  # No bookie can be seated: the handle fails when the time is over, unless metadata tells more.
     )
-    # Start of the shortage, kept until an add is confirmed: a bookie that returns and fails again does not restart the
-    # limit.
+    # Since when adds wait in a shortage, kept until one is confirmed: a bookie that returns and fails again does not
+    # restart the limit. None: none waits.
     since_ns: int | None = None
 
-    def note(self, now_ns: int, timeout_ns: int, *, is_changing: bool, is_usable: bool) -> None:
+    def note(
+        self, now_ns: int, timeout_ns: int, *, is_changing: bool, is_usable: bool, is_waited_for: bool
+    ) -> None:
         """Without Qa usable seats adds wait until the change is settled, but not for ever."""
         if self.is_short:
             return
-        if not is_changing or is_usable:
+        if not is_changing or is_usable or not is_waited_for:
             self.until_ns = None
         elif self.until_ns is None:
             self.until_ns = now_ns + timeout_ns
 
-    def begin_shortage(self, now_ns: int, timeout_ns: int, retry_ns: int) -> None:
+    def begin_shortage(self, now_ns: int, timeout_ns: int, retry_ns: int, *, is_waited_for: bool) -> None:
         """No bookie can be seated. It is not over before metadata had time to answer (retry_ns)."""
         self.is_short = True
+        if is_waited_for:
+            self._count(now_ns, timeout_ns, retry_ns)
+
+    def note_sent(self, now_ns: int, timeout_ns: int, retry_ns: int) -> None:
+        """An add waits from now on, if there is a shortage."""
+        if self.is_short and self.until_ns is None:
+            self._count(now_ns, timeout_ns, retry_ns)
+
+    def _count(self, now_ns: int, timeout_ns: int, retry_ns: int) -> None:
         if self.since_ns is None:
             self.since_ns = now_ns
         self.until_ns = max(self.since_ns + timeout_ns, now_ns + retry_ns)
 
-    def note_confirmed(self, now_ns: int) -> None:
-        """Note that an entry was confirmed; an add from before a shortage may be, while it lasts."""
-        self.since_ns = now_ns if self.is_short else None
+    def note_confirmed(self, now_ns: int, *, is_waited_for: bool) -> None:
+        """Note that an entry was confirmed; an add from before a shortage may be, while it lasts. is_waited_for: others
+        are outstanding."""
+        self.since_ns = now_ns if self.is_short and is_waited_for else None
+        if not is_waited_for:
+            self.until_ns = None
 
     def may_take_back(self, now_ns: int, timeout_ns: int) -> bool:
         """Whether a bookie that failed, and is there again, may go on in its seat."""
-        return self.is_short and self.since_ns is not None and now_ns < self.since_ns + timeout_ns
+        return self.is_short and (self.since_ns is None or now_ns < self.since_ns + timeout_ns)
 
     def is_over(self, now_ns: int) -> bool:
-        return self.until_ns is None or now_ns >= self.until_ns
+        return self.until_ns is not None and now_ns >= self.until_ns
 
     def end_shortage(self) -> bool:
         """The time is over: end the shortage. False: there was none, and adds stood still for a change only."""

@@ -264,7 +264,12 @@ class Writer(Machine):
         self.lap = frame.last_entry
         self.last_active_ns = event.now_ns
         self.lac_publishing.published = self.lac
-        return list(self.in_flight.send(frame, event.now_ns, self.lac, self.in_flight.done_length))
+        sends = list(self.in_flight.send(frame, event.now_ns, self.lac, self.in_flight.done_length))
+        if self.stall.is_short:
+            self.stall.note_sent(event.now_ns, self.options.quorum_wait_ns, self.options.retry_ns)
+        elif self.proposal is not None:
+            self._note_stall(event.now_ns)
+        return sends
 
     def _on_added_nearby(self, event: AddedNearby) -> list[Effect]:
         """As if this core had sent these frames, heard the answers and confirmed."""
@@ -404,7 +409,7 @@ class Writer(Machine):
             return []
         ensure(before < self.in_flight.done <= self.lap, "the LAC moved outside what was sent")
         self.last_active_ns = now_ns
-        self.stall.note_confirmed(now_ns)
+        self.stall.note_confirmed(now_ns, is_waited_for=self.in_flight.pending_count > 0)
         effects: list[Effect] = [Confirmed(self.lac, self.in_flight.done_length), *self._advance_received()]
         if self.state is WriterState.CLOSING:
             effects += self._go_on_closing()
@@ -555,6 +560,7 @@ class Writer(Machine):
             self.options.quorum_wait_ns,
             is_changing=self.proposal is not None,
             is_usable=self.in_flight.has_usable_quorum(),
+            is_waited_for=self.in_flight.pending_count > 0,
         )
 
     def _check_usable(self, now_ns: int) -> list[Effect]:
@@ -569,7 +575,12 @@ class Writer(Machine):
         if self.proposed is not None:
             # Metadata was asked already, and did not answer in time.
             return self._fail(self._not_enough_bookies(now_ns))
-        self.stall.begin_shortage(now_ns, self.options.quorum_wait_ns, self.options.retry_ns)
+        self.stall.begin_shortage(
+            now_ns,
+            self.options.quorum_wait_ns,
+            self.options.retry_ns,
+            is_waited_for=self.in_flight.pending_count > 0,
+        )
         return [*self._read_metadata(), *self._ask(now_ns)]
 
     def _take_back(self, now_ns: int) -> list[Effect]:

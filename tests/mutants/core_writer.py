@@ -47,9 +47,63 @@ _SCENES_OF_WRITING = "tests/scenarios/test_writing_and_repair.py::test_"
 _TERMS = "tests/faces/test_terms.py::test_"
 
 _SILENT = "tests/rules/test_p4_silent_seat.py::test_"
+_STALLED = "tests/rules/test_p4_stall.py::test_"
 _MISSED = "tests/rules/test_p4_missed_copies.py::test_"
 
 MUTANTS = (
+    Mutant(
+        "a-handle-that-rests-fails-in-a-shortage",
+        "P4.5 P10.4",
+        "open ledgers that nobody appends to fail when a bookie stays away for five seconds",
+        (
+            (
+                "embedbk/core/stall.py",
+                "        if is_waited_for:\n            self._count",
+                "        if True:\n            self._count",
+            ),
+        ),
+        (_STALLED + "a_handle_that_rests_fails_for_nobody_who_is_away",),
+    ),
+    Mutant(
+        "a-handle-that-rests-fails-without-metadata",
+        "P4.5 P10.4",
+        "open ledgers that nobody appends to fail when the metadata is away while a bookie is lost",
+        (("embedbk/core/stall.py", "or is_usable or not is_waited_for:", "or is_usable:"),),
+        (_STALLED + "a_handle_that_rests_fails_for_nobody_who_is_away",),
+    ),
+    Mutant(
+        "an-add-behind-a-rest-waits-for-ever",
+        "P4.5",
+        "an add that comes in a shortage never fails",
+        (
+            (
+                "embedbk/core/writer.py",
+                "            self.stall.note_sent(event.now_ns, self.options.quorum_wait_ns, self.options.retry_ns)\n",
+                "            pass\n",
+            ),
+        ),
+        (_STALLED + "a_handle_that_rests_fails_for_nobody_who_is_away",),
+    ),
+    Mutant(
+        "an-add-behind-a-rest-waits-for-metadata-for-ever",
+        "P4.5",
+        "an add that comes while a change is not settled never fails",
+        (
+            (
+                "embedbk/core/writer.py",
+                "        elif self.proposal is not None:\n            self._note_stall(event.now_ns)\n",
+                "",
+            ),
+        ),
+        (_STALLED + "a_handle_that_rests_fails_for_nobody_who_is_away",),
+    ),
+    Mutant(
+        "the-time-goes-on-behind-the-last-add",
+        "P4.5",
+        "a handle whose adds are all acknowledged fails as if one waited",
+        (("embedbk/core/stall.py", "        if not is_waited_for:\n            self.until_ns = None\n", ""),),
+        (_STALLED + "the_time_ends_with_the_last_add_that_waits",),
+    ),
     Mutant(
         "nobody-hears-of-missed-copies",
         "P4.5 P8.7",

@@ -7,6 +7,7 @@ import pytest
 from embedbk.codec.ledger_metadata import LedgerState, encode_ledger_metadata, ledger_key_path
 from embedbk.codec.metadata_messages import Put
 from embedbk.config import Quorum
+from embedbk.core.client_words import SeatLost
 from embedbk.core.writer_options import WriterOptions
 from embedbk.errors import LedgerClosed, LedgerFenced, NoSuchLedger, NotEnoughBookies
 from embedbk.ids import NO_ENTRY
@@ -256,3 +257,72 @@ def test_more_failures_than_bookies_replaces_as_many_as_there_are() -> None:
     world.settle()
     assert writer.confirmed == 4
     assert sum("b6" in names for _, names in it.ensembles()) >= 1
+
+
+# Nobody waits.
+
+
+def rests(quorum: Quorum, *, metadata_is_away: bool) -> Scene:
+    """A handle with all acknowledged, of which a bookie that it needs was lost; nobody can take the seat, or no metadata
+    says who."""
+    world, writer, pen = it = scene(quorum, bookies=quorum.ensemble_size + metadata_is_away)
+    world.add(writer, pen, b"zero")
+    world.settle()
+    assert writer.confirmed == 0
+    world.catalog.is_held = metadata_is_away
+    lost = it.core.in_flight.seatings[1].member
+    world.down.add(lost.bookie_id)
+    world.tell_bookies()
+    world.perform(writer, writer.core.step(SeatLost(world.now_ns, lost)))
+    return it
+
+
+@pytest.mark.parametrize("quorum", [Quorum(2, 2, 2), Quorum(4, 2, 2)])
+@pytest.mark.parametrize("metadata_is_away", [False, True])
+def test_a_handle_that_rests_fails_for_nobody_who_is_away(quorum: Quorum, metadata_is_away: bool) -> None:
+    """P4.5, P10.4: "after quorum_wait_s without an acknowledgement the adds fail"; where none waits, nothing does, however
+    long bookies or metadata are away. The first add that comes has the whole time."""
+    world, writer, pen = it = rests(quorum, metadata_is_away=metadata_is_away)
+    world.run(seconds=60)
+    assert writer.failure is None
+    assert not it.core.in_flight.has_usable_quorum()
+    world.add(writer, pen, *[b"%d" % number for number in range(4)])
+    began_ns = world.now_ns
+    world.run(lambda: writer.failure is not None, seconds=10)
+    assert isinstance(writer.failure, NotEnoughBookies)
+    assert 5_000 * MS <= world.now_ns - began_ns < 6_500 * MS
+    assert writer.confirmed == 0
+
+
+@pytest.mark.parametrize("metadata_is_away", [False, True])
+def test_a_handle_that_rested_goes_on_when_they_are_back(metadata_is_away: bool) -> None:
+    """P4.5: an hour later; the seat is replaced, or its bookie goes on in it, before anything is added."""
+    world, writer, pen = it = rests(Quorum(2, 2, 2), metadata_is_away=metadata_is_away)
+    world.run(seconds=120)
+    if metadata_is_away:
+        world.catalog.is_held = False
+        for operation in list(world.catalog.waiting):
+            world.perform(writer, world.catalog.answer(operation))
+    else:
+        world.down.clear()
+    world.tell_bookies()
+    world.run(seconds=15)
+    assert it.core.in_flight.has_usable_quorum()
+    world.add(writer, pen, b"one")
+    world.settle()
+    assert (writer.failure, writer.confirmed) == (None, 1)
+
+
+def test_the_time_ends_with_the_last_add_that_waits() -> None:
+    """P4.5: b2 acknowledges what it had before it failed; from then on the handle rests."""
+    world, writer, pen = it = scene(Quorum(2, 2, 2), bookies=2)
+    world.add(writer, pen, b"zero")
+    world.settle(hold=lambda packet: packet.bookie_id == "b1")
+    world.down.add("b2")
+    world.tell_bookies()
+    world.perform(writer, writer.core.step(SeatLost(world.now_ns, it.core.in_flight.seatings[1].member)))
+    world.run(seconds=3)
+    assert writer.failure is None
+    world.settle()
+    world.run(seconds=30)
+    assert (writer.failure, writer.confirmed) == (None, 0)
