@@ -264,7 +264,9 @@ class Writer(Machine):
         self.lap = frame.last_entry
         self.last_active_ns = event.now_ns
         self.lac_publishing.published = self.lac
-        sends = list(self.in_flight.send(frame, event.now_ns, self.lac, self.in_flight.done_length))
+        sends: list[Effect] = list(
+            self.in_flight.send(frame, event.now_ns, self.lac, self.in_flight.done_length)
+        )
         if self.stall.is_short:
             self.stall.note_sent(event.now_ns, self.options.quorum_wait_ns, self.options.retry_ns)
         elif self.proposal is not None:

@@ -31,6 +31,7 @@ from embedbk.codec.log_archives import (
     archived_ledger,
     decode_archive_record,
 )
+from embedbk.codec.repair_mark import REPAIR_PREFIX
 from embedbk.core.quorum import write_set
 from embedbk.errors import EmbedbkError, StorageError
 from embedbk.host.bookie_node import BookieNode
@@ -61,7 +62,22 @@ def differing_copy_is_found(
     world: World, services: Mapping[str, RepairService], chance: random.Random, *, is_start: bool
 ) -> None:
     """I56: all copies of a closed ledger have one digest, or those that have not are named. is_start: the bookie tells
-    other numbers of its ledgers from then on, as if it had met this copy at a start."""
+    other numbers of its ledgers from then on, as if it had met this copy at a start.
+
+    None moves meanwhile: nobody would owe the one that differs (P11.6)."""
+    balancers = [each.balancer for each in services.values() if each.balancer is not None]
+    names = [balancer.name for balancer in balancers]
+    for balancer in balancers:
+        balancer.name = b""  # The auditor is another host.
+    world.run_until(lambda: not world.committed(REPAIR_PREFIX), FOUND_NS)
+    _differ(world, services, chance, is_start=is_start)
+    for balancer, name in zip(balancers, names, strict=True):
+        balancer.name = name
+
+
+def _differ(
+    world: World, services: Mapping[str, RepairService], chance: random.Random, *, is_start: bool
+) -> None:
     places = sorted(_places(world), key=lambda place: (place[0], place[1], place[2]))
     if not places or chance.random() >= CHANCE:
         return

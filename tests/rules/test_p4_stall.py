@@ -263,8 +263,8 @@ def test_more_failures_than_bookies_replaces_as_many_as_there_are() -> None:
 
 
 def rests(quorum: Quorum, *, metadata_is_away: bool) -> Scene:
-    """A handle with all acknowledged, of which a bookie that it needs was lost; nobody can take the seat, or no metadata
-    says who."""
+    """A handle with all acknowledged that lost a bookie which it needs; nobody can take the seat, or no metadata says
+    who."""
     world, writer, pen = it = scene(quorum, bookies=quorum.ensemble_size + metadata_is_away)
     world.add(writer, pen, b"zero")
     world.settle()
@@ -280,8 +280,8 @@ def rests(quorum: Quorum, *, metadata_is_away: bool) -> Scene:
 @pytest.mark.parametrize("quorum", [Quorum(2, 2, 2), Quorum(4, 2, 2)])
 @pytest.mark.parametrize("metadata_is_away", [False, True])
 def test_a_handle_that_rests_fails_for_nobody_who_is_away(quorum: Quorum, metadata_is_away: bool) -> None:
-    """P4.5, P10.4: "after quorum_wait_s without an acknowledgement the adds fail"; where none waits, nothing does, however
-    long bookies or metadata are away. The first add that comes has the whole time."""
+    """P4.5, P10.4: "while no add waits no time is counted", however long bookies or metadata are away. The first add
+    that comes has the whole time."""
     world, writer, pen = it = rests(quorum, metadata_is_away=metadata_is_away)
     world.run(seconds=60)
     assert writer.failure is None
