@@ -114,7 +114,7 @@ MUTANTS = (
         "numbers-are-asked-for-below-their-level",
         "P10.8",
         "a bookie of a build before ends the link at a question that it does not know",
-        ((_CLIENT, "        return LEVEL_OF_BLOCKS\n", "        return 0\n"),),
+        ((_CLIENT, "    LedgerBlocksRequest: LEVEL_OF_BLOCKS,\n", ""),),
         (_PASSED + "a_cluster_below_the_level_is_audited_as_before",),
     ),
     Mutant(

@@ -680,7 +680,7 @@ MUTANTS = (
         (
             (
                 _STALL,
-                "        return self.until_ns is None or now_ns >= self.until_ns\n",
+                "        return self.until_ns is not None and now_ns >= self.until_ns\n",
                 "        return True\n",
             ),
         ),
@@ -796,17 +796,17 @@ MUTANTS = (
         (_P4_SHORTAGE + "each_is_asked_after_200_ms_and_then_ever_later",),
     ),
     Mutant(
-        "chance-lost-by-an-older-add",
+        "chance-lost-while-no-add-waits",
         "P4.5",
-        "an add of before that is acknowledged in a shortage ends everybody's chance to come back in it",
+        "nobody who comes back goes on in the seat of a handle that rests, or whose older adds were acknowledged",
         (
             (
                 _STALL,
-                "        self.since_ns = now_ns if self.is_short else None\n",
-                "        self.since_ns = None\n",
+                "(self.since_ns is None or now_ns < self.since_ns + timeout_ns)",
+                "self.since_ns is not None and now_ns < self.since_ns + timeout_ns",
             ),
         ),
-        (_P4_SHORTAGE + "an_add_that_is_acknowledged_in_a_shortage_takes_nobody_s_chance",),
+        (_STALLED + "a_handle_that_rested_goes_on_when_they_are_back",),
     ),
     Mutant(
         "back-after-the-end-of-a-shortage",
