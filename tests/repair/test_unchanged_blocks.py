@@ -304,7 +304,9 @@ def test_a_cluster_below_the_level_is_audited_as_before(monkeypatch: pytest.Monk
     auditor = replace(OPTIONS.auditor, round_ns=2_000 * MS, settle_ns=500 * MS, blocks=blocks)
     with healed(bookies=3) as story:
         closed(story, 12)
-        monkeypatch.setitem(client_node._LEVEL_NEEDED, LedgerBlocksRequest, LEVEL + 1)
+        table = client_node._LEVEL_NEEDED
+        needed = {each: LEVEL + 1 if each is LedgerBlocksRequest else table[each] for each in table}
+        monkeypatch.setattr(client_node, "_LEVEL_NEEDED", needed)
         service = story.repairer(options=replace(OPTIONS, auditor=auditor))
         assert story.cluster.run_until(lambda: service.auditor.note.rounds >= 2)
         sends = story.sends_of("healer")
