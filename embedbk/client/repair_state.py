@@ -168,7 +168,7 @@ async def audit(runtime: Runtime, timeout_s: float | None) -> Health:
 
     Raises:
         UsageError: repair is switched off, or the cluster's level is too low.
-        OperationTimeout: it was not over in timeout_s; it goes on.
+        OperationTimeout: it was not over in timeout_s, or nobody is the auditor; it goes on.
     """
     runtime.check()
     what = "an audit"
@@ -185,22 +185,29 @@ async def audit(runtime: Runtime, timeout_s: float | None) -> Health:
     followed = await runtime.follow(AUDIT_KEY)
     try:
         while (note := _note_in(followed)).triggers < triggers:
-            left_s = None if until_s is None else until_s - runtime.clock_s()
-            if left_s is not None and left_s <= 0:
-                auditor, _ = await runtime.get(lock_path(AUDITOR_LOCK), what)
-                named = (auditor or b"").decode("utf-8", "replace")
-                raise OperationTimeout(
-                    f"the audit was not over in {timeout_s:g} s; it goes on. The auditor is {named or 'nobody'}, and "
-                    f"the last ledger that it looked at is {note.after if note.after >= 0 else 'none of this round'}",
-                    hint=""
-                    if named
-                    else "a process that hosts a bookie is the auditor, where Settings.repairs is True",
-                )
-            await followed.beyond(followed.revision, left_s)
+            look_s = runtime.settings.operation_timeout_s
+            left_s = look_s if until_s is None else min(look_s, until_s - runtime.clock_s())
+            has_moved = left_s > 0 and await followed.beyond(followed.revision, left_s)
             runtime.check()
+            if has_moved:
+                continue
+            auditor, _ = await runtime.get(lock_path(AUDITOR_LOCK), what)
+            if auditor is None or (until_s is not None and runtime.clock_s() >= until_s):
+                raise _not_over(note, auditor, look_s if timeout_s is None else timeout_s)
     finally:
         followed.end()
     return await health_of(runtime)
+
+
+def _not_over(note: AuditNote, auditor: bytes | None, waited_s: float) -> OperationTimeout:
+    named = "nobody" if auditor is None else auditor.decode("utf-8", "replace")
+    return OperationTimeout(
+        f"the audit was not over in {waited_s:g} s; it goes on. The auditor is {named}, and the last ledger that it "
+        f"looked at is {note.after if note.after >= 0 else 'none of this round'}",
+        hint="a process that hosts a bookie is the auditor, where Settings.repairs is True"
+        if auditor is None
+        else "",
+    )
 
 
 def _note_in(followed: FollowedKey) -> AuditNote:

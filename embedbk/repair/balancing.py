@@ -107,19 +107,25 @@ def bytes_of(metadata: LedgerMetadata, number: int) -> int:
     return max(0, end - fragments[number].length_before) * quorum.write_quorum // quorum.ensemble_size
 
 
+def _may_take(info: BookieInfo) -> bool:
+    return info.is_writable and not info.is_leaving and not info.is_quarantined
+
+
 class Rooms:
-    """What the bookies of one pass may give and take, by what they had when it began."""
+    """What the bookies of one pass may give and take, by what they had when it began. One that is read-only, as where
+    it has little room, may give."""
 
     def __init__(self, bookies: Sequence[BookieInfo], gives_below: float, bytes_min: int) -> None:
-        usable = [info for info in bookies if info.is_writable and not info.is_leaving]
-        mean = sum(info.free_bytes for info in usable) // max(1, len(usable))
+        # A bookie that cannot tell its room registers 0.
+        known = [info for info in bookies if info.free_bytes and not info.is_leaving]
+        mean = sum(info.free_bytes for info in known) // max(1, len(known))
         self.gives: dict[str, int] = {}
         self.takes: dict[str, int] = {}
-        for info in usable:
+        for info in known:
             away = info.free_bytes - mean
             if -away >= bytes_min and info.free_bytes < gives_below * mean:
                 self.gives[info.member.bookie_id] = -away
-            elif away > 0:
+            elif away > 0 and _may_take(info):
                 self.takes[info.member.bookie_id] = away
 
     @property
@@ -333,7 +339,7 @@ class Balancer(Machine):
             return None
         seats, seated = fragment.members, {member.bookie_id for member in fragment.members}
         most, found = self._span(seats, metadata, placement), None
-        takers = [info for info in self.bookies if info.is_writable and not info.is_leaving]
+        takers = [info for info in self.bookies if _may_take(info)]
         for seat, member in enumerate(seats):
             for info in takers:
                 if info.member.bookie_id in seated:

@@ -15,6 +15,26 @@ _TESTS = "tests/repair/test_balancing.py::test_"
 
 MUTANTS = (
     Mutant(
+        "an-unknown-room-is-none",
+        "P11.6",
+        "a bookie that cannot measure its device gives all of its copies away",
+        ((_BALANCING, "if info.free_bytes and not info.is_leaving]", "if not info.is_leaving]"),),
+        (_TESTS + "a_full_bookie_gives_and_one_that_cannot_tell_its_room_counts_for_nothing",),
+    ),
+    Mutant(
+        "a-full-bookie-keeps-what-it-has",
+        "P11.6 P7.8",
+        "a bookie that became read-only for want of room stays so",
+        (
+            (
+                _BALANCING,
+                "if info.free_bytes and not info.is_leaving]",
+                "if info.free_bytes and info.is_writable]",
+            ),
+        ),
+        (_TESTS + "a_full_bookie_gives_and_one_that_cannot_tell_its_room_counts_for_nothing",),
+    ),
+    Mutant(
         "a-move-takes-a-rack-away",
         "P11.6 AR06",
         "copies go to a bookie with more room in a rack that has one already",

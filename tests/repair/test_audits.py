@@ -37,6 +37,8 @@ def test_an_audit_that_cannot_end_says_who_would_make_it() -> None:
         with pytest.raises(embedbk.OperationTimeout, match=r"2 s; it goes on. The auditor is nobody") as late:
             bk.audit(2.0)
         assert "hosts a bookie" in str(late.value)
+        with pytest.raises(embedbk.OperationTimeout, match=r"The auditor is nobody"):
+            bk.audit()  # Without a limit, too, as nobody would ever come.
         bk.stop_repair("moving racks")
         with pytest.raises(embedbk.UsageError, match=r"switched off by client .moving racks."):
             bk.audit()

@@ -229,6 +229,21 @@ def test_who_gives_and_who_takes() -> None:
     assert not Rooms([], 0.8, 0).is_uneven
 
 
+def test_a_full_bookie_gives_and_one_that_cannot_tell_its_room_counts_for_nothing() -> None:
+    """P7.8, P11.6: a bookie that is read-only for want of room is the one that has to give. RP45: who failed often
+    lately takes nothing. A room of 0 is an unknown one."""
+    bookies = [
+        info("b1", 10, is_writable=False),
+        info("b2", 100),
+        info("b3", 190),
+        info("b4", 0),
+        info("b5", 200, is_quarantined=True),
+        info("b6", 300, is_leaving=True),
+    ]
+    rooms = Rooms(bookies, 0.8, 0)
+    assert (rooms.gives, rooms.takes) == ({"b1": 115}, {"b3": 65})
+
+
 # --- The machine, by its events ----------------------------------------------------------------------------
 
 
