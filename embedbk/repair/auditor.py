@@ -167,6 +167,9 @@ class Auditor(Machine):
         self.seen: tuple[BookieInfo, ...] = ()  # The bookies when the newest round began.
         self.triggers = 0  # The operators' count of triggers when the newest round began.
         self.round_due_ns: int | None = None
+        # Writers and young ledgers were looked at since the last whole round: rounds that follow closely leave them
+        # that turn.
+        self.has_looked = True
         # State of the round that is under way.
         self.is_round = self.is_whole = self.is_asked_for = False
         self.began_ms = self.pages = 0
@@ -362,7 +365,7 @@ class Auditor(Machine):
         gone = self._gone(now_ns)
         is_due = (
             self.round_due_ns is None
-            or now_ns >= self.round_due_ns
+            or (now_ns >= self.round_due_ns and self.has_looked)
             or not gone <= self.heard
             or not leaving_now(self.bookies) <= self.leaving
             or control.triggers != self.triggers
@@ -371,7 +374,7 @@ class Auditor(Machine):
             self.seen = self.bookies
             return [ListKeys(self._tag("waiting"), UNREPAIRABLE_PREFIX, UNREPAIRABLE_PREFIX, 1)]
         if not is_due or not self.bookies:
-            self.writers = self.orphans.writers()
+            self.writers, self.has_looked = self.orphans.writers(), True
             return self._ask_writers(now_ns)
         # Where another auditor stopped, unless something happened that all ledgers are to be looked at for.
         is_plain = not gone and not leaving_now(self.bookies)
@@ -386,6 +389,7 @@ class Auditor(Machine):
         self.looked_at = self.marked = self.unread = 0
         after = self.note.after if goes_on else NO_ENTRY
         self.is_whole = after == NO_ENTRY
+        self.has_looked = not self.is_whole  # A whole one follows at once.
         self.orphans.begin_round()
         self.blocks.begin_round()
         self.ahead_ns = 0

@@ -47,7 +47,7 @@ from embedbk.testing.sim_runtime import SimRuntime, awaited
 from embedbk.testing.violation import Violation
 from embedbk.testing.world import SECOND, Steps, World
 
-__all__ = ["closed_ledgers", "copies_owed", "differing_copy_is_found", "scrub_finds"]
+__all__ = ["closed_ledgers", "copies_owed", "differing_copy_is_found", "scrub_finds", "whole_copies"]
 
 FOUND_NS = 120 * SECOND  # A round begins each 30 seconds.
 CHANCE = 0.3
@@ -78,7 +78,7 @@ def differing_copy_is_found(
 def _differ(
     world: World, services: Mapping[str, RepairService], chance: random.Random, *, is_start: bool
 ) -> None:
-    places = sorted(_places(world), key=lambda place: (place[0], place[1], place[2]))
+    places = sorted(whole_copies(world), key=lambda place: (place[0], place[1], place[2]))
     if not places or chance.random() >= CHANCE:
         return
     scrub_finds(world, set(), "before a copy was made to differ")
@@ -255,8 +255,8 @@ def _rotten(world: World) -> Iterator[tuple[int, int]]:
                         yield metadata.ledger_id, entry_id
 
 
-def _places(world: World) -> Iterator[tuple[int, int, str]]:
-    """(ledger, entry, bookie) of what can differ from another copy that is there."""
+def whole_copies(world: World) -> Iterator[tuple[int, int, str]]:
+    """(ledger, entry, bookie) of a copy beside which all others are there, sound."""
     nodes = {
         Member(name, node.storage.incarnation): node.storage
         for name, node in world.nodes.items()

@@ -31,7 +31,12 @@ from embedbk.repair.fragment_copy import CopyOptions
 from embedbk.repair.log_keeping import LogKeeperOptions
 from embedbk.repair.unchanged_blocks import BlockOptions
 from embedbk.repair.worker import WorkerOptions
-from embedbk.testing.differing_copies import closed_ledgers, copies_owed, differing_copy_is_found
+from embedbk.testing.differing_copies import (
+    closed_ledgers,
+    copies_owed,
+    differing_copy_is_found,
+    whole_copies,
+)
 from embedbk.testing.violation import Violation
 from embedbk.testing.world import MS, SECOND, World
 
@@ -41,6 +46,8 @@ AT_ONCE = 2  # Processes.
 # Grace, a round, and a mark that may be postponed for five minutes, again behind a leader.
 HEALED_NS = 1_500 * SECOND
 SETTLED_NS = 3 * SECOND  # Time for a client to learn the cluster's level.
+SCRUBBED_NS = 60 * SECOND
+LATE_ROT = 0.5  # Of worlds.
 GRACES_NS = (300 * MS, 2 * SECOND, 8 * SECOND)
 
 _MET = {
@@ -175,8 +182,29 @@ class Healers:
             world.sometimes["copies moved to a better place"] += service.moved > 0
         if left:
             raise Violation("L9", f"behind all faults {'; '.join(left[:3])}")
+        self._rot_is_repaired()
         is_start = self._full_rounds > 3  # Else a full round finds it, though nothing led to it.
         differing_copy_is_found(world, self.services, self._chance, is_start=is_start)
+
+    def _rot_is_repaired(self) -> None:
+        """L9, P11.4: a copy that rots where rounds have found nothing for long, so that they ask about no single ledger
+        there any more, is made again once its bookie's scrubber has found it."""
+        world, chance = self._world, random.Random(f"late rot {self._world.seed}")
+        if chance.random() >= LATE_ROT:
+            return
+        world.run_for(chance.choice([2, 40]) * SECOND)  # Rounds come by.
+        places = sorted(whole_copies(world))
+        if not places:
+            return
+        ledger_id, entry_id, name = chance.choice(places)
+        world.nodes[name].storage.make_unreadable(ledger_id, entry_id)
+        world.tell("on_damaged", name, ledger_id, entry_id)
+        if not world.run_until(lambda: not self.is_rotten_unseen(), SCRUBBED_NS):
+            return  # It is in no entry log yet.
+        left = self.heal()
+        if left:
+            raise Violation("L9", f"behind late rot on {name} {'; '.join(left[:3])}")
+        world.sometimes["late rot repaired"] += 1
 
     def note_rounds(self) -> None:
         """What rounds did until the end, also those behind `check`."""

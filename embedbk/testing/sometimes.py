@@ -68,6 +68,7 @@ SOMETIMES = {
     "ensemble changed": "a creator published another ensemble",
     "copies missed": "a bookie came back, or lost its seat, that may lack entries that were acknowledged",
     "copies moved to a better place": "a balancer's mark let a worker move a seat of a bookie that stays",
+    "late rot repaired": "a copy that rotted long behind all faults was found by its bookie's scrubber, and made again",
     "missed copies made": "a client copied to a bookie what that had missed of a ledger which it was writing",
     "ensemble changed in recovery": "a recovery closed with other seats than it began with",
     "entry repaired": "a bad copy was replaced by a valid one",

@@ -15,6 +15,13 @@ _TESTS = "tests/repair/test_orphans.py::test_"
 
 MUTANTS = (
     Mutant(
+        "rounds-leave-writers-no-turn",
+        "AR08",
+        "where a round is due at each look, nobody asks whether writers live",
+        ((_AUDITOR, "(now_ns >= self.round_due_ns and self.has_looked)", "now_ns >= self.round_due_ns"),),
+        (_TESTS + "rounds_that_follow_each_other_closely_leave_writers_their_turn",),
+    ),
+    Mutant(
         "a-drained-bookie-keeps-what-writers-left",
         "P11.3 AR08",
         "a drain waits for ever for a ledger that nobody writes to any more",

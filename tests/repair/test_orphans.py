@@ -224,3 +224,16 @@ def test_a_living_writer_that_cannot_move_its_seat_from_a_drained_bookie_is_not_
         assert story.cluster.run_until(lambda: bk.bookie(leaves).is_empty, 60)
         assert not story.metadata(ledger_id).is_closed
         assert not [each for each in sends if isinstance(each.control, FenceRequest)]
+
+
+def test_rounds_that_follow_each_other_closely_leave_writers_their_turn() -> None:
+    """AR08: `Settings.audit_s` may be a second, and each look of the auditor finds the next round due."""
+    with healed() as story:
+        ledger_id = opened(story).ledger_id
+        lost = sorted(story.named(ledger_id))[0]
+        story.repairer(options=replace(OPTIONS, auditor=replace(OPTIONS.auditor, round_ns=1)))
+        story.cluster.run_for(1)
+        story.cluster.crash("writer")
+        story.cluster.crash(lost)
+        assert story.cluster.run_until(lambda: story.is_healed(ledger_id, lost), 60)
+        assert story.metadata(ledger_id).is_closed

@@ -37,6 +37,7 @@ _RARE = {
     "bookie put to read-only",
     "copies moved to a better place",
     "late alike",
+    "late rot repaired",
     "missed copies made",
     "leader handed over for a restart",
     "bookie replaced",
