@@ -6,7 +6,9 @@ A client that is made for a task costs a session and a look at the bookies; a st
 from __future__ import annotations
 
 import atexit
+import gc
 import os
+import sys
 import threading
 
 import embedbk
@@ -18,6 +20,7 @@ __all__ = ["client_of", "close_clients"]
 
 JOB = Settings(reads_as="batch")  # Bookies serve a job's reads behind those of readers that wait (P6.7).
 
+_WORKERS = "pyspark.daemon"  # What the processes that run tasks were started as.
 _lock = threading.Lock()
 _clients: dict[tuple[int, str], Client] = {}
 
@@ -36,10 +39,19 @@ def client_of(cluster: str) -> Client:
         if client is None:
             try:
                 client = _clients[key] = embedbk.open(cluster, settings=JOB)
+                _keep_modules_out_of_collections()
             except MetadataUnavailable as away:
                 away.hint = 'start that cluster, or give the address of one that runs: option("cluster", url)'
                 raise
         return client
+
+
+def _keep_modules_out_of_collections() -> None:
+    """A worker of Spark collects garbage behind each task, which walks through every module that is loaded: 40 ms of a
+    task whose entries take a second. What is there by now stays for as long as the worker, as modules do."""
+    main = getattr(sys.modules.get("__main__"), "__spec__", None)
+    if main is not None and main.name == _WORKERS:
+        gc.freeze()
 
 
 @atexit.register
