@@ -13,11 +13,11 @@ left to others (`scrub/judging.py`). Nothing is fenced, nothing is changed.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
-from embedbk.codec import kernels
+from embedbk.codec import kernels, twins
 from embedbk.codec.digest import check_tags
 from embedbk.codec.entry_digest import DIGEST_MASK, entry_digest
 from embedbk.codec.frame import Frame, frame_of, split
@@ -91,6 +91,8 @@ class CopyCheckOptions:
     # then on (P11.4), so that repair finds what to copy.
     tells_bookies: bool = False
     told_max: int = 64  # Ranges of one task of which its bookie is told.
+    # Check everything a second time, in Python over crcmod and xxhash, which share nothing with the kernels in C.
+    is_independent: bool = False
 
 
 def ranges_of(ids: Iterable[int], owed: Owed) -> Ranges:
@@ -300,7 +302,7 @@ class CopiesCheck(Machine):
         first, last = reading.next_entry, reading.asked_last
         owed = reading.task.owed
         try:
-            frames = [frame_of(body, reading.task.ledger_id) for _, body in event.frames]
+            frames = [self._checked(body, reading.task.ledger_id) for _, body in event.frames]
         except PeerError:
             self._narrow(reading)
             return
@@ -325,6 +327,21 @@ class CopiesCheck(Machine):
         reading.next_entry = top + 1
         reading.span = 1 if unsaid is not None else min(owed.last - owed.first + 1, 2 * reading.span)
 
+    def _checked(self, body: memoryview, ledger_id: int) -> Frame:
+        """Raises PeerError: it is no frame of this ledger, or an entry fails its check."""
+        frame = frame_of(body, ledger_id)
+        if self.options.is_independent:
+            here = (frame.first_entry, frame.last_entry, frame.entry_count, frame.length, frame.ledger_id)
+            if twins.scan(body) != here:
+                raise PeerError(f"ledger {ledger_id}: its entries are read in two ways, and differ")
+        return frame
+
+    def _digests(
+        self, frame: Frame, first: int, last: int, modulus: int
+    ) -> tuple[Sequence[int], Sequence[int]]:
+        of = twins.digests if self.options.is_independent else kernels.digests
+        return of(frame.body, first, last, modulus)
+
     def _first_unsaid(
         self, reading: _Reading, frames: list[Frame], absent: list[tuple[int, int]], top: int
     ) -> int | None:
@@ -333,7 +350,7 @@ class CopiesCheck(Machine):
         modulus, residues = owed.modulus, owed.residues
         given = 0
         for frame in frames:
-            counts = kernels.digests(frame.body, first, top, modulus)[1]
+            counts = self._digests(frame, first, top, modulus)[1]
             given += sum(counts[each] for each in range(modulus) if residues >> each & 1)
         denied = sum(count_ids(low, high, modulus, residues) for low, high in absent)
         if first <= top and given + denied == count_ids(first, top, modulus, residues):
@@ -356,7 +373,7 @@ class CopiesCheck(Machine):
     def _add(self, reading: _Reading, frame: Frame, first: int, top: int) -> None:
         """Note the digests of first..top, how many they are, and whose tags are wrong."""
         task = reading.task
-        sums, counts = kernels.digests(frame.body, first, top, task.owed.modulus)
+        sums, counts = self._digests(frame, first, top, task.owed.modulus)
         for residue in range(task.owed.modulus):
             if task.owed.residues >> residue & 1:
                 reading.sums[residue] = reading.sums[residue] + sums[residue] & DIGEST_MASK

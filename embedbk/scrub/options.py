@@ -20,7 +20,9 @@ class ScrubOptions:
     answers. password: of the ledgers whose HMAC tags are checked at level mac. state: a file of what is done, from
     which the next scrub goes on. queues_repair: what is found is handed to repair. settle_s: between two judgements of
     the same place. rounds: judgements behind the first one, at most. since_ms: ledgers that were closed before
-    that time for certain are passed over, in ms since 1970; None: all are read."""
+    that time for certain are passed over, in ms since 1970; None: all are read. is_independent: each copy is checked
+    and summed up a second time by code that shares nothing with the kernels in C, and is much slower; not at level
+    meta, which reads none."""
 
     level: str = "compare"
     mbps_max: float = 0.0
@@ -30,6 +32,7 @@ class ScrubOptions:
     settle_s: float = 15.0
     rounds: int = 4
     since_ms: int | None = None
+    is_independent: bool = False
 
     def __post_init__(self) -> None:
         if self.level not in LEVELS:
@@ -41,6 +44,11 @@ class ScrubOptions:
                 f"settle_s={self.settle_s}, rounds={self.rounds}: 0 to 3600, and 1 to 100, are allowed"
             )
 
+        if self.is_independent and self.level == "meta":
+            raise UsageError(
+                "is_independent at level 'meta': no entry is read there, so nothing is checked",
+                hint="level 'crc' reads each copy; nothing was scrubbed",
+            )
         if self.since_ms is not None and self.state is not None:
             raise UsageError(
                 f"since_ms={self.since_ms} and a state in {self.state}: a state is of a scrub of all ledgers",

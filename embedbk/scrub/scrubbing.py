@@ -112,7 +112,11 @@ async def scrub_cluster(
 
 
 def check_options(options: ScrubOptions) -> CopyCheckOptions:
-    return CopyCheckOptions(bytes_per_s=int(options.mbps_max * 1e6), tells_bookies=options.queues_repair)
+    return CopyCheckOptions(
+        bytes_per_s=int(options.mbps_max * 1e6),
+        tells_bookies=options.queues_repair,
+        is_independent=options.is_independent,
+    )
 
 
 def check_here(runtime: Runtime, options: CopyCheckOptions) -> CheckCopies:

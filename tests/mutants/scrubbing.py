@@ -20,6 +20,13 @@ _SINCE = "tests/scrub/test_since.py::test_"
 
 MUTANTS = (
     Mutant(
+        "no-check-is-independent",
+        "SCRUB.md",
+        "what the kernels in C pass though it is wrong, --independent passes too",
+        (("embedbk/repair/copy_check.py", "if twins.scan(body) != here:", "if False:"),),
+        ("tests/repair/test_copy_check.py::test_what_the_kernels_in_c_pass_is_found_independently",),
+    ),
+    Mutant(
         "scrub-calls-limbo-damage",
         "P7.4",
         "what a bookie in limbo leaves out counts as unreadable",

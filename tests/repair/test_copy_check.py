@@ -9,7 +9,7 @@ import pytest
 from embedbk.codec.digest import DigestType, encode_tagged
 from embedbk.codec.entry import encode_entry
 from embedbk.codec.entry_digest import entry_digest
-from embedbk.codec.frame import FrameHeader
+from embedbk.codec.frame import Frame, FrameHeader
 from embedbk.codec.messages import (
     Control,
     ErrorAnswer,
@@ -24,6 +24,7 @@ from embedbk.core.client_words import Answered, Send, SendFailed
 from embedbk.core.machine import Effect
 from embedbk.core.vocabulary import Ended, Started, Tick
 from embedbk.ids import Member
+from embedbk.repair import copy_check
 from embedbk.repair.copy_check import CopiesCheck, CopyBlock, CopyCheckOptions, CopyTask
 from embedbk.repair.holdings import Owed
 
@@ -279,3 +280,43 @@ def test_bookies_are_told_of_what_they_cannot_read_where_that_is_wanted() -> Non
         assert [(each.first_entry, each.last_entry) for each in asked] == (
             [(3, 4), (11, 11)] if tells else []
         )
+
+
+@pytest.mark.parametrize("is_independent", [False, True])
+@pytest.mark.parametrize("fault", ["digest", "count"])
+def test_what_the_kernels_in_c_pass_is_found_independently(
+    fault: str, is_independent: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SCRUB.md: "a fault of those kernels shows where nothing else of embedbk could see it"."""
+    flipped = bytearray(entry(3))
+    flipped[-6] ^= 1  # A byte of the payload.
+    bookie = Bookie(range(6))
+    if fault == "digest":
+        bookie.held[3] = bytes(flipped)
+
+    def blind(body: memoryview, ledger_id: int | None = None) -> Frame:
+        entry_id = next(each for each in range(6) if bookie.held[each] == bytes(body))
+        return Frame(
+            LEDGER, entry_id, entry_id, 1 + (fault == "count" and entry_id == 3), 10 * (entry_id + 1), body
+        )
+
+    monkeypatch.setattr(copy_check, "frame_of", blind)
+    options = CopyCheckOptions(is_independent=is_independent)
+    (block,), _ = run([CopyTask(LEDGER, B1, owed(0, 5))], lambda _, request: bookie.answer(request), options)
+    assert block.unreadable == (((3, 3),) if is_independent else ())
+    assert block.given == 6 - is_independent
+
+
+def test_the_sums_of_sound_copies_are_the_same_in_both_ways() -> None:
+    """SCRUB.md: so that they are compared with what bookies, files and writers tell."""
+    what = owed(0, 40, 3, 5)
+    blocks = []
+    for is_independent in (False, True):
+        bookie = Bookie(range(41))
+        options = CopyCheckOptions(is_independent=is_independent)
+        (block,), _ = run(
+            [CopyTask(LEDGER, B1, what)], lambda _, request, b=bookie: b.answer(request), options
+        )  # type: ignore[misc]
+        blocks.append(block)
+    assert blocks[0] == blocks[1]
+    assert blocks[0].is_whole
