@@ -19,8 +19,8 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from embedbk.client.archived import ClosableSource, read_archived
-from embedbk.client.filling import Filling
 from embedbk.client.handles import LOOK_S, OpenHandles
+from embedbk.client.missed_copies import MissedCopies
 from embedbk.client.waiting import FutureResult, Moved, Settled
 from embedbk.codec.ledger_metadata import LedgerMetadata
 from embedbk.codec.metadata_messages import (
@@ -145,8 +145,8 @@ class Runtime:
         self._asked: set[Future[Result]] = set()
         self._behind: Behind | None = None  # Made once background work begins.
         self.keeper: Keeper | None = None  # Once there is a writer of a log.
-        self.filling = Filling(self)
-        self.on_missed = self.filling.notice  # One object for all handles.
+        self.missed_copies = MissedCopies(self)
+        self.on_missed = self.missed_copies.notice  # One object for all handles.
         # Under which others know that it lives, once it writes something (P8.5, P11.2).
         self.living_as: str | None = None
         self.hears_splices = False  # Requests of others to splice into its logs.

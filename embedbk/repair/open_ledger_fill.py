@@ -3,7 +3,7 @@
 The client that writes it does that, as an open fragment is nobody else's. Decides which seats are asked, up to which
 entry, and whether every copy is there afterwards. An acknowledged entry never changes (P3.3), so it may be copied while
 others are appended behind it. `seat_fill` asks a bookie what it lacks and copies that. Leaves to others: when this is
-due, and when it is tried again (`client/filling.py`).
+due, and when it is tried again (`client/missed_copies.py`).
 
     next seat ──its bookie takes no entries now──▶ left
         ▲  └──asked, and filled up──▶ whole, or left with the reason

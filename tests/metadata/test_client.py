@@ -836,7 +836,7 @@ def test_watches_of_a_client_are_bounded_and_its_host_is_told() -> None:
 
 def test_a_stream_that_is_refused_is_asked_for_less_and_less(monkeypatch: pytest.MonkeyPatch) -> None:
     """The quorum has no room for more watches: this one still shows what lists show."""
-    monkeypatch.setattr("embedbk.metadata.member.WATCHES_MAX", 3)
+    monkeypatch.setattr("embedbk.metadata.streams.WATCHES_MAX", 3)
     world = World()
     peer, other = world.peer("a"), world.peer("b", ttl_ms=600_000)
     world.watch(other, "/k/")

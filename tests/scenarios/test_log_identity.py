@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import embedbk
-from embedbk.client import log as logs
+from embedbk.client import log_writer as logs
 from embedbk.client.client import Client
 from embedbk.client.ledger import traits_of
 from embedbk.client.password import Password

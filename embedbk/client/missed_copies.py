@@ -21,14 +21,14 @@ from embedbk.repair.open_ledger_fill import FillOutcome, OpenLedgerFill
 if TYPE_CHECKING:
     from embedbk.client.runtime import Runtime
 
-__all__ = ["Filling"]
+__all__ = ["MissedCopies"]
 
 logger = logging.getLogger("embedbk.client.ledger")
 
 _DOUBLINGS_MAX = 5  # The pause between two tries of one ledger is at most 32 times as long as the first one.
 
 
-class Filling:
+class MissedCopies:
     """The ledgers of one client of which a bookie may lack acknowledged entries."""
 
     def __init__(self, runtime: Runtime) -> None:
