@@ -6,10 +6,10 @@ it copies what is lost (P11.2), and a copy that has moved goes by the collector'
 written to, that is marked, or that nobody could repair.
 
 - **A pass** goes through all ledgers, page by page. It begins when some bookie has much less room than the mean, or,
-  where bookies say their racks, when these are others by now; and every so often.
-- **Room**: a bookie that has less than GIVES_BELOW of the mean room of all gives copies away until it has the mean, by
-  its own count, and the one with the most room takes them. Its room rises only when its collector and compactor were
-  there: so a pass counts what it moves, and the next one begins much later.
+  where bookies say their racks, when a bookie is somewhere new; and every so often.
+- **Room**: a bookie that has less than `gives_below` of the mean room of all gives copies away until it has the mean,
+  by its own count, and the one with the most room takes them. Its room rises only when its collector and compactor
+  were there: so a pass counts what it moves, and the next one begins much later.
 - **Racks**: where the seats of a fragment span fewer racks than they could, the seat moves that gains the most. No move
   makes them span fewer.
 - A mark is made by a transaction that compares that there is none, that the ledger is as it was judged, and that it is
@@ -171,7 +171,7 @@ class Balancer(Machine):
         self.page_end = ""  # The last ledger of the last page; empty: no pass is under way.
         self.has_more = False
         self.rooms = Rooms((), 0.0, 0)
-        self.seen: tuple[tuple[Member, str], ...] = ()  # The racks for which all ledgers were looked at.
+        self.seen: frozenset[tuple[str, str]] = frozenset()  # The racks for which all ledgers were looked at.
         self.wanted: list[_Wanted] = []  # Of the page that was read.
         self.marked: dict[int, None] = {}  # Ledgers whose marks may still be there, the oldest first.
         self.moved = 0  # Marks that were made.
@@ -222,16 +222,16 @@ class Balancer(Machine):
 
     # A pass.
 
-    def _racks(self) -> tuple[tuple[Member, str], ...]:
-        """Where bookies that take entries say they are; empty: none says so."""
+    def _racks(self) -> frozenset[tuple[str, str]]:
+        """Which bookie says that it is where; empty: none says so."""
         if not any(info.location for info in self.bookies):
-            return ()
-        return tuple(sorted((info.member, info.location) for info in self.bookies if info.is_writable))
+            return frozenset()
+        return frozenset((info.member.bookie_id, info.location) for info in self.bookies)
 
     def _is_due(self, now_ns: int) -> bool:
         """Begin a pass where one is due. For room one comes that often and no oftener, as room rises late."""
         racks = self._racks()
-        if now_ns < self.round_due_ns and racks == self.seen:
+        if now_ns < self.round_due_ns and racks <= self.seen:
             return False
         options = self.options
         self.rooms = Rooms(self.bookies, options.gives_below, options.bytes_min)
@@ -293,12 +293,12 @@ class Balancer(Machine):
             return None
         placement = placement_with_racks(self.placement, self.bookies)
         there = {info.member for info in self.bookies}
+        if not all(there.issuperset(fragment.members) for fragment in metadata.fragments):
+            return None  # Repair comes first.
         moves: dict[str, str] = {}
         whys: dict[str, None] = {}
         size = 0
         for number, fragment in enumerate(metadata.fragments):
-            if not there.issuperset(fragment.members):
-                return None  # Repair comes first.
             share = bytes_of(metadata, number)
             for gives, takes, why in self._moves(metadata, fragment, placement, share):
                 if moves.setdefault(gives, takes) == takes:

@@ -15,6 +15,13 @@ _TESTS = "tests/repair/test_balancing.py::test_"
 
 MUTANTS = (
     Mutant(
+        "each-restart-begins-a-pass",
+        "P11.6 AR06",
+        "all ledgers are looked at whenever a bookie of a cluster with racks goes or comes back",
+        ((_BALANCING, "and racks <= self.seen:", "and racks == self.seen:"),),
+        (_TESTS + "a_pass_for_racks_begins_when_a_bookie_is_somewhere_new",),
+    ),
+    Mutant(
         "an-unknown-room-is-none",
         "P11.6",
         "a bookie that cannot measure its device gives all of its copies away",
@@ -66,7 +73,7 @@ MUTANTS = (
         "P11.6 AR21",
         "the next pass finds the room that the last one was about to even",
         (
-            (_BALANCING, "if now_ns < self.round_due_ns and racks == self.seen:", "if False:"),
+            (_BALANCING, "if now_ns < self.round_due_ns and racks <= self.seen:", "if False:"),
             (_BALANCING, "            self.rooms.gives.clear()\n", "            pass\n"),
         ),
         (_TESTS + "the_next_pass_for_room_comes_when_the_round_is_over",),
@@ -119,8 +126,8 @@ MUTANTS = (
         (
             (
                 _BALANCING,
-                "            if not there.issuperset(fragment.members):\n",
-                "            if False:\n",
+                "        if not all(there.issuperset(fragment.members) for fragment in metadata.fragments):\n",
+                "        if False:\n",
             ),
         ),
         (_TESTS + "what_is_open_freed_or_lacks_a_bookie_is_left",),

@@ -25,7 +25,7 @@ from embedbk.codec.repair_mark import (
 )
 from embedbk.codec.repair_state import AUDITOR_LOCK, CONTROL_KEY, unrepairable_path
 from embedbk.config import ANYWHERE, Placement, Quorum, Settings
-from embedbk.core.client_words import BookieInfo
+from embedbk.core.client_words import BookieInfo, BookiesChanged
 from embedbk.core.metadata_words import (
     KeyRead,
     KeysListed,
@@ -379,6 +379,23 @@ def test_the_next_pass_for_room_comes_when_the_round_is_over() -> None:
     assert scale.core.moved == marked
     scale.run(60)
     assert scale.core.moved > marked
+
+
+def test_a_pass_for_racks_begins_when_a_bookie_is_somewhere_new() -> None:
+    """AR06: one that restarts, or is away for a while, makes no ledger better off than before."""
+    placed = [info("b1", rack="z/1"), info("b2", rack="z/2"), info("b3", rack="z/2")]
+    scale = Scale(placed, round_ns=1_000 * SECOND)
+
+    def passes(bookies: list[BookieInfo]) -> int:
+        scale.core.step(BookiesChanged(scale.now, tuple(bookies)))
+        scale.run(5)
+        return scale.core.passes
+
+    assert passes(placed) == 1
+    assert passes(placed[:2]) == 1
+    assert passes([*placed[:2], BookieInfo(Member("b3", bytes(15) + b"2"), True, "z/2", GIB)]) == 1
+    assert passes([*placed, info("b4", rack="z/3")]) == 2
+    assert passes([*placed[:2], info("b3", rack="z/4"), info("b4", rack="z/3")]) == 3
 
 
 def test_what_is_open_freed_or_lacks_a_bookie_is_left() -> None:
