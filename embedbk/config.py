@@ -81,7 +81,7 @@ LAC_WAIT_MS_MAX = 30_000  # A long poll for the LAC is answered at the latest af
 QUORUM_WAIT_S = (
     5.0  # A writer without its ack quorum waits so long for bookies, unless a setting says otherwise.
 )
-GRACE_S_MIN, GRACE_S_MAX = 0.1, 10 * 365 * 86_400  # Of bookies that are away, before they count as lost.
+GRACE_S_MIN, GRACE_S_MAX = 0.1, 10 * 365 * 86_400  # How long a bookie may be away before it is lost.
 REPAIR_GRACE_S = (
     300.0  # A bookie that is away for so long is taken to be lost, unless a setting says otherwise.
 )

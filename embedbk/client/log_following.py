@@ -48,7 +48,7 @@ class _Standing:
     """Where a tailing reader stands."""
 
     place: Place
-    segment: LogSegment  # With its place in the log.
+    segment: LogSegment  # It says where it stands in the log.
     first: int | None  # Where it begins in this ledger; None: behind what is there now.
     seen: int = NO_ENTRY  # The last entry of the ledger up to which it has read, or looked.
 

@@ -125,7 +125,7 @@ class Writer(Machine):
         assert metadata.state == LedgerState.OPEN
         self.metadata = metadata  # As last published, with its revision.
         self.revision = revision
-        self.bookies = bookies  # As last listed.
+        self.bookies = bookies  # The list that was told last.
         self.options = options
         self.state = WriterState.OPEN
         self.error: EmbedbkError | None = None  # Why the handle failed.

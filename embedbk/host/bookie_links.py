@@ -234,5 +234,6 @@ class BookieLinks:
         """Note a request that is on its way already; this keeps the order of asking, since no request of this handle
         follows it yet."""
         peer = self.by_member.get(member)
-        if peer is not None:  # Else its link went, and the operation learns of that.
+        # Where the link went the operation learns of that.
+        if peer is not None:
             peer.outstanding[request_id] = (operation, tag)

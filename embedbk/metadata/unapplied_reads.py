@@ -19,7 +19,7 @@ class UnappliedReads:
     __slots__ = ("_unready", "by_index", "token")
 
     def __init__(self) -> None:
-        self.token = 0  # Of the last read.
+        self.token = 0  # The last read has it.
         self.by_index: dict[int, list[PendingRequest]] = {}  # By the index that must be applied before.
         self._unready: dict[int, PendingRequest] = {}  # Those whose index the log has not returned, by token.
 

@@ -74,12 +74,12 @@ _SECOND = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class BalancerOptions:
-    bytes_per_s: int = 8 << 20  # Of copies that are to be moved.
+    bytes_per_s: int = 8 << 20  # Copies of so many bytes are to move.
     look_ns: int = 10 * _SECOND  # Between two looks at the lock.
     round_ns: int = 3_600 * _SECOND  # From the end of a pass to the next one.
     page_ledgers: int = 100
     ledgers_per_s: int = 2_000  # That are looked at.
-    gives_below: float = 0.8  # Of the mean room: a bookie with less gives copies away.
+    gives_below: float = 0.8  # A bookie with less than this part of the mean room gives copies away.
     bytes_min: int = 1 << 30  # So far below the mean at least.
     marks_max: int = 64  # Made and not worked off yet.
 
@@ -172,7 +172,7 @@ class Balancer(Machine):
         self.has_more = False
         self.rooms = Rooms((), 0.0, 0)
         self.seen: frozenset[tuple[str, str]] = frozenset()  # The racks for which all ledgers were looked at.
-        self.wanted: list[_Wanted] = []  # Of the page that was read.
+        self.wanted: list[_Wanted] = []  # What the page that was read asks for.
         self.marked: dict[int, None] = {}  # Ledgers whose marks may still be there, the oldest first.
         self.moved = 0  # Marks that were made.
         self.passes = 0  # That came to their end.

@@ -76,7 +76,7 @@ class UnchangedBlocks:
             int, bytes
         ] = {}  # Blocks whose last look found nothing, with their state before it.
         self._looked_at: dict[int, bytes] = {}  # Blocks that are looked at now, likewise.
-        self._met: dict[int, _MetBlock] = {}  # Of this round, not judged yet.
+        self._met: dict[int, _MetBlock] = {}  # What this round met and has not judged yet.
         self._round: set[int] = set()  # Blocks that this round judged. Asked by key only.
         self.is_below_level = False  # The cluster's level does not allow the question; known for this round.
 

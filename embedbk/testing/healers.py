@@ -47,7 +47,7 @@ AT_ONCE = 2  # Processes.
 HEALED_NS = 1_500 * SECOND
 SETTLED_NS = 3 * SECOND  # Time for a client to learn the cluster's level.
 SCRUBBED_NS = 60 * SECOND
-LATE_ROT = 0.5  # Of worlds.
+LATE_ROT = 0.5  # In this part of worlds a copy rots late.
 GRACES_NS = (300 * MS, 2 * SECOND, 8 * SECOND)
 
 _MET = {
@@ -183,7 +183,8 @@ class Healers:
         if left:
             raise Violation("L9", f"behind all faults {'; '.join(left[:3])}")
         self._rot_is_repaired()
-        is_start = self._full_rounds > 3  # Else a full round finds it, though nothing led to it.
+        # A full round that comes soon finds it, though nothing led to it.
+        is_start = self._full_rounds > 3
         differing_copy_is_found(world, self.services, self._chance, is_start=is_start)
 
     def _rot_is_repaired(self) -> None:

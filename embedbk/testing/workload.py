@@ -158,7 +158,7 @@ def _writer(world: World, client: str, chance: random.Random, quorum: Quorum) ->
     world.delete_left(client, LOG, taken)
     add_timeout_ns = chance.choice([100 * MS, 1 * SECOND, 1 * SECOND, 5 * SECOND])
     writing = world.open_writing(client, taken, add_timeout_ns)
-    # As a ledger without a log has it: no next one, in which all copies would be there (P8.7).
+    # A ledger without a log has no next one, in which all copies would be there (P8.7).
     writing.on_missed = SimRuntime(world, client, world.nodes[client]).on_missed
     most, burst = chance.choice([0, 5, 50, 300]), chance.choice([1, 1, 4, 32])
     pause_ns = chance.choice([0, 1, 5, 30]) * MS

@@ -138,7 +138,7 @@ def test_what_is_missed_while_copies_are_made_is_not_forgotten() -> None:
         assert story.cluster.run_until(
             lambda: any(isinstance(each.control, HoldingsRequest) for each in sends)
         )
-        bk._runtime.missed_copies.notice(writing)  # As if another bookie had come back just now.
+        bk._runtime.missed_copies.notice(writing)  # Another bookie came back just now.
         sends.clear()
         story.cluster.run_for(10.0)
         asked = [
