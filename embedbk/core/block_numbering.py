@@ -1,7 +1,7 @@
 """How a bookie answers for many ledgers with one number, for those who look after copies (P11.4).
 
-Decides whether numbers are told, and when the answer leaves: everything that was accepted of the ledgers before is
-durable. Leaves to others what a number is made of (ledger table, `storage/holding.py`). It promises one thing: while
+Decides whether numbers are told, and when the answer leaves: all that was accepted of the ledgers before is durable by
+then. Leaves to others what a number is made of (ledger table, `storage/holding.py`). It promises one thing: while
 the number of some ledgers is the same, so is what a question for holdings would be answered about each of them.
 """
 

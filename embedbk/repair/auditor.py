@@ -694,7 +694,7 @@ class Auditor(Machine):
     def _end_page(self, now_ns: int) -> list[Effect]:
         if not self.is_round:
             return self._wait(now_ns)
-        # An operator who asks waits for the answer: one page at a time, and no other bound.
+        # An operator waits for the answer: nothing but one page at a time bounds his round.
         spent_ns = 0 if self.is_asked_for else self.spent_ns
         if self.to_check:
             self.ahead_ns -= spent_ns

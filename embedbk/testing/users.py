@@ -2,7 +2,7 @@
 at a time.
 
 Judges what only the one who appends can: an append that was repeated has its old position, a condition that holds is no
-conflict, each run stands together where its call returned it (P3.1). What is read of it is told to the observers.
+conflict, each run stands together where its call returned it (P3.1). The observers are told what readers get of it.
 """
 
 from __future__ import annotations
