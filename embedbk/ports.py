@@ -501,10 +501,19 @@ class EntryStore(Protocol):
         ...
 
     def read(
-        self, ledger_id: int, first: int, last: int, bytes_max: int, modulus: int = 1, residues: int = 1
+        self,
+        ledger_id: int,
+        first: int,
+        last: int,
+        bytes_max: int,
+        modulus: int = 1,
+        residues: int = 1,
+        *,
+        from_memory: bool = False,
     ) -> EntriesFound:
         """Entries of first..last with id % modulus in residues, ascending, digests checked, as one frame of at
-        most bytes_max (the first entry always fits)."""
+        most bytes_max (the first entry always fits). from_memory: what the last flush wrote may be answered from
+        the write cache while it still stands there; that says nothing about the copy in the entry log."""
         ...
 
     def held(self, ledger_id: int, first: int, last: int, modulus: int = 1, residues: int = 1) -> EntriesHeld:
@@ -635,7 +644,15 @@ class DurableBookie(Protocol):
         ...
 
     def read(
-        self, ledger_id: int, first: int, last: int, bytes_max: int, modulus: int = 1, residues: int = 1
+        self,
+        ledger_id: int,
+        first: int,
+        last: int,
+        bytes_max: int,
+        modulus: int = 1,
+        residues: int = 1,
+        *,
+        from_memory: bool = False,
     ) -> EntriesFound:
         """As EntryStore.read."""
         ...

@@ -234,6 +234,7 @@ class ReadEntries(Struct):
     link: int | None = None
     reads_as: ReadClass = ReadClass.TAIL
     others: Sequence[ReadRange] = ()  # Looked up behind it, as far as there is room.
+    from_memory: bool = False  # What the last flush wrote may be answered from the write cache.
 
 
 class CountEntries(Struct):

@@ -53,6 +53,13 @@ class Lookup:
             return ReadClass.TAIL
         return read_class(request.reads_as)
 
+    @property
+    def is_for_reader(self) -> bool:
+        """Whether the entries themselves are wanted, from wherever they are quickest (P6.7). Whatever compares, counts
+        or checks copies asks about those in entry logs, as a batch does, which may be a scrub."""
+        is_read = isinstance(self.request, ReadRequest | Poll)
+        return is_read and self.read_class in (ReadClass.TAIL, ReadClass.CATCH_UP)
+
 
 class Lookups:
     """The open lookups of one bookie, by number."""
@@ -77,7 +84,16 @@ class Lookups:
         read_id = self.begin(look)
         link = look.link if isinstance(look.request, ReadRequest | Poll) else None
         return ReadEntries(
-            read_id, look.ledger_id, first, last, bytes_max, modulus, residues, link, look.read_class
+            read_id,
+            look.ledger_id,
+            first,
+            last,
+            bytes_max,
+            modulus,
+            residues,
+            link,
+            look.read_class,
+            from_memory=look.is_for_reader,
         )
 
     def end(self, read_id: int) -> Lookup | None:

@@ -111,7 +111,15 @@ Found = tuple[
 
 class Reads(Protocol):
     def read(
-        self, ledger_id: int, first: int, last: int, bytes_max: int, modulus: int = 1, residues: int = 1
+        self,
+        ledger_id: int,
+        first: int,
+        last: int,
+        bytes_max: int,
+        modulus: int = 1,
+        residues: int = 1,
+        *,
+        from_memory: bool = False,
     ) -> EntriesFound: ...
 
 
@@ -135,7 +143,7 @@ def looked_up(store: Reads, asked: ReadEntries) -> tuple[Found, list[Found | Non
         if told and room <= 0:
             told.append(None)
             continue
-        found = store.read(ledger_id, first, last, room, modulus, residues)
+        found = store.read(ledger_id, first, last, room, modulus, residues, from_memory=asked.from_memory)
         size = 0 if found.frame is None else len(found.frame.body)
         if told and size > room:
             told.append(None)

@@ -309,9 +309,18 @@ class BookieStorage:
         return [fileno for fileno in found if fileno >= 0]
 
     def read(
-        self, ledger_id: int, first: int, last: int, bytes_max: int, modulus: int = 1, residues: int = 1
+        self,
+        ledger_id: int,
+        first: int,
+        last: int,
+        bytes_max: int,
+        modulus: int = 1,
+        residues: int = 1,
+        *,
+        from_memory: bool = False,
     ) -> EntriesFound:
-        return self._open_store().read(ledger_id, first, last, bytes_max, modulus, residues)
+        asked = (ledger_id, first, last, bytes_max, modulus, residues)
+        return self._open_store().read(*asked, from_memory=from_memory)
 
     def held(
         self,

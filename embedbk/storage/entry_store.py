@@ -161,7 +161,15 @@ class NativeEntryStore:
         return memoryview(ffi.buffer(self._copy[0], len(body)))
 
     def read(
-        self, ledger_id: int, first: int, last: int, bytes_max: int, modulus: int = 1, residues: int = 1
+        self,
+        ledger_id: int,
+        first: int,
+        last: int,
+        bytes_max: int,
+        modulus: int = 1,
+        residues: int = 1,
+        *,
+        from_memory: bool = False,
     ) -> EntriesFound:
         """As `EntryStore.read`; the frame's body is one block in C memory, kept by the views on it."""
         if first < 0 or not 1 <= modulus <= MODULUS_MAX:
@@ -169,7 +177,17 @@ class NativeEntryStore:
                 f"read of entries {first}..{last} modulo {modulus}: allowed is first >= 0, modulus 1 to {MODULUS_MAX}"
             )
         found = self._found
-        asked = (self._store, ledger_id, first, last, bytes_max, modulus, residues & (2**64 - 1), found)
+        asked = (
+            self._store,
+            ledger_id,
+            first,
+            last,
+            bytes_max,
+            modulus,
+            residues & (2**64 - 1),
+            from_memory,
+            found,
+        )
         code = lib.ebk_store_read_memory(*asked)
         if code == lib.EBK_END:  # It waits for a device: this call gives the GIL away.
             code = lib.ebk_store_read(*asked)
@@ -331,7 +349,8 @@ class NativeEntryStore:
         return True
 
     def release(self) -> None:
-        """Free the frozen half: it is in an entry log, and no view on it is borrowed any more."""
+        """Free the frozen half for the next freeze: it is in an entry log, and no view on it is borrowed any more.
+        Reads with from_memory find its entries until then."""
         lib.ebk_store_release(self._store)
 
     def fileno(self) -> int:

@@ -73,6 +73,9 @@ class MemoryEntryStore:
     entries: dict[int, dict[int, bytes]] = field(default_factory=dict)
     ids: dict[int, list[int]] = field(default_factory=dict)  # By ledger, ascending.
     unreadable: set[tuple[int, int]] = field(default_factory=set)  # Asked by key only, never walked.
+    flushed: set[tuple[int, int]] = field(
+        default_factory=set
+    )  # By the last flush, until the next one begins. As above.
 
     def put(self, frame: Frame) -> memoryview:
         """Take a checked frame in; an entry of the same id is replaced, and readable again."""
@@ -88,7 +91,15 @@ class MemoryEntryStore:
         self.unreadable.discard((ledger_id, entry_id))
 
     def read(
-        self, ledger_id: int, first: int, last: int, bytes_max: int, modulus: int = 1, residues: int = 1
+        self,
+        ledger_id: int,
+        first: int,
+        last: int,
+        bytes_max: int,
+        modulus: int = 1,
+        residues: int = 1,
+        *,
+        from_memory: bool = False,
     ) -> EntriesFound:
         """As `EntryStore.read`; a switch-made unreadable entry is neither held nor absent (P7.1)."""
         ids = self.ids.get(ledger_id, [])
@@ -100,7 +111,9 @@ class MemoryEntryStore:
             if entry_id > last:
                 break
             raw = self.entries[ledger_id][entry_id]
-            is_asked = residues >> entry_id % modulus & 1 and (ledger_id, entry_id) not in self.unreadable
+            key = ledger_id, entry_id
+            is_read = key not in self.unreadable or (from_memory and key in self.flushed)
+            is_asked = residues >> entry_id % modulus & 1 and is_read
             does_fit = not found or body_size + len(raw) <= bytes_max
             if entry_id > expected:
                 absent.append((expected, entry_id - 1))
@@ -163,6 +176,7 @@ class MemoryEntryStore:
         self.entries.pop(ledger_id, None)
         for entry_id in self.ids.pop(ledger_id, []):
             self.unreadable.discard((ledger_id, entry_id))
+            self.flushed.discard((ledger_id, entry_id))
 
     def cached_bytes(self) -> int:
         return 0
@@ -294,9 +308,18 @@ class MemoryBookieStorage:
         return []
 
     def read(
-        self, ledger_id: int, first: int, last: int, bytes_max: int, modulus: int = 1, residues: int = 1
+        self,
+        ledger_id: int,
+        first: int,
+        last: int,
+        bytes_max: int,
+        modulus: int = 1,
+        residues: int = 1,
+        *,
+        from_memory: bool = False,
     ) -> EntriesFound:
-        return self.store.read(ledger_id, first, last, bytes_max, modulus, residues)
+        asked = (ledger_id, first, last, bytes_max, modulus, residues)
+        return self.store.read(*asked, from_memory=from_memory)
 
     def held(
         self,
@@ -331,6 +354,7 @@ class MemoryBookieStorage:
         entries = tuple((*key, raw) for key, raw in sorted(self._unflushed.items()))
         self._frozen = MemoryEntryLog(entries, self.table.take_dirty(), self._durable)
         self._unflushed, self._unflushed_bytes = {}, 0
+        self.store.flushed = set()
         return True
 
     def finish_flush(self) -> bool:
@@ -338,6 +362,7 @@ class MemoryBookieStorage:
             return False
         ensure(self._frozen.mark >= self.mark, "the log mark never falls (I45)")
         self.entry_logs.append(self._frozen)
+        self.store.flushed = {(ledger_id, entry_id) for ledger_id, entry_id, _ in self._frozen.entries}
         self.mark, self._frozen = self._frozen.mark, None
         self.records = [record for record in self.records if record.token > self.mark]
         return True

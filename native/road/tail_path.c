@@ -249,7 +249,7 @@ static size_t add_entries(struct ebk_tail_path *tail, const struct ebk_poll *pol
 {
     struct ebk_found found;
     if (ebk_store_read(tail->settings.store, poll->ledger_id, poll->after_lac + 1, poll->lac, poll->bytes_max, 1, 1,
-                       &found) != EBK_OK ||
+                       true, &found) != EBK_OK ||
         found.body == NULL)
         return 0;
     size_t size = 0;

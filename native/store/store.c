@@ -11,6 +11,10 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+/* A flush begins when so much was journaled as a half keeps; what is put until it is frozen, and the gaps between frames,
+ * come on top. So much of it more is kept while it can be read. */
+#define KEPT_BEYOND 8u
+
 /* ---- life --------------------------------------------------------------------------- */
 
 void ebk_store_close(struct ebk_store *store)
@@ -204,6 +208,8 @@ int ebk_store_freeze(struct ebk_store *store, const uint8_t *states, size_t stat
     store->frozen_marks_count = journal_count;
     store->freeze_count += 1;
     ebk_cache_sort(&store->halves[store->active]);
+    ebk_cache_reset(&store->halves[1 - store->active], store->settings.half_bytes_kept);
+    store->is_flushed = false;
     store->active = 1 - store->active;
     EBK_ASSERT(ebk_store_active_bytes(store) == 0);
     store->is_pressed = false;
@@ -215,8 +221,10 @@ int ebk_store_freeze(struct ebk_store *store, const uint8_t *states, size_t stat
 void ebk_store_release(struct ebk_store *store)
 {
     EBK_ASSERT(store->is_frozen && store->is_flushed);
-    ebk_cache_reset(&store->halves[1 - store->active], store->settings.half_bytes_kept);
-    store->is_frozen = store->is_flushed = false;
+    struct ebk_cache *half = &store->halves[1 - store->active];
+    const uint64_t kept = store->settings.half_bytes_kept;
+    if (half->used > kept + kept / KEPT_BEYOND) ebk_cache_reset(half, kept); /* Else the newest entries are read from it. */
+    store->is_frozen = false;
 }
 
 const char *ebk_store_failure(const struct ebk_store *store)

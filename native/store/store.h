@@ -27,7 +27,7 @@ struct ebk_store;
 struct ebk_store_settings {
     uint8_t cluster_token[16], incarnation[16]; /* in every entry log; a log with others is refused */
     uint64_t half_bytes_max;  /* address space of each half of the write cache: no put goes beyond */
-    uint64_t half_bytes_kept; /* memory that a half keeps when it is given free */
+    uint64_t half_bytes_kept; /* memory that a half keeps when it is given free, and an eighth more while it can be read */
 };
 
 /* Open the entry logs of all directories and read their index. They are numbered as given, from 0; a log may be in any
@@ -138,12 +138,14 @@ struct ebk_found {
 
 /* Gather entries first..last with bit (id % modulus) set in residues, 1 <= modulus <= 64, ascending, in one block of
  * at most bytes_max bytes (the first entry always fits). Every entry in body was checked; an absent range is proven
- * by the index; what is in neither is unreadable or beyond what fitted. Returns EBK_OK, or EBK_NO_MEMORY. */
+ * by the index; what is in neither is unreadable or beyond what fitted. from_memory: what the last flush wrote is taken
+ * from the write cache while it stands there, and its entry log is not looked at. Returns EBK_OK, or EBK_NO_MEMORY. */
 int ebk_store_read(struct ebk_store *store, uint64_t ledger_id, int64_t first, int64_t last, size_t bytes_max,
-                   uint32_t modulus, uint64_t residues, struct ebk_found *found);
+                   uint32_t modulus, uint64_t residues, bool from_memory, struct ebk_found *found);
 /* As ebk_store_read() when nothing but memory is needed; else EBK_END, and nothing in *found. */
 EBK_SHORT int ebk_store_read_memory(struct ebk_store *store, uint64_t ledger_id, int64_t first, int64_t last,
-                                    size_t bytes_max, uint32_t modulus, uint64_t residues, struct ebk_found *found);
+                                    size_t bytes_max, uint32_t modulus, uint64_t residues, bool from_memory,
+                                    struct ebk_found *found);
 EBK_SHORT void ebk_found_free(uint8_t *body);
 
 enum { EBK_LACKING_MAX = 64 };

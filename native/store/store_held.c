@@ -38,7 +38,7 @@ int ebk_store_held(const struct ebk_store *store, uint64_t ledger_id, int64_t fi
     struct reading reading = {.store = (struct ebk_store *)store, .ledger_id = ledger_id};
     held->count = held->lacking_count = 0;
     if (first > last) return EBK_OK;
-    if (ebk_reading_open(&reading, first) < 0) return EBK_NO_MEMORY;
+    if (ebk_reading_open(&reading, first, last) < 0) return EBK_NO_MEMORY;
     int64_t expected = first;
     struct ebk_cursor *cursor;
     while ((cursor = ebk_reading_lowest(&reading)) != NULL && cursor->id <= last) {
@@ -183,7 +183,7 @@ int ebk_store_sum(struct ebk_store *store, uint64_t ledger_id, int64_t first, in
     struct reading *reading = &summing.reading;
     *sums = (struct ebk_sums){.is_told = true};
     if (first > last) return EBK_OK;
-    int refused = ebk_reading_open(reading, first);
+    int refused = ebk_reading_open(reading, first, last);
     struct ebk_cursor *cursor;
     while (refused == EBK_OK && !summing.is_over && (cursor = ebk_reading_lowest(reading)) != NULL && cursor->id <= last) {
         const int64_t id = cursor->id;

@@ -55,7 +55,8 @@ struct ebk_store {
     struct ebk_store_settings settings;
     struct ebk_cache halves[2];
     uint32_t active; /* which half takes puts */
-    bool is_frozen, is_flushed;
+    bool is_frozen;  /* the other half is written, or the journals still borrow it */
+    bool is_flushed; /* all that stands in it is in entry logs: from the end of its flush until the next freeze */
     struct ebk_index index;
     struct ebk_log **logs; /* ascending ids */
     uint32_t log_count, log_capacity, open_count;

@@ -2,6 +2,8 @@
  *
  * A read walks cursors in id order, newest place first: active half, frozen half, chains
  * of the index. The cursor with the lowest id is next, the newest one if several have it.
+ * A flushed half is asked until the next freeze by readers of the newest entries, and by nobody
+ * who wants to know what is held: it is gone with the process, and says nothing about the log.
  * An id between two that no cursor has is absent, unless a damaged log may hide it.
  * Only then bytes are fetched, one read for entries that are near, and every entry is checked.
  */
@@ -51,20 +53,42 @@ static void add_missing(struct reading *reading, int64_t first, int64_t last, ui
     add_absent(reading, first, last);
 }
 
-int ebk_reading_open(struct reading *reading, int64_t first)
+/* The ledger in the half that takes puts, or in the other one: as long as that is in no entry log, and for some reads
+ * longer. */
+static const struct ebk_cached_ledger *find_cached(const struct reading *reading, bool is_active)
 {
     const struct ebk_store *store = reading->store;
-    const struct ebk_indexed_ledger *indexed = ebk_index_find(&store->index, reading->ledger_id);
+    if (!is_active && store->is_flushed && !reading->from_memory) return NULL;
+    const uint32_t half = is_active ? store->active : 1 - store->active;
+    const struct ebk_cached_ledger *cached = ebk_cache_find(&store->halves[half], reading->ledger_id);
+    return cached == NULL || cached->count == 0 ? NULL : cached;
+}
+
+/* Whether one span has each id from where its cursor stands to `last`, so that no older place is asked for any of them. */
+static bool has_all(const struct ebk_cursor *cursor, int64_t first, int64_t last)
+{
+    if (!ebk_cursor_has(cursor) || cursor->id != first) return false;
+    const struct ebk_span *span = &cursor->spans[cursor->at];
+    return span->last >= last && span->last - span->first == (int64_t)span->count - 1;
+}
+
+int ebk_reading_open(struct reading *reading, int64_t first, int64_t last)
+{
+    const struct ebk_cached_ledger *halves[2] = {find_cached(reading, true), find_cached(reading, false)};
+    struct ebk_cursor newest[2];
+    bool is_found = false;
+    for (uint32_t i = 0; i < 2; i++) {
+        if (halves[i] == NULL) continue;
+        struct ebk_cursor *cursor = &newest[reading->cursor_count++];
+        ebk_cursor_over_spans(cursor, ebk_cached_spans(halves[i]), halves[i]->count, first);
+        is_found |= has_all(cursor, first, last);
+    }
+    const struct ebk_indexed_ledger *indexed =
+        is_found ? NULL : ebk_index_find(&reading->store->index, reading->ledger_id);
     const uint32_t chains = indexed == NULL ? 0 : indexed->count;
     reading->cursors = malloc((2 + chains) * sizeof *reading->cursors);
     if (reading->cursors == NULL) return EBK_NO_MEMORY;
-    for (uint32_t i = 0; i < 2; i++) {
-        const struct ebk_cache *half = &store->halves[i == 0 ? store->active : 1 - store->active];
-        const struct ebk_cached_ledger *cached = ebk_cache_find(half, reading->ledger_id);
-        if (cached == NULL || cached->count == 0) continue;
-        ebk_cursor_over_spans(&reading->cursors[reading->cursor_count++], ebk_cached_spans(cached),
-                                 cached->count, first);
-    }
+    memcpy(reading->cursors, newest, reading->cursor_count * sizeof *newest);
     for (uint32_t i = chains; i > 0; i--)
         ebk_cursor_over_runs(&reading->cursors[reading->cursor_count++], ebk_indexed_chains(indexed)[i - 1].runs,
                              ebk_indexed_chains(indexed)[i - 1].count, first);
@@ -241,16 +265,16 @@ static bool needs_files(const struct reading *reading)
 }
 
 static int gather(struct ebk_store *store, uint64_t ledger_id, int64_t first, int64_t last, size_t bytes_max,
-                  uint32_t modulus, uint64_t residues, struct ebk_found *found, bool memory_only)
+                  uint32_t modulus, uint64_t residues, bool from_memory, struct ebk_found *found, bool memory_only)
 {
     EBK_ASSERT(first >= 0 && modulus >= 1 && modulus <= EBK_MODULUS_MAX);
-    struct reading reading = {.store = store, .found = found, .ledger_id = ledger_id};
+    struct reading reading = {.store = store, .found = found, .ledger_id = ledger_id, .from_memory = from_memory};
     found->body = NULL;
     found->size = 0;
     found->count = found->absent_count = 0;
     if (first > last) return EBK_OK;
     if (bytes_max > READ_BYTES_MAX) bytes_max = READ_BYTES_MAX;
-    int refused = ebk_reading_open(&reading, first);
+    int refused = ebk_reading_open(&reading, first, last);
     if (refused == EBK_OK) refused = plan(&reading, first, last, bytes_max, modulus, residues);
     free(reading.cursors);
     if (refused < 0 || reading.piece_count == 0) return refused;
@@ -267,15 +291,15 @@ static int gather(struct ebk_store *store, uint64_t ledger_id, int64_t first, in
 }
 
 int ebk_store_read(struct ebk_store *store, uint64_t ledger_id, int64_t first, int64_t last, size_t bytes_max,
-                   uint32_t modulus, uint64_t residues, struct ebk_found *found)
+                   uint32_t modulus, uint64_t residues, bool from_memory, struct ebk_found *found)
 {
-    return gather(store, ledger_id, first, last, bytes_max, modulus, residues, found, false);
+    return gather(store, ledger_id, first, last, bytes_max, modulus, residues, from_memory, found, false);
 }
 
 int ebk_store_read_memory(struct ebk_store *store, uint64_t ledger_id, int64_t first, int64_t last, size_t bytes_max,
-                          uint32_t modulus, uint64_t residues, struct ebk_found *found)
+                          uint32_t modulus, uint64_t residues, bool from_memory, struct ebk_found *found)
 {
-    return gather(store, ledger_id, first, last, bytes_max, modulus, residues, found, true);
+    return gather(store, ledger_id, first, last, bytes_max, modulus, residues, from_memory, found, true);
 }
 
 void ebk_found_free(uint8_t *body)

@@ -19,14 +19,15 @@ struct reading {
     struct ebk_store *store;
     struct ebk_found *found;
     uint64_t ledger_id;
+    bool from_memory; /* also from the half that was flushed, while it stands there */
     struct ebk_cursor *cursors; /* newest place first */
     uint32_t cursor_count, piece_count;
     size_t size; /* of the pieces together */
     bool is_over;
 };
 
-/* Cursors over every place that has something of the ledger, from `first` on; the caller frees them. */
-int ebk_reading_open(struct reading *reading, int64_t first);
+/* Cursors over every place that has something of first..last of the ledger; the caller frees them. */
+int ebk_reading_open(struct reading *reading, int64_t first, int64_t last);
 /* The newest cursor among those with the lowest id, or NULL. */
 struct ebk_cursor *ebk_reading_lowest(struct reading *reading);
 /* Note the entry that the cursor stands on as the next one that is read. */

@@ -138,7 +138,7 @@ static inline uint32_t judge_read(struct ebk_store *store, uint64_t ledger, int6
     uint32_t held = 0;
     *absent = 0;
     while (first <= last) {
-        EBK_ASSERT(ebk_store_read(store, ledger, first, last, 1u << 20, 1, 1, &found) == EBK_OK);
+        EBK_ASSERT(ebk_store_read(store, ledger, first, last, 1u << 20, 1, 1, false, &found) == EBK_OK);
         int64_t reached = first;
         const uint8_t *at = found.body;
         for (uint32_t i = 0; i < found.count; i++) {

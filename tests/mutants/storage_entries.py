@@ -13,6 +13,8 @@ _COPY = "native/store/store_copy.c"
 _BUSY = "tests/rules/test_p7_busy.py::test_"
 _COMPACTION = "tests/storage/test_compaction.py::test_"
 _DAMAGE = "tests/storage/test_entry_log_damage.py::test_"
+_ENTRIES = "tests/storage/test_entry_store.py::test_"
+_READ_CLASSES = "tests/rules/test_p6_read_classes.py::test_"
 _DIRECTORIES = "tests/storage/test_ledger_directories.py::test_"
 _STORAGE = "tests/storage/test_bookie_storage.py::test_"
 
@@ -280,5 +282,96 @@ MUTANTS = (
             "tests/storage/test_ledger_table.py::test_what_stands_behind_a_ledger_that_came_back_is_written_too[make_native]",
             "tests/storage/test_ledger_table.py::test_both_twins_keep_the_same_ranges",
         ),
+    ),
+    Mutant(
+        "memory-speaks-for-the-entry-log",
+        "P7.1 P11.4 ST45",
+        "a copy that is bad on the disk passes every check while the write cache still has it",
+        (
+            (
+                "native/store/store_read.c",
+                "if (!is_active && store->is_flushed && !reading->from_memory) return NULL;",
+                "(void)reading->from_memory;",
+            ),
+        ),
+        (_ENTRIES + "what_was_flushed_counts_by_its_entry_log_alone",),
+    ),
+    Mutant(
+        "a-flushed-half-is-given-back-at-once",
+        "ST45",
+        "behind each flush readers of the newest entries wait for the device",
+        (
+            (
+                "native/store/store.c",
+                "if (half->used > kept + kept / KEPT_BEYOND) ebk_cache_reset(half, kept);",
+                "ebk_cache_reset(half, kept);",
+            ),
+        ),
+        (_ENTRIES + "the_newest_entries_are_read_from_memory_behind_a_flush_too",),
+    ),
+    Mutant(
+        "a-flushed-half-is-kept-whatever-its-size",
+        "ST45",
+        "a bookie that was overloaded for a moment keeps the memory of it until the next flush",
+        (
+            (
+                "native/store/store.c",
+                "if (half->used > kept + kept / KEPT_BEYOND) ebk_cache_reset(half, kept);",
+                "",
+            ),
+        ),
+        (_ENTRIES + "a_half_that_grew_far_beyond_what_is_kept_is_given_back_at_once",),
+    ),
+    Mutant(
+        "a-span-with-gaps-has-all",
+        "P7.1 ST45",
+        "entries between those of a span in memory are absent, though an entry log has them",
+        (
+            (
+                "native/store/store_read.c",
+                "return span->last >= last && span->last - span->first == (int64_t)span->count - 1;",
+                "return span->last >= last;",
+            ),
+        ),
+        (_ENTRIES + "the_index_is_asked_for_whatever_no_span_in_memory_has",),
+    ),
+    Mutant(
+        "a-span-that-ends-early-has-all",
+        "P7.1 ST45",
+        "what stands behind a span in memory is absent, though an entry log has it",
+        (
+            (
+                "native/store/store_read.c",
+                "return span->last >= last && span->last - span->first == (int64_t)span->count - 1;",
+                "return span->last - span->first == (int64_t)span->count - 1;",
+            ),
+        ),
+        (_ENTRIES + "the_index_is_asked_for_whatever_no_span_in_memory_has",),
+    ),
+    Mutant(
+        "scrubs-read-from-memory",
+        "P6.7 ST45",
+        "a job that checks copies finds them good, because the write cache answers",
+        (
+            (
+                "embedbk/core/lookups.py",
+                "return is_read and self.read_class in (ReadClass.TAIL, ReadClass.CATCH_UP)",
+                "return is_read",
+            ),
+        ),
+        (_READ_CLASSES + "readers_get_the_newest_entries_from_memory_and_checks_ask_the_entry_logs",),
+    ),
+    Mutant(
+        "a-copy-is-compared-with-memory",
+        "P3.4 P6.7 ST45",
+        "repair writes a bad copy again, and the bookie keeps the bad one because its write cache has a good one",
+        (
+            (
+                "embedbk/core/lookups.py",
+                "is_read = isinstance(self.request, ReadRequest | Poll)",
+                "is_read = self.request is not None",
+            ),
+        ),
+        (_READ_CLASSES + "readers_get_the_newest_entries_from_memory_and_checks_ask_the_entry_logs",),
     ),
 )

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from embedbk.codec.messages import ReadAnswer, ReadClass, ReadRequest, Status
+from embedbk.codec.frame import frame_of
+from embedbk.codec.messages import AddRequest, ReadAnswer, ReadClass, ReadRequest, Status
 from embedbk.config import FRAME_BYTES_MAX, READ_WAIT_MS_MAX
 from embedbk.core.bookie_words import ReadBoundsSet, ReadEntries
 from embedbk.core.client_words import Answered
@@ -89,6 +90,40 @@ def test_beyond_its_bound_a_class_is_told_to_wait_and_nothing_is_looked_up() -> 
 def test_a_number_of_a_later_build_counts_as_the_last_class() -> None:
     """ "a higher number, up to 255, counts as 3" (WIRE)."""
     assert [read_class(each) for each in (0, 1, 2, 3, 4, 255)] == [0, 1, 2, 3, 3, 3]
+
+
+def test_readers_get_the_newest_entries_from_memory_and_checks_ask_the_entry_logs() -> None:
+    """ "Behind a flush the tail and readers that catch up are still answered from the write cache ...; batches, upkeep,
+    and whatever compares or counts copies, ask the entry logs" (ST45)."""
+    it = scene([8] * 4)
+    node, ledger_id = it.world.nodes["b1"], it.pen.ledger_id
+
+    def has_second(kind: ReadClass) -> bool:
+        it.world.ask(
+            "b1",
+            ReadRequest(
+                node.member.incarnation, ledger_id, 1, 1, 1000, False, bytes(range(16)), reads_as=kind
+            ),
+        )
+        it.world.settle()
+        (packet,) = it.world.packets(it.world.nobody)
+        it.world.wire.remove(packet)
+        assert isinstance(packet.control, ReadAnswer)
+        assert packet.control.absent == []
+        return bool(packet.frames)
+
+    node.storage.begin_flush_if_due(is_due=True)
+    node.storage.finish_flush()
+    node.storage.make_unreadable(ledger_id, 1)
+    assert [has_second(kind) for kind in ReadClass] == [True, True, False, False]
+    copy = frame_of(memoryview(node.storage.store.entries[ledger_id][1]))
+    it.world.ask("b1", AddRequest(node.member.incarnation, 1, 1, recovery=True, is_copy=True), copy)
+    it.world.settle()
+    assert [answer.status for answer in it.world.heard()] == [Status.OK]
+    assert [has_second(kind) for kind in ReadClass] == [True] * 4, "a copy is compared with the entry log's"
+    node.storage.begin_flush_if_due(is_due=True)
+    node.storage.make_unreadable(ledger_id, 1)
+    assert [has_second(kind) for kind in ReadClass] == [False] * 4, "the next flush takes the room"
 
 
 @pytest.mark.parametrize("seed", range(5))

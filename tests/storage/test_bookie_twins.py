@@ -116,7 +116,10 @@ class Pair:
             modulus = chance.randrange(1, 6)
             residues = chance.randrange(1, 1 << modulus)
             one, other = (
-                storage.read(ledger_id, first, last, bytes_max, modulus, residues) for storage in self.both
+                storage.read(
+                    ledger_id, first, last, bytes_max, modulus, residues, from_memory=bool(first % 2)
+                )
+                for storage in self.both
             )
             held = [storage.held(ledger_id, first, last, modulus, residues) for storage in self.both]
             assert held[0] == held[1]

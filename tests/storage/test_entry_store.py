@@ -395,3 +395,115 @@ class MallocInfo(ctypes.Structure):
         *((name, ctypes.c_size_t) for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd")),
         *((name, ctypes.c_size_t) for name in ("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")),
     )
+
+
+# --- Behind a flush (ST45) -------------------------------------------------------------------------------------
+
+
+def spoil(disk: MemoryDisk) -> None:
+    """Make every byte of every entry log zero, under a store that has read their indexes."""
+    for path, content in disk.files(stable=False).items():
+        if path.endswith(".elog"):
+            disk.put(path, bytes(len(content)))
+
+
+def test_the_newest_entries_are_read_from_memory_behind_a_flush_too() -> None:
+    """ST45: "answered from memory behind a flush too, without a look-up"; until the next freeze takes their room."""
+    disk = make_disk()
+    store = open_store(disk)
+    frame = make_frame(7, range(10))
+    store.put(frame)
+    flush(store)
+    reads = disk.calls("read")
+    for first, last in ((0, 9), (3, 5), (9, 9)):
+        found = store.read(7, first, last, 1 << 20, from_memory=True)
+        assert ids_in(found.frame) == list(range(first, last + 1))
+    assert disk.calls("read") == reads
+    spoil(disk)
+    found = store.read(7, 0, 12, 1 << 20, from_memory=True)
+    assert found.frame is not None
+    assert bytes(found.frame.body) == bytes(frame.body)
+    assert found.absent == [(10, 12)]
+    assert store.freeze(b"", 2)
+    found = store.read(7, 0, 12, 1 << 20, from_memory=True)
+    assert (found.frame, found.absent) == (None, [(10, 12)])
+    store.close()
+
+
+def test_what_was_flushed_counts_by_its_entry_log_alone() -> None:
+    """P7.1, P11.4: what stands in memory beside its entry log is gone with the process, so no verdict, count or sum is
+    made of it; from the moment in which the log counts, also while the journals still borrow the half."""
+    disk = make_disk()
+    store = open_store(disk)
+    store.put(make_frame(7, range(10)))
+    assert store.freeze(b"", 1)
+    store.flush(threaded=False)
+    assert store.finish_flush()
+    spoil(disk)
+    for is_released in (False, True):
+        if is_released:
+            store.release()
+        found = store.read(7, 0, 9, 1 << 20)
+        assert (found.frame, found.absent) == (None, []), "unreadable, never absent"
+        assert store.sums(7, 0, 9, 1, 1, 1 << 20, by_bytes=True).bad == list(range(10))
+        assert store.sums(7, 0, 9, 1, 1, 1 << 20).digests is not None, "by the index"
+        assert len(ids_in(store.read(7, 0, 9, 1 << 20, from_memory=True).frame)) == 10
+    assert store.cached_bytes() == 0
+    store.close()
+
+
+def test_a_newer_copy_and_a_drop_go_before_what_was_flushed() -> None:
+    store = open_store(make_disk())
+    store.put(make_frame(7, range(10)))
+    flush(store)
+    newer = make_frame(7, [4], size=77)
+    store.put(newer)
+    found = store.read(7, 4, 4, 1 << 20, from_memory=True).frame
+    assert found is not None
+    assert bytes(found.body) == bytes(newer.body)
+    store.drop(7)
+    assert store.read(7, 0, 9, 1 << 20, from_memory=True).absent == [(0, 9)]
+    store.put(make_frame(7, [5]))
+    found = store.read(7, 0, 9, 1 << 20, from_memory=True).frame
+    assert ids_in(found) == [5], "it came back, and nothing else of it"
+    store.close()
+
+
+def test_the_index_is_asked_for_whatever_no_span_in_memory_has() -> None:
+    """Newest place first, and older ones for what is left: in a range that goes on in front of a span or behind it,
+    and between the ids of one that has gaps."""
+    store = open_store(make_disk())
+    older = {**dict.fromkeys(range(20), 30), 21: 30, 23: 30}
+    for entry_id, size in older.items():
+        store.put(make_frame(7, [entry_id], size=size))
+    flush(store)
+    flush(store, 2)
+    store.put(make_frame(7, range(5, 9), size=40))
+    store.put(make_frame(7, [20, 22, 24], size=40))
+    for from_memory in (False, True):
+        for first, last in ((0, 24), (5, 8), (5, 9), (4, 8), (6, 7), (20, 24), (20, 21), (22, 23)):
+            asked, found = first, []
+            while asked <= last:  # Frames end where lengths do not go on.
+                frame = store.read(7, asked, last, 1 << 20, from_memory=from_memory).frame
+                assert frame is not None
+                found += ids_in(frame)
+                asked = found[-1] + 1
+            assert found == list(range(first, last + 1))
+    store.close()
+
+
+def test_a_half_that_grew_far_beyond_what_is_kept_is_given_back_at_once() -> None:
+    """Memory is bounded: `half_bytes_kept`, and an eighth more while it can be read."""
+    disk = make_disk()
+    store = open_store(disk, half_bytes_kept=64 << 10)
+    frames = [make_frame(7, range(first, first + 10), size=1000) for first in (0, 10, 20, 30, 40, 50)]
+    for frame in frames:
+        store.put(frame)
+    flush(store)
+    assert ids_in(store.read(7, 50, 59, 1 << 20, from_memory=True).frame) == list(range(50, 60))
+    for frame in (*frames, make_frame(7, range(60, 80), size=1000)):
+        store.put(frame)
+    flush(store, 2)
+    spoil(disk)
+    assert store.read(7, 50, 79, 1 << 20, from_memory=True).frame is None
+    store.close()
