@@ -16,7 +16,7 @@ from embedbk.codec.frame import Frame
 from embedbk.codec.messages import Digests
 from embedbk.core.ledger_table import AnyLedgerTable
 from embedbk.core.parked import ParkedPolls
-from embedbk.core.upkeep_words import LogFacts
+from embedbk.core.upkeep_words import EntryLogKeeper, LogFacts
 from embedbk.core.witness import Met
 from embedbk.errors import StorageError
 
@@ -734,6 +734,11 @@ class DurableBookie(Protocol):
 
     def log_facts(self) -> list[LogFacts]:
         """Entry logs that could be compacted, oldest first; none where storage is not made of files."""
+        ...
+
+    def log_keepers(self, log_id: int, after: int, most: int) -> list[EntryLogKeeper]:
+        """Ledgers with ids above `after` that keep this entry log, ascending, at most so many; none: it is not there,
+        or nothing of it counts."""
         ...
 
     def begin_copy(self, log_ids: Sequence[int]) -> None:

@@ -12,7 +12,7 @@ from embedbk.cli.pages import write_page
 from embedbk.client.client import Client
 from embedbk.report.figures import SpaceReport
 from embedbk.report.gathering import space_report
-from embedbk.report.page import page_of, size_text
+from embedbk.report.page import kept_text, page_of, size_text
 
 __all__ = ["add_report"]
 
@@ -45,7 +45,7 @@ def _report(reach: Reach, options: argparse.Namespace) -> CommandResult:
 
 
 def _data(report: SpaceReport) -> dict[str, Any]:
-    rows = ("logs", "reclaimable", "hot", "bookies")
+    rows = ("logs", "reclaimable", "hot", "bookies", "kept")
     pairs = {"owners": ("owner", "stored_bytes"), "ages": ("up_to", "stored_bytes")}
     data = report._asdict()
     data |= {key: [each._asdict() for each in data[key]] for key in rows}
@@ -70,6 +70,15 @@ def _text(report: SpaceReport) -> str:
         f"{size_text(each.bytes_per_s)}/s{'' if each.is_measured else ' on the average'}"
         for each in report.hot[:5]
     ]
+    lines += [
+        f"bookie {each.bookie_id}: {size_text(each.disk_bytes)} in entry logs, "
+        f"{size_text(each.dead_bytes or 0)} of it dead"
+        for each in report.bookies
+        if each.disk_bytes is not None
+    ]
+    lines += [f"kept: {kept_text(each)}" for each in report.kept[:5]]
+    if report.days_left is not None:
+        lines.append(f"free room for {report.days_left:.0f} days, if it grows on as in the last week")
     if report.untold:
         lines.append(
             f"no bookie told how long {len(report.untold)} open ledgers are: as of their last fragment"

@@ -57,7 +57,11 @@ __all__ = [
     "LedgerBlock",
     "LedgerBlocksAnswer",
     "LedgerBlocksRequest",
+    "LOG_KEEPERS_MAX",
     "LacAnswer",
+    "LogKeeperRow",
+    "LogKeepersAnswer",
+    "LogKeepersRequest",
     "LacHints",
     "LacRequest",
     "Message",
@@ -104,6 +108,7 @@ HOLDINGS_CUTS_MAX = 63
 _DIGESTS_MAX = (HOLDINGS_CUTS_MAX + 1) * ENSEMBLE_SIZE_MAX  # In one answer.
 HOLDINGS_IDS_MAX = 1 << 18  # Ids that one question for holdings may span: its bookie counts them in one go.
 ENTRY_LOGS_MAX = 1_024  # In one answer.
+LOG_KEEPERS_MAX = 4_096  # Likewise.
 _LOG_ID_MAX = 2**32 - 1
 BLOCK_LEDGERS_MAX = 1_024  # Ids that one block of ledgers spans.
 BLOCKS_MAX = 16  # Blocks that one message asks for: their bookie looks at every ledger of them in one go.
@@ -527,6 +532,32 @@ class EntryLogsAnswer(msgspec.Struct, frozen=True, array_like=True):
     has_more: bool = False
 
 
+class LogKeepersRequest(msgspec.Struct, frozen=True, array_like=True):
+    """Which ledgers, of those with higher ids than `after`, keep this entry log? From LEVEL_OF_KEEPERS on."""
+
+    incarnation: _Incarnation
+    log_id: Annotated[int, msgspec.Meta(ge=0, le=_LOG_ID_MAX)]
+    after: Annotated[int, msgspec.Meta(ge=-1, le=LEDGER_ID_MAX)] = -1
+
+
+class LogKeeperRow(msgspec.Struct, frozen=True, array_like=True):
+    """What of one ledger still counts in an entry log."""
+
+    ledger_id: _LedgerId
+    live_entries: _Count
+    live_bytes: _Count
+
+
+class LogKeepersAnswer(msgspec.Struct, frozen=True, array_like=True):
+    """The next of those ledgers, by ascending id; has_more: others may come behind them. None: the log is not there any
+    more, or nothing of it counts."""
+
+    status: Status
+    log_id: Annotated[int, msgspec.Meta(ge=0, le=_LOG_ID_MAX)] = 0
+    keepers: Annotated[list[LogKeeperRow], msgspec.Meta(max_length=LOG_KEEPERS_MAX)] = []
+    has_more: bool = False
+
+
 class ErrorAnswer(msgspec.Struct, frozen=True, array_like=True):
     """The request could not be understood; nothing was done."""
 
@@ -574,7 +605,8 @@ for _kind, _struct in (
     (7, LacRequest), (8, LacAnswer), (9, ExplicitLacRequest), (10, ExplicitLacAnswer), (12, AddAnswers), (13, Bundle),
     (15, ErrorAnswer), (16, ExplicitLacs), (17, LacHints), (18, HoldingsRequest), (19, HoldingsAnswer),
     (20, ReplaceRequest), (21, ReplaceAnswer), (22, CopiesAnswer), (23, EntryLogsRequest), (24, EntryLogsAnswer),
-    (25, LedgerBlocksRequest), (26, LedgerBlocksAnswer),
+    (25, LedgerBlocksRequest), (26, LedgerBlocksAnswer), (27, LogKeepersRequest),
+    (28, LogKeepersAnswer),
 ):  # fmt: skip
     register_kind(_kind, _struct)
 

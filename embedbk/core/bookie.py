@@ -39,6 +39,8 @@ from embedbk.codec.messages import (
     LacAnswer,
     LacRequest,
     LedgerBlocksRequest,
+    LogKeepersAnswer,
+    LogKeepersRequest,
     ReadAnswer,
     ReadPart,
     ReadRequest,
@@ -68,6 +70,7 @@ from embedbk.core.bookie_words import (
     RequestReceived,
     ServeAlone,
     ShareTold,
+    TellKeepers,
     TellLogs,
     WritableSet,
 )
@@ -194,6 +197,8 @@ class Bookie(Machine):
             return self.replacing.on_request(event, request)
         if isinstance(request, EntryLogsRequest):
             return self._on_logs(event, request)
+        if isinstance(request, LogKeepersRequest):
+            return self._on_keepers(event, request)
         return [
             Reply(event.link, event.request_id, ErrorAnswer("a bookie does not take this kind of message"))
         ]
@@ -203,6 +208,12 @@ class Bookie(Machine):
         if request.incarnation != self.incarnation:
             return [Reply(event.link, event.request_id, EntryLogsAnswer(Status.WRONG_INCARNATION))]
         return [TellLogs(event.link, event.request_id, request.after)]
+
+    def _on_keepers(self, event: RequestReceived, request: LogKeepersRequest) -> list[Effect]:
+        """Likewise: what is live in one of them."""
+        if request.incarnation != self.incarnation:
+            return [Reply(event.link, event.request_id, LogKeepersAnswer(Status.WRONG_INCARNATION))]
+        return [TellKeepers(event.link, event.request_id, request.log_id, request.after)]
 
     def _on_add(self, event: RequestReceived, request: AddRequest) -> list[Effect]:
         if len(event.frames) != 1:

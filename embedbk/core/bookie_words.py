@@ -39,6 +39,7 @@ __all__ = [
     "ServeAlone",
     "ShareTold",
     "StoreFrame",
+    "TellKeepers",
     "TellLogs",
     "WritableSet",
 ]
@@ -270,6 +271,15 @@ class TellLogs(Struct):
 
     link: int
     request_id: int
+    after: int
+
+
+class TellKeepers(Struct):
+    """Answer this request with the ledgers above `after` that keep this entry log: nothing depends on them either."""
+
+    link: int
+    request_id: int
+    log_id: int
     after: int
 
 

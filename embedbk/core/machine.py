@@ -41,6 +41,7 @@ from embedbk.core.bookie_words import (
     ServeAlone,
     ShareTold,
     StoreFrame,
+    TellKeepers,
     TellLogs,
     WritableSet,
 )
@@ -130,7 +131,8 @@ Effect = (
     Send | AddFailed | Received | ReadKey | Transact | AllocateIds | Confirmed | EnsembleChanged | EntriesReady | Ended
     | CopiesMissed
     | Reply
-    | StoreFrame | JournalAppend | ReadEntries | ReadDecisions | CountEntries | NumberBlocks | TellLogs | DropEntries
+    | StoreFrame | JournalAppend | ReadEntries | ReadDecisions | CountEntries | NumberBlocks | DropEntries
+    | TellLogs | TellKeepers
     | ListHeld | ListKeys | AskMetadata | KeepMet | BeginCollection | AllowDrop | NameUnread
     | ListLogs | CopyLogs | CopySlice | SetWritable | RetryWrites
     | AskQuorum | BeginRepair | BeginSmallRepairs | Retained

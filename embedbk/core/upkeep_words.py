@@ -21,6 +21,7 @@ __all__ = [
     "ListHeld",
     "ListLogs",
     "LogFacts",
+    "EntryLogKeeper",
     "LogsListed",
     "MetKept",
     "MetadataDoubted",
@@ -142,6 +143,14 @@ class LogFacts(NamedTuple):
     live_bytes: int
     is_damaged: bool  # It is never copied from, and never goes: what it hides may be repaired.
     directory: int = 0  # Number of its ledger directory.
+
+
+class EntryLogKeeper(NamedTuple):
+    """A ledger that keeps an entry log on the disk: what of it still counts there."""
+
+    ledger_id: int
+    live_entries: int
+    live_bytes: int
 
 
 class LogsListed(Struct):

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from embedbk.codec.frame import frame_of
 from embedbk.codec.messages import (
     ENTRY_LOGS_MAX,
+    LOG_KEEPERS_MAX,
     AddAnswer,
     AddAnswers,
     AddRequest,
@@ -26,6 +27,8 @@ from embedbk.codec.messages import (
     EntryLogsAnswer,
     ExplicitLacAnswer,
     ExplicitLacs,
+    LogKeeperRow,
+    LogKeepersAnswer,
     Status,
     decode_message,
     encode_add_answers,
@@ -55,6 +58,7 @@ from embedbk.core.bookie_words import (
     Reply,
     RequestReceived,
     StoreFrame,
+    TellKeepers,
     TellLogs,
 )
 from embedbk.core.collector import CollectorOptions
@@ -627,6 +631,8 @@ class BookieNode:
             self.storage.drop(effect.ledger_id)
         elif isinstance(effect, TellLogs):
             self._tell_logs(effect)
+        elif isinstance(effect, TellKeepers):
+            self._tell_keepers(effect)
         elif self.failure is None:
             self._queue(effect, now_ns)
 
@@ -644,6 +650,12 @@ class BookieNode:
             if each.log_id > effect.after
         ]
         answer = EntryLogsAnswer(Status.OK, found[:ENTRY_LOGS_MAX], len(found) > ENTRY_LOGS_MAX)
+        self._reply(Reply(effect.link, effect.request_id, answer))
+
+    def _tell_keepers(self, effect: TellKeepers) -> None:
+        found = self.storage.log_keepers(effect.log_id, effect.after, LOG_KEEPERS_MAX)
+        rows = [LogKeeperRow(*each) for each in found]
+        answer = LogKeepersAnswer(Status.OK, effect.log_id, rows, len(rows) == LOG_KEEPERS_MAX)
         self._reply(Reply(effect.link, effect.request_id, answer))
 
     def _reply(self, reply: Reply) -> None:

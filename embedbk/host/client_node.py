@@ -24,6 +24,7 @@ from embedbk.codec.messages import (
     ExplicitLacRequest,
     HoldingsRequest,
     LedgerBlocksRequest,
+    LogKeepersRequest,
     ReplaceRequest,
     Status,
     decode_message,
@@ -77,7 +78,13 @@ from embedbk.host.signal import AlarmsHeld
 from embedbk.host.unread import Unread
 from embedbk.ids import Member
 from embedbk.metadata.client import Client
-from embedbk.metadata.levels import LEVEL_OF_BLOCKS, LEVEL_OF_CHOICES, LEVEL_OF_ENTRY_LOGS, LEVEL_OF_HOLDINGS
+from embedbk.metadata.levels import (
+    LEVEL_OF_BLOCKS,
+    LEVEL_OF_CHOICES,
+    LEVEL_OF_ENTRY_LOGS,
+    LEVEL_OF_HOLDINGS,
+    LEVEL_OF_KEEPERS,
+)
 from embedbk.ports import LinkDown, LinkUp, Near, NearWait, Received, Transport
 
 __all__ = ["SEAT_GRACE_NS", "ClientNode"]
@@ -99,6 +106,7 @@ _LEVEL_NEEDED: dict[type, int] = {
     HoldingsRequest: LEVEL_OF_HOLDINGS,
     LedgerBlocksRequest: LEVEL_OF_BLOCKS,
     EntryLogsRequest: LEVEL_OF_ENTRY_LOGS,
+    LogKeepersRequest: LEVEL_OF_KEEPERS,
     ReplaceRequest: LEVEL_OF_CHOICES,
 }
 

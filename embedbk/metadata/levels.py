@@ -33,6 +33,7 @@ __all__ = [
     "LEVEL_OF_FRONTS",
     "LEVEL_OF_GRACES",
     "LEVEL_OF_HOLDINGS",
+    "LEVEL_OF_KEEPERS",
     "LEVEL_OF_LINEAGES",
     "LEVEL_OF_LOGS",
     "LEVEL_OF_LOG_IDS",
@@ -87,7 +88,8 @@ LEVEL_OF_FRONTS = 28
 LEVEL_OF_ENTRY_LOGS = 29
 LEVEL_OF_BLOCKS = 30
 LEVEL_OF_GRACES = 31
-LEVEL = 31  # The newest that this build knows.
+LEVEL_OF_KEEPERS = 32
+LEVEL = 32  # The newest that this build knows.
 NAMED_MAX = 8  # In one sentence.
 LABEL_CHARS = 80  # Of a client that is named.
 LACKING = (

@@ -15,8 +15,10 @@ from embedbk.codec.ledger_metadata import LedgerMetadata
 from embedbk.core.quorum import count_ids, write_set_mask
 
 __all__ = [
+    "BookieRoom",
     "BookieSpace",
     "HotLedger",
+    "KeptLog",
     "LedgerSpace",
     "LogSpace",
     "Reclaimable",
@@ -26,8 +28,11 @@ __all__ = [
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 AGES = (("an hour", HOUR_MS), ("a day", DAY_MS), ("a week", 7 * DAY_MS), ("30 days", 30 * DAY_MS))
-GROWTH_DAYS = 14
+GROWTH_DAYS, WEEK_DAYS = 14, 7
 HOT_MAX = 20
+KEPT_MAX = 10  # Entry logs of all bookies together.
+KEEPERS_MAX = 5  # Of each.
+UNKNOWN = "(not in the metadata)"  # A ledger that was deleted and forgotten, and is not collected yet.
 
 
 class LedgerSpace(NamedTuple):
@@ -89,18 +94,45 @@ class HotLedger(NamedTuple):
     is_measured: bool
 
 
+class KeptLog(NamedTuple):
+    """An entry log of a bookie, of which dead_bytes count no more, and the ledgers that keep it: (ledger id, the name
+    of its log, live bytes), the largest first, at most KEEPERS_MAX of `keeper_count`."""
+
+    bookie_id: str
+    entry_log: int
+    file_bytes: int
+    dead_bytes: int
+    keeper_count: int
+    keepers: tuple[tuple[int, str, int], ...]
+
+
 class BookieSpace(NamedTuple):
+    """disk_bytes: what its entry logs take; dead_bytes: what of that counts no more. None: it does not tell."""
+
     bookie_id: str
     state: str
     free_bytes: int
     owed_bytes: int  # Payload bytes that ledgers say it holds, by the share of their entries.
     ledgers: int
+    disk_bytes: int | None = None
+    dead_bytes: int | None = None
+
+
+class BookieRoom(NamedTuple):
+    """What a bookie, or the metadata, says of it. disk_bytes, dead_bytes: as in `BookieSpace`."""
+
+    bookie_id: str
+    state: str
+    free_bytes: int
+    disk_bytes: int | None = None
+    dead_bytes: int | None = None
 
 
 class SpaceReport(NamedTuple):
     """untold: open ledgers of which no bookie told how long they are; unread: keys that are no ledgers'. ages: (at most
     so old, stored bytes). growth: (begin of a day before now, payload bytes), the oldest first. logs: the largest
-    first."""
+    first. kept: the entry logs with the most dead bytes, and what keeps them.
+    days_left: until the room is used, if it grows on as in the last week; None: it does not grow, or nobody knows."""
 
     made_ms: int
     payload_bytes: int
@@ -112,6 +144,8 @@ class SpaceReport(NamedTuple):
     growth: tuple[tuple[int, int], ...]
     hot: tuple[HotLedger, ...]
     bookies: tuple[BookieSpace, ...]
+    kept: tuple[KeptLog, ...]
+    days_left: float | None
     untold: tuple[int, ...]
     unread: tuple[str, ...]
 
@@ -128,12 +162,13 @@ class ReportedLog(NamedTuple):
 def figures_of(
     ledgers: Sequence[LedgerSpace],
     logs: Mapping[str, ReportedLog],
-    bookies: Iterable[tuple[str, str, int]],
+    bookies: Iterable[BookieRoom],
     now_ms: int,
     sample_s: float,
     unread: Sequence[str] = (),
+    kept: Iterable[KeptLog] = (),
 ) -> SpaceReport:
-    """bookies: (id, state, free bytes)."""
+    """kept: the logs that their keepers name are ids, and have their names in the report."""
     by_log: dict[str, list[LedgerSpace]] = defaultdict(list)
     for each in ledgers:
         if not each.deleted_until_ms:
@@ -150,17 +185,24 @@ def figures_of(
     owners: dict[str, int] = defaultdict(int)
     for log_space in found:
         owners[log_space.owner] += log_space.stored_bytes
+    spaces = _bookies(ledgers, bookies)
+    payload, stored = sum(each.length for each in ledgers), sum(each.stored for each in ledgers)
+    logs_of = {
+        each.metadata.ledger_id: logs[each.log].name if each.log in logs else each.log for each in ledgers
+    }
     return SpaceReport(
         now_ms,
-        sum(each.length for each in ledgers),
-        sum(each.stored for each in ledgers),
+        payload,
+        stored,
         tuple(found),
         tuple(sorted(owners.items(), key=lambda each: (-each[1], each[0]))),
         _reclaimable(ledgers, found, now_ms),
         _ages(ledgers, now_ms),
         tuple(sorted(growth.items())),
         _hot(ledgers, logs, now_ms, sample_s),
-        _bookies(ledgers, bookies),
+        spaces,
+        tuple(_named(each, logs_of) for each in kept),
+        _days_left(spaces, growth, payload, stored),
         tuple(each.metadata.ledger_id for each in ledgers if not each.is_told),
         tuple(unread),
     )
@@ -261,9 +303,7 @@ def _hot(
     return tuple(each for each in found[:HOT_MAX] if each.entries_per_s > 0)
 
 
-def _bookies(
-    ledgers: Iterable[LedgerSpace], bookies: Iterable[tuple[str, str, int]]
-) -> tuple[BookieSpace, ...]:
+def _bookies(ledgers: Iterable[LedgerSpace], bookies: Iterable[BookieRoom]) -> tuple[BookieSpace, ...]:
     owed: dict[str, int] = defaultdict(int)
     held: dict[str, int] = defaultdict(int)
     for each in ledgers:
@@ -280,8 +320,36 @@ def _bookies(
                 owed[member.bookie_id] += each.length * count // max(1, each.entries)
         for name in named:
             held[name] += 1
-    known = {name: (state, free) for name, state, free in bookies}
-    return tuple(
-        BookieSpace(name, *known.get(name, ("away", 0)), owed[name], held[name])
-        for name in sorted({*known, *held})
+    known = {each.bookie_id: each for each in bookies}
+    found: list[BookieSpace] = []
+    for name in sorted({*known, *held}):
+        facts = known.get(name, BookieRoom(name, "away", 0))
+        found.append(
+            BookieSpace(
+                name,
+                facts.state,
+                facts.free_bytes,
+                owed[name],
+                held[name],
+                facts.disk_bytes,
+                facts.dead_bytes,
+            )
+        )
+    return tuple(found)
+
+
+def _named(kept: KeptLog, logs_of: Mapping[int, str]) -> KeptLog:
+    return kept._replace(
+        keepers=tuple((each[0], logs_of.get(each[0], UNKNOWN), each[2]) for each in kept.keepers)
     )
+
+
+def _days_left(
+    bookies: Sequence[BookieSpace], growth: Mapping[int, int], payload: int, stored: int
+) -> float | None:
+    """Until the free bytes of bookies that take entries are used, if it grows on as in the last week."""
+    week = sum(size for _, size in sorted(growth.items())[-WEEK_DAYS:])
+    free = sum(each.free_bytes for each in bookies if each.state == "writable")
+    if not week or not payload or not free:
+        return None
+    return free / (week / WEEK_DAYS * stored / payload)

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from embedbk.client.bookie_states import bookie_states
 from embedbk.client.client import Client
 from embedbk.client.cursors import cursors
+from embedbk.client.entry_logs import BookieLogs, entry_logs, log_keepers
 from embedbk.client.log_checking import LOG_OF_A_LEDGER, STAGED
 from embedbk.client.log_end import log_end
 from embedbk.client.log_names import log_names
@@ -26,13 +27,23 @@ from embedbk.codec.ledger_metadata import (
     log_owner_path,
 )
 from embedbk.codec.log_identity import IDENTITIES_PREFIX, LogIdentityState, decode_log_identity
+from embedbk.codec.messages import EntryLogRow
 from embedbk.codec.tombstone import DELETED_PREFIX, decode_tombstone
 from embedbk.core.status_query import SeatStatus, StatusQuery
-from embedbk.errors import EmbedbkError, StorageError, UsageError
+from embedbk.errors import EmbedbkError, NotEnoughBookies, StorageError, UsageError
 from embedbk.host.operations import OneResult
 from embedbk.host.signal import Signal
 from embedbk.ids import NO_ENTRY
-from embedbk.report.figures import LedgerSpace, ReportedLog, SpaceReport, figures_of
+from embedbk.report.figures import (
+    KEEPERS_MAX,
+    KEPT_MAX,
+    BookieRoom,
+    KeptLog,
+    LedgerSpace,
+    ReportedLog,
+    SpaceReport,
+    figures_of,
+)
 
 __all__ = ["gather", "space_report"]
 
@@ -65,8 +76,40 @@ async def gather(runtime: Runtime, sample_s: float = 0.0) -> SpaceReport:
             for old, new in zip(ledgers, later, strict=True)
         ]
     logs = await _logs(runtime, unread)
-    bookies = [(each.bookie_id, each.state, each.free_bytes) for each in await bookie_states(runtime)]
-    return figures_of(ledgers, logs, bookies, runtime.wall_ms(), sample_s, unread)
+    told = await entry_logs(runtime)
+    on_disk = {each.bookie_id: each.logs for each in told if not each.why}
+    bookies: list[BookieRoom] = []
+    for each in await bookie_states(runtime):
+        mine = on_disk.get(each.bookie_id)
+        disk, dead = (
+            (None, None) if mine is None else (sum(log.file_bytes for log in mine), sum(map(_dead, mine)))
+        )
+        bookies.append(BookieRoom(each.bookie_id, each.state, each.free_bytes, disk, dead))
+    kept = await _kept(runtime, told)
+    return figures_of(ledgers, logs, bookies, runtime.wall_ms(), sample_s, unread, kept)
+
+
+def _dead(log: EntryLogRow) -> int:
+    """Bytes of its entries that count no more."""
+    return log.entries_bytes - log.live_bytes
+
+
+async def _kept(runtime: Runtime, told: Iterable[BookieLogs]) -> list[KeptLog]:
+    """The entry logs of all bookies that have the most dead bytes, and are kept all the same. A bookie that does not
+    tell any more has none."""
+    logs = [(_dead(log), each.member, log) for each in told if each.member is not None for log in each.logs]
+    worst = sorted((each for each in logs if each[0] and each[2].live_bytes), key=lambda each: -each[0])
+    found: list[KeptLog] = []
+    for dead, member, log in worst[:KEPT_MAX]:
+        try:
+            keepers = sorted(
+                await log_keepers(runtime, member, log.log_id), key=lambda each: -each.live_bytes
+            )
+        except NotEnoughBookies:
+            continue
+        named = tuple((each.ledger_id, "", each.live_bytes) for each in keepers[:KEEPERS_MAX])
+        found.append(KeptLog(member.bookie_id, log.log_id, log.file_bytes, dead, len(keepers), named))
+    return found
 
 
 async def _ledgers(runtime: Runtime, unread: list[str]) -> list[LedgerSpace]:

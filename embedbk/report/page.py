@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from html import escape
 
 from embedbk.report.document import document, table, when
-from embedbk.report.figures import SpaceReport
+from embedbk.report.figures import KeptLog, SpaceReport
 
-__all__ = ["page_of", "size_text"]
+__all__ = ["kept_text", "page_of", "size_text"]
 
 _BARS_MAX = 20
 _WIDTH, _BAR, _LABEL = 720, 22, 220
@@ -58,6 +58,19 @@ def _columns(title: str, rows: Sequence[tuple[str, int]]) -> str:
             parts.append(f'<text x="{left}" y="{height + 32}">{escape(label[:10])}</text>')
     parts.append(f'<text x="10" y="12">{size_text(most)} a day at most</text>')
     return "".join([*parts, "</svg>"])
+
+
+def kept_text(kept: KeptLog) -> str:
+    """One entry log and what keeps it, as a sentence for people."""
+    named = ", ".join(
+        f"ledger {ledger_id} of {log or 'no log'} ({size_text(live)})"
+        for ledger_id, log, live in kept.keepers
+    )
+    more = kept.keeper_count - len(kept.keepers)
+    return (
+        f"entry log {kept.entry_log:08x} of bookie {kept.bookie_id}: {size_text(kept.dead_bytes)} of "
+        f"{size_text(kept.file_bytes)} dead, kept by {named}{f' and {more} more' if more else ''}"
+    )
 
 
 def page_of(report: SpaceReport, cluster: str = "") -> str:
@@ -120,19 +133,28 @@ def page_of(report: SpaceReport, cluster: str = "") -> str:
         ),
         "<h2>Bookies</h2>",
         table(
-            ["bookie", "state", "ledgers", "payload of its seats", "free"],
+            ["bookie", "state", "ledgers", "payload of its seats", "in entry logs", "dead in them", "free"],
             (
                 (
                     each.bookie_id,
                     each.state,
                     each.ledgers,
                     size_text(each.owed_bytes),
+                    "not told" if each.disk_bytes is None else size_text(each.disk_bytes),
+                    "not told" if each.dead_bytes is None else size_text(each.dead_bytes),
                     size_text(each.free_bytes),
                 )
                 for each in report.bookies
             ),
         ),
     ]
+    if report.kept:
+        parts.append("<h2>Entry logs with the most dead bytes, and what keeps them</h2>")
+        parts.append(
+            "<ul>" + "".join(f"<li>{escape(kept_text(each))}</li>" for each in report.kept) + "</ul>"
+        )
+    if report.days_left is not None:
+        parts.append(f"<p>Free room for {report.days_left:.0f} days, if it grows on as in the last week.</p>")
     if report.untold:
         named = ", ".join(map(str, report.untold[:20]))
         parts.append(f"<p>No bookie told how long {len(report.untold)} open ledgers are: {named}.</p>")

@@ -24,7 +24,7 @@ from embedbk.codec.journal_records import RecordKind
 from embedbk.codec.messages import Digests
 from embedbk.config import FRAME_BYTES_MAX, JOURNAL_FILE_BYTES_MIN
 from embedbk.core.ledger_table import LEDGERS_MAX
-from embedbk.core.upkeep_words import LogFacts
+from embedbk.core.upkeep_words import EntryLogKeeper, LogFacts
 from embedbk.core.witness import Met
 from embedbk.errors import StorageError, UsageError
 from embedbk.ids import START_ID_BYTES
@@ -379,6 +379,9 @@ class BookieStorage:
 
     def log_facts(self) -> list[LogFacts]:
         return self._open_store().log_facts()
+
+    def log_keepers(self, log_id: int, after: int, most: int) -> list[EntryLogKeeper]:
+        return self._open_store().log_keepers(log_id, after, most)
 
     def free_bytes(self) -> int:
         """Room for what comes: on the roomiest of the ledger directories that take entries, or on the journal's device

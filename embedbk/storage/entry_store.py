@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from embedbk.codec.frame import Frame
-from embedbk.core.upkeep_words import LogFacts
+from embedbk.core.upkeep_words import EntryLogKeeper, LogFacts
 from embedbk.errors import StorageError, UsageError
 from embedbk.ids import INCARNATION_BYTES
 from embedbk.ports import DeviceFull, EntriesFound, EntriesHeld, EntrySums, MemoryRefused
@@ -376,6 +376,12 @@ class NativeEntryStore:
                     )
                 )
         return found
+
+    def log_keepers(self, log_id: int, after: int, most: int) -> list[EntryLogKeeper]:
+        """As `DurableBookie.log_keepers`."""
+        found = ffi.new("struct ebk_log_keeper[]", most)
+        count = lib.ebk_store_log_keepers(self._store, log_id, after, found, most)
+        return [EntryLogKeeper(each.ledger_id, each.live_entries, each.live_bytes) for each in found[0:count]]
 
     def begin_copy(self, log_ids: Sequence[int]) -> None:
         """Plan which entries of these logs are copied into a new one."""

@@ -19,7 +19,7 @@ from embedbk.codec.journal_records import RecordKind
 from embedbk.codec.messages import Digests
 from embedbk.core.ledger_table import LEDGERS_MAX, LedgerTable
 from embedbk.core.quorum import count_ids
-from embedbk.core.upkeep_words import LogFacts
+from embedbk.core.upkeep_words import EntryLogKeeper, LogFacts
 from embedbk.core.witness import Met
 from embedbk.errors import StorageError, ensure
 from embedbk.ports import AddPath, Buffer, EntriesFound, EntriesHeld, EntrySums, ScrubDamage, ScrubPiece
@@ -425,6 +425,9 @@ class MemoryBookieStorage:
 
     def log_facts(self) -> list[LogFacts]:
         return []  # Made of values: nothing is gained by copying them.
+
+    def log_keepers(self, log_id: int, after: int, most: int) -> list[EntryLogKeeper]:
+        return []
 
     def begin_copy(self, log_ids: Sequence[int]) -> None:
         raise StorageError("this storage has no entry logs to copy", definite=True)

@@ -20,6 +20,7 @@ SOMETIMES = {
     "bookie decommissioned": "the cluster forgot a bookie that no ledger named any more",
     "bookie drained": "an operator had a bookie emptied",
     "entry logs told": "a bookie told which entry logs it has, and what still counts in them",
+    "keepers of an entry log told": "a bookie told which ledgers keep one of its entry logs on the disk",
     "end named for a ledger": "a ledger that no recovery could settle was closed by an operator's word",
     "entries given up": "an operator gave up entries that only bookies had which are gone",
     "not given up while it may come back": "entries were to be given up that a bookie may have which is only away",

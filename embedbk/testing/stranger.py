@@ -21,6 +21,7 @@ from embedbk.codec.messages import (
     LacRequest,
     LedgerBlock,
     LedgerBlocksRequest,
+    LogKeepersRequest,
     ReadRange,
     ReadRequest,
     Status,
@@ -108,6 +109,8 @@ def nearly_a_message(chance: random.Random, incarnation: bytes) -> bytes:
     elif request_id % 20 == 1:
         mask = request_id.to_bytes(16, "big")[: request_id % 16 + 1]
         control = LedgerBlocksRequest(incarnation, [LedgerBlock(request_id, mask)])
+    elif request_id % 20 == 2:
+        control = LogKeepersRequest(incarnation, request_id % 1_000, request_id - 1)
     whole = bytearray(b"".join(encode_message(request_id, control)))
     how = chance.random()
     if how < 0.15:

@@ -19,9 +19,9 @@ from embedbk.client.runtime import Runtime
 from embedbk.codec.attributes import time_of
 from embedbk.codec.ledger_metadata import LedgerMetadata
 from embedbk.config import Quorum
-from embedbk.core.entry_logs_query import EntryLogsQuery
+from embedbk.core.entry_logs_query import EntryLogsQuery, LogKeepersQuery
 from embedbk.errors import EmbedbkError
-from embedbk.metadata.levels import LEVEL_OF_ENTRY_LOGS
+from embedbk.metadata.levels import LEVEL_OF_ENTRY_LOGS, LEVEL_OF_KEEPERS
 from embedbk.testing.archivers import archives
 from embedbk.testing.bulk_readers import reads_in_bulk
 from embedbk.testing.consumers import uses_cursors
@@ -187,6 +187,18 @@ def _asks_for_entry_logs(world: World, client: str, runtime: Runtime, chance: ra
                 raise Violation(
                     "views", f"{member} tells of an entry log that has not what it counts: {each}"
                 )
+        if not logs or not runtime.has_level(LEVEL_OF_KEEPERS):
+            continue
+        asked = LogKeepersQuery(member, logs[-1].log_id)
+        try:
+            keepers = yield from awaited(runtime, runtime.run(asked, "asking for what keeps an entry log"))
+        except EmbedbkError as untold:
+            world.note(f"{client}: {untold}")
+            continue
+        world.sometimes["keepers of an entry log told"] += 1
+        for each in keepers:
+            if not each.live_bytes > each.live_entries > 0:
+                raise Violation("views", f"{member} names a ledger that keeps nothing: {each}")
 
 
 def take(

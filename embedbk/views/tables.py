@@ -13,6 +13,7 @@ from embedbk.client.archiving import archive_records
 from embedbk.client.bookie_states import bookie_states
 from embedbk.client.client import Client
 from embedbk.client.cursors import cursors
+from embedbk.client.entry_logs import entry_logs, log_keepers
 from embedbk.client.log_names import log_names
 from embedbk.client.log_reading import LogReading
 from embedbk.client.password import Password
@@ -32,8 +33,6 @@ from embedbk.codec.ledger_metadata import (
 from embedbk.codec.log_archives import ArchiveState
 from embedbk.codec.log_pages import decode_log_page, log_page_path
 from embedbk.codec.log_splices import decode_log_splices, log_splices_path
-from embedbk.codec.messages import EntryLogRow
-from embedbk.core.entry_logs_query import EntryLogsQuery
 from embedbk.errors import EmbedbkError, NoSuchLedger, NotEnoughBookies, StorageError, UsageError
 
 __all__ = ["VIEWS", "MetadataView", "view"]
@@ -243,26 +242,39 @@ async def _bookies(runtime: Runtime) -> list[Row]:
 
 
 async def _entry_logs(runtime: Runtime) -> list[Row]:
-    """A bookie that does not tell has one row, which says why: what is missing is no bookie without logs."""
     rows: list[Row] = []
-    members = {info.member.bookie_id: info.member for info in runtime.bookies}
-    for each in await bookie_states(runtime):
-        member = members.get(each.bookie_id)
-        if member is None:
-            rows.append((each.bookie_id, None, None, None, None, None, None, "it is away"))
-            continue
-        try:
-            logs: tuple[EntryLogRow, ...] = await runtime.run(EntryLogsQuery(member), "asking for entry logs")
-        except NotEnoughBookies as untold:
-            rows.append((each.bookie_id, None, None, None, None, None, None, untold.args[0]))
-            continue
+    for bookie in await entry_logs(runtime):
+        if bookie.why:
+            rows.append((bookie.bookie_id, None, None, None, None, None, None, bookie.why))
         rows += [
             (
-                each.bookie_id, log.log_id, log.directory, log.file_bytes, log.entries_bytes, log.live_bytes,
+                bookie.bookie_id, log.log_id, log.directory, log.file_bytes, log.entries_bytes, log.live_bytes,
                 log.is_damaged, None,
             )
-            for log in logs
+            for log in bookie.logs
         ]  # fmt: skip
+    return rows
+
+
+async def _keepers(runtime: Runtime) -> list[Row]:
+    """One question for each log that something keeps. One that goes meanwhile has no row."""
+    rows: list[Row] = []
+    for bookie in await entry_logs(runtime):
+        why = bookie.why
+        for log in bookie.logs:
+            if bookie.member is None or not log.live_bytes or why:
+                continue
+            try:
+                keepers = await log_keepers(runtime, bookie.member, log.log_id)
+            except NotEnoughBookies as untold:
+                why = str(untold.args[0])
+                continue
+            rows += [
+                (bookie.bookie_id, log.log_id, each.ledger_id, each.live_entries, each.live_bytes, None)
+                for each in keepers
+            ]
+        if why:
+            rows.append((bookie.bookie_id, None, None, None, None, why))
     return rows
 
 
@@ -320,6 +332,15 @@ VIEWS: dict[str, MetadataView] = {
                 ("liveBytes", int), ("damaged", bool), ("why", str),
             ),
             _entry_logs,
+        ),
+        MetadataView(
+            "keepers",
+            "a row for each ledger that keeps an entry log of a bookie; why: this bookie does not tell, or not all",
+            (
+                ("bookie", str), ("entryLog", int), ("ledgerId", int), ("liveEntries", int), ("liveBytes", int),
+                ("why", str),
+            ),
+            _keepers,
         ),
         MetadataView(
             "cursors",

@@ -102,6 +102,15 @@ struct ebk_log_facts {
 /* number: below ebk_store_log_count(), oldest first. */
 EBK_SHORT void ebk_store_log_facts(const struct ebk_store *store, uint32_t number, struct ebk_log_facts *facts);
 
+/* A ledger that keeps an entry log: what of it is live there. */
+struct ebk_log_keeper {
+    uint64_t ledger_id, live_entries, live_bytes;
+};
+/* Those of log log_id with ids above `after` (-1: all), ascending, at most `most`; returns how many. None: the log is not
+ * here, or nothing of it lives. */
+EBK_SHORT uint32_t ebk_store_log_keepers(const struct ebk_store *store, uint32_t log_id, int64_t after,
+                                         struct ebk_log_keeper *keepers, uint32_t most);
+
 /* Compaction. Begin to copy what lives of at most 64 entry logs into a new one in `directory`; nothing lives: nothing is
  * copied. Returns EBK_OK; EBK_FULL while another copying goes on; EBK_DAMAGED for a log that is none, damaged or
  * leaving. */

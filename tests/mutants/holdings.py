@@ -26,6 +26,7 @@ _OPEN = "embedbk/repair/open_ledger_fill.py"
 _MISSED = "embedbk/client/missed_copies.py"
 _OPEN_FILLED = "tests/repair/test_open_ledger_fill.py::test_"
 _HEALTHY = "tests/repair/test_health.py::test_"
+_KEEPERS = "tests/views/test_log_keepers.py::test_"
 _LOGS = "tests/views/test_entry_logs.py::test_"
 
 _OTHER_DISK = """            status = Status.WRONG_INCARNATION
@@ -150,11 +151,63 @@ MUTANTS = (
         (
             (
                 "embedbk/core/entry_logs_query.py",
-                "        after = self.logs[-1].log_id if self.logs else -1\n",
+                "        after = self.id_of(self.rows[-1]) if self.rows else -1\n",
                 "        after = -1\n",
             ),
         ),
         (_LOGS + "more_logs_than_one_answer_names_are_asked_for_page_by_page",),
+    ),
+    Mutant(
+        "keepers-of-another-log-are-taken",
+        "VIEWS.md",
+        "a bookie that answers about another entry log is believed",
+        (
+            (
+                "embedbk/core/entry_logs_query.py",
+                "(\n            answer.status == Status.OK and answer.log_id != self.log_id\n        )",
+                "False",
+            ),
+        ),
+        (_KEEPERS + "an_answer_that_cannot_be_is_none",),
+    ),
+    Mutant(
+        "keepers-end-with-the-first-page",
+        "L14",
+        "of very many ledgers that keep a log the first ones are shown as all",
+        (
+            (
+                "embedbk/host/bookie_node.py",
+                "rows, len(rows) == LOG_KEEPERS_MAX)",
+                "rows, False)",
+            ),
+        ),
+        (_KEEPERS + "a_bookie_tells_so_many_at_once",),
+    ),
+    Mutant(
+        "dropped-ledgers-keep-a-log",
+        "VIEWS.md",
+        "ledgers that were written into a log are shown, whether something of them still counts or not",
+        (
+            (
+                "native/store/store_keepers.c",
+                "        if (keeper.live_entries > 0) keepers[count++] = keeper;\n",
+                "        keepers[count++] = keeper;\n",
+            ),
+        ),
+        (_KEEPERS + "keepers_have_what_is_live_in_a_log_and_nothing_else",),
+    ),
+    Mutant(
+        "keepers-of-a-damaged-log-as-they-come",
+        "VIEWS.md L14",
+        "pages of what keeps a damaged log repeat ledgers, or pass some over",
+        (
+            (
+                "native/store/store_keepers.c",
+                "at > 0 && keepers[at - 1].ledger_id > keeper->ledger_id; at--",
+                "at > most; at--",
+            ),
+        ),
+        (_KEEPERS + "what_keeps_a_damaged_log_is_told_by_the_whole_index",),
     ),
     Mutant(
         "silent-bookie-has-no-entry-logs",
@@ -162,8 +215,8 @@ MUTANTS = (
         "a bookie that does not tell its entry logs is left out of the view",
         (
             (
-                "embedbk/views/tables.py",
-                "            rows.append((each.bookie_id, None, None, None, None, None, None, untold.args[0]))\n",
+                "embedbk/client/entry_logs.py",
+                "            found.append(BookieLogs(each.bookie_id, member, why=str(untold.args[0])))\n",
                 "            del untold\n",
             ),
         ),

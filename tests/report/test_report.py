@@ -6,15 +6,17 @@ import json
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import embedbk
 from embedbk.cli import main
 from embedbk.report import SpaceReport, space_report
-from embedbk.report.figures import DAY_MS, LedgerSpace, ReportedLog, figures_of
-from embedbk.report.page import page_of
+from embedbk.report.figures import DAY_MS, BookieRoom, KeptLog, LedgerSpace, ReportedLog, figures_of
+from embedbk.report.page import kept_text, page_of
 from embedbk.testing import Cluster
+from tests.storage.test_journals import flush
 
 
 @pytest.fixture
@@ -132,7 +134,7 @@ def test_the_page_is_whole_and_what_others_wrote_is_escaped(cluster: Cluster) ->
     assert {"html", "svg", "table", "rect"} <= set(tags.opened)
     assert not {"script", "img", "link", "b"} & set(tags.opened)
     assert "&lt;script&gt;" in page and "http" not in page
-    empty = SpaceReport(0, 0, 0, (), (), (), (), (), (), (), (), ())
+    empty = SpaceReport(0, 0, 0, (), (), (), (), (), (), (), (), None, (), ())
     assert "</html>" in page_of(empty)
 
 
@@ -150,3 +152,69 @@ def test_the_command_gives_text_json_and_a_page(tmp_path: Path, capsys: pytest.C
     assert "orders: 3 B in 1 ledgers, 1 entries" in capsys.readouterr().out
     assert main(["spark", "report", "--at", str(data), "--html", str(tmp_path)]) == 1
     assert main(["spark", "report", "--at", str(data), "--sample-s", "-1"]) == 1
+
+
+def test_what_keeps_entry_logs_is_told_with_what_is_dead_in_them() -> None:
+    """Disks fill up for reasons that nobody sees (bookkeeper #2358): which ledgers keep the bytes of others."""
+    with Cluster(seed=5, bookies=3, native=True) as cluster:
+        bk = cluster.client()
+        with bk.log("orders").writer() as orders:
+            orders.append_many([b"x" * 100] * 30)
+        with bk.create_ledger() as other:
+            other.add_many([b"y" * 1000] * 50)
+        cluster.run_for(1)
+        for name in ("b1", "b2", "b3"):
+            node: Any = cluster.world.nodes[name]
+            flush(node.storage)
+        assert space_report(bk).kept == ()
+        for name in ("b1", "b2"):
+            node = cluster.world.nodes[name]
+            node.storage.drop(other.ledger_id)
+        report = space_report(bk)
+        assert sorted(each.bookie_id for each in report.kept) == ["b1", "b2"]
+        for kept in report.kept:
+            ((ledger_id, log, live),) = kept.keepers
+            assert (log, kept.keeper_count) == ("orders", 1)
+            assert ledger_id != other.ledger_id
+            assert 30 * 100 < live < kept.file_bytes
+            assert 50 * 1000 < kept.dead_bytes < kept.file_bytes
+            sentence = kept_text(kept)
+            assert f"kept by ledger {ledger_id} of orders (" in sentence
+            assert sentence in page_of(report, "here")
+        by_name = {each.bookie_id: each for each in report.bookies}
+        assert [by_name[name].dead_bytes for name in ("b1", "b2", "b3")] == [
+            *(each.dead_bytes for each in sorted(report.kept, key=lambda each: each.bookie_id)),
+            0,
+        ]
+        assert all((each.disk_bytes or 0) >= 4096 for each in report.bookies)
+        cluster.crash("b2")
+        later = space_report(bk)
+        assert [each.bookie_id for each in later.kept] == ["b1"]
+        assert {each.bookie_id: each.disk_bytes is None for each in later.bookies} == {
+            "b1": False,
+            "b2": True,
+            "b3": False,
+        }
+
+
+def test_a_keeper_that_metadata_does_not_know_is_called_so() -> None:
+    kept = KeptLog("b1", 3, 9000, 5000, 9, tuple((number, "", 10 - number) for number in range(5)))
+    (named,) = figures_of([], {}, [], 1, 0, kept=[kept]).kept
+    assert {each[1] for each in named.keepers} == {"(not in the metadata)"}
+    assert kept_text(named).endswith("ledger 4 of (not in the metadata) (6 B) and 4 more")
+
+
+def test_days_that_are_left_follow_from_the_last_week_and_the_copies(cluster: Cluster) -> None:
+    """Free bytes over what was stored a day in the last week; none where nothing grew, or no room is known."""
+    now_ms = 100 * DAY_MS
+    bk = cluster.client()
+    with bk.create_ledger() as made:
+        made.add(b"x")
+    base = ledger(bk, made.ledger_id)
+    week = base._replace(metadata=base.metadata.with_changes(created_ms=now_ms - 7 * DAY_MS), length=7_000)
+    bookies = [BookieRoom("b1", "writable", 30_000), BookieRoom("b2", "read-only", 500_000)]
+    copies = week.metadata.write_quorum
+    left = figures_of([week], {"a": ReportedLog("a")}, bookies, now_ms, 0).days_left
+    assert left == pytest.approx(30 / copies)
+    assert figures_of([], {}, bookies, now_ms, 0).days_left is None
+    assert figures_of([week], {"a": ReportedLog("a")}, [], now_ms, 0).days_left is None

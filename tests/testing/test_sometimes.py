@@ -36,6 +36,7 @@ _RARE = {
     "bookie given up",
     "bookie put to read-only",
     "copies moved to a better place",
+    "keepers of an entry log told",
     "late alike",
     "late rot repaired",
     "missed copies made",
