@@ -11,14 +11,14 @@ import itertools
 import math
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
 from embedbk.client.compression import ZstdPacker, ZstdToldPacker, ZstdTwinPacker, squeezed, squeezed_run
 from embedbk.client.disk_copies import wait_for_copies
 from embedbk.client.many_append import Items, ManyAppend
-from embedbk.client.past import NO_PAST, PRODUCERS_LOCK, Past, pair
+from embedbk.client.past import NO_PAST, PRODUCERS_LOCK, Past, Tenure, pair
 from embedbk.client.placed import Appended, Heir, append_again, joined
 from embedbk.client.reading import Frames
 from embedbk.client.runtime import Runtime
@@ -51,7 +51,7 @@ from embedbk.errors import (
     UsageError,
     ensure,
 )
-from embedbk.host.operations import HandedOver, Writing
+from embedbk.host.operations import HandedOver, LedgerOwner, Writing
 from embedbk.ids import NO_ENTRY, Position
 from embedbk.metadata.levels import LEVEL_OF_RECORDS, LEVEL_OF_SUMS
 
@@ -84,12 +84,11 @@ class Appending:
         runtime: Runtime,
         core: Writer,
         what: str = "",
-        explain: Callable[[EmbedbkError], EmbedbkError] = lambda error: error,
+        owner: LedgerOwner | None = None,
         mac_key: bytes = b"",
         compression: Compression | None = None,
     ) -> None:
-        """what: how messages name the handle, as "the writer of log 'orders'", if not by its ledger. explain: as
-        `Writing` takes it.
+        """what: how messages name the handle, if not by its log or ledger. owner: as `Writing` takes it.
 
         mac_key: the key of the ledger's tags, if it has any.
         """
@@ -110,7 +109,7 @@ class Appending:
                 core.ledger_id, bytes_max=bound, lock=threading.RLock(), digest=digest, mac_key=mac_key
             )
         self.writing = Writing(
-            core, packer, runtime.wake_writing, explain, has_sums=runtime.has_level(LEVEL_OF_SUMS)
+            core, packer, runtime.wake_writing, owner, has_sums=runtime.has_level(LEVEL_OF_SUMS)
         )
         self.is_over = False  # Closed or released by its owner.
         self._is_closing = False  # The close is under way, and its outcome was not returned yet.
@@ -122,38 +121,25 @@ class Appending:
         runtime.start(self.writing)
         runtime.handles.look_after()
 
-    def continue_behind(
-        self,
-        before: Position,
-        history: Callable[[], Frames] | None,
-        closed_empty: Callable[[], Awaitable[bool]],
-    ) -> None:
-        """This ledger follows others: `before` is the last position there, `history` reads the tail.
+    def continue_behind(self, before: Position, history: Callable[[], Frames] | None) -> None:
+        """This ledger follows others: `before` is the last position there, `history` reads the tail."""
+        is_known = history is None  # Then nothing stands there.
+        self._past = replace(self._past, before=before, history=history, are_producers_known=is_known)
 
-        closed_empty: whether the ledger is gone because it closed without an entry (P8.3).
-        """
-        self._past = replace(
-            self._past,
-            before=before,
-            history=history,
-            are_producers_known=history is None,
-            closed_empty=closed_empty,
-        )
-
-    def continue_from(
-        self, before: Appending, last_entry: int, closed_empty: Callable[[], Awaitable[bool]]
-    ) -> None:
+    def continue_from(self, before: Appending, last_entry: int) -> None:
         """This ledger follows one of the same writer, which takes no more appends, and ends at last_entry."""
         past = before._past
         at = past.before if last_entry == NO_ENTRY else Position(before.ledger_id, last_entry)
         own = self._past
+        with PRODUCERS_LOCK:
+            # One object for both ledgers, also where an append to the first is noted only now.
+            noted = before.producers
         self._past = replace(
             past,
             what=own.what,
-            first_offset=own.first_offset,
-            epoch=own.epoch,
+            tenure=own.tenure,
             before=at,
-            closed_empty=closed_empty,
+            noted=noted,
             learning=None,
             bound=None,
         )
@@ -163,19 +149,27 @@ class Appending:
         what it knows of producers, however far back: the log itself may tell less of it (P3.1)."""
         if before.writing.lac == before.writing.packer.last_entry:
             with PRODUCERS_LOCK:
-                self._past = replace(self._past, producers=before.producers)
+                self._past = replace(self._past, noted=before.producers)
 
-    def belong_to(self, epoch: int, first_offset: int) -> None:
-        """This ledger belongs to a log, of the owner with this epoch; its entry 0 stands at this offset."""
-        self._past = replace(self._past, epoch=epoch, first_offset=first_offset)
+    def belong_to(self, tenure: Tenure) -> None:
+        """This ledger belongs to a log, which its owner has by this."""
+        self._past = replace(self._past, tenure=tenure)
+
+    @property
+    def tenure(self) -> Tenure:
+        """By what the ledger's log is its owner's. The ledger is one of a log."""
+        assert self._past.tenure is not None
+        return self._past.tenure
 
     @property
     def first_offset(self) -> int:
-        return self._past.first_offset
+        """The offset of the ledger's entry 0 in its log; 0: it is in none."""
+        return 0 if self._past.tenure is None else self._past.tenure.first_offset
 
     @property
     def epoch(self) -> int | None:
-        return self._past.epoch
+        """The epoch of the log's owner; None: the ledger is in no log."""
+        return None if self._past.tenure is None else self._past.tenure.epoch
 
     def begin_times(self, floor_ms: int) -> None:
         """Give entries times, none below floor_ms, the time of the entry before them (P8.11). Call it before the first
@@ -227,7 +221,10 @@ class Appending:
     @property
     def what(self) -> str:
         """How messages name the handle."""
-        return self._past.what or f"the writer of ledger {self.ledger_id}"
+        past = self._past
+        if past.tenure is not None:
+            return f"the writer of log {past.tenure.owning.name!r}"
+        return past.what or f"the writer of ledger {self.ledger_id}"
 
     @property
     def producers(self) -> Producers:
@@ -661,7 +658,8 @@ class Appending:
         if self.heir is not None and self.now(entry_id)[0] is not self:
             return await self.fate(entry_id)  # It was handed over meanwhile.
         if value is None:
-            if self._past.closed_empty is not None and await self._past.closed_empty():
+            tenure = self._past.tenure
+            if tenure is not None and await tenure.owning.has_closed_empty(tenure):
                 return Fate.LOST
             raise NoSuchLedger(f"ledger {self.ledger_id} was deleted; nothing of it can be read any more")
         metadata = decode_ledger_metadata(value, self.ledger_id)

@@ -12,13 +12,13 @@ waits for one look at the list, and is refused if the look found no room.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from embedbk.client.cursors import cursors_holding
 from embedbk.client.log_reading import LogReading
 from embedbk.client.log_settings import record_of
+from embedbk.client.roll_bounds import MOVING
 from embedbk.client.truncating import pins, truncate
 from embedbk.codec.ledger_metadata import Begun, LogList, decode_ledger_metadata, ledger_key_path
 from embedbk.codec.log_settings import AtBound, SettingsRecord
@@ -199,7 +199,6 @@ class LogBytes:
         "_line",
         "_list_epoch",
         "_list_revision",
-        "_lock",
         "_looked_s",
         "_recorded",
         "_told",
@@ -216,9 +215,9 @@ class LogBytes:
         self.tell_at = NEVER_REACHED  # The entry of the current ledger at which `look` is due.
         self._line = line
         self._bounds = bounds
-        self._lock = threading.RLock()
-        self._recorded = 0  # Bytes by the list, as last looked at.
-        self._list_revision = self._list_epoch = 0
+        tenure = line.taken
+        self._recorded = tenure.recorded_bytes  # Bytes by the list, as last looked at.
+        self._list_revision, self._list_epoch = tenure.list_revision, tenure.epoch
         self._unrecorded: dict[int, int] = {}  # Ledgers that we left, until their lengths stand in the list.
         self._is_looking = False
         self._looked_s = 0.0
@@ -229,7 +228,6 @@ class LogBytes:
         self._found: LogLook | None = None
         self._told = ("", "")  # What holds the log, as it was logged last.
         self._why = ""  # Why a look failed.
-        self.note(line.taken.log_list, line.taken.list_revision)
 
     def _reading(self) -> LogReading:
         owning = self._line.owning
@@ -237,7 +235,7 @@ class LogBytes:
 
     def note(self, log_list: LogList, revision: int) -> None:
         """The log's list, as it was at this revision."""
-        with self._lock:
+        with MOVING:
             if revision < self._list_revision:
                 return
             self._list_revision, self._list_epoch = revision, log_list.epoch
@@ -253,27 +251,27 @@ class LogBytes:
     def follow(self, before: Appending, taken: TakenOver) -> None:
         """The log goes on in another ledger than this one. From now on ignore lists older than that ledger: the one
         before may not be in them yet, as if it were gone."""
-        with self._lock:
+        with MOVING:
             self._unrecorded[before.ledger_id] = before.writing.packer.length
             self.note(taken.log_list, taken.list_revision)
         self.look()
 
     def keep(self, bound: BytesBound | None) -> None:
         """The bound from now on; None: there is none."""
-        with self._lock:
+        with MOVING:
             self.bound = bound
             self._was_near = False
         self.look()
 
     def byte_count(self) -> int:
         """Payload bytes of the log, appended ones that are not acknowledged among them."""
-        with self._lock:
+        with MOVING:
             return (
                 self._recorded + sum(self._unrecorded.values()) + self._line.appending.writing.packer.length
             )
 
     def _unrecorded_beside(self, log_list: LogList) -> int:
-        with self._lock:
+        with MOVING:
             recorded = self._recorded_since(log_list)
             left = sum(length for each, length in self._unrecorded.items() if each not in recorded)
             return left + self._line.appending.writing.packer.length
@@ -282,7 +280,7 @@ class LogBytes:
 
     def look(self) -> None:
         """Whether the bound is reached. Runs in the appending thread at `tell_at`, and whenever something changed."""
-        with self._lock:
+        with MOVING:
             appending, bound = self._line.appending, self.bound
             count = self.byte_count()
             is_near = bound is not None and count >= bound.near_bytes
@@ -311,7 +309,7 @@ class LogBytes:
         runtime = self._line.owning.runtime
         if self._line.is_held:
             return HandedOver("the log is on its way to a next ledger; nothing was appended")
-        with self._lock:
+        with MOVING:
             if self._is_looking:
                 return None
             bound = self.bound
@@ -338,7 +336,7 @@ class LogBytes:
 
     async def look_now(self) -> None:
         """Look at the list, as part of a round of the keeper."""
-        with self._lock:
+        with MOVING:
             if self._is_looking or self.bound is None:
                 return
             self._is_looking = True
@@ -356,7 +354,7 @@ class LogBytes:
         except EmbedbkError as failed:
             why = f"and its list cannot be looked at: {failed.args[0]}"
         finally:
-            with self._lock:
+            with MOVING:
                 self._is_looking = False
                 self._looked_s = runtime.clock_s()
                 self.bound, self._found, self._why = bound, found, why

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from embedbk.client.bounding import bound_of, retain
 from embedbk.client.compression import is_installed
+from embedbk.client.ledger import alike
 from embedbk.client.log_reading import LogReading
 from embedbk.client.log_settings import record_of, roll_from
 from embedbk.client.waiting import Moved
@@ -59,15 +60,13 @@ class Keeper:
         self._runtime = runtime
         self._lock = threading.Lock()
         # Kept until they end, so that nothing here depends on garbage collection.
-        self._lines: dict[int, Succession] = {}
-        self._count = 0
+        self._lines: dict[Succession, None] = {}
         self._is_armed = False
         self._chance = random.Random(runtime.owner())
 
     def add(self, line: Succession) -> None:
         with self._lock:
-            self._count += 1
-            self._lines[self._count] = line
+            self._lines[line] = None
             was_armed, self._is_armed = self._is_armed, True
         if not was_armed:
             self._arm()
@@ -75,7 +74,7 @@ class Keeper:
     def lines(self) -> Iterator[Succession]:
         """The writers in the order in which they began; some may have ended lately."""
         with self._lock:
-            return iter(list(self._lines.values()))
+            return iter(list(self._lines))
 
     def line_of(self, name: str) -> Succession | None:
         """The newest writer that this client has of a log; None: it has none that is still writing."""
@@ -98,10 +97,10 @@ class Keeper:
 
     async def _round(self) -> None:
         runtime = self._runtime
-        for number, line in list(self._lines.items()):
+        for line in list(self._lines):
             if line.has_ended:
                 with self._lock:
-                    self._lines.pop(number, None)
+                    self._lines.pop(line, None)
                 continue
             try:
                 _roll_where_copies_lack(line)
@@ -131,7 +130,8 @@ async def _look_after(line: Succession) -> None:
         line.bound_by(bound_of(record, revision))
         if await _follow(line, record):
             line.follows = revision
-    await line.log_bytes.look_now()
+    if line.bound is not None:
+        await line.log_bytes.look_now()
     if record.has_retention and runtime.clock_s() >= line.retains_at_s:
         line.retains_at_s = runtime.clock_s() + min(_RETAIN_S, (record.retention_ms or 600_000) / 10_000)
         await retain(LogReading(runtime, owning.name, owning.password), record, revision)
@@ -152,7 +152,7 @@ async def _follow(line: Succession, record: SettingsRecord) -> bool:
     quorum = record.quorum or own.quorum
     durability = own.durability if record.durability is None else Durability(record.durability)
     digest = own.digest if record.digest is None else DigestType(record.digest)
-    owning.quorum = quorum
+    owning.quorum = alike(quorum)
     compression = own.compression if record.compression is None else Compression(record.compression)
     if compression is not None and not is_installed():
         logger.warning(
@@ -171,5 +171,5 @@ async def _follow(line: Succession, record: SettingsRecord) -> bool:
 
 
 def _made_by(line: Succession) -> tuple[Any, ...]:
-    metadata = line.taken.metadata
+    metadata = line.appending.writing.metadata
     return (metadata.quorum, metadata.durability, metadata.digest, line.appending.compression)

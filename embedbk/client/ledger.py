@@ -41,13 +41,15 @@ from embedbk.config import BEHIND_BYTES_MAX, CUSTOM_BYTES_MAX, Placement, Quorum
 from embedbk.core.creation import Creation, Patience
 from embedbk.core.writer import Writer
 from embedbk.core.writer_options import WriterOptions
-from embedbk.errors import EmbedbkError, UsageError
+from embedbk.errors import UsageError
+from embedbk.host.operations import LedgerOwner
 from embedbk.ids import Position, is_text
 
 __all__ = [
     "LedgerReader",
     "LedgerWriter",
     "Traits",
+    "alike",
     "append_arrow",
     "begin_writing",
     "create",
@@ -113,6 +115,17 @@ def _options(
     )
 
 
+@lru_cache(maxsize=64, typed=True)
+def _one_of(terms: Any) -> Any:
+    return terms
+
+
+def alike(terms: T) -> T:
+    """The same terms, as one object for all writers that have the same: there may be very many of them."""
+    one: T = _one_of(terms)
+    return one
+
+
 class Traits(NamedTuple):
     """How ledgers of one writer are written, beside their quorum."""
 
@@ -141,7 +154,9 @@ def traits_of(
     )
     if digest not in _DIGESTS:
         raise UsageError(f"digest={digest!r}: allowed are {', '.join(map(repr, _DIGESTS))}")
-    return Traits(_DURABILITIES[durability], options, _DIGESTS[digest], compression_of(runtime, compression))
+    return alike(
+        Traits(_DURABILITIES[durability], options, _DIGESTS[digest], compression_of(runtime, compression))
+    )
 
 
 async def create(
@@ -185,13 +200,13 @@ def begin_writing(
     password: Password,
     what: str,
     options: WriterOptions,
-    explain: Callable[[EmbedbkError], EmbedbkError] = lambda error: error,
+    owner: LedgerOwner | None = None,
     compression: Compression | None = None,
 ) -> Appending:
     """The creator's handle of a ledger that was created just now."""
     nonce = runtime.chance.getrandbits(63)
     core = Writer(metadata, revision, password.key, nonce, runtime.bookies, runtime.core_chance, options)
-    return Appending(runtime, core, what, explain, password.mac_key, compression)
+    return Appending(runtime, core, what, owner, password.mac_key, compression)
 
 
 async def metadata_of(runtime: Runtime, ledger_id: int) -> LedgerMetadata:

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from embedbk.client.appending import Appending
 from embedbk.client.bounding import bound_of
-from embedbk.client.ledger import Traits, append_arrow, queue_blocking
+from embedbk.client.ledger import Traits, alike, append_arrow, queue_blocking
 from embedbk.client.log_settings import (
     WriterArguments,
     adopt,
@@ -66,7 +66,9 @@ async def open_writer(
     terms = await writer_terms(runtime, name, given, placement, delays_change=delays_change)
     line = await take_over(runtime, name, password, terms.quorum, terms.traits, terms.roll)
     if given.compression is None:
-        line.own = line.own._replace(compression=None)  # The setting is gone, and compression ends with it.
+        line.own = alike(
+            line.own._replace(compression=None)
+        )  # The setting is gone, and compression ends with it.
     line.follows = terms.revision
     line.bound_by(bound_of(terms.record, terms.revision))
     line.roll_by(terms.roll)

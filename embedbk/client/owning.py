@@ -15,11 +15,12 @@ from typing import Any, NamedTuple
 
 from embedbk.client.appending import Appending
 from embedbk.client.entry_times import last_time
-from embedbk.client.ledger import Traits, begin_writing, patience_with
+from embedbk.client.ledger import Traits, alike, begin_writing, patience_with
 from embedbk.client.living import writer_name
 from embedbk.client.log_identity import claim
 from embedbk.client.log_reading import LogReading
 from embedbk.client.password import Password
+from embedbk.client.past import Tenure
 from embedbk.client.reading import Frames
 from embedbk.client.runtime import Runtime
 from embedbk.client.splice_requests import living
@@ -31,7 +32,7 @@ from embedbk.config import METADATA_VALUE_BYTES_MAX, Quorum
 from embedbk.core.leaving import Leaving
 from embedbk.core.log import LogMoved, LogTakeover
 from embedbk.core.log_listing import NewLedger, TakenOver
-from embedbk.core.log_paging import last_position
+from embedbk.core.log_paging import last_position, recorded_bytes
 from embedbk.core.log_replacing import LogReplacing
 from embedbk.core.log_rolling import LogPreparing, LogRecording
 from embedbk.core.log_splicing import LogSplicing, Splice, Spliced
@@ -61,7 +62,7 @@ _LIST_TELL = 0.8  # A list of ledgers that has used so much of its bytes is logg
 
 
 class Owned(NamedTuple):
-    """A log that this process took over: the list as it stood then, and the handle of its newest ledger."""
+    """A log that this process took over just now: its list, and the handle of its newest ledger."""
 
     taken: TakenOver
     appending: Appending
@@ -75,14 +76,18 @@ class Joined(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _ClosedEmpty:
-    """Asked, when the ledger that was taken is gone, whether it closed empty and left the list."""
+class _Tail:
+    """Reads the log from begin to end when it is called. One that holds the reading would be as large as half of an
+    idle writer."""
 
     owning: Owning
-    taken: TakenOver
+    begin: int
+    end: int
 
-    async def __call__(self) -> bool:
-        return await self.owning.has_closed_empty(self.taken)
+    def __call__(self) -> Frames:
+        owning = self.owning
+        reading = LogReading(owning.runtime, owning.name, owning.password)
+        return _what_is_left(reading, self.begin, self.end)
 
 
 @functools.cache
@@ -114,7 +119,7 @@ class Owning:
         self.runtime = runtime
         self._given = name
         self.name = name  # Its id, once it was taken over (P8.12).
-        self.quorum = quorum
+        self.quorum = alike(quorum)
         self.password = password
         self.traits = traits
         self._splicing: LogSplicing | None = None  # The last one.
@@ -129,7 +134,8 @@ class Owning:
 
     def write_by(self, durability: Durability, digest: DigestType, compression: Compression | None) -> None:
         """How the ledgers to come are written."""
-        self.traits = self.traits._replace(durability=durability, digest=digest, compression=compression)
+        changed = self.traits._replace(durability=durability, digest=digest, compression=compression)
+        self.traits = alike(changed)
 
     @property
     def can_prepare(self) -> bool:
@@ -234,13 +240,13 @@ class Owning:
             )
             return NO_ENTRY
 
-    async def prepare(self, owned: Owned, begun: Begun) -> TakenOver:
+    async def prepare(self, before: Appending, begun: Begun) -> TakenOver:
         """List the next ledger, to which nothing is sent yet (P8.2 i)."""
         runtime = self.runtime
         core = LogPreparing(
             self.name,
-            owned.taken.epoch,
-            owned.appending.ledger_id,
+            before.tenure.epoch,
+            before.ledger_id,
             await self._new(begun),
             runtime.bookies,
             runtime.new_chance(),
@@ -249,22 +255,22 @@ class Owning:
         self._tell_size(prepared)
         return prepared
 
-    async def replacement(self, owned: Owned, ended: int | None) -> LogReplacing:
+    async def replacement(self, failed: Appending, ended: int | None) -> LogReplacing:
         """The core that lists the ledger behind one that failed, with the end of that one (P8.2). ended: where its
         handle has closed it; None: it could not."""
         runtime = self.runtime
         return LogReplacing(
             self.name,
-            owned.taken.epoch,
-            owned.appending.ledger_id,
-            owned.appending.lac,
+            failed.tenure.epoch,
+            failed.ledger_id,
+            failed.lac,
             ended,
             await self._new(Begun.FAILURE),
             self.password.key,
             runtime.bookies,
             runtime.new_chance(),
             self.password.mac_key,
-            None if ended is None else owned.appending.writing.length,
+            None if ended is None else failed.writing.length,
         )
 
     async def replace(self, core: LogReplacing) -> TakenOver:
@@ -278,12 +284,11 @@ class Owning:
         self._tell_size(taken)
         return taken
 
-    def follow(self, owned: Owned, prepared: TakenOver, last_entry: int) -> Owned:
+    def follow(self, before: Appending, prepared: TakenOver, last_entry: int) -> Owned:
         """The next ledger, now that the one before it took its last append (P8.2 iii), or failed behind last_entry."""
-        before = owned.appending
-        taken = prepared.placed(owned.taken.first_offset + last_entry + 1)
+        taken = prepared.placed(before.tenure.first_offset + last_entry + 1)
         appending = self.begin(taken)
-        appending.continue_from(before, last_entry, _ClosedEmpty(self, taken))
+        appending.continue_from(before, last_entry)
         self._begin_times(appending, before.writing.packer.time_ms)
         logger.info(
             "log %r goes on at offset %d in ledger %d, behind ledger %d",
@@ -296,7 +301,7 @@ class Owning:
 
     def continue_over(self, owned: Owned, before: Appending, last_entry: int) -> None:
         """The ledger of a takeover from itself follows one that failed: with all that is known of producers."""
-        owned.appending.continue_from(before, last_entry, _ClosedEmpty(self, owned.taken))
+        owned.appending.continue_from(before, last_entry)
 
     async def record(self, epoch: int, ledger_id: int, last_entry: int, length: int) -> None:
         """Put the end of a closed ledger into the list, for as long as it takes. length: its payload bytes."""
@@ -323,19 +328,27 @@ class Owning:
 
     def begin(self, taken: TakenOver) -> Appending:
         """The handle of its newest ledger."""
-        what = f"the writer of log {self.name!r}"
         options = _handing_over(self.traits.options)
         appending = begin_writing(
             self.runtime,
             taken.metadata,
             taken.revision,
             self.password,
-            what,
+            "",
             options,
-            self.explain,
+            self,
             self.traits.compression,
         )
-        appending.belong_to(taken.epoch, taken.first_offset)
+        appending.belong_to(
+            Tenure(
+                self,
+                taken.epoch,
+                appending.ledger_id,
+                taken.first_offset,
+                taken.list_revision,
+                recorded_bytes(taken.log_list),
+            )
+        )
         return appending
 
     def explain(self, error: EmbedbkError) -> EmbedbkError:
@@ -395,25 +408,19 @@ class Owning:
         self.runtime.start(deleting)
 
     def _continue_behind(self, taken: TakenOver, appending: Appending) -> None:
-        """Say where the log ends before this ledger, how its last entries are read, and how one learns that this ledger
-        closed empty and left the list, when it is gone (P8.3)."""
+        """Say where the log ends before this ledger, and how its last entries are read."""
         log_list = taken.log_list
         # A takeover closes all before its own (P8.1).
         last = last_position(log_list.segments[:-1], log_list.pages)
         if last is None:
-            appending.continue_behind(NO_POSITION, None, _ClosedEmpty(self, taken))
+            appending.continue_behind(NO_POSITION, None)
             return
         begin = max(log_list.first_offset, taken.first_offset - _PRODUCER_ENTRIES_MAX)
-        reading = LogReading(self.runtime, self.name, self.password)
-        appending.continue_behind(
-            Position(*last),
-            lambda: _what_is_left(reading, begin, taken.first_offset),
-            _ClosedEmpty(self, taken),
-        )
+        appending.continue_behind(Position(*last), _Tail(self, begin, taken.first_offset))
 
-    async def has_closed_empty(self, taken: TakenOver) -> bool:
+    async def has_closed_empty(self, taken: Tenure) -> bool:
         """The list is still the one that we took over, not truncated behind us, and does not name our ledger."""
-        ledger_id = taken.metadata.ledger_id
+        ledger_id = taken.ledger_id
         found = await self.runtime.ask(
             Get(log_key_path(self.name)), f"asking what became of ledger {ledger_id}"
         )

@@ -30,12 +30,16 @@ class Password:
     mac_key: bytes
     verifier: bytes
 
+    def __new__(cls, password: bytes) -> Password:
+        """One object for all handles that have none: there may be very many."""
+        is_none = isinstance(password, bytes) and not password
+        return _none[0] if is_none and _none else super().__new__(cls)
+
     def __init__(self, password: bytes) -> None:
         if not isinstance(password, bytes):
             raise UsageError(f"a password is bytes, not {type(password).__name__}")
         if not password and _none:
-            self.key, self.mac_key, self.verifier = _none[0].key, _none[0].mac_key, _none[0].verifier
-            return
+            return  # It is that one.
         self.key = hashlib.blake2b(password, digest_size=LEDGER_KEY_BYTES, person=_KEY_PERSON).digest()
         self.mac_key = hashlib.blake2b(password, digest_size=_VERIFIER_BYTES, person=_MAC_PERSON).digest()
         self.verifier = hashlib.blake2b(
@@ -54,7 +58,7 @@ class Password:
         return "Password(...)"
 
 
-_none: list[Password] = []  # The keys of an empty password: one object for all the ledgers that have none.
+_none: list[Password] = []  # The empty password: one object for all the ledgers that have none.
 _none.append(Password(b""))
 NO_PASSWORD = _none[0].verifier  # What the metadata of a ledger without a password has.
 OPENER = LedgerKey(NO_PASSWORD, _none[0].key, _none[0].mac_key)  # Of such ledgers, for those who repair.

@@ -8,8 +8,9 @@ first append that needs it, once for all callers.
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from embedbk.client.placed import Heir
 from embedbk.client.reading import Frames
@@ -20,7 +21,10 @@ from embedbk.core.producers import Producers
 from embedbk.errors import EmbedbkError, OperationTimeout, UsageError
 from embedbk.ids import LEDGER_ID_MAX, NO_ENTRY, Position
 
-__all__ = ["NO_PAST", "PRODUCERS_LOCK", "Past", "pair"]
+if TYPE_CHECKING:
+    from embedbk.client.owning import Owning
+
+__all__ = ["NO_PAST", "PRODUCERS_LOCK", "Past", "Tenure", "pair"]
 
 PRODUCERS_LOCK = threading.Lock()  # Finding an append and queueing it are one step.
 _BOUND_LOOK = 64  # After so many entries queued on a condition, the acknowledged ones are forgotten.
@@ -34,23 +38,41 @@ def pair(given: tuple[int, int], name: str) -> tuple[int, int]:
     raise UsageError(f"{name}={given!r}: a pair of whole numbers is allowed; nothing was appended")
 
 
+@dataclass(frozen=True, slots=True)
+class Tenure:
+    """What the owner of a log keeps of a takeover or a roll while it writes to the ledger that this gave it. The list
+    itself is not kept: it would be much of an idle log."""
+
+    owning: Owning
+    epoch: int
+    ledger_id: int
+    first_offset: int  # The offset of the ledger's entry 0 in the log.
+    list_revision: int  # Revision of the list that named the ledger ...
+    recorded_bytes: int  # ... and the payload bytes of closed ledgers that it recorded.
+
+
 @dataclass(slots=True)
 class Past:
-    """What few handles have: a name, ledgers in front of theirs, producers."""
+    """What few handles have: a name, a log, ledgers in front of theirs, producers."""
 
-    what: str = ""  # How messages name the handle, if not by its ledger.
-    first_offset: int = 0  # The offset of this ledger's entry 0 in its log.
-    epoch: int | None = None  # The epoch of the log's owner.
+    what: str = ""  # How messages name the handle, if not by its log or ledger.
+    tenure: Tenure | None = None  # Where the ledger is one of a log.
     before: Position | None = None  # The last position before this ledger's first entry, if there is one.
     history: Callable[[], Frames] | None = None  # Reads the tail of that.
     are_producers_known: bool = True
-    closed_empty: Callable[[], Awaitable[bool]] | None = None  # Whether that is why the ledger is gone.
     learning: Resumed[None] | None = None  # The reading back of producers, while it runs.
-    producers: Producers = field(default_factory=Producers)
+    noted: Producers | None = None  # None: nobody asked for the producers yet.
     # By entry of this ledger that was queued on a condition: whether that names an id of this ledger. Such a one is
     # not what was asked for in another ledger.
     bound: dict[int, bool] | None = None
     heirs: dict[int, Heir] | None = None  # By ledger before it that failed, the newest ones.
+
+    @property
+    def producers(self) -> Producers:
+        """The producers whose appends are known. The caller holds PRODUCERS_LOCK."""
+        if self.noted is None:
+            self.noted = Producers()
+        return self.noted
 
     def current(self, position: Position) -> Position | None:
         """Where the entry for this position stands by now; None: it is in no ledger."""

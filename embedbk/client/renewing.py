@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
@@ -23,10 +22,12 @@ from typing import NamedTuple, TypeVar
 from embedbk.client.appending import Appending
 from embedbk.client.bounding import BytesBound, LogBytes, bound_of, bounded, spliced_bytes
 from embedbk.client.keeping import keep
+from embedbk.client.ledger import alike
 from embedbk.client.log_settings import record_of
 from embedbk.client.owning import Joined, Owned, Owning
+from embedbk.client.past import Tenure
 from embedbk.client.replacing import Replacing, Unreplaced
-from embedbk.client.roll_bounds import RollBounds
+from embedbk.client.roll_bounds import MOVING, RollBounds
 from embedbk.client.runtime import FollowedKey
 from embedbk.client.tickets import AppendTerms
 from embedbk.client.waiting import Moved
@@ -99,7 +100,6 @@ class Succession:
         "_is_held",
         "_is_let_go",
         "_is_renewing",
-        "_lock",
         "_prepared",
         "_replacing",
         "_rounds",
@@ -107,19 +107,16 @@ class Succession:
         "_since_ns",
         "appending",
         "follows",
-        "log_bytes",
         "own",
         "owning",
         "retains_at_s",
-        "taken",
     )
 
     def __init__(self, owning: Owning, owned: Owned, roll: Roll = NEVER_ROLL) -> None:
         self.owning = owning
-        self.taken = owned.taken
         self.appending = owned.appending  # The handle of the current ledger.
-        self._lock = threading.Lock()  # Guards the fields below.
         self._signal = Signal()
+        # MOVING guards the fields below.
         self._is_busy = False  # One of renew, roll, prepare and close is under way.
         self._closers = 0  # Calls of close() that wait for their turn.
         self._is_renewing = False
@@ -133,21 +130,41 @@ class Succession:
         self._before_failed: EmbedbkError | None = None  # Why the ledger before could not be closed.
         self._has_ended = False  # Closed or released by its owner.
         self._is_let_go = False  # Released, or the last ledger is closed: none follows.
-        self._replacing = Replacing(owning)
+        self._replacing: Replacing | None = None  # Made when the first ledger fails.
         owning.signal = self._signal
         self._asked_roll = (
             roll  # It is what was asked for; `bounded` says what the bound of bytes makes of it.
         )
         self._bounds = RollBounds(roll, self)
-        # From the beginning: a log that gets a bound later has bytes by then that no list records yet.
-        self.log_bytes = self._bounds.log_bytes = LogBytes(self, self._bounds)
         self._watch(self.appending)
         self._bounds.begin(self.appending)
         traits = owning.traits
-        self.own = OwnTerms(owning.quorum, traits.durability, traits.digest, roll, traits.compression)
+        own = OwnTerms(owning.quorum, traits.durability, traits.digest, roll, traits.compression)
+        self.own = alike(own)
         self.follows = ABSENT  # Revision of the settings that it goes by.
         self.retains_at_s = 0.0  # When retention is looked at next, by the runtime's clock.
         keep(self)
+
+    @property
+    def taken(self) -> Tenure:
+        """By what the log is this writer's, for the ledger of now."""
+        return self.appending.tenure
+
+    @property
+    def log_bytes(self) -> LogBytes:
+        """Made when the log has a bound, or goes on in another ledger than its first: a log that gets a bound later
+        has bytes by then that no list records yet."""
+        with MOVING:
+            found = self._bounds.log_bytes
+            if found is None:
+                found = self._bounds.log_bytes = LogBytes(self, self._bounds)
+            return found
+
+    @property
+    def bound(self) -> BytesBound | None:
+        """How many bytes the log may have; None: as many as come."""
+        log_bytes = self._bounds.log_bytes
+        return None if log_bytes is None else log_bytes.bound
 
     @property
     def has_ended(self) -> bool:
@@ -163,12 +180,13 @@ class Succession:
         """Other bounds from now on, of the ledger of now as well."""
         self._asked_roll = roll
         if not self._has_ended:
-            self._bounds.change(bounded(roll, self.log_bytes.bound), self.appending)
+            self._bounds.change(bounded(roll, self.bound), self.appending)
 
     def bound_by(self, bound: BytesBound | None) -> None:
         """How many bytes the log may have from now on. Its ledgers become small enough for that too."""
         if not self._has_ended:
-            self.log_bytes.keep(bound)
+            if bound is not None or self.bound is not None:
+                self.log_bytes.keep(bound)
             self.roll_by(self._asked_roll)
 
     @property
@@ -250,7 +268,7 @@ class Succession:
     async def _enter(self, timeout_s: float | None, what: str) -> Appending:
         until_s = None if timeout_s is None else self.appending.runtime.clock_s() + timeout_s
         while True:
-            with self._lock:
+            with MOVING:
                 rounds = self._rounds
                 if not self._is_held and not self._is_undecided:
                     if self._failure is not None and not self._has_ended:
@@ -274,7 +292,7 @@ class Succession:
         )
 
     def _leave(self) -> None:
-        with self._lock:
+        with MOVING:
             self._inside -= 1
         self._signal.notify()
 
@@ -293,7 +311,7 @@ class Succession:
             return replaces or not self._is_undecided
 
         while True:
-            with self._lock:
+            with MOVING:
                 if is_free():
                     self._is_busy = True
                     return
@@ -305,7 +323,7 @@ class Succession:
                 )
 
     def _end_turn(self) -> None:
-        with self._lock:
+        with MOVING:
             self._is_busy = False
         self._signal.notify()
 
@@ -353,7 +371,7 @@ class Succession:
             await self._go_over(self.owning.quorum)
             return
         if self._prepared is None:
-            self._prepared = await self.owning.prepare(Owned(self.taken, self.appending), begun)
+            self._prepared = await self.owning.prepare(self.appending, begun)
         before, epoch = self.appending, self.taken.epoch
         await self._switch(self._prepared)
         self.appending.runtime.behind(self._close_before(before, epoch))
@@ -366,7 +384,7 @@ class Succession:
             await self._before_is_closed(limit)
             is_wanted = self._prepared is None and of is self.appending and not self._has_ended
             if is_wanted and self._before_failed is None and self.owning.can_prepare:
-                self._prepared = await self.owning.prepare(Owned(self.taken, self.appending), begun)
+                self._prepared = await self.owning.prepare(self.appending, begun)
         finally:
             self._end_turn()
 
@@ -380,7 +398,7 @@ class Succession:
             before.leave()
             if not await before.drained():
                 raise _Failing
-            owned = self.owning.follow(Owned(self.taken, before), prepared, before.lac)
+            owned = self.owning.follow(before, prepared, before.lac)
             self._prepared, self._is_closing_before = None, True
             self._go_on_in(owned)
         except _Failing:
@@ -494,7 +512,7 @@ class Succession:
                 definite=True,
                 hint="start more bookies, or ask for fewer",
             )
-        with self._lock:
+        with MOVING:
             self._check_open()
             if self._is_renewing:
                 raise UsageError(f"{before.what} is on its way to a new ledger already", hint="wait for it")
@@ -522,9 +540,10 @@ class Succession:
         try:
             await self._nobody_inside()
             await self._closed(before)
-            self._replacing.pauses.begin_anew()
-            self.owning.quorum = quorum
-            self.own = self.own._replace(quorum=quorum)
+            if self._replacing is not None:
+                self._replacing.pauses.begin_anew()
+            self.owning.quorum = alike(quorum)
+            self.own = alike(self.own._replace(quorum=quorum))
             if joined is not None:
                 floor_ms = before.writing.packer.time_ms
                 joined = joined._replace(spliced_ms=max(joined.spliced_ms, floor_ms))
@@ -593,8 +612,9 @@ class Succession:
         by_takeover = self._before_failed is not None or not self.owning.can_prepare
         self._is_held = True  # A newer epoch may be ours meanwhile.
         try:
+            self._replacing = self._replacing or Replacing(self.owning)
             following, last_entry = await self._replacing.next_behind(
-                Owned(self.taken, before), self._signal, lambda: self._is_let_go, by_takeover=by_takeover
+                before, self._signal, lambda: self._is_let_go, by_takeover=by_takeover
             )
             self._watch(following.appending)
             if not before.hand_over_to(following.appending, last_entry):
@@ -627,7 +647,7 @@ class Succession:
                 writing.hand_over(last_entry)
             else:
                 writing.give_up(error, NO_ENTRY if last_entry is None else last_entry)
-            with self._lock:
+            with MOVING:
                 self._rounds += 1
             self._signal.notify()
 
@@ -640,7 +660,7 @@ class Succession:
             raise UsageError(f"{self.appending.what} was closed or released", hint="open a new writer")
 
     async def _hold(self) -> None:
-        with self._lock:
+        with MOVING:
             self._check_open()
             self._is_held, self._since_ns = True, self.owning.runtime.now_ns()
 
@@ -665,7 +685,7 @@ class Succession:
     def _go_on_in(self, owned: Owned) -> None:
         self._watch(owned.appending)
         before = self.appending
-        self.taken, self.appending, self._failure = owned.taken, owned.appending, None
+        self.appending, self._failure = owned.appending, None
         if self._is_let_go:
             owned.appending.release()
         elif not self._has_ended:
@@ -679,7 +699,7 @@ class Succession:
             self._failure = failed if isinstance(failed, EmbedbkError) else was_interrupted
 
     def _release_hold(self) -> None:
-        with self._lock:
+        with MOVING:
             self._is_held = False
             self._rounds += 1
         self._signal.notify()
@@ -708,7 +728,7 @@ class Succession:
         epoch may be ours."""
         if self.owning.is_lost:
             return True
-        with self._lock:
+        with MOVING:
             if self._is_held:
                 return False
             is_newer = followed.revision > self.taken.epoch
@@ -758,8 +778,7 @@ class Succession:
         """Nothing was sent to it: closed by us it needs no recovery by who takes the log over, and leaves the list."""
         if self._prepared is None:
             return
-        owned = Owned(self.taken, self.appending)
-        prepared = self.owning.follow(owned, self._prepared, self.appending.lac).appending
+        prepared = self.owning.follow(self.appending, self._prepared, self.appending.lac).appending
         self._prepared = None
         try:
             await prepared.close()

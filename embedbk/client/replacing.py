@@ -93,7 +93,7 @@ class Replacing:
         self.pauses = Pauses()
 
     async def next_behind(
-        self, owned: Owned, signal: Signal, is_given_up: Callable[[], bool], *, by_takeover: bool
+        self, before: Appending, signal: Signal, is_given_up: Callable[[], bool], *, by_takeover: bool
     ) -> Replaced:
         """The ledger to continue in, to which no append goes yet.
 
@@ -103,7 +103,7 @@ class Replacing:
         Raises:
             Unreplaced: there is none.
         """
-        before, runtime = owned.appending, self.owning.runtime
+        runtime = self.owning.runtime
         failure = before.writing.failure
         assert failure is not None
         ended: int | None = None
@@ -115,9 +115,9 @@ class Replacing:
             if pause_s:
                 await Moved(signal, is_given_up, pause_s)
             if by_takeover:
-                return await self._taken_over(owned)
+                return await self._taken_over(before)
             for _ in range(_TRIES_MAX):
-                core = await self.owning.replacement(owned, ended)
+                core = await self.owning.replacement(before, ended)
                 try:
                     taken = await self.owning.replace(core)
                     break
@@ -130,8 +130,8 @@ class Replacing:
         except EmbedbkError as why:
             told = _told(self.owning.explain(failure), why, is_definite=ended is not None)
             raise Unreplaced(told, ended) from why
-        last_entry = _end_before(taken, owned)
-        return Replaced(self.owning.follow(owned, taken, last_entry), last_entry)
+        last_entry = _end_before(taken, before)
+        return Replaced(self.owning.follow(before, taken, last_entry), last_entry)
 
     async def _closed(self, before: Appending) -> int | None:
         """Where its own handle has closed it; None: others have, or are about to."""
@@ -140,16 +140,16 @@ class Replacing:
         except (LedgerFenced, LedgerClosed, NoSuchLedger):
             return None
 
-    async def _taken_over(self, owned: Owned) -> Replaced:
-        following = await self.owning.take_over(renews=owned.taken.epoch)
-        last_entry = _end_before(following.taken, owned)
-        self.owning.continue_over(following, owned.appending, last_entry)
+    async def _taken_over(self, before: Appending) -> Replaced:
+        following = await self.owning.take_over(renews=before.tenure.epoch)
+        last_entry = _end_before(following.taken, before)
+        self.owning.continue_over(following, before, last_entry)
         return Replaced(following, last_entry)
 
 
-def _end_before(taken: TakenOver, failed: Owned) -> int:
+def _end_before(taken: TakenOver, before: Appending) -> int:
     """Where the failed ledger ended, by the place of the next one: offsets are dense (I93)."""
-    before, last_entry = failed.appending, taken.first_offset - failed.taken.first_offset - 1
+    last_entry = taken.first_offset - before.tenure.first_offset - 1
     if last_entry < before.lac:
         raise StorageError(  # Somebody's word in the metadata (P2.5), by no rule (P5.3).
             f"{before.what}: ledger {before.ledger_id} ends at {last_entry}, and {before.lac} was acknowledged"

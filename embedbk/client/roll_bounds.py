@@ -8,14 +8,13 @@ around what was asked for, so that logs that began together do not roll together
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from embedbk.client.appending import Appending
 from embedbk.client.waiting import Moved
 from embedbk.codec.ledger_metadata import Begun
 from embedbk.config import Roll
-from embedbk.host.operations import NEVER_REACHED
+from embedbk.host.operations import NEVER_REACHED, Writing
 from embedbk.host.signal import Signal
 from embedbk.ids import NO_ENTRY
 
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from embedbk.client.bounding import LogBytes
     from embedbk.client.renewing import Succession
 
-__all__ = ["PREPARE_AT", "RollBounds"]
+__all__ = ["MOVING", "PREPARE_AT", "RollBounds"]
 
 # At this share of a bound the next ledger is listed. Earlier, idle logs would hold two each.
 PREPARE_AT = 0.8
@@ -31,20 +30,15 @@ _JITTER = 0.1  # A share of a bound, to either side.
 _LATER = 0.01  # A failed roll is tried again after so much more of a bound.
 
 
-@dataclass(frozen=True, slots=True)
-class _Reached:
-    """Called by who appended the entry at which the bounds of this ledger are looked at."""
-
-    bounds: RollBounds
-    appending: Appending
-
-    def __call__(self) -> None:
-        self.bounds.reached(self.appending)
+# Guards the ledgers, bounds and bytes of all writers of logs, for a moment each: locks of its own would be a tenth of
+# what an idle one costs. Re-entrant, since the garbage collector may run meanwhile and end a coroutine that nothing
+# awaits any more, and that coroutine leaves its log.
+MOVING = threading.RLock()
 
 
 class RollBounds:
     """The bounds of one writer's ledgers. It asks the line to prepare and to roll from any thread, and waits for
-    neither."""
+    neither. Called by the thread that appended the entry at which they are looked at."""
 
     __slots__ = (
         "_appending",
@@ -53,7 +47,6 @@ class RollBounds:
         "_is_asked",
         "_is_prepared",
         "_line",
-        "_lock",
         "_own_at",
         "_roll",
         "_signal",
@@ -64,8 +57,7 @@ class RollBounds:
     def __init__(self, roll: Roll, line: Succession) -> None:
         self._roll = roll
         self._line = line
-        self._lock = threading.Lock()
-        self._signal = Signal()
+        self._signal: Signal | None = None  # Made for ledgers that grow old.
         self._appending: Appending | None = None  # None: ended.
         self._entries = self._bytes = 0  # Bounds of this ledger; 0: none.
         self._is_prepared = False  # It was asked for.
@@ -87,30 +79,35 @@ class RollBounds:
         if roll.entries is None and roll.bytes is None and roll.age_s is None:
             return
         drawn = runtime.chance.uniform(1 - _JITTER, 1 + _JITTER)
-        with self._lock:
+        with MOVING:
             self._appending = appending
             self._entries = max(1, round(roll.entries * drawn)) if roll.entries is not None else 0
             self._bytes = max(1, round(roll.bytes * drawn)) if roll.bytes is not None else 0
             self._is_prepared = self._is_asked = False
             self._turn = turn = self._turn + 1
-        self._signal.notify()
+        self._notify()
         if self._entries or self._bytes:
-            appending.writing.on_reached = _Reached(self, appending)
+            appending.writing.on_reached = self
             self._tell(appending, 0)
         if roll.age_s is not None:
             runtime.behind(self._grow_old(appending, roll.age_s * drawn, turn))
 
+    def _notify(self) -> None:
+        # A wait that makes one after this look sees the state that moved before it.
+        if self._signal is not None:
+            self._signal.notify()
+
     def end(self) -> None:
         """No ledger follows."""
-        with self._lock:
+        with MOVING:
             appending, self._appending = self._appending, None
         if appending is not None:
             self._tell(appending, NEVER_REACHED)
-        self._signal.notify()
+        self._notify()
 
     def look_later(self, appending: Appending) -> None:
         """The roll was not done, or only prepared."""
-        with self._lock:
+        with MOVING:
             if appending is not self._appending:
                 return
             self._is_asked = False
@@ -125,15 +122,16 @@ class RollBounds:
 
     def tell_again(self) -> None:
         """What `log_bytes` is to be told changed."""
-        with self._lock:
+        with MOVING:
             if self._appending is not None:
                 self._tell(self._appending, self._own_at)
 
-    def reached(self, appending: Appending) -> None:
+    def __call__(self, writing: Writing) -> None:
         """Called in the thread that appended up to `tell_at`, and not again before `tell_at` is set anew."""
-        last = appending.writing.packer.last_entry
-        with self._lock:
-            if appending is not self._appending:
+        last = writing.packer.last_entry
+        with MOVING:
+            appending = self._appending
+            if appending is None or appending.writing is not writing:
                 return
             is_own = last >= self._own_at
             if is_own:
@@ -146,7 +144,7 @@ class RollBounds:
             self.tell_again()
 
     def _look(self, appending: Appending) -> None:
-        with self._lock:
+        with MOVING:
             if appending is not self._appending:
                 return
             used = self._used(appending)
@@ -190,9 +188,11 @@ class RollBounds:
     async def _grow_old(self, appending: Appending, age_s: float, turn: int) -> None:
         """Wait until the ledger is so old, or not the one of now; one that is still empty stays. A roll that failed is
         asked for again when as much time has passed once more."""
-        is_over = Moved(self._signal, lambda: self._appending is not appending or self._turn != turn, age_s)
+        with MOVING:
+            signal = self._signal = self._signal or Signal()
+        is_over = Moved(signal, lambda: self._appending is not appending or self._turn != turn, age_s)
         while not await is_over and not appending.is_over:
-            with self._lock:
+            with MOVING:
                 is_due = appending.writing.packer.last_entry != NO_ENTRY and not self._is_asked
                 self._is_asked = self._is_asked or is_due
             if is_due:

@@ -18,7 +18,7 @@ import msgspec
 from embedbk.codec.ledger_metadata import Durability, LedgerMetadata
 from embedbk.core.backlog import Backlog
 from embedbk.core.client_words import BookieInfo
-from embedbk.core.fragment_sums import SumsThrough
+from embedbk.core.fragment_sums import SumsThrough, no_sums
 from embedbk.core.frame_table import MakeTable
 from embedbk.core.in_flight import InFlight
 from embedbk.core.lac_publishing import LacPublishing
@@ -118,15 +118,17 @@ class IdleForm(msgspec.Struct, frozen=True, gc=False):
     numbers: bytes
     backlog: Backlog | None
     make_table: MakeTable
-    sums_through: SumsThrough
+    has_sums: bool
 
-    def restore(self) -> Writer:
-        """A writer in the state of the one that was shrunk."""
+    def restore(self, sums_through: SumsThrough) -> Writer:
+        """A writer in the state of the one that was shrunk. sums_through: as that one had it, where its fragments have
+        sums: a bound method of the packer, which is larger than what says that it is needed."""
         revision, nonce, cas_number, *kept = _decode(self.numbers)
         chance: Chance = self.chance
         writer = Writer(self.metadata, revision, self.ledger_key, nonce, self.bookies, chance, self.options)
         writer.in_flight.backlog, writer.in_flight.make_table = self.backlog, self.make_table
-        writer.in_flight.sums_through = self.sums_through
+        if self.has_sums:
+            writer.in_flight.sums_through = sums_through
         writer.publishing = Publishing(cas_number) if cas_number else None
         numbers = iter(kept)
         for name in _WRITER_KEPT:
@@ -176,5 +178,5 @@ def shrink(writer: Writer) -> IdleForm | None:
         numbers,
         flight.backlog,
         flight.make_table,
-        flight.sums_through,
+        flight.sums_through is not no_sums,
     )

@@ -35,7 +35,7 @@ from embedbk.errors import EmbedbkError, LedgerClosed, UsageError
 from embedbk.host.signal import Signal, Watermark
 from embedbk.ids import LEDGER_ID_MAX, NO_ENTRY
 
-__all__ = ["NEVER_REACHED", "HandedOver", "OneResult", "Operation", "Reading", "Writing"]
+__all__ = ["NEVER_REACHED", "HandedOver", "LedgerOwner", "OneResult", "Operation", "Reading", "Writing"]
 
 
 logger = logging.getLogger(__name__)
@@ -115,6 +115,14 @@ class Ahead(Protocol):
     def wait(self, entry_id: int, *, is_alone: bool) -> bool: ...
 
 
+class LedgerOwner(Protocol):
+    """Whose ledger a handle writes, where that is more than a ledger. One object for all ledgers of an owner: a bound
+    method of it for each handle would be larger than the reference to it."""
+
+    def explain(self, error: EmbedbkError) -> EmbedbkError:
+        """What an error of the ledger means to the user of the handle."""
+
+
 class Writing(Operation, Watermark):
     """A writing handle: user threads append to the packer, the host seals its frames and moves the LAC.
 
@@ -125,11 +133,11 @@ class Writing(Operation, Watermark):
     __slots__ = (
         "_closed",
         "_core",
-        "_explain",
         "_is_moved",
         "_lac",
         "_length",
         "_outcome",
+        "_owner",
         "_received",
         "_signal",
         "_wake",
@@ -157,14 +165,14 @@ class Writing(Operation, Watermark):
         core: Writer,
         packer: Packing,
         wake: Callable[[Writing], None],
-        explain: Callable[[EmbedbkError], EmbedbkError] = lambda error: error,
+        owner: LedgerOwner | None = None,
         *,
         has_sums: bool = False,
     ) -> None:
         """wake(self): tell the host, from a user's thread, that the packer has something to look at.
 
-        explain: what an error of the ledger means to the user of this handle. has_sums: the handle publishes digests of
-        the fragments that end (P11.4); its packer is a new one.
+        owner: says what an error of the ledger means to the user of this handle. has_sums: the handle publishes
+        digests of the fragments that end (P11.4); its packer is a new one.
         """
         Operation.__init__(self, core)
         Watermark.__init__(self)
@@ -196,11 +204,11 @@ class Writing(Operation, Watermark):
             None  # While it is not, but its core says so again: once the LAC is there.
         )
         self._wake = wake
-        self._explain = explain
+        self._owner = owner
         self._is_moved = False
         # The thread that appends this entry, or one behind it, calls `on_reached`, once for each time that it is set.
         self.tell_at = NEVER_REACHED
-        self.on_reached: Callable[[], None] | None = None
+        self.on_reached: Callable[[Writing], None] | None = None
 
     # The host's side.
 
@@ -209,7 +217,7 @@ class Writing(Operation, Watermark):
         """On the host's thread only."""
         core = self._core
         if isinstance(core, IdleForm):
-            core = self._core = core.restore()
+            core = self._core = core.restore(self.packer.sums_through)
         return core
 
     @core.setter
@@ -253,12 +261,15 @@ class Writing(Operation, Watermark):
 
     def _fail_adds(self, effect: AddFailed) -> None:
         if self.on_failed is None or self.error is not None:
-            self.error = self.error or self._explain(effect.error)
+            self.error = self.error or self._explained(effect.error)
             self.packer.stop()
             return
         self.failure, self.outstanding = effect.error, effect.outstanding
         self.packer.stop()  # A thread that finds it stopped finds why.
         self.on_failed()
+
+    def _explained(self, error: EmbedbkError) -> EmbedbkError:
+        return error if self._owner is None else self._owner.explain(error)
 
     @property
     def is_undecided(self) -> bool:
@@ -289,7 +300,7 @@ class Writing(Operation, Watermark):
 
     def _end(self, effect: Ended) -> None:
         self.packer.stop()
-        error = None if effect.error is None else self._explain(effect.error)
+        error = None if effect.error is None else self._explained(effect.error)
         if self.is_undecided:
             pass  # It is closed, or not, so that this can be decided.
         elif error is not None:
@@ -400,7 +411,7 @@ class Writing(Operation, Watermark):
     def _tell_reached(self) -> None:
         self.tell_at = NEVER_REACHED
         if self.on_reached is not None:
-            self.on_reached()
+            self.on_reached(self)
 
     def try_append_with(self, data: Buffer, attributes: bytes, expected: int) -> int:
         """As `try_append`, with attributes; only as entry `expected` unless that is below 0, else PACKER_CONFLICT."""

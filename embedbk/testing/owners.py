@@ -122,7 +122,7 @@ class WatchedOwner(Owning):
 
     def _before_append(self) -> None:
         line = self.line
-        bound = None if line is None else line.log_bytes.bound
+        bound = None if line is None else line.bound
         if line is not None and bound is not None:
             epoch, log = line.taken.epoch, str(self.name)
             self._world.tell("on_append", self._client, log, epoch, bound.bytes_max)

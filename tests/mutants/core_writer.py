@@ -1063,4 +1063,11 @@ MUTANTS = (
             "tests/rules/test_p8_contending.py::test_two_who_take_a_log_from_each_other_do_so_ever_more_rarely",
         ),
     ),
+    Mutant(
+        "a-rest-loses-the-sums",
+        "P11.4",
+        "a writer that was shrunk and restored publishes no sums any more",
+        ((_RESTING, "        flight.sums_through is not no_sums,\n", "        False,\n"),),
+        (_REST + "a_writer_that_rested_has_the_sums_of_its_packer",),
+    ),
 )

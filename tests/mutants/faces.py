@@ -149,8 +149,8 @@ MUTANTS = (
         (
             (
                 _APPENDING,
-                "            are_producers_known=history is None,\n",
-                "            are_producers_known=True,\n",
+                "        is_known = history is None  # Then nothing stands there.\n",
+                "        is_known = True\n",
             ),
         ),
         (_TERMS + "a_duplicate_after_a_crash_of_the_writer_finds_what_recovery_kept",),

@@ -62,8 +62,8 @@ MUTANTS = (
         (
             (
                 _BOUNDING,
-                "        self.note(line.taken.log_list, line.taken.list_revision)\n",
-                "        assert line.taken.list_revision\n",
+                "        self._recorded = tenure.recorded_bytes  # Bytes by the list, as last looked at.\n",
+                "        self._recorded = 0\n",
             ),
         ),
         (_FACE + "the_next_owner_counts_what_is_there",),
@@ -220,5 +220,18 @@ MUTANTS = (
             ),
         ),
         (_FACE + "who_lost_the_log_is_told_that_and_not_of_its_bound",),
+    ),
+    Mutant(
+        "ledgers-left-before-there-was-a-bound-count-nothing",
+        "P8.8 I106",
+        "a log that gets a bound later has forgotten what it appended to ledgers that no list records yet",
+        (
+            (
+                _RENEWING,
+                "            self.log_bytes.follow(before, owned.taken)\n",
+                "            if self.bound is not None:\n                self.log_bytes.follow(before, owned.taken)\n",
+            ),
+        ),
+        (_FACE + "what_no_list_records_yet_counts",),
     ),
 )

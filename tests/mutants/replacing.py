@@ -211,4 +211,32 @@ MUTANTS = (
         ),
         (_FACES + "producers_and_batches_go_along",),
     ),
+    Mutant(
+        "each-failed-ledger-is-the-first",
+        "L14 P8.2",
+        "what replaces failed ledgers is made anew for each, and forgets how many failed in a row",
+        (
+            (
+                _RENEWING,
+                "self._replacing = self._replacing or Replacing(self.owning)",
+                "self._replacing = Replacing(self.owning)",
+            ),
+        ),
+        (
+            "tests/faces/test_replacing_often.py::test_ledgers_in_which_nothing_is_acknowledged_come_to_an_end",
+        ),
+    ),
+    Mutant(
+        "each-idle-writer-has-what-few-need",
+        "P8.2",
+        "what replaces failed ledgers is made with each writer of a log, of which there may be very many",
+        (
+            (
+                _RENEWING,
+                "        self._replacing: Replacing | None = None  # Made when the first ledger fails.\n",
+                "        self._replacing: Replacing | None = Replacing(owning)\n",
+            ),
+        ),
+        ("tests/faces/test_idle_logs.py::test_an_idle_writer_of_a_log_is_few_objects",),
+    ),
 )

@@ -7,6 +7,7 @@ from tests.mutants.mutant import Mutant
 __all__ = ["MUTANTS"]
 
 _RENEWING = "embedbk/client/renewing.py"
+_APPENDING = "embedbk/client/appending.py"
 _OWNING = "embedbk/client/owning.py"
 _ROLLING = "embedbk/core/log_rolling.py"
 
@@ -22,9 +23,9 @@ MUTANTS = (
         "a ticket of the next ledger forgets what stands before it in the log",
         (
             (
-                "embedbk/client/appending.py",
-                "            first_offset=own.first_offset,\n",
-                "            first_offset=past.first_offset,\n",
+                _APPENDING,
+                "            tenure=own.tenure,\n",
+                "            tenure=past.tenure,\n",
             ),
         ),
         ("tests/faces/test_log.py::test_a_ticket_says_where_in_the_log_and_under_which_epoch",),
@@ -171,5 +172,12 @@ MUTANTS = (
         "an idle owner does not hear that another process has its log",
         ((_RENEWING, "followed.revision > self.taken.epoch", "followed.revision > 2**62"),),
         ("tests/faces/test_losing.py::test_an_idle_owner_hears_that_its_log_was_taken_over",),
+    ),
+    Mutant(
+        "producers-stay-with-the-ledger-before",
+        "P3.1 P8.2",
+        "a next ledger does not know what producers appended to the one before it",
+        ((_APPENDING, "            noted=noted,\n", "            noted=None,\n"),),
+        (_FACES + "a_roll_on_request_keeps_epoch_order_and_places",),
     ),
 )

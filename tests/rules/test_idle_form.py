@@ -8,7 +8,10 @@ from collections.abc import Callable
 
 import pytest
 
+from embedbk.codec.packer import Packer
+from embedbk.codec.packer_twin import TwinPacker
 from embedbk.core.avoided import Failed
+from embedbk.core.fragment_sums import no_sums
 from embedbk.core.idle_form import shrink
 from embedbk.core.machine import Effect, Event
 from embedbk.core.publishing import Publishing
@@ -16,6 +19,7 @@ from embedbk.core.stall import Stall
 from embedbk.core.vocabulary import Tick
 from embedbk.core.writer import Writer, WriterState
 from embedbk.errors import LedgerFenced
+from embedbk.host.operations import Writing
 from tests.rules.world import Client, Pen, World
 
 WRITERS = (
@@ -51,7 +55,7 @@ def test_every_story_of_a_writer_is_the_same_when_it_rests_wherever_it_can(
         told = step(client, event)
         if isinstance(client.core, Writer) and (left := shrink(client.core)) is not None:
             before = client.core.digest()
-            client.core = left.restore()
+            client.core = left.restore(no_sums)
             assert client.core.digest() == before
         return told
 
@@ -79,7 +83,7 @@ def test_an_idle_writer_rests_and_goes_on_where_it_was() -> None:
     before = writer_of(client)
     left = shrink(before)
     assert left is not None
-    twin = left.restore()
+    twin = left.restore(no_sums)
     assert twin is not before
     assert twin.digest() == before.digest()
     assert (twin.lac, twin.lap, twin.in_flight.nonce) == (0, 0, before.in_flight.nonce)
@@ -155,9 +159,9 @@ def test_a_twin_numbers_its_compare_and_sets_on() -> None:
     """P2.2: the outcome of one that was sent before the rest is not taken for that of one behind it."""
     _, client, _ = idle_writer()
     writer = writer_of(client)
-    assert shrink(writer).restore().publishing is None
+    assert shrink(writer).restore(no_sums).publishing is None
     writer.publishing = Publishing(7)
-    twin = shrink(writer).restore()
+    twin = shrink(writer).restore(no_sums)
     assert twin.publishing is not None and twin.publishing.number == 7
 
 
@@ -173,8 +177,22 @@ def test_a_twin_owes_the_same_explicit_lac() -> None:
     _, client, _ = idle_writer()
     before, left = writer_of(client), shrink(writer_of(client))
     assert left is not None
-    twin, due_ns = left.restore(), before.deadline_ns
+    twin, due_ns = left.restore(no_sums), before.deadline_ns
     assert due_ns is not None and twin.deadline_ns == due_ns
     told = before.step(Tick(due_ns))
     assert len(told) == 3
     assert twin.step(Tick(due_ns)) == told
+
+
+@pytest.mark.parametrize("kind", [Packer, TwinPacker])
+def test_a_writer_that_rested_has_the_sums_of_its_packer(kind: type[Packer] | type[TwinPacker]) -> None:
+    """P11.4: what it publishes behind a rest is what its handle summed, and nothing where the handle sums nothing."""
+    for has_sums in (True, False):
+        _, client, pen = idle_writer()
+        packer = kind(pen.ledger_id)
+        writing = Writing(writer_of(client), packer, lambda _: None, has_sums=has_sums)
+        summed = writing.core.in_flight.sums_through
+        writing.shrink()
+        assert writing.is_shrunk
+        assert writing.core.in_flight.sums_through == summed
+        assert (summed == packer.sums_through) == has_sums

@@ -197,6 +197,7 @@ def test_the_next_owner_counts_what_is_there(cluster: Cluster) -> None:
     log, writer = bounded_log(cluster)
     fill(writer, 20)
     with cluster.client("v").log(NAME).writer() as later:
+        assert later._line.log_bytes.byte_count() == 20 * len(ENTRY), "before it looks at the list itself"
         assert fill(later) == BOUND // len(ENTRY) - 20
         later.renew()
         cluster.run_for(2.0)
@@ -258,7 +259,7 @@ def test_what_no_list_records_yet_counts(cluster: Cluster) -> None:
     cluster.client("a").create_log(NAME)
     writer = cluster.client("w").log(NAME).writer()
     line = writer._line
-    older = line.taken.log_list, line.taken.list_revision
+    older = listed(cluster), line.taken.list_revision
     for count in (20, 40):
         writer.append_many([ENTRY] * 20)
         writer.roll()
