@@ -534,8 +534,8 @@ def test_damage_that_looks_like_entries_ends_a_slice_early() -> None:
 
 
 def test_one_large_entry_in_the_place_of_two_is_noticed() -> None:
-    """P7.1, I31: a misdirected write of a valid entry that is as long as two, in order: the number of all is wrong, so the
-    hole stays dark."""
+    """P7.1, I31: a misdirected write of a valid entry that is as long as two, in order: the number of all is wrong, so
+    the hole stays dark."""
     one, other = (encode_entry(7, each, 8 * each + 8, b"12345678") for each in (1, 2))
     large = encode_entry(7, 1, 8 + 68, b"x" * (len(one) + len(other) - ENTRY_OVERHEAD_BYTES))
     assert len(large) == len(one) + len(other)
