@@ -35,6 +35,8 @@ __all__ = [
     "MemoryRefused",
     "Near",
     "OwedFrame",
+    "RebuildLeft",
+    "RebuildPiece",
     "Received",
     "ScrubDamage",
     "ScrubPiece",
@@ -484,6 +486,23 @@ class ScrubPiece(Struct, frozen=True):
     is_pass_end: bool = False  # Everything was read once; the next piece begins anew.
 
 
+class RebuildLeft(NamedTuple):
+    """What is left to be looked through of entry logs of which no index is whole: so many of them, so many bytes."""
+
+    logs: int
+    bytes_left: int
+
+
+class RebuildPiece(Struct, frozen=True):
+    """What became of the piece that was begun. has_more: a part of what was found is taken in, and the rest of this
+    says nothing yet. is_log_over: all of its log was looked through; is_whole: and nothing is hidden in it."""
+
+    bytes_read: int
+    has_more: bool = False
+    is_log_over: bool = False
+    is_whole: bool = False
+
+
 class MemoryRefused(StorageError):
     """The system gave no memory for this call, which changed nothing and may be made again."""
 
@@ -712,6 +731,21 @@ class DurableBookie(Protocol):
 
     def scrub_damages(self) -> list[ScrubDamage]:
         """What is known to be damaged now: of each file what its last reading has found."""
+        ...
+
+    def rebuild_left(self) -> RebuildLeft:
+        """Entry logs of which no index is whole, and what of them is still to be looked through (ST38). What may stand
+        there is unreadable until then, never absent (P7.1)."""
+        ...
+
+    def begin_rebuild(self, bytes_max: int) -> bool:
+        """Start looking through the next bytes_max bytes of it, or go on with the piece that is under way. False when
+        nothing is left. Raises StorageError: not now."""
+        ...
+
+    def finish_rebuild(self) -> RebuildPiece | None:
+        """What became of the piece that was begun; None while it is being read, or none was begun. Raises StorageError:
+        not now, and the piece is to be begun again."""
         ...
 
     def has_room(self, *, is_urgent: bool = False) -> bool:

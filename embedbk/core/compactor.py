@@ -3,7 +3,8 @@
 Decides: which logs, in what order, and how fast. Leaves to others: the copying itself, which keeps the order copy,
 sync, index, delete (storage), and what is dead at all (core/collector.py).
 
-    look ─▶ nothing lives in it: it goes whole, always
+    look ─▶ its index is lost, and what it has was found: it is written anew, always and first (ST38)
+            nothing lives in it: it goes whole, always
             little lives in it: minor, often          much is dead: major, seldom
     copy ─▶ slice, pause as the rate asks, slice ... ─▶ over, look again        failed: the bad log is left alone
 """
@@ -89,18 +90,23 @@ class Compactor(Machine):
         found = [
             log
             for log in logs
-            if not log.is_damaged and (not log.live_bytes or log.live_bytes < share * log.file_bytes)
+            if not log.is_damaged
+            and not log.is_held_back
+            and (log.is_rescued or not log.live_bytes or log.live_bytes < share * log.file_bytes)
         ]
         if sum(not log.entries_bytes for log in found) < options.bare_min:
             # Each compaction ends with a flush, which may write another log that has ledger states only.
             found = [log for log in found if log.entries_bytes]
-        found.sort(key=lambda log: (log.live_bytes / log.file_bytes, log.log_id))
+        found.sort(key=lambda log: (not log.is_rescued, log.live_bytes / log.file_bytes, log.log_id))
         chosen: list[LogFacts] = []
         for log in found[: options.sources_max]:
             if log.live_bytes and sum(each.live_bytes for each in chosen) > options.output_bytes_max:
                 break
             chosen.append(log)
-        if sum(log.file_bytes - log.live_bytes for log in chosen) < options.gain_bytes_min:
+        is_needed = any(
+            log.is_rescued for log in chosen
+        )  # Until it is copied, each start looks it through again.
+        if not is_needed and sum(log.file_bytes - log.live_bytes for log in chosen) < options.gain_bytes_min:
             # Nothing is left for this share: its next time is an interval away.
             if now_ns >= self.minor_due_ns:
                 self.minor_due_ns = now_ns + options.minor_ns

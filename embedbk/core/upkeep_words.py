@@ -143,6 +143,11 @@ class LogFacts(NamedTuple):
     live_bytes: int
     is_damaged: bool  # It is never copied from, and never goes: what it hides may be repaired.
     directory: int = 0  # Number of its ledger directory.
+    # A newer log is still looked through: a copy of this one's entries would count as newer than those found there.
+    is_held_back: bool = False
+    is_rescued: bool = (
+        False  # Its index is lost on disk, and all of its entries were found: a copy puts it right.
+    )
 
 
 class EntryLogKeeper(NamedTuple):

@@ -73,6 +73,7 @@ from embedbk.host.deciding import Deciding
 from embedbk.host.limbo import LimboAsking
 from embedbk.host.metadata_link import MetadataLink
 from embedbk.host.reading import WaitingReads, looked_up, nothing_found
+from embedbk.host.rebuild_pace import RebuildPace
 from embedbk.host.registering import Registering
 from embedbk.host.rival import Rival
 from embedbk.host.scrub_pace import ScrubPace
@@ -125,13 +126,15 @@ class BookieNode:
         free_bytes: Callable[[], int] | None = None,
         location: str = "",
         scrub: ScrubPace | None = None,
+        rebuild: RebuildPace | None = None,
         collector: CollectorOptions = USUAL_COLLECTION,
         compactor: CompactorOptions = USUAL_COMPACTION,
         space: SpaceOptions = USUAL_SPACE,
         waiting_bytes_max: int = WAITING_BYTES_MAX,
     ) -> None:
         """listen: endpoints to bind; what was bound stands in `endpoints`, and in the registration. scrub: how fast
-        what is stored is read for rot; None reads nothing. waiting_bytes_max: of adds that wait for room."""
+        what is stored is read for rot; None reads nothing. rebuild: how fast lost indexes are made again; None: as
+        usual. waiting_bytes_max: of adds that wait for room."""
         self.bookie_id = bookie_id
         self.storage = storage
         self.transport = transport
@@ -196,6 +199,7 @@ class BookieNode:
         self.is_leaving = False  # It stops: no add is taken any more.
         self._was_registered = False  # As it was logged last.
         self.scrub = scrub or ScrubPace(bookie_id, storage, 0)
+        self.rebuild = rebuild or RebuildPace(bookie_id, storage)
         # Links of clients, with how many of their requests are not answered yet.
         self._links: dict[int, int] = {}
         self.waiting = WaitingRequests(self.has_room, waiting_bytes_max)
@@ -268,6 +272,7 @@ class BookieNode:
         if self.failure is None:
             self.compacting.step(now_ns)
         self.scrub.step(now_ns)
+        self.rebuild.step(now_ns)
         self._say_registered()
         self._is_late = False
         due_ns = earliest(self._duty_ns(), now_ns + DUTIES_NS)
@@ -318,6 +323,7 @@ class BookieNode:
             self.limbo.deadline_ns,
             self._read_at,
             self.scrub.deadline_ns,
+            self.rebuild.deadline_ns,
             self.collecting.deadline_ns(),
             self.compacting.deadline_ns() if self.failure is None else None,
             self.spacing.deadline_ns() if self.failure is None else None,

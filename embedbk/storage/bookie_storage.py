@@ -28,7 +28,15 @@ from embedbk.core.upkeep_words import EntryLogKeeper, LogFacts
 from embedbk.core.witness import Met
 from embedbk.errors import StorageError, UsageError
 from embedbk.ids import START_ID_BYTES
-from embedbk.ports import Buffer, EntriesFound, EntriesHeld, ScrubDamage, ScrubPiece
+from embedbk.ports import (
+    Buffer,
+    EntriesFound,
+    EntriesHeld,
+    RebuildLeft,
+    RebuildPiece,
+    ScrubDamage,
+    ScrubPiece,
+)
 from embedbk.repeating import Repeating
 from embedbk.storage.add_path import NativeAddPath
 from embedbk.storage.directories import free_bytes_at
@@ -40,6 +48,7 @@ from embedbk.storage.journal import FILE_BYTES, SLOT_COUNT
 from embedbk.storage.journals import Journals
 from embedbk.storage.layout import LOSS_FILE, Layout, note_loss
 from embedbk.storage.ledger_table import NativeLedgerTable
+from embedbk.storage.lost_indexes import LostIndexes
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.met_metadata import keep_met, read_met
 from embedbk.storage.native import lib
@@ -128,6 +137,8 @@ class BookieStorage:
         self._identity: HeldIdentity | None = None
         self._journals: Journals | None = None
         self._store: NativeEntryStore | None = None
+        self._lost: LostIndexes | None = None
+        self._told_reports = 0  # Of the store's, by the start or since.
         self._scrubber: LogScrubber | None = None
         self._counting = HoldingCount()
         self.add_path: NativeAddPath | None = None
@@ -182,6 +193,7 @@ class BookieStorage:
                 half_bytes_max=cache_bytes_max + REPLAY_ROOM_BYTES,
                 half_bytes_kept=flush_bytes,
             )
+            self._lost = LostIndexes(self._store.handle, self.place, threaded=threaded)
             terms = JournalTerms(layout.journals, journal_file_bytes, threaded, io, self.incarnation)
             start = self._load(terms, flush_bytes, notes_used)
             if threaded:
@@ -305,7 +317,10 @@ class BookieStorage:
     def filenos(self) -> list[int]:
         scrubber = self._open_scrubber()
         store = self._open_store()
-        found = (*self._open_journals().filenos(), store.fileno(), store.copy_fileno(), *scrubber.filenos())
+        journals, lost = self._open_journals(), self._open_lost()
+        found = (
+            *journals.filenos(), store.fileno(), store.copy_fileno(), lost.fileno(), *scrubber.filenos(),
+        )  # fmt: skip
         return [fileno for fileno in found if fileno >= 0]
 
     def read(
@@ -332,11 +347,14 @@ class BookieStorage:
         cuts: Sequence[int] = (),
         wants: int = Digests.NONE,
     ) -> EntriesHeld | None:
+        if self._open_lost().may_find(ledger_id, first, last):
+            return None  # What cannot be told yet is no lack (P7.1, P11.4).
         asked = (ledger_id, first, last, modulus, residues)
         return self._counting.held(self._open_store(), self.scrub_damages(), *asked, cuts, wants)
 
     def block_numbers(self, blocks: Sequence[tuple[int, bytes]]) -> tuple[list[int | None], int]:
-        return self._counting.numbers(self.table, self.scrub_damages(), self.starts.seed, blocks)
+        unsure = self._open_lost().ledgers()
+        return self._counting.numbers(self.table, self.scrub_damages(), self.starts.seed, blocks, unsure)
 
     def queued_bytes(self) -> int:
         return self._open_journals().queued_bytes()
@@ -439,6 +457,21 @@ class BookieStorage:
     def scrub_damages(self) -> list[ScrubDamage]:
         return self._open_scrubber().damages()
 
+    def rebuild_left(self) -> RebuildLeft:
+        return self._open_lost().left()
+
+    def begin_rebuild(self, bytes_max: int) -> bool:
+        return self._open_lost().begin(bytes_max)
+
+    def finish_rebuild(self) -> RebuildPiece | None:
+        piece = self._open_lost().finish(self.table)
+        if piece is not None and not piece.has_more:
+            reports = self.reports()
+            for line in reports[self._told_reports :]:
+                logger.warning("bookie %s: %s", self.bookie_id, line)
+            self._told_reports = len(reports)
+        return piece
+
     def close(self) -> None:
         """Make everything durable, flush, release the directory; what cannot be flushed stays in the journal."""
         if self._store is None or self._journals is None:
@@ -460,7 +493,7 @@ class BookieStorage:
         return self._open_journals().step()
 
     def reports(self) -> list[str]:
-        """Damage that the start met and could work around, one sentence each."""
+        """Damage that the start met and could work around, and what was found since in its place, one sentence each."""
         return self._open_store().reports()
 
     def own_tokens(self, token: int) -> list[int]:
@@ -494,6 +527,7 @@ class BookieStorage:
         self._journals = journals
         store.lend_to(journals)
         self.replayed = tuple(start.replayed)
+        self._told_reports = len(store.reports())  # By the start.
         logger.info(
             "bookie %s read its directories: %d journal records above the mark of its entry logs (%.3f s)",
             self.bookie_id,
@@ -528,6 +562,11 @@ class BookieStorage:
             raise StorageError(f"storage of bookie {self.bookie_id} is closed", definite=True)
         return self._store
 
+    def _open_lost(self) -> LostIndexes:
+        if self._lost is None:
+            raise StorageError(f"storage of bookie {self.bookie_id} is closed", definite=True)
+        return self._lost
+
     def _open_scrubber(self) -> LogScrubber:
         if self._scrubber is None:
             raise StorageError(f"storage of bookie {self.bookie_id} is closed", definite=True)
@@ -539,7 +578,7 @@ class BookieStorage:
             self.add_path = self.flushes.add_path = None
         scrubber, self._scrubber = self._scrubber, None
         journals, self._journals = self._journals, None
-        store, self._store = self._store, None
+        store, self._store, self._lost = self._store, None, None
         identity, self._identity = self._identity, None
         if journals is not None:
             journals.close()

@@ -263,7 +263,7 @@ class NativeEntryStore:
 
     @property
     def handle(self) -> Any:
-        """For the C add path; valid until `close`."""
+        """For the C add path, and for what looks lost indexes through; valid until `close`."""
         return self._store
 
     def lend_to(self, journals: Journals) -> None:
@@ -373,6 +373,8 @@ class NativeEntryStore:
                         facts.live_bytes,
                         bool(facts.is_damaged),
                         int(lib.ebk_store_log_directory(self._store, number)),
+                        bool(facts.is_held_back),
+                        bool(facts.is_rescued),
                     )
                 )
         return found

@@ -71,8 +71,10 @@ class HoldingCount:
         damages: Sequence[ScrubDamage],
         seed: int,
         blocks: Sequence[tuple[int, bytes]],
+        unsure: Sequence[tuple[int, int]] = (),
     ) -> tuple[list[int | None], int]:
-        """As `DurableBookie.block_numbers`. seed: of this start."""
+        """As `DurableBookie.block_numbers`. seed: of this start. unsure: ranges (first, last) of ledgers of which more
+        may be found."""
         damaged = sorted(
             {each.ledger_id for each in (*damages, *self._met.values()) if each.ledger_id is not None}
         )
@@ -82,7 +84,9 @@ class HoldingCount:
             # Damage that is forgotten must not give a number back that was told before it was met.
             number, token = table.number(first, mask, seed + self._forgotten & DIGEST_MASK)
             last_token = max(last_token, token)
-            are_sound = not any(_is_chosen(ledger_id, first, mask) for ledger_id in damaged)
+            are_sound = not any(_is_chosen(ledger_id, first, mask) for ledger_id in damaged) and not any(
+                _has_chosen(low, high, first, mask) for low, high in unsure
+            )
             numbers.append(number if are_sound else None)
         return numbers, last_token
 
@@ -141,3 +145,9 @@ class HoldingCount:
 def _is_chosen(ledger_id: int, first: int, mask: bytes) -> bool:
     place = ledger_id - first
     return 0 <= place < 8 * len(mask) and bool(mask[place // 8] >> place % 8 & 1)
+
+
+def _has_chosen(low: int, high: int, first: int, mask: bytes) -> bool:
+    """Whether one of the ledgers low..high is chosen."""
+    begin, end = max(low - first, 0), min(high - first + 1, 8 * len(mask))
+    return begin < end and int.from_bytes(mask, "little") >> begin & (1 << end - begin) - 1 != 0

@@ -22,7 +22,17 @@ from embedbk.core.quorum import count_ids
 from embedbk.core.upkeep_words import EntryLogKeeper, LogFacts
 from embedbk.core.witness import Met
 from embedbk.errors import StorageError, ensure
-from embedbk.ports import AddPath, Buffer, EntriesFound, EntriesHeld, EntrySums, ScrubDamage, ScrubPiece
+from embedbk.ports import (
+    AddPath,
+    Buffer,
+    EntriesFound,
+    EntriesHeld,
+    EntrySums,
+    RebuildLeft,
+    RebuildPiece,
+    ScrubDamage,
+    ScrubPiece,
+)
 from embedbk.storage.holding import LACKING_MAX, HoldingCount
 from embedbk.storage.journal import DamagedJournal
 from embedbk.storage.replay import replay_record
@@ -411,6 +421,15 @@ class MemoryBookieStorage:
 
     def scrub_damages(self) -> list[ScrubDamage]:
         return [damage for key, damage in sorted(self._scrub_damages.items()) if key in self.store.unreadable]
+
+    def rebuild_left(self) -> RebuildLeft:
+        return RebuildLeft(0, 0)  # Made of values: there is no index that could be lost.
+
+    def begin_rebuild(self, bytes_max: int) -> bool:
+        return False
+
+    def finish_rebuild(self) -> RebuildPiece | None:
+        return None
 
     def has_room(self, *, is_urgent: bool = False) -> bool:
         return True

@@ -155,6 +155,50 @@ def _harm(world: World, step: Step, chance: random.Random) -> bool:
     return True
 
 
+def _index_rot(world: World, step: Step, chance: random.Random) -> bool:
+    """D4, ST38: both copies of an index; the bookie serves beside the search for what they located."""
+    name, disk = step.target, world.disks[step.target]
+    if name in world.lost or name not in world.nodes or not isinstance(disk, NativeDisk):
+        return False
+
+    def wait(times_left: int) -> None:
+        """Until there is an entry log with entries."""
+        if world.is_healed or name in world.lost or not times_left:
+            return
+        disk.flush_often(1)
+        storage = disk.storage
+        if storage is not None and any(log.entries_bytes for log in storage.log_facts()):
+            strike()
+        else:
+            world.after(SECOND // 20, lambda: wait(times_left - 1))
+
+    def strike() -> None:
+        if name in world.nodes:
+            world.crash(name)
+        world.note(disk.harm(step.kind, chance, disk.remember()))
+        if disk.is_harmed:
+            world.tell("on_disk_harmed", name)
+        come_back(world, name)
+        for number in range(1, 9):
+            world.after(number * SECOND, look)
+
+    def look() -> None:
+        node = world.nodes.get(name)
+        if node is None or not node.rebuild.left.logs:
+            return
+        is_copied = not any(log.is_rescued for log in node.storage.log_facts())
+        for what, is_so in (
+            ("looked for", node.storage.rebuild_left().logs > 0),
+            ("made again", node.rebuild.whole_logs > 0),
+            ("left dark", node.rebuild.dark_logs > 0),
+            ("put right on disk", node.rebuild.whole_logs > 0 and is_copied),
+        ):
+            world.sometimes[f"lost index {what}"] += is_so
+
+    world.after(step.for_ns, lambda: wait(100))
+    return True
+
+
 def _old_copy(world: World, step: Step, chance: random.Random) -> bool:
     """D13: its disk is lost, and an older copy of it starts in its place, by an operator who declares the loss
     (P7.4)."""
@@ -282,5 +326,6 @@ BEGIN: dict[str, Callable[[World, Step, random.Random], bool]] = {
     "flush-fails": _flush_fails, "busy": _busy, "unreadable": _unreadable, "lost-disk": _lost_disk, "wipe": _wipe,
     "rot": _harm, "misdirected": _harm, "lost-write": _harm, "stale": _harm, "file-harm": _harm,
     "old-copy": _old_copy, "older-metadata": _older_metadata, "older-disk": _older_disk,
-    "newest-gone": _newest_gone, "clone": _clone, "torn": _torn, "member-slow-disk": _slow_disk,
+    "newest-gone": _newest_gone, "clone": _clone, "index-rot": _index_rot, "torn": _torn,
+    "member-slow-disk": _slow_disk,
 }  # fmt: skip

@@ -462,8 +462,12 @@ class NativeDisk:
     def fail_flush(self) -> None:
         # Allocating an entry log, or the journal's next file, fails.
         self._disk.fail("allocate", error=errno.EIO)
+        self.flush_often(OFTEN_FLUSH_BYTES)  # So that one comes, and more behind it.
+
+    def flush_often(self, flush_bytes: int) -> None:
+        """The process that runs writes an entry log whenever so much was journaled."""
         if self.storage is not None:
-            self.storage.flushes.flush_bytes = OFTEN_FLUSH_BYTES  # So that one comes, and more behind it.
+            self.storage.flushes.flush_bytes = flush_bytes
 
     def is_short(self) -> bool:
         return self.storage is not None and self.storage.is_full()

@@ -11,13 +11,16 @@ from __future__ import annotations
 
 import random
 import re
+import struct
 from collections.abc import Mapping
 
 from embedbk.storage.memory_disk import MemoryDisk
 
-__all__ = ["HARMS", "harm", "lay_lie"]
+__all__ = ["HARMS", "INDEX_ROT", "harm", "lay_lie"]
 
 HARMS = ("rot", "misdirected", "lost-write", "stale", "file-harm")
+INDEX_ROT = "index-rot"
+LOG_BLOCK_BYTES = 4096
 SECTOR_BYTES = 512
 BLOCK_BYTES = 4096
 # Files of a bookie on one device, about which its disk may lie.
@@ -36,6 +39,8 @@ def harm(disk: MemoryDisk, kind: str, chance: random.Random, before: Mapping[str
         return ""
     path = chance.choice(sorted(spans))
     content, span = files[path], spans[path]
+    if kind == INDEX_ROT:
+        return _harm_index(disk, files, chance)
     if kind == "file-harm":
         return _harm_file(disk, path, content, span, chance)
     if kind in ("stale", "lost-write"):
@@ -80,6 +85,33 @@ def _harm_file(disk: MemoryDisk, path: str, content: bytes, span: int, chance: r
     else:
         return ""
     return f"file-harm: {path} {how}"
+
+
+def _harm_index(disk: MemoryDisk, files: Mapping[str, bytes], chance: random.Random) -> str:
+    """Both copies of the index of one entry log, or of some: the entries are whole, now and then but one byte."""
+    logs = [path for path in sorted(files) if _IN_ENTRIES.match(path) and path.endswith(".elog")]
+    harmed: list[str] = []
+    for path in chance.sample(logs, min(len(logs), chance.choice([1, 1, 3]))):
+        content = bytearray(files[path])
+        states_size, entries_size, _, index_size = struct.unpack_from("<QQQQ", content, 56)
+        first = LOG_BLOCK_BYTES + states_size
+        entries = first + index_size
+        second = -(-(entries + entries_size) // LOG_BLOCK_BYTES) * LOG_BLOCK_BYTES
+        if not entries_size or second + index_size > len(content):
+            continue  # Ledger states alone, or harmed before.
+        at, size = 0, index_size
+        if chance.random() < 0.5:
+            at = chance.randrange(index_size)  # A run, or what reaches into two.
+            size = min(chance.choice([1, 8]), index_size - at)
+        for copy in (first, second):
+            content[copy + at : copy + at + size] = bytes(
+                each ^ 0xA5 for each in content[copy + at : copy + at + size]
+            )
+        if chance.random() < 0.3:
+            content[entries + chance.randrange(entries_size)] ^= 1 << chance.randrange(8)
+        disk.put(path, bytes(content))
+        harmed.append(path)
+    return f"{INDEX_ROT}: {', '.join(harmed)}" if harmed else ""
 
 
 def _span(path: str, files: Mapping[str, bytes]) -> int:

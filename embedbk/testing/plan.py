@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 
 from embedbk.config import Quorum
 from embedbk.metadata.quorum import Policy
-from embedbk.testing.harm import HARMS
+from embedbk.testing.harm import HARMS, INDEX_ROT
 from embedbk.testing.member_names import METADATA, member_names
 from embedbk.testing.member_plan import MORE_MEMBER_KINDS, draw_more, draw_raise
 from embedbk.transports.sim import CALM, Faults
@@ -50,7 +50,7 @@ FAULT_KINDS = {
     "no-room": "D9", "flush-fails": "D8",
     "rot": "D4", "misdirected": "D5", "lost-write": "D6", "stale": "D7", "file-harm": "D12", "old-copy": "D13",
     "older-metadata": "D13", "stranger": "T10",
-    "older-disk": "D13", "newest-gone": "D12", "clone": "D13",
+    "older-disk": "D13", "newest-gone": "D12", "clone": "D13", "index-rot": "D4",
     "metadata-full": "D9", "metadata-crowd": "L13", "stop": "P1",
     "leader-crash": "P1", "leader-pause": "P4", "leader-stall": "D11", "member-crash": "P1", "member-pause": "P4",
     "member-slow": "P5", "member-slow-disk": "D11", "members-apart": "N7", "member-one-way": "N6",
@@ -82,7 +82,7 @@ FEATURES = (
 )
 # Drawn by a chance of their own, so that a plain plan (is_plain) stays what it was before they came.
 LESS_KINDS = ("older-disk", "newest-gone")  # The bookie is not informed (P7.9).
-LATER_KINDS = ("old-copy", *LESS_KINDS, *HARMS)
+LATER_KINDS = ("old-copy", *LESS_KINDS, *HARMS, INDEX_ROT)
 _APART_KINDS = (
     "busy",
     "metadata-crowd",
@@ -96,6 +96,7 @@ _APART_KINDS = (
     "flush-fails",
     "clone",
     *LESS_KINDS,
+    INDEX_ROT,
 )
 # For worlds with several metadata members.
 MEMBER_KINDS = (
@@ -408,7 +409,7 @@ def _steps_apart(
 ) -> list[Step]:
     """Drawn from a generator of its own, so that nothing else of a plan changed when this kind came."""
     chance = random.Random(f"{kind} {seed}")
-    is_rare = kind in ("older-metadata", "clone", *LESS_KINDS)
+    is_rare = kind in ("older-metadata", "clone", INDEX_ROT, *LESS_KINDS)
     count = chance.choice([0, 0, 0, 0, 0, 1] if is_rare else [0, 0, 0, 1, 2, 6])
     steps = [_fault(chance, kind, duration_ns, bookies, [], victims) for _ in range(count)]
     return [step for step in steps if step is not None]

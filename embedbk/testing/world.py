@@ -41,6 +41,7 @@ from embedbk.errors import EmbedbkError, StorageError
 from embedbk.host.bookie_node import USUAL_COLLECTION, BookieNode
 from embedbk.host.client_node import SEAT_GRACE_NS, ClientNode
 from embedbk.host.operations import OneResult, Operation, Writing
+from embedbk.host.rebuild_pace import RebuildPace
 from embedbk.host.scrub_pace import ScrubPace
 from embedbk.ids import LEDGER_ID_MAX, START_ID_BYTES
 from embedbk.metadata.basing import BASE_RULES, BaseRules
@@ -84,6 +85,8 @@ COMPACTION = CompactorOptions(
 SYNC_NS = (50_000, 2 * MS)
 # The scrubbing of each bookie: a run sees a few passes over its small store (I55).
 SCRUB_BYTES_PER_S, SCRUB_START_NS, SCRUB_PAUSE_NS = 1 << 20, SECOND, 3 * SECOND
+# Lost indexes are made again so slowly that requests meet what is dark until then (ST38).
+REBUILD_BYTES_PER_S, REBUILD_SLICE_BYTES = 8 << 10, 1 << 10
 
 _HOOKS = [name for name in vars(Observer) if name.startswith(("on_", "at_"))]
 
@@ -367,6 +370,9 @@ class World:
             location=self.racks.get(bookie_of(name), ""),
             scrub=ScrubPace(
                 name, storage, SCRUB_BYTES_PER_S, start_ns=SCRUB_START_NS, pass_pause_ns=SCRUB_PAUSE_NS
+            ),
+            rebuild=RebuildPace(
+                name, storage, bytes_per_s=REBUILD_BYTES_PER_S, slice_bytes=REBUILD_SLICE_BYTES
             ),
             collector=self.collector,
             compactor=COMPACTION,

@@ -21,6 +21,7 @@ void ebk_store_close(struct ebk_store *store)
 {
     ebk_yield_enough(&store->yield_word);
     ebk_store_flush_end(store);
+    ebk_store_rebuild_end(store);
     for (uint32_t i = 0; i < store->log_count; i++) {
         if (store->logs[i]->file >= 0) (void)store->io->close(store->io, store->logs[i]->file);
         ebk_log_free(store->logs[i]);
@@ -36,6 +37,7 @@ void ebk_store_close(struct ebk_store *store)
     if (store->copy != NULL) ebk_copy_free(store->copy);
     if (store->event_file >= 0) close(store->event_file);
     if (store->copy_event_file >= 0) close(store->copy_event_file);
+    if (store->rebuild_event_file >= 0) close(store->rebuild_event_file);
     free(store);
 }
 
@@ -69,8 +71,10 @@ int ebk_store_open(struct ebk_io *io, const char *const *directories, uint32_t d
     store->settings = *settings;
     store->event_file = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     store->copy_event_file = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    store->rebuild_event_file = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     text[0] = 0;
-    const int system_error = store->event_file < 0 || store->copy_event_file < 0 ? errno : 0;
+    const int system_error =
+        store->event_file < 0 || store->copy_event_file < 0 || store->rebuild_event_file < 0 ? errno : 0;
     int refused = keep_directories(store, directories, directory_count, text, room);
     if (refused == EBK_OK && system_error != 0) {
         snprintf(text, room, "descriptors of its flushes: %s", strerror(system_error));

@@ -96,6 +96,8 @@ EBK_SHORT const char *ebk_store_failure(const struct ebk_store *store);
 struct ebk_log_facts {
     uint32_t log_id, directory;
     bool is_damaged; /* something of it cannot be read: it is never copied from, and never goes */
+    bool is_held_back; /* not copied from before a newer log was looked through */
+    bool is_rescued;   /* its index is lost on disk, and all of its entries were found: a copy puts it right */
     bool is_leaving; /* nothing of it is needed any more but its ledger states, until the next flush has them */
     uint64_t file_bytes, entries_bytes, live_bytes;
 };
@@ -133,6 +135,34 @@ void ebk_store_copy_abandon(struct ebk_store *store);
 /* Entry logs that a finished flush made useless: delete them; returns how many of them are gone now. */
 EBK_SHORT uint32_t ebk_store_leaving(const struct ebk_store *store);
 uint32_t ebk_store_remove_left(struct ebk_store *store);
+
+/* Entry logs of which no copy of the index is whole are looked through while the store serves; until then what may stand in
+ * their holes is unreadable. How many of them, and bytes of their holes, are left. */
+struct ebk_rebuild_left {
+    uint32_t logs;
+    uint64_t bytes;
+};
+EBK_SHORT void ebk_store_rebuild_left(const struct ebk_store *store, struct ebk_rebuild_left *left);
+/* Look through about so many bytes more, in a thread of its own or at once. EBK_OK; EBK_END: nothing is left; EBK_FULL while
+ * a slice runs or is being taken in; EBK_NO_MEMORY. */
+int ebk_store_rebuild_slice(struct ebk_store *store, uint64_t bytes, bool threaded);
+/* Becomes readable when a slice has ended, until ebk_store_rebuild_poll(). */
+EBK_SHORT int ebk_store_rebuild_event_file(const struct ebk_store *store);
+struct ebk_rebuild_piece {
+    uint64_t bytes;   /* looked through in the slice */
+    uint32_t log_id;  /* of the log */
+    bool is_log_over; /* all of it was looked through */
+    bool is_whole;    /* and nothing is hidden in it */
+};
+/* Take in what the slice that ended has found, a part of it at a time: 1 while there is more; EBK_OK: *piece says what it
+ * was; EBK_FULL while it runs; EBK_END when none does; EBK_NO_MEMORY, EBK_IO: poll again, or begin a slice again, later
+ * (ebk_store_failure() says more). Ledgers that the table knows as dropped stay out; NULL: none is. */
+int ebk_store_rebuild_poll(struct ebk_store *store, const struct ebk_table *table, struct ebk_rebuild_piece *piece);
+/* Whether an entry first..last of the ledger may stand in what is still to be looked through. */
+EBK_SHORT bool ebk_store_may_find(const struct ebk_store *store, uint64_t ledger_id, int64_t first, int64_t last);
+/* The ledgers first..last of which an entry may stand in the hole of this number, of those that are left; false: there are
+ * not so many. */
+EBK_SHORT bool ebk_store_may_find_ledger(const struct ebk_store *store, uint32_t number, uint64_t *first, uint64_t *last);
 
 enum { EBK_ABSENT_MAX = 512 };
 struct ebk_found {

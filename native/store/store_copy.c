@@ -72,7 +72,8 @@ int ebk_store_copy_begin(struct ebk_store *store, const uint32_t *log_ids, uint3
     copy->writer.file = -1;
     for (uint32_t i = 0; i < count; i++) {
         struct ebk_log *log = find_log(store, log_ids[i]);
-        if (log == NULL || log->is_damaged || log->leaves_with != 0 || ebk_copy_source_of(copy, log) < copy->source_count) {
+        if (log == NULL || log->is_damaged || log->leaves_with != 0 || ebk_store_is_held_back(store, log_ids[i]) ||
+            ebk_copy_source_of(copy, log) < copy->source_count) {
             free(copy);
             return EBK_DAMAGED;
         }
@@ -371,6 +372,8 @@ void ebk_store_log_facts(const struct ebk_store *store, uint32_t number, struct 
         .directory = log->directory,
         .is_damaged = log->is_damaged,
         .is_leaving = log->leaves_with != 0,
+        .is_held_back = ebk_store_is_held_back(store, log->descriptor.log_id),
+        .is_rescued = log->rescue != NULL && log->rescue->is_whole,
         .file_bytes = log->descriptor.file_size,
         .entries_bytes = log->descriptor.entries_size,
         .live_bytes = log->live_bytes,

@@ -87,22 +87,42 @@ static int compare_ids(const void *a, const void *b)
     return one < other ? -1 : one > other;
 }
 
+/* Ledgers of the runs of `log` in `size` bytes: of its index block, or of what a scan found. Returns the number of ids. */
+static size_t list_ledgers(struct ebk_log *log, const uint8_t *at, size_t size, bool is_found, uint64_t *ids, size_t found)
+{
+    for (const uint8_t *end = at + size; at < end;) {
+        struct ebk_run run;
+        uint64_t ledger_id;
+        const bool is_sound = is_found ? ebk_found_run_read(log, &at, end, &ledger_id, &run)
+                                       : ebk_run_read(log, &at, end, &ledger_id, &run);
+        EBK_ASSERT(is_sound); /* It was when the log was taken in; one that was not is damaged, and no source. */
+        if (found == 0 || ids[found - 1] != ledger_id) ids[found++] = ledger_id;
+    }
+    return found;
+}
+
+/* Bytes of the runs in the log's index block. */
+static size_t index_bytes(const struct ebk_log *log)
+{
+    return log->rescue == NULL ? log->descriptor.index_size : log->rescue->joined;
+}
+
 uint64_t *ebk_copy_list_ledgers(const struct ebk_copy *copy, uint32_t *count)
 {
-    size_t runs = 0;
-    for (uint32_t i = 0; i < copy->source_count; i++) runs += copy->sources[i].descriptor.run_count;
-    uint64_t *ids = malloc((runs + 1) * sizeof *ids);
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < copy->source_count; i++) {
+        const struct ebk_rescue *rescue = copy->sources[i].log->rescue;
+        bytes += index_bytes(copy->sources[i].log);
+        for (uint32_t j = 0; rescue != NULL && j < rescue->found_count; j++) bytes += rescue->found[j].size;
+    }
+    uint64_t *ids = malloc((bytes / EBK_LOG_RUN_BYTES + 1) * sizeof *ids);
     size_t found = 0, kept = 0;
     for (uint32_t i = 0; ids != NULL && i < copy->source_count; i++) {
-        const struct ebk_log *log = copy->sources[i].log;
-        const uint8_t *at = log->index, *end = log->index + log->descriptor.index_size;
-        for (uint32_t j = 0; j < log->descriptor.run_count; j++) {
-            struct ebk_run run;
-            uint64_t ledger_id;
-            const bool is_sound = ebk_run_read(log, &at, end, &ledger_id, &run);
-            EBK_ASSERT(is_sound); /* It was when the log was taken in; one that was not is damaged, and no source. */
-            if (found == 0 || ids[found - 1] != ledger_id) ids[found++] = ledger_id;
-        }
+        struct ebk_log *log = copy->sources[i].log;
+        const struct ebk_rescue *rescue = log->rescue;
+        found = list_ledgers(log, log->index, index_bytes(log), false, ids, found);
+        for (uint32_t j = 0; rescue != NULL && j < rescue->found_count; j++)
+            found = list_ledgers(log, rescue->found[j].bytes, rescue->found[j].size, true, ids, found);
     }
     if (ids != NULL && found > 1) qsort(ids, found, sizeof *ids, compare_ids);
     for (size_t i = 0; ids != NULL && i < found; i++)

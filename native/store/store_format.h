@@ -118,6 +118,23 @@ struct ebk_log {
     uint64_t live_bytes; /* of its runs that are in the index */
     uint64_t leaves_with; /* the freeze whose flush removes it; 0: it stays */
     bool is_damaged;      /* something of it could not be read: it is never copied from, and never goes */
+    struct ebk_rescue *rescue; /* no copy of its index is whole; NULL: one is */
+};
+
+/* Runs that a scan found, as an index section of the newest version would have them, without their sums. */
+struct ebk_found_runs {
+    uint8_t *bytes;
+    size_t size;
+};
+
+/* What is known of a log of which no copy of the index is whole (store_rebuild.c). */
+struct ebk_rescue {
+    size_t joined;               /* bytes of the runs in its index block */
+    struct ebk_found_runs *found; /* and of its other runs, slice by slice; runs point into them */
+    uint32_t found_count;
+    uint64_t entries; /* of all these runs */
+    bool is_filled;   /* no hole that was looked through has bytes that are not understood */
+    bool is_whole;    /* everything that was in it is found: nothing is hidden there, and a copy puts it right */
 };
 
 /* ---- what stands in a log (store_descriptor.c) ------------------------------------------ */
@@ -258,6 +275,9 @@ struct ebk_index {
     struct ebk_row_map numbers;
 };
 
+/* Put runs of one log, all of this ledger, beneath those of newer logs and above those of older ones. EBK_NO_MEMORY: none is
+ * put. */
+int ebk_index_insert(struct ebk_index *index, uint64_t ledger_id, const struct ebk_run *runs, uint32_t count);
 /* Runs of one ledger come in ascending order, logs from the oldest to the newest. */
 int ebk_index_add(struct ebk_index *index, uint64_t ledger_id, const struct ebk_run *run);
 const struct ebk_indexed_ledger *ebk_index_find(const struct ebk_index *index, uint64_t ledger_id);

@@ -230,22 +230,137 @@ static bool is_superseded(const struct ebk_indexed_ledger *ledger, uint32_t newe
     return true;
 }
 
+/* Forget the ledger's runs whose entries are all in newer logs, and have as few chains as possible. */
+static int settle(struct ebk_indexed_ledger *ledger)
+{
+    for (uint32_t j = 0; j + 1 < ledger->count; j++) {
+        struct ebk_chain *chain = &chains_of(ledger)[j];
+        uint32_t kept = 0;
+        for (uint32_t k = 0; k < chain->count; k++) {
+            if (is_superseded(ledger, j + 1, &chain->runs[k])) let_go(&chain->runs[k]);
+            else chain->runs[kept++] = chain->runs[k];
+        }
+        chain->count = kept;
+    }
+    drop_empty(ledger);
+    return flatten(ledger);
+}
+
 int ebk_index_prune(struct ebk_index *index)
 {
-    for (uint32_t i = 0; i < index->ledger_count; i++) {
-        struct ebk_indexed_ledger *ledger = &index->ledgers[i];
-        for (uint32_t j = 0; j + 1 < ledger->count; j++) {
-            struct ebk_chain *chain = &chains_of(ledger)[j];
-            uint32_t kept = 0;
-            for (uint32_t k = 0; k < chain->count; k++) {
-                if (is_superseded(ledger, j + 1, &chain->runs[k])) let_go(&chain->runs[k]);
-                else chain->runs[kept++] = chain->runs[k];
-            }
-            chain->count = kept;
-        }
-        drop_empty(ledger);
-        if (flatten(ledger) < 0) return EBK_NO_MEMORY;
+    for (uint32_t i = 0; i < index->ledger_count; i++)
+        if (settle(&index->ledgers[i]) < 0) return EBK_NO_MEMORY;
+    return EBK_OK;
+}
+
+/* ---- runs that come late ------------------------------------------------------------------ */
+
+/* The first run of the chain that ends at `id` or above; count when there is none. */
+static uint32_t first_from(const struct ebk_chain *chain, int64_t id)
+{
+    uint32_t low = 0, high = chain->count;
+    while (low < high) {
+        const uint32_t middle = low + (high - low) / 2;
+        if (chain->runs[middle].last < id) low = middle + 1;
+        else high = middle;
     }
+    return low;
+}
+
+/* Whether they ascend, and nothing of them is in the chain: then it does not matter which is newer. */
+static bool are_apart(const struct ebk_chain *chain, const struct ebk_run *runs, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        const uint32_t at = first_from(chain, runs[i].first);
+        if (at < chain->count && chain->runs[at].first <= runs[i].last) return false;
+        if (i > 0 && runs[i].first <= runs[i - 1].last) return false;
+    }
+    return true;
+}
+
+static int merge(struct ebk_chain *chain, const struct ebk_run *runs, uint32_t count)
+{
+    if (chain->count + count > chain->capacity) {
+        const uint32_t needed = chain->count + count, capacity = chain->capacity * 2 > needed ? chain->capacity * 2 : needed;
+        struct ebk_run *more = realloc(chain->runs, capacity * sizeof *more);
+        if (more == NULL) return EBK_NO_MEMORY;
+        chain->runs = more;
+        chain->capacity = capacity;
+    }
+    uint32_t left = chain->count;
+    for (uint32_t i = count; i > 0; i--) { /* From behind, so that each of the others moves once. */
+        const uint32_t at = first_from(&(struct ebk_chain){.runs = chain->runs, .count = left}, runs[i - 1].first);
+        memmove(chain->runs + at + i, chain->runs + at, (left - at) * sizeof *chain->runs);
+        chain->runs[at + i - 1] = runs[i - 1];
+        left = at;
+    }
+    chain->count += count;
+    return EBK_OK;
+}
+
+static int compare_ages(const void *a, const void *b)
+{
+    const struct ebk_run *one = a, *other = b;
+    const uint32_t one_id = one->log->descriptor.log_id, other_id = other->log->descriptor.log_id;
+    if (one_id != other_id) return one_id < other_id ? -1 : 1;
+    return one->offset < other->offset ? -1 : one->offset > other->offset;
+}
+
+/* Chains of `total` runs that stand from the oldest to the newest, as a start makes them. NULL: memory was refused. */
+static struct ebk_chain *chain_up(const struct ebk_run *runs, uint32_t total, uint32_t *chain_count)
+{
+    struct ebk_chain *chains = calloc(total, sizeof *chains);
+    uint32_t count = 0;
+    for (uint32_t begin = 0, end = 0; chains != NULL && begin < total; begin = end) {
+        for (end = begin + 1; end < total && runs[end - 1].last < runs[end].first;) end += 1;
+        struct ebk_run *own = malloc((end - begin) * sizeof *own);
+        if (own == NULL) {
+            while (count > 0) free(chains[--count].runs);
+            free(chains);
+            return NULL;
+        }
+        memcpy(own, runs + begin, (end - begin) * sizeof *own);
+        chains[count++] = (struct ebk_chain){.runs = own, .count = end - begin, .capacity = end - begin};
+    }
+    *chain_count = count;
+    return chains;
+}
+
+/* Several places have the same ids: all runs of the ledger are put in order once more. */
+static int insert_by_age(struct ebk_indexed_ledger *ledger, const struct ebk_run *runs, uint32_t count)
+{
+    uint32_t total = count, chain_count = 0;
+    for (uint32_t i = 0; i < ledger->count; i++) total += chains_of(ledger)[i].count;
+    struct ebk_run *all = malloc(total * sizeof *all);
+    if (all == NULL) return EBK_NO_MEMORY;
+    uint32_t filled = 0;
+    for (uint32_t i = 0; i < ledger->count; i++) {
+        memcpy(all + filled, chains_of(ledger)[i].runs, chains_of(ledger)[i].count * sizeof *all);
+        filled += chains_of(ledger)[i].count;
+    }
+    memcpy(all + filled, runs, count * sizeof *all);
+    qsort(all, total, sizeof *all, compare_ages);
+    struct ebk_chain *chains = chain_up(all, total, &chain_count);
+    free(all);
+    if (chains == NULL) return EBK_NO_MEMORY;
+    free_chains(ledger);
+    ledger->many = chains;
+    ledger->has_many = true;
+    ledger->count = chain_count;
+    return EBK_OK;
+}
+
+int ebk_index_insert(struct ebk_index *index, uint64_t ledger_id, const struct ebk_run *runs, uint32_t count)
+{
+    struct ebk_indexed_ledger *ledger = find_or_make(index, ledger_id);
+    if (ledger == NULL) return EBK_NO_MEMORY;
+    const bool is_one = ledger->count == 1 && are_apart(chains_of(ledger), runs, count);
+    if ((is_one ? merge(chains_of(ledger), runs, count) : insert_by_age(ledger, runs, count)) < 0) {
+        if (ledger->count == 0) ebk_index_drop(index, ledger_id);
+        return EBK_NO_MEMORY;
+    }
+    for (uint32_t i = 0; i < count; i++) runs[i].log->live_bytes += runs[i].bytes;
+    if (!is_one) (void)settle(ledger); /* Refused memory: several chains serve as well. */
     return EBK_OK;
 }
 

@@ -68,6 +68,7 @@ struct ebk_store {
     uint32_t journal_count;
     struct ebk_hole *holes; /* of logs: entries with unknown ids, so that no id that may have stood there is absent */
     uint32_t hole_count;
+    struct ebk_scan *scan; /* of a hole that is being looked through (store_rebuild.c), or NULL */
     char reports[EBK_REPORTS_MAX][EBK_REPORT_BYTES];
     uint32_t report_count;
     uint64_t freeze_count;
@@ -84,7 +85,7 @@ struct ebk_store {
     _Atomic int flush_state;
     char failure[EBK_DIRECTORY_BYTES + EBK_REPORT_BYTES];
     struct ebk_copy *copy; /* the compaction that goes on (store_copy.c), or NULL */
-    int event_file, copy_event_file;
+    int event_file, copy_event_file, rebuild_event_file;
     struct ebk_piece *pieces; /* the plan of the read that is going on; kept between reads */
     uint32_t piece_capacity;
 };
@@ -153,23 +154,37 @@ uint8_t *ebk_log_read_section(const struct ebk_log_source *source, const struct 
 /* The whole states section of a log, checked, from either copy; NULL when neither is sound, or memory was refused. */
 uint8_t *ebk_log_read_states(struct ebk_io *io, int file, const struct ebk_descriptor *descriptor);
 
-/* ---- the start (store_load.c, store_scan.c, store_roll.c) ---------------------------------- */
+/* ---- what is not known of logs (store_holes.c, store_rebuild.c) ------------------------------ */
 
-/* Read all entry logs of the directories into the store. */
-int ebk_store_load(struct ebk_store *store, char *text, size_t room);
-
-/* Bytes of the entries of a log that no index covers (store_scan.c). Only ids between those of the
- * neighbours can stand there; with none before it, the ledger is 0 and the entry -1, with none behind it both are the
- * highest. */
+/* Bytes of the entries of a log that no index covers. Only ids between those of the neighbours can stand there; with none
+ * before it, the ledger is 0 and the entry -1, with none behind it both are the highest. */
 struct ebk_hole {
     uint64_t begin, end; /* in the file */
     uint64_t ledger_before, ledger_behind;
     int64_t id_before, id_behind;
-    bool is_filled; /* by entries in their order: nothing else stood there, if their number is right */
+    struct ebk_log *log;
+    bool is_pending; /* it is still to be looked through */
 };
-/* Put what can be found in it into the index; *count rises by the entries. Returns EBK_OK or EBK_NO_MEMORY. */
-int ebk_store_scan_hole(struct ebk_store *store, const struct ebk_log_source *source, struct ebk_log *log,
-                        struct ebk_hole *hole, uint64_t *count);
+int ebk_store_add_hole(struct ebk_store *store, const struct ebk_hole *hole);
+/* Forget the holes of a log: nothing is hidden in it. */
+void ebk_store_close_holes(struct ebk_store *store, const struct ebk_log *log);
+bool ebk_store_is_dark(const struct ebk_store *store, const struct ebk_log *log); /* whether it has holes */
+/* Whether a newer log has a hole that is still looked through: a copy of this one's entries would be newer than those. */
+bool ebk_store_is_held_back(const struct ebk_store *store, uint32_t log_id);
+/* The first pending hole of the newest log that has one; hole_count: there is none. */
+uint32_t ebk_store_next_hole(const struct ebk_store *store);
+/* A run of what a scan found of the log, as ebk_run_read(). */
+bool ebk_found_run_read(struct ebk_log *log, const uint8_t **at, const uint8_t *end, uint64_t *ledger_id, struct ebk_run *run);
+/* All of the log's holes were looked through, or it has none: is it whole? */
+void ebk_store_judge_log(struct ebk_store *store, struct ebk_log *log);
+/* Waits for a running slice, and forgets where it was. */
+void ebk_store_rebuild_end(struct ebk_store *store);
+
+/* ---- the start (store_load.c, store_roll.c) ---------------------------------- */
+
+/* Read all entry logs of the directories into the store. */
+int ebk_store_load(struct ebk_store *store, char *text, size_t room);
+
 
 /* The logs that are there, and those of them that count (store_roll.c). */
 struct ebk_log_place {

@@ -8,9 +8,9 @@
  *     one copy of the states      use the other, report
  *     both copies                 refuse: a fence might be forgotten (P7.3)
  *     one copy of the index       use the other, report
- *     both copies, or the one     use the runs that are whole in either; between them scan the entries, each of which
- *     of an older version         checks itself; report. Unless they are all there, in their order, nobody knows what
- *                                 stood in that hole, and no id that belongs there is "absent" any more
+ *     both copies, or the one     use the runs that are whole in either; report. Between them are holes: no id that
+ *     of an older version         belongs there is "absent". They are looked through while the store serves
+ *                                 (store_rebuild.c); a hole ends when its entries are all there, in their order
  *     an entry                    found when it is read: unreadable, never "absent" (P7.1)
  *     a log between two others    refuse: each names the one before it
  */
@@ -76,27 +76,17 @@ static int load_states(struct ebk_store *store, const struct ebk_log_source *sou
 
 /* ---- the index of one log ----------------------------------------------------------- */
 
-/* ---- all of them -------------------------------------------------------------------- */
-
-static int add_hole(struct ebk_store *store, const struct ebk_hole *hole)
-{
-    struct ebk_hole *holes = realloc(store->holes, (store->hole_count + 1) * sizeof *holes);
-    if (holes == NULL) return EBK_NO_MEMORY;
-    store->holes = holes;
-    holes[store->hole_count++] = *hole;
-    return EBK_OK;
-}
-
-/* Runs that are whole, and between them what a scan finds; joined: bytes of the runs in log->index. */
-static int take_joined(struct ebk_store *store, const struct ebk_log_source *source, struct ebk_log *log, size_t joined)
+/* Runs that are whole; what lies between them is to be looked through while the store serves (store_rebuild.c), and dark
+ * until then. joined: bytes of the runs in log->index. */
+static int take_joined(struct ebk_store *store, struct ebk_log *log, size_t joined)
 {
     const struct ebk_descriptor *descriptor = &log->descriptor;
     const uint8_t *at = log->index, *end = log->index + joined;
-    const uint32_t holes_before = store->hole_count;
-    struct ebk_hole hole = {.begin = ebk_entries_offset(descriptor), .id_before = -1};
-    const struct ebk_hole everything = {.id_before = -1, .ledger_behind = UINT64_MAX, .id_behind = INT64_MAX};
-    uint64_t count = 0;
-    bool is_filled = true, is_over = false;
+    struct ebk_hole hole = {.begin = ebk_entries_offset(descriptor), .id_before = -1, .log = log, .is_pending = true};
+    const struct ebk_hole everything = {.id_before = -1, .ledger_behind = UINT64_MAX, .id_behind = INT64_MAX, .log = log};
+    bool is_over = false;
+    log->rescue->joined = joined;
+    log->rescue->is_filled = true;
     while (!is_over) {
         struct ebk_run run = {.offset = ebk_entries_end(descriptor), .first = INT64_MAX};
         uint64_t ledger_id = UINT64_MAX;
@@ -107,23 +97,25 @@ static int take_joined(struct ebk_store *store, const struct ebk_log_source *sou
             hole.end = run.offset;
             hole.ledger_behind = ledger_id;
             hole.id_behind = run.first;
-            if (ebk_store_scan_hole(store, source, log, &hole, &count) < 0 || add_hole(store, &hole) < 0) return EBK_NO_MEMORY;
-            is_filled &= hole.is_filled;
+            if (ebk_store_add_hole(store, &hole) < 0) return EBK_NO_MEMORY;
         }
         if (!is_over && ebk_index_add(&store->index, ledger_id, &run) < 0) return EBK_NO_MEMORY;
-        count += run.count;
-        hole = (struct ebk_hole){.begin = run.offset + run.bytes, .ledger_before = ledger_id, .id_before = run.last};
+        log->rescue->entries += run.count;
+        hole.begin = run.offset + run.bytes;
+        hole.ledger_before = ledger_id;
+        hole.id_before = run.last;
     }
-    if (is_filled && count == descriptor->entry_count) store->hole_count = holes_before; /* Nothing else was in it. */
-    else if (store->hole_count == holes_before && add_hole(store, &everything) < 0) return EBK_NO_MEMORY;
-    ebk_store_tell(store, log, "at offset %llu: the index is damaged or cut off%s; %llu of %llu entries were found by %sa scan",
+    ebk_store_tell(store, log, "at offset %llu: the index is damaged or cut off%s; %llu of %llu entries are known, and the "
+                   "others are looked for while the bookie serves",
                    (unsigned long long)ebk_index_offset(descriptor),
-                   descriptor->version < EBK_LOG_VERSION_TWICE ? "" : ", and so is its first copy", (unsigned long long)count,
-                   (unsigned long long)descriptor->entry_count, joined > 0 ? "what is left of both and by " : "");
-    return EBK_OK;
+                   descriptor->version < EBK_LOG_VERSION_TWICE ? "" : ", and so is its first copy",
+                   (unsigned long long)log->rescue->entries, (unsigned long long)descriptor->entry_count);
+    if (ebk_store_is_dark(store, log)) return EBK_OK;
+    ebk_store_judge_log(store, log);
+    return log->rescue->is_whole ? EBK_OK : ebk_store_add_hole(store, &everything);
 }
 
-/* No copy of the index is whole: what is left of two, and what a scan finds. */
+/* No copy of the index is whole: what is left of two. */
 static int load_pieces(struct ebk_store *store, const struct ebk_log_source *source, struct ebk_log *log)
 {
     const struct ebk_descriptor *descriptor = &log->descriptor;
@@ -148,7 +140,8 @@ static int load_pieces(struct ebk_store *store, const struct ebk_log_source *sou
         }
     }
     log->is_damaged = true; /* Its unknown parts are dark: that would be forgotten with the file. */
-    return take_joined(store, source, log, joined);
+    log->rescue = calloc(1, sizeof *log->rescue);
+    return log->rescue == NULL ? EBK_NO_MEMORY : take_joined(store, log, joined);
 }
 
 static int load_index(struct ebk_store *store, const struct ebk_log_source *source, struct ebk_log *log)
@@ -167,6 +160,8 @@ static int load_index(struct ebk_store *store, const struct ebk_log_source *sour
     }
     return load_pieces(store, source, log);
 }
+
+/* ---- all of them -------------------------------------------------------------------- */
 
 static int load_log(struct ebk_store *store, const struct ebk_log_source *source, struct ebk_log *log, char *text, size_t room)
 {

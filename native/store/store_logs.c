@@ -12,6 +12,9 @@
 
 void ebk_log_free(struct ebk_log *log)
 {
+    for (uint32_t i = 0; log->rescue != NULL && i < log->rescue->found_count; i++) free(log->rescue->found[i].bytes);
+    if (log->rescue != NULL) free(log->rescue->found);
+    free(log->rescue);
     free(log->states);
     free(log->index);
     free(log);

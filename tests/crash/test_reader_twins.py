@@ -36,6 +36,7 @@ from embedbk.storage.journal_reader import (
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.raw_files import PictureDirectory
 from tests.storage.log_places import places_in
+from tests.storage.looking_through import look_through
 from tests.storage.older_logs import as_version
 from tests.storage.small_bookie import INCARNATION, TOKEN, make
 
@@ -291,13 +292,27 @@ def sum_runs(changed: bytearray, begin: int, end: int) -> None:
         at = crc_at + 4
 
 
-def native_verdicts(files: dict[str, bytes]) -> dict[tuple[int, int], bytes | LogVerdict] | None:
+def native_verdicts(
+    files: dict[str, bytes], slice_bytes: int = 1 << 20
+) -> dict[tuple[int, int], bytes | LogVerdict] | None:
+    """Behind the search for what lost indexes located, in slices of so many bytes; what was said before it is no other
+    verdict, but for what is not known yet (ST38)."""
     try:
         store = NativeEntryStore(
             ["/b1/entries"], TOKEN, INCARNATION, io=MemoryDisk(files), half_bytes_max=1 << 20
         )
     except StorageError:
         return None
+    before = now_said(store)
+    look_through(store, slice_bytes)
+    found = now_said(store)
+    for key, verdict in before.items():
+        assert verdict != LogVerdict.ABSENT or found[key] == LogVerdict.ABSENT, key
+    store.close()
+    return found
+
+
+def now_said(store: NativeEntryStore) -> dict[tuple[int, int], bytes | LogVerdict]:
     found: dict[tuple[int, int], bytes | LogVerdict] = {}
     for ledger_id, entry_id in IDS:
         read = store.read(ledger_id, entry_id, entry_id, 1 << 20)
@@ -305,7 +320,6 @@ def native_verdicts(files: dict[str, bytes]) -> dict[tuple[int, int], bytes | Lo
             found[ledger_id, entry_id] = bytes(read.frame.body)
         else:
             found[ledger_id, entry_id] = LogVerdict.ABSENT if read.absent else LogVerdict.UNREADABLE
-    store.close()
     return found
 
 
@@ -341,7 +355,7 @@ def test_an_impossible_roll_is_refused_by_both(first: int, last: int) -> None:
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_entry_logs_are_read_alike(seed: int, inputs: int) -> None:
     """I31, ST13: the same verdict for every id: held with these bytes, absent, or unreadable; or both refuse."""
-    chance = random.Random(seed)
+    chance, sizes = random.Random(seed), random.Random(f"slices {seed}")
     assert native_verdicts(LOGS) == plain_verdicts(LOGS)
     kinds = {"refused": 0, "whole": 0, "unreadable": 0}
     for _ in range(inputs):
@@ -355,10 +369,25 @@ def test_entry_logs_are_read_alike(seed: int, inputs: int) -> None:
         if chance.random() < 0.4 and len(content) == len(whole):
             content = summed_log(content)
         files = {**LOGS, path: content}
-        native = native_verdicts(files)
+        native = native_verdicts(files, sizes.choice([1, 60, 4096, 1 << 20]))
         assert native == plain_verdicts(files), (path, seed)
         values = native.values() if native is not None else ()
         kinds[
             "refused" if native is None else "unreadable" if LogVerdict.UNREADABLE in values else "whole"
         ] += 1
     assert all(kinds.values()), kinds
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_several_lost_indexes_are_read_alike(seed: int, inputs: int) -> None:
+    """I31, ST38: the same where several logs are damaged, whose entries are found one log after the other."""
+    chance = random.Random(f"several {seed}")
+    for _ in range(inputs // 4):
+        files = dict(LOGS)
+        for path in chance.sample(sorted(LOGS), chance.randint(2, len(LOGS))):
+            content = LOGS[path] if chance.random() < 0.7 else as_version(chance.choice((1, 2)), LOGS[path])
+            for begin, end in places_in(content).index_ranges():
+                content = mutated(chance, content, begin, end) if len(content) > end else content
+            files[path] = content
+        native = native_verdicts(files, chance.choice([60, 1 << 20]))
+        assert native == plain_verdicts(files), seed

@@ -23,6 +23,7 @@ from embedbk.errors import StorageError
 from embedbk.storage.bookie_storage import BookieStorage
 from embedbk.storage.memory_disk import MemoryDisk
 from tests.storage.log_places import places_in
+from tests.storage.looking_through import look_through_all
 from tests.storage.stored_entries import make_frame
 from tests.storage.test_bookie_storage import commit, fence, flush, held, is_fenced, on_memory, put
 from tests.storage.test_dropping import drop
@@ -236,7 +237,8 @@ def test_a_corrupt_log_is_left_alone_and_the_rest_goes_on() -> None:
 
 
 def test_a_log_whose_index_was_lost_is_never_compacted() -> None:
-    """Scenario 36 (#4607), ST13, P7.1: it is scanned; what the damage hides is dark, and must not become absent."""
+    """Scenario 36 (#4607), ST13, P7.1: it is scanned; what the damage hides is dark, and must not become absent, while
+    it is looked through and behind that."""
     disk = MemoryDisk()
     fill(disk).close()
     disk.crash()
@@ -247,9 +249,11 @@ def test_a_log_whose_index_was_lost_is_never_compacted() -> None:
         content[at + 3] ^= 1
     disk.put(path, bytes(content))
     bookie = on_memory(disk)
-    assert facts(bookie)[1].is_damaged
-    with pytest.raises(StorageError):
-        bookie.begin_copy([1, 2])
+    for _ in range(2):
+        assert facts(bookie)[1].is_damaged
+        with pytest.raises(StorageError):
+            bookie.begin_copy([1, 2])
+        look_through_all(bookie)
     dark = [entry_id for entry_id in KEPT[1] if entry_id not in held(bookie, 1)]
     assert dark and not any(first <= dark[0] <= last for first, last in bookie.read(1, 0, 29, 1 << 20).absent)
     bookie.close()
@@ -461,3 +465,14 @@ def test_logs_without_entries_are_gathered() -> None:
     assert look(fresh(), 10, *bare[:15]) == []
     assert look(fresh(), 10, *bare)[0] == CopyLogs([1, 2, 3])
     assert look(fresh(), 10, *bare[:15], log(20, 0))[0] == CopyLogs([20])
+
+
+def test_the_compactor_takes_rescued_logs_first_and_none_that_is_held_back() -> None:
+    """ST38: a log whose index is lost on disk is written anew at the next look, whatever lives in it and however little
+    that gains; one beneath a log that is still looked through waits."""
+    rescued, dead = log(3, 1000)._replace(is_rescued=True), log(2, 0)
+    assert look(fresh(), 10, dead, rescued)[0] == CopyLogs([3, 2])
+    assert look(fresh(), 10, rescued)[0] == CopyLogs([3])
+    assert look(fresh(), 10, dead._replace(is_held_back=True)) == []
+    assert look(fresh(), 10, rescued._replace(is_held_back=True), log(7, 0))[0] == CopyLogs([7])
+    assert look(fresh(), 10, rescued._replace(is_damaged=True)) == []

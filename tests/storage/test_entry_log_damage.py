@@ -17,6 +17,7 @@ from embedbk.errors import StorageError
 from embedbk.storage.entry_store import NativeEntryStore
 from embedbk.storage.memory_disk import MemoryDisk
 from tests.storage.log_places import places_in
+from tests.storage.looking_through import look_through
 from tests.storage.older_logs import as_version
 from tests.storage.stored_entries import ids_in, make_frame, payload, payloads_in
 
@@ -62,7 +63,10 @@ both_versions = pytest.mark.parametrize(
 
 
 def opened(content: bytes) -> NativeEntryStore:
-    return open_store(MemoryDisk({LOG: content}))
+    """Behind the search for what lost indexes located (ST38)."""
+    store = open_store(MemoryDisk({LOG: content}))
+    look_through(store)
+    return store
 
 
 def verdicts(store: NativeEntryStore, ledger_id: int, last: int = 600) -> tuple[set[int], set[int]]:
@@ -253,11 +257,12 @@ def test_a_run_that_is_lost_twice_hides_its_own_entries_alone() -> None:
         store = opened(damaged(*changes))
         assert check_truth(store) == ALL, "the entries are whole, so all are found"
         assert verdicts(store, 4)[1] == set(range(601)), "and nothing else was there"
-        assert store.log_facts()[0].is_damaged
+        assert (store.log_facts()[0].is_damaged, store.log_facts()[0].is_rescued) == (False, True)
         store.close()
         offset = struct.unpack_from("<Q", WHOLE, PLACES.indexes[0] + at + 32)[0]
         store = opened(damaged(*changes, (offset, offset + 20)))
         check_truth(store)
+        assert (store.log_facts()[0].is_damaged, store.log_facts()[0].is_rescued) == (True, False)
         assert first not in verdicts(store, ledger_id)[0] | verdicts(store, ledger_id)[1]
         before = runs[number - 1] if number else None
         behind = runs[number + 1] if number + 1 < len(runs) else None

@@ -14,6 +14,7 @@ from embedbk.storage.bookie_storage import BookieStorage
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.metadata_store import MemberIdentity, open_metadata_store
 from tests.storage.journal_pages import read_file
+from tests.storage.looking_through import look_through_all
 from tests.storage.small_bookie import make, open_on
 from tests.storage.solo import append, replayed
 
@@ -113,6 +114,7 @@ def test_no_changed_byte_gives_a_wrong_answer(devices: int, path: str) -> None:
             refusals.append(str(refusal))
             continue
         try:
+            look_through_all(storage)
             missing = check_answers(storage)
             for ledger_id in store.fenced - (last_fences if at in last else set()):
                 row = storage.table.get(ledger_id)
