@@ -3,8 +3,9 @@
  *
  *     index section of the log: ledgers that it was written with ──▶ those of which the index still names runs in it
  *
- * Its heads were checked when it was read in, and are walked here without their numbers. Of a damaged log the section does
- * not say everything: there all ledgers of the index are asked, which takes longer.
+ * Its heads were checked when it was read in, and are walked here without their numbers. Of a damaged log, and of
+ * one whose index was lost, the section does not say everything: there all ledgers of the index are asked, which takes
+ * longer.
  */
 #include "store/store_inside.h"
 
@@ -77,8 +78,8 @@ uint32_t ebk_store_log_keepers(const struct ebk_store *store, uint32_t log_id, i
     for (uint32_t i = 0; i < store->log_count && most > 0; i++) {
         const struct ebk_log *log = store->logs[i];
         if (log->descriptor.log_id != log_id || log->live_bytes == 0) continue;
-        return log->is_damaged ? from_index(store, log, after, keepers, most)
-                               : from_section(store, log, after, keepers, most);
+        const bool is_whole = !log->is_damaged && log->rescue == NULL;
+        return is_whole ? from_section(store, log, after, keepers, most) : from_index(store, log, after, keepers, most);
     }
     return 0;
 }
