@@ -21,13 +21,16 @@ from embedbk.codec.messages import (
     LacAnswer,
     ReadAnswer,
     ReadRequest,
+    ReplaceRequest,
     Status,
 )
 from embedbk.core.bookie_words import (
     CollectionBegun,
+    DecisionsRead,
     DropEntries,
     EntriesRead,
     JournalAppend,
+    ReadDecisions,
     ReadEntries,
     Reply,
     RequestReceived,
@@ -69,6 +72,8 @@ class BookieWatch:
                     fencing.carried_lac_is_true(ledger, header, is_recovery=event.control.recovery)
         elif type(event) is CollectionBegun:
             bookie.collected = dict.fromkeys(event.ledger_ids, ghost.step)
+        elif type(event) is DecisionsRead:
+            request, _ = bookie.looks.pop(event.read_id, (None, []))
         elif type(event) is EntriesRead:
             request, ledgers = bookie.looks.pop(event.read_id, (None, []))
             if request is not None and type(request.control) is ReadRequest:
@@ -83,6 +88,8 @@ class BookieWatch:
                 self._on_journal(bookie, effect)
             elif kind is DropEntries:
                 ghost.carry_out_drop(bookie, effect.ledger_id)
+            elif kind is ReadDecisions:
+                bookie.looks[effect.read_id] = (request, [effect.ledger_id])
             elif kind is ReadEntries:
                 ledgers = [effect.ledger_id, *(each.ledger_id for each in effect.others)]
                 bookie.looks[effect.read_id] = (request, ledgers)
@@ -127,9 +134,11 @@ class BookieWatch:
         frame = effect.frame
         ledger = self.ghost.ledger(frame.ledger_id)
         entries = fencing.content_is_what_was_sent(bookie, ledger, frame)
-        is_recovery = request is not None and type(request.control) is AddRequest and request.control.recovery
+        asked = None if request is None else request.control
+        # A copy that an operator has chosen replaces one that is here already (P11.5), which repair may have brought.
+        is_normal = type(asked) is not ReplaceRequest and not (type(asked) is AddRequest and asked.recovery)
         if bookie.negatives:
-            fencing.negative_is_final(bookie, ledger, entries, is_recovery=is_recovery)
+            fencing.negative_is_final(bookie, ledger, entries, is_recovery=not is_normal)
         if frame.last_entry > ledger.top:
             ledger.top = frame.last_entry
         if ledger.damaged and any(ledger.damaged.get(e, 0) & bookie.bit for e in entries):

@@ -33,6 +33,7 @@ from embedbk.codec.messages import (
     LacRequest,
     ReadAnswer,
     ReadRequest,
+    ReplaceRequest,
     Status,
 )
 from embedbk.codec.metadata_messages import ABSENT, Compare, MetadataRequest, Put, Txn
@@ -42,8 +43,12 @@ from embedbk.config import Quorum
 from embedbk.core.bookie import Bookie
 from embedbk.core.bookie_words import (
     CollectionBegun,
+    DecisionsRead,
     DropEntries,
+    EntriesRead,
     JournalAppend,
+    ReadDecisions,
+    ReadEntries,
     Reply,
     RequestReceived,
     StoreFrame,
@@ -418,6 +423,23 @@ def i22() -> None:
     history.fence("b1")
     history.read("b1", ReadAnswer(Status.OK, LEDGER, [(0, 9)]), fence=True)
     history.take("b1", 0, b"a")
+
+
+def replaced_copy(chosen: bytes, *, by_operator: bool) -> None:
+    """b1 told a recovery that it has no entry 0, repair brought a copy, and another one takes its place (P11.5)."""
+    history = History()
+    history.seal(0, b"a")
+    history.fence("b1")
+    history.read("b1", ReadAnswer(Status.OK, LEDGER, [(0, 9)]), fence=True)
+    history.store("b1", 0, b"a", is_recovery=True)
+    history.requests += 1
+    request = ReplaceRequest(member("b1").incarnation, LEDGER, 0, 7)
+    history.step("b1", RequestReceived(0, 1, history.requests, request), ReadDecisions(3, LEDGER, 0))
+    if by_operator:
+        history.step("b1", DecisionsRead(0, 3, ()), ReadEntries(4, LEDGER, 0, 0, 1000))
+    history.step(
+        "b1", EntriesRead(0, 4, frame(0, b"a"), []), StoreFrame(history.token("b1"), frame(0, chosen))
+    )
 
 
 def i31() -> None:
@@ -854,7 +876,7 @@ BROKEN: dict[str, list[Callable[[], object]]] = {
         )
     ],
     "I21": [i21],
-    "I22": [i22],
+    "I22": [i22, lambda: replaced_copy(b"a", by_operator=False)],
     "I23": [i23],
     "I24": [i24],
     "I25": [i25],
@@ -996,6 +1018,11 @@ def test_what_is_rightly_done_breaks_nothing() -> None:
     history = History().acked(b"a", b"b")
     for handle, lac in (("old", 1), ("fresh", 0), ("fresh", 1)):
         history.watch.on_reader_lac("c", LEDGER, lac, False, handle)
+
+
+def test_a_copy_that_an_operator_has_chosen_is_no_normal_add() -> None:
+    """I22, P11.5: it takes the place of a copy that repair has brought behind the negative."""
+    replaced_copy(b"a", by_operator=True)
 
 
 def test_a_confirmation_of_a_lost_seat_counts_no_more() -> None:
