@@ -202,6 +202,8 @@ def make_plan(
             steps += [step] if step is not None else []
     on += later
     for kind in () if is_plain else _APART_KINDS:
+        if kind == INDEX_ROT and not native:
+            continue  # There are no bytes.
         apart = _steps_apart(kind, seed, duration_ns, names, victims)
         on += (kind,) if apart else ()
         steps += apart
@@ -409,8 +411,9 @@ def _steps_apart(
 ) -> list[Step]:
     """Drawn from a generator of its own, so that nothing else of a plan changed when this kind came."""
     chance = random.Random(f"{kind} {seed}")
-    is_rare = kind in ("older-metadata", "clone", INDEX_ROT, *LESS_KINDS)
-    count = chance.choice([0, 0, 0, 0, 0, 1] if is_rare else [0, 0, 0, 1, 2, 6])
+    is_rare = kind in ("older-metadata", "clone", *LESS_KINDS)
+    often = [0, 0, 0, 1, 1, 2] if kind == INDEX_ROT else [0, 0, 0, 1, 2, 6]
+    count = chance.choice([0, 0, 0, 0, 0, 1] if is_rare else often)
     steps = [_fault(chance, kind, duration_ns, bookies, [], victims) for _ in range(count)]
     return [step for step in steps if step is not None]
 
