@@ -80,6 +80,10 @@ void ebk_store_tell(struct ebk_store *store, const struct ebk_log *log, const ch
 {
     if (store->report_count == EBK_REPORTS_MAX) return;
     char *line = store->reports[store->report_count++];
+    if (store->report_count == EBK_REPORTS_MAX) {
+        snprintf(line, EBK_REPORT_BYTES, "more was met in entry logs than is told: %u lines are kept", EBK_REPORTS_MAX);
+        return;
+    }
     const int used = snprintf(line, EBK_REPORT_BYTES, "entry log %08x.elog: ", log->descriptor.log_id);
     va_list arguments;
     va_start(arguments, format);

@@ -58,8 +58,9 @@ struct ebk_scan {
 /* Look through about slice_bytes more of the hole. EBK_OK; EBK_NO_MEMORY or EBK_IO (no descriptor is left): nothing is
  * lost by that, and the next slice continues. What cannot be read looks like damage. */
 int ebk_scan_slice(struct ebk_scan *scan);
-/* The first place whose bytes are not understood, and how many of them there are; for the report. */
+/* Whether the hole was looked through to its end, and entries in their order fill it. */
 bool ebk_scan_has_filled(const struct ebk_scan *scan);
+/* Bytes between its front and its tail, which nobody understands. */
 uint64_t ebk_scan_bytes_lost(const struct ebk_scan *scan);
 
 #endif

@@ -548,3 +548,17 @@ def test_one_large_entry_in_the_place_of_two_is_noticed() -> None:
     assert store.read(7, 2, 2, 1000).absent == []
     assert (store.log_facts()[0].is_damaged, store.log_facts()[0].is_rescued) == (True, False)
     store.close()
+
+
+def test_more_damage_than_is_told_says_so() -> None:
+    """A bound that is reached says so: of very many damaged logs the last line that is kept tells of more."""
+    files = {
+        path: spoiled(content) for path, content in written([[(7, [each])] for each in range(70)]).items()
+    }
+    store = opened(files)
+    assert len(store.reports()) == 64
+    assert store.reports()[-1] == "more was met in entry logs than is told: 64 lines are kept"
+    assert LostIndexes(store.handle, "memory").left().logs == 70
+    look_through(store)
+    assert sorted(copies(store, 7, 69)) == list(range(70))
+    store.close()
