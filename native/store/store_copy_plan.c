@@ -53,29 +53,42 @@ static int plan_runs(struct ebk_copy *copy, struct ebk_run_maker *maker, const s
     return EBK_OK;
 }
 
-/* A ledger of which several logs hold the same ids: only what no newer one holds is copied, entry by entry. */
-static int plan_entries(struct ebk_copy *copy, struct ebk_run_maker *maker, const struct ebk_indexed_ledger *ledger)
+/* What a flush that is not taken in yet writes of the ledger, or NULL. Its log has a lower number than the copy, though its
+ * entries are newer: those are not copied. */
+static const struct ebk_cached_ledger *frozen_part(const struct ebk_copy *copy, uint64_t ledger_id)
 {
-    struct ebk_cursor *cursors = malloc(ledger->count * sizeof *cursors);
+    const struct ebk_store *store = copy->store;
+    if (!store->is_frozen || store->is_flushed) return NULL;
+    const struct ebk_cached_ledger *cached = ebk_cache_find(&store->halves[1 - store->active], ledger_id);
+    return cached == NULL || cached->count == 0 ? NULL : cached;
+}
+
+/* A ledger of which several places hold the same ids: only what no newer one holds is copied, entry by entry. */
+static int plan_entries(struct ebk_copy *copy, struct ebk_run_maker *maker, const struct ebk_indexed_ledger *ledger,
+                        const struct ebk_cached_ledger *frozen)
+{
+    struct ebk_cursor *cursors = malloc((ledger->count + 1) * sizeof *cursors);
     if (cursors == NULL) return EBK_NO_MEMORY;
-    for (uint32_t i = 0; i < ledger->count; i++) /* Newest first. */
-        ebk_cursor_over_runs(&cursors[i], ebk_indexed_chains(ledger)[ledger->count - 1 - i].runs,
-                             ebk_indexed_chains(ledger)[ledger->count - 1 - i].count, 0);
+    uint32_t count = 0; /* Newest first. */
+    if (frozen != NULL) ebk_cursor_over_spans(&cursors[count++], ebk_cached_spans(frozen), frozen->count, 0);
+    for (uint32_t i = ledger->count; i > 0; i--)
+        ebk_cursor_over_runs(&cursors[count++], ebk_indexed_chains(ledger)[i - 1].runs, ebk_indexed_chains(ledger)[i - 1].count, 0);
     int refused = EBK_OK;
     while (refused == EBK_OK) {
         const struct ebk_cursor *newest = NULL;
-        for (uint32_t i = 0; i < ledger->count; i++)
+        for (uint32_t i = 0; i < count; i++)
             if (ebk_cursor_has(&cursors[i]) && (newest == NULL || cursors[i].id < newest->id)) newest = &cursors[i];
         if (newest == NULL) break;
-        const uint32_t source = ebk_copy_source_of(copy, newest->runs[newest->at].log);
+        const bool is_frozen = newest->spans != NULL;
+        const uint32_t source = is_frozen ? copy->source_count : ebk_copy_source_of(copy, newest->runs[newest->at].log);
         const int64_t id = newest->id;
         if (source < copy->source_count) {
             refused = ebk_run_maker_add(maker, ledger->ledger_id, id, newest->size, NULL);
             if (refused == EBK_OK) refused = add_part(copy, source, newest->offset, newest->size);
             copy->flush.descriptor.entry_count += 1;
         }
-        for (uint32_t i = 0; i < ledger->count; i++)
-            if (ebk_cursor_has(&cursors[i]) && cursors[i].id == id) ebk_cursor_next(&cursors[i]);
+        for (uint32_t i = 0; i < count; i++)
+            while (ebk_cursor_has(&cursors[i]) && cursors[i].id == id) ebk_cursor_next(&cursors[i]);
     }
     free(cursors);
     return refused;
@@ -142,7 +155,9 @@ int ebk_copy_plan(struct ebk_copy *copy)
         const struct ebk_indexed_ledger *ledger = ebk_index_find(&copy->store->index, ids[i]);
         if (ledger == NULL) continue; /* Dropped. */
         const uint64_t before = copy->flush.descriptor.entry_count;
-        refused = ledger->count == 1 ? plan_runs(copy, maker, ledger) : plan_entries(copy, maker, ledger);
+        const struct ebk_cached_ledger *frozen = frozen_part(copy, ids[i]);
+        refused = ledger->count == 1 && frozen == NULL ? plan_runs(copy, maker, ledger)
+                                                       : plan_entries(copy, maker, ledger, frozen);
         if (refused == EBK_OK) refused = ebk_run_maker_end(maker);
         copy->flush.descriptor.ledger_count += copy->flush.descriptor.entry_count > before;
     }

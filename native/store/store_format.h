@@ -281,8 +281,8 @@ int ebk_index_insert(struct ebk_index *index, uint64_t ledger_id, const struct e
 /* Runs of one ledger come in ascending order, logs from the oldest to the newest. */
 int ebk_index_add(struct ebk_index *index, uint64_t ledger_id, const struct ebk_run *run);
 const struct ebk_indexed_ledger *ebk_index_find(const struct ebk_index *index, uint64_t ledger_id);
-/* In these ledgers, runs of logs for which is_old says so give way to those of `log` (NULL: to none), which are the
- * newest. A ledger that has none of the old ones any more was dropped meanwhile, and stays as it is. */
+/* In these ledgers, runs of logs for which is_old says so give way to those of `log` (NULL: to none), which stand in their
+ * place by its number. A ledger that has none of the old ones any more was dropped meanwhile, and stays as it is. */
 int ebk_index_replace(struct ebk_index *index, const uint64_t *ledger_ids, uint32_t count,
                       bool (*is_old)(const struct ebk_log *log, const void *context), const void *context,
                       const struct ebk_log *log);

@@ -157,62 +157,6 @@ static int flatten(struct ebk_indexed_ledger *ledger)
     return EBK_OK;
 }
 
-/* Take the runs of old logs out of a ledger; false when there were none. */
-static bool take_out(struct ebk_indexed_ledger *ledger, bool (*is_old)(const struct ebk_log *log, const void *context),
-                     const void *context)
-{
-    bool had = false;
-    for (uint32_t i = 0; i < ledger->count; i++) {
-        struct ebk_chain *chain = &chains_of(ledger)[i];
-        uint32_t kept = 0;
-        for (uint32_t j = 0; j < chain->count; j++) {
-            if (!is_old(chain->runs[j].log, context)) {
-                chain->runs[kept++] = chain->runs[j];
-                continue;
-            }
-            let_go(&chain->runs[j]);
-            had = true;
-        }
-        chain->count = kept;
-    }
-    drop_empty(ledger);
-    return had;
-}
-
-int ebk_index_replace(struct ebk_index *index, const uint64_t *ledger_ids, uint32_t count,
-                      bool (*is_old)(const struct ebk_log *log, const void *context), const void *context,
-                      const struct ebk_log *log)
-{
-    const uint8_t *at = log == NULL ? NULL : log->index, *end = log == NULL ? NULL : at + log->descriptor.index_size;
-    /* The new runs go in first, ledger by ledger, so that a refusal of memory leaves no entry without a place. */
-    for (uint32_t i = 0; i < count; i++) {
-        const struct ebk_indexed_ledger *ledger = ebk_index_find(index, ledger_ids[i]);
-        bool had = false;
-        for (uint32_t j = 0; ledger != NULL && j < ledger->count; j++) {
-            const struct ebk_chain *chain = &ebk_indexed_chains(ledger)[j];
-            for (uint32_t k = 0; k < chain->count; k++) had |= is_old(chain->runs[k].log, context);
-        }
-        for (const uint8_t *next = at; next < end; at = next) {
-            struct ebk_run run;
-            uint64_t ledger_id;
-            const bool is_sound = ebk_run_read(log, &next, end, &ledger_id, &run);
-            EBK_ASSERT(is_sound && ledger_id >= ledger_ids[i]);
-            if (ledger_id != ledger_ids[i]) break;
-            if (had && ebk_index_add(index, ledger_id, &run) < 0) return EBK_NO_MEMORY;
-        }
-    }
-    EBK_ASSERT(at == end);
-    for (uint32_t i = 0; i < count; i++) {
-        const uint32_t number = number_of(index, ledger_ids[i]);
-        if (number == EBK_ROW_MAP_NONE) continue;
-        struct ebk_indexed_ledger *ledger = &index->ledgers[number];
-        (void)take_out(ledger, is_old, context);
-        if (ledger->count == 0) ebk_index_drop(index, ledger_ids[i]);
-        else (void)flatten(ledger); /* Refused memory: several chains serve as well. */
-    }
-    return EBK_OK;
-}
-
 /* Whether each entry of the run is in one of the chains from `newer` on. */
 static bool is_superseded(const struct ebk_indexed_ledger *ledger, uint32_t newer, const struct ebk_run *run)
 {
@@ -361,6 +305,77 @@ int ebk_index_insert(struct ebk_index *index, uint64_t ledger_id, const struct e
     }
     for (uint32_t i = 0; i < count; i++) runs[i].log->live_bytes += runs[i].bytes;
     if (!is_one) (void)settle(ledger); /* Refused memory: several chains serve as well. */
+    return EBK_OK;
+}
+
+/* Take the runs of old logs out of a ledger; false when there were none. */
+static bool take_out(struct ebk_indexed_ledger *ledger, bool (*is_old)(const struct ebk_log *log, const void *context),
+                     const void *context)
+{
+    bool had = false;
+    for (uint32_t i = 0; i < ledger->count; i++) {
+        struct ebk_chain *chain = &chains_of(ledger)[i];
+        uint32_t kept = 0;
+        for (uint32_t j = 0; j < chain->count; j++) {
+            if (!is_old(chain->runs[j].log, context)) {
+                chain->runs[kept++] = chain->runs[j];
+                continue;
+            }
+            let_go(&chain->runs[j]);
+            had = true;
+        }
+        chain->count = kept;
+    }
+    drop_empty(ledger);
+    return had;
+}
+
+int ebk_index_replace(struct ebk_index *index, const uint64_t *ledger_ids, uint32_t count,
+                      bool (*is_old)(const struct ebk_log *log, const void *context), const void *context,
+                      const struct ebk_log *log)
+{
+    const uint8_t *at = log == NULL ? NULL : log->index, *end = log == NULL ? NULL : at + log->descriptor.index_size;
+    /* The new runs go in first, ledger by ledger, so that a refusal of memory leaves no entry without a place. */
+    for (uint32_t i = 0; i < count; i++) {
+        const struct ebk_indexed_ledger *ledger = ebk_index_find(index, ledger_ids[i]);
+        bool had = false;
+        for (uint32_t j = 0; ledger != NULL && j < ledger->count; j++) {
+            const struct ebk_chain *chain = &ebk_indexed_chains(ledger)[j];
+            for (uint32_t k = 0; k < chain->count; k++) had |= is_old(chain->runs[k].log, context);
+        }
+        struct ebk_run *runs = NULL;
+        uint32_t run_count = 0, capacity = 0;
+        for (const uint8_t *next = at; next < end; at = next) {
+            struct ebk_run run;
+            uint64_t ledger_id;
+            const bool is_sound = ebk_run_read(log, &next, end, &ledger_id, &run);
+            EBK_ASSERT(is_sound && ledger_id >= ledger_ids[i]);
+            if (ledger_id != ledger_ids[i]) break;
+            if (run_count == capacity) {
+                capacity = capacity ? capacity * 2 : 1;
+                struct ebk_run *more = realloc(runs, capacity * sizeof *runs);
+                if (more == NULL) {
+                    free(runs);
+                    return EBK_NO_MEMORY;
+                }
+                runs = more;
+            }
+            runs[run_count++] = run;
+        }
+        /* A flush that was taken in meanwhile has a higher number, and newer copies. */
+        const int refused = had && run_count > 0 ? ebk_index_insert(index, ledger_ids[i], runs, run_count) : EBK_OK;
+        free(runs);
+        if (refused < 0) return refused;
+    }
+    EBK_ASSERT(at == end);
+    for (uint32_t i = 0; i < count; i++) {
+        const uint32_t number = number_of(index, ledger_ids[i]);
+        if (number == EBK_ROW_MAP_NONE) continue;
+        struct ebk_indexed_ledger *ledger = &index->ledgers[number];
+        (void)take_out(ledger, is_old, context);
+        if (ledger->count == 0) ebk_index_drop(index, ledger_ids[i]);
+        else (void)flatten(ledger); /* Refused memory: several chains serve as well. */
+    }
     return EBK_OK;
 }
 

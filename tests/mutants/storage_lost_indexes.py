@@ -10,6 +10,7 @@ __all__ = ["MUTANTS"]
 
 _HOLES, _REBUILD = "native/store/store_holes.c", "native/store/store_rebuild.c"
 _INDEX, _SCAN = "native/store/store_index.c", "native/store/store_scan.c"
+_ORDER = "tests/storage/test_compaction_order.py::test_"
 _LOST = "tests/storage/test_lost_indexes.py::test_"
 _PACE = "tests/host/test_rebuild_pace.py::test_"
 
@@ -261,5 +262,31 @@ MUTANTS = (
         "the loop hears nothing of a slice that a thread has ended",
         (("embedbk/storage/bookie_storage.py", "lost.fileno(), ", ""),),
         (_LOST + "a_thread_reads_beside_the_loop",),
+    ),
+    Mutant(
+        "compaction-passes-over-a-running-flush",
+        "P3.4 P11.5 I47",
+        "an entry is copied though the flush that runs has a newer copy of it, and wins over that at the next start",
+        (
+            (
+                "native/store/store_copy_plan.c",
+                "    if (!store->is_frozen || store->is_flushed) return NULL;\n",
+                "    if (!store->is_frozen || store->is_flushed || ledger_id > 0) return NULL;\n",
+            ),
+        ),
+        (_ORDER + "a_newer_copy_wins_in_whatever_order_a_flush_and_a_copy_end",),
+    ),
+    Mutant(
+        "compaction-stands-above-a-newer-flush",
+        "P3.4 P11.5",
+        "what a compaction copied is found before what was put and flushed while it copied, until the next start",
+        (
+            (
+                _INDEX,
+                "had && run_count > 0 ? ebk_index_insert(index, ledger_ids[i], runs, run_count) : EBK_OK;\n",
+                "EBK_OK;\n        for (uint32_t j = 0; had && j < run_count; j++) (void)ebk_index_add(index, ledger_ids[i], &runs[j]);\n",
+            ),
+        ),
+        (_ORDER + "a_newer_copy_wins_in_whatever_order_a_flush_and_a_copy_end",),
     ),
 )
