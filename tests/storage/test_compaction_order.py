@@ -1,4 +1,4 @@
-"""A compaction beside a flush of newer copies of the same ids: the newest copy wins, now and at the next start (I47)."""
+"""A compaction beside a flush of newer copies of the same ids: the newest copy wins, now and later (I47)."""
 
 from __future__ import annotations
 
