@@ -8,6 +8,7 @@ ledger to `reading`, what the list means to `log_places`, and ledgers that are g
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -23,12 +24,14 @@ from embedbk.client.log_reading import LogReading
 from embedbk.client.reading import Frames, LedgerReading
 from embedbk.client.runtime import FollowedKey, Runtime
 from embedbk.client.waiting import Moved
-from embedbk.codec.ledger_metadata import LogList, LogSegment, decode_log_list, log_key_path
+from embedbk.codec.ledger_metadata import LogList, LogSegment, decode_log_list, ledger_key_path, log_key_path
 from embedbk.codec.log_identity import LogId, log_name_path
 from embedbk.errors import MetadataConflict, NoSuchLedger, NotEnoughBookies, Truncated
 from embedbk.ids import NO_ENTRY, Position
 
 __all__ = ["LogFollowing", "Pull"]
+
+_ASKS_FIRST_S = 5.0
 
 
 @dataclass(slots=True)
@@ -51,6 +54,8 @@ class _Standing:
     segment: LogSegment  # It says where it stands in the log.
     first: int | None  # Where it begins in this ledger; None: behind what is there now.
     seen: int = NO_ENTRY  # The last entry of the ledger up to which it has read, or looked.
+    ahead: FollowedKey | None = None  # The metadata of the ledger that the list names behind it.
+    looked_at: int = 0  # The revision of the list in which that was looked for.
 
 
 class LogFollowing:
@@ -82,6 +87,7 @@ class LogFollowing:
             self._log.runtime.handles.add(note)
         note.place = start if isinstance(start, int) else None
         followed: FollowedKey | None = None
+        stands: _Standing | None = None
         try:
             while not await self._is_there(pull.idle_s, note):
                 yield None
@@ -93,7 +99,7 @@ class LogFollowing:
             while True:
                 note.ledger_id = stands.segment.ledger_id
                 try:
-                    async for located in self._tail_ledger(stands, pull, note):
+                    async for located in self._tail_ledger(stands, pull, note, followed):
                         has_read |= located is not None
                         yield located
                 except Truncated as gone:
@@ -107,8 +113,11 @@ class LogFollowing:
                     yield None
                 segment = placed(place.segment, begins_at(stands.segment) + stands.seen + 1)
                 assert segment is not None  # What follows one that is read to its end has a place.
-                stands = _Standing(place, segment, first_in(segment, place_in_list))
+                ahead, stands.ahead = stands.ahead, None
+                stands = _Standing(place, segment, first_in(segment, place_in_list), ahead=ahead)
         finally:
+            if stands is not None and stands.ahead is not None:
+                stands.ahead.end()
             if pull.note is None:
                 self._log.runtime.handles.discard(note)
             if followed is not None:
@@ -181,18 +190,32 @@ class LogFollowing:
             )
 
     async def _tail_ledger(
-        self, stands: _Standing, pull: Pull, note: ReaderNote
+        self, stands: _Standing, pull: Pull, note: ReaderNote, followed: FollowedKey
     ) -> AsyncGenerator[Located | None, None]:
         """The ledger's entries from first on until it is closed and read to its end; None: nothing came for too
-        long."""
-        ledger = await self._log.open_ledger(stands.segment, stands.first or 0)
+        long. followed: the log's list."""
+        ledger = self._begun_ahead(stands)
+        # Of a ledger that was begun ahead nothing is asked first: the wait for its first entry asks one bookie, which
+        # sends the entry along. A tail that gives up soon asks all of them: one that is silent hides nothing then.
+        is_asked = (
+            ledger is None
+            or stands.first is None
+            or (math.inf if pull.idle_s is None else pull.idle_s) < _ASKS_FIRST_S
+        )
+        if ledger is None:
+            ledger = await self._log.open_ledger(stands.segment, stands.first or 0)
         if ledger is None:
             return
         ledger.note = note
         first, first_offset = stands.first, begins_at(stands.segment)
         try:
-            while (limit := await ledger.limit_in_time(pull.idle_s, is_exact=first is None)) is None:
+            limit: int | None = NO_ENTRY
+            while (
+                is_asked
+                and (limit := await ledger.limit_in_time(pull.idle_s, is_exact=first is None)) is None
+            ):
                 yield None
+            assert limit is not None
             if first is None:
                 first = limit + 1
             if first < BEHIND_ALL:
@@ -208,6 +231,7 @@ class LogFollowing:
                             yield each
                     first = limit + 1
                 stands.seen = limit
+                self._look_ahead(stands, followed)
                 while (now_limit := await self._limit_beyond(ledger, first - 1, pull)) is None:
                     yield None
                 if now_limit < first:
@@ -218,6 +242,33 @@ class LogFollowing:
             await self._log.check_left(stands.segment, stands.seen, stands.first or 0)
         finally:
             ledger.close()
+
+    def _look_ahead(self, stands: _Standing, followed: FollowedKey) -> None:
+        """Follow the metadata of the next ledger as soon as the list names it, which a writer that rolls has it do long
+        before (P8.2): when this one ends, nothing has to be asked before the next one is read."""
+        if followed.revision == stands.looked_at:
+            return
+        stands.looked_at = followed.revision
+        shown, ledger_id = self._shown(followed), stands.segment.ledger_id
+        ids = () if shown is None else tuple(segment.ledger_id for segment in shown.segments)
+        behind = ids[ids.index(ledger_id) + 1 :] if ledger_id in ids else ()
+        if behind and stands.ahead is None:
+            stands.ahead = self._log.runtime.begin_following(ledger_key_path(behind[0]))
+
+    def _begun_ahead(self, stands: _Standing) -> LedgerReading | None:
+        """The ledger, where its metadata is followed already; None: it has to be opened."""
+        ahead, stands.ahead = stands.ahead, None
+        if ahead is None:
+            return None
+        reading: LedgerReading | None = None
+        try:
+            reading = LedgerReading.following(
+                self._log.runtime, stands.segment.ledger_id, self._log.password, ahead
+            )
+        finally:
+            if reading is None:
+                ahead.end()
+        return reading
 
     async def _limit_beyond(self, ledger: LedgerReading, entry_id: int, pull: Pull) -> int | None:
         if pull.asks and not ledger.is_closed:

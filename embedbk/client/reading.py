@@ -97,6 +97,21 @@ class LedgerReading:
             reading._followed = await runtime.follow(key)
         return reading
 
+    @staticmethod
+    def following(
+        runtime: Runtime, ledger_id: int, password: Password, followed: FollowedKey
+    ) -> LedgerReading | None:
+        """A ledger whose metadata is followed already, which ends with the reading; None: it is another's, or nothing
+        of it was shown yet. Raises WrongPassword."""
+        value, revision = followed.state or (None, 0)
+        if followed.key != ledger_key_path(ledger_id) or value is None:
+            return None
+        metadata = decode_ledger_metadata(value, ledger_id)
+        password.check(metadata)
+        reading = LedgerReading(runtime, metadata, revision, password)
+        reading._followed = followed
+        return reading
+
     def show(self) -> None:
         """It is a handle of its own: `Client.handles` shows it until it is closed."""
         self.note = ReaderNote("ledger reader", f"ledger {self.ledger_id}", self.runtime.clock_s)

@@ -386,11 +386,16 @@ class Runtime:
             raise _wrong_answer(what, result)
         return result.is_done
 
-    async def follow(self, key: str, signal: Signal | None = None) -> FollowedKey:
-        """Watch one key, from its present state on. signal: to share with a wait for something else."""
+    def begin_following(self, key: str, signal: Signal | None = None) -> FollowedKey:
+        """As `follow`, without waiting for what is there."""
         followed = FollowedKey(self, key, signal)
         self.followed.add(followed)
         self.call(followed.begin)
+        return followed
+
+    async def follow(self, key: str, signal: Signal | None = None) -> FollowedKey:
+        """Watch one key, from its present state on. signal: to share with a wait for something else."""
+        followed = self.begin_following(key, signal)
         shown = Moved(
             followed.signal,
             lambda: followed.state is not None or bool(followed.refusal) or self.is_ended,

@@ -13,6 +13,7 @@ _APPENDING = "embedbk/client/appending.py"
 _DELETING = "embedbk/client/deleting.py"
 _DELETING_LOG = "embedbk/client/log_deleting.py"
 _EMBEDDED = "embedbk/client/embedded.py"
+_AHEAD = "tests/scenarios/test_following_ahead.py::test_"
 _FOLLOWING = "embedbk/client/log_following.py"
 _LOG_PLACES = "embedbk/client/log_places.py"
 _PAST = "embedbk/client/past.py"
@@ -566,5 +567,44 @@ MUTANTS = (
             "tests/faces/test_ledger.py"
             "::test_what_one_call_appends_stands_together_however_many_append_and_wherever_there_is_room",
         ),
+    ),
+    Mutant(
+        "next-ledger-is-asked-for-late",
+        "P6.6 P8.2",
+        "behind each roll a reader waits for two answers more before it reads on",
+        (
+            (
+                _FOLLOWING,
+                "                self._look_ahead(stands, followed)\n",
+                "",
+            ),
+        ),
+        (_AHEAD + "nothing_is_asked_between_the_end_of_one_ledger_and_the_next",),
+    ),
+    Mutant(
+        "tail-that-gives-up-soon-asks-one-bookie",
+        "P6.6",
+        "a tail ends at a roll because one bookie is silent, though others have what comes next",
+        (
+            (
+                _FOLLOWING,
+                " < _ASKS_FIRST_S",
+                " < 0",
+            ),
+        ),
+        (_AHEAD + "a_tail_that_gives_up_soon_asks_all_bookies_first",),
+    ),
+    Mutant(
+        "what-was-begun-ahead-stays",
+        "L13",
+        "each tail that is left leaves a watch behind",
+        (
+            (
+                _FOLLOWING,
+                "                stands.ahead.end()\n",
+                "                pass\n",
+            ),
+        ),
+        (_AHEAD + "what_was_begun_ahead_ends_with_the_tail",),
     ),
 )
