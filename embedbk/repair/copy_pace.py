@@ -15,7 +15,7 @@ __all__ = ["CopyPace"]
 
 _MS = 1_000_000
 _SECOND = 1_000 * _MS
-_LATE_NS = _MS  # A read is late that takes so much longer than twice the least time.
+_LATE_NS = _MS // 2  # A read is late that takes so much longer than one and a half times the least time.
 _JUDGED_NS = 50 * _MS  # The rate changes once in this time.
 _PERIOD_NS = 60 * _SECOND  # The least time is that of one or two such periods.
 _STEPS = 16  # The rate rises by this part of the bound, and falls to it.
@@ -63,7 +63,8 @@ class CopyPace:
         if now_ns >= self._period_ns + _PERIOD_NS:
             self._period_ns, self._before_ns, self._quickest_ns = now_ns, self._quickest_ns, took_ns
         self._quickest_ns = min(self._quickest_ns, took_ns)
-        self._is_late |= took_ns > 2 * min(self._quickest_ns, self._before_ns) + _LATE_NS
+        least_ns = min(self._quickest_ns, self._before_ns)
+        self._is_late |= took_ns > least_ns + least_ns // 2 + _LATE_NS
         if now_ns < self._judged_ns + _JUDGED_NS:
             return
         if self._is_late:

@@ -35,11 +35,11 @@ def test_it_falls_by_half_while_reads_are_late_and_never_stops() -> None:
     """AR12: the rate yields to foreground latency; a lost copy does not stay lost for that."""
     pace = CopyPace(BOUND)
     now_ns = noted(pace, 1, SECOND, 15)
-    now_ns = noted(pace, 3.1, now_ns)
+    now_ns = noted(pace, 2.1, now_ns)
     assert pace.rate == BOUND // 2
-    now_ns = noted(pace, 3.1, now_ns, 10)
+    now_ns = noted(pace, 2.1, now_ns, 10)
     assert pace.rate == LEAST
-    noted(pace, 2.9, now_ns)
+    noted(pace, 1.9, now_ns)
     assert pace.rate == 2 * LEAST
 
 
