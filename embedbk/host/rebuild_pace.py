@@ -18,9 +18,8 @@ __all__ = ["BYTES_PER_S", "SLICE_BYTES", "RebuildPace"]
 logger = logging.getLogger(__name__)
 
 SLICE_BYTES = 1 << 20  # A thread reads them; the loop does not wait.
-BYTES_PER_S = (
-    32 << 20
-)  # Four times the scrubber's: what is dark is missed by readers. Clients come first all the same.
+# Four times the scrubber's: what is dark is missed by readers. Clients come first all the same.
+BYTES_PER_S = 32 << 20
 RETRY_NS = 2_000_000_000  # Memory, or a descriptor, was refused.
 _S = 1_000_000_000
 

@@ -22,7 +22,7 @@ struct ebk_scan {
     size_t taken;         /* bytes of the newest found runs that are in the index */
     bool is_taking;       /* a slice has ended, and what it found is being taken in */
 
-    /* Of its thread alone while a slice runs. */
+    /* Its thread alone has these while a slice runs. */
     struct ebk_io *io;
     char path[EBK_PATH_BYTES_MAX];
     uint32_t log_id;
