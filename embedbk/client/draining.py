@@ -15,6 +15,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from embedbk.client.bookie_states import BookieState, bookie_states
+from embedbk.client.presence import answers
 from embedbk.client.runtime import Runtime
 from embedbk.codec.ledger_metadata import LEDGERS_PREFIX
 from embedbk.codec.metadata_messages import ABSENT, Compare, Delete, Put, Tell, Told
@@ -220,8 +221,9 @@ async def decommission(runtime: Runtime, bookie_id: str, *, why: str = "") -> No
     directories are refused for ever; a process that still runs ends. Decommissioning it again changes nothing.
 
     Raises:
-        UsageError: no such bookie; it is there and not drained; it is embedded; a ledger names it; or the metadata was
-            brought back from a copy and bookies may have ledgers that it does not know. Nothing was changed.
+        UsageError: no such bookie; it is there and not drained, or answers though it is not registered; it is embedded;
+            a ledger names it; or the metadata was brought back from a copy and bookies may have ledgers that it does
+            not know. Nothing was changed.
         MetadataConflict: others changed what was read again and again.
     """
     check_bookie_id(bookie_id)
@@ -239,6 +241,8 @@ async def decommission(runtime: Runtime, bookie_id: str, *, why: str = "") -> No
             raise no_such_bookie(bookie_id)
         if there is not None:
             _check_may_go(bookie_id, decode_registration(there, bookie_id), note)
+        elif known is not None and not own:
+            await _check_silent(runtime, bookie_id, known, decode_cookie(known).incarnation)
         # Adopting names bookies that hold copies; once no id is spared or stale, no adoption can succeed any more.
         await _check_nothing_lost(runtime, bookie_id, what)
         on_it = ledgers_on(
@@ -293,8 +297,8 @@ async def retire(
     bookie that is there has a copy.
 
     Raises:
-        UsageError: no such bookie or incarnation; no reason; it is registered; or no other bookie that is there has a
-            copy of some ledger. Nothing was changed.
+        UsageError: no such bookie or incarnation; no reason; it is registered, or answers where it was; or no other
+            bookie that is there has a copy of some ledger. Nothing was changed.
         MetadataConflict: others changed what was read again and again.
     """
     check_bookie_id(bookie_id)
@@ -315,6 +319,8 @@ async def retire(
                 f"bookie {bookie_id} is registered with these directories; nothing was changed",
                 hint="stop it; of one that was just killed the session ends soon",
             )
+        if there is None:
+            await _check_silent(runtime, bookie_id, cookie, gone)
         last = [
             each.ledger_id
             for each in ledgers_on(bookie_id, keys, set(_members(registered)))
@@ -352,6 +358,22 @@ async def retire(
         if await runtime.transact(when, then, what):
             return gone.hex()
     raise MetadataConflict(f"{what}: others changed what was read {_TRIES} times; nothing was changed")
+
+
+async def _check_silent(runtime: Runtime, bookie_id: str, cookie: bytes | None, incarnation: bytes) -> None:
+    """Raises UsageError: the bookie answers in this incarnation, though its session ended. Metadata does not hear it;
+    clients may, and may still be acknowledged by it."""
+    if cookie is None:
+        return
+    known = decode_cookie(cookie)
+    if known.incarnation != incarnation:
+        return
+    if await answers(runtime, Member(bookie_id, incarnation), known.endpoints):
+        raise UsageError(
+            f"bookie {bookie_id} answers at {', '.join(known.endpoints)} with these directories, though it is not "
+            "registered; nothing was changed",
+            hint="stop its process first, or find out why it does not reach the metadata",
+        )
 
 
 def _meant(bookie_id: str, incarnation: str, bound: bytes, note: PlacementNote, keys: ClusterKeys) -> bytes:

@@ -195,8 +195,8 @@ class LogFollowing:
         """The ledger's entries from first on until it is closed and read to its end; None: nothing came for too
         long. followed: the log's list."""
         ledger = self._begun_ahead(stands)
-        # Nothing is asked first about a ledger that was begun ahead: the wait for its first entry asks one bookie, which
-        # sends the entry along. A tail that gives up soon asks all of them: one that is silent hides nothing then.
+        # Nothing is asked first about a ledger that was begun ahead: the wait for its first entry asks one bookie,
+        # which sends the entry along. A tail that gives up soon asks all: one that is silent hides nothing then.
         is_asked = (
             ledger is None
             or stands.first is None

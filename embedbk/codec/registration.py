@@ -131,6 +131,9 @@ class Cookie(msgspec.Struct, frozen=True, array_like=True):
     start: _Start = b""  # Its random number.
     tokens: _Tokens = ()  # For each journal, the newest token that was durable when this was written.
     place: _Text = ""  # Where it ran, for people.
+    endpoints: _Endpoints = msgspec.field(
+        default_factory=list
+    )  # Where it was asked; from LEVEL_OF_KEEPERS on.
 
 
 _cookie_decoder = msgspec.msgpack.Decoder(Cookie)

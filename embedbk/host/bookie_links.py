@@ -9,7 +9,7 @@ Leaves to `client_node` which requests are sent, their outcomes, and the list of
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -94,20 +94,29 @@ class BookieLinks:
         self.slow: dict[int, BookieLink] = {}  # By link: those with requests waiting.
         self.outboxes: dict[Member, BookieLink] = {}  # Those with messages of this turn.
         self._dial_after: dict[Member, int] = {}
+        self._heard_of: dict[Member, tuple[str, ...]] = {}
 
     # Dialling.
+
+    def hear_of(self, member: Member, endpoints: tuple[str, ...]) -> None:
+        """It is dialled there, too, while it is not registered: somebody asks whether it answers."""
+        self._heard_of[member] = endpoints
+
+    def forget(self, member: Member) -> None:
+        self._heard_of.pop(member, None)
 
     def dial(self, now_ns: int, member: Member) -> BookieLink | str:
         """A link to the bookie in this incarnation, begun; or why there is none."""
         registration = self._registrations.get(member.bookie_id)
-        if registration is None:
+        endpoints = self._heard_of.get(member, ()) if registration is None else registration.endpoints
+        if registration is None and not endpoints:
             return "not registered"
-        if registration.incarnation != member.incarnation:
+        if registration is not None and registration.incarnation != member.incarnation:
             return REGISTERED_ELSEWHERE
         if now_ns < self._dial_after.get(member, 0):
             return "link lost"
         self._dial_after.pop(member, None)
-        endpoint = self._endpoint_of(member, registration)
+        endpoint = self._endpoint_of(member, endpoints)
         try:
             link = self._connect(endpoint, member)
         except UsageError as refused:  # Another machine's address, say, or no link left to have.
@@ -123,7 +132,7 @@ class BookieLinks:
             registration = self._registrations.get(peer.member.bookie_id)
             if registration is None or registration.incarnation != peer.member.incarnation:
                 continue
-            endpoint = self._endpoint_of(peer.member, registration)
+            endpoint = self._endpoint_of(peer.member, registration.endpoints)
             if endpoint == peer.endpoint:
                 continue
             try:
@@ -147,13 +156,13 @@ class BookieLinks:
         if not peer.is_up:
             self._dial_after[peer.member] = now_ns + REDIAL_NS
 
-    def _endpoint_of(self, member: Member, registration: Registration) -> str:
+    def _endpoint_of(self, member: Member, endpoints: Sequence[str]) -> str:
         """The first endpoint, which every process reaches; for a bookie on this loop the one inside the process, if it
         has one."""
-        inside = [each for each in registration.endpoints if each.startswith(_LOCAL_SCHEME)]
+        inside = [each for each in endpoints if each.startswith(_LOCAL_SCHEME)]
         if inside and member in self.beside:
             return inside[0]
-        return registration.endpoints[0] if registration.endpoints else ""
+        return endpoints[0] if endpoints else ""
 
     def _connect(self, endpoint: str, member: Member) -> int:
         expect = Identity("bookie", member.bookie_id, member.incarnation, self.cluster_token)

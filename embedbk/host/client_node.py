@@ -403,6 +403,11 @@ class ClientNode:
 
     # Effects.
 
+    @property
+    def links(self) -> BookieLinks:
+        """The links to bookies; on the host's thread only."""
+        return self._links
+
     def _carry_out(self, now_ns: int, operation: Operation, effect: Effect) -> None:
         if isinstance(effect, Send):
             self._send(now_ns, operation, effect)

@@ -58,6 +58,7 @@ from embedbk.host.metadata_link import MetadataLink
 from embedbk.host.rival import Rival
 from embedbk.host.witnessing import Witnessing
 from embedbk.metadata.client import is_unknown
+from embedbk.metadata.levels import LEVEL_OF_KEEPERS
 from embedbk.ports import DurableBookie
 
 __all__ = ["Registering"]
@@ -230,6 +231,7 @@ class Registering:
             storage.starts.id,
             storage.durable_tokens(),
             storage.place[-TEXT_CHARS_MAX:],
+            self._endpoints if self._metadata.client.cluster_level >= LEVEL_OF_KEEPERS else [],
         )
 
     def _on_cookie(self, now_ns: int, result: Result) -> None:

@@ -363,4 +363,43 @@ MUTANTS = (
         ((_STOPPING, "for told in (checked.short, checked.untold):", "for told in (checked.short,):"),),
         (_STORY + "a_bookie_that_does_not_say_what_it_holds_counts_as_without_a_copy",),
     ),
+    Mutant(
+        "who-answers-is-given-up",
+        "P11.5",
+        "directories are retired while their bookie serves, because metadata does not hear it",
+        (
+            (
+                _VERBS,
+                "    if await answers(runtime, Member(bookie_id, incarnation), known.endpoints):\n",
+                "    if False:\n",
+            ),
+        ),
+        (_STORY + "a_bookie_that_answers_is_not_given_up_though_its_session_has_ended",),
+    ),
+    Mutant(
+        "who-does-not-answer-is-there",
+        "P11.5",
+        "a bookie whose process stands still can never be given up",
+        (
+            (
+                "embedbk/core/presence_query.py",
+                "        return self._end(False) if is_over else []\n",
+                "        return self._end(True) if is_over else []\n",
+            ),
+        ),
+        ("tests/rules/test_presence_query.py::test_silence_is_no_answer_after_two_seconds",),
+    ),
+    Mutant(
+        "addresses-are-heard-of-for-ever",
+        "L13",
+        "a bookie that was asked for once is dialled where it was, though it is not registered",
+        (
+            (
+                "embedbk/client/presence.py",
+                "        runtime.call_if_open(partial(links.forget, member))\n",
+                "        pass\n",
+            ),
+        ),
+        (_STORY + "a_bookie_that_answers_is_not_given_up_though_its_session_has_ended",),
+    ),
 )

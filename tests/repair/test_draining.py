@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
 import embedbk.testing
 from embedbk.client import draining
 from embedbk.client.draining import BookieReport
+from embedbk.client.presence import answers
 from embedbk.client.waiting import run_blocking
 from embedbk.codec.ledger_metadata import ledger_key_path
 from embedbk.codec.metadata_messages import Put
@@ -15,6 +19,7 @@ from embedbk.codec.registration import (
     RETIRED_MAX,
     Cookie,
     PlacementNote,
+    decode_cookie,
     decode_placement,
     encode_cookie,
     encode_placement,
@@ -24,6 +29,7 @@ from embedbk.codec.repair_messages import MarkRepairs
 from embedbk.core.metadata_words import Transact
 from embedbk.errors import NoSuchLedger, NotEnoughBookies, StorageError, UsageError
 from embedbk.host.repairing import RepairOptions
+from embedbk.ids import Member
 from embedbk.repair.fragment_copy import CopyOptions
 from embedbk.testing.member_names import METADATA
 from embedbk.transports.sim import Treatment
@@ -560,6 +566,51 @@ def test_directories_that_are_gone_for_good_are_refused_if_they_come_back() -> N
         story.repairer()
         assert story.cluster.run_until(lambda: story.is_healed(ledger_id, "b1"))
         bk.decommission_bookie("b1")
+
+
+def unheard(story: Healed) -> None:
+    """b1 serves its clients, and no metadata member hears it: its session has ended."""
+    story.cluster.partition(["b1"], [METADATA])
+    assert story.cluster.run_until(lambda: "/bookies/b1" not in story.world.committed("/bookies/"))
+
+
+def test_a_bookie_that_answers_is_not_given_up_though_its_session_has_ended() -> None:
+    """P11.5: "refused while it answers": metadata does not hear it, and others are acknowledged by it."""
+    with healed() as story:
+        closed(story)
+        bk = story.cluster.client()
+        incarnation = bk.bookie("b1").incarnation
+        story.cluster.run_for(5)  # Its cookie is written now and then, with where it is.
+        unheard(story)
+        before = placement(story)
+        verbs: tuple[Callable[[], object], ...] = (
+            lambda: bk.give_up_bookie("b1", incarnation, "burnt"),
+            lambda: bk.replace_bookie("b1"),
+            lambda: bk.decommission_bookie("b1"),
+        )
+        for verb in verbs:
+            with pytest.raises(UsageError, match="b1 answers at sim://b1 with these directories"):
+                verb()
+        assert placement(story) == before
+        story.cluster.pause("b1")
+        bk.give_up_bookie("b1", incarnation, "burnt")
+        assert len(decode_placement(placement(story) or b"").retired) == 1
+        assert not bk._runtime.node.links._heard_of
+
+
+def test_whoever_stands_where_it_was_is_not_taken_for_it() -> None:
+    """P7.2: what answers there must be this bookie in this incarnation; a cookie of a build before names no place."""
+    with healed() as story:
+        closed(story)
+        bk = story.cluster.client()
+        cookie = decode_cookie(story.world.committed("/cookies/")["/cookies/b1"])
+        assert cookie.endpoints == ["sim://b1"]
+        away(story)
+        member = Member("b1", cookie.incarnation)
+        runtime: Any = bk._runtime
+        for endpoints, is_there in (([], False), (["sim://b1"], False), (["sim://b2"], False)):
+            asked = run_blocking(answers(runtime, member, endpoints), "a test")
+            assert asked is is_there, endpoints
 
 
 @pytest.mark.parametrize("size", [1, 3])
