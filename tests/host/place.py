@@ -64,10 +64,10 @@ class DiskStorage(BookieStorage):
             journal_file_bytes=2 << 20, ledgers_max=64, threaded=False, io=disk, incarnation=incarnation,
         )  # fmt: skip
 
-    def read(self, ledger_id: int, *asked: Any) -> EntriesFound:
+    def read(self, ledger_id: int, *asked: Any, from_memory: bool = False) -> EntriesFound:
         if self.refuses_memory:
             raise MemoryRefused(f"read of ledger {ledger_id}: memory was refused")
-        return super().read(ledger_id, *asked)
+        return super().read(ledger_id, *asked, from_memory=from_memory)
 
     def commit(self) -> None:
         try:
