@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from embedbk.client import ledger as ledgers
+import embedbk
 from embedbk.codec.messages import HoldingsAnswer, HoldingsRequest, Status
 from embedbk.core.client_words import BELOW_LEVEL, Answered, BookieInfo, Send, SendFailed
 from embedbk.core.vocabulary import Ended, Started
@@ -165,7 +165,7 @@ def test_a_ledger_that_was_closed_or_that_failed_is_left_to_others(ends: str) ->
             writer.close()
         else:
             story.cluster.client("other").open_ledger(writer.ledger_id, recover=True)
-            with pytest.raises(ledgers.EmbedbkError):
+            with pytest.raises(embedbk.EmbedbkError):
                 writer.add(b"two")
         sends = story.sends_of("client")
         story.cluster.run_for(30.0)
