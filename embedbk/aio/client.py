@@ -297,8 +297,8 @@ class Client(Closing):
     async def health(self) -> Health:
         return await run_async(health_of(self._runtime))
 
-    async def stop_repair(self, why: str = "") -> None:
-        await run_async(switch_repair(self._runtime, stopped=True, why=why))
+    async def stop_repair(self, why: str = "", *, for_s: float | None = None) -> None:
+        await run_async(switch_repair(self._runtime, stopped=True, why=why, for_s=for_s))
 
     async def start_repair(self) -> None:
         await run_async(switch_repair(self._runtime, stopped=False))

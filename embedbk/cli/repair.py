@@ -52,6 +52,9 @@ def run_repair(arguments: Sequence[str]) -> int:
         commands, "stop", _stop, "nobody repairs anything until it is started again, as for maintenance"
     )
     made.add_argument("--why", default="", help="is shown to others")
+    made.add_argument(
+        "--for-s", type=float, metavar="SECONDS", help="it goes on by itself after that; default: never"
+    )
     _add(commands, "start", _start, "repair goes on")
     _add(commands, "trigger", _trigger, "look at all ledgers now, also at those that could not be repaired")
     made = _add(commands, "grace", _grace, "how long a bookie is away before it counts as lost, from now on")
@@ -84,6 +87,10 @@ def _told(health: Health, options: argparse.Namespace) -> CommandResult:
     lines = [str(health), *_lines(health.ledgers)]
     if health.auditor:
         lines.append(f"auditor: {health.auditor}; last round over all ledgers: {_when(health.audited_ms)}")
+    if health.is_stopped:
+        why = f" ({health.stopped_why})" if health.stopped_why else ""
+        until = f" until {_when(health.stopped_until_ms)}" if health.stopped_until_ms else ""
+        lines.append(f"repair was switched off{until} by {health.stopped_by or 'somebody'}{why}")
     if health.grace_s:
         lines.append(f"a bookie counts as lost after {health.grace_s:g} s, by an operator's word")
     code = 0 if health.is_good or getattr(options, "is_status", False) else 1
@@ -99,9 +106,11 @@ def _marks(reach: Reach, options: argparse.Namespace) -> CommandResult:
 
 def _stop(reach: Reach, options: argparse.Namespace) -> CommandResult:
     with reach() as client:
-        client.stop_repair(options.why)
+        client.stop_repair(options.why, for_s=options.for_s)
+    until = "" if options.for_s is None else f" for {options.for_s:g} s"
     return CommandResult(
-        {"stopped": True}, "repair is stopped, in the whole cluster; embedbk repair start lets it go on"
+        {"stopped": True},
+        f"repair is stopped{until}, in the whole cluster; embedbk repair start lets it go on",
     )
 
 

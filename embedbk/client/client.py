@@ -497,13 +497,15 @@ class Client:
         """
         return run_blocking(health_of(self._runtime), "aio.Client.health")
 
-    def stop_repair(self, why: str = "") -> None:
+    def stop_repair(self, why: str = "", *, for_s: float | None = None) -> None:
         """Stop all repair in this cluster until `start_repair`, as for maintenance. why: a reason for others to read.
+        for_s: seconds, after which the auditor switches it on again; 1 to 30 days.
 
         Raises:
-            UsageError: the cluster's level is too low for repair; nothing was changed.
+            UsageError: the cluster's level is too low for repair, or for_s is out of range; nothing was changed.
         """
-        run_blocking(switch_repair(self._runtime, stopped=True, why=why), "aio.Client.stop_repair")
+        steps = switch_repair(self._runtime, stopped=True, why=why, for_s=for_s)
+        run_blocking(steps, "aio.Client.stop_repair")
 
     def start_repair(self) -> None:
         """Let repair continue. Raises UsageError as `stop_repair`."""

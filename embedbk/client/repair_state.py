@@ -32,7 +32,7 @@ from embedbk.config import GRACE_S_MAX, GRACE_S_MIN, check_seconds
 from embedbk.errors import MetadataConflict, OperationTimeout, StorageError, UsageError
 from embedbk.ids import Member
 from embedbk.metadata.claims import REPAIRING_PREFIX, lock_path
-from embedbk.metadata.levels import LEVEL_OF_COPIES, LEVEL_OF_GRACES, LEVEL_OF_HOLDINGS
+from embedbk.metadata.levels import LEVEL_OF_COPIES, LEVEL_OF_GRACES, LEVEL_OF_HOLDINGS, LEVEL_OF_KEEPERS
 from embedbk.repair.copy_comparison import Conflict
 from embedbk.repair.health import Health, judge, with_holdings, with_settings
 from embedbk.repair.holdings import Checked, CheckOptions, HoldingCheck
@@ -45,6 +45,7 @@ __all__ = ["ASKED_AT_ONCE", "ask_bookies", "audit", "health_of", "set_grace", "s
 SHOWN_MAX = 1_000  # Ledgers that are named; all are counted.
 ASKED_AT_ONCE = 1_000  # Ledgers whose bookies are asked within one time limit, and questions on their way.
 _TRIES = 5
+STOP_S_MAX = 30 * 86_400  # Repair is stopped for no longer by a time.
 
 
 async def health_of(runtime: Runtime) -> Health:
@@ -92,6 +93,9 @@ async def health_of(runtime: Runtime) -> Health:
     control, _ = await _control(runtime, what)
     return health._replace(
         is_stopped=control.is_stopped,
+        stopped_by=control.by if control.is_stopped else "",
+        stopped_why=control.why if control.is_stopped else "",
+        stopped_until_ms=control.ends_ms or 0,
         auditor=(auditor[0] or b"").decode("utf-8", "replace"),
         audited_ms=note.ended_ms,
         grace_s=control.grace_ms / 1000,
@@ -233,9 +237,11 @@ async def switch_repair(
     triggers: bool = False,
     grace_s: float | None = None,
     why: str = "",
+    for_s: float | None = None,
 ) -> RepairControl:
     """Switch repair off or on for the whole cluster (None: as it is), or have all ledgers looked at now. grace_s: how
-    long a bookie is away before it counts as gone, from now on; 0: as each host is set.
+    long a bookie is away before it counts as gone, from now on; 0: as each host is set. for_s: after so long the
+    auditor switches it on again.
 
     Raises:
         UsageError: the cluster's level is too low for repair.
@@ -248,6 +254,12 @@ async def switch_repair(
     _check_level(runtime, LEVEL_OF_COPIES, "repair")
     if grace_s is not None:
         _check_level(runtime, LEVEL_OF_GRACES, "a grace for the whole cluster")
+    if for_s is not None:
+        check_seconds(for_s, "for_s")
+        if not 1 <= for_s <= STOP_S_MAX:
+            raise UsageError(f"for_s={for_s!r}: allowed are 1 to {STOP_S_MAX}, and None; nothing was changed")
+        _check_level(runtime, LEVEL_OF_KEEPERS, "a time for which repair is stopped")
+    until_ms = 0 if for_s is None else runtime.wall_ms() + int(for_s * 1000)
     for _ in range(_TRIES):
         control, revision = await _control(runtime, what)
         changed = replace(
@@ -258,6 +270,7 @@ async def switch_repair(
             by=runtime.owner()[:100],
             why=why[:400],
             grace_ms=control.grace_ms if grace_s is None else int(grace_s * 1000),
+            until_ms=control.until_ms if stopped is None else until_ms,
         )
         put = Put(CONTROL_KEY, encode_repair_control(changed))
         if await runtime.transact([Compare(CONTROL_KEY, revision)], [put], what):

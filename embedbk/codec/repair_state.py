@@ -46,7 +46,8 @@ _Text = Annotated[str, msgspec.Meta(max_length=WHY_CHARS_MAX)]
 class RepairControl(msgspec.Struct, frozen=True, array_like=True):
     """The operators' switch. triggers: how often a round over all ledgers was asked for. changed_ms, by, why: of the
     last change, for people. grace_ms: how long a bookie is away before it counts as gone; 0: as the auditor's host is
-    set. From LEVEL_OF_GRACES on."""
+    set. From LEVEL_OF_GRACES on. until_ms: the auditor ends the stop then; 0: an operator does. From LEVEL_OF_KEEPERS
+    on."""
 
     version: int = _STATE_VERSION
     is_stopped: bool = False
@@ -55,6 +56,12 @@ class RepairControl(msgspec.Struct, frozen=True, array_like=True):
     by: _Text = ""
     why: _Text = ""
     grace_ms: _Count = 0
+    until_ms: _Count = 0
+
+    @property
+    def ends_ms(self) -> int | None:
+        """When the auditor switches repair on again; None: it does not."""
+        return self.until_ms if self.is_stopped and self.until_ms else None
 
 
 class AuditNote(msgspec.Struct, frozen=True, array_like=True):

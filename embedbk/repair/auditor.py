@@ -69,6 +69,7 @@ from embedbk.codec.repair_state import (
     decode_repair_control,
     decode_unrepairable,
     encode_audit_note,
+    encode_repair_control,
     unrepairable_path,
 )
 from embedbk.codec.tombstone import tombstone_path
@@ -318,12 +319,23 @@ class Auditor(Machine):
         if control is None or control.is_stopped:
             if self.is_round:
                 return self._end_round(event.now_ns, is_done=False)
+            ends_ms = None if control is None else control.ends_ms
+            if control is not None and ends_ms is not None and self._wall_ms(event.now_ns) >= ends_ms:
+                return self._switch_on(event, control)
             return self._pause(event.now_ns, self.options.look_ns)
         if self.is_round:
             return self._note_place(event.now_ns)
         if is_first:
             self.triggers = control.triggers
         return self._look_for_round(event.now_ns, control)
+
+    def _switch_on(self, event: KeyRead, control: RepairControl) -> list[Effect]:
+        """The time for which repair was stopped is over. Who changed the switch meanwhile is not overruled."""
+        changed = replace(
+            control, is_stopped=False, until_ms=0, by="the auditor", changed_ms=self._wall_ms(event.now_ns)
+        )
+        put = Put(CONTROL_KEY, encode_repair_control(changed))
+        return [Transact(self._tag("switch on"), [Compare(CONTROL_KEY, event.revision)], [put])]
 
     # Bookies that are gone.
 

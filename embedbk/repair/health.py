@@ -66,7 +66,9 @@ class Health(NamedTuple):
     that operators gave up for ever, of lost_ledgers (P11.5); nobody owes these. read_only: registered bookies that take
     nothing new and are not drained, each with why; that is no lack. fewer: CLOSED ledgers that have fewer copies than
     their logs' settings name. unlike: CLOSED ledgers with copies that are not what their writer published. grace_s: how
-    long a bookie is away before it counts as gone, as operators set it; 0: as each host is set."""
+    long a bookie is away before it counts as gone, as operators set it; 0: as each host is set. stopped_by,
+    stopped_why, stopped_until_ms: who switched repair off, why, and when the auditor switches it on again; 0: nobody
+    but an operator does."""
 
     is_seated: bool
     ledger_count: int
@@ -91,6 +93,9 @@ class Health(NamedTuple):
     fewer: int = 0
     unlike: int = 0
     grace_s: float = 0.0
+    stopped_by: str = ""
+    stopped_why: str = ""
+    stopped_until_ms: int = 0
 
     def __str__(self) -> str:
         given_up = f"; {self.lost} entries of {self.lost_ledgers} ledgers were given up for ever"

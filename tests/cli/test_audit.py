@@ -44,6 +44,12 @@ def test_an_audit_is_asked_for_and_its_answer_shown(
         with pytest.raises(SystemExit):
             run("repair", "grace", "soon")
         capsys.readouterr()
+        code, out, _ = run("repair", "stop", "--why", "moving racks", "--for-s", "900")
+        assert (code, out.partition(",")[0]) == (0, "repair is stopped for 900 s")
+        code, out, _ = run("repair", "status")
+        assert "repair was switched off until " in out and "(moving racks)" in out
+        code, out, _ = run("repair", "status", "--json")
+        assert json.loads(out)["stopped_why"] == "moving racks"
         run("repair", "stop", "--why", "moving racks")
         code, _, err = run("audit")
         assert code == 1

@@ -13,6 +13,7 @@ _MEMBER = "embedbk/metadata/member.py"
 _TESTS = "tests/metadata/test_repairing.py::test_"
 _MODEL = "tests/metadata/test_repairs_and_a_model.py::test_"
 _OF_A_MEMBER = "tests/metadata/test_repairs_of_a_member.py::test_"
+_STOPS = "tests/repair/test_audits.py::test_"
 
 MUTANTS = (
     Mutant(
@@ -191,5 +192,44 @@ MUTANTS = (
         "a mark for repair needs room like any other key",
         (("embedbk/metadata/room.py", "reserve = reserve // 2 if is_reserved else 0", "reserve = 0"),),
         (_TESTS + "a_mark_has_room_in_half_of_the_reserve",),
+    ),
+    Mutant(
+        "stop-of-repair-never-ends",
+        "P11.1",
+        "repair that was stopped for an hour stays off for ever",
+        (
+            (
+                "embedbk/repair/auditor.py",
+                "self._wall_ms(event.now_ns) >= ends_ms:",
+                "False:",
+            ),
+        ),
+        (_STOPS + "a_stop_of_repair_ends_by_itself_and_says_who_why_and_until_when",),
+    ),
+    Mutant(
+        "stop-of-repair-ends-at-once",
+        "P11.1",
+        "copies are made in the middle of the maintenance for which repair was stopped",
+        (
+            (
+                "embedbk/repair/auditor.py",
+                "self._wall_ms(event.now_ns) >= ends_ms:",
+                "True:",
+            ),
+        ),
+        (_STOPS + "a_stop_of_repair_ends_by_itself_and_says_who_why_and_until_when",),
+    ),
+    Mutant(
+        "an-earlier-time-ends-a-later-stop",
+        "P11.1",
+        "a stop without an end inherits that of the one before, which was ended by hand",
+        (
+            (
+                "embedbk/client/repair_state.py",
+                "until_ms=control.until_ms if stopped is None else until_ms,",
+                "until_ms=until_ms or control.until_ms,",
+            ),
+        ),
+        (_STOPS + "a_stop_without_a_time_and_a_start_before_it_are_an_operators",),
     ),
 )

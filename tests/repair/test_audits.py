@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import embedbk
-from embedbk.metadata.levels import LEVEL_OF_GRACES
+from embedbk.metadata.levels import LEVEL_OF_GRACES, LEVEL_OF_KEEPERS
 from tests.repair.healed import GRACE_S, healed
 from tests.repair.test_filling import rot, short
 from tests.repair.test_repaired import closed
@@ -115,3 +117,60 @@ def test_below_the_level_neither_is_there() -> None:
             bk.audit()
         with pytest.raises(embedbk.UsageError, match=f"level {LEVEL_OF_GRACES}"):
             bk.set_repair_grace(5.0)
+
+
+def test_a_stop_of_repair_ends_by_itself_and_says_who_why_and_until_when() -> None:
+    """Issue 15: "freezes carry reason, who and until when": the auditor, who has a clock, ends it."""
+    with healed(bookies=4) as story:
+        bk = story.cluster.client()
+        story.world.wall_ms = bk._runtime.wall_ms()  # The clocks of both hosts are right.
+        story.repairer()
+        ledger_id = closed(story)
+        bk.stop_repair("moving racks", for_s=60.0)
+        began_ms = bk._runtime.wall_ms()
+        health = bk.health()
+        assert (health.is_stopped, health.stopped_why) == (True, "moving racks")
+        assert health.stopped_by == "client"
+        assert abs(health.stopped_until_ms - began_ms - 60_000) < 5_000
+        story.cluster.crash("b1")
+        story.cluster.run_for(50.0)
+        assert bk.health().is_stopped
+        assert "b1" in story.named(ledger_id)
+        assert story.cluster.run_until(lambda: story.is_healed(ledger_id, "b1"), 60.0)
+        health = bk.health()
+        assert (health.is_stopped, health.stopped_by, health.stopped_until_ms) == (False, "", 0)
+
+
+def test_a_stop_without_a_time_and_a_start_before_it_are_an_operators() -> None:
+    with healed(bookies=3) as story:
+        bk = story.cluster.client()
+        story.world.wall_ms = bk._runtime.wall_ms()
+        story.repairer()
+        bk.stop_repair("moving racks")
+        story.cluster.run_for(100.0)
+        assert bk.health().is_stopped
+        bk.stop_repair("moving racks", for_s=30.0)
+        bk.start_repair()
+        bk.stop_repair("once more")
+        story.cluster.run_for(100.0)
+        assert (bk.health().is_stopped, bk.health().stopped_until_ms) == (True, 0)
+
+
+@pytest.mark.parametrize("for_s", [0.0, -1.0, 31 * 86_400.0, float("nan"), "3"])
+def test_a_stop_for_a_strange_time_is_refused(for_s: Any) -> None:
+    with healed(bookies=3) as story:
+        bk = story.cluster.client()
+        with pytest.raises(embedbk.UsageError, match="for_s"):
+            bk.stop_repair("moving racks", for_s=for_s)
+        assert not bk.health().is_stopped
+
+
+def test_below_its_level_a_stop_has_no_end() -> None:
+    """P10.8: a build before would drop the time when it writes the switch."""
+    with healed(bookies=3) as story:
+        bk = story.cluster.client()
+        bk._runtime.has_level = lambda level: level < LEVEL_OF_KEEPERS  # type: ignore[method-assign]
+        with pytest.raises(embedbk.UsageError, match=f"level {LEVEL_OF_KEEPERS}"):
+            bk.stop_repair("moving racks", for_s=60.0)
+        bk.stop_repair("moving racks")
+        assert bk.health().is_stopped
