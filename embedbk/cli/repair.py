@@ -87,6 +87,8 @@ def _told(health: Health, options: argparse.Namespace) -> CommandResult:
     lines = [str(health), *_lines(health.ledgers)]
     if health.auditor:
         lines.append(f"auditor: {health.auditor}; last round over all ledgers: {_when(health.audited_ms)}")
+    if health.told_ms:
+        lines.append(f"of ledgers that were closed by {_when(health.told_ms)}")
     if health.is_stopped:
         why = f" ({health.stopped_why})" if health.stopped_why else ""
         until = f" until {_when(health.stopped_until_ms)}" if health.stopped_until_ms else ""

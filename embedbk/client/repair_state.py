@@ -38,6 +38,7 @@ from embedbk.repair.health import Health, judge, with_holdings, with_settings
 from embedbk.repair.holdings import Checked, CheckOptions, HoldingCheck
 from embedbk.repair.log_shapes import LogShapes
 from embedbk.repair.published import Unlike
+from embedbk.repair.rack_spread import fewest_racks
 from embedbk.repair.reshaping import log_of
 
 __all__ = ["ASKED_AT_ONCE", "ask_bookies", "audit", "health_of", "set_grace", "switch_repair"]
@@ -63,7 +64,9 @@ async def health_of(runtime: Runtime) -> Health:
         await keys(REPAIRING_PREFIX),
     )
     ledgers = await keys(LEDGERS_PREFIX)
+    told_ms = runtime.wall_ms()
     there: list[Member] = []
+    racks: dict[str, str] = {}
     leaving: list[str] = []
     read_only: list[tuple[str, str]] = []
     for key, value in (await keys(BOOKIES_PREFIX)).items():
@@ -73,6 +76,7 @@ async def health_of(runtime: Runtime) -> Health:
         except StorageError:
             continue  # It counts as away: no client can reach it there.
         there.append(Member(bookie_id, registration.incarnation))
+        racks[bookie_id] = registration.location
         leaving += [bookie_id] if registration.is_leaving else []
         if not registration.is_writable and not registration.is_leaving:
             read_only.append((bookie_id, registration.why))
@@ -100,6 +104,8 @@ async def health_of(runtime: Runtime) -> Health:
         audited_ms=note.ended_ms,
         grace_s=control.grace_ms / 1000,
         read_only=tuple(read_only),
+        racks=fewest_racks(closed.values(), racks),
+        told_ms=told_ms,
     )
 
 

@@ -68,7 +68,9 @@ class Health(NamedTuple):
     their logs' settings name. unlike: CLOSED ledgers with copies that are not what their writer published. grace_s: how
     long a bookie is away before it counts as gone, as operators set it; 0: as each host is set. stopped_by,
     stopped_why, stopped_until_ms: who switched repair off, why, and when the auditor switches it on again; 0: nobody
-    but an operator does."""
+    but an operator does. racks: over so many racks lie the copies of each entry of a CLOSED ledger, at least; 0: it is
+    not known, as a bookie does not say where it is. told_ms: when the metadata was read: what was closed by then is in
+    it."""
 
     is_seated: bool
     ledger_count: int
@@ -96,6 +98,8 @@ class Health(NamedTuple):
     stopped_by: str = ""
     stopped_why: str = ""
     stopped_until_ms: int = 0
+    racks: int = 0
+    told_ms: int = 0
 
     def __str__(self) -> str:
         given_up = f"; {self.lost} entries of {self.lost_ledgers} ledgers were given up for ever"
@@ -118,7 +122,8 @@ class Health(NamedTuple):
         is_uncertain = self.why_uncounted or self.untold or self.entries or self.conflicts or self.unlike
         if self.is_good or (self.is_seated and self.fewer and not is_uncertain):
             seats = f"each seat of all {self.ledger_count} ledgers has its bookie"
-            return f"every entry of {self.counted} closed ledgers has all of its copies, and {seats}{off}"
+            spread = f", on {self.racks} racks or more" if self.racks > 1 else ""
+            return f"every entry of {self.counted} closed ledgers has all of its copies{spread}, and {seats}{off}"
         if self.is_seated and self.why_uncounted:
             return f"each seat of {self.ledger_count} ledgers has its bookie; {self.why_uncounted}{off}"
         if self.is_seated and self.conflicts and not self.entries:

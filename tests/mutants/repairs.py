@@ -232,4 +232,30 @@ MUTANTS = (
         ),
         (_STOPS + "a_stop_without_a_time_and_a_start_before_it_are_an_operators",),
     ),
+    Mutant(
+        "racks-of-the-whole-ensemble",
+        "AR06",
+        "health praises a striped ledger of which some entries are on one rack alone",
+        (
+            (
+                "embedbk/repair/rack_spread.py",
+                "if mask >> seat & 1",
+                "if mask",
+            ),
+        ),
+        ("tests/repair/test_rack_spread.py::test_the_fewest_racks_of_any_write_set_count",),
+    ),
+    Mutant(
+        "a-bookie-without-a-place-is-a-rack",
+        "AR06",
+        "bookies that say nothing of where they are count as one rack more",
+        (
+            (
+                "embedbk/repair/rack_spread.py",
+                '0 if "" in where else _of_fragment(where, metadata)',
+                "_of_fragment(where, metadata)",
+            ),
+        ),
+        ("tests/repair/test_rack_spread.py::test_the_fewest_racks_of_any_write_set_count",),
+    ),
 )
