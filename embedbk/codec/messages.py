@@ -57,7 +57,7 @@ __all__ = [
     "LedgerBlock",
     "LedgerBlocksAnswer",
     "LedgerBlocksRequest",
-    "LOG_ID_MAX",
+    "LAST_LOG_ID",
     "LOG_KEEPERS_MAX",
     "LacAnswer",
     "LogKeeperRow",
@@ -110,7 +110,7 @@ _DIGESTS_MAX = (HOLDINGS_CUTS_MAX + 1) * ENSEMBLE_SIZE_MAX  # In one answer.
 HOLDINGS_IDS_MAX = 1 << 18  # Ids that one question for holdings may span: its bookie counts them in one go.
 ENTRY_LOGS_MAX = 1_024  # In one answer.
 LOG_KEEPERS_MAX = 4_096  # Likewise.
-LOG_ID_MAX = 2**32 - 1
+LAST_LOG_ID = 2**32 - 1
 BLOCK_LEDGERS_MAX = 1_024  # Ids that one block of ledgers spans.
 BLOCKS_MAX = 16  # Blocks that one message asks for: their bookie looks at every ledger of them in one go.
 HOLDINGS_OTHERS_MAX = 127  # Parts beside its own range, of this ledger or of others.
@@ -511,13 +511,13 @@ class EntryLogsRequest(msgspec.Struct, frozen=True, array_like=True):
     """Which entry logs are here, of those with higher ids than `after`? From LEVEL_OF_ENTRY_LOGS on."""
 
     incarnation: _Incarnation
-    after: Annotated[int, msgspec.Meta(ge=-1, le=LOG_ID_MAX)] = -1
+    after: Annotated[int, msgspec.Meta(ge=-1, le=LAST_LOG_ID)] = -1
 
 
 class EntryLogRow(msgspec.Struct, frozen=True, array_like=True):
     """One entry log: the number of its ledger directory, what it takes on disk, and how much of that still counts."""
 
-    log_id: Annotated[int, msgspec.Meta(ge=0, le=LOG_ID_MAX)]
+    log_id: Annotated[int, msgspec.Meta(ge=0, le=LAST_LOG_ID)]
     directory: _Count
     file_bytes: _Count
     entries_bytes: _Count
@@ -537,7 +537,7 @@ class LogKeepersRequest(msgspec.Struct, frozen=True, array_like=True):
     """Which ledgers, of those with higher ids than `after`, keep this entry log? From LEVEL_OF_KEEPERS on."""
 
     incarnation: _Incarnation
-    log_id: Annotated[int, msgspec.Meta(ge=0, le=LOG_ID_MAX)]
+    log_id: Annotated[int, msgspec.Meta(ge=0, le=LAST_LOG_ID)]
     after: Annotated[int, msgspec.Meta(ge=-1, le=LEDGER_ID_MAX)] = -1
 
 
@@ -554,7 +554,7 @@ class LogKeepersAnswer(msgspec.Struct, frozen=True, array_like=True):
     more, or nothing of it counts."""
 
     status: Status
-    log_id: Annotated[int, msgspec.Meta(ge=0, le=LOG_ID_MAX)] = 0
+    log_id: Annotated[int, msgspec.Meta(ge=0, le=LAST_LOG_ID)] = 0
     keepers: Annotated[list[LogKeeperRow], msgspec.Meta(max_length=LOG_KEEPERS_MAX)] = []
     has_more: bool = False
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from embedbk.codec.messages import LOG_ID_MAX, EntryLogsAnswer, EntryLogsRequest, Status
+from embedbk.codec.messages import LAST_LOG_ID, EntryLogsAnswer, EntryLogsRequest, Status
 from embedbk.core.client_words import Answered, Send, SendFailed
 from embedbk.core.machine import Effect, Handlers, Machine
 from embedbk.core.vocabulary import Ended, Started, Tick
@@ -39,7 +39,7 @@ class PresenceQuery(Machine):
 
     def _on_started(self, event: Started) -> list[Effect]:
         self.until_ns = event.now_ns + PRESENCE_NS
-        return [Send(self.member, EntryLogsRequest(self.member.incarnation, LOG_ID_MAX), TAG)]
+        return [Send(self.member, EntryLogsRequest(self.member.incarnation, LAST_LOG_ID), TAG)]
 
     def _on_answered(self, event: Answered) -> list[Effect]:
         answer = event.control

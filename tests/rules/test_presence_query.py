@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from embedbk.codec.messages import LOG_ID_MAX, EntryLogsAnswer, EntryLogsRequest, ErrorAnswer, Status
+from embedbk.codec.messages import LAST_LOG_ID, EntryLogsAnswer, EntryLogsRequest, ErrorAnswer, Status
 from embedbk.core.client_words import Answered, Send, SendFailed
 from embedbk.core.presence_query import PRESENCE_NS, PresenceQuery
 from embedbk.core.vocabulary import Ended, Started, Tick
@@ -19,7 +19,7 @@ def begun() -> PresenceQuery:
     query = PresenceQuery(B1)
     (sent,) = query.step(Started(5))
     assert isinstance(sent, Send)
-    assert (sent.member, sent.control) == (B1, EntryLogsRequest(B1.incarnation, LOG_ID_MAX))
+    assert (sent.member, sent.control) == (B1, EntryLogsRequest(B1.incarnation, LAST_LOG_ID))
     return query
 
 
