@@ -6,6 +6,7 @@ whose that is.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any, ClassVar
 
 from embedbk.codec.messages import (
@@ -40,16 +41,17 @@ class PagedQuery(Machine):
         self.rows: list[Any] = []
         self.until_ns: int | None = None
 
+    @abstractmethod
     def asks(self, after: int) -> Control:
         """The request for what stands behind this id."""
-        raise NotImplementedError
 
+    @abstractmethod
     def told(self, answer: Control) -> tuple[Status, list[Any], bool] | None:
         """Status, rows, and whether others follow; None: it is no answer to this."""
-        raise NotImplementedError
 
+    @abstractmethod
     def id_of(self, row: Any) -> int:
-        raise NotImplementedError
+        """By which the rows ascend."""
 
     @property
     def deadline_ns(self) -> int | None:

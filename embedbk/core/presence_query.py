@@ -1,7 +1,7 @@
 """Asks whether a bookie answers in one incarnation; changes nothing and decides nothing.
 
-For an operator who is about to say that its disks are gone (P11.5): the end of its session says that metadata does not
-hear it, and not that nobody does.
+An operator is about to say that its disks are gone (P11.5). The end of its session says that metadata does not hear it;
+clients may still be acknowledged by it.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ AGES = (("an hour", HOUR_MS), ("a day", DAY_MS), ("a week", 7 * DAY_MS), ("30 da
 GROWTH_DAYS, WEEK_DAYS = 14, 7
 HOT_MAX = 20
 KEPT_MAX = 10  # Entry logs of all bookies together.
-KEEPERS_MAX = 5  # Of each.
+KEEPERS_MAX = 5  # Ledgers that are named for each of them.
 UNKNOWN = "(not in the metadata)"  # A ledger that was deleted and forgotten, and is not collected yet.
 
 
