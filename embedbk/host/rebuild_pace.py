@@ -51,6 +51,11 @@ class RebuildPace:
     def deadline_ns(self) -> int | None:
         return self._due_ns
 
+    @property
+    def is_looking(self) -> bool:
+        """Whether anything is left that it reads, or takes in, as far as it knows."""
+        return not self._has_begun or self._is_running or self._due_ns is not None
+
     def step(self, now_ns: int) -> None:
         if not self._has_begun:
             self._begin(now_ns)

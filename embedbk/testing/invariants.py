@@ -259,6 +259,16 @@ class Invariants(Observer):
         if is_fenced:
             bookie.stable_fences.add(ledger_id)
 
+    def on_found_late(self, node: str, ledger_id: int, is_fenced: bool, entry_ids: Sequence[int]) -> None:
+        """An entry whose index was lost is on the disk as before, unless it is one that only this process has."""
+        bookie, ledger = self.ghost.bookies[node], self.ghost.ledger(ledger_id)
+        queued = {
+            entry_id for _, kept_of, entries in bookie.queued if kept_of == ledger_id for entry_id in entries
+        }
+        for entry_id in entry_ids:
+            if entry_id not in queued:
+                ledger.stable[entry_id] = ledger.stable.get(entry_id, 0) | bookie.bit
+
     def on_found_dropped(self, node: str, ranges: Sequence[tuple[int, int]]) -> None:
         for first, last in ranges:
             self.ghost.bookies[node].stable_fences.update(range(first, last + 1))

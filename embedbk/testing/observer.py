@@ -57,6 +57,10 @@ class Observer:
         """Behind `on_started` of a bookie that starts again: what it found on its disk, ledger by ledger. An entry or a
         fence may have survived in an entry log although its journal record did not."""
 
+    def on_found_late(self, node: str, ledger_id: int, is_fenced: bool, entry_ids: Sequence[int]) -> None:
+        """As `on_found`, of a bookie that serves and looks through entry logs whose indexes it lost (ST38): what it
+        can read now, entries that are still on their way to the disk too."""
+
     def on_found_dropped(self, node: str, ranges: Sequence[tuple[int, int]]) -> None:
         """Behind `on_found`: ledgers (first, last) that it found to be dropped for ever, and so fenced (P7.3)."""
 

@@ -395,10 +395,13 @@ class World:
         storage = disk.storage
         assert storage is not None
         self.tell("on_started", name, "bookie", storage.incarnation, disk.survived(), may_have_lost)
-        if "on_found" in self._tell:
-            self._tell_found(name, storage)
+        self._tell_found(name, storage, "on_found")
+        self.tell("on_found_dropped", name, storage.table.ranges())
 
-    def _tell_found(self, name: str, storage: DurableBookie) -> None:
+    def _tell_found(self, name: str, storage: DurableBookie, event: str) -> None:
+        """event: `on_found` behind a start, `on_found_late` when an index that was lost is made again."""
+        if event not in self._tell:
+            return
         for ledger_id in sorted(storage.table):
             row = storage.table.get(ledger_id)
             entry_ids: list[int] = []
@@ -410,8 +413,7 @@ class World:
                     entry_ids += [entry.entry_id for entry in iter_entries(found)]
                     next_entry = found.last_entry + 1
             if row is not None:
-                self.tell("on_found", name, ledger_id, row.is_fenced, entry_ids)
-        self.tell("on_found_dropped", name, storage.table.ranges())
+                self.tell(event, name, ledger_id, row.is_fenced, entry_ids)
 
     def start_client(self, name: str) -> ClientNode:
         """A client that dials at once; `is_ready` when it knows the bookies."""
@@ -654,7 +656,10 @@ class World:
         clock = self.clocks.get(name, TRUE)
         if self.has_near and name in self.writings:
             self._near.turn(name)  # The loop waited until now.
+        was_dark = isinstance(node, BookieNode) and node.rebuild.is_looking
         node.step(clock.local(self.network.now_ns))
+        if was_dark:
+            self._tell_found(name, node.storage, "on_found_late")
         if name in self.writings:
             self._near.tell_stored(name)
             self._after_client(name)

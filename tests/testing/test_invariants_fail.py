@@ -14,7 +14,7 @@ import pytest
 import embedbk.testing.invariants as invariants
 from embedbk.codec.entry import encode_entry
 from embedbk.codec.frame import FrameHeader, frame_of
-from embedbk.codec.journal_records import HELD_AGAIN, RecordKind
+from embedbk.codec.journal_records import HELD_AGAIN, LIMBO_ENDS, RecordKind
 from embedbk.codec.ledger_metadata import (
     METADATA_VERSION,
     Begun,
@@ -474,7 +474,7 @@ def i32_lac() -> None:
 
 def i32_ends() -> None:
     history = History().acked(b"a")
-    history.step("b3", Tick(0), JournalAppend(1, RecordKind.LIMBO, LEDGER, b"\0"))
+    history.step("b3", Tick(0), JournalAppend(1, RecordKind.LIMBO, LEDGER, LIMBO_ENDS))
 
 
 def unclean(*, fenced: bool = True, limbo: bool = True, synced: bool = True) -> History:
@@ -984,6 +984,32 @@ def test_what_was_queued_is_held_if_the_start_read_or_found_it(
             history.read("b1", answer)
     else:
         history.read("b1", answer)
+
+
+def found_again(*, is_told: bool, queued: bytes = b"") -> None:
+    """b1 started uncleanly, and its entry 0 was in a log whose index it lost. queued: an entry behind it that it takes
+    meanwhile. It serves, reads them, and ends its limbo."""
+    history = unclean()
+    if queued:
+        history.seal(1, queued)
+        history.store("b2", 1, queued)
+        history.store("b3", 1, queued)
+    history.publish(version(CLOSED, len(queued), 1 + len(queued)))
+    serve(history)
+    if queued:
+        history.take("b1", 1, queued, is_recovery=True)
+    if is_told:
+        history.watch.on_found_late("b1", LEDGER, True, range(1 + len(queued)))
+    history.step("b1", Tick(0), JournalAppend(history.token("b1"), RecordKind.LIMBO, LEDGER, LIMBO_ENDS))
+
+
+def test_entries_of_a_lost_index_count_again_when_it_is_made_again() -> None:
+    """I32, ST38: limbo ends where the entries came back by their log; one that is only in memory does not count."""
+    found_again(is_told=True)
+    with pytest.raises(Violation, match="I32"):
+        found_again(is_told=False)
+    with pytest.raises(Violation, match="without entry 1"):
+        found_again(is_told=True, queued=b"b")
 
 
 def test_what_is_rightly_done_breaks_nothing() -> None:
