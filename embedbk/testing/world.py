@@ -656,7 +656,8 @@ class World:
         clock = self.clocks.get(name, TRUE)
         if self.has_near and name in self.writings:
             self._near.turn(name)  # The loop waited until now.
-        was_dark = isinstance(node, BookieNode) and node.rebuild.is_looking
+        # A copy of a bookie that has no place in the list is told of by nobody.
+        was_dark = isinstance(node, BookieNode) and bookie_of(name) == name and node.rebuild.is_looking
         node.step(clock.local(self.network.now_ns))
         if was_dark:
             self._tell_found(name, node.storage, "on_found_late")
