@@ -182,7 +182,7 @@ def run_plan(
         outcome.violation = f"{type(broken).__name__}: {broken}"
         outcome.invariant = "assert"
         outcome.violation += _where(broken)
-    except EmbedbkError as escaped:
+    except Exception as escaped:  # noqa: BLE001 - Told by the seed's number, whatever it is; a campaign goes on.
         outcome.violation, outcome.invariant = f"escaped: {type(escaped).__name__}: {escaped}", "escape"
         outcome.violation += _where(escaped)
     outcome.events, outcome.steps = world.network.delivered_bodies, world.steps

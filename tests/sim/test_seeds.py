@@ -6,6 +6,7 @@ import pytest
 
 from embedbk.testing.plan import make_plan
 from embedbk.testing.run import replay_line, run_plan
+from embedbk.testing.world import World
 
 # Seeds that once found a bug, each with what it found. They stay for ever, as plain as plans were then.
 FOUND = {
@@ -34,6 +35,7 @@ FOUND_IN_FULL = {
     13208857: "the debt of an unclean start was forgiven by the next one, which was blamed for a fence then",
     15006135: "a snapshot that a crash had put back counted, though the log did not go on behind it any more",
     15010946: "the clock of one node told another's writer how long nothing had failed",
+    70146076: "entries whose index was lost at a start, and made again, counted as gone",
     3100366: "adds sent while the late one's replacement was published were owed by nobody, and never ended",
 }
 
@@ -58,6 +60,17 @@ def test_full_seeds_that_found_something_stay_clean(seed: int) -> None:
     """As above."""
     outcome = run_plan(make_plan(seed))
     assert not outcome.violation, f"{FOUND_IN_FULL[seed]} is back: {outcome.violation}"
+
+
+def test_a_mistake_of_any_kind_is_told_by_its_seed() -> None:
+    """The next seeds of a campaign run all the same."""
+
+    def prepare(world: World) -> None:
+        world.at(1, lambda: {"what": 1}["who"])
+
+    outcome = run_plan(make_plan(0), prepare=prepare)
+    assert outcome.invariant == "escape"
+    assert outcome.violation.startswith("escaped: KeyError: 'who' (") and "test_seeds.py" in outcome.violation
 
 
 @pytest.mark.parametrize("seed", range(12))
