@@ -126,8 +126,14 @@ class Adopters:
         told = list(self._world.lost)
         for name in self._names:
             node = self._world.nodes.get(name)
-            row = node.storage.table.get(ledger_id) if node is not None else None
-            if row is not None and (row.in_limbo or row.is_dropped):
+            if node is None:
+                continue
+            row = node.storage.table.get(ledger_id)
+            # An entry log without an index may hide any entry (ST38).
+            behind = self._promises.acked.get(ledger_id, -1) + 1
+            found = node.storage.read(ledger_id, behind, behind, 1)
+            is_dark = found.frame is None and not found.absent
+            if is_dark or (row is not None and (row.in_limbo or row.is_dropped)):
                 told.append(name)
         return told
 
