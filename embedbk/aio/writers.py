@@ -40,6 +40,11 @@ class _Writer(Closing):
         return self._appending.writing.lac
 
     @property
+    def _newest(self) -> Appending:
+        """The handle of the entry that was queued last."""
+        return self._appending
+
+    @property
     def length(self) -> int:
         return self._appending.writing.length
 
@@ -53,12 +58,12 @@ class _Writer(Closing):
 
     async def flush(self, timeout_s: float | None = None) -> int:
         """Wait until everything queued before is acknowledged as an append is; return the LAC."""
-        return await run_async(self._appending.flush(timeout_s))
+        return await run_async(self._newest.flush(timeout_s))
 
     async def force(self, timeout_s: float | None = None) -> int:
         """Wait until everything queued before is durable on its ack quorum, also with deferred sync (P3.2); return the
         LAC."""
-        return await run_async(self._appending.force(timeout_s))
+        return await run_async(self._newest.force(timeout_s))
 
     def release(self) -> None:
         """Let go without touching cluster state; the next opener recovers."""
@@ -155,6 +160,10 @@ class LogWriter(_Writer):
     @property
     def _appending(self) -> Appending:  # type: ignore[override]
         return self._line.appending
+
+    @property
+    def _newest(self) -> Appending:
+        return self._line.newest
 
     @property
     def epoch(self) -> int:

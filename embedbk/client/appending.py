@@ -190,11 +190,12 @@ class Appending:
 
     def hand_over_to(self, following: Appending, last_entry: int) -> bool:
         """The ledger failed, and certainly ended there: move what is outstanding behind that end to the next ledger, to
-        which nobody appends yet, once and in order, ahead of all later appends. Payloads are copied once more, a frame
-        at a time, so that no more memory is held than before. False: the handle was released meanwhile, so its
+        which nobody else appends yet, once and in order, ahead of all later appends. Payloads are copied once more, a
+        frame at a time, so that no more memory is held than before. False: the handle was released meanwhile, so its
         outstanding appends have failed."""
         packer, writing = self.writing.packer, self.writing
         refused = self._past.refused(last_entry)
+        first = following.writing.packer.last_entry + 1
         frames = deque(writing.outstanding)
         if writing.error is not None:
             return False  # Read after `outstanding`: the code that sets the error drops the frames then.
@@ -208,7 +209,7 @@ class Appending:
                 append_again(following.writing.packer, frame, due, refused)
                 due = frame.last_entry + 1
         ensure(due == max(last_entry, packer.last_entry) + 1, "an outstanding entry was let go of")
-        heir = Heir(following, last_entry, tuple(refused))
+        heir = Heir(following, last_entry, tuple(refused), first)
         following._past.remember(self.ledger_id, heir)
         self.heir = heir
         # A call whose rest is still to come keeps its turn there (P3.1). A call that gives up meanwhile does so here,
@@ -217,6 +218,17 @@ class Appending:
         if packer.held_by == 0:
             following.writing.packer.hold_for(0)
         return True
+
+    async def is_reached(self, following: Appending) -> bool:
+        """Wait until all that was appended here is done, so that what is appended to the ledger that follows is sent.
+        False: this handle ended before."""
+        writing, behind = self.writing, following.writing
+
+        def is_settled() -> bool:
+            return behind.behind is None or writing.failure is not None or writing.error is not None
+
+        await Moved(writing.signal, is_settled)
+        return behind.behind is None
 
     @property
     def what(self) -> str:
@@ -730,11 +742,19 @@ class Appending:
         self._is_closing = False
         return last
 
+    def let_go(self) -> None:
+        """As `release`, where what it took goes to another handle: nothing of it fails."""
+        self.runtime.call_if_open(lambda: self.runtime.node.release(self.writing))
+
     def release(self) -> None:
         """Let go without touching cluster state: the next opener recovers the ledger. May be called twice."""
         if not self.is_over:
             self._end_use()
-            self.runtime.call_if_open(self._release)
+            self.abandon()
+
+    def abandon(self) -> None:
+        """As `release`, also behind `leave`: what is outstanding fails."""
+        self.runtime.call_if_open(self._release)
 
     def _end_use(self) -> None:
         self.is_over = True

@@ -213,6 +213,10 @@ def writing_waits(writing: Writing) -> AddsWait | None:
         return AddsWait("P3.6", f"its caller to close it, as it failed ({failure.args[0]})", since_ns)
     if last <= lac and writing.is_shrunk:
         return None
+    if writing.behind is not None:
+        return AddsWait(
+            "P8.2", f"all adds of ledger {writing.behind.metadata.ledger_id}", writing.core.last_active_ns
+        )
     core = writing.core
     newest = core.in_flight.newest().last_entry if core.in_flight.pending_count else lac
     return adds_wait(core, has_unsent=last > max(newest, lac, core.lap))

@@ -308,12 +308,12 @@ class LogWriter:
 
     def flush(self, timeout_s: float | None = None) -> int:
         """Wait until everything appended before is acknowledged as an append is; return the LAC."""
-        return run_blocking(self._appending.flush(timeout_s), "aio.LogWriter.flush")
+        return run_blocking(self._line.newest.flush(timeout_s), "aio.LogWriter.flush")
 
     def force(self, timeout_s: float | None = None) -> int:
         """Wait until everything appended before is durable on its ack quorum, also with deferred sync (P3.2); return
         the LAC."""
-        return run_blocking(self._appending.force(timeout_s), "aio.LogWriter.force")
+        return run_blocking(self._line.newest.force(timeout_s), "aio.LogWriter.force")
 
     def close(self) -> Position:
         """Wait for what was appended and close the ledger; return the position of its last entry."""

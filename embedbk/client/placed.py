@@ -73,19 +73,20 @@ def in_parts(parts: Sequence[Appended]) -> Appended:
 
 
 class Heir(NamedTuple):
-    """Where the entries of a ledger that failed are: up to last_entry there, those behind it in the next one, from its
-    first entry on and in order (P8.2). refused: those among them, ascending, that are in neither."""
+    """Where the entries of a ledger that failed are: up to last_entry there, those behind it in the next one, from
+    first_entry on and in order (P8.2). refused: those among them, ascending, that are in neither."""
 
     appending: Appending
     last_entry: int
     refused: tuple[int, ...]
+    first_entry: int = 0
 
     def moved(self, entry_id: int) -> int | None:
         """The id in the next ledger; None: it is not there."""
         before = bisect.bisect_left(self.refused, entry_id)
         if entry_id <= self.last_entry or self.refused[before : before + 1] == (entry_id,):
             return None
-        return entry_id - self.last_entry - 1 - before
+        return self.first_entry + entry_id - self.last_entry - 1 - before
 
 
 def places(handle: Appending, queued: Appended) -> list[Appended]:

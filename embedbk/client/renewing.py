@@ -1,14 +1,15 @@
 """How the writer of a log proceeds to a next ledger: by rolling (P8.2), or by taking the log over from itself (P8.1).
 
-Decides which ledger an append goes to meanwhile. Rolling: the next ledger is listed while appends go on; then they wait
-until all that was appended to the one of now is durable, and go on in the next; the one before is closed behind them,
-and no further roll begins before that stands in the list. Renewing: the ledger of now is closed, and the log goes on
-under a higher epoch. Appends of that time wait, and none of them fails for it. A call that appends in several steps is
-let through first, so that all of it is in one ledger. A ledger that failed is replaced (`replacing`): appends wait,
-what is outstanding goes to the next ledger first, and who waited for it waits there.
+Decides which ledger an append goes to meanwhile. Rolling: the next ledger is listed while appends go on; then they go
+to its handle, which sends nothing before all that was appended to the ledger before is durable; that one is closed
+behind it, and no further roll begins before that stands in the list. Renewing: the ledger of now is closed, and the log
+goes on under a higher epoch. Appends of that time wait, and none of them fails for it. A call that appends in several
+steps is let through first, so that all of it is in one ledger. A ledger that failed is replaced (`replacing`): appends
+wait, what is outstanding goes to the next ledger first, and who waited for it waits there.
 
-    one ledger --roll: the next is listed--> two, appends go to the first --hold, all is durable--> appends go to the
-    second --release, close the first, record its end--> one ledger
+    one ledger --roll: the next is listed--> two, appends go to the first --hold, release--> appends go to the second,
+    which sends nothing --all of the first is durable--> it sends --close the first, record its end--> one ledger
+                        --the first failed--> what the second took goes behind what is outstanding, in a third
 """
 
 from __future__ import annotations
@@ -92,6 +93,7 @@ class Succession:
         "_before_failed",
         "_bounds",
         "_closers",
+        "_draining",
         "_failure",
         "_has_ended",
         "_inside",
@@ -123,9 +125,11 @@ class Succession:
         self._is_held = False  # Appends wait for the next ledger.
         self._since_ns = 0  # Since when they do, or there is no ledger.
         self._is_closing_before = False  # The ledger before is not recorded as closed yet.
+        # The handle before takes no more appends, and is not done; so what the current one takes is not sent yet.
+        self._draining: Appending | None = None
         self._rounds = 0  # How often holding ended.
         self._inside = 0  # Calls under way that may append more than once.
-        self._prepared: TakenOver | None = None  # The next ledger, to which nothing was sent.
+        self._prepared: TakenOver | None = None  # The ledger to which nothing was sent.
         self._failure: EmbedbkError | None = None  # Why there is no ledger: the one before is closed.
         self._before_failed: EmbedbkError | None = None  # Why the ledger before could not be closed.
         self._has_ended = False  # Closed or released by its owner.
@@ -206,8 +210,16 @@ class Succession:
 
     @property
     def _is_undecided(self) -> bool:
-        """The current ledger failed, and the one that follows it is not known yet."""
-        return self.appending.writing.is_undecided
+        """A ledger failed, and the one that follows it is not known yet."""
+        draining = self._draining
+        return self.appending.writing.is_undecided or (draining is not None and draining.writing.is_undecided)
+
+    @property
+    def newest(self) -> Appending:
+        """The handle of the entry that was queued last, if that is done or under way; else of the current ledger."""
+        with MOVING:
+            is_empty = self.appending.writing.packer.last_entry == NO_ENTRY
+            return self._draining if is_empty and self._draining is not None else self.appending
 
     @property
     def is_let_go(self) -> bool:
@@ -221,15 +233,17 @@ class Succession:
         if self._failure is not None:
             text = f"renew() to be called, as there is no ledger ({self._failure.args[0]})"
             return AddsWait("P8.2", text, self._since_ns)
-        if self._is_undecided or self._is_held:
-            writing = self.appending.writing
+        draining = self._draining
+        if self._is_undecided or self._is_held or draining is not None:
+            of = self.appending if draining is None else draining
+            writing = of.writing
             if writing.failure is not None:
                 return AddsWait(
                     "P8.2",
                     f"the ledger behind the one that failed: {writing.failure.args[0]}",
                     self._since_ns,
                 )
-            text = f"all that was appended to ledger {self.appending.ledger_id} to be durable, and the next ledger"
+            text = f"all that was appended to ledger {of.ledger_id} to be durable, and the next ledger"
             return AddsWait("P8.2", text, self._since_ns)
         if self._has_ended and self._is_closing_before:
             return AddsWait("P8.2", "the ledger before to be recorded as closed", self._since_ns)
@@ -329,7 +343,14 @@ class Succession:
 
     async def _before_is_closed(self, timeout_s: float | None) -> None:
         """Wait until the ledger before is recorded as closed, or could not be closed (P8.2 iv)."""
-        if not await Moved(self._signal, lambda: not self._is_closing_before, timeout_s):
+
+        def is_free() -> bool:
+            return not self._is_closing_before or self._is_undecided
+
+        is_in_time = await Moved(self._signal, is_free, timeout_s)
+        if self._is_undecided:
+            raise _Failing
+        if not is_in_time:
             raise OperationTimeout(
                 f"{self.appending.what}: the ledger before {self.appending.ledger_id} is not recorded as closed yet, "
                 f"after {timeout_s:g} s; nothing was done",
@@ -372,9 +393,11 @@ class Succession:
             return
         if self._prepared is None:
             self._prepared = await self.owning.prepare(self.appending, begun)
-        before, epoch = self.appending, self.taken.epoch
+        before = self.appending
         await self._switch(self._prepared)
-        self.appending.runtime.behind(self._close_before(before, epoch))
+        await Moved(self._signal, lambda: self._draining is not before or self._is_undecided)
+        if self._is_undecided:
+            raise _Failing
 
     async def prepare(self, begun: Begun, of: Appending) -> None:
         """Have the next ledger listed behind this one, for a roll to come (P8.2 i); raises as `roll` does."""
@@ -385,22 +408,27 @@ class Succession:
             is_wanted = self._prepared is None and of is self.appending and not self._has_ended
             if is_wanted and self._before_failed is None and self.owning.can_prepare:
                 self._prepared = await self.owning.prepare(self.appending, begun)
+        except _Failing:
+            pass  # What replaces a ledger that failed takes one that is prepared, or makes its own.
         finally:
             self._end_turn()
 
     async def _switch(self, prepared: TakenOver) -> None:
         """Nothing is sent to the next ledger before all adds of this one are done (P8.2 ii): else an append to the next
-        one is acknowledged, while one sent before it dies with this one."""
+        one is acknowledged, while one sent before it dies with this one. Appends go to its handle at once, which keeps
+        them until then."""
         before = self.appending
         await self._hold()
         try:
             await self._nobody_inside()
             before.leave()
-            if not await before.drained():
-                raise _Failing
-            owned = self.owning.follow(before, prepared, before.lac)
-            self._prepared, self._is_closing_before = None, True
+            owned = self.owning.follow(before, prepared, before.writing.packer.last_entry)
+            owned.appending.writing.wait_behind(before.writing)
+            before.runtime.wake_writing(owned.appending.writing)  # All may be done by now.
+            with MOVING:
+                self._draining, self._is_closing_before = before, True
             self._go_on_in(owned)
+            before.runtime.behind(self._end_before(before, owned.appending))
         except _Failing:
             raise
         except BaseException as failed:
@@ -408,6 +436,18 @@ class Succession:
             raise
         finally:
             self._release_hold()
+
+    async def _end_before(self, before: Appending, following: Appending) -> None:
+        """Once all adds of the ledger before are done, close it; what failed before that is replaced."""
+        is_reached = await before.is_reached(following)
+        if not is_reached and before.writing.failure is not None:
+            return
+        with MOVING:
+            self._draining, self._is_closing_before = None, is_reached
+            self._prepared = None
+        self._signal.notify()
+        if is_reached:
+            await self._close_before(before, following.tenure.epoch)
 
     async def _close_before(self, before: Appending, epoch: int) -> None:
         """Close the ledger before, and record its end (P8.2 iii, iv); only the next roll waits for it."""
@@ -584,15 +624,16 @@ class Succession:
     async def _replace_behind(self, before: Appending) -> None:
         """No call does it as a part of itself: who gives up waiting ends nothing of others."""
         await self._take_turn(None, replaces=True)
+        kept = self._step_back(before)  # Nothing of it was sent.
         try:
             if self._is_let_go or before is not self.appending:
                 nothing = LedgerClosed("this handle was closed", definite=True)  # Is outstanding.
-                self._decide(before, None, nothing)
-            else:
-                await self._replace(before)
+                self._give_up(before, kept, None, nothing)
+            elif not await self._is_left_to_another():
+                await self._replace(before, kept)
         except Unreplaced as unreplaced:
             self._failure = unreplaced.error
-            self._decide(before, unreplaced.ended, unreplaced.error)
+            self._give_up(before, kept, unreplaced.ended, unreplaced.error)
             if isinstance(unreplaced.error, LedgerFenced):
                 self.owning.lose()  # Appends report it.
             else:
@@ -602,14 +643,40 @@ class Succession:
                 f"{before.what} was on its way to a new ledger: {failed!r}", definite=False
             )
             self._failure = was_interrupted
-            self._decide(before, None, was_interrupted)
+            self._give_up(before, kept, None, was_interrupted)
             raise
         finally:
             self._end_turn()
 
-    async def _replace(self, before: Appending) -> None:
-        await self._before_is_closed(None)
-        by_takeover = self._before_failed is not None or not self.owning.can_prepare
+    def _step_back(self, failed: Appending) -> Appending | None:
+        """The handle that took appends behind the one that failed, and sent none of them; None: there is none, or it
+        took none."""
+        with MOVING:
+            if self._draining is not failed or self.appending.writing.behind is None:
+                return None  # All of it was done, so that the next one sends by now.
+            kept, self.appending, self._draining = self.appending, failed, None
+            self._is_closing_before = False
+        failure = failed.writing.failure
+        assert failure is not None
+        kept.writing.set_aside(failure)
+        kept.let_go()
+        return None if kept.writing.packer.last_entry == NO_ENTRY else kept
+
+    async def _is_left_to_another(self) -> bool:
+        """Wait until the ledger before the failed one is recorded as closed. True: it failed too, before it was done,
+        and its replacement comes first, which takes what is outstanding in both."""
+
+        def is_over() -> bool:
+            draining = self._draining
+            return not self._is_closing_before or (draining is not None and draining.writing.is_undecided)
+
+        await Moved(self._signal, is_over)
+        return self._is_closing_before
+
+    async def _replace(self, before: Appending, kept: Appending | None) -> None:
+        """kept: what it took goes behind what is outstanding. Its ledger is closed empty, so that no entry has had one
+        place in it, and then another one."""
+        by_takeover = self._before_failed is not None or kept is not None or not self.owning.can_prepare
         self._is_held = True  # A newer epoch may be ours meanwhile.
         try:
             self._replacing = self._replacing or Replacing(self.owning)
@@ -619,7 +686,12 @@ class Succession:
             self._watch(following.appending)
             if not before.hand_over_to(following.appending, last_entry):
                 following.appending.release()
+                if kept is not None:
+                    self._decide(kept, None, LedgerClosed("this handle was released", definite=True))
                 return
+            if kept is not None:
+                kept.hand_over_to(following.appending, NO_ENTRY)
+                self._decide(kept, NO_ENTRY, None)
             self._decide(before, last_entry, None)
             before.runtime.wake_writing(following.appending.writing)
             self._prepared = self._before_failed = None
@@ -634,6 +706,14 @@ class Succession:
             following.appending.ledger_id,
             before.writing.failure,
         )
+
+    def _give_up(
+        self, before: Appending, kept: Appending | None, ended: int | None, error: EmbedbkError
+    ) -> None:
+        """Nothing takes what is outstanding; what was only kept is certainly nowhere."""
+        self._decide(before, ended, error)
+        if kept is not None:
+            self._decide(kept, None, type(error)(error.args[0], definite=True, hint=error.hint))
 
     def _decide(self, before: Appending, last_entry: int | None, error: EmbedbkError | None) -> None:
         """Settle what was outstanding: it fails with the error, or moves to the next ledger."""
@@ -789,7 +869,11 @@ class Succession:
         """As `Appending.release`; what a renewal under way makes is released too."""
         self._is_let_go = True
         self._end()
-        self.appending.release()
+        with MOVING:
+            draining, appending = self._draining, self.appending
+        if draining is not None:
+            draining.abandon()
+        appending.release()
 
     def _end(self) -> None:
         self._has_ended, self._since_ns = True, self.owning.runtime.now_ns()

@@ -249,11 +249,10 @@ class Writer(Machine):
 
     @property
     def is_plain(self) -> bool:
-        """Besides, every seat gets the next frames whole: they may be added where the bookies are, and be told by
-        `AddedNearby`. Not the first of a ledger, which makes it known to its bookies."""
+        """Besides, every seat gets the next frames whole: they may be sent without this core, and be told by
+        `AddedNearby`."""
         is_whole = self.quorum.ensemble_size == self.quorum.write_quorum and not self.in_flight.is_deferred
-        is_begun = self.lac != NO_ENTRY and not self.in_flight.is_lent
-        return is_whole and self.is_common and self.proposed is None and is_begun
+        return is_whole and self.is_common and self.proposed is None and not self.in_flight.is_lent
 
     # Adding.
 

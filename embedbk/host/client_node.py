@@ -59,7 +59,7 @@ from embedbk.core.metadata_words import AllocateIds, ListKeys, ReadKey, Transact
 from embedbk.core.quarantine import Quarantine
 from embedbk.core.repair_words import AskQuorum
 from embedbk.core.vocabulary import CloseRequested, Started, Tick
-from embedbk.errors import EmbedbkError, MetadataUnavailable, PeerError, StorageError
+from embedbk.errors import EmbedbkError, MetadataUnavailable, PeerError, StorageError, ensure
 from embedbk.host.absences import Absences
 from embedbk.host.asking import Asking
 from embedbk.host.bookie_links import REGISTERED_ELSEWHERE, BookieLink, BookieLinks
@@ -299,6 +299,9 @@ class ClientNode:
             for writing in touched:
                 self._pump(now_ns, writing)
                 self._hinting.note(now_ns, writing)
+                if writing.following is not None and writing.is_done:
+                    self._touched[writing.following] = None
+                    self._pump(now_ns, writing.following)
             for writing in self._hinting.take(now_ns):
                 self.tell(writing, HintDue(now_ns))
             if self._links.outboxes:
@@ -380,6 +383,12 @@ class ClientNode:
 
     def _pump(self, now_ns: int, writing: Writing, *, is_last: bool = False) -> None:
         """Seal frames as far as the writer core wants them; the last time all of them."""
+        before = writing.behind
+        if before is not None:
+            if not writing.begin_behind():
+                ensure(not is_last, "a handle is closed before the one in front of it is done")
+                return
+            self._touched[before] = None  # Who waits for this waits there.
         packer = writing.packer
         may_send = self.on_step is None or self.is_sending_watched
         if self.courses is not None and may_send and not writing.is_over:

@@ -18,7 +18,7 @@ from embedbk.core.client_words import AddedNearby, AddsAnswered, Answered, Booki
 from embedbk.core.machine import Event, earliest
 from embedbk.core.vocabulary import Tick
 from embedbk.host.operations import Operation, Writing
-from embedbk.ids import Member
+from embedbk.ids import NO_ENTRY, Member
 
 __all__ = ["SILENT_NS", "Course", "Courses", "silent_ns"]
 
@@ -187,6 +187,8 @@ class Courses(ABC):
     def _begin_if_due(self, now_ns: int, writing: Writing) -> Course | None:
         if self._is_full(now_ns):  # Asked first: with very many writers, that is the answer to nearly all.
             return None
+        if writing.packer.last_entry == NO_ENTRY:
+            return None  # Who opened a ledger may append nothing for long.
         pause = self._pauses.get(writing)
         is_paused = pause is not None and now_ns < pause.until_ns
         if is_paused or not self.is_open_to(writing) or not self._has_place(now_ns):

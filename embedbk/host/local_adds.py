@@ -13,7 +13,7 @@ from embedbk.core.seating import Seating
 from embedbk.core.vocabulary import Tag
 from embedbk.host.link_adds import LinkAdds
 from embedbk.host.operations import Operation, Writing
-from embedbk.ids import Member
+from embedbk.ids import NO_ENTRY, Member
 from embedbk.ports import AddSeat, Near, NearWait
 
 __all__ = ["LocalAdds"]
@@ -44,8 +44,12 @@ class LocalAdds(LinkAdds):
         return [self._wait.fileno()]
 
     def is_open_to(self, writing: Writing) -> bool:
-        return super().is_open_to(writing) and all(
-            member in self._nears for member in writing.core.in_flight.members
+        """Not with the first frame of a ledger: these bookies add to ledgers that they know."""
+        is_begun = writing.core.lac != NO_ENTRY
+        return (
+            is_begun
+            and super().is_open_to(writing)
+            and all(member in self._nears for member in writing.core.in_flight.members)
         )
 
     def leave_link(self, now_ns: int, member: Member) -> None:

@@ -141,11 +141,13 @@ class Writing(Operation, Watermark):
         "_received",
         "_signal",
         "_wake",
+        "behind",
         "common_after",
         "due_ns",
         "ensemble_changes",
         "error",
         "failure",
+        "following",
         "has_missed",
         "is_common",
         "is_handed_over",
@@ -191,6 +193,10 @@ class Writing(Operation, Watermark):
         self.on_failed: Callable[[], None] | None = None
         self.failure: EmbedbkError | None = None  # Why it failed, from then on.
         self.outstanding: tuple[Frame, ...] = ()  # The frames that its core had sent.
+        self.behind: Writing | None = (
+            None  # Nothing of this is sent before all adds of that handle are done (P8.2 ii).
+        )
+        self.following: Writing | None = None  # The handle that is `behind` this one.
         self.is_handed_over = False
         self._closed: Future[int] | None = None
         self._outcome: EmbedbkError | int | None = None  # What `closed` tells: an error, or the last entry.
@@ -296,7 +302,36 @@ class Writing(Operation, Watermark):
 
     def fail(self, error: EmbedbkError) -> None:
         self.give_up(error)
+        self.error = self.error or error  # It says what happened here; nothing of the ledger explains it.
         super().fail(error)
+
+    def wait_behind(self, before: Writing) -> None:
+        """Send nothing before all adds of that handle are done, which takes no more of them. From any thread, before
+        anything is appended here."""
+        self.behind, before.following = before, self
+
+    @property
+    def is_done(self) -> bool:
+        """All that was appended is acknowledged, and on the disks of its ack quorum; it has not failed."""
+        return self.failure is None and self.error is None and self.lac >= self.packer.last_entry
+
+    def begin_behind(self) -> bool:
+        """Whether the handle before is done, if there is one: then this one goes on by itself. A handle that failed is
+        never done, whatever was acknowledged, so what was appended here moves behind what was outstanding there."""
+        before = self.behind
+        if before is None:
+            return True
+        if not before.is_done:
+            return False
+        self.behind = before.following = None
+        before._is_moved = True
+        return True
+
+    def set_aside(self, failure: EmbedbkError) -> None:
+        """The handle before failed: nothing of this one was sent, or will be, and what was appended here goes to
+        another handle. It is undecided until then."""
+        self.failure = self.failure or failure
+        self.packer.stop()
 
     def _end(self, effect: Ended) -> None:
         self.packer.stop()

@@ -27,6 +27,7 @@ from embedbk.ids import NO_ENTRY, Position
 from embedbk.testing.consumers import uses_cursors
 from embedbk.testing.drawn_terms import log_password, ready, records_of, runtime_of, traits_drawn
 from embedbk.testing.handle_askers import asks_for_handles
+from embedbk.testing.network_faults import rule_for
 from embedbk.testing.plan import MS, SECOND
 from embedbk.testing.records import arrow_rows, dressed
 from embedbk.testing.settlers import changes_settings
@@ -36,6 +37,7 @@ from embedbk.testing.truncators import truncates
 from embedbk.testing.users import append_all
 from embedbk.testing.violation import Violation
 from embedbk.testing.world import Sleep, Steps, Until, World
+from embedbk.transports.sim import Treatment
 
 __all__ = ["LOG", "WatchedOwner", "owner", "sequence_of"]
 
@@ -204,6 +206,8 @@ def _append_over(
                 yield Sleep(400 * MS)  # Somebody may truncate it meanwhile.
             if "rolls" in world.features and chance.random() < 0.15:
                 world.spawn(client, _roll_beside(world, client, runtime, line))
+                if strays is not None:
+                    yield from _fail_behind_a_roll(world, client, runtime, line, strays)
             if pause_ns:
                 yield Sleep(chance.randint(0, 2 * pause_ns))
         if chance.random() < 0.7:
@@ -288,6 +292,23 @@ def _recover_beside(world: World, client: str, runtime: Runtime, line: Successio
         heir = appending.heir
         if heir is not None and appending.writing.packer.last_entry > heir.last_entry:
             world.sometimes["outstanding sent again"] += 1
+
+
+def _fail_behind_a_roll(
+    world: World, client: str, runtime: Runtime, line: Succession, chance: random.Random
+) -> Steps:
+    """What is on its way when the owner rolls comes late, it appends meanwhile, and another client recovers the ledger
+    that it leaves: before, behind or while that comes."""
+    late = Treatment(delay_ns=chance.randint(1, 60) * MS)
+    rule = rule_for(late, kind="AddRequest", sender=client, ledger_id=line.appending.ledger_id)
+    world.network.add_rule(rule)
+    world.spawn(client, _recover_beside(world, client, runtime, line, chance.random()))
+    try:
+        for _ in range(chance.choice([2, 6])):
+            yield from _append_unawaited(world, runtime, line, line.owning, client)  # type: ignore[arg-type]
+            yield Sleep(chance.randint(0, 10) * MS)
+    finally:
+        world.network.remove_rule(rule)
 
 
 def _several(payloads: Sequence[bytes]) -> Callable[[Appending, AppendTerms], Coroutine[Any, Any, Any]]:

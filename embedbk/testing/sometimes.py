@@ -120,6 +120,8 @@ SOMETIMES = {
     "adopted with copies that were made for it": "a ledger that was taken back lacked copies, which were made first",
     "left by a lost future, and forgotten": "an operator let a ledger go that a lost future had made",
     "log rolled": "an owner went on in its next ledger, and recorded where the one before ended",
+    "kept behind a roll": "an owner took an append for its next ledger while the one before was not done",
+    "kept behind a failure": "what an owner had only kept went to another ledger, behind what was outstanding",
     "log went on behind a failure": "a ledger failed under a log's owner, and another one took its place",
     "outstanding sent again": "what was outstanding when a ledger failed was acknowledged in the next one",
     "kept by a stray recovery": "a recovery by somebody else kept what an owner was not told of, and then was",

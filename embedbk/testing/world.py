@@ -43,7 +43,7 @@ from embedbk.host.client_node import SEAT_GRACE_NS, ClientNode
 from embedbk.host.operations import OneResult, Operation, Writing
 from embedbk.host.rebuild_pace import RebuildPace
 from embedbk.host.scrub_pace import ScrubPace
-from embedbk.ids import LEDGER_ID_MAX, START_ID_BYTES
+from embedbk.ids import LEDGER_ID_MAX, NO_ENTRY, START_ID_BYTES
 from embedbk.metadata.basing import BASE_RULES, BaseRules
 from embedbk.metadata.client import Client
 from embedbk.metadata.intake import REQUESTS_WAITING_MAX
@@ -756,6 +756,9 @@ class World:
             if writing.lac > told >= -1:
                 self.writings[name][writing] = writing.lac
                 self.tell("on_acked", name, writing, writing.core.ledger_id, writing.lac)
+            if writing.behind is not None and told != -2 and writing.packer.last_entry != NO_ENTRY:
+                went = "kept behind a failure" if writing.is_handed_over else "kept behind a roll"
+                self.sometimes[went] += 1
             if writing.is_handed_over:
                 self.writings[name][writing] = -2  # Entries that are not acknowledged there did not fail.
             elif writing.error is not None and told != -2:

@@ -38,6 +38,12 @@ def is_closed(client: embedbk.Client, ledger_id: int) -> bool:
         return reader.is_closed
 
 
+def knowing(cluster: Cluster, ledger_id: int) -> list[str]:
+    """The bookies that were sent something of this ledger."""
+    nodes = cluster.world.nodes
+    return [name for name in cluster.world.disks if nodes[name].storage.table.get(ledger_id) is not None]
+
+
 @pytest.mark.parametrize(
     ("roll", "begun", "most"),
     [
@@ -309,9 +315,18 @@ def test_nothing_is_sent_to_the_next_ledger_before_all_adds_are_done(cluster: Cl
     client._runtime.behind(writer._line.roll())
     cluster.run_for(1.0)
     assert len(listed(client, NAME)) == 2, "listed meanwhile"
-    assert writer.ledger_id == first and not late.done()
+    assert writer.ledger_id != first and not late.done()
+    kept = writer.append_nowait(b"three")
+    cluster.run_for(0.3)
+    (state,) = (each for each in client.handles() if each.kind == "log writer")
+    assert (state.rule, state.can_go_on) == (
+        "P8.2",
+        False,
+    ) and f"ledger {first} to be durable" in state.waits_for
+    assert not kept.done() and not knowing(cluster, writer.ledger_id)
     end()
-    behind = writer.append(b"three")  # It waits for the roll.
+    behind = writer.append(b"four")  # It waits for the roll.
     assert late.result().ledger_id == first != behind.ledger_id == writer.ledger_id
+    assert [kept.result().entry_id, behind.entry_id] == [0, 1] and knowing(cluster, writer.ledger_id)
     assert cluster.run_until(lambda: listed(client, NAME)[1].first_offset == 2)
     writer.close()

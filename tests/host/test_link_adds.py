@@ -34,7 +34,7 @@ from embedbk.core.writer_options import WriterOptions
 from embedbk.errors import LedgerFenced
 from embedbk.host.bookie_node import BookieNode
 from embedbk.host.client_node import ClientNode
-from embedbk.host.courses import SILENT_NS
+from embedbk.host.courses import SILENT_NS, _Pause
 from embedbk.host.link_adds import LinkAdds
 from embedbk.host.loop import clock_ns
 from embedbk.host.metadata_node import MetadataNode
@@ -142,6 +142,15 @@ class Side:
         self.until(lambda: self.add(writing) or self.courses.wake(writing))
         adds = self.courses._courses[writing].adds
         self.until(lambda: adds.tell(self.now_ns).oldest_sent_ns is None)
+        return writing
+
+    def begun(self, held: set[str]) -> Writing:
+        """A writer whose core has sent the first frame by itself, as in a pause of its courses, while some bookies
+        write nothing; behind that frames are sent from C."""
+        writing = self.write()
+        self.held = held
+        self.courses._pauses[writing] = _Pause(self.now_ns + 5 * TURN_NS, 1)
+        self.until(lambda: self.add(writing) or self.courses.wake(writing))
         return writing
 
     def stored(self, name: str, writing: Writing) -> dict[int, bytes]:
@@ -356,9 +365,7 @@ def test_who_is_busy_is_given_it_again_by_the_core(side: Side) -> None:
 def test_a_course_begins_beside_what_a_seat_owes(side: Side) -> None:
     """P4.5: what an ack quorum has waits for nobody else, so what the core had sent may be owed still. Its answer ends
     nothing; the core that was told of both keeps neither longer than is owed."""
-    writing = side.write()
-    side.held = {"b3"}
-    side.until(lambda: side.add(writing) or side.courses.wake(writing))
+    writing = side.begun({"b3"})
     in_flight = writing.core.in_flight
     owed = list(in_flight.behind)
     assert owed and not in_flight.pending
@@ -390,9 +397,7 @@ def test_a_course_begins_beside_what_waits_for_its_ack_quorum(side: Side) -> Non
 def test_an_answer_from_before_leaves_a_course_alone(side: Side) -> None:
     """P4.5: an OK to what the core had sent changes only what a seat owes it, counted beside it or told by itself; any
     other answer is the core's, with all that is on its way."""
-    writing = side.write()
-    side.held = {"b3"}
-    side.until(lambda: side.add(writing) or side.courses.wake(writing))
+    writing = side.begun({"b3"})
     (third,) = (each for each in writing.core.in_flight.seatings if each.member.bookie_id == "b3")
     entry_id = next(iter(writing.core.in_flight.behind))
 
@@ -486,9 +491,7 @@ def test_the_bound_of_a_handle_is_one_for_the_core_and_for_what_goes_past_it(bou
     there is room here again."""
     side = bounded
     backlog = side.client.backlog = SharedBacklog(1 << 30)
-    writing = side.write()
-    side.held = {"b3"}
-    side.until(lambda: side.add(writing) or side.courses.wake(writing))
+    writing = side.begun({"b3"})
     in_flight, (course,) = writing.core.in_flight, side.courses._courses.values()
     assert in_flight.behind_bytes > 0, "the core keeps nothing"
     while not course.adds.tell(side.now_ns).is_pressed:
@@ -509,9 +512,7 @@ def test_the_bound_of_a_handle_is_one_for_the_core_and_for_what_goes_past_it(bou
 def test_at_the_bound_who_answers_what_the_core_had_sent_is_not_silent(bounded: Side) -> None:
     """P4.5: who has answered nothing for 200 ms counts as failed, and an answer to an older frame is one."""
     side = bounded
-    writing = side.write()
-    side.held = {"b3"}
-    side.until(lambda: side.add(writing) or side.courses.wake(writing))
+    writing = side.begun({"b3"})
     in_flight, (course,) = writing.core.in_flight, side.courses._courses.values()
     (third,) = (each for each in in_flight.seatings if each.member.bookie_id == "b3")
     entry_id = next(iter(in_flight.behind))
@@ -534,9 +535,7 @@ def test_at_the_bound_who_answers_what_the_core_had_sent_is_not_silent(bounded: 
 def test_at_the_bound_who_answers_counted_frames_is_not_silent(bounded: Side) -> None:
     """P4.5: as above, where the answer was counted beside the core."""
     side = bounded
-    writing = side.write()
-    side.held = {"b3"}
-    side.until(lambda: side.add(writing) or side.courses.wake(writing))
+    writing = side.begun({"b3"})
     (course,) = side.courses._courses.values()
     (third,) = (each for each in writing.core.in_flight.members if each.bookie_id == "b3")
     assert not course.heard_ns and writing.core.in_flight.behind

@@ -14,9 +14,109 @@ _ROLLING = "embedbk/core/log_rolling.py"
 _FACES = "tests/faces/test_rolling.py::test_"
 _P8 = "tests/rules/test_p8_rolling.py::test_"
 
+_BEHIND = "tests/faces/test_rolling_behind.py::test_"
+_OPERATIONS = "embedbk/host/operations.py"
 _TIMES = "tests/scenarios/test_times.py::test_"
 
 MUTANTS = (
+    Mutant(
+        "the-next-ledger-is-sent-at-once",
+        "P8.2 I92",
+        "what is appended while the ledger before is not done is sent",
+        ((_OPERATIONS, "        if not before.is_done:\n            return False\n", ""),),
+        (_FACES + "nothing_is_sent_to_the_next_ledger_before_all_adds_are_done",),
+    ),
+    Mutant(
+        "a-failed-ledger-is-done",
+        "P8.2",
+        "a handle that failed with nothing on its way counts as done, and the next one sends",
+        (
+            (
+                _OPERATIONS,
+                "return self.failure is None and self.error is None and self.lac >= self.packer.last_entry",
+                "return self.core.in_flight.pending_count == 0",
+            ),
+        ),
+        (_BEHIND + "what_was_kept_goes_behind_what_was_outstanding",),
+    ),
+    Mutant(
+        "what-was-kept-stands-where-it-was-put",
+        "P8.2",
+        "an entry that went behind what was outstanding is looked for where it would have stood without that",
+        ((_APPENDING, "tuple(refused), first)", "tuple(refused))"),),
+        (_BEHIND + "what_was_kept_goes_behind_what_was_outstanding",),
+    ),
+    Mutant(
+        "what-was-kept-goes-first",
+        "P8.2 I93",
+        "what was kept goes to the next ledger ahead of what is outstanding",
+        (
+            (
+                _RENEWING,
+                "            if not before.hand_over_to(following.appending, last_entry):\n",
+                (
+                    "            if kept is not None:\n"
+                    "                kept.hand_over_to(following.appending, NO_ENTRY)\n"
+                    "            if not before.hand_over_to(following.appending, last_entry):\n"
+                ),
+            ),
+            (
+                _RENEWING,
+                (
+                    "            if kept is not None:\n"
+                    "                kept.hand_over_to(following.appending, NO_ENTRY)\n"
+                    "                self._decide(kept"
+                ),
+                "            if kept is not None:\n                self._decide(kept",
+            ),
+        ),
+        (_BEHIND + "what_was_kept_goes_behind_what_was_outstanding",),
+    ),
+    Mutant(
+        "what-was-kept-takes-the-prepared-ledger",
+        "P8.2",
+        "what was kept goes to the ledger that it was kept for, behind other entries",
+        (
+            (
+                _RENEWING,
+                "self._before_failed is not None or kept is not None or",
+                "self._before_failed is not None or",
+            ),
+        ),
+        (_BEHIND + "what_was_kept_goes_behind_what_was_outstanding",),
+    ),
+    Mutant(
+        "what-was-kept-waits-for-ever",
+        "P8.2 L2",
+        "the handle of the next ledger is looked at when something is appended, and not when the one before is done",
+        (
+            (
+                _RENEWING,
+                "            before.runtime.wake_writing(owned.appending.writing)  # All may be done by now.\n",
+                "",
+            ),
+            (
+                "embedbk/host/client_node.py",
+                "if writing.following is not None and writing.is_done:",
+                "if False:",
+            ),
+        ),
+        (_FACES + "nothing_is_sent_to_the_next_ledger_before_all_adds_are_done",),
+    ),
+    Mutant(
+        "flush-looks-at-the-next-ledger",
+        "P8.2",
+        "flush waits for the ledger that is about to be written, which is empty",
+        ((_RENEWING, "return self._draining if is_empty and", "return self._draining if not is_empty and"),),
+        (_BEHIND + "flush_waits_for_the_ledger_before_while_the_next_one_is_empty",),
+    ),
+    Mutant(
+        "release-leaves-the-ledger-before",
+        "P3.6",
+        "a writer that is released goes on with the ledger that it was about to leave",
+        ((_RENEWING, "            draining.abandon()\n", "            pass\n"),),
+        (_BEHIND + "who_lets_go_meanwhile_sends_nothing_of_what_was_kept",),
+    ),
     Mutant(
         "a-ticket-counts-from-its-ledger",
         "P8.2 I93",
@@ -94,22 +194,6 @@ MUTANTS = (
             ),
         ),
         (_TIMES + "the_first_entry_at_or_behind_a_time_is_found",),
-    ),
-    Mutant(
-        "sent-to-the-next-ledger-at-once",
-        "P8.2 I92",
-        "appends go to the next ledger while some to the present one are on their way",
-        (
-            (
-                _RENEWING,
-                (
-                    "            before.leave()\n"
-                    "            if not await before.drained():\n                raise _Failing\n"
-                ),
-                "            before.leave()\n",
-            ),
-        ),
-        (_FACES + "nothing_is_sent_to_the_next_ledger_before_all_adds_are_done",),
     ),
     Mutant(
         "idle-logs-hold-two-ledgers",
