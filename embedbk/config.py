@@ -171,8 +171,8 @@ class Settings:
     # What reads of many entries are to the bookies: "catch-up", or "batch", which is served behind the others and has a
     # bound of its own where an operator sets one (P6.7). The newest entries and single ones are bounded by nothing.
     reads_as: str = "catch-up"
-    # Appended to one handle and not released yet, by bookies that answer late as well; beyond, appends wait (RP33). A log
-    # that leaves a ledger has two handles until the one before is done.
+    # Appended to one handle and not released yet, by bookies that answer late as well; beyond, appends wait (RP33).
+    # A log that leaves a ledger has two handles until the one before is done.
     append_bytes_max: int = PACKER_BYTES_MAX
     # What all handles together keep for one bookie whose link takes no more; beyond, it has failed (RP34).
     slow_bookie_bytes_max: int = SLOW_BOOKIE_BYTES_MAX
