@@ -188,13 +188,16 @@ class Appending:
             handle, entry_id = heir.appending, moved
         return handle, entry_id
 
-    def hand_over_to(self, following: Appending, last_entry: int) -> bool:
+    def hand_over_to(self, following: Appending, last_entry: int, *, front: Appending | None = None) -> bool:
         """The ledger failed, and certainly ended there: move what is outstanding behind that end to the next ledger, to
         which nobody else appends yet, once and in order, ahead of all later appends. Payloads are copied once more, a
         frame at a time, so that no more memory is held than before. False: the handle was released meanwhile, so its
-        outstanding appends have failed."""
+        outstanding appends have failed.
+
+        front: the handle before this one, which was handed over just now.
+        """
         packer, writing = self.writing.packer, self.writing
-        refused = self._past.refused(last_entry)
+        refused = self._past.refused(last_entry, follows_refused=front is not None and front.has_refused_last)
         first = following.writing.packer.last_entry + 1
         frames = deque(writing.outstanding)
         if writing.error is not None:
@@ -218,6 +221,12 @@ class Appending:
         if packer.held_by == 0:
             following.writing.packer.hold_for(0)
         return True
+
+    @property
+    def has_refused_last(self) -> bool:
+        """Whether the last entry that it took is in no ledger, by its condition."""
+        heir = self.heir
+        return heir is not None and heir.refused[-1:] == (self.writing.packer.last_entry,)
 
     async def is_reached(self, following: Appending) -> bool:
         """Wait until all that was appended here is done, so that what is appended to the ledger that follows is sent.
@@ -600,7 +609,8 @@ class Appending:
                 value, records = record.value, records or self._records([record])
                 placed = await self._queue_on(terms, value, part_ends, records, until_s)
                 if placed.ledger_id != self.ledger_id:
-                    return placed  # Appended before this writer's time, in a ledger that is closed by now.
+                    await self._front_is_done(terms.timeout_s, until_s)
+                    return placed  # Appended before, in a ledger that is closed by now, or about to be.
                 entry_id = placed.entry_id
             left_s = None if terms.timeout_s is None else max(0.0, until_s - self.runtime.clock_s())
             return await self.acknowledged(entry_id, left_s)
@@ -609,6 +619,22 @@ class Appending:
         except BaseException as stopped:
             self._tell_stopped(stopped, entry_id)
             raise
+
+    async def _front_is_done(self, timeout_s: float | None, until_s: float) -> None:
+        """Wait until all that was appended to the ledger before is acknowledged (P8.2). Raises HandedOver where that
+        ledger failed: what was appended there stands elsewhere by now, or nowhere."""
+        writing = self.writing
+        left_s = None if timeout_s is None else max(0.0, until_s - self.runtime.clock_s())
+        is_settled = Moved(
+            writing.signal, lambda: writing.behind is None or writing.error is not None, left_s
+        )
+        if not await is_settled:
+            raise OperationTimeout(
+                f"{self.what}: what was appended under this sequence was not acknowledged within {timeout_s:g} s",
+                hint="append it again: it is there once",
+            )
+        if writing.behind is not None:
+            raise writing.stop_error()
 
     def _tell_stopped(self, stopped: BaseException, entry_id: int) -> None:
         """The caller was cancelled or interrupted: add to the exception what may still happen."""

@@ -274,7 +274,7 @@ class LogWriter:
         """Go on in a next ledger of the same sizes, under the same epoch (P8.2); if the current one is empty, do
         nothing. The writer rolls by itself at the bounds that `Log.writer` was given.
 
-        The next ledger is made while appends go on; they wait only until those before them are durable. `ledger_id` and
+        Appends go on: those to the next ledger are sent when all before them are durable. `ledger_id` and
         `first_offset` are new afterwards. The earlier ledger is closed behind, and no further roll begins before the
         metadata says so. Below the cluster's level 4 (`embedbk quorum raise`) it is done as `renew` does it.
 

@@ -118,14 +118,15 @@ class Past:
             for done in [each for each in bound if each <= lac]:
                 del bound[done]
 
-    def refused(self, last_entry: int) -> list[int]:
-        """Outstanding entries that were to have an id of this ledger, or to stand behind one of these."""
-        refused: list[int] = []
+    def refused(self, last_entry: int, *, follows_refused: bool) -> list[int]:
+        """Outstanding entries that were to have an id of this ledger, or to stand behind one of these. follows_refused:
+        the entry before the ledger's first one is one of these."""
+        refused = [NO_ENTRY] if follows_refused else []
         with PRODUCERS_LOCK:
             for entry_id, names_id in sorted((self.bound or {}).items()):
                 if entry_id > last_entry and (names_id or refused[-1:] == [entry_id - 1]):
                     refused.append(entry_id)
-        return refused
+        return refused[1:] if follows_refused else refused
 
     async def learn(
         self, what: str, clock_s: Callable[[], float], timeout_s: float | None, until_s: float

@@ -690,7 +690,7 @@ class Succession:
                     self._decide(kept, None, LedgerClosed("this handle was released", definite=True))
                 return
             if kept is not None:
-                kept.hand_over_to(following.appending, NO_ENTRY)
+                kept.hand_over_to(following.appending, NO_ENTRY, front=before)
                 self._decide(kept, NO_ENTRY, None)
             self._decide(before, last_entry, None)
             before.runtime.wake_writing(following.appending.writing)

@@ -324,7 +324,7 @@ class Writing(Operation, Watermark):
         if not before.is_done:
             return False
         self.behind = before.following = None
-        before._is_moved = True
+        self._is_moved = before._is_moved = True
         return True
 
     def set_aside(self, failure: EmbedbkError) -> None:

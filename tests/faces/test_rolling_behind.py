@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -22,20 +23,27 @@ def cluster() -> Iterator[Cluster]:
 
 
 class Rolled:
-    """A writer that has rolled while entry b"1" of its ledger reaches no bookie."""
+    """A writer that has rolled while entry b"1" of its ledger reaches no bookie. terms: of that one, whose caller gives
+    up waiting."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, **terms: Any) -> None:
         self.cluster = cluster
         self.client = cluster.client("w")
         self.writer: LogWriter = self.client.log(NAME).writer(roll=NEVER)
         self.epoch = self.writer.epoch
         self.before = self.writer.append(b"0").ledger_id
         self.reach = cluster.drop_messages("AddRequest", sender="w", ledger_id=self.before)
-        self.outstanding = self.writer.append_nowait(b"1")
+        if terms:
+            appending = Beside(self.client, one(self.writer, b"1", timeout_s=0.05, **terms))
+            cluster.run_for(0.1)
+            assert isinstance(appending.error, embedbk.OperationTimeout)
+            self.outstanding = appending.error.ticket
+        else:
+            self.outstanding = self.writer.append_nowait(b"1")
         self.rolling = Beside(self.client, self.writer._line.roll())
         cluster.run_for(0.2)
         self.kept_in = self.writer.ledger_id
-        assert self.kept_in != self.before == self.outstanding.position.ledger_id
+        assert self.kept_in != self.before
 
     def is_over(self, *tickets: embedbk.Ticket) -> bool:
         return self.cluster.run_until(lambda: all(ticket.done() for ticket in tickets))
@@ -75,6 +83,45 @@ def test_what_was_kept_goes_behind_what_was_outstanding(cluster: Cluster, rolled
     writer.close()
     assert read(rolled.client) == [b"%d" % number for number in range(8)]
     assert rolled.kept_in not in [each.ledger_id for each in listed(rolled.client, NAME)]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_repeat_waits_for_what_it_repeats(cluster: Cluster, fails: bool) -> None:
+    """P3.1, P3.2: a producer's entry is on its way in the ledger that is left: its repeat is answered when that is
+    durable, with its place by then."""
+    rolled = Rolled(cluster, producer=(7, 1))
+    repeated = Beside(rolled.client, one(rolled.writer, b"1", producer=(7, 1)))
+    late = Beside(rolled.client, one(rolled.writer, b"1", producer=(7, 1), timeout_s=0.1))
+    cluster.run_for(0.3)
+    assert not repeated.is_over and isinstance(late.error, embedbk.OperationTimeout)
+    if fails:
+        kept = rolled.writer.append_nowait(b"2")
+        stray(cluster, rolled.before)
+        assert rolled.is_over(kept)
+    else:
+        rolled.reach()
+    assert cluster.run_until(lambda: repeated.is_over)
+    assert repeated.error is None
+    assert repeated.result == rolled.outstanding.result()
+    assert (repeated.result.ledger_id == rolled.before) is not fails
+    rolled.writer.close()
+    assert read(rolled.client) == [b"0", b"1", b"2"][: 3 if fails else 2]
+
+
+def test_what_was_to_stand_behind_a_refused_one_is_refused(cluster: Cluster) -> None:
+    """P8.2: "it fails, definitely, in no ledger, and so does one `after=` it", also where that is kept behind it."""
+    rolled = Rolled(cluster, entry_id=1)
+    behind = Beside(rolled.client, one(rolled.writer, b"2", after=embedbk.Position(rolled.before, 1)))
+    cluster.run_for(0.1)
+    kept = rolled.writer.append_nowait(b"3")
+    stray(cluster, rolled.before)
+    assert rolled.is_over(kept)
+    assert cluster.run_until(lambda: behind.is_over)
+    with pytest.raises(embedbk.UsageError):
+        rolled.outstanding.result()
+    assert isinstance(behind.error, embedbk.AppendConflict)
+    rolled.writer.close()
+    assert read(rolled.client) == [b"0", b"3"]
 
 
 def test_flush_waits_for_the_ledger_before_while_the_next_one_is_empty(

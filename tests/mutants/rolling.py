@@ -56,7 +56,7 @@ MUTANTS = (
                 "            if not before.hand_over_to(following.appending, last_entry):\n",
                 (
                     "            if kept is not None:\n"
-                    "                kept.hand_over_to(following.appending, NO_ENTRY)\n"
+                    "                kept.hand_over_to(following.appending, NO_ENTRY, front=before)\n"
                     "            if not before.hand_over_to(following.appending, last_entry):\n"
                 ),
             ),
@@ -64,7 +64,7 @@ MUTANTS = (
                 _RENEWING,
                 (
                     "            if kept is not None:\n"
-                    "                kept.hand_over_to(following.appending, NO_ENTRY)\n"
+                    "                kept.hand_over_to(following.appending, NO_ENTRY, front=before)\n"
                     "                self._decide(kept"
                 ),
                 "            if kept is not None:\n                self._decide(kept",
@@ -102,6 +102,26 @@ MUTANTS = (
             ),
         ),
         (_FACES + "nothing_is_sent_to_the_next_ledger_before_all_adds_are_done",),
+    ),
+    Mutant(
+        "appended-before-is-acknowledged",
+        "P3.1 P3.2",
+        "a producer's repeat is answered while what it repeats is on its way in the ledger before",
+        ((_APPENDING, "                    await self._front_is_done(terms.timeout_s, until_s)\n", ""),),
+        (_BEHIND + "a_repeat_waits_for_what_it_repeats",),
+    ),
+    Mutant(
+        "behind-a-refused-one-of-the-ledger-before",
+        "P8.2",
+        "an append on the place of one that is in no ledger goes to the next one",
+        (
+            (
+                _APPENDING,
+                "follows_refused=front is not None and front.has_refused_last",
+                "follows_refused=False",
+            ),
+        ),
+        (_BEHIND + "what_was_to_stand_behind_a_refused_one_is_refused",),
     ),
     Mutant(
         "flush-looks-at-the-next-ledger",
