@@ -660,7 +660,11 @@ class Succession:
         assert failure is not None
         kept.writing.set_aside(failure)
         kept.let_go()
-        return None if kept.writing.packer.last_entry == NO_ENTRY else kept
+        if kept.writing.packer.last_entry != NO_ENTRY:
+            return kept
+        # Who waits there appended nothing yet, and goes to the next one; its ledger may be taken for that.
+        kept.runtime.call_if_open(lambda: kept.writing.hand_over(NO_ENTRY))
+        return None
 
     async def _is_left_to_another(self) -> bool:
         """Wait until the ledger before the failed one is recorded as closed. True: it failed too, before it was done,

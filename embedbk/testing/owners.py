@@ -22,7 +22,7 @@ from embedbk.client.tickets import PLAIN, AppendTerms, Ticket
 from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, decode_ledger_metadata, ledger_key_path
 from embedbk.config import NEVER_ROLL, Quorum, Roll
 from embedbk.core.log_listing import TakenOver
-from embedbk.errors import EmbedbkError, LogAtBound
+from embedbk.errors import EmbedbkError, LogAtBound, OperationTimeout
 from embedbk.ids import NO_ENTRY, Position
 from embedbk.testing.consumers import uses_cursors
 from embedbk.testing.drawn_terms import log_password, ready, records_of, runtime_of, traits_drawn
@@ -113,6 +113,7 @@ class WatchedOwner(Owning):
         self._world, self._client = world, client
         # Ledger -> what its packer took, in the order of beginning.
         self.taken: dict[int, dict[int, bytes]] = {}
+        self.handles: dict[int, Appending] = {}  # By ledger.
         self.line: Succession | None = None
         self.serial = 0  # Numbers the appends; each payload contains its own number.
 
@@ -120,6 +121,7 @@ class WatchedOwner(Owning):
         appending = watched(self._world, self._client, super().begin(taken), self._before_append)
         packer: Any = appending.writing.packer
         self.taken[appending.ledger_id] = packer.taken
+        self.handles[appending.ledger_id] = appending
         return appending
 
     def _before_append(self) -> None:
@@ -234,6 +236,8 @@ def _append_some(
     payload = b"%d#%d " % (producer, sequence) + b"x" * chance.randint(0, size)
     if chance.random() < 0.5:
         given = dressed(payload, beside)
+        if strays is not None and strays.random() < 0.4:
+            yield from _give_up_waiting(world, runtime, line, given, (producer, sequence), strays)
         yield from _produce_over(runtime, line, placed, producer, sequence, given, client)
     else:
         count = chance.randint(1, 5) * (1 if strays is None else strays.choice([1, 1, 4]))
@@ -315,6 +319,24 @@ def _several(payloads: Sequence[bytes]) -> Callable[[Appending, AppendTerms], Co
     return lambda appending, terms: appending.append_many(payloads)
 
 
+def _give_up_waiting(
+    world: World,
+    runtime: Runtime,
+    line: Succession,
+    payload: Any,
+    producer: tuple[int, int],
+    chance: random.Random,
+) -> Steps:
+    """An append whose caller waits for a moment only, and that may be on its way when it is repeated."""
+    terms = AppendTerms(timeout_s=chance.choice([0.001, 0.01, 0.1]), producer=producer)
+    try:
+        yield from awaited(
+            runtime, line.through(lambda appending, left: appending.append(payload, left), terms)
+        )
+    except OperationTimeout:
+        world.sometimes["append repeated that was given up"] += 1
+
+
 def _produce_over(
     runtime: Runtime,
     line: Succession,
@@ -331,6 +353,12 @@ def _produce_over(
     if placed.setdefault(sequence, at) != at:
         raise Violation(
             "idempotence", f"{client}: sequence {sequence} stands at {placed[sequence]} and at {at}"
+        )
+    owning: Any = line.owning
+    handle = owning.handles.get(at.ledger_id)  # None: another owner's, closed before this one began.
+    if handle is not None and not handle.writing.is_received(at.entry_id):
+        raise Violation(
+            "P3.2", f"{client}: {at} is told, and nothing behind {handle.writing.received} is acknowledged"
         )
 
 

@@ -120,6 +120,7 @@ SOMETIMES = {
     "adopted with copies that were made for it": "a ledger that was taken back lacked copies, which were made first",
     "left by a lost future, and forgotten": "an operator let a ledger go that a lost future had made",
     "log rolled": "an owner went on in its next ledger, and recorded where the one before ended",
+    "append repeated that was given up": "a producer repeated an append of which it did not hear in time",
     "kept behind a roll": "an owner took an append for its next ledger while the one before was not done",
     "kept behind a failure": "what an owner had only kept went to another ledger, behind what was outstanding",
     "log went on behind a failure": "a ledger failed under a log's owner, and another one took its place",

@@ -111,6 +111,13 @@ MUTANTS = (
         (_BEHIND + "a_repeat_waits_for_what_it_repeats",),
     ),
     Mutant(
+        "who-waits-where-nothing-was-kept-waits-for-ever",
+        "P8.2 L2",
+        "the handle of the next ledger, which took nothing yet, is set aside, and nobody is told",
+        ((_RENEWING, "        kept.runtime.call_if_open(lambda: kept.writing.hand_over(NO_ENTRY))\n", ""),),
+        (_BEHIND + "a_repeat_waits_for_what_it_repeats",),
+    ),
+    Mutant(
         "behind-a-refused-one-of-the-ledger-before",
         "P8.2",
         "an append on the place of one that is in no ledger goes to the next one",

@@ -36,6 +36,8 @@ FOUND_IN_FULL = {
     15006135: "a snapshot that a crash had put back counted, though the log did not go on behind it any more",
     15010946: "the clock of one node told another's writer how long nothing had failed",
     70146076: "entries whose index was lost at a start, and made again, counted as gone",
+    71850393: "who waited behind a ledger that failed, in a handle that had taken nothing, waited for ever",
+    71800218: "a ledger that was done before the next one's handle knew of it kept that one waiting for ever",
     70153005: "a bookie that lost its disk before it was known to anybody, restarted by a rolling restart for ever",
     70147256: "a bookie that can deny no entry, as an index of its is lost, named by no operator as gone",
     3100366: "adds sent while the late one's replacement was published were owed by nobody, and never ended",
