@@ -193,10 +193,9 @@ class Writing(Operation, Watermark):
         self.on_failed: Callable[[], None] | None = None
         self.failure: EmbedbkError | None = None  # Why it failed, from then on.
         self.outstanding: tuple[Frame, ...] = ()  # The frames that its core had sent.
-        self.behind: Writing | None = (
-            None  # Nothing of this is sent before all adds of that handle are done (P8.2 ii).
-        )
-        self.following: Writing | None = None  # The handle that is `behind` this one.
+        # Nothing of this one is sent before all adds of that handle are done (P8.2 ii); and which one waits so for it.
+        self.behind: Writing | None = None
+        self.following: Writing | None = None
         self.is_handed_over = False
         self._closed: Future[int] | None = None
         self._outcome: EmbedbkError | int | None = None  # What `closed` tells: an error, or the last entry.

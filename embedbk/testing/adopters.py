@@ -130,9 +130,9 @@ class Adopters:
                 continue
             row = node.storage.table.get(ledger_id)
             # An entry log without an index may hide any entry (ST38).
-            behind = self._promises.acked.get(ledger_id, -1) + 1
-            found = node.storage.read(ledger_id, behind, behind, 1)
-            is_dark = found.frame is None and not found.absent
+            behind = max(self._promises.sent.get(ledger_id, {}), default=-1) + 1
+            asked = [node.storage.read(ledger_id, each, each, 1) for each in range(behind + 1)]
+            is_dark = any(found.frame is None and not found.absent for found in asked)
             if is_dark or (row is not None and (row.in_limbo or row.is_dropped)):
                 told.append(name)
         return told

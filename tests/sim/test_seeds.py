@@ -39,6 +39,7 @@ FOUND_IN_FULL = {
     71850393: "who waited behind a ledger that failed, in a handle that had taken nothing, waited for ever",
     71800218: "a ledger that was done before the next one's handle knew of it kept that one waiting for ever",
     70153005: "a bookie that lost its disk before it was known to anybody, restarted by a rolling restart for ever",
+    70162145: "the same, where the entry that it cannot deny is not the one behind the acknowledged ones",
     70147256: "a bookie that can deny no entry, as an index of its is lost, named by no operator as gone",
     3100366: "adds sent while the late one's replacement was published were owed by nobody, and never ended",
 }
