@@ -22,7 +22,7 @@ from embedbk.client.draining import BookieReport
 from embedbk.codec.registration import UNBOUNDED, ReadBounds
 from embedbk.errors import UsageError
 
-__all__ = ["run_bookies", "run_cluster"]
+__all__ = ["run_bookies", "run_cluster", "state_text"]
 
 LINES_MAX = 20
 LOOK_S = 0.5  # Pause between two looks at a drain.
@@ -128,7 +128,7 @@ def _list(reach: Reach, options: argparse.Namespace) -> CommandResult:
     with reach() as client:
         states = client.bookies()
     return CommandResult(
-        {"bookies": [each._asdict() for each in states]}, "\n".join(map(_state, states)) or "none"
+        {"bookies": [each._asdict() for each in states]}, "\n".join(map(state_text, states)) or "none"
     )
 
 
@@ -239,12 +239,22 @@ def _data(report: BookieReport) -> dict[str, Any]:
     }
 
 
-def _state(each: BookieState) -> str:
+def state_text(each: BookieState) -> str:
+    """One line for people."""
     why = f" ({each.why})" if each.why else ""
     where = f", at {', '.join(each.endpoints)}" if each.endpoints else ""
     place = f", in {each.location}" if each.location else ""
     space = f", {each.free_bytes / 2**30:.1f} GiB free" if each.free_bytes else ""
-    return f"{each.bookie_id}: {each.state}{why}{where}{place}{space}"
+    dark = f"; {_dark(each)}" if each.dark_logs else ""
+    return f"{each.bookie_id}: {each.state}{why}{where}{place}{space}{dark}"
+
+
+def _dark(each: BookieState) -> str:
+    logs = "1 entry log hides" if each.dark_logs == 1 else f"{each.dark_logs} entry logs hide"
+    return (
+        f"{logs} something from it, so that it denies no entry (its log says whether it still looks; if not: embedbk "
+        f"bookie drain {each.bookie_id}, then decommission)"
+    )
 
 
 def _when(unix_ms: int) -> str:
@@ -253,7 +263,7 @@ def _when(unix_ms: int) -> str:
 
 def _text(report: BookieReport) -> str:
     bound = f"; incarnation {report.incarnation}" if report.incarnation else ""
-    lines = [_state(report.bookie) + bound]
+    lines = [state_text(report.bookie) + bound]
     if report.is_draining:
         why = f": {report.why}" if report.why else ""
         lines.append(f"drained since {_when(report.since_ms)} by {report.by}{why}")

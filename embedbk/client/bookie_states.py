@@ -29,6 +29,10 @@ class BookieState(NamedTuple):
     endpoints: tuple[str, ...]
     location: str  # "zone/rack", or nothing.
     free_bytes: int  # As it registered last.
+    # Entry logs that may hold entries which it cannot find, as damage took their indexes. While there are any, it can
+    # say of no entry that it does not have it. Where it looked through them in vain, drain the bookie, and let another
+    # one, or empty directories, take its place.
+    dark_logs: int = 0
 
 
 async def bookie_states(runtime: Runtime) -> list[BookieState]:
@@ -51,5 +55,9 @@ async def bookie_states(runtime: Runtime) -> list[BookieState]:
             continue
         state = WRITABLE if there.is_writable else DRAINING if there.is_leaving else READ_ONLY
         endpoints = tuple(there.endpoints)
-        found.append(BookieState(bookie_id, state, there.why, endpoints, there.location, there.free_bytes))
+        found.append(
+            BookieState(
+                bookie_id, state, there.why, endpoints, there.location, there.free_bytes, there.dark_logs
+            )
+        )
     return found

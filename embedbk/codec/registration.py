@@ -76,6 +76,8 @@ class Registration(msgspec.Struct, frozen=True, array_like=True):
     # Revision of its placement as of this registration (P10.6); None: an older build, or no room for that key.
     placement: _Count | None = None
     is_leaving: bool = False  # It is drained: writers and repairs move its seats elsewhere (P11.3).
+    # Entry logs that may hold entries which nobody can find: while there are any, it denies nothing (ST38, P7.1).
+    dark_logs: _Count = 0
 
 
 _decoder = msgspec.msgpack.Decoder(Registration)

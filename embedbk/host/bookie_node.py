@@ -191,6 +191,7 @@ class BookieNode:
             self.rival,
             self.spacing.free_now,
             lambda: ", ".join(self.spacing.core.reasons),
+            lambda: self.rebuild.dark_count,
             self.witnessing,
             self._step_core,
             on_foreign=self._on_foreign,

@@ -56,6 +56,11 @@ class RebuildPace:
         """Whether anything is left that it reads, or takes in, as far as it knows."""
         return not self._has_begun or self._is_running or self._due_ns is not None
 
+    @property
+    def dark_count(self) -> int:
+        """Entry logs that may hold something that is not found: looked through in vain, or not yet to their end."""
+        return self.left.logs - self.whole_logs
+
     def step(self, now_ns: int) -> None:
         if not self._has_begun:
             self._begin(now_ns)

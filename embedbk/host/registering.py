@@ -78,6 +78,7 @@ class Registering:
     Args:
         location: "zone/rack", for the placement of ensembles.
         free_now: free bytes of its device, or None where not known.
+        dark_logs: how many entry logs hide something from it now, for people.
         tell_bookie: steps the bookie's core.
         on_foreign: the cluster knows this id with other directories, or elsewhere; no client must be served.
     """
@@ -94,6 +95,7 @@ class Registering:
         rival: Rival,
         free_now: Callable[[], int | None],
         why: Callable[[], str],
+        dark_logs: Callable[[], int],
         witness: Witnessing,
         tell_bookie: Callable[[Event], None],
         on_foreign: Callable[[int, StorageError], None],
@@ -113,6 +115,7 @@ class Registering:
         self._rival = rival
         self._free_now = free_now
         self._why = why
+        self._dark_logs = dark_logs
         self._witness = witness
         self._tell_bookie = tell_bookie
         self._on_foreign = on_foreign
@@ -122,6 +125,7 @@ class Registering:
         self._is_following = False  # Its placement is watched.
         self._is_placed = False  # Listed with one.
         self._told: tuple[int, ...] = ()  # Tokens, as they were reported to metadata last.
+        self._told_dark = 0
         self._written = ABSENT  # Revision of the cookie that was written last; no other one is under way.
         # A cookie that knows more than these directories: what may be lost is in limbo for it.
         self._suffered = b""
@@ -173,8 +177,12 @@ class Registering:
         if self._tell_ns is not None and now_ns >= self._tell_ns:
             self._tell_ns = now_ns + TELL_NS
             # Without a placement it can be neither drained nor raised: there may be room for one by now.
-            if self.is_done and (self._storage.durable_tokens() != self._told or not self._is_placed):
+            if self.is_done and (self._has_news or not self._is_placed):
                 self.register(now_ns)
+
+    @property
+    def _has_news(self) -> bool:
+        return self._storage.durable_tokens() != self._told or self._dark_logs() != self._told_dark
 
     def listens_at(self, now_ns: int, endpoints: Sequence[str]) -> None:
         """Register under these endpoints: clients find the bookie there from now on."""
@@ -470,6 +478,7 @@ class Registering:
             when.append(Compare(placement_path(self._bookie_id), placement))
             if not is_writable and not was_raised and not note.takes_nothing_new:
                 then.append(Put(placement_path(self._bookie_id), noted))
+        dark_logs = self._told_dark = self._dark_logs()
         registration = encode_registration(
             Registration(
                 REGISTRATION_VERSION,
@@ -483,6 +492,7 @@ class Registering:
                 self._why_not(note),
                 placement,
                 note.is_draining,
+                dark_logs,
             )
         )
         session = self._metadata.session

@@ -235,7 +235,7 @@ async def _bookies(runtime: Runtime) -> list[Row]:
     return [
         (
             each.bookie_id, each.state, each.why or None, each.location or None, each.free_bytes,
-            each.endpoints[0] if each.endpoints else None,
+            each.endpoints[0] if each.endpoints else None, each.dark_logs,
         )
         for each in await bookie_states(runtime)
     ]  # fmt: skip
@@ -320,7 +320,7 @@ VIEWS: dict[str, MetadataView] = {
             "a row for each bookie that the cluster ever had",
             (
                 ("bookie", str), ("state", str), ("why", str), ("location", str), ("freeBytes", int),
-                ("endpoint", str),
+                ("endpoint", str), ("darkLogs", int),
             ),
             _bookies,
         ),

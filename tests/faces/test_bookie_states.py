@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 import embedbk
+from embedbk.cli.bookies import state_text
 from embedbk.client.bookie_states import BookieState
 from embedbk.testing import Cluster
 
@@ -78,3 +79,11 @@ def test_taking_bookies_out_of_service_awaited(data: object, settings: embedbk.S
             assert (await bk.can_i_lose(["b2"])).is_safe
 
     asyncio.run(look())
+
+
+def test_a_bookie_whose_logs_hide_something_is_told_with_the_way_out() -> None:
+    """ST38: nothing else says why recoveries wait for it though it answers."""
+    there = BookieState("b2", "writable", "", ("sim://b2",), "", 0, dark_logs=2)
+    assert "2 entry logs hide something from it, so that it denies no entry" in state_text(there)
+    assert "embedbk bookie drain b2, then decommission" in state_text(there)
+    assert "hide" not in state_text(there._replace(dark_logs=0))

@@ -9,12 +9,14 @@ import pytest
 
 from embedbk.errors import StorageError
 from embedbk.host.rebuild_pace import RETRY_NS, RebuildPace
+from embedbk.host.registering import TELL_NS
 from embedbk.ports import RebuildLeft, RebuildPiece
 from embedbk.storage.bookie_storage import BookieStorage
+from embedbk.storage.memory_disk import MemoryDisk
 from tests.host.place import Place
-from tests.storage.test_bookie_storage import held
-from tests.storage.test_compaction import KEPT
-from tests.storage.test_lost_indexes import damaged_bookie
+from tests.storage.test_bookie_storage import held, on_memory
+from tests.storage.test_compaction import KEPT, fill
+from tests.storage.test_lost_indexes import ENTRIES, damaged_bookie, spoil, spoiled
 
 S = 1_000_000_000
 
@@ -117,3 +119,32 @@ def test_a_bookie_makes_them_again_beside_its_work(place: Place) -> None:
     place.until(lambda: node.rebuild.whole_logs == 4)
     assert node.core.is_writable
     assert held(storage, 1) == KEPT[1]
+
+
+def test_the_list_of_bookies_says_how_many_logs_hide_something(place: Place) -> None:
+    """ST38, P7.1: "while there are any, it denies nothing": whom that makes wait reads it in `bk.bookies()`, while it
+    looks and, where an entry is bad too, behind that."""
+    disk = MemoryDisk()
+    fill(disk)._release()
+    disk.crash()
+    spoil(disk, 3)
+    path = f"{ENTRIES}/00000002.elog"
+    disk.put(path, spoiled(disk.read(path), 5000))
+    storage = on_memory(disk)
+    client = place.start_client()
+    node = place.start_bookie("b9", storage=storage)
+    del place.disks["b9"]  # Nothing of it waits for a commit.
+    node.rebuild = RebuildPace("b9", storage, bytes_per_s=1 << 14, slice_bytes=2000)
+
+    def listed() -> int | None:
+        there = client.registrations.get("b9")
+        return None if there is None else there.dark_logs
+
+    place.until(lambda: listed() is not None)
+    assert (listed(), node.rebuild.is_looking) == (2, True)
+    place.until(lambda: not node.rebuild.is_looking, S // 50)
+    ended_ns = place.now_ns
+    place.until(lambda: listed() != 2, S // 50)
+    assert place.now_ns - ended_ns <= TELL_NS + S, "with its next report"
+    assert (listed(), node.rebuild.whole_logs, node.rebuild.dark_logs) == (1, 1, 1)
+    assert client.registrations["b1"].dark_logs == 0

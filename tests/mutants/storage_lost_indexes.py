@@ -14,7 +14,35 @@ _ORDER = "tests/storage/test_compaction_order.py::test_"
 _LOST = "tests/storage/test_lost_indexes.py::test_"
 _PACE = "tests/host/test_rebuild_pace.py::test_"
 
+_LISTED = _PACE + "the_list_of_bookies_says_how_many_logs_hide_something"
+
 MUTANTS = (
+    Mutant(
+        "a-log-that-is-whole-again-hides-something",
+        "ST38",
+        "the list of bookies counts logs of which everything was found",
+        (
+            (
+                "embedbk/host/rebuild_pace.py",
+                "return self.left.logs - self.whole_logs",
+                "return self.left.logs",
+            ),
+        ),
+        (_LISTED,),
+    ),
+    Mutant(
+        "dark-logs-are-counted-once",
+        "ST38",
+        "the list of bookies says how many logs hid something at the start, for ever",
+        (
+            (
+                "embedbk/host/registering.py",
+                " or self._dark_logs() != self._told_dark",
+                "",
+            ),
+        ),
+        (_LISTED,),
+    ),
     Mutant(
         "what-is-looked-for-is-absent",
         "P7.1 I31 ST38",
