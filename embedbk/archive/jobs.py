@@ -23,6 +23,7 @@ from embedbk.archive.manifest import (
     ledger_facts,
     manifest_hash,
     manifest_name,
+    why_not_as_written,
 )
 from embedbk.archive.moving import elsewhere, follow
 from embedbk.archive.place import ArchiveDirectory, find_place
@@ -332,6 +333,10 @@ class _Job:
             why = next(each.why for each in done if each.part is None)
             return _outcome(segment, metadata, "truncated" if is_gone else "failed", why)
         try:
+            if unlike := why_not_as_written(metadata, parts):
+                self._put_aside(segment.ledger_id, parts)
+                why = f"{unlike}: a bookie has other entries, and embedbk health says which; its copies stay"
+                return _outcome(segment, metadata, "failed", why)
             self._step(segment.ledger_id, Copied(self._put_manifest(segment, metadata, parts)))
         except LockLost:
             raise
@@ -357,6 +362,16 @@ class _Job:
             len(parts),
             file_bytes,
         )
+
+    def _put_aside(self, ledger_id: int, parts: Sequence[FilePart]) -> None:
+        """Each of them is sound by itself, so that the next job would take them as they are."""
+        self.lock.check()
+        try:
+            with self.directory.ledger(str(self.reading.name), ledger_id) as ledger:
+                for part in parts:
+                    ledger.set_aside(part.name)
+        except OSError as failed:
+            raise StorageError(f"files of ledger {ledger_id}: {failed}") from failed
 
     def _put_manifest(self, segment: Segment, metadata: LedgerMetadata, parts: Sequence[FilePart]) -> bytes:
         assert metadata.last_entry is not None

@@ -7,10 +7,12 @@ the hashes of all files. It is JSON, so that anybody can read it.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
 
+from embedbk.codec.entry_digest import DIGEST_MASK
 from embedbk.codec.freed_ledger import LOG_OF_LEDGER, Freed
 from embedbk.codec.ledger_metadata import (
     METADATA_VERSION,
@@ -22,6 +24,7 @@ from embedbk.codec.ledger_metadata import (
 )
 from embedbk.errors import StorageError
 from embedbk.ids import LEDGER_ID_MAX
+from embedbk.repair.published import published_total
 
 __all__ = [
     "MANIFEST_VERSION",
@@ -36,6 +39,7 @@ __all__ = [
     "manifest_hash",
     "manifest_name",
     "metadata_of",
+    "why_not_as_written",
 ]
 
 MANIFEST_VERSION = 1
@@ -133,6 +137,15 @@ def metadata_of(manifest: Manifest, password_verifier: bytes, freed: Freed) -> L
     if facts.get("lost"):
         raise StorageError(f"{what}: entries of the ledger were given up, and its files have not all")
     return made
+
+
+def why_not_as_written(metadata: LedgerMetadata, files: Sequence[FilePart]) -> str:
+    """Why the entries in all files of a ledger are not those that its writer published (P11.4); empty: they are, or
+    nobody can tell."""
+    wanted, found = published_total(metadata), sum(int(each.digest, 16) for each in files) & DIGEST_MASK
+    if wanted in (None, found):
+        return ""
+    return f"the digest of its entries is {found:016x}, and {wanted:016x} is what its writer published"
 
 
 def encode_manifest(value: Manifest) -> bytes:

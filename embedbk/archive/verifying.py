@@ -25,6 +25,7 @@ from embedbk.archive.manifest import (
     decode_manifest,
     manifest_hash,
     manifest_name,
+    why_not_as_written,
 )
 from embedbk.archive.place import ArchiveDirectory
 from embedbk.client.archiving import archive_records, change_archive
@@ -67,7 +68,7 @@ NO_LEDGER = -1
 
 class ArchiveFinding(NamedTuple):
     """What is wrong. kind: manifest, missing, size, hash, file, foreign, differs (from bookies), metadata,
-    unrecorded. ledger_id: -1 where it is no ledger's."""
+    written (not as the ledger's writer published it), unrecorded. ledger_id: -1 where it is no ledger's."""
 
     ledger_id: int
     kind: str
@@ -227,6 +228,8 @@ def manifest_of(
             name,
             f"it ends at entry {manifest.last_entry}, and the ledger at {metadata.last_entry}",
         )
+    elif metadata is not None and (unlike := why_not_as_written(metadata, manifest.files)):
+        finding("written", name, unlike)
     known = {part.name for part in manifest.files}
     for each in names:
         if each not in known and not each.startswith("_"):

@@ -15,7 +15,7 @@ from embedbk.codec.entry_digest import DIGEST_MASK
 from embedbk.codec.ledger_metadata import LedgerMetadata, PublishedSums
 from embedbk.ids import Member
 
-__all__ = ["Unlike", "published_digest", "unlike_published"]
+__all__ = ["Unlike", "published_digest", "published_total", "unlike_published"]
 
 Told = Mapping[tuple[int, int, int, int], Mapping[Member, int]]  # (first, last, modulus, residue) -> digests.
 
@@ -41,6 +41,15 @@ def published_digest(
     return None if found is None or _is_lost(metadata, found) else _sum_of(found, modulus, residue)
 
 
+def published_total(metadata: LedgerMetadata) -> int | None:
+    """The sum that the writer published of all entries of a CLOSED ledger; None: not of all of them, or some were given
+    up."""
+    if metadata.last_entry is None or metadata.lost:
+        return None
+    parts = sorted((each.first_entry, each.last_entry, sum(each.digests)) for each in metadata.sums)
+    return _total(0, metadata.last_entry, parts)
+
+
 def _sum_of(published: PublishedSums, modulus: int, residue: int) -> int | None:
     if modulus == len(published.digests):
         return published.digests[residue]
@@ -63,16 +72,17 @@ def unlike_published(metadata: LedgerMetadata, told: Told) -> list[Unlike]:
                     parts.setdefault((member, modulus, residue), []).append((first, last, digest))
         for (member, modulus, residue), pieces in parts.items():
             wanted = published_digest(metadata, each.first_entry, each.last_entry, modulus, residue)
-            if wanted is not None and _total(each, sorted(pieces)) not in (None, wanted):
+            found_sum = _total(each.first_entry, each.last_entry, sorted(pieces))
+            if wanted is not None and found_sum not in (None, wanted):
                 found.append(Unlike(member.bookie_id, each.first_entry, each.last_entry, modulus, residue))
     return sorted(found)
 
 
-def _total(published: PublishedSums, pieces: list[tuple[int, int, int]]) -> int | None:
+def _total(first_entry: int, last_entry: int, pieces: list[tuple[int, int, int]]) -> int | None:
     """The sum of pieces that follow each other from the first entry to the last; None: there is a gap."""
-    wanted, total = published.first_entry, 0
+    wanted, total = first_entry, 0
     for first, last, digest in pieces:
         if first != wanted:
             return None
         wanted, total = last + 1, total + digest & DIGEST_MASK
-    return total if wanted == published.last_entry + 1 else None
+    return total if wanted == last_entry + 1 else None

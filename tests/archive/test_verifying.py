@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -15,15 +16,19 @@ import pytest
 
 from embedbk.archive.copying import FileCopied, part_of
 from embedbk.archive.files import EntryRun, summed, write_rows
+from embedbk.archive.freeing import free
 from embedbk.archive.jobs import archive, directory_of, set_place
 from embedbk.archive.manifest import file_name, manifest_hash, manifest_name
 from embedbk.archive.place import create_place
 from embedbk.archive.verifying import Looked, VerifyTask, look, run_look, verify_archive
 from embedbk.client.batches import Located
 from embedbk.client.client import Client
+from embedbk.client.waiting import run_blocking
 from embedbk.codec.entry import encode_entry
 from embedbk.codec.frame import Frame
+from embedbk.codec.ledger_metadata import decode_ledger_metadata, encode_ledger_metadata, ledger_key_path
 from embedbk.codec.log_archives import ArchiveState
+from embedbk.codec.metadata_messages import Compare, Put
 from embedbk.errors import PeerError, StorageError, UsageError
 from tests.archive.scenes import archived, records_of, write
 
@@ -271,6 +276,48 @@ def test_a_file_that_differs_from_bookies_is_found(bk: Client, name: str, place:
         wrong = part_of(ledger, other, run)
     assert [each.kind for each in look(reading, VerifyTask(directory, run, wrong, True, True))] == ["differs"]
     assert list(look(reading, VerifyTask(directory, run, wrong, True, False))) == []
+
+
+def publish_other(bk: Client, ledger_id: int, by: int) -> None:
+    """As if its writer had written something else than bookies have: what it published is larger by so much."""
+    key = ledger_key_path(ledger_id)
+    value, revision = run_blocking(bk._runtime.get(key, "a test"), "test")
+    assert value is not None
+    found = decode_ledger_metadata(value, ledger_id)
+    (first, *others) = found.sums
+    other = msgspec.structs.replace(first, digests=((first.digests[0] + by) % 2**64, *first.digests[1:]))
+    changed = encode_ledger_metadata(found.with_changes(sums=(other, *others)))
+    assert run_blocking(bk._runtime.transact([Compare(key, revision)], [Put(key, changed)], "a test"), "test")
+
+
+def test_what_is_not_what_its_writer_published_is_not_archived(bk: Client, name: str, place: Path) -> None:
+    """P11.4, P8.14: "nothing else is recorded as copied"; the files, sound by themselves, are not taken next time."""
+    (ledger_id,) = write(bk, name, 40)
+    publish_other(bk, ledger_id, 1)
+    create_place(place)
+    set_place(bk, name, place)
+    report = archive(bk, name, slice_bytes=300)
+    assert [(each.outcome, each.ledger_id) for each in report.ledgers] == [("failed", ledger_id)]
+    assert "what its writer published" in report.ledgers[0].why and not report.is_whole
+    assert records_of(bk, name)[ledger_id].state == ArchiveState.COPYING
+    assert all(part.name.startswith("_aside-") for part in parts(place)) and len(parts(place)) > 1
+    publish_other(bk, ledger_id, -1)  # An operator's choice of another copy makes them equal (P11.5).
+    assert archive(bk, name, slice_bytes=300).is_whole
+    assert verify_archive(bk, name).verified == [ledger_id]
+
+
+def test_an_archive_that_is_not_what_was_published_frees_nothing(bk: Client, name: str, place: Path) -> None:
+    """P11.4, P8.14: nor as verified or freed, whatever a build before recorded."""
+    archived(bk, name, place, 40)
+    (ledger_id,) = records_of(bk, name)
+    assert verify_archive(bk, name).verified == [ledger_id]
+    publish_other(bk, ledger_id, 1)
+    report = free(bk, name, keep_lag_s=0)
+    assert [(each.outcome, each.kept) for each in report.ledgers] == [("kept", "damaged")]
+    assert "what its writer published" in report.ledgers[0].why
+    assert records_of(bk, name)[ledger_id].state == ArchiveState.COPIED
+    found = verify_archive(bk, name)
+    assert ([each.kind for each in found.findings], found.verified) == (["written"], [])
 
 
 # --- Cannot tell --------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ _PUBLISHED = "embedbk/repair/published.py"
 _HOLDINGS = "embedbk/repair/holdings.py"
 _COPY = "embedbk/repair/fragment_copy.py"
 _RULES = "tests/rules/test_p11_sums.py::test_"
+_ARCHIVE = "tests/archive/test_verifying.py::test_"
 _PACKED = "tests/codec/test_packer_sums.py::test_"
 _CHANGED = _RULES + "a_change_publishes_what_ended_and_what_is_sent_again_counts_once"
 _CLOSED = _RULES + "a_close_publishes_the_digests_of_what_is_in_the_last_fragment"
@@ -103,7 +104,7 @@ MUTANTS = (
         (
             (
                 _PUBLISHED,
-                "    return total if wanted == published.last_entry + 1 else None\n",
+                "    return total if wanted == last_entry + 1 else None\n",
                 "    return total\n",
             ),
         ),
@@ -121,5 +122,57 @@ MUTANTS = (
             ),
         ),
         (_RULES + "a_copy_that_is_not_what_was_published_takes_no_seat",),
+    ),
+    Mutant(
+        "an-archive-of-something-else-is-recorded",
+        "P11.4 P8.14",
+        "a ledger counts as archived though its writer published other digests",
+        (
+            (
+                "embedbk/archive/jobs.py",
+                "            if unlike := why_not_as_written(metadata, parts):\n",
+                "            if (unlike := why_not_as_written(metadata, parts)) and not parts:\n",
+            ),
+        ),
+        (_ARCHIVE + "what_is_not_what_its_writer_published_is_not_archived",),
+    ),
+    Mutant(
+        "what-is-something-else-is-taken-the-next-time",
+        "P11.4 P8.14",
+        "files of entries that were not written so stay, and the next job takes them",
+        (
+            (
+                "embedbk/archive/jobs.py",
+                "                self._put_aside(segment.ledger_id, parts)\n",
+                "",
+            ),
+        ),
+        (_ARCHIVE + "what_is_not_what_its_writer_published_is_not_archived",),
+    ),
+    Mutant(
+        "an-archive-of-something-else-is-verified",
+        "P11.4 P8.14",
+        "bookies give copies up for files of which their writer published other digests",
+        (
+            (
+                "embedbk/archive/verifying.py",
+                "    elif metadata is not None and (unlike",
+                "    elif metadata is None and (unlike",
+            ),
+        ),
+        (_ARCHIVE + "an_archive_that_is_not_what_was_published_frees_nothing",),
+    ),
+    Mutant(
+        "sums-of-a-part-are-those-of-the-ledger",
+        "P11.4",
+        "an archive is compared with what was published of some fragments",
+        (
+            (
+                _PUBLISHED,
+                "    return _total(0, metadata.last_entry, parts)\n",
+                "    return sum(each[2] for each in parts) & DIGEST_MASK\n",
+            ),
+        ),
+        (_RULES + "the_sum_of_a_whole_ledger_is_known_where_all_of_it_was_published",),
     ),
 )

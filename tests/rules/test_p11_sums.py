@@ -20,7 +20,7 @@ from embedbk.core.fragment_sums import modulus_of, sums_with
 from embedbk.errors import StorageError
 from embedbk.ids import NO_ENTRY
 from embedbk.metadata.levels import LEVEL_OF_SUMS
-from embedbk.repair.published import Unlike, published_digest, unlike_published
+from embedbk.repair.published import Unlike, published_digest, published_total, unlike_published
 from embedbk.testing import Cluster
 from tests.repair.healed import Healed, healed
 from tests.repair.test_conflicts import plant
@@ -206,6 +206,17 @@ def test_a_bookie_whose_digests_are_not_the_published_ones_is_named() -> None:
     }
     assert unlike_published(ledger, told) == [Unlike("b2", 0, 29, 3, 1), Unlike("b3", 0, 29, 3, 1)]
     assert unlike_published(replace_sums(ledger, ()), told) == []
+
+
+def test_the_sum_of_a_whole_ledger_is_known_where_all_of_it_was_published() -> None:
+    """P11.4: of "all that it has of a ledger"; a gap, and what was given up, leave nothing to compare."""
+    ledger = metadata(THREE, 29, (0, (1, 2, 3)), (10, (1, 2, 4)))
+    first, last = PublishedSums(0, 9, (WHOLE - 1,)), PublishedSums(10, 29, (3,))
+    assert published_total(replace_sums(ledger, (first, last))) == 2
+    assert published_total(replace_sums(ledger, (last,))) is None
+    assert published_total(replace_sums(ledger, (first,))) is None
+    striped = replace_sums(metadata(STRIPED, 9, (0, (1, 2, 3))), (PublishedSums(0, 9, (1, 2, 3)),))
+    assert published_total(striped) == 6
 
 
 def test_parts_add_up_and_what_was_not_told_whole_is_no_party() -> None:
