@@ -106,28 +106,50 @@ _writer_kept, _lacs_kept, _flight_kept, _times_kept = (
 _encode, _decode = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder().decode
 
 
+class _Terms(msgspec.Struct, frozen=True, gc=False):
+    """What nearly all writers of one client have in common."""
+
+    bookies: tuple[BookieInfo, ...]
+    chance: Any
+    options: WriterOptions
+    backlog: Backlog | None
+    make_table: MakeTable
+    has_sums: bool
+
+
+_newest: _Terms | None = None
+
+
+def _terms(*fields: Any) -> _Terms:
+    """The terms of the writer that was shrunk last, where these are the same objects: one for very many writers."""
+    global _newest
+    terms = _newest
+    if terms is None or any(a is not b for a, b in zip(_terms_fields(terms), fields, strict=True)):
+        terms = _newest = _Terms(*fields)
+    return terms
+
+
+_terms_fields = attrgetter(*_Terms.__struct_fields__)
+
+
 # gc=False: no cycle leads through it, and there may be very many for the garbage collector to walk.
 class IdleForm(msgspec.Struct, frozen=True, gc=False):
     """The state kept of an idle writer."""
 
     metadata: LedgerMetadata
     ledger_key: bytes
-    bookies: tuple[BookieInfo, ...]
-    chance: Any
-    options: WriterOptions
     numbers: bytes
-    backlog: Backlog | None
-    make_table: MakeTable
-    has_sums: bool
+    terms: _Terms
 
     def restore(self, sums_through: SumsThrough) -> Writer:
         """A writer in the state of the one that was shrunk. sums_through: as that one had it, where its fragments have
         sums: a bound method of the packer, which is larger than what says that it is needed."""
         revision, nonce, cas_number, *kept = _decode(self.numbers)
-        chance: Chance = self.chance
-        writer = Writer(self.metadata, revision, self.ledger_key, nonce, self.bookies, chance, self.options)
-        writer.in_flight.backlog, writer.in_flight.make_table = self.backlog, self.make_table
-        if self.has_sums:
+        terms = self.terms
+        chance: Chance = terms.chance
+        writer = Writer(self.metadata, revision, self.ledger_key, nonce, terms.bookies, chance, terms.options)
+        writer.in_flight.backlog, writer.in_flight.make_table = terms.backlog, terms.make_table
+        if terms.has_sums:
             writer.in_flight.sums_through = sums_through
         writer.publishing = Publishing(cas_number) if cas_number else None
         numbers = iter(kept)
@@ -169,14 +191,12 @@ def shrink(writer: Writer) -> IdleForm | None:
     )
     cas_number = 0 if publishing is None else publishing.number
     numbers = _encode((writer.revision, flight.nonce, cas_number, *kept))
-    return IdleForm(
-        metadata,
-        flight.ledger_key,
+    terms = _terms(
         writer.bookies,
         writer.candidates.chance,
         writer.options,
-        numbers,
         flight.backlog,
         flight.make_table,
         flight.sums_through is not no_sums,
     )
+    return IdleForm(metadata, flight.ledger_key, numbers, terms)

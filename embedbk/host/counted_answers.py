@@ -44,7 +44,8 @@ class CountedAnswers:
         self.tell_at: int | None = None  # When untold answers are delivered for want of other news.
         # First request (0 before it) and ack quorum of the frame that is being sent, if it is counted.
         self.sealing: tuple[int, int] | None = None
-        self.uncommon: dict[Writing, None] = {}  # Writers whose cores want every answer.
+        # Writers whose cores want every answer, and, of those that say so no more, from which LAC on they are counted.
+        self.uncommon: dict[Writing, int | None] = {}
 
     def begin_sending(self, writing: Writing) -> None:
         """Note that what this writer sends next is a new frame."""
@@ -102,14 +103,17 @@ class CountedAnswers:
                 self._tell(now_ns)
                 self.answers.is_eager = True
                 self.uncommon[writing] = None
-            writing.is_common, writing.common_after = False, None
+            writing.is_common = False
+            if writing in self.uncommon:
+                self.uncommon[writing] = None
         elif writing in self.uncommon:
-            if writing.common_after is None:
-                writing.common_after = writing.core.lap
-            if writing.core.lac >= writing.common_after:
+            after = self.uncommon[writing]
+            if after is None:
+                after = self.uncommon[writing] = writing.core.lap
+            if writing.core.lac >= after:
                 self.end_uncommon(writing)
 
     def end_uncommon(self, writing: Writing) -> None:
         del self.uncommon[writing]
         self.answers.is_eager = bool(self.uncommon)
-        writing.is_common, writing.common_after = not writing.is_over, None
+        writing.is_common = not writing.is_over

@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
 from embedbk.codec.arrow_rows import Rows
 from embedbk.codec.entry_records import RecordRun
@@ -39,6 +39,8 @@ __all__ = ["NEVER_REACHED", "HandedOver", "LedgerOwner", "OneResult", "Operation
 
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 NEVER_REACHED = LEDGER_ID_MAX  # Above every entry.
 _CLOSING = threading.RLock()  # Guards the outcomes and signals of all writing handles, for a moment each.
@@ -123,6 +125,51 @@ class LedgerOwner(Protocol):
         """What an error of the ledger means to the user of the handle."""
 
 
+class _Seldom:
+    """The fields of a handle that few handles ever set: made when the first of them is."""
+
+    __slots__ = (
+        "_closed",
+        "_outcome",
+        "behind",
+        "ensemble_changes",
+        "following",
+        "has_missed",
+        "is_handed_over",
+        "outstanding",
+    )
+
+
+class _Field(Generic[T]):
+    """One of them, which has its first value until it is set."""
+
+    __slots__ = ("_first", "_name")
+
+    def __init__(self, first: T) -> None:
+        self._first = first
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, writing: None, owner: type) -> _Field[T]: ...
+    @overload
+    def __get__(self, writing: Writing, owner: type) -> T: ...
+    def __get__(self, writing: Writing | None, owner: type) -> _Field[T] | T:
+        if writing is None:
+            return self
+        seldom = writing._seldom
+        return self._first if seldom is None else getattr(seldom, self._name, self._first)
+
+    def __set__(self, writing: Writing, value: T) -> None:
+        if writing._seldom is None:
+            if value is self._first:
+                return
+            with _CLOSING:  # Threads may set two of them at once.
+                writing._seldom = writing._seldom or _Seldom()
+        setattr(writing._seldom, self._name, value)
+
+
 class Writing(Operation, Watermark):
     """A writing handle: user threads append to the packer, the host seals its frames and moves the LAC.
 
@@ -131,36 +178,38 @@ class Writing(Operation, Watermark):
     """
 
     __slots__ = (
-        "_closed",
         "_core",
         "_is_moved",
         "_lac",
         "_length",
-        "_outcome",
         "_owner",
         "_received",
+        "_seldom",
         "_signal",
         "_wake",
-        "behind",
-        "common_after",
         "due_ns",
-        "ensemble_changes",
         "error",
         "failure",
-        "following",
-        "has_missed",
         "is_common",
-        "is_handed_over",
         "is_over",
         "local",
         "on_failed",
         "on_missed",
         "on_reached",
-        "outstanding",
         "packer",
         "tell_at",
     )
     _core: Writer | IdleForm
+
+    outstanding = _Field[tuple[Frame, ...]](())  # The frames that its core had sent.
+    # Nothing of this one is sent before all adds of that handle are done (P8.2 ii); and which one waits so for it.
+    behind = _Field["Writing | None"](None)
+    following = _Field["Writing | None"](None)
+    is_handed_over = _Field[bool](False)
+    _closed = _Field["Future[int] | None"](None)
+    _outcome = _Field[EmbedbkError | int | None](None)  # What `closed` tells: an error, or the last entry.
+    ensemble_changes = _Field[int](0)
+    has_missed = _Field[bool](False)
 
     def __init__(
         self,
@@ -176,6 +225,7 @@ class Writing(Operation, Watermark):
         owner: says what an error of the ledger means to the user of this handle. has_sums: the handle publishes
         digests of the fragments that end (P11.4); its packer is a new one.
         """
+        self._seldom: _Seldom | None = None
         Operation.__init__(self, core)
         Watermark.__init__(self)
         if has_sums:
@@ -191,23 +241,12 @@ class Writing(Operation, Watermark):
         # Called on the host's thread when the handle fails: decides what becomes of its outstanding entries (P8.2),
         # which wait until `error` says so. With None they fail with the handle.
         self.on_failed: Callable[[], None] | None = None
-        self.failure: EmbedbkError | None = None  # Why it failed, from then on.
-        self.outstanding: tuple[Frame, ...] = ()  # The frames that its core had sent.
-        # Nothing of this one is sent before all adds of that handle are done (P8.2 ii); and which one waits so for it.
-        self.behind: Writing | None = None
-        self.following: Writing | None = None
-        self.is_handed_over = False
-        self._closed: Future[int] | None = None
-        self._outcome: EmbedbkError | int | None = None  # What `closed` tells: an error, or the last entry.
-        self.ensemble_changes = 0
-        self.has_missed = False  # A bookie may lack acknowledged entries.
+        # Why it failed, from then on. Each append to a log looks at it.
+        self.failure: EmbedbkError | None = None
         # Called with this handle on the host's thread whenever that becomes so.
         self.on_missed: Callable[[Writing], None] | None = None
         # Its answers may be counted beside its core: in general, and now (ClientNode).
         self.is_common = is_countable(core)
-        self.common_after: int | None = (
-            None  # While it is not, but its core says so again: once the LAC is there.
-        )
         self._wake = wake
         self._owner = owner
         self._is_moved = False

@@ -208,11 +208,24 @@ MUTANTS = (
         (
             (
                 _RESTING,
-                "revision, self.ledger_key, nonce, self.bookies",
-                "revision, self.ledger_key, nonce + 1, self.bookies",
+                "revision, self.ledger_key, nonce, terms.bookies",
+                "revision, self.ledger_key, nonce + 1, terms.bookies",
             ),
         ),
         (_REST + "an_idle_writer_rests_and_goes_on_where_it_was",),
+    ),
+    Mutant(
+        "idle-writers-share-what-they-do-not-have-in-common",
+        "P3.8",
+        "a writer is restored with the options and bookies of the one that was shrunk before it",
+        (
+            (
+                _RESTING,
+                "    if terms is None or any(a is not b for",
+                "    if terms is None or all(a is not b for",
+            ),
+        ),
+        (_REST + "idle_writers_share_only_what_is_the_same",),
     ),
     Mutant(
         "coverage-one-fewer",

@@ -12,15 +12,16 @@ from embedbk.codec.packer import Packer
 from embedbk.codec.packer_twin import TwinPacker
 from embedbk.core.avoided import Failed
 from embedbk.core.fragment_sums import no_sums
-from embedbk.core.idle_form import shrink
+from embedbk.core.idle_form import IdleForm, shrink
 from embedbk.core.machine import Effect, Event
 from embedbk.core.publishing import Publishing
 from embedbk.core.stall import Stall
 from embedbk.core.vocabulary import Tick
 from embedbk.core.writer import Writer, WriterState
+from embedbk.core.writer_options import WriterOptions
 from embedbk.errors import LedgerFenced
 from embedbk.host.operations import Writing
-from tests.rules.world import Client, Pen, World
+from tests.rules.world import KEY, Client, Pen, World
 
 WRITERS = (
     "test_p3_adding",
@@ -92,6 +93,27 @@ def test_an_idle_writer_rests_and_goes_on_where_it_was() -> None:
     world.add(client, pen, b"two")
     world.settle()
     assert client.confirmed == 1
+
+
+def test_idle_writers_share_only_what_is_the_same() -> None:
+    """P3.8: "each is restored in the same state"; what differs in one object is not shared."""
+    world = World(4)
+    bookies = world.bookies
+
+    def idle(options: WriterOptions) -> IdleForm:
+        metadata, revision = world.create()
+        left = shrink(Writer(metadata, revision, KEY, 1, bookies, world.chance, options))
+        assert left is not None
+        return left
+
+    usual, other = WriterOptions(), WriterOptions(hands_over=True)
+    one, two, three = idle(usual), idle(usual), idle(other)
+    assert one.terms is two.terms and two.terms is not three.terms
+    assert [each.restore(no_sums).options for each in (one, two, three)] == [usual, usual, other]
+    bookies = bookies[:3]
+    four = idle(other)
+    assert four.terms is not three.terms
+    assert len(three.restore(no_sums).bookies) == 4 and len(four.restore(no_sums).bookies) == 3
 
 
 def test_a_writer_with_anything_under_way_does_not_rest() -> None:
