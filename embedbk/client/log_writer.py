@@ -1,6 +1,6 @@
 """The writer of a log, the blocking face: taking the log over, appending, going on in a next ledger (P8.1, P8.2).
 
-Opens a writer by the log's settings, for both faces. Leaves to `renewing` to which ledger an append goes, and to
+Opens a writer by the log's settings, for both faces. Leaves to `passage` to which ledger an append goes, and to
 `core.log` what a takeover does.
 """
 

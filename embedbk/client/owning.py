@@ -2,7 +2,7 @@
 P8.2).
 
 Decides which ledgers, times and producers the handle of each ledger takes over from those in front of it, and what a
-lost ledger means to the writer of a log. Which ledger an append goes to, `renewing` decides.
+lost ledger means to the writer of a log. Which ledger an append goes to, `passage` decides.
 """
 
 from __future__ import annotations

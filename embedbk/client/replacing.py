@@ -4,7 +4,7 @@ Decides in which order: the failed ledger is closed first, by its own handle, si
 way in the metadata (an ensemble change, P2.2), so that where it ended is known before anything moves; then the next one
 is made and listed, by one compare-and-set with that end (`core.log_replacing`). One entry that does all of it would be
 no safer: a crash in between leaves a closed ledger at the end of the list, or one to which nothing was sent, as a roll
-does. Decides how often in a row, with which pauses. What appends do meanwhile, `renewing` decides.
+does. Decides how often in a row, with which pauses. What appends do meanwhile, `outliving` decides.
 """
 
 from __future__ import annotations

@@ -209,7 +209,7 @@ class Writing(Operation, Watermark):
     _closed = _Field["Future[int] | None"](None)
     _outcome = _Field[EmbedbkError | int | None](None)  # What `closed` tells: an error, or the last entry.
     ensemble_changes = _Field[int](0)
-    has_missed = _Field[bool](False)
+    has_missed = _Field[bool](False)  # A bookie may lack acknowledged entries.
 
     def __init__(
         self,

@@ -20,6 +20,7 @@ _PAST = "embedbk/client/past.py"
 _PRODUCERS = "embedbk/core/producers.py"
 _READING = "embedbk/client/reading.py"
 _RENEWING = "embedbk/client/renewing.py"
+_PASSAGE = "embedbk/client/passage.py"
 
 _BULKS = "tests/scenarios/test_reading_in_bulk.py::test_"
 _BEGINNING = "tests/faces/test_beginning.py::test_"
@@ -97,7 +98,7 @@ MUTANTS = (
         "an append that finds the ledger of before closed is refused instead of waiting for the next one",
         (
             (
-                _RENEWING,
+                _PASSAGE,
                 "        return is_left and is_before and not self._has_ended\n",
                 "        return is_left and is_before and self._has_ended\n",
             ),

@@ -6,7 +6,7 @@ from tests.mutants.mutant import Mutant
 
 __all__ = ["MUTANTS"]
 
-_RENEWING = "embedbk/client/renewing.py"
+_OUTLIVING = "embedbk/client/outliving.py"
 _REPLACING = "embedbk/client/replacing.py"
 _APPENDING = "embedbk/client/appending.py"
 _PAST = "embedbk/client/past.py"
@@ -164,7 +164,7 @@ MUTANTS = (
                 "        except LedgerFenced:\n            raise\n",
             ),
             (
-                _RENEWING,
+                _OUTLIVING,
                 "                self.owning.lose()  # Appends report it.\n",
                 "                pass\n",
             ),
@@ -217,7 +217,7 @@ MUTANTS = (
         "what replaces failed ledgers is made anew for each, and forgets how many failed in a row",
         (
             (
-                _RENEWING,
+                _OUTLIVING,
                 "self._replacing = self._replacing or Replacing(self.owning)",
                 "self._replacing = Replacing(self.owning)",
             ),
@@ -232,7 +232,7 @@ MUTANTS = (
         "what replaces failed ledgers is made with each writer of a log, of which there may be very many",
         (
             (
-                _RENEWING,
+                _OUTLIVING,
                 "        self._replacing: Replacing | None = None  # Made when the first ledger fails.\n",
                 "        self._replacing: Replacing | None = Replacing(owning)\n",
             ),

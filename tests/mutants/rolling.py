@@ -7,6 +7,8 @@ from tests.mutants.mutant import Mutant
 __all__ = ["MUTANTS"]
 
 _RENEWING = "embedbk/client/renewing.py"
+_OUTLIVING = "embedbk/client/outliving.py"
+_PASSAGE = "embedbk/client/passage.py"
 _APPENDING = "embedbk/client/appending.py"
 _OWNING = "embedbk/client/owning.py"
 _ROLLING = "embedbk/core/log_rolling.py"
@@ -52,7 +54,7 @@ MUTANTS = (
         "what was kept goes to the next ledger ahead of what is outstanding",
         (
             (
-                _RENEWING,
+                _OUTLIVING,
                 "            if not before.hand_over_to(following.appending, last_entry):\n",
                 (
                     "            if kept is not None:\n"
@@ -61,7 +63,7 @@ MUTANTS = (
                 ),
             ),
             (
-                _RENEWING,
+                _OUTLIVING,
                 (
                     "            if kept is not None:\n"
                     "                kept.hand_over_to(following.appending, NO_ENTRY, front=before)\n"
@@ -78,7 +80,7 @@ MUTANTS = (
         "what was kept goes to the ledger that it was kept for, behind other entries",
         (
             (
-                _RENEWING,
+                _OUTLIVING,
                 "self._before_failed is not None or kept is not None or",
                 "self._before_failed is not None or",
             ),
@@ -114,7 +116,7 @@ MUTANTS = (
         "who-waits-where-nothing-was-kept-waits-for-ever",
         "P8.2 L2",
         "the handle of the next ledger, which took nothing yet, is set aside, and nobody is told",
-        ((_RENEWING, "        kept.runtime.call_if_open(lambda: kept.writing.hand_over(NO_ENTRY))\n", ""),),
+        ((_OUTLIVING, "        kept.runtime.call_if_open(lambda: kept.writing.hand_over(NO_ENTRY))\n", ""),),
         (_BEHIND + "a_repeat_waits_for_what_it_repeats",),
     ),
     Mutant(
@@ -134,7 +136,7 @@ MUTANTS = (
         "flush-looks-at-the-next-ledger",
         "P8.2",
         "flush waits for the ledger that is about to be written, which is empty",
-        ((_RENEWING, "return self._draining if is_empty and", "return self._draining if not is_empty and"),),
+        ((_PASSAGE, "return self._draining if is_empty and", "return self._draining if not is_empty and"),),
         (_BEHIND + "flush_waits_for_the_ledger_before_while_the_next_one_is_empty",),
     ),
     Mutant(
