@@ -12,7 +12,7 @@ from embedbk.cli.pages import write_page
 from embedbk.client.client import Client
 from embedbk.report.figures import SpaceReport
 from embedbk.report.gathering import space_report
-from embedbk.report.page import kept_text, page_of, size_text
+from embedbk.report.page import kept_text, page_of, room_text, size_text
 
 __all__ = ["add_report"]
 
@@ -78,7 +78,7 @@ def _text(report: SpaceReport) -> str:
     ]
     lines += [f"kept: {kept_text(each)}" for each in report.kept[:5]]
     if report.days_left is not None:
-        lines.append(f"free room for {report.days_left:.0f} days, if it grows on as in the last week")
+        lines.append(f"free room for {room_text(report.days_left)}, if it grows on as in the last week")
     if report.untold:
         lines.append(
             f"no bookie told how long {len(report.untold)} open ledgers are: as of their last fragment"

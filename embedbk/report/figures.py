@@ -132,7 +132,8 @@ class SpaceReport(NamedTuple):
     """untold: open ledgers of which no bookie told how long they are; unread: keys that are no ledgers'. ages: (at most
     so old, stored bytes). growth: (begin of a day before now, payload bytes), the oldest first. logs: the largest
     first. kept: the entry logs with the most dead bytes, and what keeps them.
-    days_left: until the room is used, if it grows on as in the last week; None: it does not grow, or nobody knows."""
+    days_left: until the room is used, if it grows on as in the last week; None: it does not grow, or nobody knows, as
+    where nothing is older than a day."""
 
     made_ms: int
     payload_bytes: int
@@ -202,7 +203,7 @@ def figures_of(
         _hot(ledgers, logs, now_ms, sample_s),
         spaces,
         tuple(_named(each, logs_of) for each in kept),
-        _days_left(spaces, growth, payload, stored),
+        _days_left(spaces, growth, payload, stored, _days_since_first(ledgers, now_ms)),
         tuple(each.metadata.ledger_id for each in ledgers if not each.is_told),
         tuple(unread),
     )
@@ -344,12 +345,17 @@ def _named(kept: KeptLog, logs_of: Mapping[int, str]) -> KeptLog:
     )
 
 
+def _days_since_first(ledgers: Sequence[LedgerSpace], now_ms: int) -> float:
+    return max(((now_ms - each.metadata.created_ms) / DAY_MS for each in ledgers), default=0.0)
+
+
 def _days_left(
-    bookies: Sequence[BookieSpace], growth: Mapping[int, int], payload: int, stored: int
+    bookies: Sequence[BookieSpace], growth: Mapping[int, int], payload: int, stored: int, days: float
 ) -> float | None:
-    """Until the free bytes of bookies that take entries are used, if it grows on as in the last week."""
+    """Until the free bytes of bookies that take entries are used, if it grows on as in the last week. days: since the
+    first ledger that is there began; a cluster that is younger than a week grew in these only."""
     week = sum(size for _, size in sorted(growth.items())[-WEEK_DAYS:])
     free = sum(each.free_bytes for each in bookies if each.state == "writable")
-    if not week or not payload or not free:
+    if not week or not payload or not free or days < 1:
         return None
-    return free / (week / WEEK_DAYS * stored / payload)
+    return free / (week / min(days, WEEK_DAYS) * stored / payload)

@@ -11,9 +11,10 @@ from html import escape
 from embedbk.report.document import document, table, when
 from embedbk.report.figures import KeptLog, SpaceReport
 
-__all__ = ["kept_text", "page_of", "size_text"]
+__all__ = ["kept_text", "page_of", "room_text", "size_text"]
 
 _BARS_MAX = 20
+_YEARS_SHOWN = 10
 _WIDTH, _BAR, _LABEL = 720, 22, 220
 
 
@@ -23,6 +24,12 @@ def size_text(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1024
     return f"{count:.1f} PiB"
+
+
+def room_text(days_left: float) -> str:
+    """For people, and no further than growth of one week tells anything."""
+    many = days_left > _YEARS_SHOWN * 365
+    return f"more than {_YEARS_SHOWN} years" if many else f"{days_left:.0f} days"
 
 
 def _bars(title: str, rows: Sequence[tuple[str, int]]) -> str:
@@ -154,7 +161,9 @@ def page_of(report: SpaceReport, cluster: str = "") -> str:
             "<ul>" + "".join(f"<li>{escape(kept_text(each))}</li>" for each in report.kept) + "</ul>"
         )
     if report.days_left is not None:
-        parts.append(f"<p>Free room for {report.days_left:.0f} days, if it grows on as in the last week.</p>")
+        parts.append(
+            f"<p>Free room for {room_text(report.days_left)}, if it grows on as in the last week.</p>"
+        )
     if report.untold:
         named = ", ".join(map(str, report.untold[:20]))
         parts.append(f"<p>No bookie told how long {len(report.untold)} open ledgers are: {named}.</p>")

@@ -14,7 +14,7 @@ import embedbk
 from embedbk.cli import main
 from embedbk.report import SpaceReport, space_report
 from embedbk.report.figures import DAY_MS, BookieRoom, KeptLog, LedgerSpace, ReportedLog, figures_of
-from embedbk.report.page import kept_text, page_of
+from embedbk.report.page import kept_text, page_of, room_text
 from embedbk.testing import Cluster
 from tests.storage.test_journals import flush
 
@@ -218,3 +218,13 @@ def test_days_that_are_left_follow_from_the_last_week_and_the_copies(cluster: Cl
     assert left == pytest.approx(30 / copies)
     assert figures_of([], {}, bookies, now_ms, 0).days_left is None
     assert figures_of([week], {"a": ReportedLog("a")}, [], now_ms, 0).days_left is None
+
+    def of_age(days: float) -> float | None:
+        young = base._replace(
+            metadata=base.metadata.with_changes(created_ms=now_ms - int(days * DAY_MS)), length=7_000
+        )
+        return figures_of([young], {"a": ReportedLog("a")}, bookies, now_ms, 0).days_left
+
+    assert of_age(2) == pytest.approx(30 / copies * 2 / 7), "it grew in two days"
+    assert of_age(0.9) is None, "nobody knows yet"
+    assert (room_text(3000), room_text(9e9)) == ("3000 days", "more than 10 years")
