@@ -27,7 +27,12 @@ SHOWN_BYTES = 48  # Bytes of a payload that are shown.
 
 def add_choose_copy(commands: Commands) -> None:
     """Two commands of the noun `ledger`."""
-    _add(commands, "copies", _copies, "what each bookie holds of one entry; 1: they differ")
+    _add(
+        commands,
+        "copies",
+        _copies,
+        "what each bookie holds of one entry; 1: they differ, or from what was published",
+    )
     made = _add(
         commands, "choose-copy", _choose, "say which bookie's copy of an entry is right: others get it"
     )
@@ -53,7 +58,11 @@ def _copies_of(client: Client, options: argparse.Namespace) -> EntryCopies:
 def _copies(reach: Reach, options: argparse.Namespace) -> CommandResult:
     with reach() as client:
         shown = _copies_of(client, options)
-    return CommandResult(_data(shown), _text(shown), 1 if shown.is_conflict else 0)
+    return CommandResult(_data(shown), _text(shown), 1 if _needs_word(shown) else 0)
+
+
+def _needs_word(shown: EntryCopies) -> bool:
+    return shown.is_conflict or shown.unlike is not None
 
 
 def _choose(reach: Reach, options: argparse.Namespace) -> CommandResult:
@@ -73,15 +82,16 @@ def _confirm(options: argparse.Namespace, shown: EntryCopies) -> None:
     chosen = next((each for each in shown.copies if each.member.bookie_id == options.bookie), None)
     wanted = "" if chosen is None or chosen.digest is None else f"{chosen.digest:016x}"
     given = options.digest
-    if given is None and wanted and shown.is_conflict:
+    if given is None and wanted and _needs_word(shown):
+        goes = "copies of others go" if shown.is_conflict else "what its writer published goes"
         print(
-            f"{_text(shown)}\ncopies of others go for ever; type the digest of the right one: ",
+            f"{_text(shown)}\n{goes} for ever; type the digest of the right one: ",
             end="",
             file=sys.stderr,
         )
         sys.stderr.flush()
         given = sys.stdin.readline().strip()
-    if wanted and shown.is_conflict and given != wanted:
+    if wanted and _needs_word(shown) and given != wanted:
         raise UsageError(
             f"that is not the digest of the copy of {options.bookie}; nothing was changed",
             hint=f"embedbk ledger copies {options.ledger_id} {options.entry_id}",
@@ -93,6 +103,7 @@ def _data(shown: EntryCopies) -> dict[str, Any]:
         "ledger_id": shown.metadata.ledger_id,
         "entry_id": shown.entry_id,
         "differ": shown.is_conflict,
+        "unlike": shown.unlike,
         "copies": [
             {
                 "bookie": each.member.bookie_id,
@@ -121,6 +132,12 @@ def _data(shown: EntryCopies) -> dict[str, Any]:
 def _text(shown: EntryCopies) -> str:
     lines = [f"entry {shown.entry_id} of ledger {shown.metadata.ledger_id}:"]
     lines += [f"  {_copy(each)}" for each in shown.copies]
+    if shown.unlike is not None:
+        first, last = shown.unlike
+        lines.append(
+            f"  alike on all bookies, and entries {first} to {last} are not what the ledger's writer published; "
+            "choose-copy lets them stand for it"
+        )
     return "\n".join([*lines, *(f"  {_decision(each)}" for each in shown.decisions)])
 
 
@@ -135,6 +152,8 @@ def _copy(copy: EntryCopy) -> str:
 
 def _decision(each: CopyDecision) -> str:
     when = datetime.fromtimestamp(each.decided_ms / 1000, tz=UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    if each.chosen in each.replaced:  # All were alike.
+        return f"{when}, {each.by}: the copy of {each.chosen.bookie_id} stands for what was published: {each.why}"
     others = ", ".join(copy.bookie_id for copy in each.replaced)
     done = "" if each.is_done else "; not all are replaced yet"
     return f"{when}, {each.by}: the copy of {each.chosen.bookie_id} is right, for {others}: {each.why}{done}"

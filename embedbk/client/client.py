@@ -464,7 +464,8 @@ class Client:
     def choose_copy(self, shown: EntryCopies, bookie_id: str, why: str) -> ChosenCopy:
         """Say that this bookie's copy, as `copies_of_entry` showed it, is right (P11.5): it replaces copies of others
         that differ, and nothing else. why: stays with the decision. A second call continues where the first was cut
-        short.
+        short. Where all are alike and not what the ledger's writer published (`EntryCopies.unlike`), they stand for it
+        from then on.
 
         Raises:
             UsageError: it showed no copy, no copy differs, no reason was given, or the level is below 16.

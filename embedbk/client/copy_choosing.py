@@ -1,9 +1,10 @@
 """An operator says which of the copies of an entry is right (P11.5).
 
 Copies that differ and are each whole by themselves are a conflict: nobody here knows which one is right (P11.4), so
-nothing is ever chosen here. Decides what an operator is shown, and what must hold when the word is given: the ledger is
-CLOSED and its key is as it was, the copies are those that were shown, and no other word was given since. The word is
-put into the metadata before the first copy is replaced; giving it again carries out what is left of it.
+nothing is ever chosen here. Where copies are all alike, and not what their writer published, an operator may say that
+they stand for it, and none is replaced. Decides what an operator is shown, and what must hold when the word is given:
+the ledger is CLOSED and its key is as it was, the copies are those that were shown, and no other word was given since.
+The word is put into the metadata before the first copy is replaced; giving it again carries out what is left of it.
 
     copies of the entry ─▶ shown, confirmed ─▶ one transaction: who, what, why ─▶ each replaced, by a comparison
                                                                                ─▶ the word is noted as done
@@ -42,6 +43,7 @@ from embedbk.errors import MetadataConflict, NotEnoughBookies, UsageError
 from embedbk.ids import Member
 from embedbk.metadata.levels import LEVEL_OF_CHOICES
 from embedbk.repair.copy_replacing import CopyReplacing, ReplacedCopy
+from embedbk.repair.holdings import Checked, CheckOptions, HoldingCheck
 
 __all__ = ["ChosenCopy", "EntryCopies", "EntryCopy", "choose_copy", "entry_copies"]
 
@@ -62,7 +64,9 @@ class EntryCopy(NamedTuple):
 
 
 class EntryCopies(NamedTuple):
-    """The copies of one entry of a CLOSED ledger. decisions: earlier words about it, the newest last."""
+    """The copies of one entry of a CLOSED ledger. decisions: earlier words about it, the newest last. unlike: the first
+    and last entry of a fragment of which all bookies hold the same, this entry included, and something else than the
+    ledger's writer published (P11.4); None: it is not so, or not known to be."""
 
     metadata: LedgerMetadata
     revision: int  # The revision of the ledger's key.
@@ -70,6 +74,7 @@ class EntryCopies(NamedTuple):
     copies: tuple[EntryCopy, ...]
     decisions: tuple[CopyDecision, ...]
     decided_revision: int  # The revision of the key of the decisions; ABSENT: there is none.
+    unlike: tuple[int, int] | None = None
 
     @property
     def is_conflict(self) -> bool:
@@ -121,7 +126,31 @@ async def entry_copies(runtime: Runtime, ledger_id: int, entry_id: int, password
             else EntryCopy(member, None, "it is away")
         )
     revision_now = ABSENT if decided is None else decided_revision
-    return EntryCopies(metadata, revision, entry_id, tuple(copies), decisions, revision_now)
+    shown = EntryCopies(metadata, revision, entry_id, tuple(copies), decisions, revision_now)
+    return shown._replace(unlike=await _unlike(runtime, shown, there, what))
+
+
+async def _unlike(
+    runtime: Runtime, shown: EntryCopies, there: set[Member], what: str
+) -> tuple[int, int] | None:
+    """As `EntryCopies.unlike`. A bookie that is away, or does not tell, may have the right copy."""
+    metadata, entry_id = shown.metadata, shown.entry_id
+    published = next(
+        (each for each in metadata.sums if each.first_entry <= entry_id <= each.last_entry), None
+    )
+    is_alike = len({each.digest for each in shown.copies}) == 1 and shown.copies[0].entry is not None
+    if published is None or not is_alike or not there.issuperset(metadata.fragment_of(entry_id).members):
+        return None
+    ledger_id = metadata.ledger_id
+    core = HoldingCheck({ledger_id: metadata}, frozenset(there), CheckOptions(is_brief=False))
+    found: Checked = await runtime.run(core, what)
+    if any(ledger_id in each for each in (found.short, found.untold, found.conflicts)):
+        return None
+    names_it = any(
+        each.first <= entry_id <= each.last and entry_id % each.modulus == each.residue
+        for each in found.unlike.get(ledger_id, ())
+    )
+    return (published.first_entry, published.last_entry) if names_it else None
 
 
 async def _copy(
@@ -160,11 +189,12 @@ async def choose_copy(
     runtime: Runtime, shown: EntryCopies, bookie_id: str, *, why: str = "", by: str = ""
 ) -> ChosenCopy:
     """Say that the copy which this bookie holds, as it was shown, is right: those of others that differ are replaced by
-    it. Nothing else is touched. If that is cut short, the decision stands, and a second call continues.
+    it. Nothing else is touched. If that is cut short, the decision stands, and a second call continues. Where all are
+    alike and not what was published (`EntryCopies.unlike`), they stand for it from then on, and none is replaced.
 
     Raises:
-        UsageError: the bookie showed no copy, no copy differs from it, no reason was given, or the cluster's level is
-            below 16; nothing was changed.
+        UsageError: the bookie showed no copy, no copy differs from it or from what was published, no reason was given,
+            or the cluster's level is below 16; nothing was changed.
         MetadataConflict: the ledger's key, or its decisions, have changed since; nothing was changed.
     """
     ledger_id, entry_id = shown.metadata.ledger_id, shown.entry_id
@@ -189,15 +219,16 @@ async def choose_copy(
     if not others and newest is not None and not newest.is_done and newest.chosen.digest == chosen.digest:
         done = await _note_done(runtime, decided_path(ledger_id, entry_id), newest, what)
         return ChosenCopy(done, {})
-    if not others:
+    if not others and shown.unlike is None:
         raise UsageError(f"no copy of entry {entry_id} differs from that of {bookie_id}; nothing was changed")
     frame = frame_of(memoryview(chosen.entry), ledger_id)
     decision = CopyDecision(
         _decided(chosen),
-        tuple(_decided(each) for each in others),
+        tuple(_decided(each) for each in others or shown.copies),
         (by or runtime.owner())[:WHY_CHARS_MAX],
         why[:WHY_CHARS_MAX],
         runtime.wall_ms(),
+        is_done=not others,
     )
     key, ledger_key = decided_path(ledger_id, entry_id), ledger_key_path(ledger_id)
     when = [Compare(ledger_key, shown.revision), Compare(key, shown.decided_revision)]
@@ -208,6 +239,8 @@ async def choose_copy(
             f"{what}: the ledger, or what was decided of the entry, is another by now; nothing was changed",
             hint="look at the copies again",
         )
+    if not others:
+        return ChosenCopy(decision, {})
     left = await _carry_out(runtime, decision, frame, what)
     if not left:
         decision = await _note_done(runtime, key, decision, what)

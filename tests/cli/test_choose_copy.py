@@ -24,7 +24,8 @@ SETTINGS = embedbk.Settings(journal_file_bytes=2 << 20, open_timeout_s=120.0)
 
 def plant(bk: Client, bookie_id: str, ledger_id: int, entry_id: int) -> None:
     """By a word that no operator gave, and that is gone behind it."""
-    made = bk.copies_of_entry(ledger_id, entry_id).copies[0].entry
+    copies = bk.copies_of_entry(ledger_id, entry_id).copies
+    made = next(each.entry for each in copies if each.member.bookie_id == bookie_id)
     assert made is not None
     length = int.from_bytes(made[24:32], "little")
     other = encode_entry(ledger_id, entry_id, length, b"no entry")
@@ -79,3 +80,30 @@ def test_a_conflict_is_shown_and_ended_by_the_typed_digest(
     capsys.readouterr()
     code, _, err = run("choose-copy", *where, "b1", "--why", "again", "--digest", digests["b1"])
     assert code == 1 and "no copy of entry 4 differs" in err
+
+
+def test_copies_that_are_alike_stand_for_what_was_published_by_the_typed_digest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P11.4, P11.5: the same two commands."""
+    data = tmp_path / "data"
+    with embedbk.open(data, bookies=3, settings=SETTINGS) as bk:
+        with bk.create_ledger() as writer:
+            writer.add_many([b"entry %02d" % number for number in range(10)])
+        for name in ("b1", "b2", "b3"):
+            plant(bk, name, writer.ledger_id, 4)
+    at, where = ["--at", str(data)], [str(writer.ledger_id), "0"]
+    assert main(["ledger", "copies", *where, *at]) == 1
+    out = capsys.readouterr().out
+    assert "entries 0 to 9 are not what the ledger's writer published" in out
+    assert main(["ledger", "copies", *where, "--json", *at]) == 1
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["differ"], shown["unlike"]) == (False, [0, 9])
+    monkeypatch.setattr("sys.stdin", io.StringIO("no\n"))
+    assert main(["ledger", "choose-copy", *where, "b1", "--why", "w", *at]) == 1
+    assert "what its writer published goes for ever" in capsys.readouterr().err
+    monkeypatch.setattr("sys.stdin", io.StringIO(shown["copies"][0]["digest"] + "\n"))
+    assert main(["ledger", "choose-copy", *where, "b1", "--why", "we take it", *at]) == 0
+    assert "the copy of b1 stands for what was published: we take it" in capsys.readouterr().out
+    assert main(["ledger", "copies", *where, *at]) == 0
+    assert main(["health", *at]) == 0

@@ -151,4 +151,43 @@ MUTANTS = (
         ),
         (_RULE + "nobody_replaces_a_copy_who_has_no_word_for_it",),
     ),
+    Mutant(
+        "alike-copies-stand-for-it-while-one-is-away",
+        "P11.4 P7.1",
+        "an operator may let copies stand for what was published though a bookie that is away may have the right one",
+        (
+            (
+                _CHOOSING,
+                " or not there.issuperset(metadata.fragment_of(entry_id).members):",
+                ":",
+            ),
+            (
+                _CHOOSING,
+                "    is_alike = len({each.digest for each in shown.copies}) == 1",
+                "    is_alike = len({each.digest for each in shown.copies if each.entry}) == 1",
+            ),
+            (
+                _CHOOSING,
+                "for each in (found.short, found.untold, found.conflicts)",
+                "for each in (found.conflicts,)",
+            ),
+        ),
+        (_SCENE + "nothing_stands_for_what_was_published_while_another_copy_may_come",),
+    ),
+    Mutant(
+        "alike-copies-stand-for-it-beside-a-conflict",
+        "P11.4",
+        "an operator may let copies stand for what was published though another entry's copies differ, or lack",
+        (
+            (
+                _CHOOSING,
+                (
+                    "    if any(ledger_id in each for each in (found.short, found.untold, found.conflicts)):\n"
+                    "        return None\n"
+                ),
+                "",
+            ),
+        ),
+        (_SCENE + "nothing_stands_for_what_was_published_while_another_copy_may_come",),
+    ),
 )

@@ -265,3 +265,63 @@ def test_of_very_many_decisions_about_one_entry_the_newest_are_kept() -> None:
     many = tuple(CopyDecision(one, (other,), decided_ms=number) for number in range(DECISIONS_MAX + 3))
     kept = decode_copy_decisions(encode_copy_decisions(many))
     assert [each.decided_ms for each in kept] == list(range(3, DECISIONS_MAX + 3))
+
+
+def wrong_everywhere(story: Healed) -> tuple[int, bytes]:
+    """A ledger of which all three bookies hold the same other entry 7 than was written; its id, and what was."""
+    ledger_id = closed(story, 12)
+    members = story.metadata(ledger_id).fragments[0].members
+    made = [plant(story, each.bookie_id, ledger_id, 7) for each in members]
+    return ledger_id, made[0]
+
+
+def test_copies_that_are_all_alike_may_stand_for_what_was_published() -> None:
+    """P11.4: "that word replaces nothing: what they hold stands for it"; from then on it is healthy, and copied."""
+    with unwatched(4) as story:
+        ledger_id, made = wrong_everywhere(story)
+        bk = story.cluster.client()
+        assert bk.health().unlike == 1
+        shown = bk.copies_of_entry(ledger_id, 3)
+        assert (shown.is_conflict, shown.unlike) == (False, (0, 11))
+        one, two, three = (each.member.bookie_id for each in shown.copies)
+        word = choose(story, shown, one, why="the application takes it")
+        assert (word.left, word.decision.is_done, word.decision.why) == ({}, True, "the application takes it")
+        assert {each.bookie_id for each in word.decision.replaced} == {one, two, three}
+        assert decisions(story, ledger_id, 3) == (word.decision,)
+        assert story.metadata(ledger_id).sums == ()
+        assert held(story, two, ledger_id, 7) != made and bk.health().is_good
+        after = bk.copies_of_entry(ledger_id, 3)
+        assert after.unlike is None and after.decisions == (word.decision,)
+        with pytest.raises(UsageError, match="no copy of entry 3 differs"):
+            choose(story, after, one)
+        story.repairer()
+        story.cluster.crash(three)
+        (four,) = {"b1", "b2", "b3", "b4"} - {one, two, three}
+        assert story.cluster.run_until(
+            lambda: four in {each.bookie_id for each in story.metadata(ledger_id).fragments[0].members}
+        )
+        assert held(story, four, ledger_id, 7) == held(story, one, ledger_id, 7)
+
+
+def test_nothing_stands_for_what_was_published_while_another_copy_may_come() -> None:
+    """P11.4: "where all bookies of the fragment are there, and tell that they hold all, and the same"; P7.1."""
+    with unwatched(3) as story:
+        ledger_id, made = wrong_everywhere(story)
+        bk = story.cluster.client()
+        before = story.metadata(ledger_id)
+        store = story.world.nodes["b3"].storage.store
+        entries, ids = store.entries[ledger_id], store.ids[ledger_id]
+        wrong, entries[7] = entries[7], made
+        assert bk.copies_of_entry(ledger_id, 3).unlike is None, "one of them differs elsewhere"
+        entries[7] = wrong
+        ids.remove(5)
+        assert bk.copies_of_entry(ledger_id, 3).unlike is None, "one of them lacks an entry"
+        ids.insert(5, 5)
+        assert bk.copies_of_entry(ledger_id, 3).unlike == (0, 11)
+        story.cluster.crash("b3")
+        story.cluster.run_for(20)
+        away = bk.copies_of_entry(ledger_id, 3)
+        assert away.unlike is None
+        with pytest.raises(UsageError, match="no copy of entry 3 differs"):
+            choose(story, away, "b1")
+        assert story.metadata(ledger_id) == before
