@@ -59,12 +59,15 @@ class CopyGathering:
         self.one_by_one: set[Member] = set()  # Bookies that do not take several in one message.
 
     def gathered(self, asked: Iterable[tuple[Effect, int]]) -> list[Effect]:
-        """The same requests in few messages; what is no request stays as it is. With each the bytes that a read may
-        find at most."""
+        """The same reads and copies in few messages; all else stays as it is. With each the bytes that a read may find
+        at most."""
         effects: list[Effect] = []
         groups: dict[tuple[Member, bool], list[tuple[Send, int]]] = {}
         for effect, size in asked:
             if not isinstance(effect, Send) or effect.member in self.one_by_one:
+                effects.append(effect)
+                continue
+            if not isinstance(effect.control, ReadRequest | AddRequest):
                 effects.append(effect)
                 continue
             is_read = isinstance(effect.control, ReadRequest)

@@ -7,6 +7,10 @@ entry, whatever any LAC is. If every bookie of the write set answers and none ha
 stops there and the entry is named. A bookie that does not answer makes the result "cannot tell": another try may
 succeed.
 
+Where the ledger's writer published digests (P11.4), copies that are not what it wrote are found before any of them is
+made: what fits one read when it was read, of more by asking for it (`source_check`). Those are read last, where nobody
+else has the entry. What was copied is compared at the end all the same.
+
 Frames travel as they were stored, up to 1 MiB. This machine checks them when a source sent them, and the target before
 it stores them. An entry is read once and sent to all targets that owe it.
 
@@ -17,12 +21,13 @@ it stores them. An entry is read once and sent to all targets that owe it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from embedbk.codec import kernels
 from embedbk.codec.digest import DigestType, check_tags
+from embedbk.codec.entry import ENTRY_OVERHEAD_BYTES
 from embedbk.codec.entry_digest import DIGEST_MASK
 from embedbk.codec.frame import LEDGER_KEY_BYTES, Frame, cut, encode_frame_header, frame_of, split
 from embedbk.codec.ledger_metadata import LedgerMetadata
@@ -35,12 +40,14 @@ from embedbk.core.quorum import write_set
 from embedbk.errors import PeerError
 from embedbk.ids import Member
 from embedbk.repair.copy_pace import CopyPace
-from embedbk.repair.holdings import owed_up_to
+from embedbk.repair.holdings import USUAL_CHECK, owed_up_to
 from embedbk.repair.published import published_digest
+from embedbk.repair.source_check import SOURCE, SourceCheck
 
 __all__ = ["USUAL_COPYING", "CopyOptions", "CopyResult", "FragmentCopy", "Shape"]
 
 _MS = 1_000_000
+_OTHER = "its copies are not what their writer published"
 _NO_KEY = bytes(LEDGER_KEY_BYTES)  # A worker knows no ledger's key (AddRequest.is_copy).
 
 
@@ -90,6 +97,7 @@ class CopyResult:
 class _Part:
     """The ids of one residue class (unstriped: all ids) of the fragment."""
 
+    first: int
     next: int  # The first entry that is not read yet.
     seats: list[int]  # That have copies, the one to be asked next first.
     targets: tuple[Member, ...]
@@ -145,6 +153,9 @@ class FragmentCopy:
         self._copies: dict[int, _Copy] = {}
         self._copies_bytes = 0
         self._parts: list[_Part] = []
+        self._doubted: frozenset[int] = (
+            frozenset()
+        )  # Seats whose copies are not what was published: asked last.
         # By residue the digests of what was read; None: only a part of the fragment is.
         self._sums = [0] * self._step if entries is None else None
         for offset in range(self._step):
@@ -154,11 +165,39 @@ class FragmentCopy:
             if (targets or shape is not None) and first <= self.last:
                 there = [seat for seat in seats if seat not in away]
                 turn = offset % len(there) if there else 0  # Sources share the work.
-                self._parts.append(_Part(first, [*there[turn:], *there[:turn]], targets))
+                self._parts.append(_Part(first, first, [*there[turn:], *there[:turn]], targets))
                 self._pass_lost(self._parts[-1])
+        self._check = self._source_check(number) if entries is None else None
+
+    def _source_check(self, number: int) -> SourceCheck | None:
+        """None: nothing was published, there is no choice, or one read tells it."""
+        seats = sorted({seat for part in self._parts for seat in part.seats})
+        is_published = any(self._published(part.first) is not None for part in self._parts)
+        if len(seats) < 2 or not is_published or self._fits_one_read():
+            return None
+        timeout_ns, ids_max = self.options.read_timeout_ns, USUAL_CHECK.ids_max
+        return SourceCheck(self.metadata, number, seats, self.numbers, timeout_ns, ids_max)
+
+    def _fits_one_read(self) -> bool:
+        """By what it has without attributes; where that is too little, what was copied is compared at the end."""
+        entries = self.last - self.fragment.first_entry + 1
+        size = (self.metadata.length or 0) + entries * ENTRY_OVERHEAD_BYTES
+        return size <= self._read_bytes
+
+    @property
+    def _read_bytes(self) -> int:
+        """What one read asks for at most."""
+        return min(self.options.frame_bytes, self.pace.frame_bytes)
+
+    def _published(self, entry_id: int) -> int | None:
+        """What the writer published of the entries that are read with this one."""
+        first, residue = self.fragment.first_entry, entry_id % self._step
+        return published_digest(self.metadata, first, self.last, self._step, residue)
 
     @property
     def deadline_ns(self) -> int | None:
+        if self._check is not None:
+            return self._check.deadline_ns
         due = [part.asked[2] + self.options.read_timeout_ns for part in self._parts if part.asked is not None]
         if self.result is None and self._has_room:
             free_ns = self.pace.free_ns(0)
@@ -175,7 +214,22 @@ class FragmentCopy:
         return self._copies_bytes + reading * self.options.frame_bytes < self.options.window_bytes
 
     def begin(self, now_ns: int) -> list[Effect]:
+        if self._check is not None:
+            return self._checked(now_ns, self._check.begin(now_ns))
         return self._go_on(now_ns)
+
+    def _checked(self, now_ns: int, effects: list[Effect]) -> list[Effect]:
+        """Begin to read, once it is known whose copies are not what was published."""
+        check = self._check
+        if check is None or check.result is None:
+            return effects
+        self._check, self.numbers, self._doubted = None, check.numbers, check.result
+        for part in self._parts:
+            self._order(part)
+        return [*effects, *self._go_on(now_ns)]
+
+    def _order(self, part: _Part) -> None:
+        part.seats.sort(key=lambda seat: seat in self._doubted)
 
     def _pass_lost(self, part: _Part) -> None:
         """Nobody owes what was given up (P11.5)."""
@@ -201,17 +255,16 @@ class FragmentCopy:
     def _why_unlike(self) -> CopyResult | None:
         """Why what was copied gets no seat: it is not what its writer published (P11.4). Which entry differs nobody can
         tell. None: it is, or nothing is known of it."""
-        first = self.fragment.first_entry
         for residue, found in enumerate(self._sums or ()):
-            wanted = published_digest(self.metadata, first, self.last, self._step, residue)
-            if self._is_whole(residue) and wanted not in (None, found):
-                what = f"entries {first} to {self.last}"
-                if self._is_striped:
-                    what += f" with id % {self._step} == {residue}"
-                return CopyResult(
-                    "no good copy", f"{what} are not what their writer published, where they were read"
-                )
+            if self._is_whole(residue) and self._published(residue) not in (None, found):
+                return self._unlike(residue)
         return None
+
+    def _unlike(self, residue: int) -> CopyResult:
+        what = f"entries {self.fragment.first_entry} to {self.last}"
+        if self._is_striped:
+            what += f" with id % {self._step} == {residue}"
+        return CopyResult("no good copy", f"{what} are not what their writer published, where they were read")
 
     def _is_whole(self, residue: int) -> bool:
         """Whether the entries of the residue were read."""
@@ -232,7 +285,7 @@ class FragmentCopy:
             self.metadata.ledger_id,
             part.next,
             self._until(part),
-            min(self.options.frame_bytes, self.pace.frame_bytes),
+            self._read_bytes,
             modulus=modulus,
             residues=residues,
             reads_as=ReadClass.UPKEEP,
@@ -249,6 +302,9 @@ class FragmentCopy:
     def _stop(self, part: _Part) -> None:
         """No bookie sent the entry. If one of them did not answer, the result is "cannot tell"."""
         told = {**part.absent, **part.silent}
+        if not part.silent and _OTHER in told.values():
+            self.result = self.result or self._unlike(part.first % self._step)
+            return
         why = ", ".join(f"{self.fragment.members[seat].bookie_id}: {told[seat]}" for seat in sorted(told))
         kind = "cannot tell" if part.silent else "no good copy"
         why = f"entry {part.next} has no good copy ({why or 'every bookie that should hold it is away'})"
@@ -259,11 +315,15 @@ class FragmentCopy:
         (part.absent if is_told else part.silent)[seat] = why
         part.seats.remove(seat)
         part.seats.append(seat)  # Asked last from now on.
+        self._order(part)
         return self._go_on(now_ns)
 
     def on_answered(self, event: Answered) -> list[Effect]:
         if event.tag[0] == "copy":
             return self._on_copied(event)
+        if event.tag[0] == SOURCE:
+            check = self._check
+            return [] if check is None else self._checked(event.now_ns, check.on_answered(event))
         part = self._part_of(event.tag[1])
         if part is None or part.asked is None:
             return []
@@ -276,6 +336,7 @@ class FragmentCopy:
             part.later_ns = event.now_ns + max(answer.wait_ms, 1) * _MS
             part.seats.remove(seat)
             part.seats.append(seat)
+            self._order(part)
             return []
         if not isinstance(answer, ReadAnswer) or answer.status not in (Status.OK, Status.NO_SUCH_LEDGER):
             status = getattr(answer, "status", Status.UNKNOWN)
@@ -287,14 +348,22 @@ class FragmentCopy:
         if frame is None:
             return self._source_failed(part, seat, "not there", event.now_ns, is_told=True)
         self.pace.note(event.now_ns, len(frame.body), event.now_ns - part.asked[2])
-        part.asked = None
-        part.next = frame.last_entry + self._step
         if self._sums is not None:
             read, _ = kernels.digests(frame.body, frame.first_entry, frame.last_entry, self._step)
+            if self._is_other(part, frame, read):
+                return self._source_failed(part, seat, _OTHER, event.now_ns, is_told=True)
             self._sums = [(a + b) & DIGEST_MASK for a, b in zip(self._sums, read, strict=True)]
+        part.asked = None
+        part.next = frame.last_entry + self._step
         self._pass_lost(part)
         part.absent, part.silent = {}, {}
         return [*self._copy(part, frame, event.now_ns), *self._go_on(event.now_ns)]
+
+    def _is_other(self, part: _Part, frame: Frame, digests: Sequence[int]) -> bool:
+        """Whether one read has all entries of the part, and they are not what was published. Another source may have
+        these, and no copy is made of any yet."""
+        is_all = frame.first_entry == part.first and frame.last_entry + self._step > self.last
+        return is_all and self._published(part.first) not in (None, digests[part.first % self._step])
 
     def _part_of(self, number: int) -> _Part | None:
         """The part that the answer to this question is for, as long as it is wanted."""
@@ -387,6 +456,9 @@ class FragmentCopy:
     # Failures and time limits.
 
     def on_send_failed(self, event: SendFailed) -> list[Effect]:
+        if event.tag[0] == SOURCE:
+            check = self._check
+            return [] if check is None else self._checked(event.now_ns, check.on_send_failed(event))
         if event.tag[0] == "copy":
             copy = self._copies.get(event.tag[1])
             is_owed = copy is not None and event.member in copy.owed
@@ -397,6 +469,8 @@ class FragmentCopy:
         return self._source_failed(part, part.asked[0], event.reason, event.now_ns, is_told=False)
 
     def on_tick(self, now_ns: int) -> list[Effect]:
+        if self._check is not None:
+            return self._checked(now_ns, self._check.on_tick(now_ns))
         effects: list[Effect] = []
         for part in self._parts:
             if part.asked is not None and now_ns >= part.asked[2] + self.options.read_timeout_ns:

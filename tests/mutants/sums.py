@@ -16,6 +16,7 @@ _HOLDINGS = "embedbk/repair/holdings.py"
 _COPY = "embedbk/repair/fragment_copy.py"
 _RULES = "tests/rules/test_p11_sums.py::test_"
 _ARCHIVE = "tests/archive/test_verifying.py::test_"
+_COPYING = "tests/repair/test_copying.py::test_"
 _PACKED = "tests/codec/test_packer_sums.py::test_"
 _CHANGED = _RULES + "a_change_publishes_what_ended_and_what_is_sent_again_counts_once"
 _CLOSED = _RULES + "a_close_publishes_the_digests_of_what_is_in_the_last_fragment"
@@ -174,5 +175,45 @@ MUTANTS = (
             ),
         ),
         (_RULES + "the_sum_of_a_whole_ledger_is_known_where_all_of_it_was_published",),
+    ),
+    Mutant(
+        "whoever-has-something-else-is-read-first",
+        "P11.4",
+        "repair reads sources in any order, whatever they say that they have",
+        ((_COPY, "key=lambda seat: seat in self._doubted", "key=lambda seat: seat not in self._doubted"),),
+        (_COPYING + "who_has_something_else_is_read_last",),
+    ),
+    Mutant(
+        "whoever-failed-is-read-behind-whoever-is-wrong",
+        "P11.4",
+        "behind one entry that a source lacks, the rest is read from one that has something else",
+        (
+            (
+                _COPY,
+                ("        part.seats.append(seat)  # Asked last from now on.\n        self._order(part)\n"),
+                "        part.seats.append(seat)  # Asked last from now on.\n",
+            ),
+        ),
+        (_COPYING + "who_has_something_else_is_read_where_nobody_else_has_the_entry",),
+    ),
+    Mutant(
+        "one-read-is-copied-whatever-it-has",
+        "P11.4 P3.4c",
+        "a target gets wrong copies of a small ledger, which are in the way of the right ones",
+        (
+            (
+                _COPY,
+                "        is_all = frame.first_entry == part.first and",
+                "        is_all = frame.first_entry < 0 and",
+            ),
+        ),
+        (_COPYING + "what_one_read_has_is_compared_before_it_is_copied",),
+    ),
+    Mutant(
+        "a-source-that-lacks-something-is-wrong",
+        "P7.1 P11.4",
+        "the digest of a bookie that lacks an entry is compared with that of all",
+        (("embedbk/repair/source_check.py", "if count < owed.entries or not parts", "if not parts"),),
+        (_COPYING + "a_source_that_does_not_tell_is_neither_right_nor_wrong[short]",),
     ),
 )

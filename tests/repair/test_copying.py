@@ -5,8 +5,23 @@ from __future__ import annotations
 import pytest
 
 from embedbk.codec.entry import encode_entry
-from embedbk.codec.ledger_metadata import METADATA_VERSION, Fragment, LedgerMetadata, LedgerState
-from embedbk.codec.messages import AddAnswer, AddRequest, ReadAnswer, ReadRequest, Status
+from embedbk.codec.entry_digest import entry_digest
+from embedbk.codec.ledger_metadata import (
+    METADATA_VERSION,
+    Fragment,
+    LedgerMetadata,
+    LedgerState,
+    PublishedSums,
+)
+from embedbk.codec.messages import (
+    AddAnswer,
+    AddRequest,
+    HoldingsAnswer,
+    HoldingsRequest,
+    ReadAnswer,
+    ReadRequest,
+    Status,
+)
 from embedbk.config import FRAME_BYTES_MAX
 from embedbk.core.client_words import Answered, Send, SendFailed
 from embedbk.ids import Member
@@ -172,3 +187,107 @@ def test_a_no_about_another_ledger_is_no_negative() -> None:
         assert other.member != asked.member
         (part,) = core._parts
         assert bool(part.absent) is is_no and bool(part.silent) is not is_no
+
+
+# Sources whose copies are not what was published (P11.4).
+
+DIGESTS = [entry_digest(each) for each in ENTRIES]
+OTHER = encode_entry(7, 4, 50, b"anything..")
+
+
+def published(frame_bytes: int = 100) -> tuple[FragmentCopy, list[Send]]:
+    """As `copying`, where the writer published digests, and a read has no more than one entry."""
+    fragment = Fragment(0, 0, tuple((each.bookie_id, each.incarnation) for each in MEMBERS))
+    sums = (PublishedSums(0, 5, (sum(DIGESTS) % 2**64,)),)
+    metadata = LedgerMetadata(
+        METADATA_VERSION, 7, 3, 3, 2, LedgerState.CLOSED, 5, 60, b"v", 1, {}, (fragment,), sums=sums
+    )
+    options = CopyOptions(frame_bytes=frame_bytes)
+    core = FragmentCopy(metadata, 0, {0: TARGET}, frozenset({0}), 5, CopyPace(0), options)
+    return core, sends(core.begin(0))
+
+
+def holds(core: FragmentCopy, asked: Send, entries: list[bytes], count: int = 6) -> list[Send]:
+    assert isinstance(asked.control, HoldingsRequest) and asked.control.wants
+    lacking = [(5, 5)] if count < 6 else []
+    digest = sum(map(entry_digest, entries)) % 2**64
+    answer = HoldingsAnswer(Status.OK, 7, count, lacking, [digest])
+    return sends(core.on_answered(Answered(0, asked.tag, asked.member, answer)))
+
+
+def test_who_has_something_else_is_read_last() -> None:
+    """P11.4: "asks all sources first"; all of them are told before the first read."""
+    core, (one, two) = published()
+    assert (one.member, two.member, core.deadline_ns) == (MEMBERS[1], MEMBERS[2], 5 * SECOND)
+    assert holds(core, one, [*ENTRIES[:4], OTHER, ENTRIES[5]]) == []
+    (asked,) = holds(core, two, ENTRIES)
+    assert asked.member == MEMBERS[2]
+    for number, entry in enumerate(ENTRIES):
+        copy, *rest = read(core, asked, entry)
+        assert copy.member == TARGET
+        told(core, copy)
+        if rest:
+            (asked,) = rest
+            assert (asked.member, asked.control.first_entry) == (MEMBERS[2], number + 1)
+    assert core.result is not None and core.result.kind == "done"
+
+
+def test_who_has_something_else_is_read_where_nobody_else_has_the_entry() -> None:
+    """P11.2: what is wrong there may be another entry; the sum of all that was copied tells in the end."""
+    core, (one, two) = published()
+    holds(core, one, [*ENTRIES[:4], OTHER, ENTRIES[5]])
+    (asked,) = holds(core, two, ENTRIES)
+    for number, entry in enumerate(ENTRIES):
+        rest = read(core, asked, b"" if number == 2 else entry)
+        if number == 2:
+            (again,) = rest
+            assert again.member == MEMBERS[1]
+            rest = read(core, again, entry)
+        told(core, rest[0])
+        if rest[1:]:
+            (asked,) = rest[1:]
+            assert asked.member == MEMBERS[2], "it is asked first again"
+    assert core.result is not None and core.result.kind == "done"
+
+
+@pytest.mark.parametrize("how", ["late", "failed", "unknown", "short"])
+def test_a_source_that_does_not_tell_is_neither_right_nor_wrong(how: str) -> None:
+    """P7.1: it is read as it would have been."""
+    core, (one, two) = published()
+    holds(core, two, ENTRIES)
+    if how == "late":
+        assert core.on_tick(5 * SECOND - 1) == []
+        rest = sends(core.on_tick(5 * SECOND))
+    elif how == "failed":
+        rest = sends(core.on_send_failed(SendFailed(0, one.tag, one.member, "down")))
+    elif how == "short":
+        rest = holds(core, one, [*ENTRIES[:4], OTHER], count=5)
+    else:
+        answer = HoldingsAnswer(Status.UNKNOWN, 7, 0)
+        rest = sends(core.on_answered(Answered(0, one.tag, one.member, answer)))
+    (asked,) = rest
+    assert asked.member == MEMBERS[1] and isinstance(asked.control, ReadRequest)
+    assert holds_nothing_twice(core, one)
+
+
+def holds_nothing_twice(core: FragmentCopy, asked: Send) -> bool:
+    """An answer that comes behind the end of the questions counts for nothing."""
+    return (
+        core.on_answered(Answered(0, asked.tag, asked.member, HoldingsAnswer(Status.OK, 7, 6, [], [1]))) == []
+    )
+
+
+def test_what_one_read_has_is_compared_before_it_is_copied() -> None:
+    """P11.4: "where one read has all, it adds that up before it copies any of it"."""
+    core, (asked,) = published(FRAME_BYTES_MAX)
+    assert isinstance(asked.control, ReadRequest) and asked.member == MEMBERS[1]
+    (again,) = read(core, asked, b"".join([*ENTRIES[:4], OTHER, ENTRIES[5]]))
+    assert (again.member, again.control.first_entry) == (MEMBERS[2], 0)
+    (copy,) = read(core, again, b"".join(ENTRIES))
+    told(core, copy)
+    assert core.result is not None and core.result.kind == "done"
+    core, (asked,) = published(FRAME_BYTES_MAX)
+    (again,) = read(core, asked, b"".join([*ENTRIES[:4], OTHER, ENTRIES[5]]))
+    assert read(core, again, b"".join([*ENTRIES[:4], OTHER, ENTRIES[5]])) == []
+    assert core.result is not None and core.result.kind == "no good copy"
+    assert "entries 0 to 5 are not what their writer published" in core.result.why

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 
@@ -21,8 +23,9 @@ from embedbk.errors import StorageError
 from embedbk.ids import NO_ENTRY
 from embedbk.metadata.levels import LEVEL_OF_SUMS
 from embedbk.repair.published import Unlike, published_digest, published_total, unlike_published
+from embedbk.repair.source_check import SOURCE
 from embedbk.testing import Cluster
-from tests.repair.healed import Healed, healed
+from tests.repair.healed import OPTIONS, Healed, healed
 from tests.repair.test_conflicts import plant
 from tests.repair.test_holdings import member, metadata
 from tests.repair.test_repaired import closed
@@ -291,6 +294,37 @@ def test_a_copy_that_is_not_what_was_published_takes_no_seat(sizes: tuple[int, i
         assert story.metadata(ledger_id).fragments[0].members[seat].bookie_id == "b1"
         (why,) = story.given_up().values()
         assert b"are not what their writer published" in why
+
+
+@pytest.mark.parametrize("sizes", [(3, 3, 2), (4, 3, 2)])
+@pytest.mark.parametrize("frame_bytes", [400, 1 << 16])
+def test_repair_copies_from_whoever_has_what_was_published(
+    sizes: tuple[int, int, int], frame_bytes: int
+) -> None:
+    """P11.4: "b2 has another e1 than was written, b1 is lost, and b4 gets the wrong one, though b3 has the right one":
+    where all sources are asked first, and where one read has all. Nobody has to say a word."""
+    named = dict(zip(("ensemble_size", "write_quorum", "ack_quorum"), sizes, strict=True))
+    with Cluster(seed=1, bookies=6) as cluster:  # Unobserved: what was planted breaks I7.
+        writer = cluster.client().create_ledger(**named)
+        writer.add_many([b"entry %04d" % number for number in range(24)])
+        writer.close()
+        story, ledger_id = Healed(cluster), writer.ledger_id
+        before = story.metadata(ledger_id).fragments[0].members
+        lost, wrong, right = (each.bookie_id for each in before[:3])
+        plant(story, wrong, ledger_id, 8)  # Of the write set of these three, and read from that one first.
+        made = stored(story, ledger_id)
+        made[8] = story.world.nodes[right].storage.store.entries[ledger_id][8]
+        story.repairer(options=replace(OPTIONS, copying=replace(OPTIONS.copying, frame_bytes=frame_bytes)))
+        sent = story.sends_of("healer")
+        story.cluster.crash(lost)
+        assert story.cluster.run_until(
+            lambda: lost not in {each.bookie_id for each in story.metadata(ledger_id).fragments[0].members}
+        )
+        assert not story.given_up()
+        after = story.metadata(ledger_id).fragments[0].members[0]
+        copied = story.world.nodes[after.bookie_id].storage.store.entries[ledger_id]
+        assert 8 in copied and all(copied[each] == made[each] for each in copied)
+        assert any(each.tag[0] == SOURCE for each in sent) == (frame_bytes == 400)
 
 
 def holders(value: LedgerMetadata, entry_id: int) -> list[str]:
