@@ -34,6 +34,8 @@ from embedbk.errors import LedgerFenced, NotEnoughBookies
 from embedbk.metadata.lifetimes import AWAY_NS
 from embedbk.metadata.member import Member
 from embedbk.metadata.raft_vocabulary import Durable, Persist
+from embedbk.repair.ledger_repair import LedgerRepair
+from embedbk.repair.source_check import SOURCE
 from embedbk.testing.observer import Observer
 from embedbk.testing.sometimes import Sometimes
 
@@ -57,6 +59,7 @@ class ReachedEvents(Observer):
             Bookie: self._bookie,
             RangeRead: self._reader,
             Creation: self._creation,
+            LedgerRepair: self._repair,
             LogTakeover: lambda core, event, effects: self._creation(core.sub, event, effects),
             Member: self._member,
         }
@@ -189,6 +192,10 @@ class ReachedEvents(Observer):
                     self.note("answer unknown")
         if type(event) is RequestReceived and core.parked.poll_count:
             self.note("long poll parked")
+
+    def _repair(self, core: LedgerRepair, event: Any, effects: Sequence[Any]) -> None:
+        if isinstance(event, Answered) and event.tag[0] == SOURCE:
+            self.note("source told what it has before a copy")
 
     def _creation(self, core: Any, event: Any, effects: Sequence[Any]) -> None:
         if type(core) is Creation and core.is_short:

@@ -103,6 +103,7 @@ SOMETIMES = {
     "repair found nothing missing": "a mark ended without a copy, as its bookie was back, or its ledger gone",
     "repair impossible": "a ledger was given up until something changes: no target, or no good copy",
     "repair left to a writer": "a worker left the last fragment of an open ledger alone",
+    "source told what it has before a copy": "a repair asked who has what the writer published, and was answered",
     "repair lost its hold": "a worker's session ended while it repaired",
     "repair postponed": "a worker could not tell, and gave a mark back for a while",
     "foreign disk refused": "a bookie with an empty disk under its old name was refused by the cluster",

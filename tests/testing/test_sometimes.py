@@ -18,6 +18,7 @@ _RARE = {
     "adopted without a bookie that is gone",
     "append refused at a bound",
     "audit passed over a block",
+    "source told what it has before a copy",
     "append went on behind a bound",
     "avoided bookie seated",
     "bound let go of a cursor",
