@@ -65,6 +65,7 @@ from embedbk.core.bookie_words import (
     LimboListed,
     LinkLost,
     LossFound,
+    OlderMetadata,
     ReadBoundsSet,
     Reply,
     RequestReceived,
@@ -95,6 +96,7 @@ __all__ = ["Bookie"]
 
 _MS = 1_000_000
 _NO_KEY = bytes(16)
+_BESIDE_OLDER = "this bookie met newer metadata than what answers now, and knows nothing of this ledger"
 _UNSETTLED = (
     "this bookie does not know yet whether its directories are the newest, and nothing of this ledger"
 )
@@ -127,7 +129,10 @@ class Bookie(Machine):
         self.holdings = HoldingsCounting(incarnation, table, self.replies, self.looks)
         self.blocks = BlockNumbering(incarnation, self.replies, self.looks)
         self.is_serving = not may_have_lost
-        self.is_settled = is_settled  # False: no "no", and no ledger that is not known (P7.9).
+        self.is_settled = is_settled
+        self.is_beside_older = (
+            False  # Metadata is older than what was met: whoever asks here may go by that (P10.5).
+        )
         # For metadata, while it can be reached: nothing is served meanwhile.
         self.is_waiting = not is_settled
         self.read_budget = ReadBudget()
@@ -144,6 +149,11 @@ class Bookie(Machine):
         """Why nothing more can be promised: the journal failed, or not every ledger could be put into limbo (P7.6)."""
         return self.replies.failure
 
+    @property
+    def _may_deny(self) -> bool:
+        """Whether it may say "no", and take a ledger of which it has no trace (P7.9, P10.5)."""
+        return self.is_settled and not self.is_beside_older
+
     # Requests.
 
     def _on_request(self, event: RequestReceived) -> list[Effect]:
@@ -152,8 +162,9 @@ class Bookie(Machine):
             return [Reply(event.link, event.request_id, ErrorAnswer("this bookie does not serve yet"))]
         if self.is_waiting:
             return self._on_early(event)
-        if not self.is_settled and self._is_unknown(event):
-            return [Reply(event.link, event.request_id, ErrorAnswer(_UNSETTLED))]
+        if not self._may_deny and self._is_unknown(event):
+            why = _UNSETTLED if not self.is_settled else _BESIDE_OLDER
+            return [Reply(event.link, event.request_id, ErrorAnswer(why))]
         try:
             return self._answer(event, event.control)
         except StorageError as full:
@@ -170,7 +181,8 @@ class Bookie(Machine):
         return [Reply(event.link, event.request_id, ErrorAnswer("this bookie does not serve yet"))]
 
     def _is_unknown(self, event: RequestReceived) -> bool:
-        """Whether the request is about a ledger without a trace here: an older copy may lack the ledger (P7.9)."""
+        """Whether the request is about a ledger without a trace here: an older copy may lack the ledger (P7.9), and
+        older metadata may ask those that lack it (P10.5)."""
         if isinstance(event.control, AddRequest):
             return any(self.table.get(header.ledger_id) is None for header, _ in event.frames)
         if isinstance(event.control, ReadRequest) and event.control.others:
@@ -192,7 +204,7 @@ class Bookie(Machine):
         if isinstance(request, HoldingsRequest):
             return self.holdings.on_request(event, request)
         if isinstance(request, LedgerBlocksRequest):
-            return self.blocks.on_request(event, request, is_settled=self.is_settled)
+            return self.blocks.on_request(event, request, is_settled=self._may_deny)
         if isinstance(request, ReplaceRequest):
             return self.replacing.on_request(event, request)
         if isinstance(request, EntryLogsRequest):
@@ -425,8 +437,8 @@ class Bookie(Machine):
             places = [
                 place for place, each in enumerate(ranges) if self.table.get(each.ledger_id) is not None
             ]
-            if not self.is_settled:
-                # An older copy of these directories says nothing about a ledger without a trace here (P7.9).
+            if not self._may_deny:
+                # An older copy of these directories says nothing about a ledger without a trace here (P7.9, P10.5).
                 parts = [ReadPart(Status.UNKNOWN, each.ledger_id) for each in ranges]
         several = SeveralReads(parts, places)
         if not places:
@@ -457,8 +469,9 @@ class Bookie(Machine):
 
     def _absent(self, row: AnyLedgerRow, absent: list[tuple[int, int]]) -> list[tuple[int, int]]:
         """What may be called absent of that which is missing: nothing in limbo, or after the ledger's data was dropped
-        (P7.1, P7.3, P7.4), and nothing in an older copy, where it may be missing (P7.9)."""
-        return absent if _knows_all(row) and self.is_settled else []
+        (P7.1, P7.3, P7.4), nothing in an older copy, where it may be missing (P7.9), and nothing beside older metadata,
+        by which bookies are asked that have no seat of the entry any more (P10.5)."""
+        return absent if _knows_all(row) and self._may_deny else []
 
     def _on_lac_request(self, event: RequestReceived, request: LacRequest) -> list[Effect]:
         if request.incarnation != self.incarnation:
@@ -558,6 +571,10 @@ class Bookie(Machine):
 
     def _on_count_settled(self, event: CountSettled) -> list[Effect]:
         self.is_settled, self.is_waiting = True, False
+        return []
+
+    def _on_older_metadata(self, event: OlderMetadata) -> list[Effect]:
+        self.is_beside_older = event.is_older
         return []
 
     def _on_serve_alone(self, event: ServeAlone) -> list[Effect]:
@@ -805,6 +822,7 @@ class Bookie(Machine):
         JournalDurable: _on_durable,
         JournalFailed: _on_journal_failed,
         CountSettled: _on_count_settled,
+        OlderMetadata: _on_older_metadata,
         ServeAlone: _on_serve_alone,
         LossFound: _on_loss_found,
         LimboListed: _on_limbo_listed,

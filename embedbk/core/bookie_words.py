@@ -29,6 +29,7 @@ __all__ = [
     "LimboListed",
     "LinkLost",
     "LossFound",
+    "OlderMetadata",
     "SharePart",
     "ReadBoundsSet",
     "NumberBlocks",
@@ -97,6 +98,13 @@ class CountSettled(Struct):
     """Metadata knows of this start of the bookie, and of no other behind the last one of its directories (P7.9)."""
 
     now_ns: int
+
+
+class OlderMetadata(Struct):
+    """The metadata that answers is older than what this bookie met, or is not any more (P10.5)."""
+
+    now_ns: int
+    is_older: bool
 
 
 class ServeAlone(Struct):

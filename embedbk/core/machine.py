@@ -33,6 +33,7 @@ from embedbk.core.bookie_words import (
     LinkLost,
     LossFound,
     NumberBlocks,
+    OlderMetadata,
     ReadBoundsSet,
     ReadDecisions,
     ReadEntries,
@@ -121,7 +122,7 @@ Event = (
     | MetadataChanged
     | RequestReceived | AddsTaken | LinkLost | JournalDurable | JournalFailed
     | EntriesRead | EntriesCounted | BlocksNumbered | DecisionsRead
-    | CountSettled | ServeAlone | LossFound | LimboListed | ShareTold
+    | CountSettled | OlderMetadata | ServeAlone | LossFound | LimboListed | ShareTold
     | CollectionBegun | DropAllowed
     | HeldListed | KeysListed | MetadataTold | MetKept | LogsListed | SliceCopied | CopyFailed
     | WritableSet | ReadBoundsSet | SpaceSeen | OperatorAsked | MetadataDoubted

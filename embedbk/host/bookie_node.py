@@ -53,6 +53,7 @@ from embedbk.core.bookie_words import (
     JournalFailed,
     LinkLost,
     NumberBlocks,
+    OlderMetadata,
     ReadDecisions,
     ReadEntries,
     Reply,
@@ -156,6 +157,7 @@ class BookieNode:
             self.metadata,
             on_judged=lambda now_ns: self.registering.register(now_ns),
             on_doubt=self.spacing.set_doubted,
+            on_older=lambda now_ns, is_older: self._step_core(OlderMetadata(now_ns, is_older)),
         )
         self.limbo = LimboAsking(
             bookie_id,

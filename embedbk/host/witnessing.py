@@ -27,15 +27,15 @@ logger = logging.getLogger(__name__)
 
 USUAL_WITNESS = WitnessOptions()
 _WAY_OUT = (
-    "it drops nothing and takes no normal adds. Put the newer metadata back; or, if it is lost, start this one with "
-    "--may-have-lost (a file MAY_HAVE_LOST in its directory), which begins a new generation; where it does not descend "
-    "from the lineage that was met, name that with --gives-up (or in that file)"
+    "it drops nothing, takes no normal adds and denies no entry. Put the newer metadata back; or, if it is lost, start "
+    "this one with --may-have-lost (a file MAY_HAVE_LOST in its directory), which begins a new generation; where it "
+    "does not descend from the lineage that was met, name that with --gives-up (or in that file)"
 )
 
 
 class Witnessing:
     """on_judged(now_ns): the metadata of the present session has reported which it is. on_doubt(now_ns, is_doubted):
-    the doubt changed."""
+    the doubt changed. on_older(now_ns, is_older): whether it is because that is older than what was met."""
 
     def __init__(
         self,
@@ -44,6 +44,7 @@ class Witnessing:
         metadata: MetadataLink,
         on_judged: Callable[[int], None],
         on_doubt: Callable[[int, bool], None],
+        on_older: Callable[[int, bool], None],
     ) -> None:
         self.core = Witness(storage.met, USUAL_WITNESS)
         self._bookie_id = bookie_id
@@ -51,6 +52,7 @@ class Witnessing:
         self._metadata = metadata
         self._on_judged = on_judged
         self._on_doubt = on_doubt
+        self._on_older = on_older
         self._refused = ""  # Why the last could not be written, as it was logged.
 
     @property
@@ -112,6 +114,8 @@ class Witnessing:
             refused = self._keep(effect.met, effect.is_synced)
             if effect.is_synced:
                 self.core.step(MetKept(event.now_ns, effect.met, refused))
+        if bool(self.core.doubt) != bool(doubt):
+            self._on_older(event.now_ns, bool(self.core.doubt))
         if self.core.doubt != doubt:
             self._say()
         if was_doubted != self.is_doubted:

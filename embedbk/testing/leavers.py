@@ -21,6 +21,7 @@ from embedbk.codec.ledger_metadata import (
 )
 from embedbk.config import Quorum
 from embedbk.core.creation import Creation
+from embedbk.host.bookie_node import BookieNode
 from embedbk.host.operations import Writing
 from embedbk.metadata.levels import LEVEL_OF_WRITERS
 from embedbk.testing import process_faults, workload
@@ -66,6 +67,13 @@ class Leavers:
             return
         named = {name: self._bookies(ledger_id) for name, (ledger_id, _) in self._made.items()}
         both = sorted(named[LEAVES] & named[RESTS] & {*able_bookies(world)})
+        # One that is there and can deny nothing counts for a recovery as one that is lost (ST38): two are too many.
+        dark = {
+            name
+            for name, node in world.nodes.items()
+            if isinstance(node, BookieNode) and node.rebuild.dark_count
+        }
+        both = [name for name in both if not dark & (named[LEAVES] - {name})]
         if not both:
             return
         victim = self._chance.choice(both)

@@ -487,4 +487,30 @@ MUTANTS = (
         ),
         (_STALE + "an_unknown_outcome_is_settled_by_reading",),
     ),
+    Mutant(
+        "beside-older-metadata-it-says-no",
+        "P10.5",
+        "a recovery by an older copy of the metadata closes a ledger before what was acknowledged since",
+        (
+            (
+                "embedbk/core/bookie.py",
+                "return self.is_settled and not self.is_beside_older",
+                "return self.is_settled",
+            ),
+        ),
+        ("tests/rules/test_p10_beside_older.py::test_no_recovery_ends_by_what_older_metadata_says",),
+    ),
+    Mutant(
+        "a-bookie-does-not-hear-that-metadata-is-older",
+        "P10.5",
+        "the doubt of a bookie makes it read-only, and it denies entries all the same",
+        (
+            (
+                "embedbk/host/witnessing.py",
+                "            self._on_older(event.now_ns, bool(self.core.doubt))\n",
+                "            pass\n",
+            ),
+        ),
+        ("tests/sim/test_seeds.py::test_full_seeds_that_found_something_stay_clean[70183506]",),
+    ),
 )

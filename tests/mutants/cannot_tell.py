@@ -34,7 +34,7 @@ MUTANTS = (
         (
             (
                 "embedbk/core/bookie.py",
-                "        return absent if _knows_all(row) and self.is_settled else []\n",
+                "        return absent if _knows_all(row) and self._may_deny else []\n",
                 "        return absent if _knows_all(row) else []\n",
             ),
         ),

@@ -252,8 +252,8 @@ MUTANTS = (
         (
             (
                 _BOOKIE,
-                "        return absent if _knows_all(row) and self.is_settled else []\n",
-                "        return absent if self.is_settled else []\n",
+                "        return absent if _knows_all(row) and self._may_deny else []\n",
+                "        return absent if self._may_deny else []\n",
             ),
         ),
         (

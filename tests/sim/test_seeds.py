@@ -22,6 +22,8 @@ FOUND = {
 
 # The same with plans of all that there is to draw; such a plan means another run when something new can be drawn.
 FOUND_IN_FULL = {
+    70183506: "beside older metadata a recovery asked those that it names, whose no closed a ledger for good",
+    70183410: "a bookie that can deny nothing, as a log of its hides something, counted as one that ends a recovery",
     910545: "a record of a torn group counted as held when the journal went on above its token",
     3300621: "a repair that began while a collector's check was answered, taken for one that the check had missed",
     3000566: "a bookie that was not back in service counted as one that a writer may rely on",
