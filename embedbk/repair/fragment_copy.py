@@ -153,9 +153,8 @@ class FragmentCopy:
         self._copies: dict[int, _Copy] = {}
         self._copies_bytes = 0
         self._parts: list[_Part] = []
-        self._doubted: frozenset[int] = (
-            frozenset()
-        )  # Seats whose copies are not what was published: asked last.
+        # Seats whose copies are not what was published: they are asked last.
+        self._doubted: frozenset[int] = frozenset()
         # By residue the digests of what was read; None: only a part of the fragment is.
         self._sums = [0] * self._step if entries is None else None
         for offset in range(self._step):
