@@ -33,6 +33,8 @@ class Behind:
         task = self._loop.create_task(run_async(steps))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        # A task that is cancelled before its first step never begins these, and nobody else ends them.
+        task.add_done_callback(lambda _: steps.close())
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)

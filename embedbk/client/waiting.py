@@ -18,7 +18,7 @@ from contextvars import ContextVar
 from typing import Any, Generic, TypeVar
 
 from embedbk.errors import EmbedbkError, OperationTimeout, UsageError
-from embedbk.host.signal import Signal, Watermark
+from embedbk.host.signal import Signal, Watermark, within
 
 __all__ = [
     "Moved",
@@ -122,15 +122,20 @@ class Settled(Wait[bool]):
     async def wait_async(self) -> bool:
         import asyncio
 
-        loop, settled = asyncio.get_running_loop(), asyncio.Event()
+        loop = asyncio.get_running_loop()
+        settled: asyncio.Future[None] = loop.create_future()
+
+        def settle() -> None:
+            if not settled.done():
+                settled.set_result(None)
 
         def tell(_: object) -> None:
             with contextlib.suppress(RuntimeError):  # That loop is closed: nothing waits in it.
-                loop.call_soon_threadsafe(settled.set)
+                loop.call_soon_threadsafe(settle)
 
         self.future.add_done_callback(tell)
         try:
-            await asyncio.wait_for(settled.wait(), self.timeout_s)
+            await within(settled, self.timeout_s)
         except TimeoutError:
             return False
         return True
@@ -176,7 +181,7 @@ class FutureResult(Wait[T]):
         # Shielded: a caller that stops waiting does not undo what the host is doing.
         waiting = asyncio.shield(asyncio.wrap_future(self.future))
         try:
-            return await asyncio.wait_for(waiting, self.timeout_s)
+            return await within(waiting, self.timeout_s)
         except OperationTimeout:
             raise
         except TimeoutError:

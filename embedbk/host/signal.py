@@ -14,14 +14,16 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from embedbk.ids import LEDGER_ID_MAX, NO_ENTRY
 
 if TYPE_CHECKING:
     import asyncio  # A third of what starting takes, for those who use it: imported where a loop runs.
 
-__all__ = ["AlarmsHeld", "Signal", "Watermark"]
+__all__ = ["AlarmsHeld", "Signal", "Watermark", "within"]
+
+T = TypeVar("T")
 
 # Guards the lists of all signals, for a moment each: a lock for each would be most of what an idle handle costs.
 # Re-entrant, and containers are made before it is taken: an allocation may run the garbage collector, which ends a
@@ -29,6 +31,25 @@ __all__ = ["AlarmsHeld", "Signal", "Watermark"]
 _LOCK = threading.RLock()
 _NOBODY = LEDGER_ID_MAX + 2  # Above every mark.
 _EVERYBODY = LEDGER_ID_MAX + 1  # The mark of a handle that has ended: nothing is waited for any more.
+
+
+async def within(future: asyncio.Future[T], timeout_s: float | None) -> T:
+    """The result of the future. `asyncio.wait_for` loses a cancellation that comes together with the result (CPython
+    3.11, gh-86296): the caller's task went on, and waited for whatever came next.
+
+    Raises TimeoutError: the time was over first; the future is cancelled.
+    """
+    if timeout_s is None:
+        return await future
+    import asyncio
+
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await future
+    except TimeoutError:
+        if future.done() and not future.cancelled():
+            return future.result()  # It came in the same turn.
+        raise
 
 
 class Signal:
@@ -105,7 +126,7 @@ class Signal:
                 if predicate():
                     return True
                 left = None if deadline is None else deadline - time.monotonic()
-                await asyncio.wait_for(future, left)
+                await within(future, left)
             except TimeoutError:
                 return predicate()
             finally:
@@ -220,13 +241,12 @@ class Watermark:
 
     async def wait_async(self, entry_id: int, timeout_s: float | None = None) -> bool:
         """As `wait`, for a coroutine on its running loop."""
-        import asyncio
 
         future = self.future(entry_id)
         if future is None:
             return True
         try:
-            await asyncio.wait_for(future, timeout_s)
+            await within(future, timeout_s)
         except TimeoutError:
             return self.mark >= entry_id
         finally:

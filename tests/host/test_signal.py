@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import inspect
 import threading
 from typing import Any
 
 import pytest
 
-from embedbk.host.signal import AlarmsHeld, Signal, Watermark
+from embedbk.client.behind import Behind
+from embedbk.host.signal import AlarmsHeld, Signal, Watermark, within
 
 
 def test_a_thread_is_woken_when_the_state_moved() -> None:
@@ -243,3 +245,54 @@ def test_waiters_that_are_collected_while_another_is_listed_do_not_stop_it() -> 
             gc.set_threshold(*before)
     assert not signal._sleepers
     assert mark._queues is None
+
+
+@pytest.mark.parametrize("timeout_s", [None, 60.0])
+def test_a_cancellation_is_not_lost_to_a_result_that_comes_with_it(timeout_s: float | None) -> None:
+    """Else the task goes on, and waits for whatever comes next, for ever (CPython 3.11, gh-86296)."""
+
+    async def story() -> None:
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        task = asyncio.create_task(within(future, timeout_s))
+        await asyncio.sleep(0)
+        future.set_result(1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(story())
+
+
+def test_a_result_that_comes_as_the_time_is_over_is_a_result() -> None:
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        there: asyncio.Future[int] = loop.create_future()
+        there.set_result(1)
+        assert await within(there, 0.0) == 1
+        late: asyncio.Future[int] = loop.create_future()
+        with pytest.raises(TimeoutError):
+            await within(late, 0.0)
+        assert late.cancelled()
+        both: asyncio.Future[int] = loop.create_future()
+        loop.call_soon(both.set_result, 2)
+        assert await within(both, 0.0) == 2
+
+    asyncio.run(story())
+
+
+def test_steps_that_were_not_begun_when_their_client_goes_are_ended() -> None:
+    """They were made by a thread that is told of nothing: else Python names each of them on stderr."""
+    begun: list[int] = []
+
+    async def steps() -> None:
+        begun.append(1)
+
+    behind, waiting = Behind("behind"), steps()
+
+    def begin_and_stop() -> None:
+        behind._begin(waiting)
+        behind._loop.stop()
+
+    behind._loop.call_soon_threadsafe(begin_and_stop)
+    behind._thread.join()
+    assert inspect.getcoroutinestate(waiting) == inspect.CORO_CLOSED and not begun

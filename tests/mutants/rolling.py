@@ -293,4 +293,11 @@ MUTANTS = (
         ((_APPENDING, "            noted=noted,\n", "            noted=None,\n"),),
         (_FACES + "a_roll_on_request_keeps_epoch_order_and_places",),
     ),
+    Mutant(
+        "steps-that-were-not-begun-are-left",
+        "P8.2",
+        "what was to be done beside a client that goes is dropped unended, and named on stderr",
+        (("embedbk/client/behind.py", "        task.add_done_callback(lambda _: steps.close())\n", ""),),
+        ("tests/host/test_signal.py::test_steps_that_were_not_begun_when_their_client_goes_are_ended",),
+    ),
 )
