@@ -179,7 +179,7 @@ class Outliving(Passage):
         kept.let_go()
         if kept.writing.packer.last_entry != NO_ENTRY:
             return kept
-        # Who waits there appended nothing yet, and goes to the next one; its ledger may be taken for that.
+        # A caller that waits there appended nothing yet, and goes to the next ledger, which may be this very one.
         kept.runtime.call_if_open(lambda: kept.writing.hand_over(NO_ENTRY))
         return None
 

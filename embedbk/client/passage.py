@@ -1,7 +1,7 @@
 """Which ledger of a log's writer an append goes to: the one of now, or the next one once the writer is there (P8.2).
 
 Decides when an append waits for that, and when it is refused. A call that appends in several steps is let through
-first, so that all of it is in one ledger: whoever leaves a ledger holds new calls back, and waits until nobody is
+first, so that all of it is in one ledger: a step that leaves a ledger holds new calls back, and waits until no call is
 inside. How a writer gets to its next ledger, `renewing` decides; what becomes of one that failed, `outliving`.
 """
 
@@ -149,7 +149,7 @@ class Passage:
             self._inside -= 1
         self._signal.notify()
 
-    # For whoever leaves the ledger of now.
+    # What a step calls that leaves the current ledger.
 
     def _check_open(self) -> None:
         if self._has_ended or (self.appending.is_over and self._failure is None and not self._is_held):

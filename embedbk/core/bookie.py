@@ -130,9 +130,8 @@ class Bookie(Machine):
         self.blocks = BlockNumbering(incarnation, self.replies, self.looks)
         self.is_serving = not may_have_lost
         self.is_settled = is_settled
-        self.is_beside_older = (
-            False  # Metadata is older than what was met: whoever asks here may go by that (P10.5).
-        )
+        # Metadata is older than what this bookie met: a client that asks here may go by the older one (P10.5).
+        self.is_beside_older = False
         # For metadata, while it can be reached: nothing is served meanwhile.
         self.is_waiting = not is_settled
         self.read_budget = ReadBudget()
