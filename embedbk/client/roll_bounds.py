@@ -187,11 +187,11 @@ class RollBounds:
 
     async def _grow_old(self, appending: Appending, age_s: float, turn: int) -> None:
         """Wait until the ledger is so old, or not the one of now; one that is still empty stays. A roll that failed is
-        asked for again when as much time has passed once more."""
+        asked for again when as much time has passed once more, unless another client has the log."""
         with MOVING:
             signal = self._signal = self._signal or Signal()
         is_over = Moved(signal, lambda: self._appending is not appending or self._turn != turn, age_s)
-        while not await is_over and not appending.is_over:
+        while not await is_over and not appending.is_over and self._line.is_writing:
             with MOVING:
                 is_due = appending.writing.packer.last_entry != NO_ENTRY and not self._is_asked
                 self._is_asked = self._is_asked or is_due

@@ -2,6 +2,9 @@
 
 Where too few bookies are writable just now, it waits for those that the cluster is known to have: one that was
 restarted, or that found no room for a moment, is back in the list soon. Nothing is written before there are enough.
+
+An id that may have been put is put no second time: while the outcome was unknown the ledger may have been made, closed
+by others and deleted, and would come back. Then another id is taken (P2.1).
 """
 
 from __future__ import annotations
@@ -93,6 +96,9 @@ class Creation(Machine):
         self.digest_type = digest
         self.metadata: LedgerMetadata | None = None
         self.naming = Naming()
+        self.is_unsettled = (
+            False  # A transaction came back unknown: it may have been done, or may still be (P2.2).
+        )
         self.retry_at: int | None = None
 
     @property
@@ -158,7 +164,7 @@ class Creation(Machine):
         return NotEnoughBookies(
             f"an ensemble of {self.quorum.ensemble_size} was asked for; {self._writable_count()} writable bookies are "
             f"registered{told}{waited}",
-            definite=True,
+            definite=not self.is_unsettled,
             hint=hint,
         )
 
@@ -169,7 +175,7 @@ class Creation(Machine):
         return NotEnoughBookies(
             f"no ensemble of {self.quorum.ensemble_size} spans {self.placement.domains_min} "
             f"{self.placement.domain}s in every write set: {', '.join([where, *self._away()])}",
-            definite=True,
+            definite=not self.is_unsettled,
             hint="start bookies elsewhere, or ask for a placement that is not strict",
         )
 
@@ -211,6 +217,7 @@ class Creation(Machine):
 
     def _on_unknown(self, event: TransactUnknown) -> list[Effect]:
         assert self.metadata is not None
+        self.is_unsettled = True
         return [ReadKey("created", ledger_key_path(self.metadata.ledger_id))]
 
     def _on_refused(self, event: TransactRefused) -> list[Effect]:
@@ -218,29 +225,36 @@ class Creation(Machine):
             Ended(
                 MetadataUnavailable(
                     f"no ledger could be made: {event.reason}",
-                    definite=True,
+                    definite=not self.is_unsettled,
                     hint="open ledgers go on; try again when there is room in the metadata",
                 )
             )
         ]
 
     def _on_key_read(self, event: KeyRead) -> list[Effect]:
-        """The id is ours alone, so a value under it is our own lost success; an absent key proves nothing: put again.
-        Read after a placement that has changed it proves that nothing was made, nor will be: others are chosen
-        (P10.6)."""
+        """The id is ours alone, so a value under it is our own lost success; after an unknown outcome an absent key
+        proves nothing: another id. Read after a refusal, and a placement that has changed, it proves that nothing was
+        made, nor will be: others are chosen (P10.6)."""
         assert self.metadata is not None
         if self.naming.is_mine(event):
             is_last = self.naming.take(event)
             return [ReadKey("created", ledger_key_path(self.metadata.ledger_id))] if is_last else []
+        if event.value is None and self.is_unsettled:
+            return self._take_another_id(event.now_ns)
         if event.value is None:
             return self._go_on(event.now_ns) if self.naming.is_outdated else self._put()
         if event.value == encode_ledger_metadata(self.metadata):
             return [Ended(None, (self.metadata, event.revision))]
         return [Ended(MetadataConflict(f"ledger id {self.metadata.ledger_id} was handed out twice"))]
 
+    def _take_another_id(self, now_ns: int) -> list[Effect]:
+        self.ledger_id = self.metadata = None
+        return self._go_on(now_ns)
+
     def _on_metadata_failed(self, event: MetadataFailed) -> list[Effect]:
         if self.metadata is None:
-            return [Ended(MetadataUnavailable(f"no ledger id could be had: {event.reason}", definite=True))]
+            reason = f"no ledger id could be had: {event.reason}"
+            return [Ended(MetadataUnavailable(reason, definite=not self.is_unsettled))]
         self.retry_at = event.now_ns + _RETRY_NS  # Our put may have landed: only another read shows it.
         return []
 

@@ -87,6 +87,15 @@ class Naming:
         self._unread = set(self._compared)
         return [ReadKey((_PLACEMENT, bookie_id), placement_path(bookie_id)) for bookie_id in self._compared]
 
+    @property
+    def is_asking(self) -> bool:
+        """Whether it is not known yet if one of them was the reason."""
+        return bool(self._unread)
+
+    def stop_asking(self) -> None:
+        """No answer comes, or none that is sure to come: the next transaction that is refused asks again."""
+        self._unread.clear()
+
     @staticmethod
     def is_mine(event: KeyRead) -> bool:
         return isinstance(event.tag, tuple) and event.tag[0] == _PLACEMENT

@@ -108,6 +108,11 @@ class Publishing:
         self.is_reading = True
         return [ReadKey("read", ledger_key_path(ledger_id))]
 
+    def note_unread(self) -> None:
+        """Metadata gave no answer to what was read."""
+        self.is_reading = False
+        self.naming.stop_asking()
+
     def is_outcome(self, event: Transacted | TransactRefused | TransactUnknown) -> bool:
         return self.proposed is not None and event.tag[1] == self.number
 
@@ -134,7 +139,8 @@ class Publishing:
         if event.value is None:
             return Publication(Settlement.DELETED, [])
         if event.revision == self.revision:
-            return self._unchanged(self.base, self.proposed)
+            # Asked for before the refusal, it says nothing of why: the placements do, and behind them it is read anew.
+            return _open([]) if self.naming.is_asking else self._unchanged(self.base, self.proposed)
         if event.value == encode_ledger_metadata(self.proposed):
             return self._published(self.proposed, event.revision)
         try:

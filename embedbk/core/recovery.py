@@ -210,7 +210,7 @@ class Recovery(Machine):
         )
 
     def _on_metadata_failed(self, event: MetadataFailed) -> list[Effect]:
-        self.publishing.is_reading = False
+        self.publishing.note_unread()
         self.retry_at = event.now_ns + self.options.retry_ns
         return []
 

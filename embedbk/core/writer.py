@@ -744,7 +744,7 @@ class Writer(Machine):
     def _on_metadata_failed(self, event: MetadataFailed) -> list[Effect]:
         if self.publishing is None:
             return self._stand_still(event.now_ns)
-        self.publishing.is_reading = False
+        self.publishing.note_unread()
         if self.proposed is None:
             return self._stand_still(event.now_ns)
         self.publishing.is_unsettled = True  # Whatever the read was for, only another read tells.

@@ -137,6 +137,26 @@ def test_a_roll_by_age_that_failed_is_tried_again(cluster: Cluster) -> None:
     assert [bytes(entry) for entry in client.log(NAME).read()] == [b"one", b"two"]
 
 
+def test_a_writer_that_lost_its_log_behind_a_roll_grows_no_older(cluster: Cluster) -> None:
+    """P8.2, P8.4: its ledger failed while another one took appends behind it, and another client has the log. Nothing
+    asks for a roll by age any more, though nobody closes the writer."""
+    writer = cluster.client("w").log(NAME).writer(roll=embedbk.Roll(bytes=None, age_s=60))
+    writer.append(b"one")
+    first = writer._line.appending.ledger_id
+    end = cluster.drop_messages("AddRequest", ledger_id=first, verdict=Treatment(delay_ns=1_500_000_000))
+    writer.append_nowait(b"two")
+    writer._line.roll_behind(Begun.REQUEST)
+    assert cluster.run_until(lambda: writer._line.appending.ledger_id != first, 10)
+    with cluster.client("v").log(NAME).writer() as other:
+        end()
+        other.append(b"three")
+    cluster.run_for(10)
+    with pytest.raises(embedbk.LedgerFenced):
+        writer.append(b"four")
+    assert writer._line.appending.ledger_id == first, "it has stepped back"
+    assert cluster.run_until(lambda: all(each.client != "w" for each in cluster.world.actors), 120)
+
+
 def test_a_writer_ends_although_its_bound_asks_for_one_roll_after_the_other(cluster: Cluster) -> None:
     """L2: a roll waits for bookies until its time is over; the next one is asked for meanwhile. Closing comes first."""
     client = cluster.client("w")

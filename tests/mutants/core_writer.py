@@ -674,6 +674,26 @@ MUTANTS = (
         (_P2 + "a_creation_waits_for_bookies_that_are_known",),
     ),
     Mutant(
+        "creation-puts-an-id-again",
+        "P2.1 I18",
+        "a creation of unknown outcome puts the same id again, which others may have deleted meanwhile",
+        (
+            (
+                _CREATION,
+                "        if event.value is None and self.is_unsettled:\n",
+                "        if event.value is None and self.naming.is_asking:\n",
+            ),
+        ),
+        (_P2 + "a_ledger_that_was_deleted_while_its_creation_was_unknown_does_not_come_back",),
+    ),
+    Mutant(
+        "creation-forgets-what-is-unknown",
+        "P2.2",
+        "a creation that fails behind an unknown outcome says that nothing was made",
+        ((_CREATION, "        self.is_unsettled = True\n        return", "        return"),),
+        (_P2 + "a_creation_that_fails_behind_an_unknown_outcome_is_not_definite",),
+    ),
+    Mutant(
         "creation-waits-for-bookies-that-never-were",
         "CL01 P2.1",
         "a creation waits also when the cluster never had so many bookies",

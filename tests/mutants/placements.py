@@ -41,6 +41,13 @@ MUTANTS = (
         (_BESIDE + "an_ensemble_change_seats_another_one",),
     ),
     Mutant(
+        "a-change-is-sent-again-for-an-older-read",
+        "P10.6 P2.2",
+        "a change that was refused is sent again for what was read before it",
+        (("embedbk/core/publishing.py", "_open([]) if self.naming.is_asking else ", ""),),
+        (_RULES + "what_was_read_before_a_change_was_refused_does_not_send_it_again",),
+    ),
+    Mutant(
         "a-close-compares-no-placement",
         "P10.6",
         "a recovery closes with a bookie that went read-only since it was chosen",

@@ -225,6 +225,19 @@ MUTANTS = (
         (_TIMES + "the_first_entry_at_or_behind_a_time_is_found",),
     ),
     Mutant(
+        "a-lost-log-grows-old",
+        "P8.2 P8.4",
+        "a writer that has lost its log asks for a roll again and again by age",
+        (
+            (
+                "embedbk/client/roll_bounds.py",
+                "not appending.is_over and self._line.is_writing:",
+                "not appending.is_over:",
+            ),
+        ),
+        (_FACES + "a_writer_that_lost_its_log_behind_a_roll_grows_no_older",),
+    ),
+    Mutant(
         "idle-logs-hold-two-ledgers",
         "P8.2",
         "the next ledger is listed when half of a bound is used",

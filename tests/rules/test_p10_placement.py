@@ -6,11 +6,12 @@ import random
 
 import pytest
 
+from embedbk.codec.ledger_metadata import ledger_key_path
 from embedbk.codec.metadata_messages import ABSENT, Compare
 from embedbk.codec.registration import placement_path
 from embedbk.core.client_words import BookiesChanged
 from embedbk.core.creation import Creation
-from embedbk.core.metadata_words import Transact
+from embedbk.core.metadata_words import KeyRead, Transact
 from embedbk.errors import NotEnoughBookies
 from tests.rules.scenes import Scene, scene
 from tests.rules.world import THREE, Client, Operation, World
@@ -210,6 +211,23 @@ def test_a_read_of_a_placement_that_gets_no_answer_is_asked_again() -> None:
     it.world.run(seconds=2)
     assert gone not in it.ensembles()[-1][1]
     assert len(it.ensembles()) == 2
+    assert it.writer.failure is None
+
+
+def test_what_was_read_before_a_change_was_refused_does_not_send_it_again() -> None:
+    """P10.6, P2.2: "after a refusal read and decide anew". A writer that was short of bookies asked for its ledger's
+    key before it chose; that answer comes behind the refusal, and before the placement that says why."""
+    it, change = changing(5)
+    (gone,) = (key.rpartition("/")[2] for key in placements(change))
+    retire(it.world, gone)
+    value, revision = it.world.catalog.values[ledger_key_path(it.writer.core.ledger_id)]
+    it.writer.core.publishing.is_reading = True
+    it.world.catalog.answer(change)
+    asked = it.change()
+    it.writer.step(KeyRead(it.world.now_ns, "read", value, revision))
+    assert it.change() is asked, "the placement decides"
+    settle(it.world)
+    assert gone not in it.ensembles()[-1][1]
     assert it.writer.failure is None
 
 

@@ -15,7 +15,7 @@ from embedbk.codec.ledger_metadata import (
     encode_ledger_metadata,
     ledger_key_path,
 )
-from embedbk.codec.metadata_messages import ABSENT, Compare, Put
+from embedbk.codec.metadata_messages import ABSENT, Compare, Delete, Put
 from embedbk.config import Quorum
 from embedbk.core.creation import NO_PATIENCE, Creation, Patience
 from embedbk.core.ensemble_change import Proposal, change_fragments
@@ -190,7 +190,7 @@ def test_no_id_no_ledger() -> None:
 
 @pytest.mark.parametrize("lands", [True, False, None])
 def test_a_creation_of_unknown_outcome_is_settled_by_reading(lands: bool | None) -> None:
-    """P2.2: the id is ours alone: what stands there is our own; absent proves nothing, so it is put again."""
+    """P2.2: the id is ours alone: what stands there is our own; absent proves nothing, so that another id is taken."""
     world, client, put = held_creation()
     world.catalog.tell_unknown(put, lands=lands)
     (read,) = world.catalog.waiting
@@ -205,6 +205,34 @@ def test_a_creation_of_unknown_outcome_is_settled_by_reading(lands: bool | None)
     world.settle()
     metadata, revision = client.ended.result
     assert (metadata, revision) == world.catalog.metadata(metadata.ledger_id)
+    assert metadata.ledger_id == (1 if lands else 2)
+
+
+def test_a_ledger_that_was_deleted_while_its_creation_was_unknown_does_not_come_back() -> None:
+    """P2.1: "an id that may have been put is put no second time". While the client waits, another one deletes it."""
+    world, client, put = held_creation()
+    world.catalog.tell_unknown(put, lands=True)
+    key = ledger_key_path(1)
+    assert world.catalog.transact([Compare(key, world.catalog.values[key][1])], [Delete(key)])[0]
+    world.catalog.is_held = False
+    world.settle()
+    metadata, revision = client.ended.result
+    assert (metadata, revision) == world.catalog.metadata(2)
+    assert key not in world.catalog.values
+
+
+def test_a_creation_that_fails_behind_an_unknown_outcome_is_not_definite() -> None:
+    """P2.2: "definite unless one before is unknown": the first one may still come to pass."""
+    for fails in ("no id", "too few"):
+        world, client, put = held_creation()
+        world.catalog.tell_unknown(put)
+        if fails == "too few":
+            world.down.update(world.nodes)
+            world.tell_bookies()
+        world.catalog.answer(world.catalog.waiting[0])
+        if fails == "no id":
+            world.catalog.fail(world.catalog.waiting[0])
+        assert not client.ended.error.definite
 
 
 def test_an_id_handed_out_twice_is_found() -> None:
