@@ -66,6 +66,8 @@ def owner(world: World, client: str, chance: random.Random, quorum: Quorum) -> S
             if line is not None and not line.appending.is_over:
                 yield from awaited(runtime, line.renew(quorum))  # It takes the log over from itself.
             else:
+                if line is not None:
+                    line.release()  # Its handle was over for a moment only, if it is about to go on in a next ledger.
                 owning = WatchedOwner(world, client, runtime, LOG, password, quorum, traits)
                 rolls = (
                     random.Random(f"rolls of {client} {world.seed}") if "rolls" in world.features else None
