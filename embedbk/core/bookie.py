@@ -4,7 +4,7 @@ Decides: whether a request is taken, and for which record its answer waits. An a
 made by the step that receives `JournalDurable`, never before (`pending_replies`). Leaves to others: the bytes (entry
 store, journal), the rows' place in memory (ledger table), which ledgers enter limbo (`limbo_entering`), the search by
 which it ends (`limbo_search`), questions for holdings (`holdings_counting`), one number for many ledgers
-(`block_numbering`), a copy in the place of another (`copy_replacement`), and links.
+(`block_numbering`), a copy in the place of another (`copy_replacement`), when a "no" may leave (`denials`), and links.
 
     request -> checks -> rows changed, records queued (StoreFrame, JournalAppend) -> ... JournalDurable -> Reply
 """
@@ -76,6 +76,7 @@ from embedbk.core.bookie_words import (
     WritableSet,
 )
 from embedbk.core.copy_replacement import CopyReplacement
+from embedbk.core.denials import HELD_NS, Denial, Denials
 from embedbk.core.drops import Drops
 from embedbk.core.holdings_counting import HoldingsCounting
 from embedbk.core.ledger_table import AnyLedgerRow, AnyLedgerTable
@@ -83,11 +84,13 @@ from embedbk.core.limbo_entering import enter_limbo
 from embedbk.core.limbo_search import LimboSearch
 from embedbk.core.lookups import Lookup, Lookups
 from embedbk.core.machine import Effect, Handlers, Machine, earliest
+from embedbk.core.metadata_words import MetadataFailed
 from embedbk.core.parked import Parked, ParkedPolls, Poll
 from embedbk.core.pending_replies import PendingReplies
 from embedbk.core.read_budget import ReadBudget
 from embedbk.core.record_tokens import RecordTokens
 from embedbk.core.several import SeveralAdds, SeveralReads, ranges_of, why_not_copied, why_not_read
+from embedbk.core.upkeep_words import MetadataTold
 from embedbk.core.vocabulary import Tick
 from embedbk.errors import PeerError, StorageError, ensure
 from embedbk.ids import NO_ENTRY
@@ -138,10 +141,11 @@ class Bookie(Machine):
         self.limbo_token: int | None = None  # While not serving: the last record that limbo waits for.
         self.limbo = LimboSearch(table.limbo())
         self.drops = Drops()
+        self.denials = Denials()
 
     @property
     def deadline_ns(self) -> int | None:
-        return earliest(self.parked.deadline_ns, self.limbo.due_ns)
+        return earliest(self.parked.deadline_ns, self.limbo.due_ns, self.denials.due_ns)
 
     @property
     def failure(self) -> str | None:
@@ -683,11 +687,48 @@ class Bookie(Machine):
         return self._finish_repeated_add(look, look.request, row, event)
 
     def _finish_read(self, look: Lookup, row: AnyLedgerRow, event: EntriesRead) -> list[Effect]:
+        absent = self._absent(row, event.absent)
+        assert isinstance(look.request, ReadRequest)
+        if absent and look.request.fence:
+            return self.denials.hold(Denial(look, event.frame, absent, event.now_ns + HELD_NS))
+        return self._answer_read(look, row, event.frame, absent, event.now_ns)
+
+    def _answer_read(
+        self,
+        look: Lookup,
+        row: AnyLedgerRow,
+        frame: Frame | None,
+        absent: list[tuple[int, int]],
+        now_ns: int,
+    ) -> list[Effect]:
         told = (row.lac, row.lac_length) if _knows_all(row) else (NO_ENTRY, 0)
-        answer = ReadAnswer(Status.OK, row.ledger_id, self._absent(row, event.absent), *told)
+        answer = ReadAnswer(Status.OK, row.ledger_id, absent, *told)
         effects: list[Effect] = []
-        reply = Reply(look.link, look.request_id, answer, _framed(event.frame))
-        self.replies.reply_when(look.wait_token, reply, effects, event.now_ns)
+        reply = Reply(look.link, look.request_id, answer, _framed(frame))
+        self.replies.reply_when(look.wait_token, reply, effects, now_ns)
+        return effects
+
+    def _on_metadata_told(self, event: MetadataTold) -> list[Effect]:
+        return self._end_question(event.now_ns, is_known=not event.doubt)
+
+    def _on_metadata_failed(self, event: MetadataFailed) -> list[Effect]:
+        return self._end_question(event.now_ns, is_known=False)
+
+    def _end_question(self, now_ns: int, *, is_known: bool) -> list[Effect]:
+        effects = self._answer_held(self.denials.take_answered(), now_ns, is_known=is_known)
+        return effects + self.denials.ask()
+
+    def _answer_held(self, held: list[Denial], now_ns: int, *, is_known: bool) -> list[Effect]:
+        """is_known: metadata is not older than what this bookie met; else nothing is denied (P10.5)."""
+        effects: list[Effect] = []
+        for look, frame, absent, _ in held:
+            row = self.table.get(look.ledger_id)
+            if row is None:  # It was dropped meanwhile, and is forgotten.
+                unknown = ReadAnswer(Status.UNKNOWN, look.ledger_id)
+                effects.append(Reply(look.link, look.request_id, unknown))
+                continue
+            denied = self._absent(row, absent) if is_known and self.is_serving else []
+            effects += self._answer_read(look, row, frame, denied, now_ns)
         return effects
 
     def _finish_repeated_add(
@@ -794,7 +835,7 @@ class Bookie(Machine):
             effects += [self._answer_poll(poll, self.table.get(poll.ledger_id)) for poll in over]
         if self.limbo.due_ns is not None and event.now_ns >= self.limbo.due_ns:
             effects += self._search(event.now_ns)
-        return effects
+        return effects + self._answer_held(self.denials.take_late(event.now_ns), event.now_ns, is_known=False)
 
     def _add_reply(
         self, link: int, request_id: int, request: AddRequest, part: FrameHeader | Frame, status: Status
@@ -822,6 +863,8 @@ class Bookie(Machine):
         JournalFailed: _on_journal_failed,
         CountSettled: _on_count_settled,
         OlderMetadata: _on_older_metadata,
+        MetadataTold: _on_metadata_told,
+        MetadataFailed: _on_metadata_failed,
         ServeAlone: _on_serve_alone,
         LossFound: _on_loss_found,
         LimboListed: _on_limbo_listed,

@@ -252,10 +252,10 @@ class Creation(Machine):
         return self._go_on(now_ns)
 
     def _on_metadata_failed(self, event: MetadataFailed) -> list[Effect]:
-        if self.metadata is None:
-            reason = f"no ledger id could be had: {event.reason}"
-            return [Ended(MetadataUnavailable(reason, definite=not self.is_unsettled))]
-        self.retry_at = event.now_ns + _RETRY_NS  # Our put may have landed: only another read shows it.
+        if self.metadata is None and not self.is_unsettled:
+            return [Ended(MetadataUnavailable(f"no ledger id could be had: {event.reason}", definite=True))]
+        # Our put may have landed, which only another read shows; or the next id is asked for again.
+        self.retry_at = event.now_ns + _RETRY_NS
         return []
 
     def _on_bookies(self, event: BookiesChanged) -> list[Effect]:
@@ -268,8 +268,9 @@ class Creation(Machine):
             return self._go_on(event.now_ns)
         if self.retry_at is None or event.now_ns < self.retry_at:
             return []
-        assert self.metadata is not None
         self.retry_at = None
+        if self.metadata is None:
+            return self._go_on(event.now_ns)
         return [ReadKey("created", ledger_key_path(self.metadata.ledger_id))]
 
     HANDLERS: ClassVar[Handlers] = {

@@ -66,6 +66,7 @@ from embedbk.core.collector import CollectorOptions
 from embedbk.core.compactor import CompactorOptions
 from embedbk.core.machine import Effect, Event, earliest
 from embedbk.core.space import SpaceOptions
+from embedbk.core.upkeep_words import AskMetadata
 from embedbk.core.vocabulary import Tick
 from embedbk.errors import EmbedbkError, PeerError, StorageError, ensure
 from embedbk.host.collecting import Collecting
@@ -636,6 +637,8 @@ class BookieNode:
             self._step_core(BlocksNumbered(now_ns, effect.read_id, *self.storage.block_numbers(blocks)))
         elif isinstance(effect, ReadDecisions):
             self.deciding.ask(now_ns, effect)
+        elif isinstance(effect, AskMetadata):
+            self.witnessing.ask(now_ns, effect.tag, self._step_core)
         elif isinstance(effect, DropEntries):
             self.storage.drop(effect.ledger_id)
         elif isinstance(effect, TellLogs):

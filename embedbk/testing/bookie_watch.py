@@ -37,6 +37,7 @@ from embedbk.core.bookie_words import (
     StoreFrame,
 )
 from embedbk.core.several import parts_of, ranges_of
+from embedbk.core.upkeep_words import AskMetadata, MetadataTold
 from embedbk.ids import NO_ENTRY
 from embedbk.testing import invariants_fencing as fencing
 from embedbk.testing import invariants_life as life
@@ -66,10 +67,15 @@ class BookieWatch:
         if type(event) is RequestReceived:
             request = event
             bookie.asked[event.link, event.request_id] = event
+            if type(event.control) is ReadRequest and event.control.fence:
+                # A request that came twice is answered to the first.
+                bookie.asked_behind.setdefault((event.link, event.request_id), bookie.questions)
             if type(event.control) is AddRequest:
                 for header, _ in event.frames:
                     ledger = ghost.ledger(header.ledger_id)
                     fencing.carried_lac_is_true(ledger, header, is_recovery=event.control.recovery)
+        elif type(event) is MetadataTold and not event.doubt:
+            bookie.known_by = bookie.questions
         elif type(event) is CollectionBegun:
             bookie.collected = dict.fromkeys(event.ledger_ids, ghost.step)
         elif type(event) is DecisionsRead:
@@ -88,6 +94,8 @@ class BookieWatch:
                 self._on_journal(bookie, effect)
             elif kind is DropEntries:
                 ghost.carry_out_drop(bookie, effect.ledger_id)
+            elif kind is AskMetadata:
+                bookie.questions += 1
             elif kind is ReadDecisions:
                 bookie.looks[effect.read_id] = (request, [effect.ledger_id])
             elif kind is ReadEntries:
@@ -244,7 +252,11 @@ class BookieWatch:
             ledger = ghost.ledger(answer.ledger_id)
             found = bookie.found_absent.pop((effect.link, effect.request_id, answer.ledger_id), [])
             fencing.negative_is_honest(bookie, ledger, request, answer, row, found)
+            before = bookie.asked_behind.pop((effect.link, effect.request_id), 0)
+            if request.fence and found and not answer.absent and row is not None and not row.in_limbo:
+                self.sometimes.note("nothing denied, as metadata did not answer")
             if request.fence and answer.status == Status.OK and answer.absent:
+                fencing.denied_behind_a_question(bookie, answer.ledger_id, before)
                 told = bookie.negatives.setdefault(answer.ledger_id, [])
                 for first, last in answer.absent:
                     pair = (max(first, request.first_entry), min(last, request.last_entry))

@@ -111,6 +111,12 @@ class BookieGhost:
     collected: dict[int, int] = field(default_factory=dict)
     found_absent: dict[tuple[int, int, int], list[Range]] = field(default_factory=dict)
     # Above: as `asked`, and by ledger: what the lookup for a read found absent; the answer may wait for its fence.
+    # Questions to metadata for what is to be denied; the last one that said that it is not older (P10.5).
+    questions: int = 0
+    known_by: int = 0
+    asked_behind: dict[tuple[int, int], int] = field(
+        default_factory=dict
+    )  # As `asked`: the questions before it.
     is_lost: bool = False  # LOSTDISK.
     is_fresh: bool = False  # Restarted, and not looked at since.
     traces: set[int] = field(default_factory=set)  # Ledgers that the last start found something of.

@@ -11,7 +11,7 @@ applications, disks and metadata are handled here. The checks stand by topic in 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import Any
 
 from embedbk.client.reading import LedgerReading
@@ -512,10 +512,11 @@ class Invariants(Observer):
     def on_healed(self) -> None:
         self.ghost.healed = {}
 
-    def at_end(self, storages: dict[str, DurableBookie]) -> None:
+    def at_end(self, storages: dict[str, DurableBookie], wanted: Collection[int]) -> None:
         ghost = self.ghost
         for ledger in ghost.ledgers.values():
-            reading.everything_came_to_rest(ledger)
+            if ledger.ledger_id in wanted:
+                reading.everything_came_to_rest(ledger)
             reading.acknowledged_is_readable(ledger)
             life.copies_are_the_same(ledger, storages)
         self._handles.at_end()

@@ -22,6 +22,7 @@ from embedbk.testing.violation import Violation
 __all__ = [
     "acknowledged_is_stable",
     "carried_lac_is_true",
+    "denied_behind_a_question",
     "content_is_what_was_sent",
     "entries_of",
     "fence_answer_is_durable",
@@ -195,6 +196,17 @@ def negative_is_honest(
         raise Violation(
             "I31",
             f"{bookie.member} said that entry {entry_id} of ledger {ledger.ledger_id} is absent; it holds it",
+        )
+
+
+def denied_behind_a_question(bookie: BookieGhost, ledger_id: int, questions_before: int) -> None:
+    """P10.5: to a recovery an entry is denied behind a question to metadata that was sent when its request had come,
+    and whose answer said that metadata is not older than what the bookie met."""
+    if bookie.known_by <= questions_before:
+        raise Violation(
+            "P10.5",
+            f"{bookie.member} denied an entry of ledger {ledger_id} to a recovery, and had not asked since it came "
+            "whether metadata is an older copy",
         )
 
 

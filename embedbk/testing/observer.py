@@ -9,7 +9,7 @@ event, its effects are *not yet* carried out), then what applications receive (`
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from typing import Any
 
 from embedbk.codec.frame import Frame
@@ -142,5 +142,6 @@ class Observer:
     def on_healed(self) -> None:
         """Faults have stopped, everything is up: from here on the world must come to rest (liveness)."""
 
-    def at_end(self, storages: dict[str, DurableBookie]) -> None:
-        """The run is over: every ledger was recovered and read. storages: bookies by name, as far as they are up."""
+    def at_end(self, storages: dict[str, DurableBookie], wanted: Collection[int]) -> None:
+        """The run is over: every ledger was recovered and read. storages: bookies by name, as far as they are up.
+        wanted: the ledgers that clients wanted closed."""

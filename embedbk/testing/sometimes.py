@@ -208,6 +208,8 @@ SOMETIMES = {
     "metadata stood still": "sessions were given their time again, since the metadata's disk had stood still",
     "negative to a recovery": "a recovery read was told that an entry is not there",
     "node paused": "a process stood still",
+    "nothing denied, as metadata did not answer": "a bookie said neither yes nor no to a recovery, as it "
+    "could not hear which metadata there is",
     "not to be stopped": "an operator was told why some bookies are needed",
     "not enough bookies": "a creator failed for want of bookies",
     "own ledger looked at": "a client looked how far it may read a ledger that it writes itself",

@@ -691,7 +691,7 @@ MUTANTS = (
         "P2.2",
         "a creation that fails behind an unknown outcome says that nothing was made",
         ((_CREATION, "        self.is_unsettled = True\n        return", "        return"),),
-        (_P2 + "a_creation_that_fails_behind_an_unknown_outcome_is_not_definite",),
+        (_P2 + "a_creation_that_ends_behind_an_unknown_outcome_is_not_definite",),
     ),
     Mutant(
         "creation-waits-for-bookies-that-never-were",

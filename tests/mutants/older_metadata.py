@@ -23,7 +23,64 @@ _LINEAGES = "tests/metadata/test_lineages.py::test_"
 _MET = "tests/rules/test_p10_witness.py::test_"
 _USED = "tests/storage/test_member_notes.py::test_"
 
+_BESIDE = "tests/rules/test_p10_beside_older.py::test_"
+_DENIALS = "embedbk/core/denials.py"
+_BOOKIE = "embedbk/core/bookie.py"
+
 MUTANTS = (
+    Mutant(
+        "a-no-to-a-recovery-is-not-held",
+        "P10.5",
+        "a bookie denies an entry to a recovery before it has heard whether metadata is an older copy",
+        (
+            (
+                _BOOKIE,
+                "if absent and look.request.fence:",
+                "if absent and look.request.fence and not self.is_serving:",
+            ),
+        ),
+        (_BESIDE + "what_a_client_has_met_first_every_bookie_hears_of_before_it_denies",),
+    ),
+    Mutant(
+        "an-older-question-answers-for-later-requests",
+        "P10.5",
+        "the answer to a question that was sent before a request came lets a no to that one leave",
+        (
+            (
+                _DENIALS,
+                "        answered, self._asked, self._is_asking = self._asked, [], False\n",
+                "        answered, self._asked, self._is_asking = self._asked + self._later, [], False\n",
+            ),
+        ),
+        (_BESIDE + "a_question_that_was_sent_before_a_request_came_answers_nothing_for_it",),
+    ),
+    Mutant(
+        "a-no-is-given-without-an-answer",
+        "P10.5",
+        "a bookie that metadata does not answer denies all the same",
+        (
+            (
+                _BOOKIE,
+                "take_late(event.now_ns), event.now_ns, is_known=False",
+                "take_late(event.now_ns), event.now_ns, is_known=True",
+            ),
+        ),
+        (_BESIDE + "a_bookie_that_metadata_does_not_answer_says_neither_yes_nor_no",),
+    ),
+    Mutant(
+        "a-doubt-is-not-heard",
+        "P10.5",
+        "a bookie denies an entry although the metadata that it asked is older",
+        ((_BOOKIE, "is_known=not event.doubt)", "is_known=True)"),),
+        (_BESIDE + "a_question_that_was_sent_before_a_request_came_answers_nothing_for_it",),
+    ),
+    Mutant(
+        "a-no-is-given-behind-a-loss",
+        "P7.9 P10.5",
+        "a no that was held leaves though the bookie has learned that it may have lost entries",
+        ((_BOOKIE, "if is_known and self.is_serving else []", "if is_known else []"),),
+        (_BESIDE + "what_is_lost_meanwhile_is_not_denied",),
+    ),
     Mutant(
         "a-copy-of-a-leader-that-nobody-hears",
         "P10.1 P10.3",

@@ -1,14 +1,30 @@
-"""P10.5: a bookie that met newer metadata than what answers now denies nothing: nobody goes by the older one."""
+"""P10.5: a bookie that met newer metadata than what answers now denies nothing: nobody goes by the older one.
+
+Also in the moment in which the client has met it, and the bookie has not: a "no" to a recovery leaves behind the answer
+to a question that was sent when the recovery's request had come.
+"""
 
 from __future__ import annotations
 
 import pytest
 
 from embedbk.codec.ledger_metadata import LedgerState, ledger_key_path
-from embedbk.codec.messages import ErrorAnswer, FenceRequest, HoldingsRequest, ReadRequest
-from embedbk.core.bookie_words import OlderMetadata, Reply, RequestReceived
+from embedbk.codec.messages import ErrorAnswer, FenceRequest, HoldingsRequest, ReadAnswer, ReadRequest
+from embedbk.core.bookie_words import (
+    EntriesRead,
+    LossFound,
+    OlderMetadata,
+    ReadEntries,
+    Reply,
+    RequestReceived,
+)
+from embedbk.core.denials import DENIAL
+from embedbk.core.machine import Effect
+from embedbk.core.metadata_words import MetadataFailed
+from embedbk.core.upkeep_words import AskMetadata, MetadataTold
+from embedbk.core.vocabulary import Tick
 from embedbk.errors import RecoveryInconclusive
-from tests.rules.world import KEY, Pen, World
+from tests.rules.world import KEY, MS, TOLD, Pen, World
 
 OLD, NEW = ("b1", "b2", "b3"), ("b4", "b5", "b6")
 
@@ -88,3 +104,132 @@ def test_what_it_has_no_trace_of_is_neither_denied_nor_taken(kind: str) -> None:
     assert node.core.table.get(77) is None
     row = node.core.table.get(ledger_id)
     assert row is not None and row.last_entry == 1
+
+
+# A bookie that has not met it yet.
+
+
+def hold_questions(world: World) -> None:
+    for node in world.nodes.values():
+        node.holds_questions = True
+
+
+def test_what_a_client_has_met_first_every_bookie_hears_of_before_it_denies() -> None:
+    """P10.5: "a recovery asks the bookies that the copy names": none of them has heard of the copy when it is asked."""
+    world, ledger_id, _ = with_older_metadata()
+    hold_questions(world)
+    recovery = world.recovery(ledger_id)
+    recovery.start()
+    world.settle()
+    assert not recovery.has_ended
+    asking = [node for node in world.nodes.values() if node.questions]
+    assert len(asking) >= 2
+    for node in world.nodes.values():
+        node.tell_metadata(doubt="it is older")
+    world.run(until=lambda: recovery.has_ended)
+    assert isinstance(recovery.ended.error, RecoveryInconclusive)
+    assert world.catalog.metadata(ledger_id)[0].state == LedgerState.IN_RECOVERY
+
+
+def test_a_recovery_ends_when_its_bookies_have_heard_that_nothing_is_older() -> None:
+    """P10.5: held, not refused: no second question of the recovery is needed."""
+    world, ledger_id, newest = with_older_metadata()
+    world.catalog.values[ledger_key_path(ledger_id)] = newest
+    hold_questions(world)
+    recovery = world.recovery(ledger_id)
+    recovery.start()
+    world.settle()
+    assert not recovery.has_ended
+    while not recovery.has_ended:
+        assert any(node.questions for node in world.nodes.values())
+        for node in world.nodes.values():
+            node.tell_metadata()
+        world.settle()
+    assert world.now_ns == 0
+    assert world.catalog.metadata(ledger_id)[0].last_entry == 1
+
+
+def test_a_bookie_that_metadata_does_not_answer_says_neither_yes_nor_no() -> None:
+    """P10.5: for a second; it may be cut off, and the recovery's client not."""
+    world, ledger_id, _ = with_older_metadata()
+    hold_questions(world)
+    recovery = world.recovery(ledger_id)
+    recovery.start()
+    world.run(until=lambda: recovery.has_ended)
+    assert world.now_ns >= 1_000 * MS
+    assert isinstance(recovery.ended.error, RecoveryInconclusive)
+
+
+def looked_up(world: World, number: int, *, fence: bool) -> list[Effect]:
+    """b1 was asked for e5, which nobody has; what it does when it has looked."""
+    core = world.nodes["b1"].core
+    read = ReadRequest(core.incarnation, 1, 5, 5, 1 << 20, fence, KEY)
+    world.nodes["b1"].holds_reads = True
+    effects = core.step(RequestReceived(world.now_ns, 1, number, read, []))
+    (look,) = (effect for effect in effects if isinstance(effect, ReadEntries))
+    return core.step(EntriesRead(world.now_ns, look.read_id, None, [(5, 5)]))
+
+
+def absents(effects: list[Effect]) -> list[tuple[int, list[tuple[int, int]]]]:
+    return [
+        (effect.request_id, effect.control.absent)
+        for effect in effects
+        if isinstance(effect, Reply) and isinstance(effect.control, ReadAnswer)
+    ]
+
+
+def fenced_world() -> World:
+    """b1 has e0 of ledger 1, and its fence is durable."""
+    world = World(3)
+    metadata, revision = world.create()
+    writer, pen = world.writer(metadata, revision), Pen(metadata.ledger_id)
+    world.add(writer, pen, b"zero")
+    world.settle()
+    node = world.nodes["b1"]
+    node.perform(
+        node.core.step(
+            RequestReceived(0, 1, 1, FenceRequest(node.core.incarnation, metadata.ledger_id, KEY), [])
+        )
+    )
+    world.settle()
+    return world
+
+
+def told(world: World, doubt: str = "") -> list[Effect]:
+    return world.nodes["b1"].core.step(MetadataTold(world.now_ns, DENIAL, TOLD, doubt))
+
+
+def test_a_question_that_was_sent_before_a_request_came_answers_nothing_for_it() -> None:
+    """P10.5: "behind the coming of the request": metadata may have been put back in between."""
+    world = fenced_world()
+    assert looked_up(world, 2, fence=True) == [AskMetadata(DENIAL)]
+    assert looked_up(world, 3, fence=True) == []
+    effects = told(world)
+    assert absents(effects) == [(2, [(5, 5)])]
+    assert effects[-1] == AskMetadata(DENIAL)
+    assert absents(told(world, "it is older")) == [(3, [])]
+    assert absents(looked_up(world, 4, fence=False)) == [(4, [(5, 5)])], (
+        "only a recovery ends a ledger by a no"
+    )
+
+
+def test_what_is_held_for_too_long_denies_nothing_and_is_answered_once() -> None:
+    """P10.5: the answer that comes late is for nobody; the next request asks anew."""
+    world = fenced_world()
+    core = world.nodes["b1"].core
+    looked_up(world, 2, fence=True)
+    assert core.deadline_ns == 1_000 * MS
+    assert absents(core.step(Tick(999 * MS))) == []
+    assert absents(core.step(Tick(1_000 * MS))) == [(2, [])]
+    assert core.deadline_ns is None
+    assert looked_up(world, 3, fence=True) == [], "the question is still under way"
+    assert told(world) == [AskMetadata(DENIAL)]
+    assert absents(core.step(MetadataFailed(0, DENIAL, "no member"))) == [(3, [])]
+
+
+def test_what_is_lost_meanwhile_is_not_denied() -> None:
+    """P7.9, P10.5: the bookie learns that it may have lost entries, while its answer is held."""
+    world = fenced_world()
+    looked_up(world, 2, fence=True)
+    world.nodes["b1"].core.step(LossFound(0))
+    assert absents(told(world)) == [(2, [])]

@@ -221,18 +221,30 @@ def test_a_ledger_that_was_deleted_while_its_creation_was_unknown_does_not_come_
     assert key not in world.catalog.values
 
 
-def test_a_creation_that_fails_behind_an_unknown_outcome_is_not_definite() -> None:
+def test_a_creation_that_ends_behind_an_unknown_outcome_is_not_definite() -> None:
     """P2.2: "definite unless one before is unknown": the first one may still come to pass."""
-    for fails in ("no id", "too few"):
-        world, client, put = held_creation()
-        world.catalog.tell_unknown(put)
-        if fails == "too few":
-            world.down.update(world.nodes)
-            world.tell_bookies()
-        world.catalog.answer(world.catalog.waiting[0])
-        if fails == "no id":
-            world.catalog.fail(world.catalog.waiting[0])
-        assert not client.ended.error.definite
+    world, client, put = held_creation()
+    world.catalog.tell_unknown(put)
+    world.down.update(world.nodes)
+    world.tell_bookies()
+    world.catalog.answer(world.catalog.waiting[0])
+    assert isinstance(client.ended.error, NotEnoughBookies)
+    assert not client.ended.error.definite
+
+
+def test_another_id_is_asked_for_until_there_is_one() -> None:
+    """P2.1, P2.2: nothing ends for a question without an answer, behind an unknown outcome."""
+    world, client, put = held_creation()
+    world.catalog.tell_unknown(put, lands=False)
+    world.catalog.answer(world.catalog.waiting[0])
+    (asked,) = world.catalog.waiting
+    assert isinstance(asked.effect, AllocateIds)
+    world.catalog.fail(asked)
+    world.catalog.is_held = False
+    world.now_ns = 200 * MS
+    world.tick(client)
+    world.settle()
+    assert client.ended.result[0].ledger_id == 2
 
 
 def test_an_id_handed_out_twice_is_found() -> None:

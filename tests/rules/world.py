@@ -41,7 +41,7 @@ from embedbk.codec.messages import (
     encode_message,
     is_final,
 )
-from embedbk.codec.metadata_messages import ABSENT, ANY, Compare, Delete, Put
+from embedbk.codec.metadata_messages import ABSENT, ANY, Compare, Delete, Put, Told
 from embedbk.codec.registration import placement_path
 from embedbk.config import Quorum
 from embedbk.core.bookie import Bookie
@@ -57,6 +57,7 @@ from embedbk.core.bookie_words import (
     JournalFailed,
     LimboListed,
     NumberBlocks,
+    OlderMetadata,
     ReadDecisions,
     ReadEntries,
     Reply,
@@ -92,6 +93,7 @@ from embedbk.core.metadata_words import (
 from embedbk.core.quorum import write_set
 from embedbk.core.reader import RangeRead
 from embedbk.core.recovery import Recovery
+from embedbk.core.upkeep_words import AskMetadata, MetadataTold
 from embedbk.core.vocabulary import CloseRequested, Ended, Started, Tick
 from embedbk.core.writer import Writer
 from embedbk.host.reading import looked_up
@@ -103,6 +105,7 @@ __all__ = ["KEY", "MS", "THREE", "Client", "Hold", "Node", "Operation", "Packet"
 MS = 1_000_000
 THREE = Quorum(3, 3, 2)
 KEY = bytes(range(16))
+TOLD = Told(bytes(16), 1, bytes(16), 1, 1)  # What metadata says of itself; no core here reads it.
 STEPS_MAX = 100_000  # A world that still moves after so many steps goes in a circle.
 
 
@@ -226,6 +229,7 @@ class Node:
         self.is_up = True
         self.holds_reads = False  # Lookups in the entry store wait for `finish_reads`.
         self.holds_syncs = False  # `settle` does not sync it.
+        self.holds_questions = False  # Which metadata there is, it hears by `tell_metadata`.
         self.asked: dict[int, Packet] = {}  # Request id -> the request it answers.
         self.fences_told: set[int] = set()  # Ledgers for which a durable fence was promised.
         self.boot(Survivors(self.member.incarnation))
@@ -243,6 +247,7 @@ class Node:
             may_have_lost=self.storage.may_have_lost,
         )
         self.reads: list[ReadEntries] = []
+        self.questions: list[AskMetadata] = []
         self.told_durable = self.storage.durable()
         self.told_failure = False
         self.lacs: dict[int, int] = {}  # As last seen, to see that they never fall.
@@ -343,12 +348,24 @@ class Node:
             elif isinstance(effect, ReadDecisions):
                 told = self.world.decided.get((effect.ledger_id, effect.entry_id), ())
                 self.perform(self.core.step(DecisionsRead(self.world.now_ns, effect.read_id, told)))
+            elif isinstance(effect, AskMetadata):
+                self.questions.append(effect)
+                if not self.holds_questions:
+                    self.tell_metadata()
             elif isinstance(effect, DropEntries):
                 self.storage.drop(effect.ledger_id)
             else:
                 assert isinstance(effect, Reply)
                 self.world.answer(self, effect)
         self.world.check()
+
+    def tell_metadata(self, *, doubt: str = "") -> None:
+        """It hears which metadata there is, as it asked."""
+        questions, self.questions = self.questions, []
+        for each in questions:
+            if doubt:
+                self.perform(self.core.step(OlderMetadata(self.world.now_ns, True)))
+            self.perform(self.core.step(MetadataTold(self.world.now_ns, each.tag, TOLD, doubt)))
 
     def _look_up(self, look: ReadEntries) -> None:
         found, others = looked_up(self.storage, look)

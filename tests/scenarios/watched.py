@@ -128,7 +128,7 @@ class Watched(World):
                 recovery.start()
                 self.run(lambda recovery=recovery: recovery.has_ended)  # type: ignore[misc]
             self.check_end(ledger_id)
-        self.invariants.at_end({})
+        self.invariants.at_end({}, ledger_ids)
 
 
 class Scene:

@@ -24,6 +24,7 @@ FOUND = {
 FOUND_IN_FULL = {
     70200069: "a creation of unknown outcome made a ledger a second time, which others had deleted",
     70204517: "a writer that had lost its log behind a roll grew old for ever, by a ledger that it had left again",
+    70221175: "a ledger that a writer went on in, after all had been listed, counted as one that clients want closed",
     70209083: "an owner that began anew while its writer answered a splice did not let that one go",
     70206613: "a change that was refused was sent again for what had been read before it",
     70183506: "beside older metadata a recovery asked those that it names, whose no closed a ledger for good",

@@ -63,12 +63,14 @@ from embedbk.core.client_words import (
     FrameSealed,
     Send,
 )
+from embedbk.core.denials import DENIAL
 from embedbk.core.lac_reader import LacWait
 from embedbk.core.ledger_table import LedgerTable
 from embedbk.core.log import LogTakeover
 from embedbk.core.log_listing import NewLedger
 from embedbk.core.metadata_words import Transact, Transacted, TransactUnknown
 from embedbk.core.recovery import Recovery
+from embedbk.core.upkeep_words import AskMetadata, MetadataTold
 from embedbk.core.vocabulary import Started, Tick
 from embedbk.core.writer import Writer
 from embedbk.errors import LedgerFenced, NoSuchEntry, NotEnoughBookies
@@ -83,6 +85,7 @@ from embedbk.storage.memory import MemoryBookieStorage, Survivors
 from embedbk.testing.invariants import Invariants
 from embedbk.testing.violation import Violation
 from tests.metadata.alone import log_of_one
+from tests.rules.world import TOLD
 
 LEDGER = 1
 KEY = bytes(16)
@@ -186,7 +189,13 @@ class History:
         self.ask(name, request, FenceAnswer(Status.OK, LEDGER))
 
     def read(self, name: str, answer: ReadAnswer, *, fence: bool = False) -> None:
-        self.ask(name, ReadRequest(member(name).incarnation, LEDGER, 0, 9, 99, fence), answer)
+        request = ReadRequest(member(name).incarnation, LEDGER, 0, 9, 99, fence)
+        if not fence:
+            return self.ask(name, request, answer)
+        self.requests += 1
+        self.step(name, RequestReceived(0, 1, self.requests, request), AskMetadata(DENIAL))
+        self.step(name, MetadataTold(0, DENIAL, TOLD), Reply(1, self.requests, answer))
+        return None
 
     def token(self, name: str) -> int:
         self.tokens[name] = self.tokens.get(name, 0) + 1
@@ -292,7 +301,7 @@ def i5() -> None:
     history.publish(version(CLOSED, 1, 2))
     history.watch.on_healed()
     history.watch.on_read("c", LEDGER, [(0, b"a")], False)
-    history.watch.at_end({})
+    history.watch.at_end({}, {LEDGER})
 
 
 def i8() -> None:
@@ -554,7 +563,7 @@ def i35_gone() -> None:
     history.publish(version(CLOSED, 0, 1))
     history.watch.ghost.ledger(LEDGER).read_healed.add(0)
     empty: dict[str, Any] = {"b1": MemoryBookieStorage(Survivors(member("b1").incarnation))}
-    history.watch.at_end(empty)
+    history.watch.at_end(empty, {LEDGER})
 
 
 def i56() -> None:
@@ -566,7 +575,7 @@ def i56() -> None:
     for name, payload in (("b1", b"a"), ("b2", b"b"), ("b3", b"a")):
         storages[name] = MemoryBookieStorage(Survivors(member(name).incarnation))
         storages[name].put_frame(frame(0, payload))
-    history.watch.at_end(storages)
+    history.watch.at_end(storages, {LEDGER})
 
 
 def i33() -> None:
@@ -748,7 +757,7 @@ def l2() -> None:
     history.seal(0, b"a")
     history.watch.on_started("w", "client", b"", 0, False)
     history.publish(version(CLOSED, -1, 0))
-    history.watch.at_end({})
+    history.watch.at_end({}, {LEDGER})
 
 
 def runs_out(*ticks: tuple[str, int]) -> None:
@@ -767,7 +776,7 @@ def runs_out(*ticks: tuple[str, int]) -> None:
 def l4() -> None:
     steps = recovering(version(), version(RECOVERING), version(CLOSED, -1, 0))
     steps.history.watch.on_started("r", "client", b"", 0, False)
-    steps.history.watch.at_end({})
+    steps.history.watch.at_end({}, {LEDGER})
 
 
 def l4_of_a_log() -> None:
@@ -776,7 +785,7 @@ def l4_of_a_log() -> None:
     new = NewLedger(Quorum(3, 3, 2), bytes(32), 0, Begun.TAKEOVER)
     takeover = LogTakeover("orders", b"r", new, KEY, (), random.Random(0))
     history.watch.on_step("r", takeover, Started(0), takeover.step(Started(0)))
-    history.watch.at_end({})
+    history.watch.at_end({}, {LEDGER})
 
 
 def l12() -> None:
@@ -943,7 +952,7 @@ BROKEN: dict[str, list[Callable[[], object]]] = {
         lambda: held_again("drop", "sync", "hold again", "start"),  # Which the crash took; its drop stands.
     ],
     "I56": [i56],
-    "L1": [lambda: History().watch.at_end({})],
+    "L1": [lambda: History().watch.at_end({}, {LEDGER})],
     "L2": [l2],
     "L3": [
         lambda: runs_out(("w", 1), ("w", 17)),
@@ -1061,6 +1070,32 @@ def test_a_drop_that_is_taken_back_makes_no_copy_better() -> None:
     """I40, I4: an unreadable copy stays one; only what is stored anew is good."""
     ghost = held_again("drop", "turn bad", "hold again", "sync").watch.ghost
     assert ghost.ledger(LEDGER).damaged[0] == ghost.bookies["b1"].bit
+
+
+def denied(*, asks_before: bool = False, asks: bool = True, doubt: str = "") -> None:
+    """b1 denies entries to a recovery; asks_before, asks: a question is sent before the request comes, or behind it."""
+    history = History()
+    history.fence("b1")
+    if asks_before:
+        history.step("b1", Tick(0), AskMetadata(DENIAL))
+    request = ReadRequest(member("b1").incarnation, LEDGER, 0, 9, 99, True)
+    history.step("b1", RequestReceived(0, 1, 99, request), *([AskMetadata(DENIAL)] if asks else []))
+    if asks_before or asks:
+        history.step("b1", MetadataTold(0, DENIAL, TOLD, doubt))
+    history.step("b1", Tick(0), Reply(1, 99, ReadAnswer(Status.OK, LEDGER, [(0, 9)])))
+
+
+def test_what_is_denied_without_a_question_is_found() -> None:
+    """P10.5: "behind a question to metadata that was sent when its request had come"."""
+    denied()
+    for broken in (
+        partial(denied, asks=False),
+        partial(denied, asks=False, asks_before=True),
+        partial(denied, doubt="it is older"),
+    ):
+        with pytest.raises(Violation, match="whether metadata is an older copy") as found:
+            broken()
+        assert found.value.invariant == "P10.5"
 
 
 def test_every_checker_says_its_invariant_and_every_invariant_has_one() -> None:

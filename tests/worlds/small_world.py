@@ -52,10 +52,12 @@ from embedbk.core.metadata_words import (
     TransactUnknown,
 )
 from embedbk.core.recovery import Phase, Recovery, RecoveryOptions
+from embedbk.core.upkeep_words import AskMetadata, MetadataTold
 from embedbk.core.vocabulary import CloseRequested, Started, Tick
 from embedbk.core.writer import Writer, WriterState
 from embedbk.core.writer_options import WriterOptions
 from embedbk.ids import Member
+from tests.rules.world import TOLD
 from tests.worlds.judge import Register, Storing, forbidden, judge
 from tests.worlds.messages import Answer, Messages, Request, bits, id_of
 from tests.worlds.reductions import canonical, is_awaited, is_final
@@ -563,6 +565,8 @@ class SmallWorld:
                     entries.update((entry_id, bytes(entry)) for entry_id, entry in split(effect_.frame))
                 elif isinstance(effect_, ReadEntries):
                     events.append(_look_up(entries, effect_))
+                elif isinstance(effect_, AskMetadata):
+                    events.append(MetadataTold(0, effect_.tag, TOLD))
             if (
                 not events
                 and not self.bounds.lazy_sync
