@@ -20,8 +20,9 @@ from embedbk.core.upkeep_words import AskMetadata
 __all__ = ["DENIAL", "HELD_NS", "Denial", "Denials"]
 
 DENIAL = "denial"  # The tag of its questions.
-# A bookie that metadata does not answer for so long says neither yes nor no; others may end the recovery.
-HELD_NS = 1_000_000_000
+# A bookie that metadata does not answer for so long says neither yes nor no: others may end the recovery, which asks
+# a silent one again after a second.
+HELD_NS = 500_000_000
 
 
 class Denial(NamedTuple):
