@@ -365,7 +365,9 @@ class Recovery(Machine):
         if self.end is None and self.next_entry == first and not self._has_verdict(seat, first):
             # It was asked for this very entry and did not mention it: unknown, ask again later.
             self.pause_until[seat] = event.now_ns + self.options.retry_ns
-            self.reasons[seat] = "the entry is unreadable there, or it is in limbo"
+            self.reasons[seat] = (
+                "the entry is unreadable there, it is in limbo, or no metadata answers that bookie"
+            )
         return effects + self._go_on(event.now_ns)
 
     def _has_verdict(self, seat: int, entry_id: int) -> bool:
