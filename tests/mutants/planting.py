@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -180,6 +181,9 @@ def try_mutant(mutant: Mutant, *, with_seeds: bool = True, seeds_max: int | None
             killed_by = tuple(dict.fromkeys(_FAILED.findall(done.stdout)))
             if done.returncode == 0:
                 return outcome("survived")
+            if done.returncode == -signal.SIGABRT and mutant.is_native:
+                killed_by = ("(an assertion in C)",)  # It ends the process, with all tests that come behind.
+                return outcome("killed")
             if done.returncode != 1 or not killed_by:  # Nothing collected, or the code cannot be imported.
                 return outcome("broken", (done.stdout + done.stderr)[-400:])
             if blind := [test for test in mutant.killers if not _is_among(test, killed_by)]:
