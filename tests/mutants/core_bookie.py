@@ -351,8 +351,8 @@ MUTANTS = (
         (
             (
                 _BOOKIE,
-                "        answer = ReadAnswer(Status.OK, row.ledger_id, self._absent(row, event.absent), *told)\n",
-                "        absent = self._absent(row, event.absent)\n        if event.frame is None and not absent and _knows_all(row) and isinstance(look.request, ReadRequest):\n            absent = [(look.request.first_entry, look.request.last_entry)]\n        answer = ReadAnswer(Status.OK, row.ledger_id, absent, *told)\n",
+                "        absent = self._absent(row, event.absent)\n        assert isinstance(look.request, ReadRequest)\n",
+                "        absent = self._absent(row, event.absent)\n        assert isinstance(look.request, ReadRequest)\n        if event.frame is None and not absent and _knows_all(row):\n            absent = [(look.request.first_entry, look.request.last_entry)]\n",
             ),
         ),
         (_P7 + "what_cannot_be_read_is_neither_there_nor_absent",),
