@@ -97,6 +97,7 @@ class _Writing:
             while self.next_line < len(self.lines):
                 if self.next_line >= self.limit:
                     self._acknowledge(0)
+                    self._report()  # Also where the log went so far when it took it over: its starter waits for that.
                     _, limit = self.starter.hear()
                     self.limit = int(limit)
                 self._append_batch()
@@ -122,6 +123,9 @@ class _Writing:
             self.tickets.popleft().result()
         while self.tickets and self.tickets[0].done():
             self.tickets.popleft().result()
+        self._report()
+
+    def _report(self) -> None:
         writer = self.writer
         self.starter.tell(
             "acknowledged",

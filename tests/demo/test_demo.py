@@ -9,6 +9,12 @@ from pathlib import Path
 
 import pytest
 
+import embedbk
+from embedbk.cluster import Cluster
+from embedbk.demo.lines import copy_file
+from embedbk.demo.worker_processes import WorkerProcesses
+from embedbk.demo.writer import LOG
+
 pytestmark = pytest.mark.xdist_group("processes")
 
 
@@ -86,3 +92,18 @@ def test_arguments_that_are_not_understood_end_with_2(arguments: list[str]) -> N
     ended = demo(*arguments)
     assert ended.returncode == 2
     assert "Traceback" not in ended.stderr
+
+
+def test_a_writer_that_finds_the_log_at_its_limit_says_so(tmp_path: Path) -> None:
+    """A takeover keeps lines that were in flight. They may be all that the next writer was to append, and its starter
+    waits until it hears of them."""
+    (tmp_path / "given").write_bytes(b"one\ntwo\nthree\n")
+    file = copy_file(str(tmp_path / "given"), tmp_path / "lines", None).path
+    with WorkerProcesses(file, ("only",)) as workers, Cluster(tmp_path / "cluster", bookies=3) as cluster:
+        with embedbk.open(cluster.url) as client, client.log(LOG).writer() as before:
+            before.append_many([b"one\n", b"two\n"])
+        (writer,) = workers.writers
+        writer.tell("open", cluster.url)
+        workers.until_ready(writer)
+        writer.tell("go", 2)
+        workers.until(lambda: workers.acknowledged == 2, writer)
