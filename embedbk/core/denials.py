@@ -41,8 +41,8 @@ class Denials:
 
     def __init__(self) -> None:
         self.due_ns: int | None = None  # When the first one is held for too long.
-        self._asked: list[Denial] = []  # Before the question was sent that is under way.
-        self._later: list[Denial] = []  # Behind it: they need another one.
+        self._asked: list[Denial] = []  # The question that is under way was sent behind these.
+        self._later: list[Denial] = []  # These came behind it, and need another one.
         self._is_asking = False
 
     def hold(self, denial: Denial) -> list[Effect]:

@@ -93,7 +93,7 @@ class Naming:
         return bool(self._unread)
 
     def stop_asking(self) -> None:
-        """No answer comes, or none that is sure to come: the next transaction that is refused asks again."""
+        """Wait for no answer any more: the next transaction that is refused asks again."""
         self._unread.clear()
 
     @staticmethod

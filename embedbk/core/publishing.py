@@ -139,7 +139,8 @@ class Publishing:
         if event.value is None:
             return Publication(Settlement.DELETED, [])
         if event.revision == self.revision:
-            # Asked for before the refusal, it says nothing of why: the placements do, and behind them it is read anew.
+            # A read from before the refusal says nothing of the reason. The placements do, and behind them the key is
+            # read anew.
             return _open([]) if self.naming.is_asking else self._unchanged(self.base, self.proposed)
         if event.value == encode_ledger_metadata(self.proposed):
             return self._published(self.proposed, event.revision)

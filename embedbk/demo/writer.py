@@ -97,7 +97,8 @@ class _Writing:
             while self.next_line < len(self.lines):
                 if self.next_line >= self.limit:
                     self._acknowledge(0)
-                    self._report()  # Also where the log went so far when it took it over: its starter waits for that.
+                    # A takeover may have found the log there: nothing is appended, and the starter waits for a word.
+                    self._report()
                     _, limit = self.starter.hear()
                     self.limit = int(limit)
                 self._append_batch()

@@ -111,7 +111,8 @@ class BookieGhost:
     collected: dict[int, int] = field(default_factory=dict)
     found_absent: dict[tuple[int, int, int], list[Range]] = field(default_factory=dict)
     # Above: as `asked`, and by ledger: what the lookup for a read found absent; the answer may wait for its fence.
-    # Questions to metadata for what is to be denied; the last one that said that it is not older (P10.5).
+    # How many questions the bookie put to metadata for what it is to deny, and the last of them whose answer said that
+    # metadata is not older (P10.5).
     questions: int = 0
     known_by: int = 0
     asked_behind: dict[tuple[int, int], int] = field(
