@@ -115,9 +115,8 @@ class BookieGhost:
     # metadata is not older (P10.5).
     questions: int = 0
     known_by: int = 0
-    asked_behind: dict[tuple[int, int], int] = field(
-        default_factory=dict
-    )  # As `asked`: the questions before it.
+    # As `asked`: how many questions had been put when the request came.
+    asked_behind: dict[tuple[int, int], int] = field(default_factory=dict)
     is_lost: bool = False  # LOSTDISK.
     is_fresh: bool = False  # Restarted, and not looked at since.
     traces: set[int] = field(default_factory=set)  # Ledgers that the last start found something of.

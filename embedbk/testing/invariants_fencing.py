@@ -22,8 +22,8 @@ from embedbk.testing.violation import Violation
 __all__ = [
     "acknowledged_is_stable",
     "carried_lac_is_true",
-    "denied_behind_a_question",
     "content_is_what_was_sent",
+    "denied_behind_a_question",
     "entries_of",
     "fence_answer_is_durable",
     "fence_creates_the_ledger",
