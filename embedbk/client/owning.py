@@ -303,10 +303,12 @@ class Owning:
         """The ledger of a takeover from itself follows one that failed: with all that is known of producers."""
         owned.appending.continue_from(before, last_entry)
 
-    async def record(self, epoch: int, ledger_id: int, last_entry: int, length: int) -> None:
-        """Put the end of a closed ledger into the list, for as long as it takes. length: its payload bytes."""
+    async def record(self, following: TakenOver, ledger_id: int, last_entry: int, length: int) -> None:
+        """Put the end of a closed ledger into the list, for as long as it takes. following: the ledger that was listed
+        behind it. length: its payload bytes."""
         told = length if self.runtime.has_level(LEVEL_OF_PAGES) else None
-        recording = LogRecording(self.name, epoch, ledger_id, last_entry, told)
+        known = (following.log_list, following.list_revision)
+        recording = LogRecording(self.name, following.epoch, ledger_id, last_entry, told, known)
         what = f"recording the end of ledger {ledger_id} of log {self.name!r}"
         await self.runtime.run_to_its_end(recording, what)
 

@@ -226,7 +226,7 @@ class Succession(Outliving):
             with MOVING:
                 self._draining, self._is_closing_before = before, True
             self._go_on_in(owned)
-            before.runtime.behind(self._end_before(before, owned.appending))
+            before.runtime.behind(self._end_before(before, owned.appending, prepared))
         except LedgerFailing:
             raise
         except BaseException as failed:
@@ -235,8 +235,9 @@ class Succession(Outliving):
         finally:
             self._release_hold()
 
-    async def _end_before(self, before: Appending, following: Appending) -> None:
-        """Once all adds of the ledger before are done, close it; what failed before that is replaced."""
+    async def _end_before(self, before: Appending, following: Appending, listed: TakenOver) -> None:
+        """Once all adds of the ledger before are done, close it; what failed before that is replaced. listed: as what
+        the list names the following one."""
         is_reached = await before.is_reached(following)
         if not is_reached and before.writing.failure is not None:
             return
@@ -245,9 +246,9 @@ class Succession(Outliving):
             self._prepared = None
         self._signal.notify()
         if is_reached:
-            await self._close_before(before, following.tenure.epoch)
+            await self._close_before(before, listed)
 
-    async def _close_before(self, before: Appending, epoch: int) -> None:
+    async def _close_before(self, before: Appending, following: TakenOver) -> None:
         """Close the ledger before, and record its end (P8.2 iii, iv); only the next roll waits for it."""
         try:
             while True:
@@ -256,7 +257,7 @@ class Succession(Outliving):
                     break
                 except OperationTimeout as late:
                     logger.warning("%s: %s", before.what, late)
-            await self.owning.record(epoch, before.ledger_id, last_entry, before.writing.length)
+            await self.owning.record(following, before.ledger_id, last_entry, before.writing.length)
         except EmbedbkError as failed:
             self._before_failed = failed
             if not isinstance(failed, LedgerFenced):  # Else appends report it.

@@ -5,13 +5,16 @@ restarted, or that found no room for a moment, is back in the list soon. Nothing
 
 An id that may have been put is put no second time: while the outcome was unknown the ledger may have been made, closed
 by others and deleted, and would come back. Then another id is taken (P2.1).
+
+A log's ledger is made and listed in one transaction: the list and the log's owner are compared beside it (P8.2). Where
+those are not as compared, no ledger is made, and the creation ends: what follows from that, its log decides.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from embedbk.codec.digest import DigestType
 from embedbk.codec.ledger_metadata import (
@@ -44,7 +47,7 @@ from embedbk.core.vocabulary import Ended, Started, Tick
 from embedbk.errors import MetadataConflict, MetadataUnavailable, NotEnoughBookies
 from embedbk.ids import Member
 
-__all__ = ["NO_PATIENCE", "Creation", "Patience"]
+__all__ = ["NO_PATIENCE", "Beside", "BesideChanged", "Creation", "Patience"]
 
 _RETRY_NS = 200_000_000
 
@@ -58,6 +61,18 @@ class Patience:
 
 
 NO_PATIENCE = Patience()
+
+
+class Beside(NamedTuple):
+    """What the transaction that makes a ledger compares and puts beside the ledger's own key."""
+
+    when: list[Compare]
+    then: list[Put | Delete]
+
+
+class BesideChanged(MetadataConflict):
+    """What was to be compared beside the ledger has changed. No ledger was made by the last transaction; one of unknown
+    outcome before it made its ledger, or never will."""
 
 
 class Creation(Machine):
@@ -75,11 +90,14 @@ class Creation(Machine):
         placement: Placement = ANYWHERE,
         digest: int = DigestType.CRC32C,
         patience: Patience = NO_PATIENCE,
-        beside: Callable[[int], Put] | None = None,
+        beside: Callable[[int], Beside] | None = None,
         writer: str = "",
     ) -> None:
-        """beside: what is put in the transaction that makes the ledger, by its id. writer: as LedgerMetadata has it."""
+        """beside: what else is in the transaction that makes the ledger, by its id. writer: as LedgerMetadata has it.
+        Ends with BesideChanged as well, where something is compared there."""
         self.beside = beside
+        # The transaction under way compares more than its ledger and its bookies.
+        self.compares_beside = False
         self.writer = writer
         self.placement = placement
         self.patience = patience
@@ -99,6 +117,7 @@ class Creation(Machine):
         self.is_unsettled = (
             False  # A transaction came back unknown: it may have been done, or may still be (P2.2).
         )
+        self.is_refused = False  # The last transaction: something was not as compared.
         self.retry_at: int | None = None
 
     @property
@@ -206,13 +225,17 @@ class Creation(Machine):
         when = [Compare(key, ABSENT), *self.naming.compares((), self.metadata.fragments)]
         then: list[Put | Delete] = [Put(key, encode_ledger_metadata(self.metadata))]
         if self.beside is not None:
-            then.append(self.beside(self.metadata.ledger_id))
+            beside = self.beside(self.metadata.ledger_id)
+            self.compares_beside = bool(beside.when)
+            when, then = beside.when + when, then + beside.then
+        self.is_refused = False
         return [Transact("create", when, then)]
 
     def _on_transacted(self, event: Transacted) -> list[Effect]:
         assert self.metadata is not None
         if event.is_done:
             return [Ended(None, (self.metadata, event.revision))]
+        self.is_refused = True
         return [*self.naming.ask()] or [ReadKey("created", ledger_key_path(self.metadata.ledger_id))]
 
     def _on_unknown(self, event: TransactUnknown) -> list[Effect]:
@@ -239,13 +262,21 @@ class Creation(Machine):
         if self.naming.is_mine(event):
             is_last = self.naming.take(event)
             return [ReadKey("created", ledger_key_path(self.metadata.ledger_id))] if is_last else []
-        if event.value is None and self.is_unsettled:
+        if event.value is not None:
+            return self._on_made(self.metadata, event)
+        if self.is_refused and self.compares_beside and not self.naming.is_outdated:
+            return [Ended(BesideChanged("what a new ledger goes by has changed", definite=True))]
+        if self.is_unsettled:
             return self._take_another_id(event.now_ns)
-        if event.value is None:
-            return self._go_on(event.now_ns) if self.naming.is_outdated else self._put()
-        if event.value == encode_ledger_metadata(self.metadata):
-            return [Ended(None, (self.metadata, event.revision))]
-        return [Ended(MetadataConflict(f"ledger id {self.metadata.ledger_id} was handed out twice"))]
+        return self._go_on(event.now_ns) if self.naming.is_outdated else self._put()
+
+    def _on_made(self, metadata: LedgerMetadata, event: KeyRead) -> list[Effect]:
+        if event.value == encode_ledger_metadata(metadata):
+            return [Ended(None, (metadata, event.revision))]
+        if self.compares_beside and self.is_unsettled:
+            # It was made and listed, and others have changed it since: what the list says by now, its log has to see.
+            return [Ended(BesideChanged(f"ledger {metadata.ledger_id} is another client's by now"))]
+        return [Ended(MetadataConflict(f"ledger id {metadata.ledger_id} was handed out twice"))]
 
     def _take_another_id(self, now_ns: int) -> list[Effect]:
         self.ledger_id = self.metadata = None

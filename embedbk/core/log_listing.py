@@ -1,11 +1,15 @@
-"""Putting one more ledger behind a log's list: create it, and publish it as the last in one transaction (P8.1, P8.2).
+"""Putting one more ledger behind a log's list: made and published as the last in one transaction (P8.1, P8.2).
 
-Decides what becomes of a commit whose outcome is not known, and that a ledger which was made and not listed is deleted.
-What must hold of the list before, its two kinds decide: `core.log`, a takeover, and `core.log_rolling`, the owner's
-next ledger. Runs other machines inside itself; their requests go out under ("sub", n, tag).
+Decides what becomes of a commit whose outcome is not known. A ledger that stands already, or whose list changes with
+too much else, is published in a transaction of its own; if that was made for the log and is not listed, it is deleted.
+What must hold of the list before, its kinds decide: `core.log`, a takeover, `core.log_rolling`, the owner's next
+ledger, and `core.log_replacing`, that behind one which failed. Runs other machines inside itself; their requests go out
+under ("sub", n, tag).
 
-    LIST -> (the kind's own steps) -> CREATE -> COMMIT -> ended
-     ^-------- refused, and the epoch is ours ----'  '--- refused, and it is not -> UNDO -> ended
+    LIST -> (the kind's own steps) -> CREATE, which lists it as well -> ended
+     |  ^---- refused, and the epoch is ours -------'------- refused, and it is not ---------------> ended
+     '--> the ledger stands, or is made by itself -> COMMIT -> ended
+        ^---- refused, and the epoch is ours ----------'---- refused, and it is not -> UNDO -> ended
 """
 
 from __future__ import annotations
@@ -38,7 +42,7 @@ from embedbk.codec.log_pages import encode_log_page, log_page_path
 from embedbk.codec.metadata_messages import ABSENT, Compare, Delete, Put
 from embedbk.config import ANYWHERE, METADATA_VALUE_BYTES_MAX, Placement, Quorum
 from embedbk.core.client_words import Answered, BookieInfo, BookiesChanged, Send, SendFailed
-from embedbk.core.creation import NO_PATIENCE, Creation, Patience
+from embedbk.core.creation import NO_PATIENCE, Beside, BesideChanged, Creation, Patience
 from embedbk.core.log_paging import Cut, cut
 from embedbk.core.machine import Effect, Handlers, Machine, earliest
 from embedbk.core.metadata_words import (
@@ -203,6 +207,9 @@ class Listing(Machine):
         """What else the transaction that publishes our ledger compares and puts."""
         return [], []
 
+    # Whether the transaction that makes our ledger lists it as well. Bounds of a transaction decide it.
+    LISTS_AT_ONCE: ClassVar[bool] = True
+
     def _on_own_key(self, event: KeyRead) -> list[Effect]:
         """Handle the value of a key that only this kind of listing reads."""
         return []
@@ -309,28 +316,32 @@ class Listing(Machine):
             new.placement,
             new.digest,
             new.patience,
-            writer=new.writer,
+            self._listing_of if self.LISTS_AT_ONCE else None,
+            new.writer,
         )
         return self._start_sub(creation, now_ns)
 
     def _on_created(self, ended: Ended) -> list[Effect]:
+        if isinstance(ended.error, BesideChanged):
+            # The ledger was not made, or is another client's by now: the list is not taken for ours.
+            self.stage, self.new_list = Stage.COMMIT, None
+            return [ReadKey("committed", log_key_path(self.name))]
+        if isinstance(ended.error, MetadataUnavailable):
+            return self._end(self._not_now(str(ended.error.args[0]), is_definite=ended.error.definite))
         if ended.error is not None:
             return self._end(ended.error)
         self.created = ended.result
-        return self._commit()
+        _, revision = ended.result
+        return self._taken_over(revision) if self.LISTS_AT_ONCE else self._commit()
 
-    def _commit(self) -> list[Effect]:
-        """One transaction: the list is as read, the epoch is the newest, the ledger it names exists. What grew beyond a
-        page of the list moves there in the same one: a reader of the list in between finds all of it (P8.6)."""
-        assert self.created is not None
-        self.stage = Stage.COMMIT
-        metadata, revision = self.created
-        after = self._cut((*self._staying, self._segment_of(metadata.ledger_id)))
+    def _listing_of(self, ledger_id: int) -> Beside:
+        """What names this ledger as the last, if the list is as read and the epoch is the newest. What grew beyond a
+        page of the list moves there in the same transaction: a reader of the list in between finds all of it (P8.6)."""
+        after = self._cut((*self._staying, self._segment_of(ledger_id)))
         self.new_list = LogList(METADATA_VERSION, self.epoch, after.segments, after.pages)
         when = [
             Compare(log_key_path(self.name), self.list_revision),
             Compare(log_owner_path(self.name), self.epoch),
-            Compare(ledger_key_path(metadata.ledger_id), revision),
         ]
         then: list[Put | Delete] = []
         for number, page in after.moved:
@@ -338,7 +349,16 @@ class Listing(Machine):
             then.append(Put(log_page_path(self.name, after.pages, number), encode_log_page(page)))
         then.append(Put(log_key_path(self.name), self._encoded(self.new_list)))
         more_when, more_then = self._with_commit()
-        return [Transact("commit", when + more_when, then + more_then)]
+        return Beside(when + more_when, then + more_then)
+
+    def _commit(self) -> list[Effect]:
+        """Publish a ledger that stands: it still does, as it was read or made."""
+        assert self.created is not None
+        self.stage = Stage.COMMIT
+        metadata, revision = self.created
+        listing = self._listing_of(metadata.ledger_id)
+        when = [*listing.when, Compare(ledger_key_path(metadata.ledger_id), revision)]
+        return [Transact("commit", when, listing.then)]
 
     def _on_transacted(self, event: Transacted) -> list[Effect]:
         if isinstance(event.tag, tuple):
@@ -371,12 +391,14 @@ class Listing(Machine):
             return self._step_sub(event)
         if self.stage is Stage.UNDO:
             return self._end(self.refusal)
-        return self._end(
-            MetadataUnavailable(
-                f"log {self.name!r} {self.CANNOT}: {event.reason}",
-                definite=not self.commit_is_unknown,  # One before may have landed.
-                hint="its entries can be read; make room in the metadata, then try again",
-            )
+        # One before may have landed.
+        return self._end(self._not_now(event.reason, is_definite=not self.commit_is_unknown))
+
+    def _not_now(self, reason: str, *, is_definite: bool) -> MetadataUnavailable:
+        return MetadataUnavailable(
+            f"log {self.name!r} {self.CANNOT}: {reason}",
+            definite=is_definite,
+            hint="its entries can be read; make room in the metadata, then try again",
         )
 
     CANNOT: ClassVar[str]  # Be done, in words.

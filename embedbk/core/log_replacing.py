@@ -29,7 +29,7 @@ from embedbk.core.metadata_words import KeyRead, ReadKey
 from embedbk.core.placement import Chance
 from embedbk.core.recovery import Recovery, RecoveryOptions
 from embedbk.core.vocabulary import Ended, Started
-from embedbk.errors import MetadataConflict, NoSuchLedger, StorageError, ensure
+from embedbk.errors import NoSuchLedger, StorageError, ensure
 
 __all__ = ["LogReplacing"]
 
@@ -142,13 +142,6 @@ class LogReplacing(Listing):
             return self._lose()
         # Nobody else lists anything under our epoch: it was prepared for a roll, or by a commit of which we did not
         # hear, and nothing was ever sent to it.
-        if self.created is not None and self.created[0].ledger_id != ids[-1]:
-            self.refusal = MetadataConflict(
-                f"log {self.name!r}: a ledger that was prepared before was listed late; nothing was changed",
-                definite=True,
-                hint="try again: it is taken then",
-            )
-            return self._undo()
         self.stage = Stage.ADOPT
         self.prepared = self.segments[-1]
         return [ReadKey("adopted", ledger_key_path(ids[-1]))]

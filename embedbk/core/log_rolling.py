@@ -3,9 +3,9 @@ r"""The owner's next ledger (P8.2): listed while writes go on in the one of now,
 Decides whether the log is still this owner's, by its epoch and by its own ledger standing where it put it. That nothing
 is sent to the next ledger before all adds of the one before are done, `client/renewing.py` decides.
 
-    Preparing    LIST -> own ledger is the last -> CREATE -> COMMIT -> ended
+    Preparing    LIST -> own ledger is the last -> CREATE -> ended
                      \-> own ledger, and one behind it that we listed before -> ADOPT -> ended
-    Recording    LIST -> own ledger's end and the next one's first offset, in one compare-and-set -> ended
+    Recording    LIST, unless it is known -> own ledger's end and the next one's first offset, in one change -> ended
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from embedbk.core.metadata_words import (
 from embedbk.core.placement import Chance
 from embedbk.core.retrying import Retrying
 from embedbk.core.vocabulary import Ended, Started
-from embedbk.errors import LedgerFenced, MetadataConflict, StorageError
+from embedbk.errors import LedgerFenced, StorageError
 
 __all__ = ["LogPreparing", "LogRecording"]
 
@@ -75,13 +75,6 @@ class LogPreparing(Listing):
             return self._lose()
         # Only the owner lists a ledger without an offset, and no client took over since: it is one of ours, whose
         # commit's outcome came too late, and nothing was ever sent to it.
-        if self.created is not None:
-            self.refusal = MetadataConflict(
-                f"log {self.name!r}: a ledger that was prepared before was listed late; nothing was changed",
-                definite=True,
-                hint="try again: it is taken then",
-            )
-            return self._undo()
         self.stage = Stage.ADOPT
         return [ReadKey("adopted", ledger_key_path(ids[-1]))]
 
@@ -111,10 +104,18 @@ class LogRecording(Retrying):
     LedgerFenced when another client owns the log, which records it then."""
 
     def __init__(
-        self, name: str, epoch: int, ledger_id: int, last_entry: int, length: int | None = None
+        self,
+        name: str,
+        epoch: int,
+        ledger_id: int,
+        last_entry: int,
+        length: int | None = None,
+        known: tuple[LogList, int] | None = None,
     ) -> None:
-        """length: its payload bytes; None where lists do not record it yet (LEVEL_OF_PAGES)."""
+        """length: its payload bytes; None where lists do not record it yet (LEVEL_OF_PAGES). known: the list and its
+        revision, as the owner published it last: it is read only where it has changed since."""
         super().__init__()
+        self.known = known
         self.name = name
         self.epoch = epoch
         self.ledger_id = ledger_id
@@ -122,9 +123,10 @@ class LogRecording(Retrying):
         self.length = length
 
     def _on_started(self, event: Started) -> list[Effect]:
-        return self._again()
+        return self._again() if self.known is None else self._record(*self.known)
 
     def _again(self) -> list[Effect]:
+        self.known = None
         return [ReadKey("list", log_key_path(self.name))]
 
     def _on_key_read(self, event: KeyRead) -> list[Effect]:
@@ -134,11 +136,14 @@ class LogRecording(Retrying):
             log_list = decode_log_list(event.value, self.name) if event.value is not None else None
         except StorageError as unread:
             return [Ended(unread)]
-        recorded = None if log_list is None else self._recorded(log_list)
+        return [Ended(None)] if log_list is None else self._record(log_list, event.revision)
+
+    def _record(self, log_list: LogList, revision: int) -> list[Effect]:
+        recorded = self._recorded(log_list)
         if recorded is None:
             return [Ended(None)]
         when = [
-            Compare(log_key_path(self.name), event.revision),
+            Compare(log_key_path(self.name), revision),
             Compare(log_owner_path(self.name), self.epoch),
         ]
         return [Transact("record", when, [Put(log_key_path(self.name), encode_log_list(recorded))])]
@@ -157,7 +162,9 @@ class LogRecording(Retrying):
         return None
 
     def _on_transacted(self, event: Transacted) -> list[Effect]:
-        return [Ended(None)] if event.is_done else [ReadKey("owner", log_owner_path(self.name))]
+        if event.is_done:
+            return [Ended(None)]
+        return [ReadKey("owner", log_owner_path(self.name))] if self.known is None else self._again()
 
     def _on_owner(self, event: KeyRead) -> list[Effect]:
         if event.value is None or event.revision != self.epoch:

@@ -291,21 +291,17 @@ MUTANTS = (
         "a-list-names-what-was-deleted-meanwhile",
         "P8.3 I90",
         (
-            "a takeover publishes a list with its new ledger, also when somebody has "
-            "deleted that since it was made"
+            "an owner publishes a list with the ledger that it prepared before, also when "
+            "somebody has deleted that since it was read"
         ),
         (
             (
                 "embedbk/core/log_listing.py",
-                (
-                    "            Compare(ledger_key_path(metadata.ledger_id), revision),\n"
-                    "        ]\n"
-                    "        then"
-                ),
-                ("        ]\n        assert revision > 0\n        then"),
+                "        when = [*listing.when, Compare(ledger_key_path(metadata.ledger_id), revision)]\n",
+                "        when = [*listing.when, Compare(log_owner_path(self.name), self.epoch)][: max(revision, 1)]\n",
             ),
         ),
-        ("tests/rules/test_p8_logs.py::test_the_commit_checks_list_epoch_and_ledger_together",),
+        ("tests/rules/test_p8_replacing.py::test_a_prepared_ledger_is_taken_as_it_was_read",),
     ),
     Mutant(
         "a-key-goes-with-who-had-it-before",

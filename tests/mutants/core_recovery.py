@@ -22,6 +22,7 @@ _P5_READING = "tests/rules/test_p5_reading_forward.py::test_"
 _P5_RECOVERY = "tests/rules/test_p5_recovery.py::test_"
 _P8 = "tests/rules/test_p8_logs.py::test_"
 _P8_LEAVING = "tests/rules/test_p8_leaving.py::test_"
+_P8_SPLICING = "tests/rules/test_p8_splicing.py::test_"
 _SCENES = "tests/scenarios/test_fencing_and_recovery.py::test_"
 _SCENES_OF_WRITING = "tests/scenarios/test_writing_and_repair.py::test_"
 
@@ -366,8 +367,8 @@ MUTANTS = (
         (
             (
                 _LISTING,
-                '        return [Transact("commit", when + more_when, then + more_then)]\n',
-                '        return [Transact("commit", when, then), *self._taken_over(self.list_revision)]\n',
+                "        return Beside(when + more_when, then + more_then)\n",
+                "        return Beside(when + more_when, then[:-1] + more_then)\n",
             ),
         ),
         (_P8 + "nothing_is_served_before_the_list_names_the_ledger",),
@@ -417,7 +418,7 @@ MUTANTS = (
     Mutant(
         "refused-owner-leaves-its-ledger",
         "P8.1 P8.3",
-        "each takeover that loses against another leaves the ledger that it made in the metadata, for ever",
+        "each owner that loses the log beside a splice leaves the ledger that it made in the metadata, for ever",
         (
             (
                 _LISTING,
@@ -425,7 +426,7 @@ MUTANTS = (
                 "            definite=True,\n        )\n        return self._end(self.refusal)\n",
             ),
         ),
-        (_P8 + "rivals_in_any_order_of_events",),
+        (_P8_SPLICING + "an_owner_that_lost_the_log_leaves_no_ledger_behind_its_splice",),
     ),
     Mutant(
         "offset-of-an-empty-front-forgotten",

@@ -680,8 +680,8 @@ MUTANTS = (
         (
             (
                 _CREATION,
-                "        if event.value is None and self.is_unsettled:\n",
-                "        if event.value is None and self.naming.is_asking:\n",
+                "        if self.is_unsettled:\n            return self._take",
+                "        if self.naming.is_asking:\n            return self._take",
             ),
         ),
         (_P2 + "a_ledger_that_was_deleted_while_its_creation_was_unknown_does_not_come_back",),

@@ -20,7 +20,49 @@ _BEHIND = "tests/faces/test_rolling_behind.py::test_"
 _OPERATIONS = "embedbk/host/operations.py"
 _TIMES = "tests/scenarios/test_times.py::test_"
 
+_CREATION = "embedbk/core/creation.py"
+_LOGS = "tests/rules/test_p8_logs.py::test_"
+
 MUTANTS = (
+    Mutant(
+        "a-creation-goes-on-behind-a-list-that-has-changed",
+        "P8.2 P2.2",
+        "a ledger that cannot be listed is tried again and again, against a list that is gone",
+        (
+            (
+                _CREATION,
+                "        if self.is_refused and self.compares_beside and",
+                "        if self.is_refused and not self.compares_beside and",
+            ),
+        ),
+        (_P8 + "a_list_that_changed_under_its_owner_is_read_again",),
+    ),
+    Mutant(
+        "a-landed-takeover-takes-its-ledger-for-a-doubled-id",
+        "P8.4",
+        "a takeover that landed unheard, and that another one followed, says that an id was handed out twice",
+        (
+            (
+                _CREATION,
+                "        if self.compares_beside and self.is_unsettled:\n",
+                "        if self.compares_beside and self.is_refused:\n",
+            ),
+        ),
+        (_LOGS + "a_takeover_that_landed_unheard_is_over_when_another_took_the_log_since",),
+    ),
+    Mutant(
+        "a-known-list-is-written-over",
+        "P8.2",
+        "an owner that finds its list changed waits, instead of reading what others wrote into it",
+        (
+            (
+                _ROLLING,
+                "if self.known is None else self._again()\n",
+                "if self.known is None else self._pause(event)\n",
+            ),
+        ),
+        (_P8 + "a_list_that_its_owner_knows_is_read_only_where_it_has_changed",),
+    ),
     Mutant(
         "the-next-ledger-is-sent-at-once",
         "P8.2 I92",

@@ -20,7 +20,7 @@ from embedbk.codec.ledger_metadata import (
     log_owner_path,
 )
 from embedbk.codec.messages import FenceRequest
-from embedbk.codec.metadata_messages import Compare, Delete, Put
+from embedbk.codec.metadata_messages import ABSENT, Compare, Delete, Put
 from embedbk.core.creation import NO_PATIENCE, Patience
 from embedbk.core.log import LogTakeover
 from embedbk.core.log_listing import NewLedger, TakenOver, first_free_offset
@@ -86,10 +86,15 @@ def commit_of(world: World) -> Operation:
     for _ in range(1000):
         world.run(until=lambda: bool(world.catalog.waiting))
         (operation,) = world.catalog.waiting
-        if isinstance(operation.effect, Transact) and operation.effect.tag == "commit":
+        if isinstance(operation.effect, Transact) and lists(operation.effect):
             return operation
         world.catalog.answer(operation)
     raise AssertionError("no commit")
+
+
+def lists(effect: Transact) -> bool:
+    """Whether it writes the log's list."""
+    return any(isinstance(change, Put) and change.key == log_key_path(LOG) for change in effect.then)
 
 
 # P8.1: the plain way.
@@ -158,22 +163,24 @@ def test_nothing_is_served_before_the_list_names_the_ledger() -> None:
 
 
 def test_the_commit_checks_list_epoch_and_ledger_together() -> None:
-    """P8.1, P8.3: in one transaction: the list as read, the epoch the newest, the ledger it names exists."""
+    """P8.1, P8.3: in one transaction: the list as read, the epoch the newest, and the ledger it names is made."""
     world = World()
     write(world, take(world, "p1"), "w1", 1)
     client = takeover(world, "p2")
     client.start()
     commit = commit_of(world)
     assert isinstance(commit.effect, Transact)
-    created = world.catalog.next_id - 1
+    ledger_id = world.catalog.next_id - 1
+    created = ledger_key_path(ledger_id)
     values = world.catalog.values
-    assert commit.effect.when == [
-        Compare(key, values[key][1])
-        for key in (log_key_path(LOG), log_owner_path(LOG), ledger_key_path(created))
+    assert commit.effect.when[:3] == [
+        *(Compare(key, values[key][1]) for key in (log_key_path(LOG), log_owner_path(LOG))),
+        Compare(created, ABSENT),
     ]
+    assert [change.key for change in commit.effect.then] == [created, log_key_path(LOG)]
     world.catalog.is_held = False
     world.settle()
-    assert taken(client).metadata.ledger_id == created
+    assert taken(client).metadata.ledger_id == ledger_id
 
 
 def test_a_ledger_recorded_as_closed_is_not_looked_at_again() -> None:
@@ -278,6 +285,55 @@ def test_a_refused_commit_under_our_own_epoch_starts_again_after_a_pause() -> No
     assert len([key for key in world.catalog.values if key.startswith("/ledgers/")]) == 2
 
 
+@pytest.mark.parametrize("lands", ["now", "late", "never"])
+def test_a_takeover_whose_transaction_has_no_outcome_makes_one_ledger_that_is_listed(lands: str) -> None:
+    """P2.2, P8.1, P8.2: made and listed in one transaction: no ledger ever stands beside the list."""
+    world = World()
+    client = takeover(world)
+    client.start()
+    commit = commit_of(world)
+    world.catalog.tell_unknown(commit, lands={"now": True, "late": None, "never": False}[lands])
+    if lands == "late":
+        while not _is_listing(world):
+            world.catalog.answer(world.catalog.waiting[0])
+        world.catalog.land(commit)
+    world.catalog.is_held = False
+    world.run(until=lambda: client.has_ended)
+    over = taken(client)
+    assert listed(world) == over.log_list
+    assert over.log_list.segments[-1].ledger_id == over.metadata.ledger_id
+    named = {segment.ledger_id for segment in over.log_list.segments} | {*left(world)}
+    assert {key for key in world.catalog.values if key.startswith("/ledgers/")} == {
+        *map(ledger_key_path, named)
+    }
+
+
+def _is_listing(world: World) -> bool:
+    """Whether the operation in flight is the one that writes the list."""
+    effect = world.catalog.waiting[0].effect
+    return isinstance(effect, Transact) and lists(effect)
+
+
+def test_a_takeover_that_landed_unheard_is_over_when_another_took_the_log_since() -> None:
+    """P8.4: its ledger stands there changed, by who took it over; that is no id that was handed out twice."""
+    world = World()
+    client = takeover(world)
+    client.start()
+    commit = commit_of(world)
+    world.catalog.tell_unknown(commit, lands=True)
+    (reading,) = world.catalog.waiting
+    world.catalog.waiting.remove(reading)
+    world.catalog.is_held = False
+    made = listed(world).segments[-1].ledger_id
+    recovery = world.recovery(made)
+    recovery.start()
+    rival = take(world, "rival")
+    world.catalog.waiting.append(reading)
+    world.run(until=lambda: client.has_ended)
+    assert isinstance(client.ended.error, LedgerFenced) and client.ended.error.definite
+    assert listed(world) == rival.log_list
+
+
 def test_a_list_rewritten_without_end_by_somebody_who_does_not_own_it_is_an_error() -> None:
     """Bounded: _ROUNDS_MAX."""
     world = World()
@@ -288,7 +344,7 @@ def test_a_list_rewritten_without_end_by_somebody_who_does_not_own_it_is_an_erro
     while not client.has_ended:
         world.run(until=lambda: bool(world.catalog.waiting) or client.has_ended)
         for operation in list(world.catalog.waiting):
-            if operation.effect.tag == "commit":
+            if isinstance(operation.effect, Transact) and lists(operation.effect):
                 put_list(world)
                 rounds += 1
             world.catalog.answer(operation)
@@ -477,7 +533,7 @@ def test_an_epoch_of_unknown_outcome_is_taken_again_after_a_pause(lands: bool) -
     assert taken(client).epoch == world.catalog.values[log_owner_path(LOG)][1]
 
 
-@pytest.mark.parametrize("refused", ["epoch", "commit", "create"])
+@pytest.mark.parametrize("refused", ["epoch", "create"])
 def test_a_transaction_that_is_refused_for_good_ends_the_takeover_at_once(refused: str) -> None:
     """P2.2: not run and never to be run, as something is full: definite, with what is full, and no ledger is listed."""
     world = World()

@@ -12,13 +12,13 @@ from embedbk.codec.ledger_metadata import (
     log_key_path,
     log_owner_path,
 )
-from embedbk.codec.metadata_messages import Delete, Put
+from embedbk.codec.metadata_messages import Compare, Delete, Put
 from embedbk.core.client_words import AddFailed
 from embedbk.core.log_listing import NewLedger, TakenOver
 from embedbk.core.log_replacing import LogReplacing
 from embedbk.core.metadata_words import Transact
 from embedbk.core.writer_options import WriterOptions
-from embedbk.errors import LedgerFenced, MetadataConflict, NoSuchLedger, StorageError
+from embedbk.errors import LedgerFenced, NoSuchLedger, StorageError
 from embedbk.ids import NO_ENTRY
 from tests.rules.test_p8_logs import LOG, commit_of, listed, take, taken, write
 from tests.rules.test_p8_rolling import ledgers, prepare
@@ -151,6 +151,24 @@ def test_what_was_prepared_for_a_roll_is_the_next_ledger() -> None:
     assert len(ledgers(world)) == 2
 
 
+def test_a_prepared_ledger_is_taken_as_it_was_read() -> None:
+    """P8.3, I90: one that is deleted or recovered between that and the commit is not given a place in the list."""
+    world = World()
+    over = take(world)
+    writer, _ = write(world, over, "w", 2)
+    ahead = prepare(world, over, "prepared")
+    client = replacing(world, over, close(world, over, writer))
+    client.start()
+    commit = commit_of(world).effect
+    assert isinstance(commit, Transact)
+    assert Compare(ledger_key_path(ahead.metadata.ledger_id), ahead.revision) in commit.when
+    world.catalog.transact([], [Delete(ledger_key_path(ahead.metadata.ledger_id))])
+    world.catalog.is_held = False
+    world.run(until=lambda: client.has_ended)
+    assert isinstance(client.ended.error, LedgerFenced)
+    assert [each.first_offset for each in listed(world).segments] == [0, None]
+
+
 @pytest.mark.parametrize("lands", [True, False, None])
 def test_a_commit_without_an_outcome_is_settled_or_found_the_next_time(lands: bool | None) -> None:
     """P2.2: the owner gave up waiting; another attempt takes what that one had listed."""
@@ -173,7 +191,7 @@ def test_a_commit_without_an_outcome_is_settled_or_found_the_next_time(lands: bo
     assert ahead.first_offset == 2
 
 
-def test_one_that_is_listed_late_beside_another_is_told_and_taken_the_next_time() -> None:
+def test_one_that_is_listed_late_beside_another_is_taken() -> None:
     world = World()
     over = take(world)
     writer, _ = write(world, over, "w", 2)
@@ -188,10 +206,8 @@ def test_one_that_is_listed_late_beside_another_is_told_and_taken_the_next_time(
     world.catalog.transact(commit.effect.when, commit.effect.then)  # type: ignore[union-attr]
     world.catalog.is_held = False
     world.run(until=lambda: second.has_ended)
-    assert isinstance(second.ended.error, MetadataConflict) and second.ended.error.definite
+    assert taken(second).metadata.ledger_id == listed(world).segments[1].ledger_id
     assert len(listed(world).segments) == len(ledgers(world)) == 2
-    third = taken(ended(world, replacing(world, over, last, name="third")))
-    assert third.metadata.ledger_id == listed(world).segments[1].ledger_id
 
 
 def test_a_ledger_that_was_deleted_under_its_writer_has_no_end() -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from embedbk.codec.ledger_metadata import Begun, LogSegment, ledger_key_path, log_key_path
 from embedbk.codec.metadata_messages import Delete
 from embedbk.core.log_listing import NewLedger, TakenOver
 from embedbk.core.log_rolling import LogPreparing, LogRecording
-from embedbk.core.metadata_words import Transact
-from embedbk.errors import LedgerFenced, MetadataConflict, NotEnoughBookies
+from embedbk.core.metadata_words import ReadKey, Transact
+from embedbk.errors import LedgerFenced, NotEnoughBookies
 from embedbk.ids import NO_ENTRY
 from tests.rules.test_p8_logs import LOG, commit_of, listed, put_list, take, taken, write
 from tests.rules.world import THREE, Client, Operation, World
@@ -122,8 +123,8 @@ def test_a_ledger_that_was_listed_unheard_is_taken_the_next_time(lands: bool | N
     assert len(ledgers(world)) == 2
 
 
-def test_one_that_is_listed_late_beside_another_is_told_and_kept() -> None:
-    """P8.2: two preparations of one owner; the first one's commit lands while the second has its own ledger already."""
+def test_one_that_is_listed_late_beside_another_is_taken() -> None:
+    """P8.2: two preparations of one owner; the first one's commit lands before the second one's, which makes none."""
     world = World()
     over = take(world)
     first, second = preparing(world, over, "first"), preparing(world, over, "second")
@@ -136,9 +137,8 @@ def test_one_that_is_listed_late_beside_another_is_told_and_kept() -> None:
     world.catalog.transact(commit.effect.when, commit.effect.then)  # type: ignore[union-attr]
     world.catalog.is_held = False
     world.run(until=lambda: second.has_ended)
-    assert isinstance(second.ended.error, MetadataConflict) and second.ended.error.definite
+    assert taken(second).metadata.ledger_id == listed(world).segments[1].ledger_id
     assert len(listed(world).segments) == len(ledgers(world)) == 2
-    assert prepare(world, over, "third").metadata.ledger_id == listed(world).segments[1].ledger_id
 
 
 @pytest.mark.parametrize("harm", ["gone", "recovered"])
@@ -172,6 +172,31 @@ def test_an_end_is_recorded_with_the_place_of_the_next_one() -> None:
     revision = world.catalog.values[log_key_path(LOG)][1]
     assert recorded(world, over, 2, "again").ended.error is None
     assert world.catalog.values[log_key_path(LOG)][1] == revision
+
+
+@pytest.mark.parametrize("is_changed", [False, True])
+def test_a_list_that_its_owner_knows_is_read_only_where_it_has_changed(is_changed: bool) -> None:
+    """P8.2 (iv): the end is put behind the list that the owner published; what others wrote into it since stays."""
+    world = World()
+    over = take(world)
+    write(world, over, "w", 3)
+    ahead = prepare(world, over)
+    if is_changed:
+        one, other = listed(world).segments
+        put_list(world, one, replace(other, created_ms=99), epoch=over.epoch)
+    known = (ahead.log_list, ahead.list_revision)
+    client = world.client("behind", LogRecording(LOG, over.epoch, over.metadata.ledger_id, 2, known=known))
+    world.catalog.is_held = True
+    client.start()
+    asked = []
+    while not client.has_ended:
+        (operation,) = world.catalog.waiting
+        asked.append(type(operation.effect))
+        world.catalog.answer(operation)
+    assert asked == ([Transact, ReadKey, Transact] if is_changed else [Transact])
+    one, other = listed(world).segments
+    assert (one.last_entry, other.first_offset) == (2, 3)
+    assert other.created_ms == (99 if is_changed else 77)
 
 
 def test_nobody_records_an_end_in_a_log_that_is_another_s() -> None:

@@ -293,6 +293,25 @@ def test_an_owner_lists_its_next_ledger_behind_what_it_splices() -> None:
     assert core.spliced.record.end == 3 and core.unspliced is None
 
 
+def test_an_owner_that_lost_the_log_leaves_no_ledger_behind_its_splice() -> None:
+    """P8.1, P8.3: its next ledger is made before the splice, which compares too much beside it; nobody ever writes to
+    one that was made and not listed."""
+    world = World()
+    over = rolled(world, 1)
+    client = splicing(world, (staged(world, 50),), renews=over.epoch, lists_next=True)
+    client.start()
+    commit = held_at(world, "commit")
+    made = ledger_key_path(world.catalog.next_id - 1)
+    assert made in world.catalog.values
+    world.catalog.waiting.remove(commit)
+    world.catalog.is_held = False
+    run(world, takeover(world, "rival"))
+    world.catalog.waiting.append(commit)
+    world.run(until=lambda: client.has_ended)
+    assert isinstance(client.ended.error, LedgerFenced)
+    assert made not in world.catalog.values
+
+
 def test_an_owner_that_cannot_splice_gets_its_next_ledger_all_the_same() -> None:
     world = World()
     over = run(world, takeover(world)).ended.result

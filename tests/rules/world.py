@@ -157,6 +157,7 @@ class Client:
         self.world, self.name, self.core = world, name, core
         self.told: list[Effect] = []  # Confirmed, AddFailed, EntriesReady, Ended ...
         self.is_gone = False  # Killed: hears nothing any more.
+        self.is_unsure = False  # It was told that an outcome cannot be told.
 
     def step(self, event: Event) -> list[Effect]:
         """One event; requests go on the wire, the rest is what the user hears."""
@@ -486,6 +487,7 @@ class Catalog:
         self.waiting.remove(operation)
         if lands:
             self.land(operation)
+        operation.client.is_unsure = True
         return operation.client.step(TransactUnknown(operation.client.world.now_ns, operation.effect.tag))
 
     def land(self, operation: Operation) -> bool:
