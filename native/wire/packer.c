@@ -182,8 +182,9 @@ static void queue_full(struct ebk_packer *packer, int *should_wake)
     PUBLISH(packer, open_count, 0);
 }
 
-static void begin_frame(struct ebk_block *block, uint32_t begin)
+static void begin_frame(struct ebk_packer *packer, struct ebk_block *block, uint32_t begin)
 {
+    if (packer->sums != NULL) ebk_packer_sums_begin(packer->sums);
     block->begin = begin;
     block->used = begin;
 }
@@ -199,7 +200,7 @@ static int make_room(struct ebk_packer *packer, uint32_t whole, int is_again, in
         const uint32_t note = (block->used + EBK_NOTE_ALIGN - 1) / EBK_NOTE_ALIGN * EBK_NOTE_ALIGN;
         const uint32_t begin = note + EBK_NOTE_BYTES;
         if (block->used <= block->capacity / 2 && begin + whole <= block->capacity) {
-            begin_frame(block, begin);
+            begin_frame(packer, block, begin);
             return 0;
         }
         packer->open = NULL;
@@ -209,7 +210,7 @@ static int make_room(struct ebk_packer *packer, uint32_t whole, int is_again, in
     const uint32_t capacity = least > packer->block_bytes ? least : packer->block_bytes;
     block = is_again ? ebk_pool_take_beyond(capacity) : ebk_pool_take(capacity);
     if (block == NULL) return EBK_FULL;
-    begin_frame(block, EBK_NOTE_BYTES);
+    begin_frame(packer, block, EBK_NOTE_BYTES);
     packer->open = block;
     return 0;
 }

@@ -79,3 +79,21 @@ def test_a_frame_that_is_open_is_in_no_sum(make: Make) -> None:
     ((_, entry),) = split(frame)
     assert packer.sums_through(0) == (entry_digest(entry),)
     assert packer.sums_through(1) == ()
+
+
+def test_a_packer_at_rest_keeps_its_sum(make: Make) -> None:
+    """P11.4: all frames are done and given back, and the next one begins: the sum up to the last of them is known."""
+    packer, wanted = make(LEDGER), [0, 0]
+    packer.begin_sums(2)
+    packer.append(b"0")
+    for last in range(6):
+        (frame,) = sealed(packer)
+        ((_, entry),) = split(frame)
+        wanted[last % 2] = wanted[last % 2] + entry_digest(entry) & DIGEST_MASK
+        packer.set_lac(last, 0)
+        del entry
+        packer.release(frame)
+        assert packer.sums_through(last) == tuple(wanted)
+        packer.append(b"%d" % last)
+        assert packer.sums_through(last) == tuple(wanted)
+        assert packer.sums_through(last + 1) == ()

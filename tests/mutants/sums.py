@@ -29,8 +29,8 @@ MUTANTS = (
         (
             (
                 _SUMS,
-                "sums->sums[sums->residue] += digest;",
-                "sums->sums[(sums->residue + 1) % sums->modulus] += digest;",
+                "sums->now[sums->residue] += digest;",
+                "sums->now[(sums->residue + 1) % sums->modulus] += digest;",
             ),
         ),
         (_CLOSED, _PACKED + "the_sum_is_known_wherever_a_frame_ends_and_nowhere_else"),
@@ -46,10 +46,28 @@ MUTANTS = (
                 "return self._sums_done[1] if self._sums_done[0] == entry_id else ()",
                 "return tuple(self._sums)",
             ),
-            (_TABLE, "if (sums->is_broken || sums->base_entry != entry) return false;", "(void)entry;"),
-            (_TABLE, "memcpy(by_residue, base_of(sums), ", "memcpy(by_residue, sums->sums, "),
+            (_TABLE, "if (sums->is_broken || sums->done_entry != entry) return false;", "(void)entry;"),
+            (_TABLE, "sums->row_count > 0 ? row_at(sums, 0) + 1 : sums->now;", "sums->now;"),
         ),
         (_PACKED + "a_frame_that_is_open_is_in_no_sum",),
+    ),
+    Mutant(
+        "a-packer-at-rest-begins-without-what-was-done",
+        "I56",
+        "where nothing was on its way, the first frame's entries are in the sum up to the entry in front of it",
+        (
+            (
+                "native/wire/packer.c",
+                "    if (packer->sums != NULL) ebk_packer_sums_begin(packer->sums);\n",
+                "",
+            ),
+            (
+                _TABLE,
+                "    EBK_ASSERT(last_entry > sums->done_entry);\n",
+                "    ebk_packer_sums_begin(sums);\n",
+            ),
+        ),
+        (_PACKED + "a_packer_at_rest_keeps_its_sum",),
     ),
     Mutant(
         "sums-count-what-is-sent-again-twice",
