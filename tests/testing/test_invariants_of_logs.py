@@ -6,6 +6,7 @@ import pytest
 
 from embedbk.codec.ledger_metadata import METADATA_VERSION, LogList, LogSegment
 from embedbk.testing.ghost import Ghost
+from embedbk.testing.invariants_bounds import BoundWatch
 from embedbk.testing.invariants_logs import Logs
 from embedbk.testing.violation import Violation
 
@@ -62,3 +63,25 @@ def test_an_append_that_is_told_behind_one_of_the_next_ledger_is_found() -> None
     logs.on_acked("w2", 1)
     with pytest.raises(Violation, match=r"^I92: w1 "):
         logs.on_acked("w1", 1)
+
+
+def test_an_append_at_the_bound_is_found_by_all_that_its_owner_can_know() -> None:
+    """I106, P8.8: "by what the list records of closed ledgers and by all that it queued itself": what a build before
+    closed without a length counts while its own writer lives, and for nobody behind it."""
+    ghost = Ghost()
+    for ledger_id in (1, 2, 3):
+        ghost.ledger(ledger_id).given[0] = bytes(20)
+    watch = BoundWatch(ghost)
+    one, two, three = (LogSegment(1, 0, 0), LogSegment(2, 1, 0, length=20), LogSegment(3, 2, None))
+    watch.take_list("orders", LogList(METADATA_VERSION, 9, (LogSegment(1, 0, None),)))
+    watch.take_list("orders", LogList(METADATA_VERSION, 9, (one, two, three)))
+    watch.on_append("o", "orders", 9, 61)
+    with pytest.raises(Violation, match=r"^I106: o appends to log orders of 60 bytes, whose bound is 60"):
+        watch.on_append("o", "orders", 9, 60)
+    watch.take_list("orders", LogList(METADATA_VERSION, 12, (one, two, three)))
+    watch.on_append("o", "orders", 12, 41)
+    with pytest.raises(Violation, match=r"^I106: .* of 40 bytes, whose bound is 40"):
+        watch.on_append("o", "orders", 12, 40)
+    watch.take_list("orders", LogList(METADATA_VERSION, 12, (two, three, LogSegment(4, 3, None))))
+    with pytest.raises(Violation, match="of 40 bytes"):
+        watch.on_append("o", "orders", 12, 40)
