@@ -200,7 +200,8 @@ class EnsembleChanged(Struct):
 
 
 class CopiesMissed(Struct):
-    """A bookie of the ensemble was away while entries were acknowledged; this core never sends them again (P4.5)."""
+    """A bookie of the ensemble was away while entries were acknowledged, or its seat was not published yet; this core
+    never sends them again (P4.5)."""
 
 
 class EntriesReady(Struct):

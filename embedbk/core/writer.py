@@ -676,6 +676,9 @@ class Writer(Machine):
             each for each in self.in_flight.seatings if each.number not in kept
         )
         fresh = self.in_flight.replace(proposal.seatings)
+        # Done while the change was in flight, by those who keep their seats: a new member is not sent it, also where
+        # the one before it, late or drained, had all of it.
+        has_missed = has_missed or (bool(fresh) and self.lac >= proposal.first_entry)
         effects: list[Effect] = [EnsembleChanged(proposal.first_entry, self.in_flight.members)]
         effects += [CopiesMissed()] if has_missed else []
         effects += self.in_flight.resend(fresh, now_ns, self.lac, self.in_flight.done_length)

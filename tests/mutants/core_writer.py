@@ -125,6 +125,13 @@ MUTANTS = (
         (_MISSED + "a_bookie_that_is_replaced_lacks_what_was_acknowledged_in_its_fragment",),
     ),
     Mutant(
+        "who-takes-a-seat-has-what-came-before",
+        "P4.2 P4.5 P8.7 P11.3",
+        "entries that were acknowledged while a drained bookie was replaced have one copy fewer, for as long as the ledger lives",
+        ((_WRITER, "has_missed or (bool(fresh) and self.lac >= proposal.first_entry)", "has_missed"),),
+        (_MISSED + "who_takes_the_seat_of_a_drained_bookie_lacks_what_was_acknowledged_meanwhile",),
+    ),
+    Mutant(
         "what-a-failed-seat-owed-it-has",
         "P4.5 P8.7",
         "entries that were on their way to a bookie when it failed count as its own",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from embedbk.config import Quorum
-from embedbk.core.client_words import CopiesMissed
+from embedbk.core.client_words import BookiesChanged, CopiesMissed, SeatLeaving
 from tests.rules.scenes import delaying, everything, scene
 from tests.rules.world import Packet
 
@@ -85,3 +87,31 @@ def test_an_entry_that_is_acknowledged_while_a_change_is_in_flight_lacks_the_cop
     assert it.ensembles()[-1] == (1, ["b1", "b2", "b4"])
     assert not world.nodes["b4"].holds(pen.ledger_id)
     assert CopiesMissed() in writer.told
+
+
+@pytest.mark.parametrize("is_meanwhile", [True, False])
+def test_who_takes_the_seat_of_a_drained_bookie_lacks_what_was_acknowledged_meanwhile(
+    is_meanwhile: bool,
+) -> None:
+    """P4.2, P4.5, P11.3: b3 is drained, which is no failure: it holds all, and lacks nothing. But e1 is its copy of a
+    seat that is b4's by then, and b3 is taken away with it."""
+    world, writer, pen = it = scene(bookies=4)
+    world.add(writer, pen, b"zero")
+    world.settle()
+    drained = world.nodes["b3"].member
+    listed = [
+        info._replace(is_writable=False, is_leaving=True) if info.member == drained else info
+        for info in world.bookies
+    ]
+    writer.step(BookiesChanged(world.now_ns, tuple(listed)))
+    world.catalog.is_held = True
+    writer.step(SeatLeaving(world.now_ns, drained))
+    if is_meanwhile:
+        world.add(writer, pen, b"one")
+        world.settle()
+        assert writer.confirmed == 1
+    world.catalog.is_held = False
+    world.settle()
+    assert it.ensembles()[-1] == (1, ["b1", "b2", "b4"])
+    assert not world.nodes["b4"].holds(pen.ledger_id)
+    assert (CopiesMissed() in writer.told) is is_meanwhile
