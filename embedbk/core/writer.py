@@ -376,7 +376,7 @@ class Writer(Machine):
 
     def _on_send_failed(self, event: SendFailed) -> list[Effect]:
         if event.tag[0] == "ask":
-            return self._hear_of_disk(event.member, event.now_ns) if event.is_other_disk else []
+            return self._hear_of_absence(event.member, event.now_ns) if event.is_other_disk else []
         if event.tag[0] != "add":
             return []
         return self._seat_failed(event.tag[1], event.reason, event.now_ns, stays_away=event.is_other_disk)
@@ -445,9 +445,12 @@ class Writer(Machine):
         if self.error is not None or self.state is WriterState.ENDED:
             return []
         seating = self.in_flight.seating(number)
-        stays_away = stays_away or reason in _LASTING
-        if seating is None or not self.in_flight.fail(number, reason, stays_away=stays_away):
+        if seating is None:
             return []
+        stays_away = stays_away or reason in _LASTING
+        if not self.in_flight.fail(number, reason, stays_away=stays_away):
+            # It failed before, as a rule by its link, and may have been tolerated.
+            return self._hear_of_absence(seating.member, now_ns) if stays_away else []
         self.candidates.note_failure(seating.member.bookie_id, now_ns)
         effects = self._consider_change(now_ns)
         self._note_stall(now_ns)
@@ -494,8 +497,8 @@ class Writer(Machine):
         """A bookie that was asked answered: whatever it knows of the ledger, it is there."""
         if self.error is not None or self.state is WriterState.ENDED or not isinstance(answer, LacAnswer):
             return []
-        if answer.status == Status.WRONG_INCARNATION:
-            return self._hear_of_disk(member, now_ns)
+        if Status(answer.status).name in _LASTING:
+            return self._hear_of_absence(member, now_ns)
         if answer.status not in (Status.OK, Status.NO_SUCH_LEDGER):
             return []
         self.candidates.note_answer(member.bookie_id)
@@ -507,11 +510,14 @@ class Writer(Machine):
         self._note_stall(now_ns)
         return effects
 
-    def _hear_of_disk(self, member: Member, now_ns: int) -> list[Effect]:
-        """The bookie has another disk than the one that sits here: it will not come back as it was (P4.6)."""
-        for seating in self.in_flight.seatings:
-            if seating.member == member and seating.failure is not None:
-                seating.stays_away = True
+    def _hear_of_absence(self, member: Member, now_ns: int) -> list[Effect]:
+        """The bookie that failed stays away: it has another disk, is in limbo, or is not registered any more (P4.6)."""
+        seatings = self.in_flight.seatings
+        known = [each for each in seatings if each.member == member and each.failure is not None]
+        if all(each.stays_away for each in known):
+            return []
+        for seating in known:
+            seating.stays_away = True
         effects = self._consider_change(now_ns)
         self._note_stall(now_ns)
         return effects

@@ -132,6 +132,32 @@ MUTANTS = (
         (_MISSED + "who_takes_the_seat_of_a_drained_bookie_lacks_what_was_acknowledged_meanwhile",),
     ),
     Mutant(
+        "who-is-tolerated-is-tolerated-for-ever",
+        "P4.1 P4.6 P11.2",
+        "a bookie whose link broke before its machine was gone for good keeps its seat in open ledgers, and no repair copies what it had",
+        (
+            (
+                _WRITER,
+                "            return self._hear_of_absence(seating.member, now_ns) if stays_away else []\n",
+                "            return []\n",
+            ),
+        ),
+        (_DELAYED + "a_tolerated_bookie_that_turns_out_to_stay_away_is_replaced",),
+    ),
+    Mutant(
+        "a-bookie-in-limbo-is-asked-in-vain",
+        "P4.6",
+        "a tolerated bookie says that it is in limbo, and is asked again and again",
+        (
+            (
+                _WRITER,
+                "        if Status(answer.status).name in _LASTING:\n            return self._hear",
+                "        if answer.status == Status.WRONG_INCARNATION:\n            return self._hear",
+            ),
+        ),
+        (_DELAYED + "a_tolerated_bookie_that_turns_out_to_stay_away_is_replaced",),
+    ),
+    Mutant(
         "what-a-failed-seat-owed-it-has",
         "P4.5 P8.7",
         "entries that were on their way to a bookie when it failed count as its own",

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from embedbk.config import Quorum
-from embedbk.core.client_words import Confirmed, SendFailed
+from embedbk.core.client_words import Confirmed, SeatLost, SendFailed
 from embedbk.core.writer_options import WriterOptions
 from embedbk.errors import NotEnoughBookies
-from tests.rules.scenes import Scene, delaying
+from tests.rules.scenes import Scene, but, delaying
 from tests.rules.world import MS, THREE, Pen, World
 
 # P4.6: delayed change, and the limit on changes.
@@ -81,6 +81,39 @@ def test_another_disk_is_replaced_without_delay_by_whatever_way_it_is_heard_of(w
     world.close(writer)
     world.settle()
     world.check_end(pen.ledger_id)
+
+
+@pytest.mark.parametrize("way", ["question", "answer", "list"])
+def test_a_tolerated_bookie_that_turns_out_to_stay_away_is_replaced(way: str) -> None:
+    """P4.1, P4.6: what failed first was the link, so b3 is tolerated. Then it says that it is in limbo, when it is
+    asked or by an answer that comes late; or it is not registered for the grace, as when its machine is gone for
+    good."""
+    world, writer, pen = it = delaying()
+    node = world.nodes["b3"]
+    node.lose()
+    node.enter_limbo()
+    node.sync()
+    world.add(writer, pen, b"zero")
+    request = world.packet(to="b3")
+    if way == "list":
+        world.down.add("b3")
+        world.tell_bookies()
+    world.fail(request)
+    if way == "answer":
+        node.receive(request)
+    world.settle(hold=but("b3"))
+    assert it.core.in_flight.failed_seats == [2] and len(it.ensembles()) == 1
+    if way == "question":
+        world.run(lambda: len(it.ensembles()) == 2, seconds=1)
+    elif way == "answer":
+        world.settle()
+    else:
+        world.run(seconds=300)
+        assert len(it.ensembles()) == 1
+        writer.step(SeatLost(world.now_ns, node.member))
+        world.settle()
+    assert "b3" not in it.ensembles()[-1][1]
+    assert it.core.change_count == 1
 
 
 def test_a_link_that_leads_to_another_disk_is_no_passing_failure() -> None:
