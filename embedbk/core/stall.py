@@ -63,12 +63,14 @@ class Stall:
             self.since_ns = now_ns
         self.until_ns = max(self.since_ns + timeout_ns, now_ns + retry_ns)
 
-    def note_confirmed(self, now_ns: int, *, is_waited_for: bool) -> None:
-        """Note that an entry was confirmed; an add from before a shortage may be, while it lasts. is_waited_for: others
-        are outstanding."""
+    def note_confirmed(self, now_ns: int, timeout_ns: int, *, is_waited_for: bool) -> None:
+        """Note that an entry was confirmed; an add from before a stall may be, while it lasts. is_waited_for: others
+        are outstanding. Those have the whole time again."""
         self.since_ns = now_ns if self.is_short and is_waited_for else None
         if not is_waited_for:
             self.until_ns = None
+        if self.until_ns is not None:
+            self.until_ns = max(self.until_ns, now_ns + timeout_ns)
 
     def may_take_back(self, now_ns: int, timeout_ns: int) -> bool:
         """Whether a bookie that failed, and is there again, may go on in its seat."""

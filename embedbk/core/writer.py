@@ -410,7 +410,8 @@ class Writer(Machine):
             return []
         ensure(before < self.in_flight.done <= self.lap, "the LAC moved outside what was sent")
         self.last_active_ns = now_ns
-        self.stall.note_confirmed(now_ns, is_waited_for=self.in_flight.pending_count > 0)
+        is_waited_for = self.in_flight.pending_count > 0
+        self.stall.note_confirmed(now_ns, self.options.quorum_wait_ns, is_waited_for=is_waited_for)
         effects: list[Effect] = [Confirmed(self.lac, self.in_flight.done_length), *self._advance_received()]
         if self.state is WriterState.CLOSING:
             effects += self._go_on_closing()

@@ -105,6 +105,13 @@ MUTANTS = (
         (_STALLED + "the_time_ends_with_the_last_add_that_waits",),
     ),
     Mutant(
+        "an-acknowledgement-prolongs-nothing",
+        "P4.5",
+        "a handle fails for too few bookies a moment after one of its entries was acknowledged",
+        ((_STALL, "max(self.until_ns, now_ns + timeout_ns)", "self.until_ns"),),
+        (_STALLED + "an_acknowledgement_begins_the_time_anew",),
+    ),
+    Mutant(
         "nobody-hears-of-missed-copies",
         "P4.5 P8.7",
         "an open log keeps fewer copies than it asks for, for as long as its ledger lives",

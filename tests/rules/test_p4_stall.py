@@ -326,3 +326,22 @@ def test_the_time_ends_with_the_last_add_that_waits() -> None:
     world.settle()
     world.run(seconds=30)
     assert (writer.failure, writer.confirmed) == (None, 0)
+
+
+@pytest.mark.parametrize("metadata_is_away", [False, True])
+def test_an_acknowledgement_begins_the_time_anew(metadata_is_away: bool) -> None:
+    """P4.5: "5 s without an acknowledgement". Entry 0 was on its way to b1 and b2 when b3 failed, which entry 1 waits
+    for. It is acknowledged a moment before the time is over, and entry 1 has all of it again."""
+    world, writer, pen = scene(Quorum(3, 2, 2), bookies=3 + metadata_is_away)
+    world.catalog.is_held = metadata_is_away
+    world.add(writer, pen, b"zero")
+    world.down.add("b3")
+    world.add(writer, pen, b"one")
+    world.run(seconds=4.7, hold=lambda packet: packet.bookie_id != "b3")
+    world.now_ns = 4_800 * MS
+    world.settle()
+    assert (writer.failure, writer.confirmed) == (None, 0)
+    world.run(lambda: writer.failure is not None, seconds=20)
+    assert isinstance(writer.failure, NotEnoughBookies)
+    assert 9_800 * MS <= world.now_ns < 10_500 * MS
+    assert writer.confirmed == 0
