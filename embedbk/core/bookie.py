@@ -46,6 +46,7 @@ from embedbk.codec.messages import (
     ReadRequest,
     ReplaceRequest,
     Status,
+    is_answered,
 )
 from embedbk.config import FRAME_BYTES_MAX, LAC_WAIT_MS_MAX
 from embedbk.core.block_numbering import BlockNumbering
@@ -99,6 +100,7 @@ __all__ = ["Bookie"]
 
 _MS = 1_000_000
 _NO_KEY = bytes(16)
+_NOT_YET = "this bookie does not serve yet"
 _BESIDE_OLDER = "this bookie met newer metadata than what answers now, and knows nothing of this ledger"
 _UNSETTLED = (
     "this bookie does not know yet whether its directories are the newest, and nothing of this ledger"
@@ -162,17 +164,16 @@ class Bookie(Machine):
     def _on_request(self, event: RequestReceived) -> list[Effect]:
         if not self.is_serving:
             # Neither yes nor no: the ledgers of which it may have lost entries are not in limbo yet (P7.4).
-            return [Reply(event.link, event.request_id, ErrorAnswer("this bookie does not serve yet"))]
+            return _refused(event, _NOT_YET)
         if self.is_waiting:
             return self._on_early(event)
         if not self._may_deny and self._is_unknown(event):
-            why = _UNSETTLED if not self.is_settled else _BESIDE_OLDER
-            return [Reply(event.link, event.request_id, ErrorAnswer(why))]
+            return _refused(event, _UNSETTLED if not self.is_settled else _BESIDE_OLDER)
         try:
             return self._answer(event, event.control)
         except StorageError as full:
             # The ledger table took no further ledger; a row comes before anything else, so nothing was done.
-            return [Reply(event.link, event.request_id, ErrorAnswer(str(full)))]
+            return _refused(event, str(full))
 
     def _on_early(self, event: RequestReceived) -> list[Effect]:
         """It will serve in a moment, or be found to be an older copy: a writer retries its add, and need not give the
@@ -181,7 +182,7 @@ class Bookie(Machine):
         if isinstance(request, AddRequest) and not request.recovery and len(event.frames) == 1:
             header = event.frames[0][0]
             return [self._add_reply(event.link, event.request_id, request, header, Status.BUSY)]
-        return [Reply(event.link, event.request_id, ErrorAnswer("this bookie does not serve yet"))]
+        return _refused(event, _NOT_YET)
 
     def _is_unknown(self, event: RequestReceived) -> bool:
         """Whether the request is about a ledger without a trace here: an older copy may lack the ledger (P7.9), and
@@ -876,6 +877,14 @@ class Bookie(Machine):
         ReadBoundsSet: _on_read_bounds,
         Tick: _on_tick,
     }
+
+
+def _refused(event: RequestReceived, why: str) -> list[Effect]:
+    """Nothing of the request was done. To a LAC that wants no answer there is none: its client does not count it among
+    what it waits for, nor its link among what is unanswered (P6.2)."""
+    if not is_answered(event.control):
+        return []
+    return [Reply(event.link, event.request_id, ErrorAnswer(why))]
 
 
 def _knows_all(row: AnyLedgerRow) -> bool:

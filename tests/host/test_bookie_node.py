@@ -24,6 +24,7 @@ from embedbk.codec.messages import (
     ReadRequest,
     Status,
     encode_message,
+    pack_explicit_lacs,
 )
 from embedbk.codec.metadata_messages import (
     Delete,
@@ -132,6 +133,34 @@ def test_a_hint_that_wants_no_answer_is_no_unanswered_request(
         peer.send(ExplicitLacRequest(incarnation, 7, KEY, 0, 4, True, False))
         place.turns()
     assert peer.ask(LacRequest(incarnation, 7)) == LacAnswer(Status.OK, 7, 0, 4, False)
+
+
+@pytest.mark.parametrize("why", ["not serving", "waiting", "beside older metadata", "no room for a ledger"])
+def test_a_lac_that_wants_no_answer_gets_none_either_where_it_is_refused(
+    place: Place, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    """P6.2, L13: an answer to it would count as one to another request, and the link would have no bound any more."""
+    monkeypatch.setattr(bookie_node, "REQUESTS_PER_LINK_MAX", 10)
+    incarnation, core = incarnation_of(place), place.bookie("b1").core
+    peer = place.peer("b1")
+    core.is_serving, core.is_waiting = why != "not serving", why == "waiting"
+    core.is_beside_older = why == "beside older metadata"
+    table = place.bookie("b1").storage.table
+    if why == "no room for a ledger":
+        monkeypatch.setattr(table, "ledgers_max", 0)
+    for ledger_id in range(20):
+        lac = ExplicitLacRequest(incarnation, ledger_id, KEY, 0, 4, False, wants_answer=False)
+        peer.send(pack_explicit_lacs([lac, lac]))
+        place.turns()
+    place.held.add("b1")
+    core.is_serving, core.is_waiting, core.is_beside_older = True, False, False
+    monkeypatch.setattr(table, "ledgers_max", 100)
+    for ledger_id in range(11):
+        peer.send(FenceRequest(incarnation, ledger_id, KEY))
+        place.turns()
+    peer.look()
+    assert not peer.messages
+    assert "10 requests are unanswered" in str(peer.down)
 
 
 @pytest.mark.parametrize("split", [3, 16], ids=["in several messages", "in one message"])

@@ -25,6 +25,15 @@ _UNCLEAN = "tests/testing/test_unclean_starts.py::test_"
 
 MUTANTS = (
     Mutant(
+        "a-refused-lac-is-answered-though-nobody-asked",
+        "P6.2 L13",
+        "a link of idle writers owes fewer answers than none, and is never bounded again",
+        (("embedbk/core/bookie.py", "    if not is_answered(event.control):\n        return []\n", ""),),
+        (
+            "tests/host/test_bookie_node.py::test_a_lac_that_wants_no_answer_gets_none_either_where_it_is_refused",
+        ),
+    ),
+    Mutant(
         "fence-ignored-where-ledger-is-unknown",
         "P5.2b I20",
         "a bookie that does not know the ledger says fenced and is not",
