@@ -189,7 +189,7 @@ class Bookie(Machine):
         older metadata may ask those that lack it (P10.5)."""
         if isinstance(event.control, AddRequest):
             return any(self.table.get(header.ledger_id) is None for header, _ in event.frames)
-        if isinstance(event.control, ReadRequest) and event.control.others:
+        if isinstance(event.control, ReadRequest | HoldingsRequest) and event.control.others:
             return False  # Each ledger has a verdict of its own.
         ledger_id = getattr(event.control, "ledger_id", None)
         return ledger_id is not None and self.table.get(ledger_id) is None
@@ -206,7 +206,7 @@ class Bookie(Machine):
         if isinstance(request, ExplicitLacRequest):
             return self._on_explicit_lac(event, request)
         if isinstance(request, HoldingsRequest):
-            return self.holdings.on_request(event, request)
+            return self.holdings.on_request(event, request, may_deny=self._may_deny)
         if isinstance(request, LedgerBlocksRequest):
             return self.blocks.on_request(event, request, is_settled=self._may_deny)
         if isinstance(request, ReplaceRequest):

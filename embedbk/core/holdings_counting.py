@@ -37,21 +37,25 @@ class HoldingsCounting:
         """The state for digests: none that is not the bookie's."""
         return {}
 
-    def on_request(self, event: RequestReceived, request: HoldingsRequest) -> list[Effect]:
-        """Count the entries held durably (P11.4); the answer waits until everything accepted is durable."""
+    def on_request(self, event: RequestReceived, request: HoldingsRequest, *, may_deny: bool) -> list[Effect]:
+        """Count the entries held durably (P11.4); the answer waits until everything accepted is durable. may_deny:
+        False: an older copy of these directories, or one beside older metadata, does not say that it has nothing of a
+        ledger without a trace here (P7.9, P10.5)."""
         if refused := why_not_counted(request):
             return [Reply(event.link, event.request_id, ErrorAnswer(refused))]
-        status = Status.NO_SUCH_LEDGER
+        status = Status.OK
         if request.incarnation != self._incarnation:
             status = Status.WRONG_INCARNATION
         elif self._replies.failure is not None:
             status = Status.UNKNOWN
         asked: tuple[HoldingsRequest | HoldingsRange, ...] = (request, *request.others)
-        held = HeldCount([HeldRange(status, part.ledger_id) for part in asked], 0)
+        without_trace = Status.NO_SUCH_LEDGER if may_deny else Status.UNKNOWN
+        not_counted = without_trace if status == Status.OK else status
+        held = HeldCount([HeldRange(not_counted, part.ledger_id) for part in asked], 0)
         effects: list[Effect] = []
         for place, part in enumerate(asked):
             row = self._table.get(part.ledger_id)
-            if row is None or status != Status.NO_SUCH_LEDGER:
+            if row is None or status != Status.OK:
                 continue
             look = Lookup(event.link, event.request_id, request, row.ledger_id, row.last_token)
             look.held, look.place = held, place

@@ -25,6 +25,21 @@ _UNCLEAN = "tests/testing/test_unclean_starts.py::test_"
 
 MUTANTS = (
     Mutant(
+        "beside-older-metadata-it-lacks-whole-ledgers",
+        "P10.5 P11.4",
+        "a bookie that cannot tell counts as one that lacks every entry, if the ledger was not the first that was asked about",
+        (
+            (
+                "embedbk/core/holdings_counting.py",
+                "Status.NO_SUCH_LEDGER if may_deny else Status.UNKNOWN\n",
+                "Status.NO_SUCH_LEDGER\n",
+            ),
+        ),
+        (
+            "tests/rules/test_p10_beside_older.py::test_in_a_question_for_many_ledgers_each_without_a_trace_is_unknown",
+        ),
+    ),
+    Mutant(
         "a-refused-lac-is-answered-though-nobody-asked",
         "P6.2 L13",
         "a link of idle writers owes fewer answers than none, and is never bounded again",

@@ -9,7 +9,16 @@ from __future__ import annotations
 import pytest
 
 from embedbk.codec.ledger_metadata import LedgerState, ledger_key_path
-from embedbk.codec.messages import ErrorAnswer, FenceRequest, HoldingsRequest, ReadAnswer, ReadRequest
+from embedbk.codec.messages import (
+    ErrorAnswer,
+    FenceRequest,
+    HoldingsAnswer,
+    HoldingsRange,
+    HoldingsRequest,
+    ReadAnswer,
+    ReadRequest,
+    Status,
+)
 from embedbk.core.bookie_words import (
     EntriesRead,
     LossFound,
@@ -85,6 +94,26 @@ def test_when_the_newer_is_back_they_say_no_again() -> None:
     world.run(until=lambda: recovery.has_ended)
     assert recovery.ended.error is None
     assert world.catalog.metadata(ledger_id)[0].last_entry == 1
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize("is_older", [True, False])
+def test_in_a_question_for_many_ledgers_each_without_a_trace_is_unknown(
+    is_older: bool, is_first: bool
+) -> None:
+    """P10.5, P11.4: wherever it stands among them; of those that it has it tells what it holds. Else it lacks all of
+    a ledger, or nothing is told of the others, as they happened to be asked."""
+    world, ledger_id, _ = with_older_metadata()
+    meet(world, is_older=is_older)
+    asked = [(77, 0, 1), (ledger_id, 1, 1)][:: 1 if is_first else -1]
+    first, other = asked
+    incarnation = world.nodes["b4"].member.incarnation
+    world.ask("b4", HoldingsRequest(incarnation, *first, others=[HoldingsRange(*other)]))
+    (answer,) = world.heard()
+    assert isinstance(answer, HoldingsAnswer)
+    told = {each.ledger_id: (each.status, each.count) for each in (answer, *answer.others)}
+    unknown = Status.UNKNOWN if is_older else Status.NO_SUCH_LEDGER
+    assert told == {77: (unknown, 0), ledger_id: (Status.OK, 1)}
 
 
 @pytest.mark.parametrize("kind", ["read", "fence", "holdings"])
