@@ -308,6 +308,10 @@ class LedgerReading:
         freed: LedgerMetadata | None = None  # What the read of bookies found, who have nothing any more.
         while first <= last:
             metadata = freed or self.metadata
+            if is_unconfirmed and metadata.last_entry is not None:
+                # Closed meanwhile: nothing behind its end is read, and all before it must be there.
+                is_unconfirmed, last = False, min(last, metadata.last_entry)
+                continue
             if metadata.freed is not None:
                 try:
                     async with aclosing(self._archived(metadata, first, last, first_offset)) as archived:
@@ -344,6 +348,8 @@ class LedgerReading:
                         if self._followed is None:
                             self._metadata = freed
                         break
+                    if frame is None and is_unconfirmed and self.metadata.fragments != metadata.fragments:
+                        break  # Who denied the next entry need not be of its write set any more.
                     if frame is None:
                         return
                     first = frame.last_entry + 1

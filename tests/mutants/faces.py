@@ -34,6 +34,21 @@ _TERMS = "tests/faces/test_terms.py::test_"
 
 MUTANTS = (
     Mutant(
+        "a-read-beyond-the-lac-ends-at-an-ensemble-change",
+        "P6.3",
+        "who reads beyond the LAC is not given what was acknowledged by the bookies that took the seats meanwhile",
+        (
+            (
+                "embedbk/client/reading.py",
+                "if frame is None and is_unconfirmed and self.metadata.fragments != metadata.fragments:",
+                "if False:",
+            ),
+        ),
+        (
+            "tests/testing/test_reader_handles.py::test_a_read_beyond_the_lac_goes_on_with_the_bookies_that_took_over_meanwhile",
+        ),
+    ),
+    Mutant(
         "bulk-loses-what-it-had-gathered",
         "I97 CL22",
         "an error behind the first entries of a call is raised, and what was read before it is given to nobody",

@@ -74,6 +74,28 @@ def test_a_read_beyond_the_lac_ends_where_its_handle_heard_that_the_ledger_does(
             assert [entry.entry_id for entry in entries] == ([1] if hears_of_it else [1, 2])
 
 
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_a_read_beyond_the_lac_goes_on_with_the_bookies_that_took_over_meanwhile(is_closed: bool) -> None:
+    """P6.3: "where every bookie of a write set says no". While it is read the ledger goes on with another bookie, and
+    whoever had all of it before has nothing of what follows."""
+    with Cluster(seed=5, bookies=2) as cluster:
+        writer = cluster.client("writer").create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1)
+        for _ in range(14):  # More than is read ahead.
+            writer.add(bytes(700_000))
+        reader = cluster.client("reader").open_ledger(writer.ledger_id, recover=False)
+        entries = reader.read_unconfirmed()
+        assert next(entries).entry_id == 0
+        seated = writer._appending.writing
+        (first,) = seated.metadata.fragments[-1].members
+        cluster.drop_messages("AddRequest", sender="writer", receiver=first.bookie_id)
+        writer.add(b"fourteen")
+        assert seated.metadata.fragments[-1].members != (first,)
+        if is_closed:
+            writer.close()
+        cluster.run_for(1.0)
+        assert [entry.entry_id for entry in entries] == list(range(1, 15))
+
+
 def look_at_own_append(cluster: Cluster) -> int:
     """How far a client may read what it was just acknowledged, before any bookie knows."""
     client = cluster.client("writer")
