@@ -88,8 +88,9 @@ class WaitingReads:
             self._read[read.reads_as] += byte_count
 
     def answered(self, link: int, byte_count: int) -> None:
-        """So many bytes that were found for this link left."""
-        self._found[link] -= byte_count
+        """So many bytes that were found for this link left. They may be forgotten by then: an answer that denies
+        something waits for metadata, and a fault of the storage may come before that."""
+        self._found[link] = max(0, self._found.get(link, 0) - byte_count)
 
     def forget_found(self) -> None:
         """Answers that waited for the journal were sent without their entries."""

@@ -206,6 +206,30 @@ def test_a_failed_journal_answers_unknown_and_serves_reads(place: Place) -> None
     }
 
 
+def test_a_journal_that_fails_while_a_denial_is_held_ends_no_node(place: Place) -> None:
+    """P7.6, P10.5: entry 0 was found, and that there is no other waits for metadata, which is silent. Meanwhile the
+    journal fails. The fence is durable, so the answer leaves, with the entry and without the "no"."""
+    incarnation, peer = incarnation_of(place), place.peer("b1")
+    assert status_of(peer.ask(*add(incarnation, frame(7, 0, [b"zero"])))) == Status.OK
+    metadata = place.nodes.pop("metadata")
+    peer.send(ReadRequest(incarnation, 7, 0, 5, 1000, True, KEY))
+    place.turns(5)
+    peer.look()
+    assert not peer.messages
+    place.disks["b1"].fail_next_sync("medium error")
+    other = place.peer("b1")
+    assert status_of(other.ask(*add(incarnation, frame(8, 0, [b"x"])))) == Status.UNKNOWN
+    assert place.bookie("b1").failure is not None
+    place.run_for(600 * MS, 50 * MS)
+    peer.look()
+    (message,) = peer.messages
+    assert isinstance(message.control, ReadAnswer)
+    assert (message.control.status, message.control.absent) == (Status.OK, [])
+    assert [b"zero" in bytes(body) for _, body in message.frames] == [True]
+    assert status_of(peer.ask(ReadRequest(incarnation, 7, 0, 0, 1000))) == Status.OK
+    place.nodes["metadata"] = metadata
+
+
 def test_the_list_of_bookies_follows_whether_one_takes_adds(place: Place) -> None:
     """P7.8, L11: a bookie that was registered while it was too full is chosen again once it is not."""
     client = place.start_client()

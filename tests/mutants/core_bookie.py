@@ -25,6 +25,19 @@ _UNCLEAN = "tests/testing/test_unclean_starts.py::test_"
 
 MUTANTS = (
     Mutant(
+        "a-storage-fault-beside-a-held-denial-ends-the-loop",
+        "P7.6 P10.5",
+        "a journal that fails while a recovery waits for its last answer ends all nodes of the process",
+        (
+            (
+                "embedbk/host/reading.py",
+                "max(0, self._found.get(link, 0) - byte_count)",
+                "self._found[link] - byte_count",
+            ),
+        ),
+        ("tests/host/test_bookie_node.py::test_a_journal_that_fails_while_a_denial_is_held_ends_no_node",),
+    ),
+    Mutant(
         "beside-older-metadata-it-lacks-whole-ledgers",
         "P10.5 P11.4",
         "a bookie that cannot tell counts as one that lacks every entry, if the ledger was not the first that was asked about",
