@@ -261,12 +261,11 @@ class Governing:
         if wrong := [each for each in ranges if each[0] >= each[1]]:
             first, end = wrong[0]
             return Refusal("BAD_REQUEST", f"ids {first} to {end - 1} are none: the first is the lower one")
-        spared = any(
-            max(first, known) < min(end, known_end)
-            for known, known_end in catalog.descent.spared
-            for first, end in ranges
+        kept = (*catalog.descent.spared, *catalog.descent.stale)
+        is_known = any(
+            max(first, known) < min(end, known_end) for known, known_end in kept for first, end in ranges
         )
-        return None if spared else Acknowledged(catalog.revision)
+        return None if is_known else Acknowledged(catalog.revision)
 
     def _levelled(self, status: QuorumTold, raft: Raft) -> QuorumTold:
         """The status with the cluster's level, and the nodes that keep a leader from raising it (P10.8)."""

@@ -13,16 +13,19 @@ from embedbk.codec.ledger_metadata import (
     ledger_key_path,
 )
 from embedbk.codec.metadata_messages import (
+    Acknowledged,
     AdoptLedger,
     Compare,
     Delete,
     Lineage,
+    MetadataRequest,
     Put,
     Refusal,
     Tell,
     Txn,
     TxnDone,
 )
+from embedbk.codec.quorum_messages import ForgetIds
 from embedbk.metadata.catalog import Catalog
 from embedbk.metadata.commands import (
     RULES,
@@ -34,9 +37,13 @@ from embedbk.metadata.commands import (
     decode_command,
     encode_command,
 )
+from embedbk.metadata.governing import Governing
 from embedbk.metadata.levels import LEVEL_OF_STALE_KEYS
 from embedbk.metadata.loading import load
+from embedbk.metadata.vocabulary import ForgetRequested
 from tests.metadata.test_levels import pieces
+from tests.metadata.test_member import Desk
+from tests.metadata.world import TOKEN
 
 OPEN, RECOVERED, CLOSED = LedgerState.OPEN, LedgerState.IN_RECOVERY, LedgerState.CLOSED
 LINEAGE = b"lineage."
@@ -151,6 +158,23 @@ def test_an_adopted_key_stays_stale_until_an_operator_believes_it() -> None:
     assert isinstance(world.put(2, RECOVERED), TxnDone), "the copy is believed"
     refused = world.run(AdoptLedger([], [Put(ledger_key_path(2), value_of(2, CLOSED))], 2))
     assert isinstance(refused, Refusal)
+
+
+def test_an_operator_believes_a_key_whose_id_is_not_spared() -> None:
+    """METADATA.md, 10: `embedbk ledger forget IDS` "says that the copy is believed": what a copy knows is stale, and
+    seldom spared as well. Said once more it is answered alike, and nothing is proposed."""
+    world = World(OPEN, OPEN)
+    desk = Desk(world.catalog)
+    desk.sync()
+    governing = Governing(TOKEN, (), lambda: world.catalog)
+    request = MetadataRequest(0, 7, 1, ForgetIds(((1, 2),)))
+    event, reply = governing.ask(0, 9, request, desk.log.raft, desk.log.not_leader)
+    assert isinstance(event, ForgetRequested) and reply is None
+    desk.step(event)
+    desk.sync()
+    assert world.catalog.descent.stale == [(2, 3)]
+    event, reply = governing.ask(0, 9, request, desk.log.raft, desk.log.not_leader)
+    assert event is None and reply is not None and isinstance(reply.reply.result, Acknowledged)
 
 
 def test_a_state_that_lacks_nothing_makes_no_key_stale() -> None:

@@ -17,6 +17,7 @@ _ASKING = "embedbk/host/asking.py"
 _RESTORING = "embedbk/client/restoring.py"
 
 _KEYS = "embedbk/metadata/stale_keys.py"
+_GOVERNING = "embedbk/metadata/governing.py"
 
 _RULES = "tests/rules/test_p10_adopting.py::test_"
 _STALE = "tests/rules/test_p10_stale_keys.py::test_"
@@ -207,6 +208,13 @@ MUTANTS = (
             _RULES + "a_bookie_that_forgot_the_ledger_does_not_deny_it",
             "tests/rules/test_p7_bookie.py::test_a_ledger_that_is_gone_takes_no_adds_from_who_forgot_it",
         ),
+    ),
+    Mutant(
+        "only-spared-ids-are-forgotten",
+        "P10.5",
+        "a copy that an operator believes is answered, and its keys stay stale: nothing is proposed for them",
+        ((_GOVERNING, "(*catalog.descent.spared, *catalog.descent.stale)", "catalog.descent.spared"),),
+        (_REFUSED + "an_operator_believes_a_key_whose_id_is_not_spared",),
     ),
     Mutant(
         "whatever-is-absent-is-adopted",
