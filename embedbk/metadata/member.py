@@ -290,7 +290,7 @@ class Member:
             return [Reply(link, MetadataReply(number, request.sequence, refusal))]
         asked = PendingRequest(link, request, key)
         effects: list[MemberEffect] = []
-        if session is not None and isinstance(operation, _CHANGES) and self._is_new(key):
+        if session is not None and isinstance(operation, _CHANGES) and self._may_run(key):
             self._run(asked, operation, effects)
             return effects
         answers: list[MemberEffect] = []
@@ -386,9 +386,10 @@ class Member:
         is_own = self._openings.is_opened_on(link, request.session) or request.secret == session.secret
         return session if is_own else None
 
-    def _is_new(self, key: tuple[int, int]) -> bool:
-        """Whether an operation of a session was not run yet, as far as is known here."""
-        return self.catalog.kept_reply(*key) is None
+    def _may_run(self, key: tuple[int, int]) -> bool:
+        """Whether an operation of a session was not run yet, as far as is known here, and none that came before it
+        waits: those that a new leader received before it knew their session do."""
+        return self.catalog.kept_reply(*key) is None and not self._reads.holds_changes_of(key[0])
 
     def _opens_another(self, asked: PendingRequest) -> bool:
         """Whether a request opens a session, which its link has not been given under the same attempt."""

@@ -10,6 +10,8 @@ import pytest
 from embedbk.codec.metadata_messages import (
     BUSY,
     Acknowledged,
+    Acquire,
+    Claimed,
     Get,
     KeepAlive,
     MetadataReply,
@@ -19,6 +21,7 @@ from embedbk.codec.metadata_messages import (
     Operation,
     Put,
     Refusal,
+    Release,
     SessionOpened,
     Txn,
     TxnDone,
@@ -29,7 +32,7 @@ from embedbk.metadata import pending_requests
 from embedbk.metadata.agreed_log import AgreedLog
 from embedbk.metadata.catalog import Catalog
 from embedbk.metadata.command_log import Committed, LeadershipChanged, ReadIndexed
-from embedbk.metadata.commands import StartMember, decode_command
+from embedbk.metadata.commands import StartMember, StartSession, decode_command, encode_command
 from embedbk.metadata.levels import LEVEL
 from embedbk.metadata.member import Member
 from embedbk.metadata.quorum import Configuration, MemberId
@@ -41,6 +44,7 @@ from embedbk.metadata.raft_vocabulary import (
     Body,
     Boot,
     Durable,
+    Entry,
     Heartbeat,
     HeartbeatReply,
     Message,
@@ -286,6 +290,40 @@ def test_whoever_begins_to_lead_shows_and_renews_nothing_before_its_own_command_
     last = stand.raft.log.between(stand.raft.log.last_index, stand.raft.log.last_index)[0]
     assert isinstance(last.body, bytes)
     assert isinstance(decode_command(last.body), StartMember)
+
+
+def test_what_came_before_its_session_was_known_is_run_before_what_came_behind_it() -> None:
+    """METADATA.md, 6: "So the operations of a session stand in the log in its order, whichever members led." Else the
+    release of a caller that gave up overtakes its Acquire, and the lock is held by nobody that wants it."""
+    stand = Stand()
+    start = encode_command(StartSession(0, 10_000, "test", b"secret", LEVEL))
+    before = (Entry(1, 1, None), Entry(session := 2, 1, start))
+    stand.hear(Append(0, 0, before, 0), term=1)
+    stand.sync()
+    stand.tick(2 * BASE_MS)
+    stand.hear(PreVoteReply(2, True))
+    stand.sync()
+    stand.hear(VoteReply(True, stand.own.nonce))
+    stand.end_turn()
+    stand.sync()
+    stand.secrets[session] = b"secret"
+    stand.ask(put("/before"), session, 1)
+    stand.ask(Acquire("lock", b""), session, 2)
+    stand.end_turn()
+    assert session not in stand.member.catalog.sessions
+    stand.hear(AppendReply(True, stand.raft.log.last_index - 1))
+    assert session in stand.member.catalog.sessions, "known now, and what came before still waits"
+    stand.ask(Release("lock", 0), session, 3)
+    for _ in range(4):
+        stand.commit()
+        stand.tick(BASE_MS / 10)
+        stand.confirm()
+    told = [(reply.sequence, type(reply.result)) for reply in stand.told]
+    assert told == [(1, TxnDone), (2, Claimed), (3, TxnDone)]
+    assert stand.member.catalog.get("/locks/lock").record is None
+    stand.ask(put("/behind"), session, 4)
+    stand.commit()
+    assert stand.told[-1].result == TxnDone(True, stand.member.catalog.revision), "nothing waits any more"
 
 
 def test_a_leader_that_is_cut_off_renews_nobody() -> None:

@@ -475,11 +475,24 @@ MUTANTS = (
         (
             (
                 _MEMBER,
-                "        return self.catalog.kept_reply(*key) is None\n",
-                "        return self.catalog.kept_reply(*key) is None or key[1] > 0\n",
+                "        return self.catalog.kept_reply(*key) is None and not",
+                "        return key[1] > 0 and not",
             ),
         ),
         (_MEMBERS + "a_repeat_is_not_logged_and_waits_for_its_first_run",),
+    ),
+    Mutant(
+        "a-later-change-overtakes-one-that-waits",
+        "METADATA.md",
+        "a new leader runs what came when it knew the session before what had come earlier",
+        (
+            (
+                _MEMBER,
+                " is None and not self._reads.holds_changes_of(key[0])\n",
+                " is None\n",
+            ),
+        ),
+        (_AGREEMENTS + "what_came_before_its_session_was_known_is_run_before_what_came_behind_it",),
     ),
     Mutant(
         "keep-alive-waits-for-the-disk",
