@@ -46,6 +46,7 @@ from embedbk.metadata.calibration import Measured
 from embedbk.metadata.catalog import Catalog
 from embedbk.metadata.growing import growth_of
 from embedbk.metadata.levels import LACKING, LEVEL_FIRST, LEVEL_OF_LINEAGES, lacking_members, left_out, named
+from embedbk.metadata.log_records import encode_configuration
 from embedbk.metadata.quorum import Configuration, MemberId, Policy
 from embedbk.metadata.raft import Raft
 from embedbk.metadata.raft_state import Role
@@ -68,6 +69,9 @@ TAKEN = "TAKEN"  # Not under this name, or not by this process: another process 
 IS_FORMING = "IS_FORMING"  # Not now: this member has promised another formation, for a while.
 IS_MEMBER = "IS_MEMBER"  # This member belongs to a cluster already.
 WAITING_MAX = 64  # Requests whose change is under way.
+# Bytes of the configuration up to which a newcomer takes the place of a learner of its name, which is named there for
+# good: the rest is for changes that an operator asks for.
+TAKEN_OUT_BYTES_MAX = 32 << 10
 _RAISE_BYTES = 16  # That a level takes in the log, at most.
 
 
@@ -326,6 +330,15 @@ class Governing:
                     f"the name {name} is taken: {other.incarnation.hex()} is heard at "
                     f"{', '.join(configuration.endpoints_of(other))}; choose another with --name",
                 )
+        takes_out = any(each.name == name and each != member for each in configuration.learners)
+        size = len(encode_configuration(configuration)) if takes_out else 0
+        if size > TAKEN_OUT_BYTES_MAX:
+            return Refusal(
+                REFUSED,
+                f"{name} would take out a learner of its name, as others did before: the {len(configuration.retired)} "
+                f"members that were taken out make a configuration of {size} bytes, allowed are {TAKEN_OUT_BYTES_MAX}; "
+                "give it its directory back, or another name with --name, and do not start it with an empty one again",
+            )
         return None
 
     def _own_address(self, raft: Raft) -> Addresses:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from embedbk.errors import UsageError
 from embedbk.metadata.basing import why_no_base
+from embedbk.metadata.log_records import encode_configuration
 from embedbk.metadata.quorum import VOTERS_MAX, BaseChange, Configuration, MemberId, sizes_of, why_unsafe
 from embedbk.metadata.raft_state import RaftState
 from embedbk.metadata.raft_vocabulary import (
@@ -33,6 +34,9 @@ __all__ = ["Change", "PeerProgress", "begin_base", "begin_change", "begin_learne
 LEARNERS_MAX = 7
 ENDPOINTS_MAX = 8  # Addresses of one member.
 ENDPOINT_CHARS_MAX = 255
+# Bytes of a configuration that takes members out, each of which is named for good. A snapshot's header has 64 KiB for
+# it: what is left is for another election base, with its reason.
+CONFIGURATION_BYTES_MAX = 60 << 10
 
 
 class PeerProgress(Protocol):
@@ -92,6 +96,10 @@ def begin_learners(state: RaftState, peers: PeerProgress, event: LearnersRequest
     gone = [member for member in configuration.learners if member not in event.learners]
     retired = (*configuration.retired, *gone)
     changed = replace(changed, retired=retired, addresses=_kept(changed, event.addresses))
+    reason = _why_too_large(changed) if gone else ""
+    if reason:
+        state.do(ChangeEnded(event.token, reason))
+        return None
     state.append([Entry(state.log.last_index + 1, state.term, changed)])
     return Change(event.token)
 
@@ -122,10 +130,12 @@ def begin_change(state: RaftState, peers: PeerProgress, event: ChangeRequested) 
         or _why_too_weak(state, peers, event)
         or _why_not_there(joint, event.addresses)
     )
+    joint = replace(joint, addresses=_kept(joint, event.addresses))
+    # What follows it is no larger: whoever leaves is named once in both.
+    reason = reason or _why_too_large(joint)
     if reason:
         state.do(ChangeEnded(event.token, reason))
         return None
-    joint = replace(joint, addresses=_kept(joint, event.addresses))
     state.append([Entry(state.log.last_index + 1, state.term, joint)])
     return Change(event.token)
 
@@ -191,6 +201,18 @@ def _why_not_there(configuration: Configuration, addresses: Addresses) -> str:
                 f"{ENDPOINTS_MAX} of {ENDPOINT_CHARS_MAX}"
             )
     return ""
+
+
+def _why_too_large(configuration: Configuration) -> str:
+    """Why no snapshot could hold this configuration, beside what may still come to it; empty: each can."""
+    size = len(encode_configuration(configuration))
+    if size <= CONFIGURATION_BYTES_MAX:
+        return ""
+    return (
+        f"the configuration would take {size} bytes, allowed are {CONFIGURATION_BYTES_MAX}: each of the "
+        f"{len(configuration.retired)} members that were taken out so far is named in it for good; stop what starts "
+        "members again and again with empty directories"
+    )
 
 
 def _kept(configuration: Configuration, told: Addresses) -> Addresses:

@@ -9,6 +9,7 @@ from tests.mutants.mutant import Mutant
 __all__ = ["MUTANTS"]
 
 _GOVERNING = "embedbk/metadata/governing.py"
+_MEMBERSHIP = "embedbk/metadata/membership.py"
 _JOINING = "embedbk/metadata/joining.py"
 _ELECTION = "embedbk/metadata/election.py"
 _NODE = "embedbk/host/metadata_node.py"
@@ -34,6 +35,27 @@ MUTANTS = (
         "a voter that hears no leader asks to be let in, as if it were a learner",
         ((_NODE, "return configuration.is_voter(own) or raft.hears_leader", "return raft.hears_leader"),),
         (_MEMBERS + "a_learner_that_hears_no_leader_is_known_to_nobody_and_a_voter_stands_for_election",),
+    ),
+    Mutant(
+        "join-whoever-begins-empty-takes-out-its-like-for-ever",
+        "RAFT.md",
+        "a learner in a loop of restarts with an empty directory fills the configuration until no snapshot holds it",
+        ((_GOVERNING, "if size > TAKEN_OUT_BYTES_MAX:", "if size > 4 * TAKEN_OUT_BYTES_MAX:"),),
+        (_ASKED + "a_learner_that_begins_empty_again_and_again_fills_no_snapshot",),
+    ),
+    Mutant(
+        "join-whoever-is-taken-out-has-room-in-any-case",
+        "RAFT.md",
+        "an operator takes out so many learners that no snapshot holds the configuration which names them",
+        ((_MEMBERSHIP, 'reason = _why_too_large(changed) if gone else ""', 'reason = ""'),),
+        (_ASKED + "no_change_makes_a_configuration_that_no_snapshot_could_hold",),
+    ),
+    Mutant(
+        "join-a-joint-configuration-has-room-in-any-case",
+        "RAFT.md",
+        "a change of the voters makes a configuration that no snapshot holds",
+        ((_MEMBERSHIP, "    reason = reason or _why_too_large(joint)\n", ""),),
+        (_ASKED + "no_change_makes_a_configuration_that_no_snapshot_could_hold",),
     ),
     Mutant(
         "join-half-of-the-voters-is-enough",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import random
 
+import msgspec
 import pytest
 
 from embedbk.codec.metadata_messages import Acknowledged, MetadataRequest, NotLeader, Refusal, Result
@@ -17,9 +19,21 @@ from embedbk.codec.quorum_messages import (
     QuorumTold,
     TransferLeadership,
 )
-from embedbk.metadata.governing import REFUSED, RETIRED, TAKEN, WAITING_MAX, Governing
+from embedbk.metadata.governing import (
+    REFUSED,
+    RETIRED,
+    TAKEN,
+    TAKEN_OUT_BYTES_MAX,
+    WAITING_MAX,
+    Governing,
+)
+from embedbk.metadata.log_records import encode_configuration
+from embedbk.metadata.membership import CONFIGURATION_BYTES_MAX
 from embedbk.metadata.quorum import Configuration, MemberId
-from embedbk.metadata.raft_vocabulary import ChangeEnded, Event
+from embedbk.metadata.raft import Raft
+from embedbk.metadata.raft_log import RaftLog
+from embedbk.metadata.raft_vocabulary import Boot, ChangeEnded, Durable, Event, Persist, Tick
+from embedbk.storage.snapshot_format import SnapshotHeader
 from tests.quorum.world import Image, Member, Snapshot, World
 
 TOKEN = b"t" * 16
@@ -270,3 +284,88 @@ def test_a_leader_that_is_killed_while_others_join_leaves_a_change_that_is_whole
     assert sum(each.role == "voter" for each in told.members) in (3, 5)
     assert office.ask(ChangeVoters(told.configuration, everybody)) == Acknowledged(0)
     assert [each.role for each in office.status().members] == ["voter"] * 5
+
+
+ENOUGH = 64  # Members that are more than what is left below a bound has room for.
+NAMED_BYTES = len(msgspec.msgpack.encode(MemberId("b", bytes(16))))
+
+
+class Crowded:
+    """The only voter of a cluster that took so many members out, all of one name."""
+
+    def __init__(self, taken_out: int) -> None:
+        self.own = MemberId("a", b"a" * 16)
+        gone = tuple(MemberId("b", number.to_bytes(16, "big")) for number in range(taken_out))
+        log = RaftLog(Configuration((self.own,), retired=gone))
+        boot = Boot(self.own, b"start")
+        self.raft = Raft(boot, log, term=0, vote=None, now_ns=0, chance=random.Random(0))
+        self.governing = Governing(TOKEN, at("a"))
+        self.step(Tick(0))
+
+    @property
+    def size(self) -> int:
+        return len(encode_configuration(self.raft.configuration))
+
+    def step(self, event: Event) -> list[ChangeEnded]:
+        """With a disk that syncs at once."""
+        ended: list[ChangeEnded] = []
+        effects = self.raft.step(event)
+        while effects:
+            ended += [each for each in effects if isinstance(each, ChangeEnded)]
+            records = [each for each in effects if isinstance(each, Persist)]
+            effects = [each for record in records for each in self.raft.step(Durable(0, record.sequence))]
+        return ended
+
+    def ask(self, operation: Governance) -> Result:
+        request = MetadataRequest(0, 1, 1, operation)
+        event, reply = self.governing.ask(0, 1, request, self.raft, NOBODY)
+        if event is not None:
+            (ended,) = self.step(event)
+            reply = self.governing.hear(ended)
+        assert reply is not None
+        return reply.reply.result
+
+    def begin_empty(self, name: str) -> Result:
+        """A member of this name starts with an empty directory, and asks to be let in."""
+        return self.ask(JoinAsLearner(TOKEN, MemberName(name, os.urandom(16)), b"start", at(name)))
+
+    def change(self) -> Result:
+        """An operator has the voter that is there vote alone, which takes nobody out, yet asks for a joint change."""
+        voters = tuple(map(name_of, self.raft.configuration.voters))
+        return self.ask(ChangeVoters(self.raft.log.configuration_index, voters))
+
+
+def test_a_learner_that_begins_empty_again_and_again_fills_no_snapshot() -> None:
+    """RAFT.md, 9 (TAKEN_OUT_BYTES_MAX): everybody who was taken out is named in the configuration for good, and a
+    snapshot has 64 KiB for it: beyond them none could be written any more, and the log would grow for ever."""
+    crowded = Crowded((TAKEN_OUT_BYTES_MAX - 400) // NAMED_BYTES)
+    answers = [crowded.begin_empty("b")]
+    while answers[-1] == Acknowledged(0) and len(answers) < ENOUGH:
+        answers.append(crowded.begin_empty("b"))
+    assert crowded.size < TAKEN_OUT_BYTES_MAX + 100
+    assert len(answers) > 2
+    code, text = refused(answers[-1])
+    assert code == REFUSED
+    assert f"allowed are {TAKEN_OUT_BYTES_MAX}" in text and "another name with --name" in text
+    assert crowded.begin_empty("c") == Acknowledged(0), "another name takes nobody out"
+    expected = crowded.raft.log.configuration_index
+    assert crowded.ask(ChangeLearners(expected, ())) == Acknowledged(0), "an operator still can"
+    assert crowded.change() == Acknowledged(0)
+
+
+def test_no_change_makes_a_configuration_that_no_snapshot_could_hold() -> None:
+    """RAFT.md, 9 (CONFIGURATION_BYTES_MAX): the member that cuts the snapshot could not write it."""
+    crowded = Crowded((CONFIGURATION_BYTES_MAX - 400) // NAMED_BYTES)
+    for _ in range(ENOUGH):
+        assert crowded.begin_empty("c") == Acknowledged(0)
+        learners = crowded.raft.configuration.learners
+        answer = crowded.ask(ChangeLearners(crowded.raft.log.configuration_index, ()))
+        if answer != Acknowledged(0):
+            break
+    for each in (answer, crowded.change()):
+        code, text = refused(each)
+        assert code == REFUSED
+        assert f"allowed are {CONFIGURATION_BYTES_MAX}" in text and "empty directories" in text
+    assert crowded.raft.configuration.learners == learners, "nothing was changed"
+    config = encode_configuration(crowded.raft.configuration)
+    assert SnapshotHeader(TOKEN, crowded.own.incarnation, 1, 1, 1, 0, 0, config).encode()
