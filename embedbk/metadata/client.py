@@ -123,6 +123,10 @@ class _Pending:
         """Whether it belongs to one link, and is never sent again over another."""
         return isinstance(self.operation, Watch | Unwatch)
 
+    def begins(self, watch_id: int) -> bool:
+        """Whether it asks for this stream."""
+        return isinstance(self.operation, Watch) and self.operation.watch_id == watch_id
+
 
 @dataclass(slots=True)
 class _Session:
@@ -424,8 +428,17 @@ class Client:
 
     def _take_stream_requests(self) -> None:
         for stream in self._watching.requests:
+            if isinstance(stream.operation, Unwatch):
+                self._forget_watch(stream.operation.watch_id)
             self._queue.append(_Pending(None, stream.operation, stream))
         self._watching.requests.clear()
+
+    def _forget_watch(self, watch_id: int) -> None:
+        """The stream ends, so its Watch is not sent again: behind the Unwatch it would begin a stream that nobody
+        ends."""
+        for sequence in [at for at, pending in self._in_flight.items() if pending.begins(watch_id)]:
+            del self._in_flight[sequence]
+        self._queue = deque(pending for pending in self._queue if not pending.begins(watch_id))
 
     def _on_watch_requested(self, event: WatchRequested, effects: list[ClientEffect]) -> None:
         self._watching.watch(event, self._ended, effects)

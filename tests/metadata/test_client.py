@@ -776,6 +776,27 @@ def test_a_stream_refused_while_the_list_is_under_way_ends_nothing() -> None:
     assert list(client.watched("w")) == ["/k/a"]
 
 
+@pytest.mark.parametrize("is_put_off", [True, False])
+def test_a_stream_that_was_ended_is_not_asked_for_again(is_put_off: bool) -> None:
+    """METADATA.md, 5: "a request that no caller waits for any more is not sent again": its Watch, behind the Unwatch,
+    began a stream that nobody ends; 4,096 of these, and a link has no watch any more."""
+    world = World()
+    peer = world.peer("a", ttl_ms=60_000)
+    world.watch(peer, "/k/")
+    while not isinstance(peer.to_member[0].operation, Watch):
+        world.deliver_request(peer)
+        world.deliver_answer(peer)
+    if is_put_off:
+        answer(peer, world, "BUSY")
+    else:
+        peer.to_member.clear()  # Or its answer comes later than it is asked for again.
+    world.unwatch(peer, "/k/")
+    world.settle()
+    world.advance(10 * SECOND)
+    assert world.member._streams.watches.total == 0
+    assert len([request for request in peer.sent if isinstance(request.operation, Watch)]) == 1
+
+
 def test_the_stream_begins_with_the_first_page_and_not_behind_the_last() -> None:
     """A list of 400 pages was never shown while 25 MB/s were put elsewhere: by its end, its beginning was forgotten."""
     world = World(limits=Limits(list_records_max=1, history_changes_max=3))

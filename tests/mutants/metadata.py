@@ -495,6 +495,19 @@ MUTANTS = (
         (_AGREEMENTS + "what_came_before_its_session_was_known_is_run_before_what_came_behind_it",),
     ),
     Mutant(
+        "a-stream-that-ended-is-asked-for-again",
+        "METADATA.md",
+        "a Watch that was put off is sent behind the Unwatch, and its stream is never ended",
+        (
+            (
+                _CLIENT,
+                "                self._forget_watch(stream.operation.watch_id)\n",
+                "                pass\n",
+            ),
+        ),
+        (_WATCHES + "a_stream_that_was_ended_is_not_asked_for_again",),
+    ),
+    Mutant(
         "keep-alive-waits-for-the-disk",
         "METADATA.md",
         "a live session is renewed only when what was applied before is durable",
