@@ -114,6 +114,17 @@ class _Machine(StateMachine):
             saved.backup(self.file)  # In one transaction.
 
 
+def _plain(sql: str, values: Any) -> tuple[str, Any]:
+    """The same, where sqlite3 takes these values without an adapter, of which each process has its own."""
+    for value in values.values() if isinstance(values, dict) else values if isinstance(values, list) else ():
+        if value is not None and not isinstance(value, int | float | str | bytes):
+            raise UsageError(
+                f"{sql!r:.200}: a {type(value).__name__} is no value of SQLite; nothing of it was done",
+                hint="give text, bytes, a number or None",
+            )
+    return sql, values
+
+
 class ReplicatedSqlite(Replica[_Machine]):
     """One copy of the database, in a file of its own."""
 
@@ -136,11 +147,16 @@ class ReplicatedSqlite(Replica[_Machine]):
         Done on leaving the block, durable; or, by whatever it raises, not done here: after an error that is not
         `definite` the next leader knows. UsageError: a statement is refused, or this is larger than an entry.
         """
-        leader, statements = self.leader, list[tuple[str, Any]]()
+        leader, statements = self.leader, list[msgspec.Raw]()
 
         def execute(sql: str, values: Sequence[Any] | dict[str, Any] = ()) -> Rows:
-            rows = self.machine.run(sql, values)
-            statements.append((sql, values))
+            try:
+                statement = msgspec.msgpack.encode((sql, values))
+            except (TypeError, ValueError, OverflowError) as strange:
+                raise UsageError(f"{sql!r:.200}: {strange}; nothing of it was done") from strange
+            # As it comes back from the log: a list may change behind this call, and an adapter of sqlite3 is here only.
+            rows = self.machine.run(*_plain(*msgspec.msgpack.decode(statement)))
+            statements.append(msgspec.Raw(statement))
             return rows
 
         with self.machine.begun(self.machine.offset):

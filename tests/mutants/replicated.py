@@ -123,4 +123,12 @@ MUTANTS = (
         ),
         (_TESTS + "a_file_that_dies_inside_its_commit_has_all_of_it_or_nothing",),
     ),
+    Mutant(
+        "the-leader-runs-what-it-was-given",
+        "P8.1",
+        "a list that changes behind the call, or an adapter of the leader's process, gives its file other values than "
+        "the log has",
+        ((_SQLITE, "self.machine.run(*_plain(*msgspec.msgpack.decode(statement)))", "self.machine.run(sql, values)"),),
+        (_TESTS + "every_file_gets_the_values_that_the_log_has",),
+    ),
 )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import datetime
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -491,3 +493,32 @@ def test_a_file_has_one_keeper(
     assert twin.read("SELECT * FROM t") == [(1,)], "applied once, whoever did"
     with pytest.raises(StorageError, match="another process keeps this file"):
         twin.machine.apply(b"\x90", 0)
+
+
+@dataclasses.dataclass
+class Money:
+    cents: int
+
+
+def test_every_file_gets_the_values_that_the_log_has(two: tuple[ReplicatedSqlite, ReplicatedSqlite]) -> None:
+    """The leader runs what the others will: not what a list holds later, or what an adapter of its own makes of it."""
+    first, second = two
+    sqlite3.register_adapter(Money, lambda money: f"{money.cents} ct")
+    try:
+        with first.lead():
+            with first.transaction() as execute:
+                execute("CREATE TABLE t (a)")
+                row: list[Any] = [1]
+                execute("INSERT INTO t VALUES (?)", row)
+                row[0] = datetime.datetime(2026, 1, 2, 3, 4, 5)
+                execute("INSERT INTO t VALUES (?)", row)
+                row[0] = bytearray(b"\x00")
+            for strange in (Money(5), object(), datetime.datetime.now(datetime.UTC)):
+                refused = pytest.raises(UsageError, match="nothing of it was done")
+                with refused, first.transaction() as execute:
+                    execute("INSERT INTO t VALUES (:a)", {"a": strange})
+    finally:
+        sqlite3.adapters.pop((Money, sqlite3.PrepareProtocol))
+    second.follow()
+    rows = [(1,), ("2026-01-02T03:04:05",)]
+    assert first.read("SELECT a FROM t") == second.read("SELECT a FROM t") == rows
