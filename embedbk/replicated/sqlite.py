@@ -97,6 +97,20 @@ class _Machine(StateMachine):
         finally:
             self.file.set_authorizer(None)
 
+    def attempt(self, sql: str, values: Any) -> Rows:
+        """As `run`, for who may go on behind an error: nothing is left then of a statement that failed, also not the
+        rows before the conflict of an OR FAIL."""
+        self.file.execute(f"SAVEPOINT {_TABLE}")
+        try:
+            return self.run(sql, values)
+        except BaseException:
+            if self.file.in_transaction:
+                self.file.execute(f"ROLLBACK TO {_TABLE}")
+            raise
+        finally:
+            if self.file.in_transaction:
+                self.file.execute(f"RELEASE {_TABLE}")
+
     def apply(self, command: bytes, offset: int) -> None:
         with self.begun(offset):
             for sql, values in msgspec.msgpack.decode(command):
@@ -145,22 +159,41 @@ class ReplicatedSqlite(Replica[_Machine]):
         """`with db.transaction() as execute: execute("INSERT INTO t VALUES (?)", (1,))`, on the copy that leads.
 
         Done on leaving the block, durable; or, by whatever it raises, not done here: after an error that is not
-        `definite` the next leader knows. UsageError: a statement is refused, or this is larger than an entry.
+        `definite` the next leader knows. UsageError: a statement is refused, or this is larger than an entry. After an
+        error of one statement, of which nothing was done, the block may go on; unless that rolled all of it back.
         """
         leader, statements = self.leader, list[msgspec.Raw]()
+        file, is_open = self.machine.file, True
+
+        def check() -> None:
+            """Outside of its transaction each statement would be a change of this file alone."""
+            if not is_open or not file.in_transaction:
+                why = (
+                    "a statement that failed rolled it back (OR ROLLBACK, say)"
+                    if is_open
+                    else "its block was left"
+                )
+                raise UsageError(
+                    f"this transaction is over: {why}; nothing was done", hint="begin another one"
+                )
 
         def execute(sql: str, values: Sequence[Any] | dict[str, Any] = ()) -> Rows:
+            check()
             try:
                 statement = msgspec.msgpack.encode((sql, values))
             except (TypeError, ValueError, OverflowError) as strange:
                 raise UsageError(f"{sql!r:.200}: {strange}; nothing of it was done") from strange
             # As it comes back from the log: a list may change behind this call, and an adapter of sqlite3 is here only.
-            rows = self.machine.run(*_plain(*msgspec.msgpack.decode(statement)))
+            rows = self.machine.attempt(*_plain(*msgspec.msgpack.decode(statement)))
             statements.append(msgspec.Raw(statement))
             return rows
 
         with self.machine.begun(self.machine.offset):
-            yield execute
+            try:
+                yield execute
+                check()
+            finally:
+                is_open = False
             if statements:
                 leader.submit(msgspec.msgpack.encode(statements), carry_out=self.machine.commit)
 

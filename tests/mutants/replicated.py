@@ -128,7 +128,39 @@ MUTANTS = (
         "P8.1",
         "a list that changes behind the call, or an adapter of the leader's process, gives its file other values than "
         "the log has",
-        ((_SQLITE, "self.machine.run(*_plain(*msgspec.msgpack.decode(statement)))", "self.machine.run(sql, values)"),),
+        (
+            (
+                _SQLITE,
+                "self.machine.attempt(*_plain(*msgspec.msgpack.decode(statement)))",
+                "self.machine.attempt(sql, values)",
+            ),
+        ),
         (_TESTS + "every_file_gets_the_values_that_the_log_has",),
+    ),
+    Mutant(
+        "a-failed-statement-leaves-its-rows",
+        "P8.1",
+        "the leader's file has rows of a statement that failed and is in no entry",
+        (
+            (
+                _SQLITE,
+                '                self.file.execute(f"ROLLBACK TO {_TABLE}")\n',
+                "                pass\n",
+            ),
+        ),
+        (_TESTS + "of_a_statement_that_failed_nothing_is_left",),
+    ),
+    Mutant(
+        "a-transaction-goes-on-behind-its-rollback",
+        "P8.1",
+        "what was rolled back is appended, and the leader's file lacks it",
+        (
+            (
+                _SQLITE,
+                "            if not is_open or not file.in_transaction:\n",
+                "            if not is_open:\n",
+            ),
+        ),
+        (_TESTS + "a_transaction_that_a_statement_rolled_back_is_over",),
     ),
 )

@@ -522,3 +522,57 @@ def test_every_file_gets_the_values_that_the_log_has(two: tuple[ReplicatedSqlite
     second.follow()
     rows = [(1,), ("2026-01-02T03:04:05",)]
     assert first.read("SELECT a FROM t") == second.read("SELECT a FROM t") == rows
+
+
+@pytest.mark.parametrize(
+    ("statement", "fails"),
+    [
+        ("INSERT OR FAIL INTO t VALUES (2), (3), (1), (4)", sqlite3.IntegrityError),
+        ("INSERT OR IGNORE INTO t VALUES (2), ('no')", sqlite3.IntegrityError),
+        ("CREATE TABLE u (a DEFAULT (random()))", UsageError),
+    ],
+)
+def test_of_a_statement_that_failed_nothing_is_left(
+    two: tuple[ReplicatedSqlite, ReplicatedSqlite], statement: str, fails: type[Exception]
+) -> None:
+    """The entry lacks it, so no file has anything of it, also where SQLite would leave the rows before the conflict."""
+    first, second = two
+    with first.lead():
+        with first.transaction() as execute:
+            execute("CREATE TABLE t (a INTEGER PRIMARY KEY)")
+            execute(
+                "CREATE TRIGGER r BEFORE INSERT ON t WHEN new.a = 'no' BEGIN SELECT RAISE(FAIL, 'no'); END"
+            )
+            execute("INSERT INTO t VALUES (1)")
+        with first.transaction() as execute:
+            with pytest.raises(fails):
+                execute(statement)
+            execute("INSERT INTO t VALUES (9)")
+    second.follow()
+    for each in two:
+        assert each.read("SELECT a FROM t") == [(1,), (9,)]
+        assert each.read("SELECT name FROM sqlite_schema WHERE type = 'table' AND name = 'u'") == []
+
+
+def test_a_transaction_that_a_statement_rolled_back_is_over(
+    two: tuple[ReplicatedSqlite, ReplicatedSqlite],
+) -> None:
+    """Else the rest would change this file alone, and the entry would have what was rolled back."""
+    first, second = two
+    with first.lead():
+        with first.transaction() as execute:
+            execute("CREATE TABLE t (a UNIQUE)")
+        for goes_on in (True, False):
+            refused = pytest.raises(UsageError, match="is over: a statement that failed")
+            with refused, first.transaction() as execute:
+                execute("INSERT INTO t VALUES (1)")
+                with pytest.raises(sqlite3.IntegrityError):
+                    execute("INSERT OR ROLLBACK INTO t VALUES (1)")
+                if goes_on:
+                    execute("INSERT INTO t VALUES (2)")
+        with first.transaction() as execute:
+            execute("INSERT INTO t VALUES (3)")
+        with pytest.raises(UsageError, match="is over: its block was left"):
+            execute("INSERT INTO t VALUES (4)")
+    second.follow()
+    assert first.read("SELECT a FROM t") == second.read("SELECT a FROM t") == [(3,)]
