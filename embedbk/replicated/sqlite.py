@@ -31,6 +31,15 @@ _ALLOWED = {
     for each in "READ SELECT RECURSIVE INSERT UPDATE DELETE CREATE_TABLE CREATE_INDEX CREATE_TRIGGER CREATE_VIEW "
     "DROP_TABLE DROP_INDEX DROP_TRIGGER DROP_VIEW ALTER_TABLE REINDEX ANALYZE FUNCTION".split()
 }
+# Their table is named behind an index or a trigger, or behind the database; a function behind nothing.
+_NAMED_SECOND = {
+    getattr(sqlite3, f"SQLITE_{each}") for each in "FUNCTION ALTER_TABLE CREATE_INDEX CREATE_TRIGGER".split()
+}
+_WITH_COLUMNS = {sqlite3.SQLITE_CREATE_TABLE, sqlite3.SQLITE_ALTER_TABLE}
+_DEFAULTS = (
+    "SELECT dflt_value FROM sqlite_schema s JOIN pragma_table_xinfo(s.name) "
+    "WHERE s.type = 'table' AND dflt_value NOTNULL"
+)
 _OTHERWISE = set(
     "random randomblob changes total_changes last_insert_rowid load_extension current_time current_date "
     "current_timestamp date time datetime julianday unixepoch strftime timediff sqlite_version sqlite_source_id "
@@ -64,16 +73,18 @@ class _Machine(StateMachine):
         self.file.execute(f"INSERT INTO {_TABLE} VALUES (?)", (offset + 1,))
         self.file.execute("COMMIT")
 
-    def run(self, sql: str, values: Any) -> Rows:
+    def run(self, sql: str, values: Any, *, is_new: bool = False) -> Rows:
+        """is_new: no entry has it yet, so that it can still be refused for a default. Who led then checked those that are
+        in the log."""
         refused: list[str] = []
+        has_columns = False  # It may have given a column its default.
 
-        def authorize(action: int, what: str | None, function: str | None, *_: object) -> int:
-            name = str(function if action == sqlite3.SQLITE_FUNCTION else what).lower()
-            if (
-                action in _ALLOWED
-                and name not in _OTHERWISE
-                and (name != _TABLE or action == sqlite3.SQLITE_READ)
-            ):
+        def authorize(action: int, what: str | None, second: str | None, *_: object) -> int:
+            nonlocal has_columns
+            has_columns = has_columns or action in _WITH_COLUMNS
+            name = str(second if action in _NAMED_SECOND else what).lower()
+            is_same = name not in _OTHERWISE if action == sqlite3.SQLITE_FUNCTION else name != _TABLE
+            if action in _ALLOWED and (is_same or action == sqlite3.SQLITE_READ):
                 return sqlite3.SQLITE_OK
             refused.append(name)
             return sqlite3.SQLITE_DENY
@@ -81,13 +92,8 @@ class _Machine(StateMachine):
         try:
             self.file.set_authorizer(authorize)
             rows = self.file.execute(sql, values).fetchall()
-            self.file.set_authorizer(None)
-            defaults = "SELECT dflt_value FROM sqlite_schema s JOIN pragma_table_xinfo(s.name) WHERE dflt_value NOTNULL"
-            if sql.lstrip()[:6].upper() in ("CREATE", "ALTER "):
-                found = self.file.execute(defaults).fetchall()
-                self.file.set_authorizer(authorize)
-                for (default,) in found:
-                    self.file.execute(f"SELECT ({default})")
+            if is_new and has_columns:
+                self._check_defaults(authorize, refused)
             return rows
         except sqlite3.DatabaseError as error:
             if refused:
@@ -97,12 +103,25 @@ class _Machine(StateMachine):
         finally:
             self.file.set_authorizer(None)
 
+    def _check_defaults(self, authorize: Callable[..., int], refused: list[str]) -> None:
+        """Raises sqlite3.DatabaseError where a default of some column is refused. SQLite asks about it only when it is
+        used, and then not the authorizer."""
+        self.file.set_authorizer(None)
+        found = self.file.execute(_DEFAULTS).fetchall()
+        self.file.set_authorizer(authorize)
+        for (default,) in found:
+            try:
+                self.file.execute(f"SELECT ({default})")
+            except sqlite3.DatabaseError:  # A bare word, say, which is text as a default and a column here.
+                if refused:
+                    raise
+
     def attempt(self, sql: str, values: Any) -> Rows:
         """As `run`, for who may go on behind an error: nothing is left then of a statement that failed, also not the
         rows before the conflict of an OR FAIL."""
         self.file.execute(f"SAVEPOINT {_TABLE}")
         try:
-            return self.run(sql, values)
+            return self.run(sql, values, is_new=True)
         except BaseException:
             if self.file.in_transaction:
                 self.file.execute(f"ROLLBACK TO {_TABLE}")

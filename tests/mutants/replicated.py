@@ -100,8 +100,8 @@ MUTANTS = (
         (
             (
                 _SQLITE,
-                "                for (default,) in found:\n",
-                "                for (default,) in found[:0]:\n",
+                "        for (default,) in found:\n",
+                "        for (default,) in found[:0]:\n",
             ),
         ),
         (_TESTS + "what_may_do_something_else_elsewhere_is_refused",),
@@ -162,5 +162,25 @@ MUTANTS = (
             ),
         ),
         (_TESTS + "a_transaction_that_a_statement_rolled_back_is_over",),
+    ),
+    Mutant(
+        "a-table-is-made-where-the-text-begins-with-it",
+        "P8.1",
+        "a comment in front of a statement hides a default of chance, and each copy has its own rows",
+        (
+            (
+                _SQLITE,
+                "            if is_new and has_columns:\n",
+                '            if is_new and sql.lstrip()[:6].upper() in ("CREATE", "ALTER "):\n',
+            ),
+        ),
+        (_TESTS + "what_may_do_something_else_elsewhere_is_refused",),
+    ),
+    Mutant(
+        "the-offset-may-have-a-trigger",
+        "P8.1",
+        "a trigger of the table that no statement may change does what the commit asks nobody about",
+        ((_SQLITE, "name = str(second if action in _NAMED_SECOND else what)", "name = str(what or second)"),),
+        (_TESTS + "what_may_do_something_else_elsewhere_is_refused",),
     ),
 )

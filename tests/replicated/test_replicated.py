@@ -394,7 +394,14 @@ def test_a_transaction_is_in_every_file_or_in_none(two: tuple[ReplicatedSqlite, 
         "CREATE TABLE u (a DEFAULT CURRENT_TIMESTAMP)",
         "CREATE TABLE u (a DEFAULT (abs(random())))",
         "ALTER TABLE t ADD COLUMN b DEFAULT (1 + changes())",
+        "-- a comment\nCREATE TABLE u (a DEFAULT CURRENT_TIMESTAMP)",
+        "/* a comment */ ALTER TABLE t ADD COLUMN b DEFAULT (1 + changes())",
+        "ALTER\nTABLE t ADD COLUMN b DEFAULT (1 + changes())",
+        "; CREATE TABLE u (a DEFAULT (random()))",
         "CREATE TEMP TABLE u (a)",
+        "CREATE TRIGGER r AFTER INSERT ON embedbk_offset BEGIN INSERT INTO t VALUES (random()); END",
+        "ALTER TABLE embedbk_offset ADD COLUMN b",
+        "ALTER TABLE Embedbk_Offset RENAME TO u",
         "CREATE TRIGGER r AFTER INSERT ON t BEGIN INSERT INTO embedbk_offset VALUES (9); END",
         "PRAGMA user_version=3",
         "ATTACH ':memory:' AS x",
@@ -576,3 +583,20 @@ def test_a_transaction_that_a_statement_rolled_back_is_over(
             execute("INSERT INTO t VALUES (4)")
     second.follow()
     assert first.read("SELECT a FROM t") == second.read("SELECT a FROM t") == [(3,)]
+
+
+def test_what_only_looks_like_something_else_is_done(two: tuple[ReplicatedSqlite, ReplicatedSqlite]) -> None:
+    """A table may have the name of a function, a default may be a bare word, and a view may have lost its table."""
+    first, second = two
+    with first.lead(), first.transaction() as execute:
+        for statement in (
+            "CREATE TABLE date (time, random DEFAULT yes)",
+            "CREATE VIEW v AS SELECT time FROM date",
+            "INSERT INTO date (time) VALUES (1)",
+            "CREATE TABLE u AS SELECT * FROM date",
+            "DROP TABLE date",
+            "CREATE TABLE w (a DEFAULT 'x', b DEFAULT (1 + 1))",
+        ):
+            execute(statement)
+    second.follow()
+    assert first.read("SELECT * FROM u") == second.read("SELECT * FROM u") == [(1, "yes")]
