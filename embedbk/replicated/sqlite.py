@@ -74,8 +74,8 @@ class _Machine(StateMachine):
         self.file.execute("COMMIT")
 
     def run(self, sql: str, values: Any, *, is_new: bool = False) -> Rows:
-        """is_new: no entry has it yet, so that it can still be refused for a default. Who led then checked those that are
-        in the log."""
+        """is_new: no entry has it yet, so that it can still be refused for a default. Those that are in the log were
+        checked by who led then."""
         refused: list[str] = []
         has_columns = False  # It may have given a column its default.
 
@@ -137,6 +137,11 @@ class _Machine(StateMachine):
             self.commit(offset)
 
     def save(self) -> list[bytes]:
+        if self.file.in_transaction:
+            raise UsageError(
+                "a transaction is open, and what it did so far would be saved; nothing was saved",
+                hint="call checkpoint() outside of its block",
+            )
         return [self.file.serialize()]
 
     def load(self, parts: Iterator[bytes], offset: int) -> None:

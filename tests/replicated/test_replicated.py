@@ -600,3 +600,20 @@ def test_what_only_looks_like_something_else_is_done(two: tuple[ReplicatedSqlite
             execute(statement)
     second.follow()
     assert first.read("SELECT * FROM u") == second.read("SELECT * FROM u") == [(1, "yes")]
+
+
+def test_what_is_not_committed_is_in_no_snapshot(
+    cluster: Cluster, two: tuple[ReplicatedSqlite, ReplicatedSqlite]
+) -> None:
+    """The block may still end by an exception: then nobody has what it did."""
+    first, second = two
+    with first.lead() as leader:
+        with first.transaction() as execute:
+            execute("CREATE TABLE t (a)")
+        refused = pytest.raises(UsageError, match="a transaction is open")
+        with refused, first.transaction() as execute:
+            execute("INSERT INTO t VALUES (1)")
+            leader.checkpoint()
+        assert leader.checkpoint() == 1
+    second.follow()
+    assert first.read("SELECT * FROM t") == second.read("SELECT * FROM t") == []
