@@ -49,7 +49,8 @@ _OTHERWISE = set(
 
 class _Machine(StateMachine):
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.file = sqlite3.connect(path, isolation_level=None)
+        # One call at a time, but from asyncio each may come from another thread.
+        self.file = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self.file.execute("PRAGMA journal_mode=WAL")
         self.file.execute(f"CREATE TABLE IF NOT EXISTS {_TABLE} (behind INTEGER NOT NULL)")
 

@@ -7,6 +7,7 @@ import dataclasses
 import datetime
 import sqlite3
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -617,3 +618,15 @@ def test_what_is_not_committed_is_in_no_snapshot(
         assert leader.checkpoint() == 1
     second.follow()
     assert first.read("SELECT * FROM t") == second.read("SELECT * FROM t") == []
+
+
+def test_each_call_may_come_from_another_thread(two: tuple[ReplicatedSqlite, ReplicatedSqlite]) -> None:
+    """From asyncio the page says `asyncio.to_thread`, which takes any thread of its pool."""
+    first, second = two
+    with first.lead(), first.transaction() as execute:
+        execute("CREATE TABLE t (a)")
+    second.follow()
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(second.read, "SELECT * FROM t").result() == []
+        assert pool.submit(lambda: second.freshness.offset).result() == 1
+        pool.submit(second.close).result()
