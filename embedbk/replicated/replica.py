@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from types import TracebackType
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 
@@ -232,9 +233,16 @@ class Leader:
         if not isinstance(command, bytes) or not command:
             raise UsageError(f"a command is bytes, and at least one, not {command!r:.80}; nothing was done")
         offset = self._append(command, timeout_s)
-        if carry_out is None:
-            return self._replica._apply(command, offset)
-        return self._replica._carry_out(offset, carry_out)
+        try:
+            result = self._replica._carry_out(
+                offset, carry_out or partial(self._replica.machine.apply, command)
+            )
+        except BaseException:
+            if self._replica._broken is not None:  # From now on that refuses everything.
+                self.ended = None
+            raise
+        self.ended = None
+        return result
 
     def confirm(self, timeout_s: float | None = None) -> None:
         """Wait until it is certain that no other copy led before this call: the state here has everything that was
@@ -243,6 +251,7 @@ class Leader:
         Raises what `submit` raises.
         """
         self._append(_BARRIER, timeout_s)
+        self.ended = None
 
     def checkpoint(self) -> int:
         """Save the state and let the log before it go; the offset at which the state is. Whole ledgers go, and a log's
@@ -263,11 +272,21 @@ class Leader:
         return offset
 
     def _append(self, data: bytes, timeout_s: float | None) -> int:
+        """Returns with `ended` set, for the caller to take back once the command is carried out: what stops it before,
+        a signal say, leaves a command that counts and is not in this state."""
         self.check()
+        interrupted = UsageError(
+            f"this copy of {self._replica.name!r} was interrupted in a command, and leads no more: only the log knows "
+            "whether that counts",
+            definite=False,
+            hint="leave the block; the next leader knows",
+        )
+        self.ended = interrupted
         try:
             ticket = self._writer.append_nowait(data)
             ticket.result(timeout_s)
         except EmbedbkError as error:
+            self.ended = None
             if not error.definite or isinstance(error, LedgerFenced):
                 self.ended = error
             raise

@@ -183,4 +183,11 @@ MUTANTS = (
         ((_SQLITE, "name = str(second if action in _NAMED_SECOND else what)", "name = str(what or second)"),),
         (_TESTS + "what_may_do_something_else_elsewhere_is_refused",),
     ),
+    Mutant(
+        "who-was-interrupted-leads-on",
+        "P3.6",
+        "a leader goes on behind a command that a signal cut off: it is in the log, and not in its state",
+        ((_REPLICA, "        self.ended = interrupted\n", ""),),
+        (_TESTS + "who_is_interrupted_in_a_command_leads_no_more",),
+    ),
 )

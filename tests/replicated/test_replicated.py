@@ -6,13 +6,14 @@ import contextlib
 import dataclasses
 import datetime
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from embedbk.client.waiting import drive_waits
 from embedbk.errors import (
     EmbedbkError,
     LedgerFenced,
@@ -177,6 +178,32 @@ def test_who_does_not_hear_what_became_of_a_command_leads_no_more(cluster: Clust
     first.follow()
     assert words(first) == words(second)
     assert words(first) in ("before after", "before unknown after")
+
+
+def test_who_is_interrupted_in_a_command_leads_no_more(cluster: Cluster) -> None:
+    """By a signal, say, which a block may outlive: the command counts by then, and this state lacks it."""
+    first, second = copy(cluster, "a"), copy(cluster, "b")
+    with first.lead() as leader:
+        leader.submit(b"before")
+        driver = drive_waits.get()
+        assert driver is not None
+
+        def cut(predicate: Callable[[], bool], timeout_s: float | None) -> bool:
+            driver(predicate, timeout_s)
+            raise KeyboardInterrupt
+
+        token = drive_waits.set(cut)
+        with pytest.raises(KeyboardInterrupt):
+            leader.submit(b"cut off")
+        drive_waits.reset(token)
+        for act in (lambda: leader.submit(b"next"), leader.confirm, leader.checkpoint):
+            with pytest.raises(UsageError, match="was interrupted in a command"):
+                act()
+        assert words(first) == "before"
+    with second.lead() as leader:
+        leader.submit(b"after")
+    first.follow()
+    assert words(first) == words(second) == "before cut off after"
 
 
 @pytest.mark.parametrize("wrong", [b"", "text", None, bytearray(b"x"), b"x" * (2 << 20)])
