@@ -66,6 +66,7 @@ class Consuming:
         self._frames: AsyncGenerator[Located, None] | None = None
         self._taking: Roused[None] | None = None
         self._taken: Located | None = None
+        self._is_elsewhere = False  # The cursor was moved, and the entries at hand are not the next ones.
         self._is_over = False
         self._note = ReaderNote("consumer", cursoring.what, cursoring.reading.runtime.clock_s)
 
@@ -154,7 +155,7 @@ class Consuming:
     @property
     def needs_look(self) -> bool:
         """Whether `look` has anything to do; asked for each entry."""
-        return self._is_over or self._is_due() or self._has_news()
+        return self._is_over or self._is_elsewhere or self._is_due() or self._has_news()
 
     async def next(self) -> Located | None:
         """The next entries, of one frame; the caller calls `passed` for each when it was consumed. None: nothing came
@@ -193,6 +194,7 @@ class Consuming:
                 return None
             first = located.first_offset + located.frame.first_entry
             self._wanted = first + located.frame.entry_count
+            self._is_elsewhere = False
             return located
 
     async def _take(self, frames: AsyncGenerator[Located, None]) -> None:
@@ -226,8 +228,8 @@ class Consuming:
             # Our own commit, or that of a client that has the lease by now: our next commit finds out.
             self._revision = revision
         if self._is_due():
-            return not await self.commit()
-        return False
+            await self.commit()
+        return self._is_elsewhere
 
     def _has_news(self) -> bool:
         lease = self._lease
@@ -243,12 +245,14 @@ class Consuming:
         return self._consumed > self._committed and self._clock_s() >= self._due_s
 
     def passed(self, entry: Entry) -> None:
-        """This entry, and all before it, count as consumed."""
-        self._consumed = entry.offset + 1
+        """This entry, and all before it, count as consumed; unless a commit since it was given out has found that the
+        cursor was moved."""
+        if not self._is_elsewhere:
+            self._consumed = entry.offset + 1
 
     def _jump(self, offset: int, revision: int) -> None:
         self._drop()
-        self._revision = revision
+        self._revision, self._is_elsewhere = revision, True
         self._committed = self._consumed = self._wanted = offset
 
     def _drop(self) -> None:

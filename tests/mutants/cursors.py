@@ -217,6 +217,13 @@ MUTANTS = (
         (_FACE + "what_was_consumed_is_committed_while_the_loop_waits[pages]",),
     ),
     Mutant(
+        "what-the-loop-was-at-counts-behind-a-move",
+        "P8.8",
+        "a commit in the loop finds the cursor moved, and the loop goes on where it was and commits that",
+        ((_CONSUMING, "        if not self._is_elsewhere:\n", "        if True:\n"),),
+        (_FACE + "a_commit_in_the_loop_that_meets_a_move_goes_on_there[pages-0]",),
+    ),
+    Mutant(
         "an-exception-commits",
         "P8.8",
         "a block that is left by an exception commits all that its loop went past",

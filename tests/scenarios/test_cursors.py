@@ -326,6 +326,26 @@ def test_a_commit_that_meets_a_move_is_not_made(cluster: Cluster) -> None:
     assert log.cursor("c").get().offset == 4
 
 
+@pytest.mark.parametrize("place", [0, 20])
+def test_a_commit_in_the_loop_that_meets_a_move_goes_on_there(cluster: Cluster, place: int) -> None:
+    """What the loop was at counts for nothing then: else it is committed in the place of the move (P8.8)."""
+    with cluster.client("a").log(NAME).writer() as writer:
+        writer.append_many([b"x"] * 24)
+    log, other = cluster.client("a").log(NAME), cluster.client("b").log(NAME)
+    seen: list[int] = []
+    with log.cursor("c").consume(commit_s=math.inf, idle_s=1.0) as entries:
+        for entry in entries:
+            seen.append(entry.offset)
+            if seen == [0, 1, 2]:
+                other.cursor("c").set(place)
+                assert not entries.commit() and entries.position == place
+            if len(seen) == 6:
+                break
+        assert entries.position == place + 2
+    assert seen == [0, 1, 2, place, place + 1, place + 2]
+    assert other.cursor("c").get().offset == place + 2
+
+
 def test_one_consumer_at_a_time_and_one_that_died_frees_it(cluster: Cluster) -> None:
     """ "leased to one consumer at a time by epoch"; "a consumer that died frees the lease with its session"."""
     fill(cluster)
