@@ -69,15 +69,16 @@ class _Writer(Closing):
         """Let go without touching cluster state; the next opener recovers."""
         self._appending.release()
 
-    def _queue_nowait(self, data: Buffer | EntryRecord) -> Ticket:
-        entry_id = self._appending.try_append(data)
+    def _queue_nowait(self, appending: Appending, data: Buffer | EntryRecord) -> Ticket:
+        """appending: the handle of now. A log's writer may be in its next ledger when the entry is queued."""
+        entry_id = appending.try_append(data)
         if entry_id < 0:
             raise OperationTimeout(
                 "as many bytes are in flight as are allowed; nothing was appended",
                 definite=True,
                 hint="await the appending call, or flush(), which wait for room",
             )
-        return Ticket(self._appending, entry_id)
+        return Ticket(appending, entry_id)
 
     async def _leave(self, is_normal: bool) -> None:
         if is_normal:
@@ -123,7 +124,7 @@ class LedgerWriter(_Writer):
 
     def add_nowait(self, data: Buffer | EntryRecord) -> Ticket:
         """Queue one entry, to be awaited; raises OperationTimeout, definite, when there is no room."""
-        return self._queue_nowait(data)
+        return self._queue_nowait(self._appending, data)
 
     async def add_many(
         self, items: Sequence[Buffer | EntryRecord], timeout_s: float | None = None
@@ -214,7 +215,7 @@ class LogWriter(_Writer):
         is on its way to a new ledger."""
         appending = self._appending
         try:
-            return self._queue_nowait(data)
+            return self._queue_nowait(appending, data)
         except UsageError as refused:
             if not self._line.has_left(appending, refused):
                 raise

@@ -312,6 +312,34 @@ def test_tasks_append_while_it_rolls(bk: embedbk.Client, log_name: str) -> None:
     assert len(listed(bk, log_name)) > 3
 
 
+def test_a_ticket_is_of_the_ledger_that_took_the_entry(cluster: Cluster) -> None:
+    """P8.2: the log may go on in the next ledger, by another thread, in the middle of a task's call."""
+    with cluster.client("w").log(NAME).writer(roll=NEVER) as writer:
+        writer.append(b"zero")
+        line, took = writer._line, writer._line.appending
+
+        class RollsOnceItTook(aio.LogWriter):
+            """As when the thread behind gets its turn between two lines of the call."""
+
+            __slots__ = ()
+            looks = 0
+
+            @property
+            def _appending(self) -> Any:
+                RollsOnceItTook.looks += 1
+                if RollsOnceItTook.looks == 2:
+                    writer.roll()
+                return line.appending
+
+        ticket = RollsOnceItTook(NAME, line).append_nowait(b"one")
+        if RollsOnceItTook.looks == 1:
+            writer.roll()
+        assert line.appending is not took
+        assert ticket.position == embedbk.Position(took.ledger_id, 1) and ticket.offset == 1
+        writer.append_many([b"two", b"three"])
+        assert ticket.result() == ticket.position
+
+
 def test_a_client_that_goes_away_while_its_log_rolls_hangs_nowhere(
     data: Any, settings: embedbk.Settings
 ) -> None:

@@ -355,4 +355,17 @@ MUTANTS = (
         (("embedbk/client/behind.py", "        task.add_done_callback(lambda _: steps.close())\n", ""),),
         ("tests/host/test_signal.py::test_steps_that_were_not_begun_when_their_client_goes_are_ended",),
     ),
+    Mutant(
+        "a-ticket-of-the-ledger-of-now",
+        "P8.2",
+        "a task's ticket names the ledger that the log has come to since, where its entry does not stand",
+        (
+            (
+                "embedbk/aio/writers.py",
+                "        return Ticket(appending, entry_id)\n",
+                "        return Ticket(self._appending, entry_id)\n",
+            ),
+        ),
+        ("tests/faces/test_rolling.py::test_a_ticket_is_of_the_ledger_that_took_the_entry",),
+    ),
 )
