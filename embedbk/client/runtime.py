@@ -271,8 +271,12 @@ class Runtime:
                     "%s: not done within %g s%s; up to %g s are allowed", what, _SLOW_S, why, limit
                 )
             return await FutureResult(operation.future, limit - waited_s, what, before_s=waited_s)
-        except OperationTimeout:
-            self.forget(operation)
+        except GeneratorExit:
+            raise  # Nobody drives these steps any more, as where their process ends.
+        except BaseException:
+            # Also where the caller was cancelled: what nobody wants must not happen later.
+            if not operation.future.done():
+                self.forget(operation)
             raise
 
     async def run_to_its_end(self, core: Machine, what: str) -> Any:
@@ -320,7 +324,7 @@ class Runtime:
 
     def forget(self, operation: Running) -> None:
         """Stop an operation without touching cluster state."""
-        self.call_if_open(lambda: self.node.release(operation))
+        self.call_if_open(lambda: self.node.release(operation, self.now_ns()))
 
     # Metadata.
 
@@ -344,9 +348,13 @@ class Runtime:
         try:
             self.call(begin)
             result = await FutureResult(future, self.settings.operation_timeout_s, what)
-        except OperationTimeout as late:
+        except GeneratorExit:
+            raise
+        except BaseException as stopped:  # Cancelled, say: then nobody wants it any more, either.
             self.call_if_open(lambda: self.node.metadata.cancel(self.now_ns(), tokens[0]))
-            raise MetadataUnavailable(f"{what}: {self._no_answer()}") from late
+            if isinstance(stopped, OperationTimeout):
+                raise MetadataUnavailable(f"{what}: {self._no_answer()}") from stopped
+            raise
         finally:
             self._asked.discard(future)
         if isinstance(result, Refusal):
@@ -401,12 +409,15 @@ class Runtime:
             lambda: followed.state is not None or bool(followed.refusal) or self.is_ended,
             self.settings.operation_timeout_s,
         )
-        is_shown = await shown
-        self.check()
-        if not is_shown or followed.refusal:
-            reason = followed.refusal or self._no_answer()
+        try:
+            is_shown = await shown
+            self.check()
+            if not is_shown or followed.refusal:
+                reason = followed.refusal or self._no_answer()
+                raise MetadataUnavailable(f"{key} cannot be followed: {reason}")
+        except BaseException:
             followed.end()
-            raise MetadataUnavailable(f"{key} cannot be followed: {reason}")
+            raise
         return followed
 
     # The cluster.

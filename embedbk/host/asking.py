@@ -22,6 +22,7 @@ from embedbk.codec.metadata_messages import (
     TxnDone,
     Value,
 )
+from embedbk.codec.metadata_messages import Operation as Asked
 from embedbk.core.machine import Event
 from embedbk.core.metadata_words import (
     AllocateIds,
@@ -59,6 +60,33 @@ class Asking:
         self._metadata = metadata
         self._tell = tell
         self._reminders = Reminders(logger)
+        self._under_way: dict[Operation, set[int]] = {}  # Tokens of the requests that were not answered yet.
+
+    def forget(self, now_ns: int, operation: Operation) -> None:
+        """Nobody wants the operation any more: what it asked for is not sent, or not sent again. Else a takeover that
+        its caller gave up takes the log when the metadata can be reached again."""
+        for token in sorted(self._under_way.pop(operation, ())):
+            self._metadata.cancel(now_ns, token)
+
+    def _request(
+        self, now_ns: int, operation: Operation, asked: Asked, done: Callable[[int, Result], None]
+    ) -> None:
+        token: int | None = None  # None: it may be answered before it has one.
+        is_answered = False
+
+        def over(now_ns: int, result: Result) -> None:
+            nonlocal is_answered
+            is_answered = True
+            tokens = self._under_way.get(operation)
+            if tokens is not None and token is not None:
+                tokens.discard(token)
+                if not tokens:
+                    del self._under_way[operation]
+            done(now_ns, result)
+
+        token = self._metadata.request(now_ns, asked, over)
+        if not is_answered:
+            self._under_way.setdefault(operation, set()).add(token)
 
     def ask(self, now_ns: int, operation: Operation, effect: Question) -> None:
         """Send these requests; each is answered once, now or later.
@@ -67,20 +95,20 @@ class Asking:
         client appends to its list, so that positions of one log are ordered.
         """
         if isinstance(effect, ReadKey):
-            self._metadata.request(now_ns, Get(effect.key), self._on_key(operation, effect.tag))
+            self._request(now_ns, operation, Get(effect.key), self._on_key(operation, effect.tag))
         elif isinstance(effect, Transact):
             done = self._on_transaction(operation, effect.tag)
             asked = Txn(effect.when, effect.then)
             if effect.adopts:
                 asked = AdoptLedger(effect.when, effect.then, effect.adopts)
-            self._metadata.request(now_ns, asked, done)
+            self._request(now_ns, operation, asked, done)
         elif isinstance(effect, ListKeys):
             listing = List(effect.prefix, effect.after, effect.limit)
-            self._metadata.request(now_ns, listing, self._on_list(operation, effect.tag))
+            self._request(now_ns, operation, listing, self._on_list(operation, effect.tag))
         elif isinstance(effect, AskQuorum):
             self._ask_quorum(now_ns, operation, effect)
         else:
-            self._metadata.request(now_ns, AllocIds(effect.count), self._on_ids(operation, effect.tag))
+            self._request(now_ns, operation, AllocIds(effect.count), self._on_ids(operation, effect.tag))
 
     def _ask_quorum(self, now_ns: int, operation: Operation, effect: AskQuorum) -> None:
         def done(now_ns: int, result: Result) -> None:
@@ -91,7 +119,7 @@ class Asking:
             text = f"repair needs level {LEVEL_OF_COPIES}, and the cluster's level is {level}: embedbk quorum raise"
             done(now_ns, Refusal(LACKING, text))
         else:
-            self._metadata.request(now_ns, effect.operation, done)
+            self._request(now_ns, operation, effect.operation, done)
 
     def _on_list(self, operation: Operation, tag: Tag) -> Callable[[int, Result], None]:
         def done(now_ns: int, result: Result) -> None:

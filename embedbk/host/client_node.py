@@ -243,10 +243,13 @@ class ClientNode:
         self.tell(writing, CloseRequested(now_ns))
         self._finish_turn(now_ns)
 
-    def release(self, operation: Operation) -> None:
-        """Forget an operation without touching cluster state."""
+    def release(self, operation: Operation, now_ns: int | None = None) -> None:
+        """Forget an operation without touching cluster state. now_ns: what it asked of the metadata is cancelled, too,
+        as its caller does not want it any more."""
         operation.is_over = True
         self._forget(operation)
+        if now_ns is not None:
+            self._asking.forget(now_ns, operation)
 
     def wake_writing(self, writing: Writing) -> None:
         """From a user's thread: the packer has something to look at."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 import embedbk
 from embedbk import aio
+from embedbk.client.runtime import _SLOW_S
+from embedbk.client.waiting import drive_waits, run_blocking
+from embedbk.codec.metadata_messages import Put
 from embedbk.testing import Cluster
 from tests.scenarios.test_log_without_empties import NAME, take_over_soon
 
@@ -91,3 +94,57 @@ def test_whoever_waits_for_the_loss_goes_when_the_writer_is_closed(bk: embedbk.C
 def test_seconds_that_are_none_are_refused(bk: embedbk.Client, log_name: str) -> None:
     with bk.log(log_name).writer() as writer, pytest.raises(embedbk.UsageError, match="timeout_s=-1"):
         writer.lost(-1)
+
+
+@pytest.mark.parametrize("is_late", [True, False])
+def test_who_gives_a_takeover_up_takes_nothing_later(cluster: Cluster, is_late: bool) -> None:
+    """P8.4: a caller whose time is over, or that was cancelled or interrupted, wants the log no more: else its takeover
+    goes on by itself, and fences whoever has the log when the metadata can be reached again."""
+    client = cluster.client("w", embedbk.Settings(operation_timeout_s=_SLOW_S + 0.1))
+    cluster.client("v").log(NAME).writer().append(b"one")
+    driver = drive_waits.get()
+    assert driver is not None
+
+    def cut(predicate: Callable[[], bool], timeout_s: float | None) -> bool:
+        if timeout_s == _SLOW_S:  # It waits for a core: the takeover has begun.
+            cluster.partition(["w"], ["metadata"])
+            if not is_late:
+                driver(lambda: False, 1.0)
+                raise KeyboardInterrupt
+        return driver(predicate, timeout_s)
+
+    token = drive_waits.set(cut)
+    with pytest.raises(embedbk.OperationTimeout if is_late else KeyboardInterrupt):
+        client.log(NAME).writer()
+    drive_waits.reset(token)
+    owner = cluster.client("u").log(NAME).writer()
+    owner.append(b"two")
+    cluster.heal()
+    cluster.run_for(30.0)
+    assert not owner.lost(0.0)
+    owner.append(b"three")
+
+
+def test_a_change_that_was_given_up_is_not_asked_for_again(cluster: Cluster) -> None:
+    """The request of a caller that was cancelled or interrupted goes with it, as that of one whose time was over."""
+    client = cluster.client("w")
+    with client.log(NAME).writer() as writer:
+        writer.append(b"one")
+    cluster.partition(["w"], ["metadata"])
+    driver = drive_waits.get()
+    assert driver is not None
+
+    def cut(predicate: Callable[[], bool], timeout_s: float | None) -> bool:
+        driver(predicate, 1.0)
+        raise KeyboardInterrupt
+
+    token = drive_waits.set(cut)
+    with pytest.raises(KeyboardInterrupt):
+        run_blocking(client._runtime.transact([], [Put("/given up", b"x")], "a test"), "")
+    with pytest.raises(KeyboardInterrupt):
+        run_blocking(client._runtime.follow("/given up"), "")
+    drive_waits.reset(token)
+    assert not client._runtime.followed, "nobody ends what was never returned"
+    cluster.heal()
+    cluster.run_for(30.0)
+    assert run_blocking(client._runtime.get("/given up", "a test"), "") == (None, 0)

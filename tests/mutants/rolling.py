@@ -368,4 +368,43 @@ MUTANTS = (
         ),
         ("tests/faces/test_rolling.py::test_a_ticket_is_of_the_ledger_that_took_the_entry",),
     ),
+    Mutant(
+        "an-interrupted-takeover-goes-on",
+        "P8.4",
+        "a caller was interrupted, and its takeover fences the log's owner when the metadata can be reached again",
+        (
+            (
+                "embedbk/client/runtime.py",
+                "            if not operation.future.done():\n",
+                "            if False:\n",
+            ),
+        ),
+        ("tests/faces/test_losing.py::test_who_gives_a_takeover_up_takes_nothing_later[False]",),
+    ),
+    Mutant(
+        "what-was-given-up-is-sent-again",
+        "P8.4",
+        "a takeover is forgotten, and its request is sent all the same when the metadata can be reached again",
+        (
+            (
+                "embedbk/host/client_node.py",
+                "            self._asking.forget(now_ns, operation)\n",
+                "            pass\n",
+            ),
+        ),
+        ("tests/faces/test_losing.py::test_who_gives_a_takeover_up_takes_nothing_later[True]",),
+    ),
+    Mutant(
+        "a-key-is-followed-for-nobody",
+        "L13",
+        "a caller that is interrupted before it is shown a key leaves the watch behind",
+        (
+            (
+                "embedbk/client/runtime.py",
+                "        except BaseException:\n            followed.end()\n            raise\n",
+                "        except EmbedbkError:\n            followed.end()\n            raise\n",
+            ),
+        ),
+        ("tests/faces/test_losing.py::test_a_change_that_was_given_up_is_not_asked_for_again",),
+    ),
 )
