@@ -14,6 +14,7 @@ snapshot that is whole. A copy for which the log begins too late begins with tha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -58,6 +59,7 @@ class Replica(Generic[M]):
         self.machine = machine
         self._leader: Leader | None = None
         self._looked_s = float("-inf")  # When the log was last read to its end.
+        self._read_to = 0  # The offset behind the last entry that was read, barriers among them.
         self._broken: BaseException | None = None
 
     @property
@@ -75,8 +77,8 @@ class Replica(Generic[M]):
         return self._leader
 
     def follow(self, wait_s: float | None = 0.0) -> Freshness:
-        """Apply what is acknowledged by now; where nothing new is, wait for it so long (None: without end), unless
-        nobody ever led.
+        """Apply what is acknowledged by now; where nothing new is, wait for it so long (None: without end). That nobody
+        ever led is nothing new.
 
         Raises:
             Truncated: the log begins behind what is applied here, and no snapshot reaches so far.
@@ -85,9 +87,10 @@ class Replica(Generic[M]):
         """
         check_seconds(wait_s, "wait_s")
         self._check()
-        if self._leader is None and not self._apply_all() and wait_s != 0.0:
-            for _ in self._wait_for(wait_s):
-                self._apply_all()
+        until_s = math.inf if wait_s is None else self._runtime.clock_s() + wait_s
+        while self._leader is None and not self._apply_all():
+            left_s = until_s - self._runtime.clock_s()
+            if left_s <= 0 or not self._comes_within(None if wait_s is None else left_s):
                 break
         return self.freshness
 
@@ -140,11 +143,19 @@ class Replica(Generic[M]):
                 hint="make another one; it begins with the newest snapshot, or with the log",
             ) from self._broken
 
-    def _wait_for(self, wait_s: float | None) -> Iterator[object]:
+    def _comes_within(self, wait_s: float | None) -> bool:
+        """Whether the log has, or gets in this time, something that was not read yet."""
         try:
-            yield from self._log.tail(self.machine.offset, idle_s=wait_s)
+            for _ in self._log.tail(self._place, idle_s=wait_s):
+                return True
         except (NoSuchLedger, Truncated):
-            return
+            return True  # Reading it says what that means.
+        return False
+
+    @property
+    def _place(self) -> int:
+        """Where reading goes on: what is read and no command moves no machine."""
+        return max(self._read_to, self.machine.offset)
 
     def _apply_all(self, until: int | None = None) -> int:
         """How many commands there were. until: where the log of others ends; None: as far as is acknowledged."""
@@ -153,9 +164,10 @@ class Replica(Generic[M]):
             try:
                 if before == 0 == self.machine.offset:
                     self._load()  # Shorter than the whole log, and what it stands for may be gone any moment.
-                for entry in self._log.read(self.machine.offset, until):
+                for entry in self._log.read(self._place, until):
                     if len(entry) > len(_BARRIER):
                         self._apply(bytes(entry), entry.offset)
+                    self._read_to = entry.offset + 1
                 break
             except NoSuchLedger:
                 break  # No copy ever led.

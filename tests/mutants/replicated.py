@@ -190,4 +190,11 @@ MUTANTS = (
         ((_REPLICA, "        self.ended = interrupted\n", ""),),
         (_TESTS + "who_is_interrupted_in_a_command_leads_no_more",),
     ),
+    Mutant(
+        "confirmations-are-news-for-ever",
+        "L12",
+        "a copy behind a confirmation never waits, and asks without end",
+        ((_REPLICA, "                    self._read_to = entry.offset + 1\n", ""),),
+        (_TESTS + "who_follows_waits_behind_confirmations",),
+    ),
 )

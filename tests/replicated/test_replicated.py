@@ -71,7 +71,7 @@ def words(replica: Replica[Words]) -> str:
 def test_who_follows_has_what_the_leader_was_told_was_done(cluster: Cluster) -> None:
     """What `submit` gave is what applying it gave."""
     first, second = copy(cluster, "a"), copy(cluster, "b")
-    assert second.follow(5.0).offset == 0, "nobody ever led: no wait"
+    assert second.follow(5.0).offset == 0, "nobody ever led"
     with first.lead() as leader:
         assert [leader.submit(b"one"), leader.submit(b"two")] == [1, 2]
         assert first.freshness.offset == 2
@@ -150,6 +150,22 @@ def test_reads_behind_a_confirmation_are_linearizable(cluster: Cluster) -> None:
     assert words(second) == "before next after"
     first.follow()
     assert words(first) == "before next after"
+
+
+def test_who_follows_waits_behind_confirmations(cluster: Cluster) -> None:
+    """They are no commands: a copy that has read them has nothing new, and waits for what comes."""
+    first, second = copy(cluster, "a"), copy(cluster, "b")
+    with first.lead() as leader:
+        leader.submit(b"one")
+        for _ in range(3):
+            leader.confirm()
+        cluster.run_for(1)
+        assert second.follow().offset == 1
+        began_s = cluster.now_s
+        assert second.follow(5.0).offset == 1
+        assert cluster.now_s >= began_s + 5
+        assert leader.submit(b"two") == 2
+        assert second.follow(5.0).offset == 5 and words(second) == "one two"
 
 
 @pytest.mark.parametrize("survives", [True, False])
