@@ -393,6 +393,22 @@ def test_a_dictionary_is_one_everywhere(cluster: Cluster) -> None:
         second["colour"] = "red"
 
 
+def test_what_a_dictionary_gives_is_no_part_of_it(cluster: Cluster) -> None:
+    """A list that is changed where it was read is no command: else this copy, and each snapshot of it, has its own."""
+    first = ReplicatedDict(cluster.client("a"), NAME)
+    with first.lead() as leader:
+        first["sizes"] = given = [1]
+        given.append(2)
+        first["sizes"].append(3)
+        assert first["sizes"] == [1]
+        with pytest.raises(UsageError, match="5 is no key: text is; nothing was changed"):
+            first[5] = "five"  # type: ignore[index]
+        leader.checkpoint()
+    second = ReplicatedDict(cluster.client("b"), NAME)
+    second.follow()
+    assert dict(second) == dict(first) == {"sizes": [1]}
+
+
 # The database.
 
 
