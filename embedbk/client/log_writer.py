@@ -65,17 +65,20 @@ async def open_writer(
     """Open a writer by the log's settings; where there are none, these arguments become the settings (P8.7)."""
     terms = await writer_terms(runtime, name, given, placement, delays_change=delays_change)
     line = await take_over(runtime, name, password, terms.quorum, terms.traits, terms.roll)
-    if given.compression is None:
-        line.own = alike(
-            line.own._replace(compression=None)
-        )  # The setting is gone, and compression ends with it.
-    line.follows = terms.revision
-    line.bound_by(bound_of(terms.record, terms.revision))
-    line.roll_by(terms.roll)
     try:
-        await adopt(runtime, line.owning.name, terms, line.taken.epoch)
-    except EmbedbkError as failed:  # Then the next writer deals with them.
-        logger.warning("log %r has no settings yet: %s", name, failed)
+        if given.compression is None:
+            # The setting is gone, and compression ends with it.
+            line.own = alike(line.own._replace(compression=None))
+        line.follows = terms.revision
+        line.bound_by(bound_of(terms.record, terms.revision))
+        line.roll_by(terms.roll)
+        try:
+            await adopt(runtime, line.owning.name, terms, line.taken.epoch)
+        except EmbedbkError as failed:  # Then the next writer deals with them.
+            logger.warning("log %r has no settings yet: %s", name, failed)
+    except BaseException:
+        line.release()  # Its caller was interrupted, and nobody else would ever let go of it.
+        raise
     return line
 
 

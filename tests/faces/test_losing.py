@@ -148,3 +148,26 @@ def test_a_change_that_was_given_up_is_not_asked_for_again(cluster: Cluster) -> 
     cluster.heal()
     cluster.run_for(30.0)
     assert run_blocking(client._runtime.get("/given up", "a test"), "") == (None, 0)
+
+
+def test_a_writer_that_nobody_got_is_let_go(cluster: Cluster) -> None:
+    """Its caller was interrupted behind the takeover: else its client looks after the log for ever, and says of it that
+    it is written."""
+    client = cluster.client("w")
+    driver = drive_waits.get()
+    assert driver is not None
+
+    def cut(predicate: Callable[[], bool], timeout_s: float | None) -> bool:
+        keeper = client._runtime.keeper
+        if keeper is not None and list(keeper.lines()):
+            raise KeyboardInterrupt
+        return driver(predicate, timeout_s)
+
+    token = drive_waits.set(cut)
+    with pytest.raises(KeyboardInterrupt):
+        client.log(NAME).writer(ensemble_size=3, write_quorum=3, ack_quorum=2)
+    drive_waits.reset(token)
+    assert client.handles() == []
+    with client.log(NAME).writer() as writer:
+        writer.append(b"one")
+    assert client.handles() == []

@@ -407,4 +407,17 @@ MUTANTS = (
         ),
         ("tests/faces/test_losing.py::test_a_change_that_was_given_up_is_not_asked_for_again",),
     ),
+    Mutant(
+        "a-writer-that-nobody-got-stays",
+        "P8.7 L13",
+        "a caller was interrupted behind its takeover, and its client looks after the log for ever",
+        (
+            (
+                "embedbk/client/log_writer.py",
+                "        line.release()  # Its caller was interrupted, and nobody else would ever let go of it.\n",
+                "        pass\n",
+            ),
+        ),
+        ("tests/faces/test_losing.py::test_a_writer_that_nobody_got_is_let_go",),
+    ),
 )
