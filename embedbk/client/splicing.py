@@ -110,6 +110,8 @@ class SpliceOutcome(NamedTuple):
 
 def staging(runtime: Runtime, name: str, application: str | None, number: int, ttl_s: float) -> Staging:
     check_seconds(ttl_s, "ttl_s")
+    if ttl_s is None or ttl_s >= 1e9:
+        raise UsageError(f"ttl_s={ttl_s!r}: allowed are seconds from 0 on, below 1e9")
     if application is not None and (
         not isinstance(application, str)
         or not 1 <= len(application) <= APPLICATION_MAX

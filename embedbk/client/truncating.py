@@ -27,7 +27,7 @@ from embedbk.codec.metadata_messages import ABSENT, Compare, Put
 from embedbk.core.truncating import LogTruncating, Round
 from embedbk.core.truncation import Held, Terms, live_pins
 from embedbk.errors import MetadataConflict, NotTruncated, Truncated, UsageError
-from embedbk.ids import check_log_name
+from embedbk.ids import LEDGER_ID_MAX, check_log_name
 from embedbk.metadata.levels import LEVEL_OF_FRONTS, LEVEL_OF_PAGES
 
 __all__ = ["WHY_ENDED", "LogPin", "Truncation", "pin", "pins", "truncate", "unpin"]
@@ -95,8 +95,9 @@ async def truncate(
     if before is None and older_than_s is None and keep_bytes is None and fits_bytes is None:
         raise UsageError("nothing says how much is to go", hint="give before=, older_than_s= or keep_bytes=")
     for what, value in (("older_than_s", older_than_s), ("keep_bytes", keep_bytes)):
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or value < 0):
-            raise UsageError(f"{what}={value!r}: allowed are numbers from 0 on")
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if value is not None and not (is_number and 0 <= value <= LEDGER_ID_MAX):  # NaN is not, either.
+            raise UsageError(f"{what}={value!r}: allowed are numbers from 0 on, up to {LEDGER_ID_MAX}")
     await reading.found()
     name = reading.name
     asked = None if before is None else await reading.offset_of(before)

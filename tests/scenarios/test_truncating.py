@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -259,7 +260,10 @@ def test_by_time_and_by_size(cluster: Cluster) -> None:
     assert done.reached > before
     kept = sum(len(bytes(entry)) for entry in log.read(done.reached, 22))
     assert size - last >= kept >= 4 or done.held_by == "last"
-    for wrong in ({}, {"keep_bytes": -1}, {"older_than_s": True}, {"before": -1}, {"before": "all"}):
+    for wrong in (
+        {}, {"keep_bytes": -1}, {"older_than_s": True}, {"before": -1}, {"before": "all"},
+        {"older_than_s": math.nan}, {"older_than_s": math.inf}, {"keep_bytes": math.nan},
+    ):  # fmt: skip
         with pytest.raises(UsageError):
             log.truncate(**wrong)  # type: ignore[arg-type]
 
