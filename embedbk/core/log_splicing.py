@@ -175,6 +175,7 @@ class LogSplicing(LogTakeover):
     def _all_closed(self, now_ns: int) -> list[Effect]:
         self.stage = Stage.STAGED
         self.staged, self.record = (), None
+        self.unspliced = None  # A look before this one may have found what is otherwise by now.
         self.compares.clear()
         self.ledgers.clear()
         return [ReadKey("splices", log_splices_path(self.name))]

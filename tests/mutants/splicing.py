@@ -205,4 +205,17 @@ MUTANTS = (
         ),
         (_SCENE + "a_writer_goes_on_behind_a_splice_and_pages_hold_both",),
     ),
+    Mutant(
+        "refused-once-is-refused",
+        "P8.5",
+        "an owner looks again and splices, and says that nothing was spliced",
+        (
+            (
+                _SPLICING,
+                "        self.unspliced = None  # A look before this one may have found what is otherwise by now.\n",
+                "",
+            ),
+        ),
+        ("tests/rules/test_p8_splicing.py::test_what_is_spliced_at_a_later_look_is_not_said_to_be_refused",),
+    ),
 )

@@ -323,6 +323,23 @@ def test_an_owner_that_cannot_splice_gets_its_next_ledger_all_the_same() -> None
     assert log_splices_path(LOG) not in world.catalog.values
 
 
+def test_what_is_spliced_at_a_later_look_is_not_said_to_be_refused() -> None:
+    """The list has changed under the commit, so that all is looked at again; by then the ledger is ready."""
+    world = World()
+    over = run(world, takeover(world)).ended.result
+    client = splicing(world, (50,), renews=over.epoch, lists_next=True)
+    client.start()
+    held_at(world, "commit")
+    staged(world, 50)
+    value, _ = world.catalog.values[log_key_path(LOG)]
+    world.catalog.transact([], [Put(log_key_path(LOG), value)])
+    world.catalog.is_held = False
+    world.run(until=lambda: client.has_ended)
+    assert isinstance(client.ended.result, TakenOver)
+    core: Any = client.core
+    assert core.spliced.record == recorded(world).spliced[0] and core.unspliced is None
+
+
 def test_what_is_full_is_said_before_anything_is_changed() -> None:
     world = World()
     put_list(world, *closed(2))
