@@ -141,7 +141,9 @@ class OpenHandles:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._lock = threading.Lock()
+        # Re-entrant: an allocation under it may run the garbage collector, which ends a tail that nobody has any more,
+        # and that leaves this list.
+        self._lock = threading.RLock()
         # Those whose reader is there still, in the order in which they were opened.
         self._notes: weakref.WeakValueDictionary[int, ReaderNote] = weakref.WeakValueDictionary()
         self._count = 0
@@ -161,7 +163,10 @@ class OpenHandles:
 
     def __iter__(self) -> Iterator[ReaderNote]:
         with self._lock:
-            return iter(list(self._notes.values()))
+            references = (
+                self._notes.valuerefs()
+            )  # In one step: a tail may leave while notes are gone through.
+        return iter([note for each in references if (note := each()) is not None])
 
     def look_after(self) -> None:
         """Begin to look at the handles; callable from any thread."""

@@ -114,4 +114,11 @@ MUTANTS = (
         ),
         (_TOLD + "a_consumer_says_that_another_has_its_lease",),
     ),
+    Mutant(
+        "handles-wait-for-themselves",
+        "L16",
+        "the collector ends a tail while the list of handles is held, and the thread waits for itself for ever",
+        ((_HANDLES, "        self._lock = threading.RLock()\n", "        self._lock = threading.Lock()\n"),),
+        (_TOLD + "a_tail_that_is_collected_meanwhile_leaves",),
+    ),
 )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import re
 from collections.abc import Callable, Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -294,3 +296,54 @@ def test_a_lost_wake_up_is_found(cluster: Cluster) -> None:
         with pytest.raises(Violation, match=r"L16: .* next frame to be sealed \(P3\.1\)"):
             cluster.run_for(20)
         cluster.client()._runtime.wake_writing(writing)
+
+
+class Collecting:
+    """A lock under which the garbage collector runs as often as it can."""
+
+    def __init__(self, lock: Any) -> None:
+        self._lock = lock
+        self.has_met_itself = False
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(timeout=1.0):
+            self.has_met_itself = True
+            raise AssertionError("the thread that has the lock waits for it")
+        gc.set_threshold(1, 1, 1)
+        gc.enable()
+
+    def __exit__(self, *_: object) -> None:
+        gc.disable()
+        self._lock.release()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("looks", [True, False])
+def test_a_tail_that_is_collected_meanwhile_leaves(cluster: Cluster, looks: bool) -> None:
+    """A collector runs wherever something is allocated, also where the list of handles is held: by the host's thread,
+    for one, which looks at it every 5 s."""
+    bk = cluster.client()
+    with bk.log("orders").writer() as orders:
+        orders.append(b"zero")
+    kept = [bk.log("orders").tail(0) for _ in range(3)]
+    before = gc.get_threshold()
+    gc.collect()
+    gc.disable()
+    try:
+        for tail in kept:
+            next(tail)
+        left: list[object] = [bk.log("orders").tail(0)]
+        left.append(left)  # Only the collector ends it.
+        next(left[0])  # type: ignore[call-overload]
+        del left
+        lock = Collecting(bk._runtime.handles._lock)
+        bk._runtime.handles._lock = lock  # type: ignore[assignment]
+        if looks:
+            assert len(list(bk._runtime.handles)) in (3, 4)
+        else:
+            bk._runtime.handles.add(ReaderNote("tail", "another", lambda: 0.0))
+        assert not lock.has_met_itself
+    finally:
+        gc.set_threshold(*before)
+        gc.enable()
+    assert len(list(bk._runtime.handles)) == 3
