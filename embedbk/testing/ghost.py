@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from embedbk.codec.ledger_metadata import LedgerMetadata, LedgerState
+from embedbk.codec.metadata_messages import Compare
 from embedbk.core.limbo import is_named
 from embedbk.core.quorum import write_set
 from embedbk.ids import NO_ENTRY, Member
@@ -25,6 +26,7 @@ __all__ = [
     "Ghost",
     "HandleGhost",
     "LedgerGhost",
+    "Proposal",
     "RecoveryGhost",
     "WriterGhost",
 ]
@@ -139,10 +141,19 @@ class HandleGhost:
     confirmed: dict[int, dict[int, int]] = field(default_factory=dict)
 
 
+class Proposal(NamedTuple):
+    """A change of a ledger: the revision of the ledger's key that it compares, what it would publish, and what else it
+    compares."""
+
+    revision: int
+    proposed: LedgerMetadata
+    others: tuple[Compare, ...]
+
+
 @dataclass(slots=True, eq=False)
 class WriterGhost(HandleGhost):
-    proposals: dict[Any, tuple[int, LedgerMetadata]] = field(default_factory=dict)
-    # Above: tag of a compare-and-set without an outcome -> revision compared with, what it would publish.
+    # Compare-and-sets without an outcome, by tag.
+    proposals: dict[Any, Proposal] = field(default_factory=dict)
     failed: bool = False
     # Numbers of the seatings that had failed at its last step.
     failed_seats: set[int] = field(default_factory=set)
@@ -173,6 +184,7 @@ class Ghost:
         self.members: dict[Member, BookieGhost] = {}  # Every incarnation ever seen.
         self.writers: dict[Any, WriterGhost] = {}  # Writers, by core.
         self.recoveries: dict[Any, RecoveryGhost] = {}
+        self.placements: dict[str, int] = {}  # Their revisions, by key.
         self.known_lac: dict[Hashable, int] = {}  # KNOWN-LAC: (client, ledger, handle) -> what it was shown.
         self.lost = 0  # LOSTDISK as bits.
         self.up: set[str] = set()  # Asked, not walked.

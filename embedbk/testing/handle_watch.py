@@ -42,7 +42,7 @@ from embedbk.errors import NotEnoughBookies, PeerError, RecoveryInconclusive
 from embedbk.ids import NO_ENTRY, Member
 from embedbk.testing import invariants_adding as adding
 from embedbk.testing import invariants_recovery as recovery
-from embedbk.testing.ghost import Ghost, HandleGhost, RecoveryGhost, WriterGhost
+from embedbk.testing.ghost import Ghost, HandleGhost, Proposal, RecoveryGhost, WriterGhost
 from embedbk.testing.sometimes import Sometimes
 from embedbk.testing.violation import Violation
 
@@ -238,17 +238,18 @@ class HandleWatch:
                 "I18", f"ledger {writer.ledger.ledger_id}: a change that compares with no version"
             )
         compared = effect.when[0].revision
-        for tag in [t for t, (revision, _) in writer.proposals.items() if revision < writer.ledger.revision]:
+        for tag in [t for t, each in writer.proposals.items() if each.revision < writer.ledger.revision]:
             del writer.proposals[tag]
         if not proposed.is_closed:
             if compared == writer.ledger.revision and proposed.state == LedgerState.OPEN:
                 # Under a placement of before it never comes to pass (P10.6): it was chosen when that was listed.
                 is_void = any(_is_outdated(compare, core.bookies) for compare in effect.when)
-                is_sent_again = is_void or (compared, proposed) in writer.proposals.values()
+                earlier = [each[:2] for each in writer.proposals.values()]
+                is_sent_again = is_void or (compared, proposed) in earlier
                 adding.change_is_proposed_at_the_lac(
                     self.ghost, writer, core, proposed, is_sent_again=is_sent_again
                 )
-            writer.proposals[effect.tag] = (compared, proposed)
+            writer.proposals[effect.tag] = Proposal(compared, proposed, tuple(effect.when[1:]))
 
     def _on_add_failed(self, writer: WriterGhost, core: Any, event: Any, effect: AddFailed) -> None:
         """L3: a healthy core goes on. Once all is healed no writer runs out of bookies while E of them are up. How long

@@ -26,8 +26,8 @@ from embedbk.codec.ledger_metadata import (
     decode_log_list,
     ledger_of_key,
 )
-from embedbk.codec.metadata_messages import Txn, TxnDone
-from embedbk.codec.registration import BOOKIES_PREFIX, decode_registration
+from embedbk.codec.metadata_messages import ABSENT, Txn, TxnDone
+from embedbk.codec.registration import BOOKIES_PREFIX, PLACEMENTS_PREFIX, decode_registration
 from embedbk.codec.repair_mark import REPAIR_PREFIX
 from embedbk.codec.tombstone import DELETED_PREFIX
 from embedbk.core.bookie import Bookie
@@ -348,6 +348,8 @@ class Invariants(Observer):
         self._archives.take_key(key, new)
         self._names.take_key(revision, key, new)
         self._placements.take_key(revision, key, new)
+        if key.startswith(PLACEMENTS_PREFIX):
+            self.ghost.placements[key] = ABSENT if new is None else revision
         if key.startswith(("/logs/", "/log-pages/")):
             self._on_log(key, new)
         if key.startswith(BOOKIES_PREFIX) and new is not None:

@@ -75,12 +75,13 @@ def acknowledgement_has_its_quorum(ghost: Ghost, writer: WriterGhost, first: int
 
 def metadata_comes_first(ghost: Ghost, writer: WriterGhost, first: int, last: int) -> None:
     """I14: metadata first. While a proposed ensemble may still be published, an entry at or above its start needs its
-    ack quorum there as well (P4.2, #1591)."""
-    for revision, proposed in writer.proposals.values():
+    ack quorum there as well (P4.2, #1591). It never will be under a placement that has changed (P10.6)."""
+    for revision, proposed, others in writer.proposals.values():
         if (
             revision != writer.ledger.revision
             or proposed.is_closed
             or proposed.fragments[-1].first_entry > last
+            or any(ghost.placements.get(each.key, each.revision) != each.revision for each in others)
         ):
             continue
         lacking = _quorum_lacking(ghost, writer, proposed, first, last)

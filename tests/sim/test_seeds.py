@@ -22,6 +22,7 @@ FOUND = {
 
 # The same with plans of all that there is to draw; such a plan means another run when something new can be drawn.
 FOUND_IN_FULL = {
+    70340497: "a change without an outcome counted as possible still, under a placement that had changed",
     70340029: "a ledger whose length a build before did not record was held against the owner's bound",
     70200069: "a creation of unknown outcome made a ledger a second time, which others had deleted",
     70204517: "a writer that had lost its log behind a roll grew old for ever, by a ledger that it had left again",

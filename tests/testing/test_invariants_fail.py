@@ -37,6 +37,7 @@ from embedbk.codec.messages import (
     Status,
 )
 from embedbk.codec.metadata_messages import ABSENT, Compare, MetadataRequest, Put, Txn
+from embedbk.codec.registration import placement_path
 from embedbk.codec.repair_mark import repair_mark_path
 from embedbk.codec.tombstone import tombstone_path
 from embedbk.config import Quorum
@@ -226,10 +227,11 @@ class History:
             self.confirm(entry_id)
         return self
 
-    def propose(self, proposed: LedgerMetadata) -> None:
+    def propose(self, proposed: LedgerMetadata, *others: Compare) -> None:
         key = ledger_key_path(LEDGER)
         put = Put(key, encode_ledger_metadata(proposed))
-        self.watch.on_step("w", self.writer, Tick(0), [Transact("cas", [Compare(key, self.revision)], [put])])
+        change = Transact("cas", [Compare(key, self.revision), *others], [put])
+        self.watch.on_step("w", self.writer, Tick(0), [change])
 
 
 class Recovering:
@@ -351,10 +353,12 @@ def i13_quorum() -> None:
     history.confirm(0)
 
 
-def i14() -> None:
+def i14(placement: int = 7) -> None:
+    """placement: of b4, in the metadata; the change compares 7."""
     history = History()
     history.seal(0, b"a")
-    history.propose(version(starts={0: "143"}))
+    history.watch.on_metadata(placement, placement_path("b4"), None, b"")
+    history.propose(version(starts={0: "143"}), Compare(placement_path("b4"), 7))
     for name in ("b1", "b2"):
         history.store(name, 0, b"a")
         history.heard(name, 0, 0)
@@ -1058,6 +1062,13 @@ def test_what_is_rightly_done_breaks_nothing() -> None:
 def test_a_copy_that_an_operator_has_chosen_is_no_normal_add() -> None:
     """I22, P11.5: it takes the place of a copy that repair has brought behind the negative."""
     replaced_copy(b"a", by_operator=True)
+
+
+def test_a_change_under_a_placement_that_has_changed_never_comes_to_pass() -> None:
+    """I14, P10.6: "a revision does not come back": also where its outcome was never told."""
+    with pytest.raises(Violation, match=r"^I14: "):
+        i14()
+    i14(placement=8)
 
 
 def test_a_confirmation_of_a_lost_seat_counts_no_more() -> None:
