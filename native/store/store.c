@@ -22,6 +22,7 @@ void ebk_store_close(struct ebk_store *store)
     ebk_yield_enough(&store->yield_word);
     ebk_store_flush_end(store);
     ebk_store_rebuild_end(store);
+    if (store->copy != NULL) ebk_copy_free(store->copy); /* Its thread needs the names of the directories. */
     for (uint32_t i = 0; i < store->log_count; i++) {
         if (store->logs[i]->file >= 0) (void)store->io->close(store->io, store->logs[i]->file);
         ebk_log_free(store->logs[i]);
@@ -34,7 +35,6 @@ void ebk_store_close(struct ebk_store *store)
     free(store->pieces);
     free(store->holes);
     free(store->directories);
-    if (store->copy != NULL) ebk_copy_free(store->copy);
     if (store->event_file >= 0) close(store->event_file);
     if (store->copy_event_file >= 0) close(store->copy_event_file);
     if (store->rebuild_event_file >= 0) close(store->rebuild_event_file);

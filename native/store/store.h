@@ -35,7 +35,8 @@ struct ebk_store_settings {
  * EBK_DAMAGED, EBK_FOREIGN, EBK_VERSION, EBK_IO, EBK_NO_MEMORY, EBK_USAGE. */
 int ebk_store_open(struct ebk_io *io, const char *const *directories, uint32_t directory_count,
                    const struct ebk_store_settings *settings, struct ebk_store **store, char *text, size_t room);
-/* Wait for a running flush, give everything back. Entries that are only in the write cache are freed: the journal has them. */
+/* Wait for what its threads are at, a slice of a copying too, and give everything back. Entries that are only in the write
+ * cache are freed: the journal has them. */
 void ebk_store_close(struct ebk_store *store);
 
 /* Damage that was found and could be worked around, one line each, NULL beyond the last. */

@@ -21,9 +21,11 @@ from embedbk.core.upkeep_words import (
 from embedbk.core.vocabulary import Started, Tick
 from embedbk.errors import StorageError
 from embedbk.storage.bookie_storage import BookieStorage
+from embedbk.storage.entry_store import NativeEntryStore
 from embedbk.storage.memory_disk import MemoryDisk
 from tests.storage.log_places import places_in
 from tests.storage.looking_through import look_through_all
+from tests.storage.small_bookie import INCARNATION, TOKEN
 from tests.storage.stored_entries import make_frame
 from tests.storage.test_bookie_storage import commit, fence, flush, held, is_fenced, on_memory, put
 from tests.storage.test_dropping import drop
@@ -321,6 +323,21 @@ def test_sources_stay_until_a_flush_behind_the_copy_has_ended() -> None:
     bookie = on_memory(disk)
     assert is_fenced(bookie, 77) and held(bookie, 1) == KEPT[1]
     bookie.close()
+
+
+def test_a_store_that_is_closed_waits_for_the_slice_that_is_copied() -> None:
+    """I47: its thread names the new log by the directory, which is there until that thread has ended."""
+    disk = MemoryDisk({"/entries/.made": b""})
+    store = NativeEntryStore(["/entries"], TOKEN, INCARNATION, io=disk)
+    for ledger_id in range(24):
+        store.put(make_frame(ledger_id, [0], size=1 << 20))  # As much as takes longer than to close.
+    assert store.freeze(b"", 1)
+    store.flush(threaded=False)
+    assert store.finish_flush()
+    store.begin_copy([1])
+    store.copy_slice(1 << 30)
+    store.close()
+    assert logs_on(disk) == ["/entries/00000001.elog", "/entries/00000002.elog"]
 
 
 def test_a_failed_flush_keeps_the_sources() -> None:
