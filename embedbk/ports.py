@@ -780,7 +780,8 @@ class DurableBookie(Protocol):
         ...
 
     def copy_slice(self, byte_count: int) -> None:
-        """Begin to copy about so much of it, beside the caller where storage has threads. Raises StorageError."""
+        """Begin to copy about so much of it, beside the caller where storage has threads. Raises StorageError: nothing
+        is copied any more, and nothing changed."""
         ...
 
     def poll_copy(self) -> tuple[int, bool] | None:

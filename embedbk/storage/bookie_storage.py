@@ -434,7 +434,12 @@ class BookieStorage:
         self._open_store().begin_copy(log_ids)
 
     def copy_slice(self, byte_count: int) -> None:
-        self._open_store().copy_slice(byte_count, threaded=self.threaded)
+        store = self._open_store()
+        try:
+            store.copy_slice(byte_count, threaded=self.threaded)
+        except StorageError:
+            store.abandon_copy()  # Else it would stand in the way of every later one.
+            raise
 
     def poll_copy(self) -> tuple[int, bool] | None:
         store = self._open_store()

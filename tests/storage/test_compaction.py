@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import errno
+import os
 import random
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -338,6 +341,43 @@ def test_a_store_that_is_closed_waits_for_the_slice_that_is_copied() -> None:
     store.copy_slice(1 << 30)
     store.close()
     assert logs_on(disk) == ["/entries/00000001.elog", "/entries/00000002.elog"]
+
+
+def test_a_slice_that_gets_no_thread_ends_its_compaction_and_no_later_one() -> None:
+    """ST35: what was planned is given up, and the next one begins anew."""
+    told = subprocess.run(
+        [sys.executable, "-c", WITHOUT_THREADS],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert told.stdout.splitlines() == ["compaction in /b1/entries: memory was refused", "compacted"]
+
+
+WITHOUT_THREADS = """
+import resource
+from embedbk.errors import StorageError
+from embedbk.storage.memory_disk import MemoryDisk
+from tests.storage.test_compaction import check, compact, fill
+
+bookie = fill(MemoryDisk())
+bookie.begin_copy((1, 2))
+bookie.threaded = True
+with open("/proc/self/statm") as file:
+    used = int(file.read().split()[0]) * resource.getpagesize()
+before = resource.getrlimit(resource.RLIMIT_AS)
+resource.setrlimit(resource.RLIMIT_AS, (used, before[1]))  # No room for a thread's stack.
+try:
+    bookie.copy_slice(1 << 20)
+except StorageError as refused:
+    resource.setrlimit(resource.RLIMIT_AS, before)
+    print(refused.args[0])
+bookie.threaded = False
+compact(bookie, 1, 2)
+check(bookie)
+print("compacted")
+"""
 
 
 def test_a_failed_flush_keeps_the_sources() -> None:
