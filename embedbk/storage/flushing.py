@@ -8,8 +8,8 @@ that a bookie does with its storage to `bookie_storage`.
              take the states, note the mark            the journals are trimmed          that was in the frozen half
     IDLE ───────────────────────────────▶ RUNNING ──────────────────────────▶ LOGGED ─────────────────────────▶ IDLE
                                            │   ▲
-            it failed in every directory   ▼   │  more was journaled, or a device has room again
-                                          FAILED
+           it failed in every directory,   ▼   │  more was journaled, or a device has room again
+           or could not begin             FAILED
 
 A frozen half is freed only when the journals are past everything that was put into it, because the journals' queues
 borrow those bytes.
@@ -244,9 +244,13 @@ class FlushCycle:
         self.unflushed_bytes = 0
 
     def _flush(self) -> None:
-        self.state = FlushState.RUNNING
         self.measure_room()
-        self.store.flush(threaded=self.threaded)
+        try:
+            self.store.flush(threaded=self.threaded)
+        except StorageError as refused:
+            self._fail(refused)  # Nothing runs, so nobody may wait for its end.
+            raise
+        self.state = FlushState.RUNNING
 
     def _finish_running(self) -> bool:
         """Whether the entry log counts now; then the journals are trimmed below its mark."""

@@ -21,6 +21,7 @@ from embedbk.errors import StorageError, UsageError
 from embedbk.ids import NO_ENTRY
 from embedbk.storage.bookie_storage import BookieStorage
 from embedbk.storage.directory_discovery import find_places
+from embedbk.storage.flushing import FlushState
 from embedbk.storage.memory_disk import MemoryDisk
 from tests.storage.small_bookie import INCARNATION, TOKEN, open_disk
 from tests.storage.stored_entries import ids_in, make_frame, payload, payloads_in
@@ -343,6 +344,26 @@ def test_a_failed_flush_is_tried_again_in_another_file() -> None:
     assert bookie.log_mark() == 1
     names = sorted(name for name in disk.files() if "elog" in name)
     assert names == ["/b1/entries/00000002.elog"]
+    bookie.close()
+
+
+def test_nobody_waits_for_a_flush_that_could_not_begin() -> None:
+    """P7.6: nothing runs, so there is no end to wait for; the journal has everything, and the next start flushes it."""
+    last_log = "/b1/entries/ffffffff.elog.tmp"  # Behind it there are no ids for new ones.
+    disk = MemoryDisk({last_log: b""})
+    bookie = on_memory(disk, journal_file_bytes=4 << 20)
+    put(bookie, 5, range(60))
+    commit(bookie)
+    with pytest.raises(StorageError):
+        bookie.begin_flush_if_due()
+    assert bookie.flushes.state is FlushState.FAILED
+    assert not bookie.begin_flush_if_due(), "not at once: more has to come first"
+    assert held(bookie, 5) == list(range(60))
+    bookie.close()
+    disk.drop(last_log)
+    bookie = on_memory(disk, journal_file_bytes=4 << 20)
+    assert held(bookie, 5) == list(range(60))
+    flush(bookie)
     bookie.close()
 
 
