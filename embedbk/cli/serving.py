@@ -59,9 +59,12 @@ class Serving:
             Stopped: the parent is gone.
         """
         assert self._parent_fd is not None
+        poll = select.poll()  # Not select.select: a starter with many files gives a descriptor above 1,023.
+        poll.register(self._parent_fd, select.POLLIN)
+        poll.register(self._wake_fd, select.POLLIN)
         line = b""
         while not line.endswith(b"\n") and len(line) < _LINE_BYTES_MAX:
-            select.select([self._parent_fd, self._wake_fd], [], [])
+            poll.poll()
             self.step(0)
             if self.is_stopping:
                 raise Stopped

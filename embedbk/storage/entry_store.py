@@ -324,7 +324,13 @@ class NativeEntryStore:
                     raise
                 self.flush(threaded=threaded)
             else:
-                select.select([self.fileno()], [], [])
+                self.wait_for_flush()
+
+    def wait_for_flush(self) -> None:
+        """Block until a flush that was started has ended."""
+        poll = select.poll()  # Not select.select, which takes no descriptor above 1,023.
+        poll.register(self.fileno(), select.POLLIN)
+        poll.poll()
 
     def finish_flush(self) -> bool:
         """Take over an ended flush: its entries enter the index, the mark rises. False when none ended.

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import enum
 import logging
-import select
 import time
 from collections.abc import Callable
 
@@ -173,7 +172,7 @@ class FlushCycle:
             self._flush()
         while self.is_frozen:
             if self.state is FlushState.RUNNING and self.threaded:
-                select.select([self.store.fileno()], [], [])
+                self.store.wait_for_flush()
             elif self.state is FlushState.LOGGED:
                 self.journals.wait(self._frozen_token)
                 self.journals.durable()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import resource
 import select
 import shutil
 import signal
@@ -127,6 +129,28 @@ def test_a_bookie_reports_when_it_is_registered_and_ends_while_it_waits_for_that
     for each in (alone, waiting):
         os.close(each.parent_fd)
         assert each.end() == (0, "")
+
+
+def test_a_starter_may_have_very_many_open_files(tmp_path: Path) -> None:
+    """Its pipe has a descriptor above 1,023 then, which a peer waits for like any other."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with ExitStack() as held:
+        held.callback(resource.setrlimit, resource.RLIMIT_NOFILE, before)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(before[0], min(before[1], 2048)), before[1]))
+        low, parent_fd = os.pipe()
+        high = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, 1024)
+        arguments = ["bookie", "--id", "b1", "--dir", str(tmp_path / "b1"), "--metadata", "-"]
+        waiting = subprocess.Popen(
+            [sys.executable, "-m", "embedbk", *arguments, "--parent-fd", str(high)],
+            pass_fds=(high,),
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for fd in (low, high, parent_fd):
+            os.close(fd)
+    with waiting:
+        _, said = waiting.communicate(timeout=TIMEOUT_S)
+    assert (waiting.returncode, said) == (0, "")
 
 
 def test_a_stopped_bookie_is_replaced_by_a_copy_of_its_directories(tmp_path: Path, stack: ExitStack) -> None:

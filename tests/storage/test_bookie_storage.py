@@ -5,9 +5,11 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import resource
 import select
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from embedbk.errors import StorageError, UsageError
 from embedbk.ids import NO_ENTRY
 from embedbk.storage.bookie_storage import BookieStorage
 from embedbk.storage.directory_discovery import find_places
+from embedbk.storage.entry_store import NativeEntryStore
 from embedbk.storage.flushing import FlushState
 from embedbk.storage.memory_disk import MemoryDisk
 from tests.storage.small_bookie import INCARNATION, TOKEN, open_disk
@@ -745,6 +748,27 @@ def test_directories_given_from_elsewhere_are_kept_whole(
     assert list((tmp_path / "there").iterdir()) == []
     (place,) = find_places(tmp_path / "here" / "fast")
     assert place.parts == {"journal": tmp_path / "here" / "fast", "entries": tmp_path / "here" / "slow"}
+
+
+def test_flushes_are_waited_for_beside_very_many_open_files(tmp_path: Path) -> None:
+    """Descriptors above 1,023 are waited for like any others, when a bookie stops and when one starts."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with ExitStack() as held:
+        held.callback(resource.setrlimit, resource.RLIMIT_NOFILE, before)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(before[0], min(before[1], 2048)), before[1]))
+        for _ in range(1024):
+            held.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+        bookie = BookieStorage(tmp_path / "b1", "b1", TOKEN)
+        put(bookie, 5, range(10))
+        bookie.close()
+        store = NativeEntryStore(["/entries"], TOKEN, INCARNATION, io=MemoryDisk({"/entries/.made": b""}))
+        store.put(make_frame(5, range(10)))
+        assert store.freeze(b"", 1)
+        store.flush_until_done()  # As a start does it.
+        store.close()
+    bookie = BookieStorage(tmp_path / "b1", "b1", TOKEN)
+    assert bookie.log_mark() == bookie.durable() == 1
+    bookie.close()
 
 
 def test_too_few_descriptors_are_called_so(tmp_path: Path) -> None:
