@@ -726,7 +726,8 @@ class DurableBookie(Protocol):
         ...
 
     def finish_scrub(self) -> ScrubPiece | None:
-        """The piece that was begun, when it is read; None while it is not, or none was begun."""
+        """The piece that was begun, when it is read; None while it is not, or none was begun. Raises StorageError: it
+        cannot be read now, which says nothing of what is stored; it is the next one again."""
         ...
 
     def scrub_damages(self) -> list[ScrubDamage]:

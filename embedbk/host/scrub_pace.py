@@ -73,7 +73,12 @@ class ScrubPace:
     def _finish(self, now_ns: int) -> None:
         if self._due_ns is not None:
             return
-        piece = self._storage.finish_scrub()
+        try:
+            piece = self._storage.finish_scrub()
+        except StorageError as refused:
+            logger.warning("bookie %s: the scrubber waits: %s", self._name, refused)
+            self._due_ns = now_ns + self._pass_pause_ns
+            return
         if piece is None:
             return
         self.bytes_read += piece.bytes_read

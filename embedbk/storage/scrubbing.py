@@ -22,7 +22,7 @@ from embedbk.errors import StorageError
 from embedbk.ports import ScrubDamage, ScrubPiece
 from embedbk.repeating import Repeating
 from embedbk.storage.memory_disk import MemoryDisk
-from embedbk.storage.native import check, ffi, lib, system_reason
+from embedbk.storage.native import TOO_MANY_FILES_HINT, check, ffi, lib, system_reason
 
 __all__ = ["SCRUB_FILE", "LogScrubber", "ScrubState", "read_scrub_state"]
 
@@ -130,10 +130,20 @@ class LogScrubber:
         return True
 
     def finish(self, log_ids: Iterable[int]) -> ScrubPiece | None:
-        """The piece that was begun, once it is read. log_ids: of all logs now, ascending."""
-        if self._running is None or lib.ebk_scrub_finish(self._running, self._piece) != lib.EBK_OK:
+        """The piece that was begun, once it is read. log_ids: of all logs now, ascending.
+
+        Raises:
+            StorageError: there was no descriptor or no memory to read it with; it is the next one again.
+        """
+        code = lib.EBK_END if self._running is None else lib.ebk_scrub_finish(self._running, self._piece)
+        if code in (lib.EBK_FULL, lib.EBK_END):
             return None
         self._running = None
+        if code < 0:
+            raise StorageError(
+                f"{self._path} is not read now: too many open files, or no memory",
+                hint=TOO_MANY_FILES_HINT,
+            )
         log_ids = list(log_ids)
         piece, state = self._piece, self.state
         bytes_read = int(piece.bytes)

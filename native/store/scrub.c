@@ -48,6 +48,8 @@ struct ebk_scrub {
     struct ebk_cursor cursor; /* over that one run */
     uint64_t ledger_id;       /* of that run */
 
+    bool is_want; /* the piece found no descriptor or no memory: nothing of it counts */
+
     pthread_t thread;
     _Atomic int state;
     bool has_thread;
@@ -161,7 +163,7 @@ static uint8_t *fetch_section(struct ebk_scrub *scrub, uint64_t offset, uint64_t
     *error = 0;
     if (offset > scrub->file_size || size > scrub->file_size - offset) return NULL;
     uint8_t *section = malloc(size + 1);
-    if (section == NULL) *error = ENOMEM;
+    scrub->is_want |= section == NULL;
     for (uint64_t done = 0; section != NULL && done < size;) {
         const size_t part = size - done < WINDOW_BYTES ? (size_t)(size - done) : WINDOW_BYTES;
         const uint8_t *bytes = fetch(scrub, offset + done, part, error);
@@ -227,6 +229,7 @@ static uint8_t *join_copies(struct ebk_scrub *scrub, size_t *joined)
     const uint64_t size = descriptor->index_size;
     if (descriptor->version < EBK_LOG_VERSION_TWICE || size > scrub->file_size) return NULL;
     uint8_t *copies = calloc(3, size + 1); /* Both, and behind them what is made of them. */
+    scrub->is_want |= copies == NULL;
     for (uint32_t copy = 0; copies != NULL && copy < 2; copy++) {
         const uint64_t offset = copy == 0 ? ebk_first_index_offset(descriptor) : ebk_index_offset(descriptor);
         for (uint64_t done = 0; done < size; done += EBK_LOG_BLOCK_BYTES) {
@@ -388,14 +391,16 @@ static void *run_piece(void *argument)
     struct ebk_scrub *scrub = argument;
     const uint64_t one = 1;
     open_file(scrub);
-    if (scrub->file < 0) {
+    if (ebk_is_want(scrub->file)) {
+        scrub->is_want = true;
+    } else if (scrub->file < 0) {
         tell(scrub, EBK_SCRUB_FILE, 0, -scrub->file);
         scrub->piece.is_end = true;
     } else {
         read_piece(scrub);
         (void)scrub->io->close(scrub->io, scrub->file);
     }
-    if (scrub->piece.is_end) forget_log(scrub);
+    if (scrub->piece.is_end || scrub->is_want) forget_log(scrub);
     atomic_store_explicit(&scrub->state, PIECE_ENDED, memory_order_release);
     const ssize_t written = write(scrub->event_file, &one, sizeof one);
     EBK_ASSERT(written == sizeof one);
@@ -407,6 +412,7 @@ static int prepare(struct ebk_scrub *scrub, uint32_t log_id, uint64_t offset, ui
     if (scrub->state != PIECE_NONE) return EBK_FULL;
     scrub->piece = (struct ebk_scrub_piece){.log_id = log_id, .offset = offset};
     scrub->bytes_max = bytes_max;
+    scrub->is_want = false;
     scrub->state = PIECE_RUNNING;
     return EBK_OK;
 }
@@ -446,6 +452,7 @@ int ebk_scrub_finish(struct ebk_scrub *scrub, struct ebk_scrub_piece *piece)
     uint64_t wakes;
     (void)!read(scrub->event_file, &wakes, sizeof wakes);
     scrub->state = PIECE_NONE;
+    if (scrub->is_want) return EBK_IO;
     *piece = scrub->piece;
     return EBK_OK;
 }

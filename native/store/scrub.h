@@ -59,7 +59,8 @@ int ebk_scrub_start(struct ebk_scrub *scrub, uint32_t log_id, uint64_t offset, u
 int ebk_scrub_now(struct ebk_scrub *scrub, uint32_t log_id, uint64_t offset, uint64_t bytes_max);
 /* Becomes readable when a piece that was started has ended, until ebk_scrub_finish(). */
 EBK_SHORT int ebk_scrub_event_file(const struct ebk_scrub *scrub);
-/* The findings of the piece that ended. Returns EBK_OK; EBK_FULL while it runs; EBK_END when none was started. */
+/* The findings of the piece that ended. Returns EBK_OK; EBK_FULL while it runs; EBK_END when none was started; EBK_IO: there
+ * was no descriptor or no memory to read it with, so it says nothing of the log. */
 EBK_SHORT int ebk_scrub_finish(struct ebk_scrub *scrub, struct ebk_scrub_piece *piece);
 /* cffi:end */
 

@@ -107,10 +107,11 @@ int ebk_store_copy_begin(struct ebk_store *store, const uint32_t *log_ids, uint3
 
 static int bad(struct ebk_copy *copy, uint32_t source, const char *what, int64_t error)
 {
-    copy->bad_source = source;
+    const bool is_want = ebk_is_want(error); /* It ends the copying, and says nothing of the source. */
+    if (!is_want) copy->bad_source = source;
     snprintf(copy->flush.text, sizeof copy->flush.text, "entry log %08x.elog: %s%s%s",
              copy->sources[source].descriptor.log_id, what, error < 0 ? ": " : "", error < 0 ? strerror((int)-error) : "");
-    return EBK_DAMAGED;
+    return is_want ? EBK_IO : EBK_DAMAGED;
 }
 
 static int open_source(struct ebk_copy *copy, uint32_t number)

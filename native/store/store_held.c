@@ -65,7 +65,7 @@ struct summing {
     uint32_t modulus;
     uint64_t residues;
     size_t bytes_max;
-    bool is_over; /* more would have to be read than is allowed */
+    bool is_over; /* more would have to be read than is allowed, or can be now */
 };
 
 static bool is_asked(const struct summing *summing, int64_t id)
@@ -101,6 +101,7 @@ static int read_pieces(struct summing *summing)
         const struct ebk_piece *piece = &reading->store->pieces[i];
         struct ebk_frame_facts facts;
         if (ebk_piece_is_entry(at, piece, reading->ledger_id, &facts)) add(summing, piece->id, ebk_entry_digest(at, piece->size));
+        else if (piece->is_want) summing->is_over = true;
         else if (sums->bad_count < EBK_BAD_MAX) sums->bad[sums->bad_count++] = piece->id;
         at += piece->size;
     }

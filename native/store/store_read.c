@@ -183,6 +183,7 @@ static void fetch_pieces(struct ebk_store *store, uint32_t begin, uint32_t end, 
     for (uint32_t i = begin; i < end; to += pieces[i].size, i++) {
         const int64_t got = file < 0 ? file : store->io->read(store->io, file, to, pieces[i].size, pieces[i].offset);
         pieces[i].is_lost = got != (int64_t)pieces[i].size;
+        pieces[i].is_want = ebk_is_want(got);
     }
 }
 

@@ -10,7 +10,6 @@
 #include "base/errors.h"
 #include "wire/frame.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -42,7 +41,7 @@ static int begin_hole(struct ebk_scan *scan)
 {
     if (scan->file < 0) scan->file = scan->io->open(scan->io, scan->path, EBK_OPEN_READ);
     const int error = scan->file < 0 ? -scan->file : 0;
-    if (error == EMFILE || error == ENFILE || error == ENOMEM) {
+    if (ebk_is_want(-error)) {
         snprintf(scan->text, sizeof scan->text, "entry log %08x.elog cannot be opened: %s", scan->log_id, strerror(error));
         scan->file = -1;
         return EBK_IO;

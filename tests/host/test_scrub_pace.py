@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 
 import pytest
 
 from embedbk.host.scrub_pace import PASS_PAUSE_NS, PIECE_BYTES, START_NS, ScrubPace
 from embedbk.storage.memory import MemoryBookieStorage, Survivors
+from embedbk.storage.memory_disk import MemoryDisk
 from tests.host.place import Place
+from tests.storage import small_bookie
 from tests.storage.stored_entries import make_frame
 
 S = 1_000_000_000
@@ -67,6 +70,21 @@ def test_what_is_found_is_counted_and_logged(caplog: pytest.LogCaptureFixture) -
             pace.step(pace.deadline_ns or 0)
     assert pace.damage_count == 1
     assert "ledger 3, entries 77..77: entries are damaged" in caplog.text
+
+
+def test_a_piece_that_cannot_be_read_now_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    """I55: it is no damage, and it is not asked for again at once."""
+    disk = MemoryDisk(small_bookie.make().files)
+    storage = small_bookie.open_disk(disk)
+    pace = ScrubPace("b1", storage, 1 << 20, start_ns=5, pass_pause_ns=100)
+    disk.fail("open", error=errno.EMFILE)
+    for now in (0, 5):
+        pace.step(now)
+    assert (pace.deadline_ns, pace.bytes_read, pace.damage_count) == (105, 0, 0)
+    assert "the scrubber waits" in caplog.text
+    pace.step(105)
+    assert pace.bytes_read > 0 and pace.damage_count == 0
+    storage._release()
 
 
 def test_a_bookie_scrubs_beside_its_work_and_reads_answer_on(place: Place) -> None:

@@ -241,6 +241,22 @@ def test_a_corrupt_log_is_left_alone_and_the_rest_goes_on() -> None:
     bookie.close()
 
 
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+def test_a_process_without_descriptors_blames_no_log(error: int) -> None:
+    """ST35: what is wanting is this process's, so the same logs are copied later."""
+    disk = MemoryDisk()
+    bookie = fill(disk)
+    bookie.begin_copy([1, 2])
+    disk.fail("open", nth=2, error=error)  # The first one makes the new log.
+    bookie.copy_slice(1 << 20)
+    with pytest.raises(StorageError, match=rf"00000001\.elog: cannot be opened: {os.strerror(error)}"):
+        bookie.poll_copy()
+    assert not any(log.is_damaged for log in bookie.log_facts())
+    compact(bookie, 1, 2)
+    check(bookie)
+    bookie.close()
+
+
 def test_a_log_whose_index_was_lost_is_never_compacted() -> None:
     """Scenario 36 (#4607), ST13, P7.1: it is scanned; what the damage hides is dark, and must not become absent, while
     it is looked through and behind that."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 from typing import Any
 
@@ -183,6 +184,20 @@ def test_by_bytes_finds_what_the_index_cannot_know() -> None:
         older = open_store(rotten(version))
         assert older.sums(7, 0, 9, 1, 1, MUCH) == EntrySums(None, [4], 1_520)
         older.close()
+
+
+def test_an_entry_that_no_descriptor_is_left_for_is_not_bad() -> None:
+    """P11.4: its digest cannot be told now, and nothing else."""
+    disk = make_disk()
+    store = open_store(disk)
+    store.put(make_frame(7, range(10), size=100))
+    flush(store, 1)
+    disk.fail("open", error=errno.EMFILE)
+    assert store.sums(7, 0, 9, 1, 1, MUCH, by_bytes=True) == EntrySums(None, bytes_read=10 * 152)
+    assert store.sums(7, 0, 9, 1, 1, MUCH, by_bytes=True).digests == digests_of(
+        ledger(range(10), size=100), 0, 9
+    )
+    store.close()
 
 
 def test_what_was_met_as_bad_counts_as_lacking_until_a_good_copy_is_there() -> None:

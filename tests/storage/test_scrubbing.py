@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import select
 from pathlib import Path
 
 import pytest
 
+from embedbk.errors import StorageError
 from embedbk.ports import DurableBookie, ScrubDamage, ScrubPiece
 from embedbk.storage.bookie_storage import BookieStorage
 from embedbk.storage.memory import MemoryBookieStorage, Survivors
@@ -124,6 +126,22 @@ def test_what_the_device_refuses_is_damage_with_its_reason() -> None:
     disk.fail("read", nth=0)
     assert found(one_pass(storage)) == []
     assert storage.scrub_damages() == [], "the next pass is what is known now"
+    storage._release()
+
+
+def test_a_process_without_descriptors_finds_no_damage() -> None:
+    """I55: what is wanting is this process's. The same piece is read later, and what was known before stays known."""
+    disk = MemoryDisk({**SMALL.files, **changed(LOG_1, 5)})
+    storage = small_bookie.open_disk(disk)
+    known = found(one_pass(storage))
+    assert len(known) == 1
+    for _ in range(2):
+        disk.fail("open", error=errno.EMFILE)
+        assert storage.begin_scrub(1 << 20)
+        with pytest.raises(StorageError, match=r"00000001\.elog is not read now: too many open files"):
+            storage.finish_scrub()
+        assert storage.scrub_damages() == known
+    assert found(one_pass(storage)) == known
     storage._release()
 
 
