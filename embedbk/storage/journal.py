@@ -277,8 +277,10 @@ class Journal:
     def _refuse_wait(self, code: int) -> None:
         if code == lib.EBK_NO_SPACE:
             raise StorageError(
-                f"journal {self.directory} has no room for what is queued: it waits",
-                hint="make room on the device; nothing that was acknowledged is concerned",
+                f"journal {self.directory} has no room for what is queued: it waits"
+                f" ({self.facts().prepare_failure or 'there is some again'})",
+                hint="make room on the device, or raise the limit of open files (ulimit -n), whichever is wanting; "
+                "nothing that was acknowledged is concerned",
             )
         if code < 0:
             raise StorageError(f"journal {self.directory} stopped: {self.failed()}")

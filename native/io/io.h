@@ -57,6 +57,10 @@ struct ebk_io {
     int (*lock)(struct ebk_io *io, const char *path);
 };
 
+/* Whether the answer of a call is about this process and not about the file: it has no descriptor or no memory left. The file
+ * is as it was, and is asked later. io_calls.c. */
+bool ebk_is_want(int64_t answer);
+
 /* cffi:begin */
 struct ebk_io;
 struct ebk_memory_disk;

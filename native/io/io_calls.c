@@ -1,5 +1,12 @@
-/* io_calls.c: the table of calls as functions, for Python. */
+/* io_calls.c: the table of calls as functions, for Python; and what an answer is about. */
 #include "io/io.h"
+
+#include <errno.h>
+
+bool ebk_is_want(int64_t answer)
+{
+    return answer == -EMFILE || answer == -ENFILE || answer == -ENOMEM;
+}
 
 int ebk_io_make_directory(struct ebk_io *io, const char *path)
 {

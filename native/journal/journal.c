@@ -72,11 +72,12 @@ static int fail(struct ebk_journal *journal, int code, int system_error, uint64_
     return EBK_FAILED;
 }
 
-/* There is no room for what is queued. Nothing of it was promised to anybody, so it waits: what was durable is as it
- * was, and the same bytes go to the same place when there is room (JOURNAL.md section 5). */
+/* There is no room for what is queued, or nothing to make the next file with. Nothing of it was promised to anybody, so it
+ * waits: what was durable is as it was, and the same bytes go to the same place when there is room (JOURNAL.md section 5). */
 static int stall(struct ebk_journal *journal, int system_error)
 {
-    EBK_ASSERT(ebk_code_of(system_error) == EBK_NO_SPACE && atomic_load(&journal->failed) == EBK_OK);
+    EBK_ASSERT(ebk_code_of(system_error) == EBK_NO_SPACE || ebk_is_want(-system_error));
+    EBK_ASSERT(atomic_load(&journal->failed) == EBK_OK);
     atomic_store(&journal->stalled, system_error);
     atomic_fetch_add(&journal->stalls, 1);
     announce(journal);
@@ -219,7 +220,7 @@ static void build(const struct ebk_journal *journal, struct group_job *job)
 
 static int refuse_roll(struct ebk_journal *journal, int system_error)
 {
-    if (ebk_code_of(system_error) == EBK_NO_SPACE) return stall(journal, system_error);
+    if (ebk_code_of(system_error) == EBK_NO_SPACE || ebk_is_want(-system_error)) return stall(journal, system_error);
     return fail(journal, ebk_code_of(system_error), system_error, journal->generation, journal->offset,
                 "the file is full and no next one could be made");
 }

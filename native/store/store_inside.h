@@ -138,10 +138,6 @@ void ebk_log_free(struct ebk_log *log);
 
 /* ---- one log read from its file (store_source.c) ------------------------------------------ */
 
-/* Whether the answer of a call (-errno) is about this process and not about the file: it has no descriptor or no memory
- * left. Such a file is as it was, and is asked later. */
-bool ebk_is_want(int64_t answer);
-
 /* A log's file while it is read in. */
 struct ebk_log_source {
     struct ebk_io *io;

@@ -4,14 +4,8 @@
 
 #include "base/errors.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-bool ebk_is_want(int64_t answer)
-{
-    return answer == -EMFILE || answer == -ENFILE || answer == -ENOMEM;
-}
 
 bool ebk_log_read_whole(const struct ebk_log_source *source, void *to, size_t size, uint64_t offset)
 {

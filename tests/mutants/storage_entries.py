@@ -374,4 +374,55 @@ MUTANTS = (
         ),
         (_READ_CLASSES + "readers_get_the_newest_entries_from_memory_and_checks_ask_the_entry_logs",),
     ),
+    Mutant(
+        "a-log-is-blamed-where-descriptors-are-wanting",
+        "ST35",
+        "a process without descriptors never compacts the log again that it could not open",
+        ((_COPY, "    if (!is_want) copy->bad_source = source;", "    copy->bad_source = source;"),),
+        (_COMPACTION + "a_process_without_descriptors_blames_no_log",),
+    ),
+    Mutant(
+        "a-close-forgets-a-copying",
+        "I47",
+        "a store that is closed gives back the names of its directories while a slice of a copying uses them",
+        (
+            (
+                "native/store/store.c",
+                "    if (store->copy != NULL) ebk_copy_free(store->copy); /* Its thread needs the names of the directories. */\n",
+                "",
+            ),
+            (
+                "native/store/store.c",
+                "    free(store->directories);\n",
+                "    free(store->directories);\n    if (store->copy != NULL) ebk_copy_free(store->copy);\n",
+            ),
+        ),
+        (_COMPACTION + "a_store_that_is_closed_waits_for_the_slice_that_is_copied",),
+    ),
+    Mutant(
+        "a-flush-that-could-not-begin-runs",
+        "P7.6",
+        "a flush that could not begin is waited for, for ever",
+        (
+            (
+                "embedbk/storage/flushing.py",
+                "            self._fail(refused)  # Nothing runs, so nobody may wait for its end.\n",
+                "",
+            ),
+        ),
+        (_STORAGE + "nobody_waits_for_a_flush_that_could_not_begin",),
+    ),
+    Mutant(
+        "a-copying-without-a-thread-stays",
+        "ST35",
+        "a compaction whose slice got no thread stands in the way of every later one",
+        (
+            (
+                "embedbk/storage/bookie_storage.py",
+                "            store.abandon_copy()  # Else it would stand in the way of every later one.\n",
+                "",
+            ),
+        ),
+        (_COMPACTION + "a_slice_that_gets_no_thread_ends_its_compaction_and_no_later_one",),
+    ),
 )

@@ -309,6 +309,19 @@ MUTANTS = (
         ("tests/storage/test_journal.py::test_a_next_file_stays_refused_while_it_is_tried_again",),
     ),
     Mutant(
+        "a-journal-ends-where-descriptors-are-wanting",
+        "I53 P7.6",
+        "a journal whose next file finds no descriptor has failed for good",
+        (
+            (
+                _JOURNAL,
+                "EBK_NO_SPACE || ebk_is_want(-system_error)) return stall(",
+                "EBK_NO_SPACE) return stall(",
+            ),
+        ),
+        ("tests/storage/test_journal.py::test_what_finds_no_descriptor_for_the_next_file_waits_as_well",),
+    ),
+    Mutant(
         "a-failed-journal-stays-busy",
         "P7.6",
         "what a journal that failed still had cannot be flushed into entry logs",

@@ -229,7 +229,7 @@ MUTANTS = (
         "refused-descriptor-is-damage",
         "P7.1 ST38",
         "a process without descriptors for a moment leaves a whole log in the dark until its next start",
-        ((_SCAN, "error == EMFILE || error == ENFILE || error == ENOMEM", "error == ENOMEM"),),
+        ((_SCAN, "if (ebk_is_want(-error)) {", "if (false) {"),),
         (_LOST + "a_descriptor_that_is_refused_is_asked_for_later",),
     ),
     Mutant(

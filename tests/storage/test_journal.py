@@ -478,6 +478,29 @@ def test_what_finds_no_room_waits_and_goes_on_when_there_is_some(disk, call, end
         assert [body for *_, body in contents(journal)] == [b"before", *bodies, b"behind"]
 
 
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+def test_what_finds_no_descriptor_for_the_next_file_waits_as_well(disk, error):
+    """I53, P7.6: nothing of what is queued was promised, and what is wanting is this process's."""
+    journal = stepped(disk)
+    disk.fail("open", error=error, stays=True)
+    bodies = [bytes([number]) * 20000 for number in range(10)]
+    for body in bodies:
+        journal.append(1, 7, body)
+        journal.step()
+    assert 1 <= journal.durable() < 10
+    assert journal.failed() is None
+    assert journal.is_next_refused()
+    with pytest.raises(StorageError, match=f"no room for what is queued: it waits .*{os.strerror(error)}"):
+        journal.wait(10)
+    disk.fail("open", nth=0)
+    while journal.durable() < 10:
+        assert journal.step() > 0
+    assert not journal.is_next_refused()
+    journal.close()
+    with stepped(disk) as journal:
+        assert [body for *_, body in contents(journal)] == bodies
+
+
 def test_a_thread_that_finds_no_room_goes_on_by_itself(disk):
     """I53: nobody has to start it again, also where groups were built ahead; who waits meanwhile is told."""
     with Journal("j", io=disk, file_bytes=8 << 20) as journal:
