@@ -194,6 +194,7 @@ struct ebk_log_list {
     struct ebk_log_place *places; /* ascending ids */
     uint32_t count; /* to be loaded */
     uint32_t all;   /* those from places[count] on are on no roll any more */
+    const struct ebk_log_place *unread; /* it may have the newest roll, and cannot be read; NULL: none. Its load has the words */
 };
 /* List the directories, and apply the newest roll. On an error text has the reason; clear it in any case. */
 int ebk_log_list_read(struct ebk_store *store, struct ebk_log_list *list, char *text, size_t room);

@@ -210,10 +210,21 @@ static int load_file(struct ebk_store *store, const struct ebk_log_place *place,
     return refused;
 }
 
+/* Why a log cannot be read without which the newest roll is not known. */
+static int refuse_unread(struct ebk_store *store, const struct ebk_log_place *place, char *text, size_t room)
+{
+    store->roll_id = place->log_id; /* What stands before it is not looked at. */
+    const int refused = load_file(store, place, text, room);
+    if (refused < 0) return refused;
+    return ebk_store_refuse(text, room, EBK_IO, NULL, "entry log %08x.elog could not be read, and could be a moment later",
+                            place->log_id);
+}
+
 int ebk_store_load(struct ebk_store *store, char *text, size_t room)
 {
     struct ebk_log_list list = {0};
     int refused = ebk_log_list_read(store, &list, text, room);
+    if (refused == EBK_OK && list.unread != NULL) refused = refuse_unread(store, list.unread, text, room);
     for (uint32_t i = 0; i < list.count && refused == EBK_OK; i++)
         refused = load_file(store, &list.places[i], text, room);
     if (refused == EBK_OK) refused = ebk_store_settle_mark(store, text, room);

@@ -110,17 +110,6 @@ struct roll {
     struct ebk_id_ranges ids;
 };
 
-static bool open_log(struct ebk_store *store, const struct ebk_log_place *place, struct ebk_log_source *source)
-{
-    char path[EBK_PATH_BYTES_MAX];
-    ebk_log_path(store->directories[place->directory], place->log_id, false, path);
-    *source = (struct ebk_log_source){.io = store->io, .file = store->io->open(store->io, path, EBK_OPEN_READ)};
-    if (source->file < 0) return false;
-    const int64_t size = store->io->size(store->io, source->file);
-    source->size = size < 0 ? 0 : (uint64_t)size;
-    return true;
-}
-
 /* Either descriptor of an open log, when it is this log's. */
 static bool read_either(const struct ebk_log_source *source, uint32_t log_id, struct ebk_descriptor *descriptor)
 {
@@ -130,34 +119,56 @@ static bool read_either(const struct ebk_log_source *source, uint32_t log_id, st
     return is_read && descriptor->log_id == log_id;
 }
 
+/* Open a log of which a descriptor can be read. False: none of it can be believed, and nothing is open. */
+static bool open_log(struct ebk_store *store, const struct ebk_log_place *place, struct ebk_log_source *source,
+                     struct ebk_descriptor *descriptor)
+{
+    char path[EBK_PATH_BYTES_MAX];
+    ebk_log_path(store->directories[place->directory], place->log_id, false, path);
+    *source = (struct ebk_log_source){.io = store->io, .file = store->io->open(store->io, path, EBK_OPEN_READ)};
+    if (source->file < 0) return false;
+    const int64_t size = store->io->size(store->io, source->file);
+    source->size = size < 0 ? 0 : (uint64_t)size;
+    if (read_either(source, place->log_id, descriptor)) return true;
+    (void)store->io->close(store->io, source->file);
+    return false;
+}
+
 /* Whether the logs behind the first one of a flush, at places[0], are its other parts, all of them. */
-static bool has_all_parts(struct ebk_store *store, const struct ebk_log_place *places, uint32_t count,
-                          const struct ebk_descriptor *first)
+static bool has_all_parts(struct ebk_store *store, struct ebk_log_list *list, const struct ebk_log_place *places,
+                          uint32_t count, const struct ebk_descriptor *first)
 {
     if (count < first->part_count) return false;
     for (uint32_t part = 1; part < first->part_count; part++) {
         struct ebk_log_source source;
         struct ebk_descriptor descriptor;
-        if (places[part].log_id != first->log_id + part || !open_log(store, &places[part], &source)) return false;
-        const bool is_read = read_either(&source, places[part].log_id, &descriptor);
+        if (places[part].log_id != first->log_id + part) return false;
+        if (!open_log(store, &places[part], &source, &descriptor)) {
+            list->unread = &places[part];
+            return false;
+        }
         (void)store->io->close(store->io, source.file);
-        if (!is_read || descriptor.part != part || descriptor.part_count != first->part_count) return false;
+        if (descriptor.part != part || descriptor.part_count != first->part_count) return false;
     }
     return true;
 }
 
-/* The roll of the log at places[0], if it has one that counts and can be read; damage is reported when it is loaded. */
-static int read_roll(struct ebk_store *store, const struct ebk_log_place *places, uint32_t count, struct roll *roll)
+/* The roll of the log at places[0], if it has one that counts. Where that cannot be read no older one stands for it: that one
+ * names logs which are gone since. */
+static int read_roll(struct ebk_store *store, struct ebk_log_list *list, const struct ebk_log_place *places, uint32_t count,
+                     struct roll *roll)
 {
     const uint32_t log_id = places[0].log_id;
     struct ebk_log_source source;
     struct ebk_descriptor descriptor;
-    uint8_t *states = NULL;
-    if (!open_log(store, &places[0], &source)) return EBK_OK;
-    if (read_either(&source, log_id, &descriptor) && descriptor.roll_count > 0 &&
-        has_all_parts(store, places, count, &descriptor))
-        states = ebk_log_read_states(store->io, source.file, &descriptor);
+    if (!open_log(store, &places[0], &source, &descriptor)) {
+        list->unread = &places[0];
+        return EBK_OK;
+    }
+    const bool has_roll = descriptor.roll_count > 0 && has_all_parts(store, list, places, count, &descriptor);
+    uint8_t *states = has_roll ? ebk_log_read_states(store->io, source.file, &descriptor) : NULL;
     (void)store->io->close(store->io, source.file);
+    if (has_roll && states == NULL) list->unread = &places[0];
     if (states == NULL) return EBK_OK;
     int refused = EBK_OK;
     const uint8_t *item = states + descriptor.states_size - (size_t)descriptor.roll_count * EBK_LOG_STATE_BYTES;
@@ -205,8 +216,9 @@ int ebk_log_list_read(struct ebk_store *store, struct ebk_log_list *list, char *
     struct roll roll = {0};
     int refused = list_all(store, list, text, room);
     if (refused < 0) return refused;
-    for (uint32_t i = list->count; i > 0 && roll.log_id == 0 && refused == EBK_OK; i--)
-        refused = read_roll(store, &list->places[i - 1], list->count - i + 1, &roll);
+    for (uint32_t i = list->count; i > 0 && roll.log_id == 0 && list->unread == NULL && refused == EBK_OK; i--)
+        refused = read_roll(store, list, &list->places[i - 1], list->count - i + 1, &roll);
+    if (list->unread != NULL) return EBK_OK;
     if (refused < 0) {
         (void)ebk_store_refuse(text, room, refused, NULL, "entry log %08x.elog: its roll is impossible", roll.log_id);
     } else if ((refused = part_by_roll(list, &roll)) < 0) {

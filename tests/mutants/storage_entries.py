@@ -145,8 +145,8 @@ MUTANTS = (
         (
             (
                 "native/store/store_roll.c",
-                "        has_all_parts(store, places, count, &descriptor))\n",
-                "        (count > 0 || has_all_parts(store, places, count, &descriptor)))\n",
+                "roll_count > 0 && has_all_parts(store, list, places, count, &descriptor);",
+                "roll_count > 0 && (count > 0 || has_all_parts(store, list, places, count, &descriptor));",
             ),
         ),
         (_DIRECTORIES + "half_a_flush_takes_no_log_away",),
@@ -373,6 +373,19 @@ MUTANTS = (
             ),
         ),
         (_READ_CLASSES + "readers_get_the_newest_entries_from_memory_and_checks_ask_the_entry_logs",),
+    ),
+    Mutant(
+        "an-older-roll-stands-for-one-that-cannot-be-read",
+        "I47",
+        "where the newest log cannot be read, logs are called missing that were compacted since an older roll named them",
+        (
+            (
+                "native/store/store_roll.c",
+                "    if (!open_log(store, &places[0], &source, &descriptor)) {\n        list->unread = &places[0];\n",
+                "    if (!open_log(store, &places[0], &source, &descriptor)) {\n",
+            ),
+        ),
+        (_COMPACTION + "where_the_newest_log_cannot_be_read_that_is_said_and_nothing_of_older_ones",),
     ),
     Mutant(
         "a-log-is-blamed-where-descriptors-are-wanting",

@@ -308,6 +308,37 @@ def test_a_flush_that_is_done_again_behind_a_copy_names_the_sources_still(call: 
     bookie.close()
 
 
+def test_where_the_newest_log_cannot_be_read_that_is_said_and_nothing_of_older_ones() -> None:
+    """I47: the roll before it names logs that were compacted since. None of these is missing."""
+    disk = MemoryDisk()
+    bookie = fill(disk)
+    compact(bookie, 1, 2)
+    bookie.close()
+    for number in (1, 2):
+        disk.drop(f"/b1/entries/{number:08x}.elog")  # Their deletion is durable.
+    newest = logs_on(disk)[-1]
+    assert newest.endswith("00000006.elog")
+    disk.fail("open", error=errno.EMFILE)
+    with pytest.raises(StorageError, match=r"00000006\.elog could not be read, and could be a moment later"):
+        on_memory(disk)
+    disk.fail("open", error=errno.EMFILE, stays=True)
+    with pytest.raises(StorageError, match=r"00000006\.elog: cannot be opened: Too many open files"):
+        on_memory(disk)
+    disk.fail("open", nth=0)
+    whole = disk.read(newest)
+    for content, says in (
+        (bytes(len(whole)), "neither descriptor is whole"),
+        (whole[:4096] + bytes(len(whole) - 4096 - 128) + whole[-128:], "both copies of the ledger states"),
+    ):
+        disk.put(newest, content)
+        with pytest.raises(StorageError, match=rf"00000006\.elog: at offset.*{says}"):
+            on_memory(disk)
+    disk.put(newest, whole)
+    bookie = on_memory(disk)
+    check(bookie)
+    bookie.close()
+
+
 def test_a_full_disk_ends_a_compaction_and_nothing_else() -> None:
     """I53, D9: no half log, and the next one works."""
     disk = MemoryDisk()
