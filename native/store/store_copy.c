@@ -34,7 +34,8 @@ void ebk_copy_free(struct ebk_copy *copy)
         if (copy->sources[i].file >= 0) (void)io->close(io, copy->sources[i].file);
     if (copy->writer.chunk != NULL) {
         if (copy->writer.file >= 0) (void)io->close(io, copy->writer.file);
-        if (!copy->is_over) (void)io->unlink(io, copy->tmp); /* It may hold the last room of a full device. */
+        /* It may hold the last room of a full device. */
+        if (!copy->is_over && copy->owner == getpid()) (void)io->unlink(io, copy->tmp);
     }
     free(copy->flush.states);
     free(copy->flush.index);
@@ -65,6 +66,7 @@ int ebk_store_copy_begin(struct ebk_store *store, const uint32_t *log_ids, uint3
     struct ebk_copy *copy = calloc(1, sizeof *copy);
     if (copy == NULL) return EBK_NO_MEMORY;
     copy->store = store;
+    copy->owner = getpid();
     copy->flush.io = store->io;
     copy->flush.directory = store->directories[directory];
     copy->flush.directory_number = directory;

@@ -5,6 +5,8 @@
 
 #include "store/store_inside.h"
 
+#include <sys/types.h>
+
 #define EBK_COPY_SOURCES_MAX 64u
 
 /* Bytes that stand one behind the other in a source, and will in the new log. */
@@ -22,6 +24,7 @@ struct source {
 
 struct ebk_copy {
     struct ebk_store *store; /* the loop's thread only */
+    pid_t owner; /* the process that copies: a child of it has no say in the new file */
     struct ebk_flush flush;  /* the new log; its `cache` is not used */
     struct source sources[EBK_COPY_SOURCES_MAX];
     uint32_t source_count;

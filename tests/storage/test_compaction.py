@@ -7,6 +7,8 @@ import os
 import random
 import subprocess
 import sys
+import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -388,6 +390,33 @@ def test_a_store_that_is_closed_waits_for_the_slice_that_is_copied() -> None:
     store.copy_slice(1 << 30)
     store.close()
     assert logs_on(disk) == ["/entries/00000001.elog", "/entries/00000002.elog"]
+
+
+def test_the_child_of_a_fork_takes_no_file_away_that_is_copied(tmp_path: Path) -> None:
+    """I47: it may let go of what it has of its parent's store, and the parent copies on."""
+    store = NativeEntryStore([tmp_path], TOKEN, INCARNATION)
+    for ledger_id in range(3):
+        store.put(make_frame(ledger_id, [0], size=1 << 20))
+    assert store.freeze(b"", 1)
+    store.flush(threaded=False)
+    assert store.finish_flush()
+    store.begin_copy([1])
+    store.copy_slice(1 << 20, threaded=False)
+    assert store.poll_copy() == (pytest.approx(1 << 20, abs=4096), False)
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", DeprecationWarning
+        )  # "multi-threaded, use of fork()": that is the point
+        child = os.fork()
+    if child == 0:
+        store.close()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    store.copy_slice(1 << 30, threaded=False)
+    ended = store.poll_copy()
+    assert ended is not None and ended[1]
+    store.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["00000001.elog", "00000002.elog"]
 
 
 def test_a_slice_that_gets_no_thread_ends_its_compaction_and_no_later_one() -> None:
