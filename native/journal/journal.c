@@ -304,9 +304,10 @@ static int64_t plan(struct ebk_journal *journal, struct group_job *job, uint64_t
         uint32_t count = gather(journal, job, last, journal->file_bytes - journal->offset);
         EBK_ASSERT(count > 0); /* submit() refused what no file can hold. */
     }
+    bool is_written = false;
     int error = journal->offset == BLOCK_BYTES
-                    ? ebk_journal_note(journal, job->buffer, journal->generation, job->first) : 0;
-    if (error < 0 && ebk_code_of(-error) == EBK_NO_SPACE) return stall(journal, -error);
+                    ? ebk_journal_note(journal, job->buffer, journal->generation, job->first, &is_written) : 0;
+    if (error < 0 && !is_written && ebk_code_of(-error) == EBK_NO_SPACE) return stall(journal, -error);
     if (error < 0)
         return fail(journal, ebk_code_of(-error), -error, journal->generation, BLOCK_BYTES,
                     "that the file is used could not be noted");

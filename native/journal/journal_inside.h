@@ -276,8 +276,9 @@ void ebk_journal_tidy(struct ebk_journal *journal);
 int ebk_journal_open_used(struct ebk_journal *journal, struct ebk_journal_fault *fault);
 void ebk_journal_find_used(struct ebk_journal *journal);
 int ebk_journal_compare_used(struct ebk_journal *journal, struct ebk_journal_fault *fault);
-/* A file is about to get its first group. 0 or -errno; block: BLOCK_BYTES, aligned, to be written over. */
-int ebk_journal_note(struct ebk_journal *journal, uint8_t *block, uint64_t generation, uint64_t first_token);
+/* A file is about to get its first group. 0 or -errno; block: BLOCK_BYTES, aligned, to be written over. *is_written: it is only
+ * the sync that failed, which is not tried again (P7.6). */
+int ebk_journal_note(struct ebk_journal *journal, uint8_t *block, uint64_t generation, uint64_t first_token, bool *is_written);
 
 /* journal_groups.c */
 /* CRC seeds: identity and generation; then the position of a record. */

@@ -89,10 +89,11 @@ int ebk_journal_open_used(struct ebk_journal *journal, struct ebk_journal_fault 
     return read_notes(journal, path, fault);
 }
 
-int ebk_journal_note(struct ebk_journal *journal, uint8_t *block, uint64_t generation, uint64_t first_token)
+int ebk_journal_note(struct ebk_journal *journal, uint8_t *block, uint64_t generation, uint64_t first_token, bool *is_written)
 {
     struct ebk_io *io = journal->io;
     const struct used *used = &journal->used;
+    *is_written = false;
     if (journal->used_file < 0 || (used->generation == generation && used->first_token == first_token)) return 0;
     struct used_note note = {.magic = USED_MAGIC, .version = USED_VERSION, .number = used->number + 1,
                              .generation = generation, .first_token = first_token};
@@ -101,6 +102,7 @@ int ebk_journal_note(struct ebk_journal *journal, uint8_t *block, uint64_t gener
     memcpy(block, &note, sizeof note);
     int64_t wrote = io->write(io, journal->used_file, block, BLOCK_BYTES, note.number % 2 * BLOCK_BYTES);
     if (wrote < 0) return (int)wrote;
+    *is_written = true;
     int error = journal->dsync ? 0 : io->sync(io, journal->used_file);
     if (error == 0) journal->used = (struct used){note.number, generation, first_token};
     return error;
@@ -111,7 +113,8 @@ static int note_present(struct ebk_journal *journal)
 {
     const struct journal_file *entry = &journal->files[journal->file_count - 1];
     uint64_t first = entry->first_token != 0 ? entry->first_token : journal->opened_token + 1;
-    return ebk_journal_note(journal, journal->buffer, entry->generation, first);
+    bool is_written;
+    return ebk_journal_note(journal, journal->buffer, entry->generation, first, &is_written);
 }
 
 /* files[] are those that were found: a new journal's first file, which is made later, may have the same generation. */

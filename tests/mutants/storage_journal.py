@@ -309,6 +309,19 @@ MUTANTS = (
         ("tests/storage/test_journal.py::test_a_next_file_stays_refused_while_it_is_tried_again",),
     ),
     Mutant(
+        "a-failed-sync-of-a-note-is-made-again",
+        "P7.6",
+        "where the sync of the note of a file finds no room, it is made once more",
+        (
+            (
+                _JOURNAL,
+                "if (error < 0 && !is_written && ebk_code_of(-error)",
+                "if (error < 0 && ebk_code_of(-error)",
+            ),
+        ),
+        ("tests/storage/test_journal.py::test_a_failed_sync_of_a_note_is_final_whatever_its_error",),
+    ),
+    Mutant(
         "a-journal-ends-where-descriptors-are-wanting",
         "I53 P7.6",
         "a journal whose next file finds no descriptor has failed for good",

@@ -397,6 +397,25 @@ def test_a_failed_sync_is_final_and_not_retried(disk):
     journal.close()
 
 
+def test_a_failed_sync_of_a_note_is_final_whatever_its_error(disk):
+    """P7.6: also want of room. The write of a note may find none and wait; its sync is not made once more."""
+    disk.refuse_direct()
+    journal = stepped(disk)
+    journal.step()  # The next file is there.
+    for _ in range(FILE_BYTES // 4096 - 1):
+        journal.append(1, 7, bytes(4000))
+        journal.step()
+    durable = journal.durable()
+    journal.append(1, 7, b"the first record of the next file")
+    disk.fail("sync", error=errno.ENOSPC)
+    journal.step()
+    assert "could not be noted: No space left" in journal.failed()
+    syncs = disk.calls("sync")
+    journal.step()
+    assert (disk.calls("sync"), journal.durable()) == (syncs, durable)
+    journal.close()
+
+
 @pytest.mark.parametrize("nth", [1, 2])
 @pytest.mark.parametrize("call", ["open", "write", "sync", "allocate", "rename", "sync_directory"])
 def test_a_next_file_that_cannot_be_made_is_told_before_it_is_needed(disk, call, nth):
