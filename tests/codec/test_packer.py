@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import threading
@@ -773,3 +774,27 @@ def test_open_ledgers_that_are_not_written_to_hold_no_block() -> None:
         assert frame is not None
         packer.release(frame)
     assert pool_bytes_used() == before
+
+
+def test_sizes_that_another_thread_changes_reach_no_byte_beyond_the_data() -> None:
+    """Either the sizes add up to the bytes, and these are what is appended, or nothing is."""
+    count, size = 20_000, 10
+    data, sizes = bytes(count * size), array("I", [size] * count)
+    is_over = threading.Event()
+
+    def change() -> None:
+        while not is_over.is_set():
+            sizes[-1] = 1 << 19
+            sizes[-1] = size
+
+    changer = threading.Thread(target=change)
+    changer.start()
+    try:
+        for _ in range(200):
+            packer = Packer(1)
+            with contextlib.suppress(UsageError):
+                packer.append_buffer(data, memoryview(sizes))
+            assert packer.length in (0, len(data))
+    finally:
+        is_over.set()
+        changer.join()
