@@ -74,9 +74,8 @@ class Packer(_Native):  # type: ignore[misc]
         """As append_many, for payloads that lie behind each other in data; sizes is an array of uint32."""
         done = ffi.new("struct ebk_appended *")
         packer = ffi.cast("struct ebk_packer *", self._address)
-        told = memoryview(
-            sizes
-        ).tobytes()  # C adds them up, then goes by them: another thread may change the caller's.
+        # C adds them up, then goes by them: another thread may change the caller's.
+        told = memoryview(sizes).tobytes()
         with ffi.from_buffer(data) as source, ffi.from_buffer("uint32_t[]", told) as counts:
             answer = lib.ebk_packer_append_run(packer, source, len(source), counts, len(counts), done)
         if answer == lib.EBK_USAGE:
