@@ -32,7 +32,8 @@ class LogMarks:
             marks.pop()
         marks.append((last_index, token))
         if len(marks) > MARKS_MAX:
-            self._marks = deque(mark for at, mark in enumerate(marks) if at % 2)
+            # The newest stays: a record that takes entries back needs to know the token right before its own.
+            self._marks = deque(reversed(list(marks)[::-2]))
 
     def token_of(self, index: int, below: int) -> int:
         """The last record before `below` up to which nothing stands behind index, and behind which the next one goes on

@@ -109,6 +109,13 @@ MUTANTS = (
         (_STEPS + "marks_are_few_and_never_say_too_much",),
     ),
     Mutant(
+        "the-newest-mark-goes-with-others",
+        "I80",
+        "a log is trimmed into the midst of what the next record took back, and no start reads it any more",
+        ((_MARKS, "deque(reversed(list(marks)[::-2]))", "deque(list(marks)[1::2])"),),
+        (_STEPS + "a_trimmed_log_goes_on_from_its_snapshot_however_many_marks_were_let_go",),
+    ),
+    Mutant(
         "what-a-snapshot-stands-for-is-taken-back",
         "I65",
         "a record may take back what is applied",

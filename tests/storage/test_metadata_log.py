@@ -19,7 +19,7 @@ from embedbk.metadata.commands import Run, StartSession, decode_command, encode_
 from embedbk.metadata.log_records import encode_configuration
 from embedbk.metadata.quorum import Configuration, MemberId
 from embedbk.metadata.raft_vocabulary import Boot, Entry, Persist
-from embedbk.storage import metadata_log
+from embedbk.storage import log_marks, metadata_log
 from embedbk.storage.log_marks import MARKS_MAX, LogMarks
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.memory_journal import MemoryJournal
@@ -230,6 +230,29 @@ def test_marks_are_few_and_never_say_too_much() -> None:
             assert all(held > trimmed for index, held in stands.items() if index > floor)
             assert all(earlier < later for earlier, later in pairwise(marks._marks))
             stands = {index: held for index, held in stands.items() if index > floor}
+
+
+@pytest.mark.parametrize("marks_max", [4, 5, 8, 9])
+def test_a_trimmed_log_goes_on_from_its_snapshot_however_many_marks_were_let_go(
+    marks_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I80: the first record that is left follows the snapshot, or a start refuses the log ("its first command is ...,
+    and the snapshot before it ends with ..."). The newest mark went, and the next record took entries back."""
+    monkeypatch.setattr(log_marks, "MARKS_MAX", marks_max)
+    for seed in range(500):
+        chance = random.Random(seed)
+        marks, follows = LogMarks(), list[tuple[int, int]]()  # (token, index that the record follows).
+        last = committed = 0
+        for token in range(1, 60):
+            keep = last if chance.random() < 0.7 else chance.randint(committed, last)
+            last = keep + chance.choice((0, 1, 1, 2, 5))
+            marks.note(keep, last, token)
+            assert len(marks._marks) <= marks_max
+            follows.append((token, keep))
+            committed = chance.randint(committed, last)
+            trimmed = copy.deepcopy(marks).token_of(committed, token + 1)
+            left = [index for each, index in follows if each > trimmed]
+            assert not left or left[0] <= committed, f"seed {seed}, record {token}"
 
 
 # --- Snapshots of other members --------------------------------------------------------------------------
