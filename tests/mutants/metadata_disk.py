@@ -109,10 +109,13 @@ MUTANTS = (
         (_STEPS + "marks_are_few_and_never_say_too_much",),
     ),
     Mutant(
-        "the-newest-mark-goes-with-others",
+        "a-file-begins-in-what-was-taken-back",
         "I80",
-        "a log is trimmed into the midst of what the next record took back, and no start reads it any more",
-        ((_MARKS, "deque(reversed(list(marks)[::-2]))", "deque(list(marks)[1::2])"),),
+        "the first record of the first file that is left goes on from an entry that was taken back behind the snapshot",
+        (
+            (_MARKS, "marks[1][2] <= index and", "marks[1][0] <= index and"),
+            (_MARKS, "marks[0][2] <= index and", "marks[0][0] <= index and"),
+        ),
         (_STEPS + "a_trimmed_log_goes_on_from_its_snapshot_however_many_marks_were_let_go",),
     ),
     Mutant(
