@@ -861,7 +861,10 @@ class Writer(Machine):
         if not seatings or proposal is None:
             return []
         self.proposal = proposal
-        return self._send_change()
+        self.stall.is_short = False  # Those that failed give their seats away along with it.
+        effects = self._send_change()
+        self._note_stall(event.now_ns)
+        return effects
 
     def _may_move(self) -> bool:
         """Whether a seat may move: nothing else is under way, and half of the changes stay reserved for failures."""

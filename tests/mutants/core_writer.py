@@ -112,6 +112,19 @@ MUTANTS = (
         (_STALLED + "an_acknowledgement_begins_the_time_anew",),
     ),
     Mutant(
+        "a-shortage-outlives-the-change-that-ends-it",
+        "P4.5 P11.3",
+        "a handle whose drained bookie gave its seat away in a shortage counts as short of bookies for ever",
+        (
+            (
+                _WRITER,
+                "        self.stall.is_short = False  # Those that failed give",
+                "        # Those that failed give",
+            ),
+        ),
+        (_P4_SHORTAGE + "a_shortage_ends_also_by_the_change_that_a_drained_bookie_causes",),
+    ),
+    Mutant(
         "nobody-hears-of-missed-copies",
         "P4.5 P8.7",
         "an open log keeps fewer copies than it asks for, for as long as its ledger lives",

@@ -7,7 +7,7 @@ import pytest
 from embedbk.codec.messages import ErrorAnswer, LacAnswer, LacRequest, Status
 from embedbk.config import Quorum
 from embedbk.core import avoided
-from embedbk.core.client_words import Answered
+from embedbk.core.client_words import Answered, BookiesChanged, SeatLeaving
 from embedbk.core.writer_options import WriterOptions
 from embedbk.errors import NotEnoughBookies
 from embedbk.ids import NO_ENTRY
@@ -319,3 +319,33 @@ def test_an_error_of_very_many_bookies_is_bounded() -> None:
     world.run(seconds=6)
     assert str(writer.failure).count("read-only") == 18
     assert "and 19 more" in str(writer.failure)
+
+
+@pytest.mark.parametrize("is_published", [True, False])
+def test_a_shortage_ends_also_by_the_change_that_a_drained_bookie_causes(is_published: bool) -> None:
+    """P4.5, P11.3: b2 failed, and metadata refused to replace it, for a moment. b1 is drained then, and one change
+    gives both seats away. Adds wait no longer than that, and do not count as waiting for ever either."""
+    world, writer, pen = it = scene(Quorum(2, 2, 2), bookies=4)
+    world.catalog.refuses = "full"
+    world.down.add("b2")
+    world.tell_bookies()
+    world.add(writer, pen, b"zero")
+    world.settle()
+    assert it.core.stall.is_short
+    world.catalog.refuses = ""
+    drained = world.nodes["b1"].member
+    listed = [
+        info._replace(is_writable=False, is_leaving=True) if info.member == drained else info
+        for info in world.bookies
+    ]
+    writer.step(BookiesChanged(world.now_ns, tuple(listed)))
+    world.catalog.is_held = not is_published
+    writer.step(SeatLeaving(world.now_ns, drained))
+    world.run(seconds=6)
+    if is_published:
+        assert set(it.ensembles()[-1][1]) == {"b3", "b4"}
+        assert (writer.failure, writer.confirmed) == (None, 0)
+        assert it.core.is_common and not it.core.stall.is_short
+    else:
+        assert isinstance(writer.failure, NotEnoughBookies)
+        assert world.now_ns == 5_000 * MS
