@@ -117,7 +117,11 @@ def not_enough_bookies(
             reasons.append(f"{seating.member.bookie_id}: {seating.failure}{_since_then(seating, info)}")
         else:
             listed.pop(seating.member.bookie_id, None)
-    reasons += [f"{name}: {_why_not(info, failures.get(name), now_ns)}" for name, info in listed.items()]
+    may_publish = is_published and not refusal
+    reasons += [
+        f"{name}: {_why_not(info, failures.get(name), now_ns, may_publish=may_publish)}"
+        for name, info in listed.items()
+    ]
     if len(reasons) > REASONS_MAX:
         reasons = [*reasons[:REASONS_MAX], f"and {len(reasons) - REASONS_MAX} more"]
     why = "nobody could take a seat"
@@ -146,9 +150,11 @@ def _since_then(seating: Seating, info: BookieInfo | None) -> str:
     return "" if info.is_writable else ", read-only"
 
 
-def _why_not(info: BookieInfo, failed: Failed | None, now_ns: int) -> str:
+def _why_not(info: BookieInfo, failed: Failed | None, now_ns: int, *, may_publish: bool) -> str:
     if not info.is_writable:
         return "read-only"
+    if failed is None and not may_publish:
+        return "there, and has no seat, as none could be published"
     if failed is None:
         return "not taken, as the placement does not allow it or no change is left to take it by"
     ago = f"failed {max(0, now_ns - failed.failed_ns) / 1e9:.1f} s ago"

@@ -118,6 +118,8 @@ def test_losing_metadata_stops_adds_only_when_a_write_set_is_short(quorum: Quoru
     else:
         assert isinstance(writer.failure, NotEnoughBookies)
         assert 5_000 * MS <= world.now_ns < 6_000 * MS
+        # It says of each bookie why it could not take part.
+        assert "b3: there, and has no seat, as none could be published" in str(writer.failure)
 
 
 @pytest.mark.parametrize(
