@@ -22,6 +22,7 @@ from embedbk.errors import NoSuchLedger, StorageError, Truncated
 
 __all__ = ["SUFFIX", "SavedState", "StateSnapshots"]
 
+_TRIES = 8  # Snapshots that take each other's place while they are looked for.
 SUFFIX = ".snapshots"  # Behind the name of the log of commands.
 PART_BYTES = min(512 << 10, ENTRY_BYTES_MAX)
 
@@ -62,15 +63,21 @@ class StateSnapshots:
     def newest(self) -> SavedState | None:
         """The one that counts; None: there is none.
 
-        Raises StorageError: it is of a later version.
+        Raises StorageError: it is of a later version. Truncated: newer ones came all the time while this was read.
         """
-        try:
-            found = [self._look(segment) for segment in self._log.segments()]
-        except NoSuchLedger:
-            return None
-        except Truncated:  # A newer one came while this was read.
-            return self.newest()
-        return max((each for each in found if each is not None), key=lambda each: each.offset, default=None)
+        for _ in range(_TRIES):
+            try:
+                segments = self._log.segments()
+                found = [self._look(segment, segments[0].first_offset) for segment in segments]
+            except NoSuchLedger:
+                return None
+            except Truncated as gone:  # A newer one came while this was read.
+                last = gone
+                continue
+            return max(
+                (each for each in found if each is not None), key=lambda each: each.offset, default=None
+            )
+        raise last
 
     def parts(self, found: SavedState) -> Iterator[bytes]:
         """Raises StorageError at the end: these are not the parts that were saved. Truncated: a newer one came."""
@@ -112,13 +119,14 @@ class StateSnapshots:
         self._log.truncate(found.end.begins, may_do_nothing=True)
         return found
 
-    def _look(self, segment: Segment) -> SavedState | None:
-        """The one that ends with a ledger of the log, if one does."""
+    def _look(self, segment: Segment, log_begins: int) -> SavedState | None:
+        """The one that ends with a ledger of the log, if one does, and all of it is there: it may stand in several, and
+        another hand may have truncated the first."""
         if segment.last_entry < 0:
             return None
         last = segment.first_offset + segment.last_entry
         end = self._control(last)
-        if not isinstance(end, _End) or end.parts != last - end.begins - 1:
+        if not isinstance(end, _End) or end.parts != last - end.begins - 1 or end.begins < log_begins:
             return None
         begin = self._control(end.begins)
         if not isinstance(begin, _Begin):

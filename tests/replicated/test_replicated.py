@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from xxhash import xxh3_128
 
 from embedbk.client.waiting import drive_waits
 from embedbk.errors import (
@@ -355,6 +356,28 @@ def test_parts_that_look_like_an_end_are_none(cluster: Cluster) -> None:
     bad = newest._replace(end=snapshots._End(newest.end.begins, newest.end.parts, b"other"))
     with pytest.raises(StorageError, match="is not what was saved"):
         list(found.parts(bad))
+
+
+def test_a_snapshot_whose_first_part_was_truncated_counts_for_nothing(cluster: Cluster) -> None:
+    """It stands in several ledgers, and another hand took the first."""
+    from embedbk.replicated import snapshots
+
+    client = cluster.client("a")
+    log = client.log(NAME + snapshots.SUFFIX)
+    found = snapshots.StateSnapshots(client, NAME, b"")
+    with log.writer() as writer:
+        begins = writer.append_nowait(snapshots._CONTROL + snapshots._encode(snapshots._Begin(1, 9)))
+        writer.append(snapshots._PART + b"a")
+        writer.roll()
+        writer.append(snapshots._PART + b"b")
+        end = snapshots._End(begins.offset, 2, xxh3_128(b"ab").digest())
+        writer.append(snapshots._CONTROL + snapshots._encode(end))
+    newest = found.newest()
+    assert newest is not None and list(found.parts(newest)) == [b"a", b"b"]
+    log.truncate(2)
+    assert log.segments()[0].first_offset == 2
+    assert found.newest() is None
+    assert found.write(5, [b"again"]).offset == 5
 
 
 def test_without_any_snapshot_a_truncated_log_is_an_error(cluster: Cluster) -> None:
