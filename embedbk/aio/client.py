@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+import threading
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 from embedbk.aio.iterating import each
@@ -19,6 +20,7 @@ from embedbk.client.copy_choosing import ChosenCopy, EntryCopies, choose_copy, e
 from embedbk.client.deleting import DeletedLedger
 from embedbk.client.devices import Devices
 from embedbk.client.draining import BookieReport, cancel_drain, decommission, drain, report_on, retire
+from embedbk.client.embedded import Opened
 from embedbk.client.explaining import Explanation
 from embedbk.client.giving_up import LostEntries, give_up, lost_entries
 from embedbk.client.handles import HandleState, handles
@@ -72,13 +74,43 @@ async def _open(
     create: bool,
 ) -> Client:
     # Starting reads disks and replays journals: on a thread, so that the loop continues.
-    opened = await asyncio.to_thread(client.start, target, bookies, listen, settings, devices, create=create)
+    starting = _Starting(lambda: client.start(target, bookies, listen, settings, devices, create=create))
+    try:
+        opened = await asyncio.to_thread(starting.run)
+    except BaseException:
+        starting.give_up()
+        raise
     try:
         await run_async(opened.ready())
     except BaseException:
         await asyncio.to_thread(opened.runtime.close)
         raise
     return Client(client.Client(opened))
+
+
+class _Starting:
+    """A start on a thread, whose caller may be cancelled meanwhile: what was opened for nobody is closed, else its
+    directory would stay taken."""
+
+    def __init__(self, start: Callable[[], Opened]) -> None:
+        self._start = start
+        self._lock = threading.Lock()
+        self._opened: Opened | None = None
+        self._is_given_up = False
+
+    def run(self) -> Opened:
+        opened = self._start()
+        with self._lock:
+            self._opened, is_given_up = opened, self._is_given_up
+        if is_given_up:
+            opened.runtime.close()
+        return opened
+
+    def give_up(self) -> None:
+        with self._lock:
+            self._is_given_up, opened = True, self._opened
+        if opened is not None:  # It came in the same turn as the cancellation.
+            threading.Thread(target=opened.runtime.close, name="embedbk closing").start()
 
 
 class Client(Closing):

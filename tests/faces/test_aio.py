@@ -169,3 +169,24 @@ def test_a_failed_block_releases_the_writer(data: Path, settings: embedbk.Settin
             assert not (await bk.log("f").segments())[0].is_closed
 
     run(story())
+
+
+def test_a_directory_that_nobody_got_is_free_again(data: Path, settings: embedbk.Settings) -> None:
+    """Whoever opened it was cancelled while a thread started it."""
+
+    async def story() -> None:
+        opening = asyncio.ensure_future(_opened(data, settings))
+        while not (data / "OWNER").exists():  # noqa: ASYNC110  The thread that starts it tells nobody.
+            await asyncio.sleep(0)
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        await asyncio.get_running_loop().shutdown_default_executor()
+
+    run(story())
+    with embedbk.open(data, settings=settings) as bk:
+        assert bk.logs() == []
+
+
+async def _opened(data: Path, settings: embedbk.Settings) -> aio.Client:
+    return await aio.open(data, settings=settings)

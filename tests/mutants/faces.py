@@ -623,4 +623,11 @@ MUTANTS = (
         ),
         (_AHEAD + "what_was_begun_ahead_ends_with_the_tail",),
     ),
+    Mutant(
+        "what-was-opened-for-nobody-stays-open",
+        "L13",
+        "a task that opens a directory is cancelled, and the directory is taken until the process ends",
+        (("embedbk/aio/client.py", "        if is_given_up:\n", "        if False:\n"),),
+        ("tests/faces/test_aio.py::test_a_directory_that_nobody_got_is_free_again",),
+    ),
 )
