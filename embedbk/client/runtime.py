@@ -201,15 +201,19 @@ class Runtime:
 
     def close(self) -> None:
         """End the sessions, so that no client waits for them to expire, then the loop and all its nodes."""
-        if not self.is_closed and not self.is_forked:
-            with _BEHIND:
-                self.is_closed = True
-            if self._behind is not None:
-                self._behind.close()
-            self.loop.call(self._leave)
-            self.loop.stop()
-            for done in self.after_close:
-                done()
+        if self.is_forked:
+            return
+        # Two threads may close it at once, and what is closed twice may be another's by then.
+        with _BEHIND:
+            was_closed, self.is_closed = self.is_closed, True
+        if was_closed:
+            return
+        if self._behind is not None:
+            self._behind.close()
+        self.loop.call(self._leave)
+        self.loop.stop()
+        for done in self.after_close:
+            done()
 
     def _end(self) -> None:
         """On the host's thread, at its end: nothing may wait for it any longer."""

@@ -16,6 +16,7 @@ import pytest
 
 import embedbk
 from embedbk import NoSuchLedger, OperationTimeout, Settings, UsageError
+from embedbk.client import runtime
 from embedbk.cluster import Cluster
 from embedbk.host.loop import Loop
 from embedbk.testing import Cluster as SimulatedCluster
@@ -343,3 +344,29 @@ def test_a_writer_that_was_released_is_closed_without_a_word() -> None:
         writer.close()
         writer.release()
         assert writer.close() == (writer.ledger_id, 0)
+
+
+def test_two_threads_that_close_a_client_close_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else descriptors are closed twice, which may be another file's by then."""
+    closed: list[str] = []
+    with SimulatedCluster(seed=1, bookies=3) as cluster:
+        client = cluster.client("a")
+        client._runtime.after_close.append(lambda: closed.append("once"))
+        lock = threading.Lock()
+
+        class ComesFirst:
+            """As where the other thread comes between a look and the lock."""
+
+            def __enter__(self) -> None:
+                monkeypatch.setattr(runtime, "_BEHIND", lock)
+                other = threading.Thread(target=client.close)
+                other.start()
+                other.join()
+                lock.acquire()
+
+            def __exit__(self, *_: object) -> None:
+                lock.release()
+
+        monkeypatch.setattr(runtime, "_BEHIND", ComesFirst())
+        client.close()
+    assert closed == ["once"]
