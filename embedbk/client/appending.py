@@ -709,18 +709,29 @@ class Appending:
 
     async def flush(self, timeout_s: float | None = None) -> int:
         """Wait until everything queued before is acknowledged; return the LAC."""
-        check_seconds(timeout_s, "timeout_s")
-        last = self.writing.packer.last_entry
-        if last != NO_ENTRY:
-            await self.acknowledged(last, timeout_s)
-        return self.now(last)[0].lac
+        return await self._all_acknowledged(timeout_s)
 
     async def force(self, timeout_s: float | None = None) -> int:
         """Wait until everything queued before is on the disks of its ack quorum; return the LAC (P3.2)."""
+        return await self._all_acknowledged(timeout_s, is_synced=True)
+
+    async def _all_acknowledged(self, timeout_s: float | None, *, is_synced: bool = False) -> int:
+        """What was queued on a condition on a ledger that failed may be in no ledger: that is its caller's to hear, and
+        what stands before it is waited for all the same (P8.2)."""
         check_seconds(timeout_s, "timeout_s")
+        until_s = math.inf if timeout_s is None else self.runtime.clock_s() + timeout_s
         last = self.writing.packer.last_entry
-        if last != NO_ENTRY:
-            await self.acknowledged(last, timeout_s, is_synced=True)
+        while last != NO_ENTRY:
+            left_s = None if timeout_s is None else max(0.0, until_s - self.runtime.clock_s())
+            try:
+                await self.acknowledged(last, left_s, is_synced=is_synced)
+                break
+            except (UsageError, AppendConflict):
+                self.runtime.check()
+                handle, moved = self.now(last)
+                if handle.heir is None or moved <= handle.heir.last_entry:
+                    raise
+                last -= 1
         return self.now(last)[0].lac
 
     # Ending.

@@ -347,6 +347,28 @@ def test_conditions_hold_by_order_and_those_on_an_id_by_their_ledger(cluster: Cl
     assert read(client) == [b"0", b"1", b"2", b"3"]
 
 
+@pytest.mark.parametrize("forces", [True, False])
+def test_a_flush_passes_what_was_refused_and_waits_for_the_rest(cluster: Cluster, forces: bool) -> None:
+    """P8.2: the entry that named an id of the failed ledger is in no ledger, which its caller is told, and nobody
+    else."""
+    client = cluster.client("w")
+    writer = client.log(NAME).writer()
+    before = writer.append(b"zero").ledger_id
+    cluster.drop_messages("AddRequest", sender="w", ledger_id=before)
+    ticket = writer.append_nowait(b"one")
+    bound = Beside(client, one(writer, b"bound", entry_id=2))
+    cluster.run_for(0.1)
+    newest = writer._line.newest
+    flushed = Beside(client, newest.force() if forces else newest.flush())
+    stray(cluster, before)
+    assert cluster.run_until(lambda: bound.is_over and flushed.is_over)
+    assert isinstance(bound.error, embedbk.UsageError)
+    assert flushed.error is None and flushed.result == 0
+    assert ticket.done() and ticket.position == embedbk.Position(writer.ledger_id, 0)
+    writer.close()
+    assert read(client) == [b"zero", b"one"]
+
+
 def test_producers_and_batches_go_along(cluster: Cluster) -> None:
     """P3.1: an append that is repeated is found where it is by now; a batch stays one entry."""
     client = cluster.client("w")

@@ -239,4 +239,13 @@ MUTANTS = (
         ),
         ("tests/faces/test_idle_logs.py::test_an_idle_writer_of_a_log_is_few_objects",),
     ),
+    Mutant(
+        "a-flush-tells-what-was-refused",
+        "P8.2",
+        "whoever flushes is told the refusal of another caller's entry, and waits for nothing before it",
+        (("embedbk/client/appending.py", "                last -= 1\n", "                raise\n"),),
+        (
+            "tests/faces/test_replacing.py::test_a_flush_passes_what_was_refused_and_waits_for_the_rest[False]",
+        ),
+    ),
 )
