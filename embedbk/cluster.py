@@ -146,9 +146,13 @@ class Peer:
         return f": {lines[-1]}" if lines else ""
 
     def forget(self) -> None:
-        """Forget an ended process: close its descriptors, and remove its log if that is empty."""
-        for fd in (self._pidfd, self._parent_fd, self._ready_fd):
-            os.close(fd)
+        """Forget an ended process: close its descriptors, and remove its log if that is empty. Twice is allowed."""
+        descriptors = (self._pidfd, self._parent_fd, self._ready_fd)
+        # By now the numbers may be those of others' files.
+        self._pidfd = self._parent_fd = self._ready_fd = -1
+        for fd in descriptors:
+            if fd >= 0:
+                os.close(fd)
         with contextlib.suppress(OSError):
             if self._log.stat().st_size == 0:
                 self._log.unlink()

@@ -112,6 +112,22 @@ def test_restarting_the_metadata_member_keeps_its_address_and_its_sessions() -> 
         assert [bytes(entry) for entry in bk.log("orders").read()] == [b"before", b"without", b"after"]
 
 
+def test_a_restart_that_cannot_begin_closes_nothing_of_others(tmp_path: Path) -> None:
+    """The descriptors of a process that ended are closed once: later their numbers are those of other files."""
+    others = []
+    with Cluster(tmp_path, bookies=1, settings=QUICK) as cluster:
+        cluster.kill("b1")
+        (tmp_path / "b1.log").unlink(missing_ok=True)
+        (tmp_path / "b1.log").mkdir()
+        for _ in range(2):
+            with pytest.raises(StorageError, match="Is a directory"):
+                cluster.restart("b1")
+            others += [os.open(tmp_path, os.O_RDONLY) for _ in range(3)]
+        assert not cluster.processes["b1"].is_running
+    for each in others:
+        os.close(each)  # Each is still there.
+
+
 def test_a_running_bookie_is_stopped_in_order_before_it_is_started_again() -> None:
     with Cluster(bookies=1, settings=QUICK) as cluster:
         old = cluster.processes["b1"]
