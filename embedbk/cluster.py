@@ -444,6 +444,8 @@ class Cluster:
         listen = old.endpoints if name in self.members else self._listen_of(name)
         old.forget()
         peer = self._spawn(name, listen)
+        # Others hold them, also where this start fails and is tried again.
+        peer.endpoints = old.endpoints
         if name != FIRST:
             peer.say(",".join(endpoints))
         try:

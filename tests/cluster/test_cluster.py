@@ -112,6 +112,23 @@ def test_restarting_the_metadata_member_keeps_its_address_and_its_sessions() -> 
         assert [bytes(entry) for entry in bk.log("orders").read()] == [b"before", b"without", b"after"]
 
 
+def test_a_member_that_did_not_start_keeps_its_address_for_the_next_time(tmp_path: Path) -> None:
+    """Its bookies and clients look for it there."""
+    with Cluster(tmp_path, bookies=1, settings=QUICK) as cluster, embedbk.open(cluster.url) as bk:
+        url = cluster.url
+        cluster.kill("m1")
+        (tmp_path / "metadata").rename(tmp_path / "away")
+        (tmp_path / "metadata").touch()
+        with pytest.raises(StorageError, match="not a directory"):
+            cluster.restart("m1")
+        assert cluster.url == url
+        (tmp_path / "metadata").unlink()
+        (tmp_path / "away").rename(tmp_path / "metadata")
+        cluster.restart("m1")
+        assert cluster.url == url
+        assert bk.logs() == []
+
+
 def test_a_restart_that_cannot_begin_closes_nothing_of_others(tmp_path: Path) -> None:
     """The descriptors of a process that ended are closed once: later their numbers are those of other files."""
     others = []
