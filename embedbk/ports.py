@@ -317,7 +317,9 @@ class Transport(Protocol):
 
     def connect(self, endpoint: str, expect: Identity | None = None) -> int:
         """Begin a link; LinkUp or LinkDown follows. expect: refuse (LinkDown) a peer with another node_id or
-        incarnation (empty fields are not compared). A link that goes down is not dialled again by the transport."""
+        incarnation (empty fields are not compared). A link that goes down is not dialled again by the transport.
+
+        Raises UsageError: the endpoint is not allowed, or no link or descriptor is left; later there may be."""
         ...
 
     def send(self, link: int, pieces: Sequence[Buffer]) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import select
 import struct
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import cast
@@ -97,15 +98,19 @@ class Port:
         if self.is_listening and endpoint.startswith("ipc://"):
             for user in ipc_users():  # ZeroMQ reads nothing from others.
                 self.socket.setsockopt(zmq.IPC_FILTER_UID, user)
-        self.numbers = Routes(context, self.socket) if self.is_listening else None
-        # Not get_monitor_socket(): its queue has an end, at which ZeroMQ's I/O thread would wait for us.
-        self.monitor = context.socket(zmq.PAIR)
-        self.monitor.setsockopt(zmq.RCVHWM, 0)
-        self.monitor.setsockopt(zmq.LINGER, 0)
-        name = f"inproc://monitor-{next(_monitor_numbers)}"  # Closing ends later: no name twice.
-        self.socket.monitor(name, _ACCEPTED | _DISCONNECTED if self.is_listening else _CONNECTED | _LOST)
-        self.monitor.connect(name)
-        self.filenos = tuple(cast(int, each.getsockopt(zmq.FD)) for each in (self.socket, self.monitor))
+        with ExitStack() as opened:  # Closed again where the system has nothing left for the rest.
+            opened.callback(self.socket.close, 0)
+            self.numbers = Routes(context, self.socket) if self.is_listening else None
+            # Not get_monitor_socket(): its queue has an end, at which ZeroMQ's I/O thread would wait for us.
+            self.monitor = context.socket(zmq.PAIR)
+            opened.callback(self.monitor.close, 0)
+            self.monitor.setsockopt(zmq.RCVHWM, 0)
+            self.monitor.setsockopt(zmq.LINGER, 0)
+            name = f"inproc://monitor-{next(_monitor_numbers)}"  # Closing ends later: no name twice.
+            self.socket.monitor(name, _ACCEPTED | _DISCONNECTED if self.is_listening else _CONNECTED | _LOST)
+            self.monitor.connect(name)
+            self.filenos = tuple(cast(int, each.getsockopt(zmq.FD)) for each in (self.socket, self.monitor))
+            opened.pop_all()
 
     @property
     def awaited(self) -> int:
@@ -180,7 +185,7 @@ class Sockets:
 
     def listen(self, endpoint: str) -> Port:
         """Raises UsageError where it cannot be bound."""
-        port = Port(self._context, zmq.ROUTER, endpoint)
+        port = self._port(zmq.ROUTER, endpoint)
         try:
             port.socket.bind(endpoint)
         except zmq.ZMQError as error:
@@ -195,7 +200,7 @@ class Sockets:
 
     def dial(self, endpoint: str) -> Port:
         """Raises UsageError for what ZeroMQ cannot dial."""
-        port = Port(self._context, zmq.DEALER, endpoint)
+        port = self._port(zmq.DEALER, endpoint)
         try:
             port.socket.connect(endpoint)
         except zmq.ZMQError as error:
@@ -203,6 +208,16 @@ class Sockets:
             raise UsageError(f"endpoint {endpoint!r} cannot be dialled: {error.strerror}") from error
         self._watch(port)
         return port
+
+    def _port(self, kind: int, endpoint: str) -> Port:
+        """Raises UsageError: the system has nothing left for one more. It may have later, so it ends no host."""
+        try:
+            return Port(self._context, kind, endpoint)
+        except zmq.ZMQError as error:
+            raise UsageError(
+                f"endpoint {endpoint!r}: no socket can be made for it: {error.strerror}",
+                hint="let this process have more descriptors (ulimit -n), or close some",
+            ) from error
 
     def _watch(self, port: Port) -> None:
         for fileno, is_monitor in zip(port.filenos, (False, True), strict=True):

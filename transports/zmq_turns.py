@@ -164,9 +164,13 @@ class DialledTurns:
         self.forget_wait()
         counting = self._counting
         if counting is not None and counting.handle is not None and self.in_c is None:
-            self.in_c = zmq_dialled.open_dialled(link.port.socket, counting.handle)
-            if self.in_c is not None:
-                self.sender = zmq_adds.LinkSender()
+            in_c = zmq_dialled.open_dialled(link.port.socket, counting.handle)
+            if in_c is not None:
+                try:
+                    self.sender = zmq_adds.LinkSender()
+                except StorageError:
+                    return  # No descriptor is left: the next link tries it again.
+                self.in_c = in_c
                 self._sockets.watch(self.sender.fileno())
 
     def on_down(self, link: Link) -> None:

@@ -9,6 +9,7 @@ from tests.mutants.mutant import Mutant
 __all__ = ["MUTANTS"]
 
 _WAIT = "native/road/loop_wait.c"
+_SOCKETS = "transports/zmq_sockets.py"
 
 _WAITING = "tests/transports/test_waiting.py::test_"
 _NEAR = "tests/host/test_local_adds.py::test_"
@@ -156,5 +157,20 @@ MUTANTS = (
             ),
         ),
         ("tests/transports/test_waiting.py::test_a_part_beyond_the_bound_of_one_receive_is_its_last",),
+    ),
+    Mutant(
+        "no-descriptor-ends-the-host",
+        "P4.1",
+        "a process that has no descriptor left for a moment loses its client, or its bookie, for good",
+        (
+            (
+                _SOCKETS,
+                "            return Port(self._context, kind, endpoint)\n        except zmq.ZMQError as error:",
+                "            return Port(self._context, kind, endpoint)\n        except ZeroDivisionError as error:",
+            ),
+        ),
+        (
+            "tests/transports/test_zmq.py::test_who_has_no_descriptor_left_is_refused_a_link_and_gets_it_later",
+        ),
     ),
 )

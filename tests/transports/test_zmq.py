@@ -6,6 +6,7 @@ import contextlib
 import gc
 import os
 import random
+import resource
 import signal
 import socket
 import struct
@@ -728,6 +729,38 @@ def test_a_socket_of_a_killed_process_is_taken_over(arena: Arena, tmp_path: Path
     node = arena.node("b")
     endpoint = node.transport.listen(f"ipc://{path}")
     still_serves(arena, node, endpoint)
+
+
+def connect_often(transport: Any, endpoint: str, times: int) -> None:
+    for _ in range(times):
+        transport.connect(endpoint)
+
+
+@pytest.mark.parametrize("left", range(5))
+def test_who_has_no_descriptor_left_is_refused_a_link_and_gets_it_later(arena: Arena, left: int) -> None:
+    """The contract of `Transport.connect`: what the system refuses for a while ends no host. left: descriptors; a link
+    takes several, and what was made before the one that is refused is closed again."""
+    a, b = arena.node("a"), arena.node("b")
+    endpoint = b.transport.listen(ANYWHERE)
+    a.transport.connect(endpoint)
+    arena.run([a, b], lambda: bool(a.ups()))
+    bounds, held = resource.getrlimit(resource.RLIMIT_NOFILE), list[int]()
+    open_now = len(os.listdir("/proc/self/fd"))
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (open_now + 64, bounds[1]))
+        with contextlib.suppress(OSError):
+            while True:
+                held.append(os.open("/dev/null", os.O_RDONLY))
+        for _ in range(left):
+            os.close(held.pop())
+        with pytest.raises(UsageError, match="Too many open files"):
+            connect_often(a.transport, endpoint, left + 1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, bounds)
+        for each in held:
+            os.close(each)
+    link = a.transport.connect(endpoint)
+    arena.run([a, b], lambda: any(up.link == link for up in a.ups()))
 
 
 def test_closing_leaves_no_descriptor_and_no_thread(arena: Arena, tmp_path: Path) -> None:
