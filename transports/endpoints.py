@@ -24,6 +24,12 @@ _TCP = re.compile(r"tcp://(?P<host>\[[0-9A-Fa-f:.]+\]|[^\[\]:/]+):(?P<port>\*|[0
 
 def check_endpoint(endpoint: str, *, is_listening: bool, allow_non_loopback: bool) -> None:
     """Raises UsageError for an endpoint that is not understood or leaves the machine without being allowed to."""
+    try:
+        endpoint.encode()
+    except UnicodeEncodeError as half:  # ZeroMQ takes text only.
+        raise UsageError(
+            f"endpoint {endpoint!r} is not allowed: it is no text in UTF-8", hint="give a path that is"
+        ) from half
     if endpoint.startswith("ipc://"):
         _check_ipc(endpoint)
         return

@@ -131,7 +131,7 @@ def test_one_process_grows_to_three_members_and_three_bookies(tmp_path: Path) ->
 def test_listening_is_refused_with_the_reason_and_tried_again(tmp_path: Path) -> None:
     """Bad input: what was given, what is allowed; nothing is changed, and a second call may do better."""
     with embedbk.open(tmp_path / "data", bookies=1, settings=PATIENT) as bk:
-        for wrong in ("local://here", "nowhere", "tcp://127.0.0.1", "tcp://192.0.2.1:1"):
+        for wrong in ("local://here", "nowhere", "tcp://127.0.0.1", "tcp://192.0.2.1:1", "ipc:///tmp/\udcff"):
             with pytest.raises(embedbk.UsageError):
                 bk.listen(wrong)
         with pytest.raises(embedbk.UsageError, match=r"client\.listen"):

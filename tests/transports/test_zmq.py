@@ -702,6 +702,7 @@ def test_whoever_asks_may_listen_everywhere(arena: Arena) -> None:
         "ipc://",
         "ipc://relative",
         f"ipc:///{'x' * 200}",
+        "ipc:///tmp/\udcff",
     ],
 )
 def test_endpoints_that_are_not_understood(arena: Arena, endpoint: str) -> None:
