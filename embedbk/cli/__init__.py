@@ -1,16 +1,21 @@
 """The commands: `python -m embedbk COMMAND ...`, or `embedbk COMMAND ...`.
 
 Decides which command runs, and what an error looks like at a terminal: one sentence and an exit code, 2 for arguments
-that are not understood, 1 for everything else. Each command is imported when it is asked for, so that a peer pays for
+that are not understood, 1 for everything else; 130 for a command that was interrupted, 141 for one whose reader is
+gone, as of other programs that signals end. Each command is imported when it is asked for, so that a peer pays for
 nothing but what it runs.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 from collections.abc import Sequence
 
-__all__ = ["main"]
+__all__ = ["INTERRUPTED", "READER_IS_GONE", "let_go_of_output", "main"]
+
+INTERRUPTED, READER_IS_GONE = 130, 141
 
 _USAGE = """\
 usage: embedbk COMMAND ...
@@ -55,6 +60,48 @@ _BOOKIE_VERBS = ("list", "show", "drain", "read-only", "decommission", "replace"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    _open_missing_streams()
+    try:
+        code = _run(given)
+        sys.stdout.flush()  # Here, where its failure can still be reported.
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        let_go_of_output()
+        return READER_IS_GONE
+    except OSError as refused:
+        let_go_of_output()
+        print(f"embedbk {' '.join(given[:1])}: the system refuses: {refused}", file=sys.stderr)
+        return 1
+    return code
+
+
+def _open_missing_streams() -> None:
+    """Give the process those of the standard streams that it was started without, with nothing behind them: else a file
+    that it opens gets the number of one, and in it what is written to that one."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            nothing = os.open(os.devnull, os.O_RDWR)
+            if nothing != number:
+                os.dup2(nothing, number)
+                os.close(nothing)
+        if getattr(sys, name) is None:
+            nothing = os.open(os.devnull, os.O_RDWR)
+            setattr(sys, name, os.fdopen(nothing, "w" if number else "r", encoding="utf-8"))
+
+
+def let_go_of_output() -> None:
+    """Behind a failed write. Python flushes once more when it ends, which must not fail then."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        with contextlib.suppress(OSError):  # Another stream may stand there, without a descriptor.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _run(given: list[str]) -> int:
     command, rest = (given[0], given[1:]) if given else ("", [])
     if command == "bookie" and rest and rest[0] in _BOOKIE_VERBS:
         from embedbk.cli.bookies import run_bookies

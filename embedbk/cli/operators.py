@@ -1,7 +1,6 @@
 """What the commands about a cluster have in common: which cluster, how long, what an error and an answer look like.
 
-Decides the arguments that each of them takes, how a cluster is reached, and the exit status: 1 for refused or no, 130
-for a command that was interrupted, 141 for one whose reader is gone, as of other programs that signals end. Each
+Decides the arguments that each of them takes, how a cluster is reached, and the exit status 1, for refused or no. Each
 command has its own file.
 """
 
@@ -24,7 +23,6 @@ from embedbk.errors import EmbedbkError, StorageError, UsageError
 from embedbk.quorum import Quorum, listened_at
 
 __all__ = [
-    "INTERRUPTED",
     "CommandResult",
     "Commands",
     "Reach",
@@ -36,7 +34,6 @@ __all__ = [
 
 AT_VARIABLE = "EMBEDBK_CLUSTER"
 KNOCK_S = 10.0  # Time for the process that has a directory to answer; its loop may be busy.
-INTERRUPTED, READER_IS_GONE = 130, 141
 
 
 class CommandResult(NamedTuple):
@@ -112,13 +109,6 @@ class Commands:
             said: CommandResult = options.run(lambda: options.reach(options), options)
             if said.data is not None:
                 print(json.dumps(said.data, indent=2) if options.json else said.text)
-            sys.stdout.flush()
-        except KeyboardInterrupt:
-            return INTERRUPTED
-        except BrokenPipeError:
-            # Python flushes once more when it ends, which must not fail then.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return READER_IS_GONE
         except EmbedbkError as refused:
             if options.json:
                 error = {"error": type(refused).__name__, "message": refused.args[0], "hint": refused.hint}

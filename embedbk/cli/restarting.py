@@ -13,7 +13,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from embedbk.cli.operators import INTERRUPTED, CommandResult, Commands, Reach, client_of
+from embedbk.cli import INTERRUPTED
+from embedbk.cli.operators import CommandResult, Commands, Reach, client_of
 from embedbk.client.client import Client
 from embedbk.client.restarting import plan_now, restart_nodes
 from embedbk.errors import UsageError

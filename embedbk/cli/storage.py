@@ -2,8 +2,9 @@
 that write one file, the read-only marker of a bookie: `storage read-only`, `storage writable`.
 
 Decide how what was read is shown: results on standard output, one line each or with --json one object a line, all else
-on standard error. Exit code 0: clean; 1: damage was found; 2: the arguments or the path make no sense. Nothing else is
-written anywhere (embedbk/storage/CHECKING.md).
+on standard error. Exit code 0: clean; 1: damage was found; 2: the arguments or the path make no sense, or the result
+cannot be written; 141: nobody reads it any more, so nothing is concluded. Nothing else is written anywhere
+(embedbk/storage/CHECKING.md).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from embedbk.cli import let_go_of_output
 from embedbk.cli.metadata_records import describe_metadata_record
 from embedbk.codec.entry import read_entry
 from embedbk.codec.frame import frame_of, iter_entries
@@ -77,13 +79,16 @@ def run_storage(noun: str, arguments: Sequence[str]) -> int:
         ("index", "cat"): _index_cat,
     }[noun, options.verb]
     try:
-        return run(options)
-    except (UsageError, StorageError) as wrong:
-        print(f"embedbk {noun} {options.verb}: {wrong}", file=sys.stderr)
+        code = run(options)
+        sys.stdout.flush()  # What nobody could read is no result.
+    except BrokenPipeError:
+        raise
+    except (UsageError, StorageError, OSError) as wrong:
+        let_go_of_output()
+        told = f"the system refuses: {wrong}" if isinstance(wrong, OSError) else str(wrong)
+        print(f"embedbk {noun} {options.verb}: {told}", file=sys.stderr)
         return _USAGE
-    except BrokenPipeError:  # The reader of our output has seen enough.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _CLEAN
+    return code
 
 
 def _read_only(options: argparse.Namespace) -> int:

@@ -431,6 +431,42 @@ def test_a_tail_is_interrupted_and_pipes_close_without_a_word(data: Path, bk: em
             read.stderr.close()
 
 
+COMMAND = "import sys; from embedbk.cli import main; sys.exit(main(sys.argv[1:]))"
+
+
+def test_what_cannot_be_written_is_said_in_a_sentence(data: Path, bk: embedbk.Client) -> None:
+    bk.create_log("orders")
+    command = [sys.executable, "-c", COMMAND, "log", "list", "--at", str(data)]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False)
+    said = b"embedbk log: the system refuses: [Errno 28] No space left on device\n"
+    assert (done.returncode, done.stderr) == (1, said)
+
+
+def test_a_command_without_standard_streams_does_its_work(data: Path, bk: embedbk.Client) -> None:
+    """No file that it opens gets the number of one, so nothing is written into it that is meant for people; and a log
+    whose lines are to come from nowhere is not left open."""
+    for given in (["x"], []):
+        script = 'exec "$0" -c "$@" <&- >&- 2>&-'
+        command = [
+            "sh",
+            "-c",
+            script,
+            sys.executable,
+            COMMAND,
+            "log",
+            "append",
+            "orders",
+            *given,
+            "--at",
+            str(data),
+        ]
+        assert subprocess.run(command, check=False).returncode == 0
+    log = bk.log("orders")
+    assert [bytes(entry) for entry in log.read()] == [b"x"]
+    assert all(each.is_closed for each in log.segments())
+
+
 def test_what_goes_has_to_be_meant(run: Run, data: Path, bk: embedbk.Client) -> None:
     with bk.log("orders").writer() as orders:
         orders.append(b"a")

@@ -415,6 +415,25 @@ def test_a_file_without_permission_is_no_damage(bookie: Path, capsys: pytest.Cap
     assert "Permission denied" in error
 
 
+@pytest.mark.parametrize("is_buffered", [True, False])
+def test_a_result_that_nobody_could_read_is_not_clean(bookie: Path, is_buffered: bool) -> None:
+    """The exit code says what was found, also where a script looks at nothing else."""
+    flip(bookie / "entries" / "00000001.elog", 5000)
+    command = [sys.executable, "-c", "import sys; from embedbk.cli import main; sys.exit(main(sys.argv[1:]))"]
+    command += ["storage", "check", str(bookie)]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "" if is_buffered else "1"}
+    reader, nobody = os.pipe()
+    os.close(reader)
+    with open("/dev/full", "wb") as full:
+        codes = []
+        for out in (subprocess.PIPE, nobody, full):
+            done = subprocess.run(command, stdout=out, stderr=subprocess.PIPE, env=environment, check=False)
+            codes.append((done.returncode, done.stderr.decode()))
+    os.close(nobody)
+    assert codes[:2] == [(1, ""), (141, "")]
+    assert codes[2] == (2, "embedbk storage check: the system refuses: [Errno 28] No space left on device\n")
+
+
 def test_too_few_descriptors_are_no_damage(bookie: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """P7.1: "cannot tell" is never "no": whichever file is the first that cannot be opened."""
     assert run(capsys, "storage", "check", bookie)[0] == 0
