@@ -64,7 +64,10 @@ def run_repair(arguments: Sequence[str]) -> int:
 
 
 def _seconds(text: str) -> float | None:
-    return None if text == "default" else float(text)
+    try:
+        return None if text == "default" else float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: seconds are allowed, or default") from None
 
 
 def _add(
