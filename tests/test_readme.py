@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from embedbk.cli import main
+
 import embedbk
 
 README = Path(__file__).parents[1] / "README.md"
@@ -70,3 +72,15 @@ def test_every_file_it_names_is_there() -> None:
         assert (README.parent / target).exists(), target
     for named in re.findall(r"`(tests/[\w./]+)`", README.read_text()):
         assert (README.parent / named).exists(), named
+
+
+def test_each_command_is_one_of_ours(capsys: pytest.CaptureFixture[str]) -> None:
+    """As it is typed: the words lead to the command that they name, and not to another one."""
+    nouns = "bookie|cluster|ledger|log|quorum|repair"
+    named = set(re.findall(rf"embedbk ({nouns}) ([a-z][a-z-]+)", README.read_text()))
+    assert len(named) > 20
+    for noun, verb in sorted(named):
+        with pytest.raises(SystemExit) as ended:
+            main([noun, verb, "--help"])
+        told = capsys.readouterr().out
+        assert ended.value.code == 0 and told.startswith(f"usage: embedbk {noun} {verb} "), (noun, verb)

@@ -22,8 +22,8 @@ usage: embedbk COMMAND ...
 
   demo [FILE]   a replicated log survives kill -9 of a bookie and of its writer
   bookie        run one bookie (a peer process);
-                bookie list|show|drain|read-only|decommission|replace|gone: the bookies of a cluster, and taking them
-                out of service
+                bookie list|show|drain|read-only|reads|decommission|replace|gone: the bookies of a cluster, how fast
+                they read, and taking them out of service
   cluster       cluster can-stop NODE...: whether bookies and metadata members may stop, and why not;
                 cluster rolling -- COMMAND {node}: restart one node after another, with appends going on
   metadata      run a metadata member (a peer process)
@@ -54,7 +54,7 @@ embedbk COMMAND --help says what each takes.
 """
 
 
-_BOOKIE_VERBS = ("list", "show", "drain", "read-only", "decommission", "replace", "gone")
+_BOOKIE_VERBS = ("list", "show", "drain", "read-only", "reads", "decommission", "replace", "gone")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
