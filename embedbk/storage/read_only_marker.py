@@ -36,9 +36,11 @@ def read_only_reason(directory: Path) -> str | None:
 def keep_read_only(directory: Path, reason: str) -> None:
     """Write the marker: durable when this returns. Raises StorageError: it is not."""
     path = directory / READ_ONLY_FILE
+    # As it was typed, also where that is no UTF-8. An error here must leave no marker without its reason.
+    told = reason.encode(errors="surrogateescape")[:_REASON_BYTES_MAX]
     try:
         with open(path, "wb") as file:
-            file.write(reason.encode()[:_REASON_BYTES_MAX] + b"\n")
+            file.write(told + b"\n")
             file.flush()
             os.fsync(file.fileno())
         _sync_directory(directory)

@@ -526,7 +526,8 @@ def test_a_bookie_whose_devices_are_elsewhere_hears_the_word_in_its_own_director
             code, lines, error = run(capsys, "storage", verb, path)
             assert (code, lines) == (2, []), kind
             assert f"{path} is the " in error and "--dir" in error
-    assert run(capsys, "storage", "read-only", root, "--reason", "a new disk")[0] == 0
+    for reason in ("not UTF-8: \udcff", "a new disk"):
+        assert run(capsys, "storage", "read-only", root, "--reason", reason)[0] == 0
     assert storage.read_only_reason() == "a new disk"
     code, lines, _ = run(capsys, "storage", "writable", root)
     assert code == 0 and "writable again" in lines[0]
