@@ -28,10 +28,13 @@ def read_copy(
     """What the bookie has of the entries first..last, in runs that follow each other.
 
     Raises:
-        UsageError: there is no such bookie now. NoSuchLedger, WrongPassword: as opening the ledger does.
+        UsageError: there is no such bookie now, or no entry of such an id. NoSuchLedger, WrongPassword: as opening the
+            ledger does.
         NotEnoughBookies: it does not answer.
     """
     runtime = client._runtime
+    if first < 0:  # Else the bookie would get it, and end the link.
+        raise UsageError(f"entries {first}..{last} were asked for: the first entry of a ledger is 0")
     metadata, member = run_blocking(_copy_of(runtime, ledger_id, bookie_id, password), "embedbk ledger read")
     while first <= last:
         until = min(last, first + ASKED_ENTRIES - 1)

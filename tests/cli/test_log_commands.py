@@ -386,6 +386,8 @@ def test_one_bookies_copy_is_shown_with_what_it_lacks(run: Run, data: Path) -> N
         assert lines[-1] == {"bookie": first, "absent": [1, 1]}
         code, _, err = run("ledger", "read", ledger_id, "--at", data, "--bookie", "b9")
         assert code == 1 and "no bookie of that name is there now" in err
+        code, _, err = run(*at, "--from", -1)
+        assert code == 1 and "the first entry of a ledger is 0" in err
 
 
 def test_a_tail_ends_when_nothing_comes(run: Run, data: Path, bk: embedbk.Client) -> None:
