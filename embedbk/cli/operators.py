@@ -7,6 +7,7 @@ command has its own file.
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import os
 import sys
@@ -20,7 +21,8 @@ from embedbk.client.client import Client, open_client
 from embedbk.client.knocking import knock
 from embedbk.config import Settings
 from embedbk.errors import EmbedbkError, StorageError, UsageError
-from embedbk.quorum import Quorum, listened_at
+from embedbk.quorum import ENDPOINTS_FILE, Quorum, listened_at
+from embedbk.storage.identity import OWNER_FILE
 
 __all__ = [
     "CommandResult",
@@ -33,6 +35,7 @@ __all__ = [
 ]
 
 AT_VARIABLE = "EMBEDBK_CLUSTER"
+LOCK_FILE = "LOCK"  # Of a journal, which a member's process holds.
 KNOCK_S = 10.0  # Time for the process that has a directory to answer; its loop may be busy.
 
 
@@ -56,7 +59,8 @@ def quorum_of(options: argparse.Namespace) -> Quorum:
 
 
 def client_of(options: argparse.Namespace) -> Client:
-    """A client, to be closed. A directory that no process has is opened in this one, and nothing is made there."""
+    """A client, to be closed. A directory is reached through the process that has it, or through those of the members
+    in it; one that no process has is opened in this one, and nothing is made there."""
     settings = Settings(
         operation_timeout_s=options.timeout_s,
         open_timeout_s=options.timeout_s,
@@ -69,6 +73,8 @@ def client_of(options: argparse.Namespace) -> Client:
     if not holds_log(path / "metadata"):
         return open_client(url_of(endpoints_at(at)), settings=settings)
     url = _knocked(path)
+    if not url and (served := _served_at(path)):
+        url = url_of(served)
     return open_client(url or path, settings=settings, create=False)
 
 
@@ -133,6 +139,29 @@ def _knocked(path: Path) -> str:
         return knock(path, KNOCK_S)
     except StorageError:
         return ""  # Opening the directory fails if another process has it.
+
+
+def _served_at(path: Path) -> list[str]:
+    """Where those members listen that live in this directory and have processes of their own, as a Cluster's."""
+    if _is_held(path / OWNER_FILE):
+        return []  # One process has all of it, and did not answer.
+    homes = [each.parent for each in sorted(path.glob(f"*/{ENDPOINTS_FILE}"))]
+    return [where for home in homes if _is_held(home / LOCK_FILE) for where in listened_at(home)]
+
+
+def _is_held(lock: Path) -> bool:
+    """Whether a process has locked this file. It is locked here for a moment."""
+    try:
+        descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False  # Opening the directory says what is wrong.
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def endpoints_at(at: str | None) -> list[str]:

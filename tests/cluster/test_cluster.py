@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import embedbk
+from embedbk.cli import main
 from embedbk.cluster import Cluster
 from embedbk.config import Settings
 from embedbk.errors import LedgerFenced, OperationTimeout, StorageError, UsageError
@@ -173,6 +174,21 @@ def test_a_directory_that_is_in_use_is_refused_and_its_cluster_goes_on(tmp_path:
         assert len(os.listdir("/proc/self/fd")) == before
         with embedbk.open(cluster.url) as bk, bk.log("orders").writer() as orders:
             orders.append(b"hello")
+
+
+def test_commands_reach_its_processes_by_its_directory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """--at DIRECTORY: through the members that run, whichever those are; where none does, it is opened."""
+    at = ["--at", str(tmp_path), "--timeout-s", "60"]
+    with Cluster(tmp_path, bookies=1, members=3, settings=QUICK) as cluster:
+        assert main(["log", "create", "orders", *at]) == 0
+        with embedbk.open(cluster.url) as bk:
+            assert bk.logs() == ["orders"]
+        cluster.kill("m1")
+        capsys.readouterr()
+        assert main(["log", "list", *at]) == 0
+        assert capsys.readouterr().out == "orders\n"
 
 
 def test_a_wiped_bookie_is_not_let_in_under_its_old_name(tmp_path: Path) -> None:

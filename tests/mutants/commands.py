@@ -46,6 +46,19 @@ MUTANTS = (
         (_TESTS + "a_killed_process_leaves_no_door",),
     ),
     Mutant(
+        "directory-of-peers-is-opened",
+        "P7.2",
+        "a command that is given the directory of a cluster of processes opens it, and asks for their end",
+        (
+            (
+                "embedbk/cli/operators.py",
+                "    if not url and (served := _served_at(path)):",
+                "    if False and (served := _served_at(path)):",
+            ),
+        ),
+        ("tests/cluster/test_cluster.py::test_commands_reach_its_processes_by_its_directory",),
+    ),
+    Mutant(
         "append-fences-unasked",
         "P8.1",
         "a line appended at a terminal fences the application that writes the log",
