@@ -151,15 +151,19 @@ def _row_groups(file: Any, first: int | None = None, last: int | None = None) ->
         for number in range(parquet.num_row_groups):
             if parquet.metadata.row_group(number).total_byte_size > BODY_BYTES_MAX:
                 raise PeerError(f"row group {number} is larger than any of an archive")
-            told = parquet.metadata.row_group(number).column(_ENTRY_ID).statistics
-            is_bounded = told is not None and told.has_min_max and first is not None and last is not None
-            if is_bounded and (told.max < first or told.min > last):
-                continue
-            yield parquet.read_row_group(number)
+            if first is None or last is None or _may_have(parquet, number, first, last):
+                yield parquet.read_row_group(number)
     except (pa.ArrowException, OSError, ValueError, MemoryError) as unread:
         if isinstance(unread, OSError) and unread.errno is not None:
             raise  # The device failed, not the file.
         raise PeerError(f"it is no sound Parquet: {unread}") from unread
+
+
+def _may_have(parquet: pq.ParquetFile, number: int, first: int, last: int) -> bool:
+    """Whether a row group may have an entry of first..last. Only of a file whose hash was checked: pyarrow ends the
+    process where a damaged footer says impossible things of a column."""
+    told = parquet.metadata.row_group(number).column(_ENTRY_ID).statistics
+    return told is None or not told.has_min_max or (told.min <= last and told.max >= first)
 
 
 def summed(file: Any, run: EntryRun) -> Summed:

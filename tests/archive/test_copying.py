@@ -188,12 +188,25 @@ def test_files_that_are_there_are_taken_and_not_written_again(bk: Client, name: 
     assert {path: path.stat().st_ino for path in place.rglob("*.parquet")} == before
 
 
-def test_a_file_that_is_damaged_is_set_aside_and_written_anew(bk: Client, name: str, place: Path) -> None:
+def cut_short(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def of_another_program(path: Path) -> None:
+    pq.write_table(pa.table({"x": [1, 2, 3]}), path)
+
+
+@pytest.mark.parametrize("damage", [cut_short, of_another_program])
+def test_a_file_that_is_damaged_is_set_aside_and_written_anew(
+    bk: Client, name: str, place: Path, damage: Callable[[Path], None]
+) -> None:
+    """P8.14: the job uses what is sound, and puts aside whatever else has a name of its files."""
     archived(bk, name, place, 40)
     path = sorted(place.rglob("*.parquet"))[0]
     sound = path.read_bytes()
-    path.write_bytes(sound[: len(sound) // 2])
-    assert archive(bk, name, anew=list(records_of(bk, name)), slice_bytes=300).is_whole
+    damage(path)
+    report = archive(bk, name, anew=list(records_of(bk, name)), slice_bytes=300)
+    assert report.is_whole, report.ledgers
     assert path.read_bytes() == sound
     assert [each.name for each in path.parent.iterdir() if each.name.startswith("_aside")]
     assert verify_archive(bk, name).code == 0

@@ -191,6 +191,10 @@ DAMAGES: dict[str, tuple[Damage, set[str]]] = {
         {"hash", "file"},
     ),
     "other columns": (lambda path: rewritten(path, lambda rows: rows.drop(["lac"])), {"hash", "file"}),
+    "a file of another program": (
+        lambda path: pq.write_table(pa.table({"x": [1, 2, 3]}), path),
+        {"hash", "file"},
+    ),
 }
 
 

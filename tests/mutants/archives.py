@@ -127,6 +127,22 @@ MUTANTS = (
         (_VERIFY + "columns_that_no_crc_covers_are_found_without_the_hash",),
     ),
     Mutant(
+        "columns-are-asked-for-of-a-file-that-may-be-damaged",
+        "P8.14",
+        "statistics of a column are read of a file whose hash is another, where pyarrow may end the process",
+        (
+            (
+                _FILES,
+                "            if first is None or last is None or _may_have(parquet, number, first, last):\n",
+                "            if _may_have(parquet, number, first or 0, last or 1 << 62):\n",
+            ),
+        ),
+        (
+            _COPY + "a_file_that_is_damaged_is_set_aside_and_written_anew",
+            _VERIFY + "every_kind_of_damage_is_found_and_named",
+        ),
+    ),
+    Mutant(
         "cannot-tell-is-verified",
         "P8.14",
         "a ledger of which a file could not be read counts as verified",
