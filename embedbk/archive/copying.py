@@ -7,6 +7,7 @@ Tasks are plain data; they run in this process or in executors.
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -103,8 +104,12 @@ def copy_slice(log: LogReading, task: SliceTask) -> FilePart:
             if name.startswith(prefix):
                 try:
                     return _taken(ledger, name, run)
-                except PeerError:
+                except (PeerError, StorageError):  # Other entries, or a directory.
                     ledger.set_aside(name)
+                except OSError as failed:
+                    if failed.errno != errno.ELOOP:
+                        raise
+                    ledger.set_aside(name)  # A link.
         try:
             return _written(log, task, ledger)
         except OSError as failed:

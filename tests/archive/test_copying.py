@@ -196,7 +196,17 @@ def of_another_program(path: Path) -> None:
     pq.write_table(pa.table({"x": [1, 2, 3]}), path)
 
 
-@pytest.mark.parametrize("damage", [cut_short, of_another_program])
+def a_directory(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def a_link(path: Path) -> None:
+    path.rename(path.with_name("_elsewhere"))
+    path.symlink_to(path.with_name("_elsewhere"))
+
+
+@pytest.mark.parametrize("damage", [cut_short, of_another_program, a_directory, a_link])
 def test_a_file_that_is_damaged_is_set_aside_and_written_anew(
     bk: Client, name: str, place: Path, damage: Callable[[Path], None]
 ) -> None:
@@ -207,7 +217,7 @@ def test_a_file_that_is_damaged_is_set_aside_and_written_anew(
     damage(path)
     report = archive(bk, name, anew=list(records_of(bk, name)), slice_bytes=300)
     assert report.is_whole, report.ledgers
-    assert path.read_bytes() == sound
+    assert path.read_bytes() == sound and not path.is_symlink()
     assert [each.name for each in path.parent.iterdir() if each.name.startswith("_aside")]
     assert verify_archive(bk, name).code == 0
 
