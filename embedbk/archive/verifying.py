@@ -210,7 +210,17 @@ def manifest_of(
 
     try:
         with directory.ledger(log_id, ledger_id) as ledger:
-            data, names = ledger.read(name, MANIFEST_BYTES_MAX), ledger.names()
+            names = ledger.names()
+            try:
+                data = ledger.read(name, MANIFEST_BYTES_MAX)
+            except StorageError as other:
+                finding("manifest", name, other)  # Something else than a file has its name, or a longer one.
+                return None
+            except OSError as failed:
+                if failed.errno != errno.ELOOP:
+                    raise
+                finding("manifest", name, "a link stands in its place")
+                return None
         if manifest_hash(data) != record.manifest:
             finding("manifest", name, f"its SHA-256 is not {record.manifest.hex()}, which the metadata has")
             return None

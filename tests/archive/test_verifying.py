@@ -18,7 +18,7 @@ from embedbk.archive.copying import FileCopied, part_of
 from embedbk.archive.files import EntryRun, summed, write_rows
 from embedbk.archive.freeing import free
 from embedbk.archive.jobs import archive, directory_of, set_place
-from embedbk.archive.manifest import file_name, manifest_hash, manifest_name
+from embedbk.archive.manifest import MANIFEST_BYTES_MAX, file_name, manifest_hash, manifest_name
 from embedbk.archive.place import create_place
 from embedbk.archive.verifying import Looked, VerifyTask, look, run_look, verify_archive
 from embedbk.client.batches import Located
@@ -161,6 +161,12 @@ DAMAGES: dict[str, tuple[Damage, set[str]]] = {
     ),
     "a manifest with a flipped bit": (lambda path: flip(manifest_of(path), 40), {"manifest"}),
     "no manifest": (lambda path: manifest_of(path).unlink(), {"missing"}),
+    "a manifest that is a directory": (lambda path: into_a_directory(manifest_of(path)), {"manifest"}),
+    "a manifest that is a link": (lambda path: link_to_elsewhere(manifest_of(path)), {"manifest"}),
+    "a manifest that is far too long": (
+        lambda path: os.truncate(manifest_of(path), MANIFEST_BYTES_MAX + 1),
+        {"manifest"},
+    ),
     "another manifest": (rewrite_manifest, {"manifest"}),
     "a row less": (lambda path: rewritten(path, lambda rows: rows.slice(1)), {"hash", "file"}),
     "a value of another": (
