@@ -87,7 +87,8 @@ def restore(
 
     Raises:
         UsageError: nothing is archived there, or there is a gap in the middle.
-        StorageError: the archive is not there, or damaged; the message names the file. Nothing was appended.
+        StorageError: the archive is not there, or damaged; the message names the file. Or a recorded ledger has no
+            directory there, and begin or end is None. Nothing was appended.
         What `Log.splice` raises.
     """
     log = client.log(into, password=password)
@@ -95,7 +96,7 @@ def restore(
     done = done_before(log, application, number)
     if done is not None:
         return Restored(done, 0)
-    manifests = list(_manifests(client, directory, log_id))
+    manifests = list(_manifests(client, directory, log_id, is_bounded=None not in (begin, end)))
     first, last = _bounds(manifests, log_id, begin, end)
     chosen = [
         (EntryRun(log_id, each.ledger_id, part.first_entry, part.last_entry, each.first_offset), part)
@@ -116,12 +117,21 @@ def run_here(log: Log, tasks: Sequence[RestoreTask]) -> Iterator[int]:
         yield stage_files(log, task)
 
 
-def _manifests(client: Client, directory: ArchiveDirectory, log_id: str) -> Iterator[Manifest]:
+def _manifests(
+    client: Client, directory: ArchiveDirectory, log_id: str, *, is_bounded: bool
+) -> Iterator[Manifest]:
     """The manifests in the order of the log: those that count by the metadata; for a log that it does not know, all
-    that are there."""
+    that are there. is_bounded: what is wanted has a first and a last offset, so that a ledger that lacks is a gap."""
     records = run_blocking(archive_records(client._runtime, log_id), "archive")
-    found = []
-    for ledger_id in directory.ledgers(log_id):
+    there, found = directory.ledgers(log_id), []
+    recorded = (each.ledger_id for each in records.values() if each.state != ArchiveState.COPYING)
+    if there and not is_bounded and (absent := sorted({*recorded} - {*there})):
+        raise StorageError(
+            f"log {log_id!r}: of {len(absent)} archived ledgers nothing is in {directory.place.path!r}, the first of "
+            f"them ledger {absent[0]}: which offsets they have nobody can tell, so all of it cannot be restored",
+            hint="put their directories back, or say from which offset, and up to which one, is to be restored",
+        )
+    for ledger_id in there:
         read = _read_manifests(directory, log_id, ledger_id)
         record = records.get(ledger_id)
         if record is not None and record.state == ArchiveState.COPYING:

@@ -113,6 +113,25 @@ def test_a_stretch_comes_back_by_its_offsets(
     assert done.entries == len(parts_in(bk, into))
 
 
+@pytest.mark.parametrize("lost", [0, 2])
+def test_nothing_is_left_out_at_an_end(bk: Client, name: str, place: Path, lost: int) -> None:
+    """P8.14: a ledger that is recorded, and whose directory is not there, was left out in silence."""
+    archived(bk, name, place, 5, 6, 7)
+    ledger_id = sorted(records_of(bk, name))[lost]
+    (path,) = place.glob(f"log=*/ledger={ledger_id}")
+    path.rename(place / "_elsewhere")
+    into, bounds = f"into-{name}", {0: (5, None), 2: (None, 11)}[lost]
+    for begin, end in ((None, None), bounds):
+        with pytest.raises(StorageError, match=f"the first of them ledger {ledger_id}:"):
+            restore(bk, into, *source(bk, name), begin=begin, end=end)
+    with pytest.raises(UsageError, match="is not archived"):
+        restore(bk, into, *source(bk, name), begin=0, end=18)
+    assert not bk.log_exists(into)
+    begin, end = {0: (5, 18), 2: (0, 11)}[lost]
+    assert restore(bk, into, *source(bk, name), begin=begin, end=end).entries == end - begin
+    assert parts_in(bk, into) == parts_in(bk, name)[begin:end]
+
+
 def test_nothing_is_left_out_in_the_middle(bk: Client, name: str, place: Path) -> None:
     """ "A gap in the archive is an error that names the first offset that lacks"."""
     write(bk, name, 10, 2, 10)

@@ -189,6 +189,13 @@ MUTANTS = (
         (_RESTORE + "nothing_is_left_out_in_the_middle",),
     ),
     Mutant(
+        "a-recorded-ledger-without-a-directory-is-left-out",
+        "P8.14",
+        "a restore of all passes over ledgers that are recorded and not there",
+        ((_RESTORING, "    if there and not is_bounded and (", "    if not there and not is_bounded and ("),),
+        (_RESTORE + "nothing_is_left_out_at_an_end",),
+    ),
+    Mutant(
         "records-of-an-archive-stay-behind-their-log",
         "P8.14 P8.13",
         "the records of an archive stay for ever when their log is ended",
