@@ -46,13 +46,16 @@ class ScrubProgress:
         read = [_line(each) for each in lines]
         if not lines:
             self._lines.append(json.dumps(self._head))
-        elif read[0] != self._head:
+        elif read[0] != self._head or any(
+            each != self._head for each in read if each is not None and "v" in each
+        ):
+            # Two scrubs that began the file at once have put a head each.
             raise UsageError(
                 f"{path} is no state of a scrub of this cluster at level {self._head['level']}",
                 hint="give another file, or delete it to begin anew; nothing was scrubbed",
             )
         for each in read[1:]:
-            if each is not None:
+            if each is not None and "v" not in each:
                 known = self._done.setdefault(int(each["ledger"]), {})
                 known[str(each["metadata"])] = int(each["last"])
 
@@ -99,7 +102,7 @@ def _line(text: str) -> Any:
     """None: it is cut off, or no line of this file."""
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     is_range = isinstance(found, dict) and all(
         isinstance(found.get(key), kind) for key, kind in (("ledger", int), ("metadata", str), ("last", int))

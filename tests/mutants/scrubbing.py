@@ -142,6 +142,19 @@ MUTANTS = (
         (_NOTED + "a_range_counts_while_the_metadata_is_the_same",),
     ),
     Mutant(
+        "scrub-takes-a-second-head-for-a-range",
+        "P11.4",
+        "a head that another scrub put behind the first one is read as a range",
+        (
+            (
+                _STATE,
+                '            if each is not None and "v" not in each:\n',
+                "            if each is not None:\n",
+            ),
+        ),
+        (_NOTED + "a_file_that_two_scrubs_began_at_once_is_a_state",),
+    ),
+    Mutant(
         "scrub-notes-what-is-bad",
         "P11.4",
         "a ledger with something bad counts as done",

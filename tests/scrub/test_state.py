@@ -46,6 +46,33 @@ def test_a_line_that_is_cut_off_is_a_range_that_was_not_finished(tmp_path: Path)
         assert ScrubProgress(path, TOKEN, "crc").done_up_to(9, b"three") == 60
 
 
+def test_a_file_that_two_scrubs_began_at_once_is_a_state(tmp_path: Path) -> None:
+    """Each of them puts a head. Seen: whoever read it next ended with a KeyError, each time."""
+    path = tmp_path / "state"
+    both = [ScrubProgress(path, TOKEN, "crc") for _ in range(2)]
+    for number, each in enumerate(both):
+        each.note(7 + number, b"metadata", 40 + number)
+        each.save()
+    again = ScrubProgress(path, TOKEN, "crc")
+    assert [again.done_up_to(each, b"metadata") for each in (7, 8)] == [40, 41]
+
+
+def test_a_head_of_another_cluster_further_behind_is_refused(tmp_path: Path) -> None:
+    path, other = tmp_path / "state", tmp_path / "other"
+    ScrubProgress(path, TOKEN, "crc").save()
+    ScrubProgress(other, bytes(15) + b"1", "crc").save()
+    path.write_text(path.read_text() + other.read_text())
+    with pytest.raises(UsageError, match="is no state of a scrub of this cluster"):
+        ScrubProgress(path, TOKEN, "crc")
+
+
+def test_a_line_that_is_nested_too_deep_is_none_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    ScrubProgress(path, TOKEN, "crc").save()
+    path.write_text(path.read_text() + "[" * 100_000 + "\n")
+    assert ScrubProgress(path, TOKEN, "crc").done_up_to(7, b"metadata") == NO_ENTRY
+
+
 @pytest.mark.parametrize("head", ["", "{}", "[1]", "no json", '{"v": 2}', "\x00"])
 def test_what_is_no_state_is_refused_and_left_as_it_is(tmp_path: Path, head: str) -> None:
     path = tmp_path / "state"
