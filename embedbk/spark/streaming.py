@@ -101,8 +101,10 @@ class EmbedbkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options, began = self.options, self._points(start)
         found: list[InputPartition] = []
         for name, last in self._points(end).items():
+            is_new = self._checked.get(name) == last  # `_latest` has just found it; else Spark runs it again.
             first = self._standing(name, began.get(name))
-            if first.offset >= last.offset:
+            # Where another log has its name by now the next micro-batch begins with that, and here is nothing to read.
+            if first.offset >= last.offset or not (is_new or self._still_stands(name, last)):
                 continue
             segments = options.place.log(name).segments(first.offset)
             pinned_s = self._pinned_s.get(name, 0.0)
@@ -152,6 +154,11 @@ class EmbedbkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if found == point:
             self._checked[name] = point
         return found
+
+    def _still_stands(self, name: str, point: LogPoint) -> bool:
+        """Whether the log is the one that the point was taken from. Not kept: the next micro-batch begins there."""
+        found = reading.standing(self.options.place, name, point, may_lose=self.options.may_lose)
+        return found == point
 
     def _latest(self, points: Points, limit: ReadLimit) -> Points:
         began = {name: self._standing(name, points.get(name)) for name in logs_of(self.options)}

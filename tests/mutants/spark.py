@@ -55,6 +55,13 @@ MUTANTS = (
         (_STREAM + "a_stream_holds_what_it_has_not_read",),
     ),
     Mutant(
+        "a-micro-batch-that-runs-again-reads-another-log",
+        "P6.2",
+        "a micro-batch that was planned before the log was begun anew has rows of the new one",
+        ((_STREAMING, " or not (is_new or self._still_stands(name, last)):", ":"),),
+        (_STREAM + "a_micro_batch_that_runs_again_has_no_rows_of_a_log_that_was_begun_anew",),
+    ),
+    Mutant(
         "a-plan-goes-one-too-far",
         "P6.2",
         "a batch plans an entry behind its end",

@@ -238,6 +238,28 @@ def test_a_log_that_was_deleted_and_begun_anew_is_not_read_over(bk: Client) -> N
     assert offsets(anew.batch()) == list(range(9))
 
 
+@pytest.mark.parametrize("entries", [3, 9])
+@pytest.mark.parametrize("may_lose", ["true", "false"])
+def test_a_micro_batch_that_runs_again_has_no_rows_of_a_log_that_was_begun_anew(
+    bk: Client, entries: int, may_lose: str
+) -> None:
+    """Seen: it had the first rows of the new log, which the next micro-batch had again."""
+    name = f"run-again-{entries}-{may_lose}"
+    write(bk, name, 7)
+    engine = Engine(options(bk, name, pinSeconds="0"))
+    start = engine.start
+    engine.batch()
+    bk.delete_log(name)
+    write(bk, name, entries)
+    fresh = Engine(options(bk, name, failOnDataLoss=may_lose), engine.checkpoint)
+    if may_lose == "true":
+        with pytest.raises(NoSuchLedger, match="deleted and begun anew"):
+            list(fresh.rows(start, engine.start))
+        return
+    assert list(fresh.rows(start, engine.start)) == []
+    assert offsets(fresh.batch()) == list(range(entries))
+
+
 @pytest.mark.parametrize("offset", [{}, {"v": 2, "logs": {}}, {"v": 1, "logs": {"a": 3}}, {"file": "x"}])
 def test_a_checkpoint_of_something_else_is_refused(bk: Client, offset: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="checkpoint"):
