@@ -26,7 +26,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from embedbk.client.batches import Segment
-from embedbk.errors import EmbedbkError, UsageError
+from embedbk.errors import EmbedbkError, NoSuchLedger, UsageError
 from embedbk.spark import reading
 from embedbk.spark.options import SourceOptions
 from embedbk.spark.partitions import RangePartition, logs_of, read_partition, split
@@ -88,7 +88,9 @@ class EmbedbkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         try:
             return _encode({**points, **self._latest(points, limit)})
         except EmbedbkError as error:
-            if error.definite:
+            # One of several was deleted behind the listing, which does not have it next time.
+            is_one_less = isinstance(error, NoSuchLedger) and self.options.may_lose and not self.options.names
+            if error.definite and not is_one_less:
                 raise
             logger.warning("nothing new is read for now: %s", error)
             return start
@@ -101,18 +103,15 @@ class EmbedbkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options, began = self.options, self._points(start)
         found: list[InputPartition] = []
         for name, last in self._points(end).items():
-            is_new = self._checked.get(name) == last  # `_latest` has just found it; else Spark runs it again.
-            first = self._standing(name, began.get(name))
-            # Where another log has its name by now the next micro-batch begins with that, and here is nothing to read.
-            if first.offset >= last.offset or not (is_new or self._still_stands(name, last)):
-                continue
-            segments = options.place.log(name).segments(first.offset)
-            pinned_s = self._pinned_s.get(name, 0.0)
-            found += [
-                RangePartition(part, self._pin_name, first.offset, pinned_s)
-                for whole in reading.plan(name, segments, first, last)
-                for part in split(whole, options.rows_per_partition)
-            ]
+            try:
+                found += self._ranges(name, began.get(name), last)
+            except NoSuchLedger as gone:
+                if not options.may_lose:
+                    raise
+                if began.get(name) != last:
+                    logger.warning(
+                        "log %r: what was to be read up to offset %d is lost: %s", name, last.offset, gone
+                    )
         return found
 
     def commit(self, end: dict[str, Any]) -> None:
@@ -154,6 +153,25 @@ class EmbedbkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if found == point:
             self._checked[name] = point
         return found
+
+    def _ranges(self, name: str, began: LogPoint | None, last: LogPoint) -> list[RangePartition]:
+        """What one log has for the micro-batch from a point of the checkpoint on, in parts.
+
+        Raises NoSuchLedger: it is not there any more, also where nothing of it is read.
+        """
+        options = self.options
+        is_new = self._checked.get(name) == last  # `_latest` has just found it; else Spark runs it again.
+        first = self._standing(name, began)
+        # Where another log has its name by now the next micro-batch begins with that, and here is nothing to read.
+        if first.offset >= last.offset or not (is_new or self._still_stands(name, last)):
+            return []
+        segments = options.place.log(name).segments(first.offset)
+        pinned_s = self._pinned_s.get(name, 0.0)
+        return [
+            RangePartition(part, self._pin_name, first.offset, pinned_s)
+            for whole in reading.plan(name, segments, first, last)
+            for part in split(whole, options.rows_per_partition)
+        ]
 
     def _still_stands(self, name: str, point: LogPoint) -> bool:
         """Whether the log is the one that the point was taken from. Not kept: the next micro-batch begins there."""

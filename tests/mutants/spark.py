@@ -62,6 +62,19 @@ MUTANTS = (
         (_STREAM + "a_micro_batch_that_runs_again_has_no_rows_of_a_log_that_was_begun_anew",),
     ),
     Mutant(
+        "a-deleted-log-ends-the-stream-of-the-others",
+        "P6.2",
+        "a stream that may lose entries ends when one of its logs is deleted",
+        (
+            (
+                _STREAMING,
+                "                if not options.may_lose:\n",
+                "                if options.names or name:\n",
+            ),
+        ),
+        (_STREAM + "a_deleted_log_of_several_ends_a_stream_only_where_losses_do",),
+    ),
+    Mutant(
         "a-plan-goes-one-too-far",
         "P6.2",
         "a batch plans an entry behind its end",

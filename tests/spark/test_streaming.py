@@ -260,6 +260,26 @@ def test_a_micro_batch_that_runs_again_has_no_rows_of_a_log_that_was_begun_anew(
     assert offsets(fresh.batch()) == list(range(entries))
 
 
+def test_a_deleted_log_of_several_ends_a_stream_only_where_losses_do(bk: Client) -> None:
+    """Seen: with failOnDataLoss=false, too, no micro-batch of the others came any more."""
+    for name in ("some-a", "some-b"):
+        write(bk, name, 3)
+    told = {**options(bk, "", pinSeconds="0"), "logPrefix": "some-"}
+    del told["log"]
+    engine = Engine({**told, "failOnDataLoss": "false"})
+    start = engine.start
+    assert len(engine.batch()) == 6
+    checkpoint = engine.checkpoint
+    bk.delete_log("some-a")
+    write(bk, "some-b", 2)
+    assert engine.batch() == [("some-b", 3, b"%010d" % 0), ("some-b", 4, b"%010d" % 1)]
+    behind = Engine({**told, "failOnDataLoss": "false"}, checkpoint)
+    assert [row[0] for row in behind.rows(start, json.loads(checkpoint))] == ["some-b"] * 3, "it runs again"
+    assert offsets(behind.batch()) == [3, 4]
+    with pytest.raises(NoSuchLedger, match="no log 'some-a'"):
+        Engine(told, checkpoint).batch()
+
+
 @pytest.mark.parametrize("offset", [{}, {"v": 2, "logs": {}}, {"v": 1, "logs": {"a": 3}}, {"file": "x"}])
 def test_a_checkpoint_of_something_else_is_refused(bk: Client, offset: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="checkpoint"):
