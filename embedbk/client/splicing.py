@@ -65,6 +65,7 @@ from embedbk.metadata.levels import LEVEL_OF_LOG_IDS, LEVEL_OF_SPLICES
 
 __all__ = [
     "STAGED_TTL_S",
+    "STAGED_TTL_S_MAX",
     "SpliceOutcome",
     "Staging",
     "forget_application",
@@ -79,6 +80,7 @@ __all__ = [
 logger = logging.getLogger("embedbk.client.log")
 
 STAGED_TTL_S = 86_400.0
+STAGED_TTL_S_MAX = 1e9  # As of pins.
 _WHEN_FULL = "splice again when the log was truncated: what is staged is there still"
 _NONE_IS_MADE = Quorum(1, 1, 1)
 _TRIES_MAX = 20  # The log's owner changed so often.
@@ -109,9 +111,8 @@ class SpliceOutcome(NamedTuple):
 
 
 def staging(runtime: Runtime, name: str, application: str | None, number: int, ttl_s: float) -> Staging:
-    check_seconds(ttl_s, "ttl_s")
-    if ttl_s is None or ttl_s >= 1e9:
-        raise UsageError(f"ttl_s={ttl_s!r}: allowed are seconds from 0 on, below 1e9")
+    if isinstance(ttl_s, bool) or not isinstance(ttl_s, int | float) or not 0 <= ttl_s < STAGED_TTL_S_MAX:
+        raise UsageError(f"ttl_s={ttl_s!r}: allowed are seconds from 0 on, below {STAGED_TTL_S_MAX:.0f}")
     if application is not None and (
         not isinstance(application, str)
         or not 1 <= len(application) <= APPLICATION_MAX
@@ -137,7 +138,9 @@ async def _check(reading: LogReading, terms: Staging) -> None:
         other = await find(runtime, terms.log)
         is_there = isinstance(other, LogId) or (other is not None and await log_exists(runtime, terms.log))
         is_ours = runtime.has_level(LEVEL_OF_LOG_IDS) and not is_there
-    if not is_ours:
+    # Whoever sends terms may send any numbers; one that no message can have would end this process's host thread.
+    numbers = (terms.number, terms.expires_ms) if is_ours else ()
+    if not is_ours or not all(isinstance(each, int) and 0 <= each <= LEDGER_ID_MAX for each in numbers):
         raise UsageError(f"{terms!r:.200} is no staging() of log {reading.name!r}")
     _check_level(reading)
 

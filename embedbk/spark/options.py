@@ -10,14 +10,16 @@ from typing import Any
 from embedbk.client.address import endpoints_of, is_address
 from embedbk.client.times import ms_of, parse_time
 from embedbk.errors import UsageError
-from embedbk.ids import check_cursor_name, check_log_name
+from embedbk.ids import LEDGER_ID_MAX, check_cursor_name, check_log_name
 from embedbk.spark.reading import EARLIEST, LATEST, ReadPlace, Starting
 
 __all__ = [
     "COLUMN_NAMES",
+    "DIGITS_MAX",
     "OF_BATCH",
     "OF_BOTH",
     "RECORD_COLUMNS",
+    "SECONDS_MAX",
     "SourceOptions",
     "cluster_of",
     "columns_of",
@@ -29,6 +31,8 @@ RECORD_COLUMNS = ("key", "timestamp", "headers")
 ROWS_PER_PARTITION_MAX = 250_000  # A second of work or so: enough to be worth a task, little to repeat.
 PIN_SECONDS = 3600.0
 POLL_WAIT_MS = 100
+SECONDS_MAX = 999_999_999  # As of pins, and of what is staged; of milliseconds as well.
+DIGITS_MAX = 19  # Of a number that is looked at.
 
 # As the user writes them; Spark hands them over in lower case.
 OF_BOTH = (
@@ -163,7 +167,7 @@ def _starting(given: Mapping[str, str], side: str, default: str, names: tuple[st
         return Starting(default, {}, cursor=check_cursor_name(value.removeprefix(_CURSOR)))
     try:
         said = json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         said = None
     if _is_offset(said) and len(names) == 1:
         return Starting(default, {names[0]: said})
@@ -174,24 +178,24 @@ def _starting(given: Mapping[str, str], side: str, default: str, names: tuple[st
                 raise UsageError(f"option {name} names the log {log!r}, which is not read")
         return Starting(default, said)
     raise UsageError(
-        f'option {name}={value!r}: allowed are "{EARLIEST}", "{LATEST}", the offset of an entry (of one log), '
+        f'option {name}={value!r:.200}: allowed are "{EARLIEST}", "{LATEST}", the offset of an entry (of one log), '
         f'offsets by log: {{"orders": 42}}, or "{_CURSOR}NAME"'
     )
 
 
 def _time(name: str, value: str) -> int:
     """ms since 1970."""
-    if value.isdecimal():
+    if value.isdecimal() and len(value) <= DIGITS_MAX:
         return ms_of(int(value))
     if (time := parse_time(value)) is None:
         raise UsageError(
-            f"option {name}={value!r}: ms since 1970 are allowed, or a time: 2026-11-26T08:30:00Z"
+            f"option {name}={value!r:.80}: ms since 1970 are allowed, or a time: 2026-11-26T08:30:00Z"
         )
     return ms_of(time)
 
 
 def _is_offset(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LEDGER_ID_MAX
 
 
 def _one_of(given: Mapping[str, str], name: str, default: str, other: str) -> str:
@@ -205,8 +209,8 @@ def _count(given: Mapping[str, str], name: str) -> int | None:
     value = given.get(name.lower())
     if value is None:
         return None
-    if not value.isdecimal() or int(value) < 1:
-        raise UsageError(f"option {name}={value!r}: a whole number of at least 1 is allowed")
+    if not value.isdecimal() or len(value) > DIGITS_MAX or int(value) < 1:
+        raise UsageError(f"option {name}={value!r:.80}: a whole number of at least 1 is allowed")
     return int(value)
 
 
@@ -214,6 +218,6 @@ def _seconds(given: Mapping[str, str], name: str, default: float) -> float:
     value = given.get(name.lower())
     if value is None:
         return default
-    if not value.isdecimal():
-        raise UsageError(f"option {name}={value!r}: a whole number from 0 on is allowed")
+    if not value.isdecimal() or len(value) > DIGITS_MAX or int(value) > SECONDS_MAX:
+        raise UsageError(f"option {name}={value!r:.80}: a whole number from 0 to {SECONDS_MAX} is allowed")
     return float(value)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from embedbk.codec.log_splices import APPLICATION_MAX
 from embedbk.errors import UsageError
 from embedbk.ids import LEDGER_ID_MAX, check_log_name, is_text
-from embedbk.spark.options import cluster_of
+from embedbk.spark.options import DIGITS_MAX, SECONDS_MAX, cluster_of
 
 __all__ = ["OF_SINK", "SinkOptions", "sink_options"]
 
@@ -82,8 +82,8 @@ def sink_options(options: Mapping[str, str], *, is_stream: bool) -> SinkOptions:
         application=application,
         number=_number(given, "txnVersion", 0),
         inline_bytes_max=_number(given, "inlineMaxBytes", INLINE_BYTES_MAX),
-        staged_s=_number(given, "stagedSeconds", STAGED_SECONDS),
-        commit_s=_number(given, "commitSeconds", 0) or None,
+        staged_s=_number(given, "stagedSeconds", STAGED_SECONDS, SECONDS_MAX),
+        commit_s=_number(given, "commitSeconds", 0, SECONDS_MAX) or None,
         may_replay=_may_replay(given),
     )
 
@@ -95,10 +95,10 @@ def _may_replay(given: Mapping[str, str]) -> bool:
     return value == "skip"
 
 
-def _number(given: Mapping[str, str], name: str, default: int) -> int:
+def _number(given: Mapping[str, str], name: str, default: int, most: int = LEDGER_ID_MAX) -> int:
     value = given.get(name.lower())
     if value is None:
         return default
-    if not value.isdecimal() or int(value) > LEDGER_ID_MAX:
-        raise UsageError(f"option {name}={value!r}: a whole number from 0 on is allowed")
+    if not value.isdecimal() or len(value) > DIGITS_MAX or int(value) > most:
+        raise UsageError(f"option {name}={value!r:.80}: a whole number from 0 to {most} is allowed")
     return int(value)

@@ -255,6 +255,22 @@ def test_what_is_given_up_is_spliced_by_nobody(cluster: Cluster) -> None:
     assert log.splice(kept, [kept_id]).first_offset == 0
 
 
+def test_numbers_that_no_message_can_have_are_refused(cluster: Cluster) -> None:
+    """Seen: the host thread of the client ended by them, and with it all that the client had open."""
+    log = cluster.client("driver").log(NAME)
+    for wrong in (float("inf"), float("nan"), None, -1.0, 1e9, True):
+        with pytest.raises(UsageError, match="ttl_s="):
+            log.staging("import", 1, ttl_s=wrong)  # type: ignore[arg-type]
+    terms = log.staging("import", 1)
+    for wrong_ms in (1 << 64, 1 << 63, -1):
+        with pytest.raises(UsageError, match="is no staging"):
+            log.stage(terms._replace(expires_ms=wrong_ms))
+    ledger_id = staged(log, terms, b"one")
+    with pytest.raises(UsageError, match="is no staging"):
+        log.splice(terms._replace(number=1 << 64), [ledger_id])
+    assert log.splice(terms, [ledger_id]).end == 1
+
+
 def test_a_staged_ledger_that_a_user_deletes_leaves_no_mark(cluster: Cluster) -> None:
     client = cluster.client("driver")
     log = client.log(NAME)

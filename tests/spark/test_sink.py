@@ -345,6 +345,9 @@ def test_an_ordering_column_orders_all_rows(bk: Client, inline: str) -> None:
         ("value binary", {"startingOffsets": "earliest"}, "is none of a batch's sink"),
         ("value binary", {"inlineMaxBytes": "many"}, "a whole number"),
         ("value binary", {"onReplay": "again"}, "allowed are skip and fail"),
+        ("value binary", {"stagedSeconds": str(10**9)}, "from 0 to 999999999 is allowed"),
+        ("value binary", {"commitSeconds": str(2**63 - 1)}, "from 0 to 999999999 is allowed"),
+        ("value binary", {"inlineMaxBytes": "9" * 5_000}, "a whole number"),
     ],
 )
 def test_what_cannot_be_written_is_said_on_the_driver(

@@ -250,6 +250,12 @@ def test_option_names_arrive_in_lower_case() -> None:
         ({**LOG, "onNoMatch": "earliest"}, "error and latest"),
         ({**LOG, "failOnDataLoss": "maybe"}, "true and false"),
         ({**LOG, "pinSeconds": "1.5"}, "whole number"),
+        ({**LOG, "pinSeconds": "1000000000"}, "from 0 to 999999999"),
+        ({**LOG, "pinSeconds": "9" * 400}, "from 0 to 999999999"),
+        ({**LOG, "maxRowsPerPartition": "9" * 5_000}, "at least 1"),
+        ({**LOG, "startingOffsets": str(1 << 63)}, 'allowed are "earliest"'),
+        ({**LOG, "startingOffsets": "[" * 100_000}, 'allowed are "earliest"'),
+        ({**LOG, "startingTimestamp": "9" * 5_000}, "ms since 1970"),
     ],
 )
 def test_a_wrong_option_is_refused_with_what_is_allowed(options: dict[str, str], says: str) -> None:
