@@ -27,6 +27,7 @@ from pyspark.sql.streaming.datasource import (
 
 from embedbk.client.batches import Segment
 from embedbk.errors import EmbedbkError, NoSuchLedger, UsageError
+from embedbk.ids import LEDGER_ID_MAX, NO_ENTRY
 from embedbk.spark import reading
 from embedbk.spark.options import SourceOptions
 from embedbk.spark.partitions import RangePartition, logs_of, read_partition, split
@@ -259,7 +260,11 @@ def _decode(offset: dict[str, Any]) -> Points:
                 hint="read on with the build that wrote it, or begin with a new checkpoint",
             )
         return {
-            str(name): LogPoint(int(each["offset"]), int(each["ledger"]), int(each["entry"]))
+            str(name): LogPoint(
+                _number(each["offset"], 0),
+                _number(each["ledger"], NO_ENTRY),
+                _number(each["entry"], NO_ENTRY),
+            )
             for name, each in offset["logs"].items()
         }
     except (KeyError, TypeError, AttributeError, ValueError) as not_ours:
@@ -267,3 +272,10 @@ def _decode(offset: dict[str, Any]) -> Points:
             f"the checkpoint has the offset {offset!r}, which is none of this source",
             hint="use a checkpoint directory of its own for each query",
         ) from not_ours
+
+
+def _number(told: object, least: int) -> int:
+    """Raises ValueError: no offset, ledger or entry."""
+    if not isinstance(told, int) or isinstance(told, bool) or not least <= told <= LEDGER_ID_MAX:
+        raise ValueError(told)
+    return told

@@ -280,7 +280,26 @@ def test_a_deleted_log_of_several_ends_a_stream_only_where_losses_do(bk: Client)
         Engine(told, checkpoint).batch()
 
 
-@pytest.mark.parametrize("offset", [{}, {"v": 2, "logs": {}}, {"v": 1, "logs": {"a": 3}}, {"file": "x"}])
+def edited(**told: Any) -> dict[str, Any]:
+    return {"v": 1, "logs": {"nothing": {"offset": 1, "ledger": 1, "entry": 0, **told}}}
+
+
+@pytest.mark.parametrize(
+    "offset",
+    [
+        {},
+        {"v": 2, "logs": {}},
+        {"v": 1, "logs": {"a": 3}},
+        {"file": "x"},
+        edited(offset=-1),
+        edited(offset=1.5),
+        edited(offset=float("inf")),
+        edited(offset="1"),
+        edited(offset=1 << 64),
+        edited(ledger=True),
+        edited(entry=-2),
+    ],
+)
 def test_a_checkpoint_of_something_else_is_refused(bk: Client, offset: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="checkpoint"):
         Engine(options(bk, "nothing"), json.dumps(offset)).batch()
