@@ -17,7 +17,7 @@ from functools import partial
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
-from pyspark.sql.types import BinaryType, StringType, StructType
+from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, StructType
 
 from embedbk.client.splicing import Staging
 from embedbk.errors import UsageError
@@ -74,6 +74,11 @@ def check_schema(schema: StructType, order_by: str) -> None:
     if order_by and order_by not in types:
         raise UsageError(
             f"option orderBy={order_by!r} names no column of {', '.join(types)}; nothing was written"
+        )
+    if order_by and isinstance(types[order_by], MapType | StructType | ArrayType):
+        raise UsageError(
+            f"option orderBy={order_by!r}: a column of {types[order_by].simpleString()} says no order; nothing was "
+            "written"
         )
     for name, allowed in RECORD_TYPES.items():
         if name in types and not any(types[name].simpleString() == each for each in allowed):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from embedbk.archive.record_rows import VALUE, append_rows
 from embedbk.client.log import Log
@@ -228,6 +229,13 @@ def _sorted(options: SinkOptions, batches: Iterable[pa.RecordBatch]) -> pa.Table
     if table.column(options.order_by).null_count:
         raise UsageError(
             f"column {options.order_by!r} says the order, and has a null; nothing was written",
+            hint="filter those rows, or give them a place",
+        )
+    order = table.column(options.order_by)
+    if pa.types.is_floating(order.type) and pc.any(pc.is_nan(order)).as_py():
+        # Compared with a bound of another task it is neither below nor above.
+        raise UsageError(
+            f"column {options.order_by!r} says the order, and has a NaN; nothing was written",
             hint="filter those rows, or give them a place",
         )
     return table.sort_by(options.order_by).combine_chunks()

@@ -10,7 +10,9 @@ import pyarrow as pa
 import pytest
 from pyspark import TaskContext, cloudpickle
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
+    DoubleType,
     IntegerType,
     LongType,
     MapType,
@@ -39,6 +41,8 @@ TYPES = {
     "long": LongType(),
     "bigint": LongType(),
     "int": IntegerType(),
+    "double": DoubleType(),
+    "array<long>": ArrayType(LongType()),
     "timestamp": TimestampType(),
     "map<string;string>": MapType(StringType(), StringType()),
 }
@@ -333,6 +337,22 @@ def test_an_ordering_column_orders_all_rows(bk: Client, inline: str) -> None:
         assert values_of(bk, log)[5:] == [b"10", b"11", b"12", b"13"]
 
 
+@pytest.mark.parametrize("inline", ["1000000", "0"])
+def test_a_place_that_says_no_order_is_refused(bk: Client, inline: str) -> None:
+    """Seen: rows of another task stood behind a NaN, which is above all of them: no range overlaps one that ends so."""
+
+    def task(*at: float | None) -> list[pa.RecordBatch]:
+        return [pa.record_batch({"value": [b"row"] * len(at), "at": pa.array(at, pa.float64())})]
+
+    log = f"no-order{inline}"
+    for wrong, why in ((float("nan"), "has a NaN"), (None, "has a null")):
+        with pytest.raises(UsageError, match=why):
+            Job(options(bk, log, orderBy="at", inlineMaxBytes=inline), "value binary, at double").run(
+                task(1.0, wrong), task(2.0, 3.0)
+            )
+    assert not bk.log_exists(log)
+
+
 @pytest.mark.parametrize(
     ("ddl", "more", "why"),
     [
@@ -340,6 +360,8 @@ def test_an_ordering_column_orders_all_rows(bk: Client, inline: str) -> None:
         ("key binary", {}, "there is one of key"),
         ("value binary, offset long", {}, "columns offset would be lost"),
         ("value binary", {"orderBy": "at"}, "names no column"),
+        ("value binary, at array<long>", {"orderBy": "at"}, "array<bigint> says no order"),
+        ("value binary, headers map<string;string>", {"orderBy": "headers"}, "says no order"),
         ("value binary", {"txnAppId": "a"}, "stand together"),
         ("value binary", {"txnVersion": "1"}, "stand together"),
         ("value binary", {"startingOffsets": "earliest"}, "is none of a batch's sink"),
