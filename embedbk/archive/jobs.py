@@ -44,7 +44,16 @@ from embedbk.client.waiting import run_blocking
 from embedbk.codec.ledger_metadata import LedgerMetadata, decode_ledger_metadata, ledger_key_path
 from embedbk.codec.log_archives import ArchiveRecord, ArchiveState
 from embedbk.core.archiving import Claim, Copied
-from embedbk.errors import EmbedbkError, LockLost, NoSuchLedger, StorageError, Truncated, UsageError
+from embedbk.errors import (
+    EmbedbkError,
+    LockLost,
+    MetadataUnavailable,
+    NoSuchLedger,
+    StorageError,
+    Truncated,
+    UsageError,
+    WrongPassword,
+)
 from embedbk.ids import Position
 
 __all__ = ["ArchiveReport", "LedgerCopied", "archive", "archive_lock", "directory_of", "set_place"]
@@ -224,17 +233,25 @@ def _due(
         value, _ = run_blocking(runtime.get(key, f"reading ledger {segment.ledger_id}"), "archive")
         if value is None:
             continue  # It was truncated just now.
-        metadata = decode_ledger_metadata(value, segment.ledger_id)
-        if not metadata.is_closed or (metadata.length or 0) < bytes_min:
-            continue
-        if older_than_s > 0:
-            try:
-                last = Position(segment.ledger_id, segment.last_entry)
-                time_ms = run_blocking(time_at(reading, last), "archive")
-            except (Truncated, NoSuchLedger):
+        try:
+            metadata = decode_ledger_metadata(value, segment.ledger_id)
+            if not metadata.is_closed or (metadata.length or 0) < bytes_min:
                 continue
-            if time_ms is not None and time_ms > runtime.wall_ms() - older_than_s * 1000:
-                return  # Times never fall along a log (P8.11).
+            last = Position(segment.ledger_id, segment.last_entry)
+            time_ms = run_blocking(time_at(reading, last), "archive") if older_than_s > 0 else None
+        except (MetadataUnavailable, WrongPassword):
+            raise
+        except (Truncated, NoSuchLedger):
+            continue
+        except EmbedbkError as untold:  # It keeps no other ledger from being copied.
+            why = f"nobody can tell whether it is due: {untold}"
+            entries, length = segment.last_entry + 1, segment.length or 0
+            report.ledgers.append(
+                LedgerCopied(segment.ledger_id, segment.first_offset, entries, length, "failed", why=why)
+            )
+            continue
+        if time_ms is not None and time_ms > runtime.wall_ms() - older_than_s * 1000:
+            return  # Times never fall along a log (P8.11).
         yield segment, metadata
 
 

@@ -28,7 +28,14 @@ from embedbk.client.client import Client
 from embedbk.client.log_reading import LogReading
 from embedbk.client.password import Password
 from embedbk.client.waiting import run_blocking
+from embedbk.codec.ledger_metadata import (
+    Fragment,
+    decode_ledger_metadata,
+    encode_ledger_metadata,
+    ledger_key_path,
+)
 from embedbk.codec.log_archives import ARCHIVE_PATH_MAX, ArchiveState
+from embedbk.codec.metadata_messages import Compare, Put
 from embedbk.errors import LockLost, NotTruncated, OperationTimeout, StorageError, UsageError
 from embedbk.metadata.levels import LEVEL_OF_ARCHIVES
 from tests.archive.scenes import archived, files_of, records_of, rows_in, write
@@ -106,6 +113,32 @@ def test_options_say_which_ledgers_are_due(bk: Client, name: str, place: Path) -
     assert files_of(place) == [] and records_of(bk, name) == {}
     assert archive(bk, name, older_than_s=3600, dry_run=True).ledgers == []
     assert [each.ledger_id for each in archive(bk, name, bytes_min=300).ledgers] == [large]
+
+
+@pytest.mark.parametrize("what", ["bookies that are away", "metadata of a later build"])
+def test_a_ledger_of_which_nobody_can_tell_how_old_it_is_keeps_no_other(
+    bk: Client, name: str, place: Path, what: str
+) -> None:
+    """ "Bookies do not answer: `failed` in the report": of the one ledger. Seen: nothing of the log was archived."""
+    lost, other = write(bk, name, 5, 7)
+    create_place(place)
+    set_place(bk, name, place)
+    key = ledger_key_path(lost)
+    value, revision = run_blocking(bk._runtime.get(key, "test"), "test")
+    assert value is not None
+    changed = b"later"
+    if what == "bookies that are away":
+        metadata = decode_ledger_metadata(value, lost)
+        nobody = (Fragment(0, 0, tuple((f"nobody{seat}", bytes(16)) for seat in range(3))),)
+        changed = encode_ledger_metadata(metadata.with_changes(fragments=nobody))
+    put = bk._runtime.transact([Compare(key, revision)], [Put(key, changed)], "test")
+    assert run_blocking(put, "test")
+    report = archive(bk, name, older_than_s=0.001)
+    assert [(each.ledger_id, each.outcome) for each in report.ledgers] == [
+        (lost, "failed"),
+        (other, "copied"),
+    ]
+    assert "nobody can tell whether it is due" in report.ledgers[0].why and not report.is_whole
 
 
 def test_the_rate_is_kept() -> None:

@@ -189,6 +189,19 @@ MUTANTS = (
         (_RESTORE + "nothing_is_left_out_in_the_middle",),
     ),
     Mutant(
+        "a-ledger-of-unknown-age-ends-the-job",
+        "P8.14",
+        "nothing of a log is archived while the time of one ledger's last entry cannot be read",
+        (
+            (
+                _JOBS,
+                "        except EmbedbkError as untold:  # It keeps no other ledger from being copied.\n",
+                "        except Truncated as untold:\n",
+            ),
+        ),
+        (_COPY + "a_ledger_of_which_nobody_can_tell_how_old_it_is_keeps_no_other",),
+    ),
+    Mutant(
         "a-recorded-ledger-without-a-directory-is-left-out",
         "P8.14",
         "a restore of all passes over ledgers that are recorded and not there",
