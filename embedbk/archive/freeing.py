@@ -39,6 +39,7 @@ __all__ = ["KEEP_LAG_S", "FreeReport", "LedgerFreed", "free"]
 logger = logging.getLogger("embedbk.archive")
 
 KEEP_LAG_S = 4 * 3600.0
+KEEP_LAG_S_MAX = 1e10  # Three centuries.
 
 LookRunner = Callable[[LogReading, Sequence[VerifyTask]], Iterable[Looked]]
 
@@ -106,9 +107,13 @@ def free(
         LockLost: the session ended meanwhile; ledgers already freed stay freed.
     """
     if keep_lag_s is not None and (
-        isinstance(keep_lag_s, bool) or not isinstance(keep_lag_s, int | float) or not keep_lag_s >= 0
+        isinstance(keep_lag_s, bool)
+        or not isinstance(keep_lag_s, int | float)
+        or not 0 <= keep_lag_s <= KEEP_LAG_S_MAX
     ):
-        raise UsageError(f"keep_lag_s={keep_lag_s!r}: allowed are seconds from 0 on, or None for ever")
+        raise UsageError(
+            f"keep_lag_s={keep_lag_s!r}: allowed are seconds from 0 to {KEEP_LAG_S_MAX:.0f}, or None for ever"
+        )
     check_rate(bytes_per_s)
     check_can_free(client._runtime, name)
     reading, directory = directory_of(client, name, password)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 
-from embedbk.archive.copying import FileCopied, SliceTask, run_copy
+from embedbk.archive.copying import FileCopied, SliceTask, check_rate, run_copy
 from embedbk.archive.files import EntryRun
 from embedbk.archive.manifest import (
     MANIFEST_VERSION,
@@ -159,6 +159,9 @@ def archive(
     """
     if slice_bytes < 1:
         raise UsageError(f"slice_bytes={slice_bytes}: allowed are sizes from 1 on")
+    if not older_than_s >= 0:
+        raise UsageError(f"older_than_s={older_than_s!r}: allowed are seconds from 0 on")
+    check_rate(bytes_per_s)
     reading, directory = directory_of(client, name, password)
     if dry_run:
         report = ArchiveReport(str(reading.name), directory.place.path, 0)

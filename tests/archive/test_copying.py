@@ -141,6 +141,27 @@ def test_a_ledger_of_which_nobody_can_tell_how_old_it_is_keeps_no_other(
     assert "nobody can tell whether it is due" in report.ledgers[0].why and not report.is_whole
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"bytes_per_s": 0},
+        {"bytes_per_s": -1.0},
+        {"bytes_per_s": float("nan")},
+        {"older_than_s": float("nan")},
+    ],
+)
+def test_a_number_that_says_nothing_is_refused_before_a_ledger_is_claimed(
+    bk: Client, name: str, place: Path, wrong: dict[str, Any]
+) -> None:
+    """Seen: a rate of 0 ended the job by a division, and other ones were no bound at all."""
+    write(bk, name, 5)
+    create_place(place)
+    set_place(bk, name, place)
+    with pytest.raises(UsageError, match=next(iter(wrong))):
+        archive(bk, name, **wrong)
+    assert records_of(bk, name) == {} and files_of(place) == []
+
+
 def test_the_rate_is_kept() -> None:
     now, slept = [0.0], list[float]()
     pace = ByteRate(100.0, lambda: now[0], slept.append)

@@ -272,7 +272,7 @@ def test_what_is_asked_for_is_checked(
     bk: Client, name: str, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archived(bk, name, place, 4)
-    for wrong in (-1, True, "4h", float("nan")):
+    for wrong in (-1, True, "4h", float("nan"), float("inf")):
         with pytest.raises(UsageError, match="keep_lag_s"):
             free(bk, name, keep_lag_s=wrong)  # type: ignore[arg-type]
     for wrong in (0, -1.0, "fast"):
