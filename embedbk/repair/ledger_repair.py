@@ -253,6 +253,10 @@ class LedgerRepair(Machine):
         assert self.mark is not None
         if event.value is None:
             return self._finish("nothing missing")  # Deleted. Whoever brings it back marks it again.
+        if event.value not in (self.value, self.proposed):
+            # Others changed it: what was found before is of other metadata, and is looked for anew (AR10).
+            self.stopped.clear()
+            self.looked_into.clear()
         try:
             self.metadata = decode_ledger_metadata(event.value, self.ledger_id)
         except StorageError as unread:

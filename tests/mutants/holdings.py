@@ -642,6 +642,19 @@ MUTANTS = (
         (_AUDITED + "what_others_lack_is_found_beside_a_mark_and_beside_what_nobody_can_repair",),
     ),
     Mutant(
+        "judged-of-metadata-that-was-not-looked-at",
+        "AR10",
+        "a repair that found no good copy says so of metadata that others changed since",
+        (
+            (
+                _REPAIR,
+                "        if event.value not in (self.value, self.proposed):\n",
+                "        if event.value is None:\n",
+            ),
+        ),
+        ("tests/repair/test_ledger_repair.py::test_what_was_judged_of_other_metadata_is_judged_again",),
+    ),
+    Mutant(
         "judged-under-what-came-later",
         "AR10",
         "a repair that found nobody says that it judged with those who came since",

@@ -11,16 +11,19 @@ from embedbk.codec.ledger_metadata import (
     Fragment,
     LedgerMetadata,
     LedgerState,
+    decode_ledger_metadata,
     encode_ledger_metadata,
     ledger_key_path,
 )
-from embedbk.codec.messages import HoldingsAnswer, Status
+from embedbk.codec.lost_entries import Losses
+from embedbk.codec.messages import HoldingsAnswer, ReadAnswer, Status
+from embedbk.codec.metadata_messages import Put
 from embedbk.codec.repair_mark import RepairMark, encode_repair_mark, repair_mark_path
 from embedbk.codec.repair_state import decode_unrepairable, unrepairable_path
 from embedbk.core.client_words import Answered, BookieInfo, BookiesChanged, Send
 from embedbk.core.machine import Effect
-from embedbk.core.metadata_words import KeyRead, ReadKey, Transact, Transacted
-from embedbk.core.vocabulary import Started
+from embedbk.core.metadata_words import KeyRead, ReadKey, Transact, Transacted, TransactUnknown
+from embedbk.core.vocabulary import Started, Tick
 from embedbk.ids import Member
 from embedbk.metadata.claims import repairing_path
 from embedbk.repair.circumstances import circumstances
@@ -89,6 +92,51 @@ def test_what_was_judged_before_somebody_came_is_judged_again() -> None:
         (told,) = core.step(Answered(0, asked.tag, asked.member, HoldingsAnswer(Status.OK, 1, 10)))
         assert isinstance(told, Transact)
         assert told.then[0].key == (unrepairable_path(1) if came is full else repair_mark_path(1))
+
+
+def test_what_was_judged_of_other_metadata_is_judged_again() -> None:
+    """AR10: "judged again when its metadata changes". Entry 0 has no good copy; while the next fragment is repaired an
+    operator gives it up. The record said that of the metadata behind his word, so that nobody ever tried again."""
+    seats = tuple((f"b{number}", bytes(16)) for number in (1, 2, 3))
+    later = (("b1", bytes(16)), ("b4", bytes(16)), ("b5", bytes(16)))
+    metadata = LedgerMetadata(
+        METADATA_VERSION, 1, 3, 3, 2, LedgerState.CLOSED, 9, 90, b"v", 1, {},
+        (Fragment(0, 0, seats), Fragment(5, 45, later)),
+    )  # fmt: skip
+    given_up = metadata.with_changes(lost=(Losses(((0, 4, 1),), (), 1, "", "", False),))
+    stored = {
+        repairing_path(1): (b"me", 7),
+        repair_mark_path(1): (encode_repair_mark(RepairMark(1, ("b1",))), 8),
+        ledger_key_path(1): (encode_ledger_metadata(metadata), 9),
+    }
+    core = LedgerRepair(1, 7, 8, tuple(map(info, (2, 3, 4, 5))), 9, random.Random(1), CopyPace(0))
+    effects, number, judged = core.step(Started(0)), 10, list[int]()
+    while effects or core.deadline_ns is not None:
+        if not effects:
+            effects = core.step(Tick(core.deadline_ns or 0))
+            continue
+        asked, *effects = effects
+        if isinstance(asked, ReadKey):
+            effects += core.step(KeyRead(0, asked.tag, *stored[asked.key]))
+        elif isinstance(asked, Send):
+            effects += core.step(Answered(0, asked.tag, asked.member, ReadAnswer(Status.NO_SUCH_LEDGER, 1)))
+        elif isinstance(asked, Transact):
+            number += 1
+            put = asked.then[0]
+            assert isinstance(put, Put)
+            is_word = asked.tag[0] == "target" and stored[ledger_key_path(1)][1] == 9 and bool(core.stopped)
+            if is_word:  # Nobody knows what became of it, and the metadata is read again.
+                stored[ledger_key_path(1)] = encode_ledger_metadata(given_up), number
+                effects += core.step(TransactUnknown(0, asked.tag))
+                continue
+            stored[put.key] = put.value, number
+            if put.key == unrepairable_path(1):
+                judged.append(decode_unrepairable(put.value).entry_id)
+            effects += core.step(Transacted(0, asked.tag, True, number))
+        else:
+            break
+    assert judged == [5], "of which nothing was given up"
+    assert decode_ledger_metadata(stored[ledger_key_path(1)][0], 1).fragments[0].ensemble != seats
 
 
 def test_a_drain_and_its_end_are_other_circumstances() -> None:
