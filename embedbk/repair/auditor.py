@@ -175,6 +175,7 @@ class Auditor(Machine):
         self.is_round = self.is_whole = self.is_asked_for = False
         self.began_ms = self.pages = 0
         self.gone: frozenset[Member] = frozenset()
+        self.named_away: set[Member] = set()  # By a ledger that this round met.
         self.known: dict[int, frozenset[str]] = {}  # Ledger -> what its mark names.
         self.unrepairable: dict[int, Unrepairable] = {}
         self.met: set[int] = set()  # Unrepairable ledgers that still exist.
@@ -367,6 +368,13 @@ class Auditor(Machine):
         if len(self.away_since) < self.options.away_max:
             self.away_since.setdefault(member, now_ns)
 
+    def _forget_unnamed(self) -> None:
+        """A round has met all ledgers: who is gone, and named by none of them, need not be remembered. One that is
+        named again is met again. Only where many are remembered: each of them is shown to people until then."""
+        if 2 * len(self.away_since) >= self.options.away_max:
+            unnamed = self.gone - self.named_away
+            self.away_since = {who: since for who, since in self.away_since.items() if who not in unnamed}
+
     def _gone(self, now_ns: int) -> frozenset[Member]:
         grace_ns = self._grace_ns
         return frozenset(member for member, since in self.away_since.items() if now_ns - since >= grace_ns)
@@ -395,7 +403,7 @@ class Auditor(Machine):
         self.is_round, self.gone, self.seen = True, gone, self.bookies
         self.leaving, self.unmoved = leaving_now(self.bookies), 0
         self.heard, self.triggers = set(gone), control.triggers
-        self.known, self.unrepairable, self.met = {}, {}, set()
+        self.known, self.unrepairable, self.met, self.named_away = {}, {}, set(), set()
         self.began_ms, self.pages = self._wall_ms(now_ns), 0
         self.to_mark, self.cleared = {}, []
         self.looked_at = self.marked = self.unread = 0
@@ -644,6 +652,7 @@ class Auditor(Machine):
             for member in fragment.members:
                 if member not in there:
                     self._miss(member, now_ns)
+                    self.named_away.add(member)
                     if member in self.gone:
                         missing.add(member.bookie_id)
         if self.leaving:
@@ -746,6 +755,7 @@ class Auditor(Machine):
             self.heard, self.round_due_ns = set(), now_ns + self.options.retry_ns
             return self._pause(now_ns, self.options.look_ns)
         if self.is_whole:
+            self._forget_unnamed()
             self.orphans.end_round()
             self.blocks.end_round()
             self.brief_rounds = 0 if self.is_full else self.brief_rounds + 1

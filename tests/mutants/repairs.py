@@ -194,6 +194,21 @@ MUTANTS = (
         (_TESTS + "a_mark_has_room_in_half_of_the_reserve",),
     ),
     Mutant(
+        "gone-incarnations-are-remembered-for-ever",
+        "P11.1",
+        "behind thousands of bookies that came back empty none is found gone any more",
+        (
+            (
+                "embedbk/repair/auditor.py",
+                "unnamed = self.gone - self.named_away\n",
+                "unnamed = set[Member]()\n",
+            ),
+        ),
+        (
+            "tests/repair/test_auditor.py::test_incarnations_that_no_ledger_names_do_not_use_up_what_is_remembered",
+        ),
+    ),
+    Mutant(
         "stop-of-repair-never-ends",
         "P11.1",
         "repair that was stopped for an hour stays off for ever",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from msgspec.structs import replace
 
 from embedbk.codec.ledger_metadata import (
@@ -246,6 +248,22 @@ def test_an_incarnation_that_is_replaced_is_gone_though_its_name_is_there() -> N
     assert desk.marked == []
     desk.run_for(2)
     assert desk.marked == [(1, ("b1",)), (3, ("b1",))]
+
+
+def test_incarnations_that_no_ledger_names_do_not_use_up_what_is_remembered() -> None:
+    """P11.1: "marks those with copies on bookies that were away for the grace". Where bookies come back with empty
+    disks again and again, an auditor remembered those that were gone for ever, up to its bound, and then no other."""
+    desk = Desk(
+        keys={ledger_key_path(1): encode_ledger_metadata(ledger(1, 1, 2, 3))},
+        options=dataclasses.replace(OPTIONS, away_max=4, round_ns=60 * SECOND),
+    )
+    for incarnation in range(1, 9):
+        desk.see(*ALL[:3], info(4, incarnation))
+        desk.run_for(100)
+    assert desk.marked == [] and len(desk.auditor.away_since) <= 4
+    desk.see(*ALL[1:3], info(4, 8))
+    desk.run_for(200)
+    assert desk.marked == [(1, ("b1",))]
 
 
 def test_who_is_drained_is_marked_at_once_and_looked_for_again_while_a_ledger_names_it() -> None:
