@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from embedbk.codec.freed_ledger import LOG_OF_LEDGER
 from embedbk.codec.ledger_metadata import LedgerMetadata
 from embedbk.codec.log_settings import decode_log_settings
+from embedbk.codec.lost_entries import runs_of
 from embedbk.config import Quorum
 from embedbk.errors import StorageError
 from embedbk.ids import Member
@@ -45,9 +46,11 @@ def shape_of_settings(value: bytes | None, log_id: str) -> Quorum | None:
 
 
 def is_misfit(metadata: LedgerMetadata, wanted: Quorum | None) -> bool:
-    """Whether its copies are to be others. A ledger in files has none on bookies (P8.14)."""
-    is_meant = wanted is not None and metadata.is_closed and metadata.freed is None
-    return is_meant and metadata.quorum != wanted
+    """Whether its copies are to be others. A ledger in files has none on bookies (P8.14). One of which every E-th entry
+    was given up keeps its E: the words stay as they are (P11.5), and metadata with another E would be none."""
+    if wanted is None or not metadata.is_closed or metadata.freed is not None or metadata.quorum == wanted:
+        return False
+    return all(step in (1, wanted.ensemble_size) for _, _, step in runs_of(metadata.lost))
 
 
 @dataclass(slots=True)

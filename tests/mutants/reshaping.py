@@ -12,6 +12,21 @@ _COPIED = _RESHAPED + "closed_ledgers_get_the_numbers_of_copies_that_the_setting
 
 MUTANTS = (
     Mutant(
+        "a-ledger-gets-another-e-beside-its-losses",
+        "P2.6 P11.5",
+        "a ledger of which every third entry was given up gets four seats, and nobody can read its metadata",
+        (
+            (
+                "embedbk/repair/reshaping.py",
+                "    return all(step in (1, wanted.ensemble_size) for _, _, step in runs_of(metadata.lost))\n",
+                "    return True\n",
+            ),
+        ),
+        (
+            "tests/repair/test_reshaping.py::test_a_ledger_whose_losses_other_numbers_cannot_name_keeps_its_own",
+        ),
+    ),
+    Mutant(
         "reshaped-before-all-fragments-are-copied",
         "P2.6",
         "the numbers are published when the first fragment is copied",

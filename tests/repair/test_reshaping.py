@@ -24,6 +24,8 @@ from embedbk.codec.ledger_metadata import (
     ledger_key_path,
 )
 from embedbk.codec.log_settings import SettingsRecord, encode_log_settings, log_settings_path
+from embedbk.codec.lost_entries import Losses
+from embedbk.codec.metadata_messages import Put
 from embedbk.codec.registration import placement_path
 from embedbk.codec.repair_mark import (
     RepairMark,
@@ -37,6 +39,7 @@ from embedbk.core.client_words import BookieInfo
 from embedbk.core.machine import Effect
 from embedbk.core.metadata_words import KeyRead, ReadKey, Transact, Transacted
 from embedbk.core.quorum import write_set
+from embedbk.core.repair_words import AskQuorum
 from embedbk.core.vocabulary import Started
 from embedbk.errors import StorageError
 from embedbk.ids import NO_ENTRY, Member
@@ -325,3 +328,38 @@ def test_what_is_published_compares_all_that_it_was_decided_by() -> None:
         (log_settings_path("jobs"), 5),
         *((placement_path(f"b{n}"), 20 + n) for n in (1, 2, 3)),
     }
+
+
+@pytest.mark.parametrize("wanted", [Quorum(4, 3, 2), Quorum(2, 2, 1), Quorum(3, 3, 2)])
+@pytest.mark.parametrize("step", [1, 3])
+def test_a_ledger_whose_losses_other_numbers_cannot_name_keeps_its_own(wanted: Quorum, step: int) -> None:
+    """P11.5: "ranges, who, when and why ... stay"; of stripes they are every E-th entry. Seen: metadata with another E
+    was published, which nobody could read any more, and the process that repaired ended by it."""
+    seats = tuple((f"b{number}", bytes(16)) for number in (1, 2, 3))
+    runs = tuple((each, each, step) for each in range(3))
+    metadata = LedgerMetadata(
+        METADATA_VERSION, 1, 3, 2, 2, LedgerState.CLOSED, 2, 9, b"", 1, {"log": b"jobs"},
+        (Fragment(0, 0, seats),), lost=(Losses(runs, (), 1, "", "", False),),
+    )  # fmt: skip
+    settings = SettingsRecord(1, wanted.ensemble_size, wanted.write_quorum, wanted.ack_quorum)
+    stored = {
+        repairing_path(1): (b"me", 7),
+        repair_mark_path(1): (encode_repair_mark(RepairMark(1, ("b1",))), 8),
+        ledger_key_path(1): (encode_ledger_metadata(metadata), 9),
+        log_settings_path("jobs"): (encode_log_settings(settings), 5),
+    }
+    bookies = tuple(BookieInfo(Member(f"b{number}", bytes(16)), True) for number in (1, 2, 3, 4))
+    core = LedgerRepair(1, 7, 8, bookies, 9, random.Random(1), CopyPace(0), may_reshape=True)
+    effects = core.step(Started(0))
+    while not isinstance(asked := effects[0], AskQuorum):
+        if isinstance(asked, ReadKey):
+            effects = core.step(KeyRead(0, asked.tag, *stored[asked.key]))
+            continue
+        assert isinstance(asked, Transact)
+        put = asked.then[0]
+        assert isinstance(put, Put)
+        stored[put.key] = put.value, 10
+        effects = core.step(Transacted(0, asked.tag, True, 10))
+    now = decode_ledger_metadata(stored[ledger_key_path(1)][0], 1)
+    assert now.quorum == (wanted if step in (1, wanted.ensemble_size) else metadata.quorum)
+    assert now.lost == metadata.lost
