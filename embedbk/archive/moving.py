@@ -59,11 +59,13 @@ def _lack(directory: ArchiveDirectory, log_id: str, ledger_id: int, freed: Freed
         return f"its files are those of archive {freed.archive_id.hex()}"
     try:
         with directory.ledger(log_id, ledger_id) as files:
-            data = files.read(manifest_name(freed.manifest), MANIFEST_BYTES_MAX)
+            # Readers find what was put aside, too (`reading`).
+            name = files.standing_as(manifest_name(freed.manifest), freed.manifest)
+            data = files.read(name, MANIFEST_BYTES_MAX)
             if manifest_hash(data) != freed.manifest:
                 return f"its manifest is not the one with SHA-256 {freed.manifest.hex()}"
             for part in decode_manifest(data, log_id, ledger_id).files:
-                size = files.size(part.name)
+                size = files.size(files.standing_as(part.name, bytes.fromhex(part.sha256)))
                 if size != part.bytes:
                     return f"{part.name} has {size} bytes, and {part.bytes} were written"
     except (OSError, StorageError) as unread:

@@ -81,6 +81,20 @@ def test_a_ledger_whose_files_are_not_there_yet_stays_where_it_was(
     assert seen(bk, name) == before
 
 
+def test_files_that_were_put_aside_move_along(bk: Client, name: str, place: Path) -> None:
+    """P8.14: readers find them by their hashes. Seen: their ledger stayed for good where nothing is any more."""
+    (ledger_id,) = freed(bk, name, place, 20).freed
+    before, moved = seen(bk, name), place.with_name("moved")
+    for path in (parts(place)[0], next(place.rglob("_manifest-*"))):
+        path.rename(path.with_name(f"_aside-00000000-{path.name}"))
+    assert seen(bk, name) == before
+    place.rename(moved)
+    set_place(bk, name, moved)
+    assert seen(bk, name) == before
+    named = bk.open_ledger(ledger_id).metadata.freed
+    assert named is not None and named.path == str(moved)
+
+
 def test_another_archive_is_refused_and_a_job_without_its_lock_moves_nothing(
     bk: Client, name: str, place: Path
 ) -> None:
