@@ -23,13 +23,17 @@ __all__ = ["elsewhere", "follow"]
 logger = logging.getLogger("embedbk.archive")
 
 
-def elsewhere(reading: LogReading, place: ArchivePlace) -> dict[int, Freed]:
-    """The log's freed ledgers that are read under another path."""
-    found = {}
+def elsewhere(reading: LogReading, place: ArchivePlace) -> dict[int, Freed | str]:
+    """The log's freed ledgers that are read under another path; those of which nobody can tell, with the reason."""
+    found: dict[int, Freed | str] = {}
     for segment in run_blocking(reading.segments(), "archive"):
         key = ledger_key_path(segment.ledger_id)
         value, _ = run_blocking(reading.runtime.get(key, f"reading ledger {segment.ledger_id}"), "archive")
-        freed = None if value is None else decode_ledger_metadata(value, segment.ledger_id).freed
+        try:
+            freed = None if value is None else decode_ledger_metadata(value, segment.ledger_id).freed
+        except StorageError as unread:
+            found[segment.ledger_id] = str(unread)
+            continue
         if freed is not None and freed.path != place.path:
             found[segment.ledger_id] = freed
     return found
@@ -40,7 +44,7 @@ def follow(reading: LogReading, directory: ArchiveDirectory, lock: ArchiveLock) 
     left, place, log_id = [], directory.place, str(reading.name)
     for ledger_id, freed in elsewhere(reading, place).items():
         lock.check()
-        lack = _lack(directory, log_id, ledger_id, freed)
+        lack = freed if isinstance(freed, str) else _lack(directory, log_id, ledger_id, freed)
         if lack:
             left.append((ledger_id, lack))
             continue

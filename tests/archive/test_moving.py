@@ -17,6 +17,8 @@ from embedbk.archive.verifying import verify_archive
 from embedbk.client.archiving import follow_archive
 from embedbk.client.client import Client
 from embedbk.client.waiting import run_blocking
+from embedbk.codec.ledger_metadata import ledger_key_path
+from embedbk.codec.metadata_messages import Compare, Put
 from embedbk.errors import ArchiveUnreadable, LockLost, NoSuchLedger, StorageError, UsageError
 from tests.archive.scenes import archived, write
 from tests.archive.test_freeing import freed, seen, shown
@@ -91,6 +93,22 @@ def test_files_that_were_put_aside_move_along(bk: Client, name: str, place: Path
     place.rename(moved)
     set_place(bk, name, moved)
     assert seen(bk, name) == before
+    named = bk.open_ledger(ledger_id).metadata.freed
+    assert named is not None and named.path == str(moved)
+
+
+def test_a_ledger_that_cannot_be_read_keeps_no_other_where_it_was(bk: Client, name: str, place: Path) -> None:
+    """P2.5: what a later build wrote stays as it is, and is named. Seen: no ledger of the log followed its archive."""
+    (ledger_id,) = freed(bk, name, place, 20).freed
+    strange, _ = write(bk, name, 5, 3)  # Of the last one the list does not say where it ends.
+    key, runtime = ledger_key_path(strange), bk._runtime
+    _, revision = run_blocking(runtime.get(key, "test"), "test")
+    put = runtime.transact([Compare(key, revision)], [Put(key, b"later")], "test")
+    assert run_blocking(put, "test")
+    moved = place.with_name("moved")
+    place.rename(moved)
+    with pytest.raises(StorageError, match=f"1 freed ledgers of log .* ledger {strange}: "):
+        set_place(bk, name, moved)
     named = bk.open_ledger(ledger_id).metadata.freed
     assert named is not None and named.path == str(moved)
 
