@@ -7,6 +7,7 @@ grouped by bookie. A coroutine, so that a simulated cluster can bring its own ti
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -113,7 +114,7 @@ async def scrub_cluster(
 
 def check_options(options: ScrubOptions) -> CopyCheckOptions:
     return CopyCheckOptions(
-        bytes_per_s=int(options.mbps_max * 1e6),
+        bytes_per_s=math.ceil(options.mbps_max * 1e6),  # A bound is never 0, which says that there is none.
         tells_bookies=options.queues_repair,
         is_independent=options.is_independent,
     )

@@ -248,3 +248,9 @@ def test_a_ledger_is_done_when_its_archive_was_compared(archived: Archived, tmp_
     result = scrub(archived.client, options)
     assert result.skipped == 1  # The other one was sound at that time.
     assert result.copies == 3 * ENTRIES
+
+
+def test_the_least_rate_is_a_bound() -> None:
+    """SCRUB.md: "bounds what each bookie sends". Below a byte a second it said that there was no bound."""
+    rates = {mbps: check_options(ScrubOptions(mbps_max=mbps)).bytes_per_s for mbps in (0.0, 1e-9, 2.5)}
+    assert rates == {0.0: 0, 1e-9: 1, 2.5: 2_500_000}
