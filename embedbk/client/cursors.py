@@ -7,6 +7,7 @@ cursor is `consuming`'s.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -31,7 +32,15 @@ from embedbk.codec.log_cursors import (
     log_cursors_path,
 )
 from embedbk.codec.metadata_messages import ABSENT, Compare, Delete, Put
-from embedbk.errors import MetadataConflict, NoSuchCursor, Truncated, UsageError
+from embedbk.errors import (
+    EmbedbkError,
+    MetadataConflict,
+    NoSuchCursor,
+    StorageError,
+    Truncated,
+    UsageError,
+    WrongPassword,
+)
 from embedbk.ids import LEDGER_ID_MAX, check_cursor_name
 from embedbk.metadata.claims import lock_path
 from embedbk.metadata.levels import LEVEL_OF_CURSORS
@@ -257,15 +266,22 @@ def _state(cursor: NamedCursor, record: CursorRecord, revision: int) -> CursorSt
     )
 
 
-async def cursors(reading: LogReading) -> list[CursorState]:
-    """All cursors of a log, by their names, with their consumers and lags."""
+async def cursors(reading: LogReading, *, as_far_as_told: bool = False) -> list[CursorState]:
+    """All cursors of a log, by their names, with their consumers and lags.
+
+    as_far_as_told: without lags where the log's password is another or its end cannot be read, and without cursors that
+    cannot be read; else these are errors.
+    """
+    passed_over: tuple[type[EmbedbkError], ...] = (StorageError, WrongPassword) if as_far_as_told else ()
     await reading.found()
     runtime, log = reading.runtime, reading.name
     named, _ = await _named(reading)
     if not named:
         await reading.listed()  # Raises if there is no such log.
         return []
-    end = await log_end(reading)
+    end = None
+    with contextlib.suppress(*passed_over):
+        end = await log_end(reading)
     now_ms = runtime.wall_ms()
     found: list[CursorState] = []
     for cursor in sorted(named, key=lambda each: each.name):
@@ -273,7 +289,10 @@ async def cursors(reading: LogReading) -> list[CursorState]:
         value, revision = await runtime.get(cursor_path(log, cursor.name), what)
         if value is None:
             continue  # Deleted since.
-        state = _state(cursor, decode_cursor(value, log, cursor.name), revision)
+        try:
+            state = _state(cursor, decode_cursor(value, log, cursor.name), revision)
+        except passed_over:
+            continue
         holder, _ = await runtime.get(lock_path(cursor_lease_name(log, cursor.name)), what)
         consumer = "" if holder is None else holder.decode(errors="replace")
         if end is not None:
@@ -283,7 +302,9 @@ async def cursors(reading: LogReading) -> list[CursorState]:
     if end is None:
         return found
     oldest = {each.offset: max(each.offset, end.begins) for each in found if each.lag_entries}
-    times = await times_at(reading, oldest.values())
+    times: dict[int, int | None] = {}
+    with contextlib.suppress(*passed_over):
+        times = await times_at(reading, oldest.values())
     for number, state in enumerate(found):
         time_ms = times.get(oldest[state.offset]) if state.lag_entries else now_ms
         if time_ms is not None:

@@ -120,19 +120,23 @@ async def _each_log(runtime: Runtime) -> list[LogReading]:
         reading = LogReading(runtime, name, Password(b""))
         try:
             await reading.found()
-        except NoSuchLedger:
-            continue  # Renamed or deleted since.
+        except (NoSuchLedger, StorageError):
+            continue  # Renamed or deleted since; or what the name leads to cannot be read.
         found.append(reading)
     return found
 
 
 async def _whole_list(reading: LogReading) -> tuple[LogList, list[LogSegment]] | None:
-    """The list with the ledgers of its pages; None: the log is gone."""
+    """The list with the ledgers of its pages; None: the log is gone, or its list cannot be read."""
+    try:
+        return await _as_it_stands(reading)
+    except (NoSuchLedger, StorageError):
+        return None
+
+
+async def _as_it_stands(reading: LogReading) -> tuple[LogList, list[LogSegment]]:
     for _ in range(_ROUNDS_MAX):
-        try:
-            log_list = await reading.listed()
-        except NoSuchLedger:
-            return None
+        log_list = await reading.listed()
         segments: list[LogSegment] = []
         pages = log_list.pages
         for number in range(pages.first, pages.end) if pages is not None else ():
@@ -186,8 +190,8 @@ async def _cursors(runtime: Runtime) -> list[Row]:
     rows: list[Row] = []
     for reading in await _each_log(runtime):
         try:
-            found = await cursors(reading)
-        except NoSuchLedger:
+            found = await cursors(reading, as_far_as_told=True)
+        except (NoSuchLedger, StorageError):
             continue
         rows += [
             (
@@ -217,7 +221,10 @@ async def _transactions(runtime: Runtime) -> list[Row]:
     rows: list[Row] = []
     for reading in await _each_log(runtime):
         value, _ = await runtime.get(log_splices_path(reading.name), "reading what was spliced")
-        spliced = () if value is None else decode_log_splices(value, reading.name).spliced
+        try:
+            spliced = () if value is None else decode_log_splices(value, reading.name).spliced
+        except StorageError:
+            continue
         rows += [
             (
                 reading.given, each.application, each.number, each.first_offset, each.end, each.ledgers,

@@ -12,6 +12,8 @@ import pytest
 import embedbk
 from embedbk.cli import main
 from embedbk.client.client import Client
+from embedbk.client.waiting import run_blocking
+from embedbk.codec.metadata_messages import Compare, Put
 from embedbk.errors import UsageError
 from embedbk.testing import Cluster
 from embedbk.views import VIEWS, sql, view
@@ -188,3 +190,51 @@ class TestSql:
             }
             assert main(["sql", "SELEC", "--at", str(tmp_path / "data")]) == 1
             assert "the tables are logs, segments" in capsys.readouterr().err
+
+
+def test_a_log_with_a_password_has_its_cursors(cluster: Cluster) -> None:
+    """VIEWS.md: "have their rows, too". Seen: one such log, and no cursor of any log could be seen."""
+    bk = filled(cluster)
+    log = bk.log("secret", password=b"key")
+    writer = log.writer()
+    writer.append_many([b"x"] * 3)
+    log.cursor("billing").set(1)
+    found = {row["log"]: row for row in table(bk, "cursors")}
+    assert (found["orders"]["offset"], found["secret"]["offset"]) == (4, 1)
+    assert found["secret"]["lagSeconds"] is None
+
+
+@pytest.mark.parametrize(
+    ("key", "missing"),
+    [
+        ("/log-names/strange", {"logs", "segments", "cursors", "txns"}),
+        ("/logs/ID/list", {"logs", "segments"}),
+        ("/logs/ID/cursors", {"cursors"}),
+        ("/log-cursors/ID/billing", {"cursors"}),
+        ("/logs/ID/splices", {"txns"}),
+    ],
+)
+def test_a_key_that_cannot_be_read_has_no_row_and_keeps_no_other(
+    cluster: Cluster, key: str, missing: set[str]
+) -> None:
+    """VIEWS.md, P2.5. Seen: one such key of one log, and the view of all logs was an error."""
+    bk = filled(cluster)
+    log = bk.log("strange")
+    with log.writer() as writer:
+        writer.append(b"z")
+    log.cursor("billing").set(0)
+    terms = log.staging("import", 9)
+    with log.stage(terms) as part:
+        part.add_many([b"y"])
+    log.splice(terms, [part.ledger_id])
+    runtime, path = bk._runtime, key.replace("ID", log.log_id())
+
+    async def spoil() -> bool:
+        value, revision = await runtime.get(path, "test")
+        assert value is not None, path
+        return await runtime.transact([Compare(path, revision)], [Put(path, b"\xc1")], "test")
+
+    assert run_blocking(spoil(), "test")
+    for name in ("logs", "segments", "cursors", "txns"):
+        shown = {row["log"] for row in table(bk, name)}
+        assert "orders" in shown and ("strange" in shown) == (name not in missing), name
