@@ -473,8 +473,8 @@ class _Scrub:
                 findings = await check_log(self.runtime, name, known)
             except NoSuchLedger:
                 continue  # It was deleted meanwhile.
-            except MetadataConflict as changing:
-                self.result.untold[None, ""] = str(changing)
+            except (MetadataConflict, StorageError) as untold:
+                self.result.untold[None, ""] = str(untold)
                 continue
             for each in findings:
                 kind = "orphan-ledger" if each.is_unlisted else "dangling-segment"

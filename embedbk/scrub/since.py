@@ -12,7 +12,7 @@ from embedbk.client.log_checking import listed_ledgers
 from embedbk.client.log_identity import find
 from embedbk.client.runtime import Runtime
 from embedbk.core.truncation import ended_ms
-from embedbk.errors import NoSuchLedger
+from embedbk.errors import NoSuchLedger, StorageError
 
 __all__ = ["closed_before"]
 
@@ -22,11 +22,11 @@ async def closed_before(runtime: Runtime, logs: Iterable[str], since_ms: int, wh
     end proves as much as was read of it."""
     found: set[int] = set()
     for name in logs:
-        log_id = await find(runtime, name)
         try:
+            log_id = await find(runtime, name)
             segments = () if log_id is None else tuple((await listed_ledgers(runtime, log_id, what)).segments)
-        except NoSuchLedger:
-            continue  # It was deleted meanwhile.
+        except (NoSuchLedger, StorageError):
+            continue  # It was deleted meanwhile, or what its name leads to cannot be read, and proves nothing.
         for index, segment in enumerate(segments):
             ended = ended_ms(segments, index)
             if segment.last_entry is not None and ended is not None and ended < since_ms:

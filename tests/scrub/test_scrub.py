@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from embedbk.client.waiting import run_blocking
 from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, ledger_key_path
-from embedbk.codec.metadata_messages import Delete
+from embedbk.codec.metadata_messages import Delete, Put
 from embedbk.codec.repair_mark import decode_repair_mark, repair_mark_path
 from embedbk.errors import UsageError
 from embedbk.repair.copy_check import CopiesCheck, CopyBlock, CopyTask
@@ -152,6 +152,21 @@ def test_lists_and_ledgers_that_do_not_fit_are_found(planted: Planted) -> None:
         ("dangling-segment", segment.ledger_id, "orders"),
         ("orphan-ledger", orphan.ledger_id, "nowhere"),
     ]
+
+
+@pytest.mark.parametrize("since_ms", [None, 1])
+def test_a_name_of_a_log_that_cannot_be_read_makes_the_scrub_incomplete(
+    planted: Planted, since_ms: int | None
+) -> None:
+    """ "Cannot tell is never no", and ends nothing. Seen: the scrub ended in an error behind all that it had read."""
+    with planted.client.log("orders").writer() as orders:
+        orders.append(b"one")
+    with planted.client.create_ledger(custom={"log": b"nowhere"}) as orphan:
+        orphan.add(b"lost")
+    planted.transact(Put("/log-names/strange", b"\xc1"))
+    result = scrub(planted.client, ScrubOptions(since_ms=since_ms))
+    assert [(each.kind, each.ledger_id) for each in result.findings] == [("orphan-ledger", orphan.ledger_id)]
+    assert list(result.untold) == [(None, "")] and "'strange'" in result.untold[None, ""]
 
 
 def test_ledgers_are_listed_as_often_for_many_logs_as_for_one(
