@@ -89,7 +89,10 @@ class Passage:
             return self._draining if is_empty and self._draining is not None else self.appending
 
     def has_left(self, appending: Appending, refused: UsageError) -> bool:
-        """Whether this handle refused because the log moves, or moved, to another ledger."""
+        """Whether this handle refused because the log moves, or moved, to another ledger. What it queued it did not
+        refuse, whatever became of it: appended again, it may be there twice."""
+        if refused.ticket is not None:
+            return False
         if isinstance(refused, HandedOver):
             return not self._has_ended
         is_before = self.is_between or appending is not self.appending

@@ -11,6 +11,7 @@ import pytest
 
 import embedbk
 from embedbk import aio
+from embedbk.client import appending
 from embedbk.client.log_writer import LogWriter
 from embedbk.client.placed import Appended
 from embedbk.client.tickets import AppendTerms
@@ -367,6 +368,24 @@ def test_a_flush_passes_what_was_refused_and_waits_for_the_rest(cluster: Cluster
     assert ticket.done() and ticket.position == embedbk.Position(writer.ledger_id, 0)
     writer.close()
     assert read(client) == [b"zero", b"one"]
+
+
+def test_what_was_queued_is_not_appended_again_when_its_ledger_is_not_replaced(
+    bk: embedbk.Client, log_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P3.6: no memory is left for what was outstanding. Its fate is not known, and its caller is given its ticket."""
+
+    def no_memory(*_: object) -> None:
+        raise MemoryError("no memory for it")
+
+    writer = bk.log(log_name).writer()
+    writer.append(b"zero")
+    monkeypatch.setattr(appending, "append_again", no_memory)
+    bk.open_ledger(writer.ledger_id, recover=True).close()
+    with pytest.raises(embedbk.UsageError, match="no memory for it") as told:
+        writer.append(b"one")
+    assert not told.value.definite and told.value.ticket.entry_id == 1
+    writer.release()
 
 
 def test_producers_and_batches_go_along(cluster: Cluster) -> None:

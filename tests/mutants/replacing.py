@@ -248,4 +248,13 @@ MUTANTS = (
             "tests/faces/test_replacing.py::test_a_flush_passes_what_was_refused_and_waits_for_the_rest[False]",
         ),
     ),
+    Mutant(
+        "what-was-queued-is-appended-again",
+        "P3.6",
+        "an append whose fate is not known is tried again in another ledger, or refused definitely",
+        (("embedbk/client/passage.py", "        if refused.ticket is not None:\n", "        if False:\n"),),
+        (
+            "tests/faces/test_replacing.py::test_what_was_queued_is_not_appended_again_when_its_ledger_is_not_replaced",
+        ),
+    ),
 )
