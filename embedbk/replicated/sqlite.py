@@ -36,6 +36,8 @@ _NAMED_SECOND = {
     getattr(sqlite3, f"SQLITE_{each}") for each in "FUNCTION ALTER_TABLE CREATE_INDEX CREATE_TRIGGER".split()
 }
 _WITH_COLUMNS = {sqlite3.SQLITE_CREATE_TABLE, sqlite3.SQLITE_ALTER_TABLE}
+# What outlives its statement in a connection.
+_ENDURING = {getattr(sqlite3, f"SQLITE_{each}") for each in "TRANSACTION SAVEPOINT ATTACH DETACH".split()}
 _DEFAULTS = (
     "SELECT dflt_value FROM sqlite_schema s JOIN pragma_table_xinfo(s.name) "
     "WHERE s.type = 'table' AND dflt_value NOTNULL"
@@ -172,12 +174,30 @@ class ReplicatedSqlite(Replica[_Machine]):
         self.path = os.fspath(path)
 
     def read(self, sql: str, values: Sequence[Any] | dict[str, Any] = ()) -> Rows:
-        """The rows of a SELECT on this copy, as fresh as `freshness` tells."""
-        self.machine.file.execute("PRAGMA query_only=1")
+        """The rows of a SELECT on this copy, as fresh as `freshness` tells.
+
+        Raises UsageError: it would begin or end a transaction, or attach a file, with which this copy goes no further.
+        """
+        refused: list[int] = []
+
+        def authorize(action: int, *_: object) -> int:
+            if action not in _ENDURING:
+                return sqlite3.SQLITE_OK
+            refused.append(action)
+            return sqlite3.SQLITE_DENY
+
+        file = self.machine.file
+        file.execute("PRAGMA query_only=1")
         try:
-            return self.machine.file.execute(sql, values).fetchall()
+            file.set_authorizer(authorize)
+            return file.execute(sql, values).fetchall()
+        except sqlite3.DatabaseError as error:
+            if refused:
+                raise UsageError(f"{sql!r:.200} is no read; nothing was done") from error
+            raise
         finally:
-            self.machine.file.execute("PRAGMA query_only=0")
+            file.set_authorizer(None)
+            file.execute("PRAGMA query_only=0")
 
     @contextmanager
     def transaction(self) -> Iterator[Callable[..., Rows]]:

@@ -712,3 +712,24 @@ def test_each_call_may_come_from_another_thread(two: tuple[ReplicatedSqlite, Rep
         assert pool.submit(second.read, "SELECT * FROM t").result() == []
         assert pool.submit(lambda: second.freshness.offset).result() == 1
         pool.submit(second.close).result()
+
+
+@pytest.mark.parametrize("statement", ["BEGIN", "COMMIT", "SAVEPOINT a", "ATTACH ':memory:' AS x"])
+def test_a_read_leaves_the_copy_as_it_is(
+    two: tuple[ReplicatedSqlite, ReplicatedSqlite], statement: str
+) -> None:
+    """Else it stops at its next command, or has what the log does not."""
+    first, second = two
+    with first.lead():
+        with first.transaction() as execute:
+            execute("CREATE TABLE t (a)")
+            with pytest.raises(UsageError, match="is no read; nothing was done"):
+                first.read(statement)
+        second.follow()
+        with pytest.raises(UsageError, match="is no read; nothing was done"):
+            second.read(statement)
+        with first.transaction() as execute:
+            execute("INSERT INTO t VALUES (1)")
+    second.follow()
+    assert first.read("SELECT * FROM t") == second.read("SELECT * FROM t") == [(1,)]
+    assert second.read("PRAGMA user_version") == [(0,)]
