@@ -30,7 +30,7 @@ from typing import Any, NoReturn, Self
 
 from embedbk import errors
 from embedbk.client.address import url_of
-from embedbk.client.beginning import check_path, holds_log, is_new, make
+from embedbk.client.beginning import check_bookies_path, holds_log, is_new, make
 from embedbk.client.devices import Devices
 from embedbk.config import Settings, settings_of
 from embedbk.errors import EmbedbkError, OperationTimeout, StorageError, UsageError
@@ -210,7 +210,7 @@ class Cluster:
         if not isinstance(create, bool):
             raise UsageError(f"create={create!r}: True and False are allowed")
         self._create = create
-        self._given = None if directory is None else check_path(directory)
+        self._given = None if directory is None else check_bookies_path(directory)
         self._listen = listen
         self._directory: Path | None = None
         self._peers: dict[str, Peer] = {}

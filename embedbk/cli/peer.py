@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from embedbk.cli.member import EPILOG, add_arguments, run_member
 from embedbk.cli.serving import Serving, Stopped
 from embedbk.client.address import endpoints_of, is_address
-from embedbk.client.beginning import is_new, refuse_new
+from embedbk.client.beginning import check_bookies_path, is_new, refuse_new
 from embedbk.codec.kernels import keep_freed_memory
 from embedbk.codec.registration import check_place
 from embedbk.config import Settings
@@ -311,7 +311,10 @@ def _run_bookie(options: argparse.Namespace, serving: Serving) -> None:
     token = _learn_cluster(options, serving, metadata, noted)
     if noted.token == token:
         metadata = list(dict.fromkeys((*metadata, *noted.endpoints)))
-    _begin(options, f"a new bookie {options.id}", _bookies_places(options))
+    places = _bookies_places(options)
+    for place in places:
+        check_bookies_path(place.path, place.what)
+    _begin(options, f"a new bookie {options.id}", places)
     with ExitStack() as opened:  # Closed again when the rest cannot be opened.
         storage = BookieStorage(
             options.dir,

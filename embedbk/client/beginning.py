@@ -16,7 +16,7 @@ from pathlib import Path
 from embedbk.errors import StorageError, UsageError
 from embedbk.storage.identity import OWNER_FILE
 
-__all__ = ["IGNORED", "check_path", "holds_log", "is_new", "make", "refuse_new"]
+__all__ = ["IGNORED", "check_bookies_path", "check_path", "holds_log", "is_new", "make", "refuse_new"]
 
 IGNORED = frozenset({OWNER_FILE, "lost+found"})  # An empty directory may have these.
 
@@ -25,14 +25,32 @@ _ADDRESS = re.compile(r"\s*(?:[a-z][a-z0-9+.-]*:/|(?:embedbk|tcp|ipc|https?):|[^
 
 
 def check_path(path: str | os.PathLike[str], what: str = "directory") -> Path:
-    """Raises UsageError for a path that looks like an address: no user wants a directory of that name."""
+    """Raises UsageError for what is no path, and for one that looks like an address: no user wants a directory of that
+    name."""
     given = os.fsdecode(path)
+    if not given or "\0" in given:
+        raise UsageError(
+            f"{what} {given!r} is no path; nothing was made", hint="the working directory is called ."
+        )
     if _ADDRESS.match(given):
         raise UsageError(
             f"{what} {given!r} looks like an address, and is no directory; nothing was made",
             hint=f"a cluster's address is the text embedbk://HOST:PORT; a directory of this name is ./{given}",
         )
     return Path(path)
+
+
+def check_bookies_path(path: str | os.PathLike[str], what: str = "directory") -> Path:
+    """As `check_path`, for a place of bookies' directories, whose identity names all of them as text (P7.2)."""
+    checked = check_path(path, what)
+    try:
+        str(checked.absolute()).encode()
+    except UnicodeEncodeError as half:
+        raise UsageError(
+            f"{what} {str(checked)!r} is not allowed for a bookie: its name is no text in UTF-8; nothing was made",
+            hint="give a directory whose path is",
+        ) from half
+    return checked
 
 
 def is_new(path: Path, *, create: bool, what: str = "directory") -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from embedbk.client.beginning import check_path, is_new, make
+from embedbk.client.beginning import check_bookies_path, is_new, make
 from embedbk.errors import UsageError
 from embedbk.storage.directories import LEDGER_DIRECTORIES_MAX
 from embedbk.storage.journals import JOURNALS_MAX
@@ -80,7 +80,7 @@ def _paths(name: str, given: Sequence[AnyPath], most: int) -> tuple[Path, ...]:
         raise UsageError(f"{name}={given!r}: a list of directories is allowed", hint="one alone is [path]")
     if len(given) > most:
         raise UsageError(f"{name}: {len(given)} were given; at most {most} are allowed")
-    paths = tuple(check_path(path, name) for path in given)
+    paths = tuple(check_bookies_path(path, name) for path in given)
     places = [os.path.realpath(path) for path in paths]
     twice = [str(path) for path, place in zip(paths, places, strict=True) if places.count(place) > 1]
     if twice:

@@ -25,7 +25,7 @@ from functools import partial
 from pathlib import Path
 
 from embedbk.client.address import endpoints_of, url_of
-from embedbk.client.beginning import IGNORED, check_path, holds_log, is_new, make, refuse_new
+from embedbk.client.beginning import IGNORED, check_bookies_path, holds_log, is_new, make, refuse_new
 from embedbk.client.devices import IN_PLACE, Devices
 from embedbk.client.entering import announcing_of, note_endpoints, others_of
 from embedbk.client.knocking import Door
@@ -116,7 +116,7 @@ def open_directory(
     create: bool = True,
 ) -> Opened:
     """Start the cluster that lives in a directory; a new one in an empty or missing directory, if create says so."""
-    return _Building(check_path(path), listen, settings, devices, create=create).build(bookies)
+    return _Building(check_bookies_path(path), listen, settings, devices, create=create).build(bookies)
 
 
 class _Building:

@@ -158,6 +158,22 @@ def test_create_is_a_truth_value(data: Path) -> None:
 # Addresses.
 
 
+@pytest.mark.parametrize("given", ["", "a\0b", "no text \udcff"])
+def test_what_is_no_path_for_a_bookie_is_refused_and_nothing_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    """A variable that is not set must not begin a cluster in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    for begin in (
+        lambda: embedbk.open(given),
+        lambda: Cluster(given),
+        lambda: embedbk.open("data", ledger_directories=[given]),
+    ):
+        with pytest.raises(UsageError, match=r"no path|no text in UTF-8"):
+            begin()
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     "given",
     [
