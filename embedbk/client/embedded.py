@@ -53,6 +53,7 @@ from embedbk.storage.layout import Layout
 from embedbk.storage.metadata_store import MetadataStore, open_metadata_store
 from embedbk.storage.native import self_test
 from embedbk.transports import open_transport
+from embedbk.transports.endpoints import check_endpoint, check_ipc_path_is_free
 from embedbk.transports.in_flight import table_in_c
 from embedbk.transports.near import NativeNear, NearPoll
 from embedbk.transports.widened import WidenedTransport
@@ -338,9 +339,15 @@ class _Building:
 
         def listen(endpoint: str) -> list[str]:
             """Listen there; runs on the host's thread."""
+            beside = [_beside(endpoint, node.bookie_id) for node in nodes]
+            # All before the first is bound: what is bound stays so, and would be in the way of the next try.
+            for each in (endpoint, *beside):
+                check_endpoint(each, is_listening=True, allow_non_loopback=self.settings.allow_non_loopback)
+                if each.startswith("ipc://"):
+                    check_ipc_path_is_free(each)
             endpoints = metadata.listen(endpoint)
-            for node in nodes:
-                node.listen(loop.now_ns(), _beside(endpoint, node.bookie_id))
+            for node, place in zip(nodes, beside, strict=True):
+                node.listen(loop.now_ns(), place)
             return endpoints
 
         def listen_and_note(endpoint: str) -> list[str]:

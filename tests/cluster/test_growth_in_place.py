@@ -147,6 +147,21 @@ def test_listening_is_refused_with_the_reason_and_tried_again(tmp_path: Path) ->
         _ = alone.url  # Nobody else is there: as it is asked for, inside this process only.
 
 
+def test_a_place_that_is_taken_beside_one_that_is_free_keeps_neither(tmp_path: Path) -> None:
+    """Where a bookie cannot listen nobody does, and once the place is free a second call succeeds."""
+    place = tmp_path / "socket"
+    taken = tmp_path / "socket.b1"
+    taken.touch()
+    with embedbk.open(tmp_path / "data", bookies=1, settings=PATIENT) as bk:
+        for _ in range(2):
+            with pytest.raises(embedbk.UsageError, match=r"socket\.b1' is a file that is not a socket"):
+                bk.listen(f"ipc://{place}")
+        assert not place.exists()
+        taken.unlink()
+        with embedbk.open(bk.listen(f"ipc://{place}"), settings=PATIENT) as other:
+            assert other.logs() == []
+
+
 def test_bookies_elsewhere_keep_their_names(tmp_path: Path) -> None:
     """A bookie made here later does not take the id of one that lives elsewhere."""
     data = tmp_path / "data"
