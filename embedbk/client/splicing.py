@@ -46,7 +46,7 @@ from embedbk.codec.log_splices import (
 )
 from embedbk.codec.metadata_messages import ABSENT, Compare, Delete, Put
 from embedbk.config import Quorum, check_seconds
-from embedbk.core.creation import Beside, Creation
+from embedbk.core.creation import Alongside, Creation
 from embedbk.core.log import LogMoved
 from embedbk.core.log_listing import NewLedger
 from embedbk.core.log_paging import recorded_bytes
@@ -163,11 +163,11 @@ async def stage(reading: LogReading, terms: Staging) -> Appending:
     given = WriterArguments()
     made = await writer_terms(runtime, name, given, None, delays_change=False)
 
-    def marked(ledger_id: int) -> Beside:
+    def marked(ledger_id: int) -> Alongside:
         mark = StagedRecord(
             METADATA_VERSION, ledger_id, terms.application, terms.number, terms.job, terms.expires_ms
         )
-        return Beside([], [Put(staged_path(name, ledger_id), encode_staged(mark))])
+        return Alongside([], [Put(staged_path(name, ledger_id), encode_staged(mark))])
 
     staged_for = b"%d of %s" % (terms.number, terms.application.encode())
     core = Creation(

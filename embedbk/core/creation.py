@@ -47,7 +47,7 @@ from embedbk.core.vocabulary import Ended, Started, Tick
 from embedbk.errors import MetadataConflict, MetadataUnavailable, NotEnoughBookies
 from embedbk.ids import Member
 
-__all__ = ["NO_PATIENCE", "Beside", "BesideChanged", "Creation", "Patience"]
+__all__ = ["NO_PATIENCE", "Alongside", "AlongsideChanged", "Creation", "Patience"]
 
 _RETRY_NS = 200_000_000
 
@@ -63,14 +63,14 @@ class Patience:
 NO_PATIENCE = Patience()
 
 
-class Beside(NamedTuple):
+class Alongside(NamedTuple):
     """What the transaction that makes a ledger compares and puts beside the ledger's own key."""
 
     when: list[Compare]
     then: list[Put | Delete]
 
 
-class BesideChanged(MetadataConflict):
+class AlongsideChanged(MetadataConflict):
     """What was to be compared beside the ledger has changed. No ledger was made by the last transaction; one of unknown
     outcome before it made its ledger, or never will."""
 
@@ -90,11 +90,11 @@ class Creation(Machine):
         placement: Placement = ANYWHERE,
         digest: int = DigestType.CRC32C,
         patience: Patience = NO_PATIENCE,
-        beside: Callable[[int], Beside] | None = None,
+        beside: Callable[[int], Alongside] | None = None,
         writer: str = "",
     ) -> None:
         """beside: what else is in the transaction that makes the ledger, by its id. writer: as LedgerMetadata has it.
-        Ends with BesideChanged as well, where something is compared there."""
+        Ends with AlongsideChanged as well, where something is compared there."""
         self.beside = beside
         # The transaction under way compares more than its ledger and its bookies.
         self.compares_beside = False
@@ -265,7 +265,7 @@ class Creation(Machine):
         if event.value is not None:
             return self._on_made(self.metadata, event)
         if self.is_refused and self.compares_beside and not self.naming.is_outdated:
-            return [Ended(BesideChanged("what a new ledger goes by has changed", definite=True))]
+            return [Ended(AlongsideChanged("what a new ledger goes by has changed", definite=True))]
         if self.is_unsettled:
             return self._take_another_id(event.now_ns)
         return self._go_on(event.now_ns) if self.naming.is_outdated else self._put()
@@ -275,7 +275,7 @@ class Creation(Machine):
             return [Ended(None, (metadata, event.revision))]
         if self.compares_beside and self.is_unsettled:
             # It was made and listed, and others have changed it since: what the list says by now, its log has to see.
-            return [Ended(BesideChanged(f"ledger {metadata.ledger_id} is another client's by now"))]
+            return [Ended(AlongsideChanged(f"ledger {metadata.ledger_id} is another client's by now"))]
         return [Ended(MetadataConflict(f"ledger id {metadata.ledger_id} was handed out twice"))]
 
     def _take_another_id(self, now_ns: int) -> list[Effect]:

@@ -42,7 +42,7 @@ from embedbk.codec.log_pages import encode_log_page, log_page_path
 from embedbk.codec.metadata_messages import ABSENT, Compare, Delete, Put
 from embedbk.config import ANYWHERE, METADATA_VALUE_BYTES_MAX, Placement, Quorum
 from embedbk.core.client_words import Answered, BookieInfo, BookiesChanged, Send, SendFailed
-from embedbk.core.creation import NO_PATIENCE, Beside, BesideChanged, Creation, Patience
+from embedbk.core.creation import NO_PATIENCE, Alongside, AlongsideChanged, Creation, Patience
 from embedbk.core.log_paging import Cut, cut
 from embedbk.core.machine import Effect, Handlers, Machine, earliest
 from embedbk.core.metadata_words import (
@@ -322,7 +322,7 @@ class Listing(Machine):
         return self._start_sub(creation, now_ns)
 
     def _on_created(self, ended: Ended) -> list[Effect]:
-        if isinstance(ended.error, BesideChanged):
+        if isinstance(ended.error, AlongsideChanged):
             # The ledger was not made, or is another client's by now: the list is not taken for ours.
             self.stage, self.new_list = Stage.COMMIT, None
             return [ReadKey("committed", log_key_path(self.name))]
@@ -334,7 +334,7 @@ class Listing(Machine):
         _, revision = ended.result
         return self._taken_over(revision) if self.LISTS_AT_ONCE else self._commit()
 
-    def _listing_of(self, ledger_id: int) -> Beside:
+    def _listing_of(self, ledger_id: int) -> Alongside:
         """What names this ledger as the last, if the list is as read and the epoch is the newest. What grew beyond a
         page of the list moves there in the same transaction: a reader of the list in between finds all of it (P8.6)."""
         after = self._cut((*self._staying, self._segment_of(ledger_id)))
@@ -349,7 +349,7 @@ class Listing(Machine):
             then.append(Put(log_page_path(self.name, after.pages, number), encode_log_page(page)))
         then.append(Put(log_key_path(self.name), self._encoded(self.new_list)))
         more_when, more_then = self._with_commit()
-        return Beside(when + more_when, then + more_then)
+        return Alongside(when + more_when, then + more_then)
 
     def _commit(self) -> list[Effect]:
         """Publish a ledger that stands: it still does, as it was read or made."""

@@ -26,7 +26,7 @@ __all__ = [
     "Ghost",
     "HandleGhost",
     "LedgerGhost",
-    "Proposal",
+    "SentChange",
     "RecoveryGhost",
     "WriterGhost",
 ]
@@ -141,7 +141,7 @@ class HandleGhost:
     confirmed: dict[int, dict[int, int]] = field(default_factory=dict)
 
 
-class Proposal(NamedTuple):
+class SentChange(NamedTuple):
     """A change of a ledger: the revision of the ledger's key that it compares, what it would publish, and what else it
     compares."""
 
@@ -153,7 +153,7 @@ class Proposal(NamedTuple):
 @dataclass(slots=True, eq=False)
 class WriterGhost(HandleGhost):
     # Compare-and-sets without an outcome, by tag.
-    proposals: dict[Any, Proposal] = field(default_factory=dict)
+    proposals: dict[Any, SentChange] = field(default_factory=dict)
     failed: bool = False
     # Numbers of the seatings that had failed at its last step.
     failed_seats: set[int] = field(default_factory=set)

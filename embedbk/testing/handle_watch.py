@@ -42,7 +42,7 @@ from embedbk.errors import NotEnoughBookies, PeerError, RecoveryInconclusive
 from embedbk.ids import NO_ENTRY, Member
 from embedbk.testing import invariants_adding as adding
 from embedbk.testing import invariants_recovery as recovery
-from embedbk.testing.ghost import Ghost, HandleGhost, Proposal, RecoveryGhost, WriterGhost
+from embedbk.testing.ghost import Ghost, HandleGhost, RecoveryGhost, SentChange, WriterGhost
 from embedbk.testing.sometimes import Sometimes
 from embedbk.testing.violation import Violation
 
@@ -249,7 +249,7 @@ class HandleWatch:
                 adding.change_is_proposed_at_the_lac(
                     self.ghost, writer, core, proposed, is_sent_again=is_sent_again
                 )
-            writer.proposals[effect.tag] = Proposal(compared, proposed, tuple(effect.when[1:]))
+            writer.proposals[effect.tag] = SentChange(compared, proposed, tuple(effect.when[1:]))
 
     def _on_add_failed(self, writer: WriterGhost, core: Any, event: Any, effect: AddFailed) -> None:
         """L3: a healthy core goes on. Once all is healed no writer runs out of bookies while E of them are up. How long

@@ -367,8 +367,8 @@ MUTANTS = (
         (
             (
                 _LISTING,
-                "        return Beside(when + more_when, then + more_then)\n",
-                "        return Beside(when + more_when, then[:-1] + more_then)\n",
+                "        return Alongside(when + more_when, then + more_then)\n",
+                "        return Alongside(when + more_when, then[:-1] + more_then)\n",
             ),
         ),
         (_P8 + "nothing_is_served_before_the_list_names_the_ledger",),
