@@ -9,6 +9,7 @@ __all__ = ["MUTANTS"]
 _REPLICA = "embedbk/replicated/replica.py"
 _SNAPSHOTS = "embedbk/replicated/snapshots.py"
 _SQLITE = "embedbk/replicated/sqlite.py"
+_STATEMENTS = "embedbk/replicated/statements.py"
 _TESTS = "tests/replicated/test_replicated.py::test_"
 
 MUTANTS = (
@@ -99,9 +100,9 @@ MUTANTS = (
         "each copy has its own time in a column whose default is a clock",
         (
             (
-                _SQLITE,
-                "        for (default,) in found:\n",
-                "        for (default,) in found[:0]:\n",
+                _STATEMENTS,
+                "    for (default,) in found:\n",
+                "    for (default,) in found[:0]:\n",
             ),
         ),
         (_TESTS + "what_may_do_something_else_elsewhere_is_refused",),
@@ -113,10 +114,10 @@ MUTANTS = (
         (
             (
                 _SQLITE,
-                '        self.file.execute(f"DELETE FROM {_TABLE}")\n',
+                '        self.file.execute(f"DELETE FROM {OFFSET_TABLE}")\n',
                 (
                     '        self.file.execute("COMMIT")\n        self.file.execute("BEGIN")\n'
-                    '        self.file.execute(f"DELETE FROM {_TABLE}")\n        self.file.execute("ROLLBACK")\n'
+                    '        self.file.execute(f"DELETE FROM {OFFSET_TABLE}")\n        self.file.execute("ROLLBACK")\n'
                     '        self.file.execute("BEGIN")\n'
                 ),
             ),
@@ -131,8 +132,8 @@ MUTANTS = (
         (
             (
                 _SQLITE,
-                "self.machine.attempt(*_plain(*msgspec.msgpack.decode(statement)))",
-                "self.machine.attempt(sql, values)",
+                "statements.attempt(file, *statements.decoded(statement))",
+                "statements.attempt(file, sql, values)",
             ),
         ),
         (_TESTS + "every_file_gets_the_values_that_the_log_has",),
@@ -143,9 +144,9 @@ MUTANTS = (
         "the leader's file has rows of a statement that failed and is in no entry",
         (
             (
-                _SQLITE,
-                '                self.file.execute(f"ROLLBACK TO {_TABLE}")\n',
-                "                pass\n",
+                _STATEMENTS,
+                '            file.execute(f"ROLLBACK TO {OFFSET_TABLE}")\n',
+                "            pass\n",
             ),
         ),
         (_TESTS + "of_a_statement_that_failed_nothing_is_left",),
@@ -169,9 +170,9 @@ MUTANTS = (
         "a comment in front of a statement hides a default of chance, and each copy has its own rows",
         (
             (
-                _SQLITE,
-                "            if is_new and has_columns:\n",
-                '            if is_new and sql.lstrip()[:6].upper() in ("CREATE", "ALTER "):\n',
+                _STATEMENTS,
+                "        if is_new and has_columns:\n",
+                '        if is_new and sql.lstrip()[:6].upper() in ("CREATE", "ALTER "):\n',
             ),
         ),
         (_TESTS + "what_may_do_something_else_elsewhere_is_refused",),
@@ -180,7 +181,13 @@ MUTANTS = (
         "the-offset-may-have-a-trigger",
         "P8.1",
         "a trigger of the table that no statement may change does what the commit asks nobody about",
-        ((_SQLITE, "name = str(second if action in _NAMED_SECOND else what)", "name = str(what or second)"),),
+        (
+            (
+                _STATEMENTS,
+                "name = str(second if action in _NAMED_SECOND else what)",
+                "name = str(what or second)",
+            ),
+        ),
         (_TESTS + "what_may_do_something_else_elsewhere_is_refused",),
     ),
     Mutant(
