@@ -721,7 +721,11 @@ class Writer(Machine):
         has_only_to_close = self.state is WriterState.CLOSING and not self.in_flight.pending_count
         if self.proposal is None or (has_only_to_close and self.is_unsettled):
             return self._close_refused(event.reason)
-        until_ns = event.now_ns + self.options.refused_ns
+        pause_ns = self.options.refused_ns
+        if self.in_flight.pending_count and not self.in_flight.has_usable_quorum():
+            # Adds wait for this change, and fail when their time is over: it is tried again within that.
+            pause_ns = min(pause_ns, self.options.quorum_wait_ns // 4)
+        until_ns = event.now_ns + pause_ns
         self.refusal = (until_ns, event.reason)
         if self.is_unsettled:
             # A change before may land yet: until metadata says more, adds need their quorum in both (P2.2, P4.2).

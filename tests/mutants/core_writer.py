@@ -727,6 +727,21 @@ MUTANTS = (
         (_P2 + "a_creation_waits_for_bookies_that_are_known",),
     ),
     Mutant(
+        "a-refused-change-is-tried-again-too-late",
+        "P2.2 P4.5",
+        "adds that wait for a change which was refused for a moment fail as it is tried again",
+        (
+            (
+                _WRITER,
+                "min(pause_ns, self.options.quorum_wait_ns // 4)",
+                "min(pause_ns, self.options.quorum_wait_ns)",
+            ),
+        ),
+        (
+            "tests/rules/test_p2_refused.py::test_a_change_that_is_refused_for_a_moment_is_tried_again_while_adds_wait_for_it",
+        ),
+    ),
+    Mutant(
         "creation-puts-an-id-again",
         "P2.1 I18",
         "a creation of unknown outcome puts the same id again, which others may have deleted meanwhile",

@@ -76,6 +76,20 @@ def test_a_refused_close_behind_an_unknown_one_is_not_definite(lands: bool) -> N
         assert it.last_entry == 0
 
 
+def test_a_change_that_is_refused_for_a_moment_is_tried_again_while_adds_wait_for_it() -> None:
+    """P2.2, P4.5: "for a quarter of the time that they have": the handle failed as the second try was sent."""
+    world, writer, pen = it = scene(Quorum(2, 2, 2), bookies=4)
+    world.catalog.refuses = FULL
+    world.down.add("b2")
+    world.tell_bookies()
+    world.add(writer, pen, b"zero")
+    world.settle()
+    world.catalog.refuses = ""
+    world.run(until=lambda: writer.confirmed == 0, seconds=5)
+    assert writer.failure is None and writer.confirmed == 0
+    assert "b2" not in it.ensembles()[-1][1]
+
+
 def test_a_change_that_is_refused_is_dropped_where_a_quorum_is_left() -> None:
     """P2.2, P4.5: as where nobody can be found; tried again when there may be room, and not before."""
     world, writer, pen = it = scene(bookies=4)
