@@ -760,6 +760,11 @@ class DurableBookie(Protocol):
         """Whether a write found no room on the device, and none of its kind went well since (I53). Asked often."""
         ...
 
+    def look_at_directories(self) -> None:
+        """Notice a directory that was removed beneath this process, in which nothing is kept any more: from then on
+        `failed` says so. Asked now and then."""
+        ...
+
     def read_only_reason(self) -> str | None:
         """Why an operator wants no normal adds taken, perhaps without words; None: no operator does. Asked now and
         then. Raises StorageError: it cannot be told."""

@@ -62,6 +62,7 @@ class Spacing:
             self._warn_early(free_bytes)
             self._step(SpaceSeen(now_ns, free_bytes, is_refused, is_due))
             if is_due:
+                self._storage.look_at_directories()
                 self._look_for_word(now_ns)
 
     def _warn_early(self, free_bytes: int | None) -> None:

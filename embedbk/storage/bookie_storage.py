@@ -135,6 +135,7 @@ class BookieStorage:
         )  # Where a read-only marker may stand.
         self.met: Met | None = None
         self._identity: HeldIdentity | None = None
+        self._removed = ""  # Which of its directories was removed beneath it.
         self._journals: Journals | None = None
         self._store: NativeEntryStore | None = None
         self._lost: LostIndexes | None = None
@@ -312,7 +313,11 @@ class BookieStorage:
             self.durable()
 
     def failed(self) -> str | None:
-        return self.flushes.failure or self._open_journals().failed()
+        return self._removed or self.flushes.failure or self._open_journals().failed()
+
+    def look_at_directories(self) -> None:
+        if self._identity is not None and not self._removed:
+            self._removed = self._identity.removed()
 
     def filenos(self) -> list[int]:
         scrubber = self._open_scrubber()

@@ -152,6 +152,14 @@ class HeldIdentity:
                 msgspec.structs.replace(each.body, served=self._before.count, notes_used=notes_used),
             )
 
+    def removed(self) -> str:
+        """Which directory was removed while this process holds it; empty: none. What is written to one that is moved
+        stays."""
+        if all(os.fstat(lock).st_nlink for lock in self._locks):
+            return ""
+        gone = [str(each.path) for each in self._found if not (each.path / OWNER_FILE).exists()]
+        return f"removed beneath it, each by itself or as its file {OWNER_FILE}: {', '.join(gone) or 'a directory'}"
+
     def close(self) -> None:
         """Let go of the directories. Twice is harmless."""
         while self._locks:

@@ -437,6 +437,8 @@ class MemoryBookieStorage:
     def is_full(self) -> bool:
         return self.is_read_only
 
+    def look_at_directories(self) -> None: ...
+
     def read_only_reason(self) -> str | None:
         return None
 

@@ -438,4 +438,17 @@ MUTANTS = (
         ),
         (_COMPACTION + "a_slice_that_gets_no_thread_ends_its_compaction_and_no_later_one",),
     ),
+    Mutant(
+        "a-removed-directory-is-written-to",
+        "P7.6",
+        "a bookie goes on in directories that were removed beneath it",
+        (
+            (
+                "embedbk/storage/bookie_storage.py",
+                "        return self._removed or self.flushes.failure or",
+                "        return self.flushes.failure or",
+            ),
+        ),
+        (_STORAGE + "a_directory_that_is_removed_beneath_its_bookie_fails_it",),
+    ),
 )

@@ -7,6 +7,7 @@ import gc
 import os
 import resource
 import select
+import shutil
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -827,3 +828,23 @@ def test_going_on_behind_a_damaged_journal_names_the_damage(caplog: pytest.LogCa
     told = [each.getMessage() for each in caplog.records if "goes on behind" in each.getMessage()]
     assert len(told) > 3
     assert all("(" in text and "()" not in text for text in told), told
+
+
+@pytest.mark.parametrize("gone", ["all", "entries", "OWNER"])
+def test_a_directory_that_is_removed_beneath_its_bookie_fails_it(tmp_path: Path, gone: str) -> None:
+    """P7.6: what is written to it is kept nowhere, so nothing more is promised; where it is only moved it is kept."""
+    with ExitStack() as opened:
+        bookie = BookieStorage(tmp_path / "b1", "b1", TOKEN, threaded=False)
+        opened.callback(bookie.close)
+        bookie.look_at_directories()
+        assert bookie.failed() is None
+        (tmp_path / "b1").rename(tmp_path / "moved")
+        bookie.look_at_directories()
+        assert bookie.failed() is None
+        where = tmp_path / "moved" / {"all": ".", "entries": "entries", "OWNER": "entries/OWNER"}[gone]
+        if where.is_dir():
+            shutil.rmtree(where)
+        else:
+            where.unlink()
+        bookie.look_at_directories()
+        assert "removed" in (bookie.failed() or "")
