@@ -408,6 +408,7 @@ class Member:
         operation = asked.request.operation
         if isinstance(operation, List):
             asked.bytes = min(operation.limit, self.catalog.limits.list_records_max) * LISTED_RECORD_BYTES
+        asked.is_unrun = isinstance(operation, _CHANGES) and self.catalog.kept_reply(*asked.key) is None
         if self._put_off(asked, effects):
             return True
         self._pending.add(asked)

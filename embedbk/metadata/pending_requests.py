@@ -27,6 +27,7 @@ class PendingRequest:
     key: tuple[int, int]  # (session, sequence); (0, a number of its own) without a session.
     bytes: int = 0
     is_gone: bool = False  # Its link is lost: no answer is sent.
+    is_unrun: bool = False  # A change that was not run when it began to wait, as far as was known.
 
 
 class PendingRequests:

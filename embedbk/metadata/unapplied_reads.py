@@ -1,8 +1,8 @@
 """Requests that wait until a member has applied what was committed when they came (METADATA.md, 5; RAFT.md, 6). Pure.
 
 A request is asked for under a token while the log does not know how far that is, then it waits for an index. A change
-waits here too, when it came before its session was known: later ones of that session wait behind it. Leaves to `member`
-which index that is, and the answers.
+waits here too, when it came before its session was known: later ones of that session wait behind it, but not behind
+one that was run before and only wants its answer. Leaves to `member` which index that is, and the answers.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from embedbk.metadata.commands import Changing
 from embedbk.metadata.pending_requests import PendingRequest
 
 __all__ = ["UnappliedReads"]
@@ -64,7 +63,7 @@ class UnappliedReads:
             waiting.clear()
 
     def _note(self, asked: PendingRequest, growth: int) -> None:
-        if isinstance(asked.request.operation, Changing):
+        if asked.is_unrun:
             session = asked.request.session
             self._changes[session] += growth
             if not self._changes[session]:

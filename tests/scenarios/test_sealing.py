@@ -152,21 +152,21 @@ def test_below_the_level_nothing_is_sealed(cluster: Cluster, monkeypatch: pytest
     assert cluster.world.committed("/logs/") == before
 
 
-def test_a_takeover_that_was_begun_before_the_seal_deletes_what_it_made(cluster: Cluster) -> None:
-    """Of both one is first: the takeover's commit is refused, and nothing of it is left."""
+def test_a_takeover_that_was_begun_before_the_seal_leaves_nothing(cluster: Cluster) -> None:
+    """Of both one is first: a takeover that has the epoch, and not the list, makes no ledger."""
     fill(cluster, 2)
     log, world = cluster.client("a").log(NAME), cluster.world
     runtime = cluster.client("t")._runtime
     traits = traits_of(runtime, "synced", None, delays_change=False, digest="crc32c")
-    before = set(world.committed("/ledgers/"))
+    before, owner = set(world.committed("/ledgers/")), world.committed(log_owner_path(NAME))
     taking = Owning(runtime, NAME, Password(b""), Quorum(3, 3, 2), traits)
     actor = world.spawn("t", awaited(runtime, taking.take_over()))
-    assert cluster.run_until(lambda: set(world.committed("/ledgers/")) != before)
+    assert cluster.run_until(lambda: world.committed(log_owner_path(NAME)) != owner)
     cluster.pause("t")
     log.seal("enough")
     cluster.resume("t")
     assert cluster.run_until(lambda: actor.is_over)
-    assert isinstance(actor.error, LedgerFenced)
+    assert isinstance(actor.error, LogSealed)
     assert cluster.run_until(lambda: set(world.committed("/ledgers/")) == before)
     assert listed(cluster).seal is not None
 

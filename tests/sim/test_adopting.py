@@ -9,7 +9,7 @@ from embedbk.testing.plan import make_plan
 from embedbk.testing.run import run_plan
 
 # Seeds whose metadata is put back from an older copy, at a level at which ledgers are adopted.
-ADOPTED = (1112, 1224, 1297)
+ADOPTED = (1224, 1297, 1349)
 
 
 @pytest.mark.parametrize("seed", ADOPTED)

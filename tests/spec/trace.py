@@ -128,10 +128,11 @@ class Translator(Observer):
 
     def _asks(self, handle: int, role: str, tag: Any, effect: Send | Transact) -> None:
         if isinstance(effect, Transact):
-            put = effect.then[0]
-            if put.key.startswith(LEDGERS_PREFIX) and effect.when[0].revision > 0:
+            put, compared = effect.then[0], {each.key: each.revision for each in effect.when}
+            # What makes a ledger is no change of one, and may list it as well.
+            if put.key.startswith(LEDGERS_PREFIX) and compared.pop(put.key, ABSENT) != ABSENT:
                 value = _plain(put.value)
-                self._compared[handle] = {each.key: each.revision for each in effect.when[1:]}
+                self._compared[handle] = compared
                 self._changes[handle] = value["state"] == "OPEN"
                 self.tell(("cas", handle, role, tag, value["ledger"], value))
             return
