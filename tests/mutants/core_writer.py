@@ -1149,7 +1149,7 @@ MUTANTS = (
         (
             (
                 _WRITER,
-                "        until_ns = event.now_ns + self.options.refused_ns\n",
+                "        until_ns = event.now_ns + pause_ns\n",
                 "        until_ns = event.now_ns\n",
             ),
         ),
