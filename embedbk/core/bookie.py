@@ -167,9 +167,9 @@ class Bookie(Machine):
             return _refused(event, _NOT_YET)
         if self.is_waiting:
             return self._on_early(event)
-        if not self._may_deny and self._is_unknown(event):
-            return _refused(event, _UNSETTLED if not self.is_settled else _BESIDE_OLDER)
         try:
+            if not self._may_deny and self._is_unknown(event):
+                return _refused(event, _UNSETTLED if not self.is_settled else _BESIDE_OLDER)
             return self._answer(event, event.control)
         except StorageError as full:
             # The ledger table took no further ledger; a row comes before anything else, so nothing was done.

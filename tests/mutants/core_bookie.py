@@ -53,6 +53,23 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "full-table-ends-a-bookie-beside-older-metadata",
+        "P7.3 P10.5",
+        "a bookie that must not deny, and has no row left for a dropped ledger, ends with all nodes of its loop",
+        (
+            (
+                "embedbk/core/bookie.py",
+                "        try:\n            if not self._may_deny and self._is_unknown(event):\n"
+                "                return _refused(event, _UNSETTLED if not self.is_settled else _BESIDE_OLDER)\n",
+                "        if not self._may_deny and self._is_unknown(event):\n"
+                "            return _refused(event, _UNSETTLED if not self.is_settled else _BESIDE_OLDER)\n        try:\n",
+            ),
+        ),
+        (
+            "tests/rules/test_p10_beside_older.py::test_a_full_ledger_table_is_an_answer_to_who_asks_beside_older_metadata",
+        ),
+    ),
+    Mutant(
         "a-refused-lac-is-answered-though-nobody-asked",
         "P6.2 L13",
         "a link of idle writers owes fewer answers than none, and is never bounded again",

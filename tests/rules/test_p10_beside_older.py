@@ -10,6 +10,7 @@ import pytest
 
 from embedbk.codec.ledger_metadata import LedgerState, ledger_key_path
 from embedbk.codec.messages import (
+    AddRequest,
     ErrorAnswer,
     FenceRequest,
     HoldingsAnswer,
@@ -131,6 +132,27 @@ def test_what_it_has_no_trace_of_is_neither_denied_nor_taken(kind: str) -> None:
     assert isinstance(reply, Reply) and isinstance(reply.control, ErrorAnswer)
     assert "met newer metadata" in reply.control.text
     assert node.core.table.get(77) is None
+    row = node.core.table.get(ledger_id)
+    assert row is not None and row.last_entry == 1
+
+
+@pytest.mark.parametrize("kind", ["read", "fence", "add"])
+def test_a_full_ledger_table_is_an_answer_to_who_asks_beside_older_metadata(kind: str) -> None:
+    """P7.3, P10.5: a ledger that was dropped gets its row back when it is asked for. Where there is none left nothing
+    is done, as by any other bookie, and the bookie goes on."""
+    world, ledger_id, _ = with_older_metadata()
+    node = world.nodes["b4"]
+    meet(world, is_older=True)
+    node.core.table.drop_range(70, 80)
+    node.storage.table.ledgers_max = -16
+    asked = {
+        "read": ReadRequest(node.core.incarnation, 77, 0, 5, 1 << 20),
+        "fence": FenceRequest(node.core.incarnation, 77, KEY),
+        "add": AddRequest(node.core.incarnation, 1, 1, False),
+    }[kind]
+    world.ask("b4", asked, Pen(77).frame(b"x") if kind == "add" else None)
+    (answer,) = world.heard()
+    assert isinstance(answer, ErrorAnswer) and "full" in answer.text
     row = node.core.table.get(ledger_id)
     assert row is not None and row.last_entry == 1
 
