@@ -6,8 +6,8 @@ killed, can be copied (`shutil.copytree` fails at a socket), its copy is not tak
 length. The system reports which user knocks: root and the cluster's own user are answered, as by a socket of mode 0600.
 The process that knocks asks the system likewise which user answers.
 
-Nothing listens before the first knock: a process
-that is alone pays for one descriptor. Where another process has the name nobody can knock, and everything else works.
+Nothing listens before the first knock: a process that is alone pays for two descriptors, one of them for the knock that
+comes when no other is left. Where another process has the name nobody can knock, and everything else works.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ KNOCKS_WAITING_MAX = 64
 ANSWER_BYTES_MAX = 4096
 _PEER = struct.Struct("3i")  # Process, user and group of a peer, as Linux reports them.
 _ABSTRACT = "ipc://@"
+# What a system or process says that has nothing left for a while.
+_NONE_LEFT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class Door:
@@ -48,6 +50,8 @@ class Door:
         self._directory = directory
         self._listen = listen
         self._socket: socket.socket | None = None
+        # A knock that waits ends each wait of the loop until it is taken, also where no descriptor is left for it.
+        self._spare: int | None = None
         made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         try:
             made.bind("\0" + _name(directory))
@@ -61,6 +65,7 @@ class Door:
             )
         else:
             self._socket = made
+            self._keep_spare()
 
     def filenos(self) -> list[int]:
         return [] if self._socket is None else [self._socket.fileno()]
@@ -72,6 +77,7 @@ class Door:
         return None
 
     def step(self, now_ns: int) -> None:
+        self._keep_spare()
         for _ in range(KNOCKS_PER_STEP_MAX):
             if self._socket is None:
                 return
@@ -80,7 +86,10 @@ class Door:
             except BlockingIOError:
                 return
             except OSError as refused:
-                if refused.errno not in (errno.ECONNABORTED, errno.EINTR):
+                if refused.errno in _NONE_LEFT:
+                    if not self._give_spare():
+                        return
+                elif refused.errno not in (errno.ECONNABORTED, errno.EINTR):
                     logger.warning("%s: nobody can knock any more: %s", self._directory, refused)
                     self.close()
                 continue
@@ -88,6 +97,20 @@ class Door:
                 link.setblocking(False)
                 if _user_of(link) in ipc_users():
                     link.send(self._answer().encode()[:ANSWER_BYTES_MAX])
+            self._keep_spare()
+
+    def _keep_spare(self) -> None:
+        if self._spare is None and self._socket is not None:
+            with contextlib.suppress(OSError):  # The next turn tries it again.
+                self._spare = os.dup(self._socket.fileno())
+
+    def _give_spare(self) -> bool:
+        """Whether there was a descriptor to give up, so that one more knock can be taken."""
+        if self._spare is None:
+            return False
+        os.close(self._spare)
+        self._spare = None
+        return True
 
     def _answer(self) -> str:
         if not self.url:
@@ -100,6 +123,7 @@ class Door:
         return self.url + "\n"
 
     def close(self, failure: BaseException | None = None) -> None:
+        self._give_spare()
         if self._socket is not None:
             self._socket.close()
             self._socket = None

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import json
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -179,6 +181,43 @@ def test_knocks_that_ask_for_nothing_keep_nobody_waiting(data: Path, bk: embedbk
         orders.append(b"first")
     for link in links:
         link.close()
+
+
+def test_who_knocks_when_no_descriptor_is_left_is_answered_and_so_is_the_next(tmp_path: Path) -> None:
+    """What the system refuses for a while closes no door, and a knock that waits ends no wait of the loop again and
+    again: one descriptor is kept for it."""
+    asked: list[str] = []
+
+    def listen(endpoint: str) -> list[str]:
+        if len(asked) < 1:
+            asked.append(endpoint)
+            raise OSError(errno.EMFILE, "Too many open files")
+        return [endpoint]
+
+    door = knocking.Door(tmp_path, listen)
+    bounds, held = resource.getrlimit(resource.RLIMIT_NOFILE), list[int]()
+    open_now = len(os.listdir("/proc/self/fd"))
+    first, second = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
+    try:
+        first.connect("\0" + knocking._name(tmp_path))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (open_now + 64, bounds[1]))
+        with contextlib.suppress(OSError):
+            while True:
+                held.append(os.open("/dev/null", os.O_RDONLY))
+        door.step(0)
+        resource.setrlimit(resource.RLIMIT_NOFILE, bounds)
+        assert first.recv(4096) == b"it cannot listen: [Errno 24] Too many open files\n"
+        second.connect("\0" + knocking._name(tmp_path))
+        door.step(1)
+        assert second.recv(4096).startswith(b"embedbk://ipc:")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, bounds)
+        door.close()
+        for each in held:
+            os.close(each)
+        first.close()
+        second.close()
+    assert len(os.listdir("/proc/self/fd")) <= open_now - 2
 
 
 def test_what_is_read_as_json_is_appended_from_json(run: Run, data: Path, bk: embedbk.Client) -> None:

@@ -33,6 +33,13 @@ MUTANTS = (
         (_TESTS + "whoever_listens_already_is_named_by_the_door",),
     ),
     Mutant(
+        "door-is-shut-where-no-descriptor-is-left",
+        "T10",
+        "who knocks while the process has no descriptor left shuts the door for good",
+        ((_KNOCKING, "                if refused.errno in _NONE_LEFT:", "                if False:"),),
+        (_TESTS + "who_knocks_when_no_descriptor_is_left_is_answered_and_so_is_the_next",),
+    ),
+    Mutant(
         "no-door-is-an-error",
         "P7.2",
         "where no process answers, a command does not open the directory itself",
