@@ -115,6 +115,9 @@ class Hold:
 
     def _lose(self, reason: str) -> None:
         self.ended = self.ended or reason
+        if self._request is not None:
+            # One that was never sent would be sent in the next session, and hold the lock there for nobody.
+            self._metadata.cancel(self._runtime.now_ns(), self._request)
         self._forget()
         self.signal.notify()
 

@@ -143,4 +143,17 @@ MUTANTS = (
         ),
         (_HOLDING + "who_gives_up_while_nobody_answers_leaves_no_place_behind",),
     ),
+    Mutant(
+        "what-was-lost-unsent-is-sent-in-the-next-session",
+        "P9.3",
+        "a client whose session ended while its request waited to be sent holds the lock in the next one, for nobody",
+        (
+            (
+                _LOCKING,
+                "            self._metadata.cancel(self._runtime.now_ns(), self._request)\n",
+                "            pass\n",
+            ),
+        ),
+        (_HOLDING + "who_asked_while_no_member_was_linked_holds_nothing_in_the_next_session",),
+    ),
 )

@@ -115,6 +115,23 @@ def test_who_gives_up_while_nobody_answers_leaves_no_place_behind() -> None:
         assert theirs.acquire(timeout_s=0) > held
 
 
+def test_who_asked_while_no_member_was_linked_holds_nothing_in_the_next_session() -> None:
+    """P9.3: a lost lock is not asked for again by itself. What waits to be sent outlives its session, so the hold that
+    ended takes it back; else the lock would be held for nobody until the client ends."""
+    with Cluster(seed=6, bookies=1, members=3) as cluster:
+        mine, theirs = cluster.client("one").lock("billing"), cluster.client("two").lock("billing")
+        metadata = cluster.client("one")._runtime.node.metadata
+        cluster.partition(["one"], MEMBERS)
+        assert cluster.run_until(lambda: not metadata.is_up)
+        assert metadata.session, "it stands for the rest of its lease"
+        with pytest.raises(LockLost, match="which this client waited for"):
+            mine.acquire(timeout_s=60)
+        cluster.heal()
+        cluster.run_for(60)
+        assert theirs.holder() is None
+        assert theirs.acquire(timeout_s=0)
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_no_two_hold_under_one_epoch_and_epochs_of_a_client_rise(seed: int) -> None:
     """P9.2, P9.3: whatever fails; and a hold that its owner is sure of stands in the metadata."""
