@@ -96,7 +96,7 @@ class Hold:
             return
         if isinstance(result, Claimed):
             self._session, self._asked, self.epoch = self._metadata.session, result.asked, result.epoch
-            self._watch = self._metadata.watch(now_ns, self._path, self._changed, self._lose)
+            self._watch = self._metadata.watch(now_ns, self._path, self._changed, self._unfollowed)
         else:
             self.refusal = result
         self.signal.notify()
@@ -112,6 +112,12 @@ class Hold:
             self.signal.notify()
         elif self.epoch and revision > self.epoch:
             self._lose("another holds it, or nobody")
+
+    def _unfollowed(self, reason: str) -> None:
+        """Nothing would show that it is lost: it is given away."""
+        if not self.ended:
+            self._metadata.request(self._runtime.now_ns(), Release(self._name), self._told)
+            self._lose(reason)
 
     def _lose(self, reason: str) -> None:
         self.ended = self.ended or reason

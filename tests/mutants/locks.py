@@ -156,4 +156,17 @@ MUTANTS = (
         ),
         (_HOLDING + "who_asked_while_no_member_was_linked_holds_nothing_in_the_next_session",),
     ),
+    Mutant(
+        "who-cannot-follow-its-lock-keeps-it",
+        "P9.3",
+        "a client that was told that its lock is lost, as it cannot follow it, holds it until it ends",
+        (
+            (
+                _LOCKING,
+                "            self._metadata.request(self._runtime.now_ns(), Release(self._name), self._told)\n",
+                "",
+            ),
+        ),
+        (_HOLDING + "a_lock_that_cannot_be_followed_is_given_away",),
+    ),
 )

@@ -10,6 +10,7 @@ from embedbk.client.locking import Lock
 from embedbk.client.waiting import run_blocking
 from embedbk.codec.metadata_messages import Compare, Put, Txn, TxnDone
 from embedbk.errors import LedgerFenced, LockLost, MetadataUnavailable, OperationTimeout
+from embedbk.metadata import watching
 from embedbk.metadata.claims import lock_path
 from embedbk.testing import Cluster
 
@@ -128,6 +129,19 @@ def test_who_asked_while_no_member_was_linked_holds_nothing_in_the_next_session(
             mine.acquire(timeout_s=60)
         cluster.heal()
         cluster.run_for(60)
+        assert theirs.holder() is None
+        assert theirs.acquire(timeout_s=0)
+
+
+def test_a_lock_that_cannot_be_followed_is_given_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """P9.3: who cannot follow it would not learn that it is lost, so it is lost at once; and others have their turn."""
+    with Cluster(seed=7, bookies=1, members=3) as cluster:
+        mine, theirs = cluster.client("one").lock("billing"), cluster.client("two").lock("billing")
+        monkeypatch.setattr(watching, "WATCHES_MAX", 0)
+        with pytest.raises(LockLost, match="keys and prefixes are followed"):
+            mine.acquire()
+        monkeypatch.undo()
+        cluster.run_for(5)
         assert theirs.holder() is None
         assert theirs.acquire(timeout_s=0)
 
