@@ -36,6 +36,7 @@ from embedbk.metadata.limits import DEFAULT_LIMITS
 __all__ = ["Holder", "Lock", "Locking"]
 
 _UNLISTING = threading.Lock()  # Held to check whose entry it is and to take it away in one step.
+_RELEASED = "it was released"
 
 
 class Holder(NamedTuple):
@@ -69,6 +70,11 @@ class Hold:
         """Whether it is held, by all that is known here at this moment; callable from any thread."""
         return bool(self.epoch) and not self.ended and self._is_leased()
 
+    @property
+    def was_lost(self) -> bool:
+        """It ended before it was let go of."""
+        return self.ended not in ("", _RELEASED)
+
     def begin(self) -> None:
         self._metadata.session_ends.add(self._lose)
         self._request = self._metadata.request(
@@ -79,7 +85,7 @@ class Hold:
         """Give it away or wait no longer. The request is repeated until the session ends, or others would never get
         it."""
         now_ns = self._runtime.now_ns()
-        was_ended, self.ended = bool(self.ended), self.ended or "it was released"
+        was_ended, self.ended = bool(self.ended), self.ended or _RELEASED
         self._forget()
         if not was_ended:
             if self._request is not None:
@@ -242,7 +248,13 @@ class Locking:
             raise self._lost(hold)
         self._let_go(hold)
         limit_s = self.runtime.settings.operation_timeout_s
-        await Moved(hold.signal, lambda: hold.released is not None or self.runtime.is_ended, limit_s)
+        await Moved(
+            hold.signal,
+            lambda: hold.released is not None or hold.was_lost or self.runtime.is_ended,
+            limit_s,
+        )
+        if hold.released is None and hold.was_lost:
+            raise self._lost(hold)  # Before it was let go of, so nothing was sent.
         if isinstance(hold.released, TxnDone):
             if not hold.released.is_done:
                 raise self._lost(hold)

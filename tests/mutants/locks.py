@@ -169,4 +169,11 @@ MUTANTS = (
         ),
         (_HOLDING + "a_lock_that_cannot_be_followed_is_given_away",),
     ),
+    Mutant(
+        "release-of-what-was-lost-waits-for-an-answer",
+        "P9.3",
+        "a release that finds its lock lost waits for the answer to what was never sent, and says that it may be held",
+        ((_LOCKING, "hold.released is not None or hold.was_lost or", "hold.released is not None or"),),
+        (_HOLDING + "a_release_that_finds_its_lock_lost_says_so_at_once",),
+    ),
 )

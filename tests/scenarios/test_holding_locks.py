@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from embedbk.client.locking import Lock
+from embedbk.client.locking import Hold, Lock
 from embedbk.client.waiting import run_blocking
 from embedbk.codec.metadata_messages import Compare, Put, Txn, TxnDone
 from embedbk.errors import LedgerFenced, LockLost, MetadataUnavailable, OperationTimeout
@@ -144,6 +144,24 @@ def test_a_lock_that_cannot_be_followed_is_given_away(monkeypatch: pytest.Monkey
         cluster.run_for(5)
         assert theirs.holder() is None
         assert theirs.acquire(timeout_s=0)
+
+
+def test_a_release_that_finds_its_lock_lost_says_so_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """P9.3: the host's thread lost it behind the look and before the release: nothing is sent, and no answer comes."""
+    with Cluster(seed=8, bookies=1, members=3) as cluster:
+        mine = cluster.client("one").lock("billing")
+        mine.acquire()
+        let_go = Hold.let_go
+
+        def lose_first(hold: Hold) -> None:
+            hold._lose("another holds it, or nobody")
+            let_go(hold)
+
+        monkeypatch.setattr(Hold, "let_go", lose_first)
+        before_ns = cluster.world.now_ns
+        with pytest.raises(LockLost, match="another holds it, or nobody"):
+            mine.release()
+        assert cluster.world.now_ns - before_ns < 10**9
 
 
 @pytest.mark.parametrize("seed", range(6))
