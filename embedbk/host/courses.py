@@ -17,6 +17,7 @@ from embedbk.codec.messages import AddAnswer, Status
 from embedbk.core.client_words import AddedNearby, AddsAnswered, Answered, BookiesChanged, HintDue
 from embedbk.core.machine import Event, earliest
 from embedbk.core.vocabulary import Tick
+from embedbk.errors import StorageError
 from embedbk.host.operations import Operation, Writing
 from embedbk.ids import NO_ENTRY, Member
 
@@ -198,7 +199,7 @@ class Courses(ABC):
             return None  # The core would have to look at once for bookies that are behind.
         try:
             adds = self.open(writing)
-        except MemoryError:
+        except (MemoryError, StorageError):
             adds = None  # The core goes on as it did, which needs less.
         if adds is None:
             self._pause(now_ns, writing)

@@ -31,7 +31,7 @@ from embedbk.core.creation import Creation
 from embedbk.core.quarantine import ERRORS_MAX, GOOD_ANSWERS
 from embedbk.core.writer import Writer
 from embedbk.core.writer_options import WriterOptions
-from embedbk.errors import LedgerFenced
+from embedbk.errors import LedgerFenced, StorageError
 from embedbk.host.bookie_node import BookieNode
 from embedbk.host.client_node import ClientNode
 from embedbk.host.courses import SILENT_NS, _Pause
@@ -189,13 +189,15 @@ def side() -> Iterator[Side]:
     side.close()
 
 
+@pytest.mark.parametrize("refusal", [MemoryError, StorageError])
 def test_a_course_without_memory_is_none_and_ends_no_client(
-    side: Side, monkeypatch: pytest.MonkeyPatch
+    side: Side, monkeypatch: pytest.MonkeyPatch, refusal: type[Exception]
 ) -> None:
-    """What the system refuses costs speed, and nothing else: the core sends what the course would have sent."""
+    """What the system refuses costs speed, and nothing else: the core sends what the course would have sent. Also where
+    it has no memory for one more turn (`Turns.begin`)."""
 
     def refuse(*_: object) -> None:
-        raise MemoryError("no memory for the adds of a handle")
+        raise refusal("no memory for the adds of a handle")
 
     monkeypatch.setattr(LinkAdds, "open", refuse)
     writing = side.write()

@@ -173,4 +173,17 @@ MUTANTS = (
             "tests/transports/test_zmq.py::test_who_has_no_descriptor_left_is_refused_a_link_and_gets_it_later",
         ),
     ),
+    Mutant(
+        "no-memory-for-a-turn-ends-the-client",
+        "L14",
+        "a client whose adds get no memory for one more turn in C ends with its host thread",
+        (
+            (
+                "embedbk/host/courses.py",
+                "        except (MemoryError, StorageError):\n            adds = None",
+                "        except MemoryError:\n            adds = None",
+            ),
+        ),
+        ("tests/host/test_link_adds.py::test_a_course_without_memory_is_none_and_ends_no_client",),
+    ),
 )
