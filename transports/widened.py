@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from embedbk.errors import UsageError
 from embedbk.ports import AddPath, Buffer, Identity, LinkDown, LinkUp, Received, Transport, TransportEvent
 from embedbk.transports.local import SCHEME, LocalTransport
 
@@ -49,7 +50,12 @@ class WidenedTransport(Transport):
         if endpoint.startswith(SCHEME):
             return self._local
         if self._wide is None:
-            self._wide = self._widen(endpoint, self.identity)
+            try:
+                self._wide = self._widen(endpoint, self.identity)
+            except (OSError, ImportError) as refused:  # No descriptor is left, to import it or for it.
+                raise UsageError(
+                    f"endpoint {endpoint!r}: nothing here carries it now: {refused}"
+                ) from refused
             self.on_widened()
         return self._wide
 

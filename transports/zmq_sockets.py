@@ -10,6 +10,7 @@ was used since is `unsettled` until it is asked again.
 from __future__ import annotations
 
 import itertools
+import os
 import select
 import struct
 from contextlib import ExitStack
@@ -37,6 +38,10 @@ LINKS_MAX = 1024  # Accepted and dialled together; the next one is refused.
 SEND_BODIES_MAX = 16 << 10  # Bodies of one link in ZeroMQ's queue; the window, in bytes, usually fills first.
 RECEIVE_BODIES_MAX = 256  # Bodies of one link in ZeroMQ's queue, each of at most LINK_BYTES_MAX.
 HANDSHAKE_MS_MAX = 2000  # For ZeroMQ's own handshake: a caller that says nothing is hung up on (T11).
+
+# The threads of a context take four descriptors when they begin, and its first socket one.
+_DESCRIPTORS_FIRST = 8
+_LET_HAVE_MORE = "let this process have more descriptors (ulimit -n), or close some"
 
 NO_NONCE = bytes(NONCE_BYTES)
 _monitor_numbers = itertools.count()
@@ -137,6 +142,14 @@ class Port:
         self.monitor.close(0)
 
 
+def _look_for_room() -> None:
+    """Raises OSError where the threads of a context would find no descriptor: libzmq ends the process then
+    (`epoll_t`)."""
+    with ExitStack() as held:
+        for _ in range(_DESCRIPTORS_FIRST):
+            held.callback(os.close, os.eventfd(0, os.EFD_CLOEXEC))
+
+
 class Link:
     """One end of a link."""
 
@@ -178,9 +191,20 @@ class Sockets:
         self.by_fileno: dict[int, tuple[Port, bool]] = {}  # Its port, and whether it is the monitor's.
         self.unseen: dict[Port, None] = {}  # Their monitors have something to say.
         self.unsettled: dict[Port, None] = {}  # Used since they were last asked whether they have work.
-        self._context = zmq.Context(io_threads=1)
-        self._context.set(zmq.MAX_SOCKETS, 4 * LINKS_MAX)
-        self._ready = select.epoll()  # Holds all ZeroMQ descriptors: the host polls one that never changes.
+        self._has_begun = False  # ZeroMQ's threads run: they begin with the first socket.
+        with ExitStack() as opened:
+            try:
+                self._context = zmq.Context(io_threads=1)
+                opened.callback(self._context.destroy, linger=0)
+                self._context.set(zmq.MAX_SOCKETS, 4 * LINKS_MAX)
+                self._ready = (
+                    select.epoll()
+                )  # Holds all ZeroMQ descriptors: the host polls one that never changes.
+            except (OSError, zmq.ZMQError) as error:
+                raise UsageError(
+                    f"no transport can be made: {error.strerror}", hint=_LET_HAVE_MORE
+                ) from error
+            opened.pop_all()
         self._ipc_paths: list[Path] = []
 
     def listen(self, endpoint: str) -> Port:
@@ -212,12 +236,15 @@ class Sockets:
     def _port(self, kind: int, endpoint: str) -> Port:
         """Raises UsageError: the system has nothing left for one more. It may have later, so it ends no host."""
         try:
-            return Port(self._context, kind, endpoint)
-        except zmq.ZMQError as error:
+            if not self._has_begun:
+                _look_for_room()
+            port = Port(self._context, kind, endpoint)
+        except (OSError, zmq.ZMQError) as error:
             raise UsageError(
-                f"endpoint {endpoint!r}: no socket can be made for it: {error.strerror}",
-                hint="let this process have more descriptors (ulimit -n), or close some",
+                f"endpoint {endpoint!r}: no socket can be made for it: {error.strerror}", hint=_LET_HAVE_MORE
             ) from error
+        self._has_begun = True
+        return port
 
     def _watch(self, port: Port) -> None:
         for fileno, is_monitor in zip(port.filenos, (False, True), strict=True):

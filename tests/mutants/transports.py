@@ -165,8 +165,8 @@ MUTANTS = (
         (
             (
                 _SOCKETS,
-                "            return Port(self._context, kind, endpoint)\n        except zmq.ZMQError as error:",
-                "            return Port(self._context, kind, endpoint)\n        except ZeroDivisionError as error:",
+                "            port = Port(self._context, kind, endpoint)\n        except (OSError, zmq.ZMQError) as error:",
+                "            port = Port(self._context, kind, endpoint)\n        except ZeroDivisionError as error:",
             ),
         ),
         (
@@ -185,5 +185,25 @@ MUTANTS = (
             ),
         ),
         ("tests/host/test_link_adds.py::test_a_course_without_memory_is_none_and_ends_no_client",),
+    ),
+    Mutant(
+        "first-socket-looks-for-no-descriptors",
+        "P4.1",
+        "a process that has few descriptors left is ended by libzmq with the first link of a transport",
+        ((_SOCKETS, "                _look_for_room()\n", "                pass\n"),),
+        ("tests/transports/test_zmq.py::test_who_has_no_descriptor_left_gets_the_first_link_later",),
+    ),
+    Mutant(
+        "transport-that-cannot-be-made-ends-the-host",
+        "P4.1",
+        "an embedded cluster that dials its first link out of its process without a descriptor left ends",
+        (
+            (
+                "transports/widened.py",
+                "            except (OSError, ImportError) as refused:",
+                "            except MemoryError as refused:",
+            ),
+        ),
+        ("tests/transports/test_zmq.py::test_who_has_no_descriptor_left_gets_the_first_link_later",),
     ),
 )

@@ -764,6 +764,42 @@ def test_who_has_no_descriptor_left_is_refused_a_link_and_gets_it_later(arena: A
     arena.run([a, b], lambda: any(up.link == link for up in a.ups()))
 
 
+_FIRST_LINK = """
+import contextlib, os, resource, sys
+from embedbk.errors import UsageError
+from embedbk.ports import Identity
+from embedbk.transports import open_transport
+from embedbk.transports.widened import WidenedTransport
+
+bounds, open_now = resource.getrlimit(resource.RLIMIT_NOFILE), len(os.listdir("/proc/self/fd")) - 1
+transport, held = WidenedTransport(Identity("client", "c", bytes(16), bytes(16)), open_transport), []
+resource.setrlimit(resource.RLIMIT_NOFILE, (open_now + 64, bounds[1]))
+with contextlib.suppress(OSError):
+    while True:
+        held.append(os.open("/dev/null", os.O_RDONLY))
+refused = 0
+while True:
+    try:
+        transport.connect("tcp://127.0.0.1:9")
+        break
+    except UsageError as error:
+        assert "Too many open files" in str(error), error
+        refused += 1
+        os.close(held.pop())
+transport.close()
+for each in held:
+    os.close(each)
+assert refused and len(os.listdir("/proc/self/fd")) - 1 == open_now, (refused, open_now)
+"""
+
+
+def test_who_has_no_descriptor_left_gets_the_first_link_later() -> None:
+    """As for the next ones: neither the import of a transport, nor what it is made of, nor the threads of libzmq, which
+    ends the process where one of them finds no descriptor, end anything."""
+    done = subprocess.run([sys.executable, "-c", _FIRST_LINK], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_closing_leaves_no_descriptor_and_no_thread(arena: Arena, tmp_path: Path) -> None:
     def resources() -> tuple[int, int]:
         return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
