@@ -197,9 +197,8 @@ class Sockets:
                 self._context = zmq.Context(io_threads=1)
                 opened.callback(self._context.destroy, linger=0)
                 self._context.set(zmq.MAX_SOCKETS, 4 * LINKS_MAX)
-                self._ready = (
-                    select.epoll()
-                )  # Holds all ZeroMQ descriptors: the host polls one that never changes.
+                # Holds all ZeroMQ descriptors: the host polls one that never changes.
+                self._ready = select.epoll()
             except (OSError, zmq.ZMQError) as error:
                 raise UsageError(
                     f"no transport can be made: {error.strerror}", hint=_LET_HAVE_MORE
