@@ -14,9 +14,10 @@ from embedbk.client.waiting import Moved
 from embedbk.codec.living import LIVING_BYTES, living_path
 from embedbk.codec.metadata_messages import ABSENT, Compare, Put, Record
 from embedbk.errors import EmbedbkError, MetadataUnavailable
+from embedbk.host.metadata_link import WatchCallback
 from embedbk.metadata.levels import LEVEL_OF_WRITERS
 
-__all__ = ["living_name", "writer_name"]
+__all__ = ["living_name", "watch_on", "writer_name"]
 
 logger = logging.getLogger("embedbk.client.log")
 
@@ -69,4 +70,19 @@ def _listen(runtime: Runtime, name: str) -> None:
         if (is_first or own) and not any(value is not None for value in own):
             runtime.behind(_say_again(runtime, name))
 
-    runtime.node.metadata.watch(runtime.now_ns(), key, lives)
+    watch_on(runtime, key, lives)
+
+
+def watch_on(runtime: Runtime, prefix: str, changed: WatchCallback) -> None:
+    """Watch this for as long as the client is there. Where it may follow no further key it is asked for again, as some
+    will not be followed any more. On the host's thread."""
+
+    def refused(reason: str) -> None:
+        runtime.behind(_watch_later(runtime, prefix, changed))
+
+    runtime.node.metadata.watch(runtime.now_ns(), prefix, changed, refused)
+
+
+async def _watch_later(runtime: Runtime, prefix: str, changed: WatchCallback) -> None:
+    if not await Moved(runtime.signal, lambda: runtime.is_ended, _AGAIN_S):
+        runtime.call_if_open(lambda: watch_on(runtime, prefix, changed))

@@ -12,7 +12,7 @@ import logging
 
 from msgspec.structs import replace
 
-from embedbk.client.living import living_name
+from embedbk.client.living import living_name, watch_on
 from embedbk.client.runtime import Runtime
 from embedbk.codec.log_identity import is_log_id
 from embedbk.codec.log_splices import (
@@ -55,7 +55,7 @@ def _listen(runtime: Runtime, name: str) -> None:
             if record.value is not None:
                 runtime.behind(_answer(runtime, name, record.key, record.revision))
 
-    runtime.node.metadata.watch(runtime.now_ns(), splice_requests_prefix(name), changed)
+    watch_on(runtime, splice_requests_prefix(name), changed)
 
 
 async def _answer(runtime: Runtime, living_as: str, key: str, revision: int) -> None:

@@ -150,4 +150,13 @@ MUTANTS = (
         ((_LIVING, "            runtime.behind(_say_again(runtime, name))\n", "            pass\n"),),
         (_TESTS + "a_writer_that_shows_life_again_takes_the_word_from_the_mark",),
     ),
+    Mutant(
+        "who-may-follow-no-further-key-dies-unsaid",
+        "P8.5 P11.2",
+        "a writer's client that followed too many keys for a moment never shows again that it lives",
+        ((_LIVING, "        runtime.behind(_watch_later(runtime, prefix, changed))\n", "        pass\n"),),
+        (
+            "tests/scenarios/test_splicing.py::test_an_owner_that_may_follow_no_further_key_shows_that_it_lives_once_it_may",
+        ),
+    ),
 )

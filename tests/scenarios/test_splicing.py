@@ -13,6 +13,7 @@ from embedbk.client.owning import Owning
 from embedbk.client.runtime import Runtime
 from embedbk.codec.metadata_messages import Compare, Delete
 from embedbk.errors import EmbedbkError, LogSealed, OperationTimeout, UsageError
+from embedbk.metadata import watching
 from embedbk.testing import Cluster
 from tests.scenarios.carried import carry_over, end_log
 
@@ -139,6 +140,29 @@ def test_an_owner_whose_session_was_lost_lives_again(cluster: Cluster) -> None:
     terms = log.staging("import", 1)
     log.splice(terms, [staged(log, terms, b"spliced")])
     orders.append(b"behind")  # Nobody took it over: the owner itself spliced.
+    assert values_of(cluster) == [b"before", b"spliced", b"behind"]
+
+
+def test_an_owner_that_may_follow_no_further_key_shows_that_it_lives_once_it_may(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P8.5, P11.2: a client of very many tails. Else others wait in vain for its answer, or close its ledgers, as it
+    never learns that its key went with a session."""
+    cluster.client("owner")
+    with monkeypatch.context() as full:
+        full.setattr(watching, "WATCHES_MAX", 0)
+        orders = cluster.log(NAME, client="owner").writer()
+        orders.append(b"before")
+        cluster.run_for(3.0)
+    cluster.run_for(3.0)
+    cluster.pause("owner")
+    assert cluster.run_until(lambda: cluster.world.committed("/living/") == {})
+    cluster.resume("owner")
+    assert cluster.run_until(lambda: cluster.world.committed("/living/") != {})
+    log = cluster.client("driver").log(NAME)
+    terms = log.staging("import", 1)
+    log.splice(terms, [staged(log, terms, b"spliced")])
+    orders.append(b"behind")
     assert values_of(cluster) == [b"before", b"spliced", b"behind"]
 
 
