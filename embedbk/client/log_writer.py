@@ -89,7 +89,8 @@ async def renew_as(
     runtime, name = line.owning.runtime, line.owning.name
     quorum = await renewal_quorum(runtime, name, ensemble_size, write_quorum, ack_quorum)
     await line.renew(quorum)
-    await resized(runtime, name, quorum, line.taken.epoch)
+    if (ensemble_size, write_quorum, ack_quorum) != (None, None, None):
+        await resized(runtime, name, quorum, line.taken.epoch)
 
 
 class LogWriter:

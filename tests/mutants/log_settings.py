@@ -107,4 +107,17 @@ MUTANTS = (
         ((_JUDGE, "    if not window:\n", "    if len(window) < 0:\n"),),
         (_FACE + "a_log_that_nobody_wrote_to_is_empty_and_there",),
     ),
+    Mutant(
+        "renewal-without-sizes-puts-settings-back",
+        "P8.7",
+        "a change of a log's sizes is undone by its owner, which renewed by the setting of before and was asked for none",
+        (
+            (
+                "embedbk/client/log_writer.py",
+                "    if (ensemble_size, write_quorum, ack_quorum) != (None, None, None):\n",
+                "    if True:\n",
+            ),
+        ),
+        (_FACE + "a_renewal_that_asks_for_no_sizes_changes_no_setting",),
+    ),
 )

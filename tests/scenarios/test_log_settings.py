@@ -18,6 +18,7 @@ from embedbk import (
     UsageError,
 )
 from embedbk.client import keeping
+from embedbk.client.renewing import Succession
 from embedbk.client.runtime import Runtime
 from embedbk.client.waiting import run_blocking
 from embedbk.codec.ledger_metadata import (
@@ -31,7 +32,7 @@ from embedbk.codec.ledger_metadata import (
 )
 from embedbk.codec.log_settings import log_settings_path
 from embedbk.codec.metadata_messages import Put
-from embedbk.config import CUSTOM_BYTES_MAX
+from embedbk.config import CUSTOM_BYTES_MAX, Quorum
 from embedbk.testing import Cluster
 from tests.scenarios.carried import end_log, id_of, keys_left
 
@@ -131,6 +132,24 @@ def test_an_argument_that_differs_from_a_setting_is_refused_before_anybody_is_fe
     assert log.settings()[:3] == (5, 5, 4), "its owner asked for it"
     cluster.run_for(30.0)
     assert newest(cluster).quorum.ensemble_size == 5
+
+
+def test_a_renewal_that_asks_for_no_sizes_changes_no_setting(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P8.7: "sizes that are given become the setting". What an operator changes meanwhile stays."""
+    log = cluster.client("a").create_log(NAME, ensemble_size=3)
+    writer = cluster.client("w").log(NAME).writer()
+    writer.append(b"0")
+    renew = Succession.renew
+
+    async def renewed_before_a_change(line: Succession, quorum: Quorum) -> None:
+        await renew(line, quorum)
+        log.change(ensemble_size=5)
+
+    monkeypatch.setattr(Succession, "renew", renewed_before_a_change)
+    writer.renew()
+    assert log.settings().ensemble_size == 5
 
 
 def test_of_a_log_without_settings_the_first_writers_arguments_become_them(cluster: Cluster) -> None:
