@@ -32,7 +32,7 @@ from embedbk.codec.arrow_rows import ArrowNames
 from embedbk.codec.entry_records import EntryRecord
 from embedbk.codec.packer_twin import Buffer
 from embedbk.config import NEVER_ROLL, Placement, Quorum, Roll, check_seconds
-from embedbk.errors import EmbedbkError, UsageError
+from embedbk.errors import EmbedbkError, MetadataUnavailable, UsageError
 from embedbk.ids import Position
 
 __all__ = ["LogWriter", "open_writer", "renew_as", "take_over"]
@@ -90,7 +90,15 @@ async def renew_as(
     quorum = await renewal_quorum(runtime, name, ensemble_size, write_quorum, ack_quorum)
     await line.renew(quorum)
     if (ensemble_size, write_quorum, ack_quorum) != (None, None, None):
-        await resized(runtime, name, quorum, line.taken.epoch)
+        try:
+            await resized(runtime, name, quorum, line.taken.epoch)
+        except EmbedbkError as failed:
+            sizes = f"{quorum.ensemble_size}/{quorum.write_quorum}/{quorum.ack_quorum}"
+            raise MetadataUnavailable(
+                f"log {name!r} goes on in ledger {line.taken.ledger_id} of {sizes}, and these sizes may not be its "
+                f"setting: {failed.args[0]}",
+                hint="call it again, or its writer goes back to the sizes of the setting",
+            ) from failed
 
 
 class LogWriter:
@@ -269,6 +277,7 @@ class LogWriter:
             UsageError: the sizes are not allowed, or the writer was closed; nothing was changed.
             NotEnoughBookies: fewer than ensemble_size take entries now; nothing was changed.
             OperationTimeout: appends did not end, or the ledger is not closed yet: call it again.
+            MetadataUnavailable that names the new ledger: it is there, and the sizes may not be the setting.
             LedgerFenced: another process has the log. Any other: the earlier ledger is closed and there is no new one:
                 appends are refused, definitely, until this is called again.
         """

@@ -110,7 +110,7 @@ MUTANTS = (
     Mutant(
         "renewal-without-sizes-puts-settings-back",
         "P8.7",
-        "a change of a log's sizes is undone by its owner, which renewed by the setting of before and was asked for none",
+        "a change of a log's sizes is undone by its owner, which renewed by the setting of before",
         (
             (
                 "embedbk/client/log_writer.py",
@@ -119,5 +119,18 @@ MUTANTS = (
             ),
         ),
         (_FACE + "a_renewal_that_asks_for_no_sizes_changes_no_setting",),
+    ),
+    Mutant(
+        "renewal-that-was-done-looks-like-none",
+        "P8.7",
+        "who renews hears that nobody answered, and not that the new ledger is there without its sizes as the setting",
+        (
+            (
+                "embedbk/client/log_writer.py",
+                "        except EmbedbkError as failed:\n            sizes",
+                "        except MemoryError as failed:\n            sizes",
+            ),
+        ),
+        (_FACE + "a_renewal_whose_sizes_do_not_become_the_setting_says_that_it_was_done",),
     ),
 )

@@ -11,13 +11,14 @@ from embedbk import (
     LogExists,
     LogSettings,
     MetadataConflict,
+    MetadataUnavailable,
     NoSuchLedger,
     NotEnoughBookies,
     Roll,
     StorageError,
     UsageError,
 )
-from embedbk.client import keeping
+from embedbk.client import keeping, log_writer
 from embedbk.client.renewing import Succession
 from embedbk.client.runtime import Runtime
 from embedbk.client.waiting import run_blocking
@@ -150,6 +151,28 @@ def test_a_renewal_that_asks_for_no_sizes_changes_no_setting(
     monkeypatch.setattr(Succession, "renew", renewed_before_a_change)
     writer.renew()
     assert log.settings().ensemble_size == 5
+
+
+def test_a_renewal_whose_sizes_do_not_become_the_setting_says_that_it_was_done(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its caller takes the log for one without a ledger, and wonders at the sizes that come back."""
+    cluster.client("a").create_log(NAME, ensemble_size=3)
+    writer = cluster.client("w").log(NAME).writer()
+    writer.append(b"0")
+
+    async def silent(*_: object) -> None:
+        raise MetadataUnavailable("nobody answered", definite=True)
+
+    with monkeypatch.context() as away:
+        away.setattr(log_writer, "resized", silent)
+        with pytest.raises(
+            MetadataUnavailable, match=r"goes on in ledger .* of 5/5/4, .* nobody answered"
+        ) as told:
+            writer.renew(ensemble_size=5)
+    assert not told.value.definite
+    assert newest(cluster).quorum.ensemble_size == 5
+    writer.append(b"1")
 
 
 def test_of_a_log_without_settings_the_first_writers_arguments_become_them(cluster: Cluster) -> None:
