@@ -348,6 +348,10 @@ class Runtime:
                 metadata.request(self.now_ns(), operation, lambda _, result: _settle(future, result))
             )
 
+        def give_up() -> None:
+            for token in tokens:  # None, where the caller was interrupted before it had asked.
+                self.node.metadata.cancel(self.now_ns(), token)
+
         self._asked.add(future)
         try:
             self.call(begin)
@@ -355,7 +359,7 @@ class Runtime:
         except GeneratorExit:
             raise
         except BaseException as stopped:  # Cancelled, say: then nobody wants it any more, either.
-            self.call_if_open(lambda: self.node.metadata.cancel(self.now_ns(), tokens[0]))
+            self.call_if_open(give_up)
             if isinstance(stopped, OperationTimeout):
                 raise MetadataUnavailable(f"{what}: {self._no_answer()}") from stopped
             raise

@@ -125,6 +125,26 @@ def test_who_gives_a_takeover_up_takes_nothing_later(cluster: Cluster, is_late: 
     owner.append(b"three")
 
 
+def test_who_is_interrupted_before_it_has_asked_ends_no_host(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C may come between any two steps of a call: there is nothing to give up then, and all others go on."""
+    client = cluster.client("w")
+    runtime, comes = client._runtime, iter([True])
+    call = runtime.call
+
+    def interrupted(function: Callable[[], None]) -> None:
+        if next(comes, False):
+            raise KeyboardInterrupt
+        call(function)
+
+    monkeypatch.setattr(runtime, "call", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        client.log_exists(NAME)
+    cluster.run_for(1.0)
+    assert not client.log_exists(NAME)
+
+
 def test_a_change_that_was_given_up_is_not_asked_for_again(cluster: Cluster) -> None:
     """The request of a caller that was cancelled or interrupted goes with it, as that of one whose time was over."""
     client = cluster.client("w")

@@ -874,4 +874,17 @@ MUTANTS = (
             "tests/host/test_client_node.py::test_what_is_appended_before_a_handle_is_begun_is_sent_behind_that",
         ),
     ),
+    Mutant(
+        "who-is-interrupted-before-asking-ends-the-host",
+        "P8.4",
+        "a question that was interrupted before it was asked is given up by a token that it lacks, and the host ends",
+        (
+            (
+                "embedbk/client/runtime.py",
+                "                self.node.metadata.cancel(self.now_ns(), token)\n",
+                "                pass\n            self.node.metadata.cancel(self.now_ns(), tokens[0])\n",
+            ),
+        ),
+        ("tests/faces/test_losing.py::test_who_is_interrupted_before_it_has_asked_ends_no_host",),
+    ),
 )
