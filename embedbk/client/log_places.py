@@ -33,15 +33,19 @@ class LogPlaces:
         return self.walk.name
 
     async def offset_in(self, log_list: LogList, place: Start) -> int:
-        """The dense offset of a place."""
+        """The dense offset of a place, which may be kept as it is: by a pin, or a cursor."""
         if not isinstance(place, Position):
-            if isinstance(place, bool) or not isinstance(place, int) or place < 0:
-                raise UsageError(f"{place!r} is no place in a log: a Position, or an offset from 0 on")
+            if not _is_number(place, 0):
+                raise UsageError(f"{place!r} is no place in a log: a Position, or an offset from 0 to 2^63-1")
+            assert isinstance(place, int)
             return place
         found, entry_id = await self._by_ledger(log_list, place)
         if found is None or entry_id == BEHIND_ALL:
             raise NoSuchEntry(f"log {self.name!r}: where ledger {place.ledger_id} begins is not known yet")
-        return begins_at(found.segment) + entry_id
+        offset = begins_at(found.segment) + entry_id
+        if offset > LEDGER_ID_MAX:
+            raise UsageError(f"{place!r} is no place in a log: there is no offset beyond 2^63-1")
+        return offset
 
     async def located(self, log_list: LogList, start: Start) -> tuple[LogList, Place | None, int]:
         """(list, place, entry in it) where reading begins; no place: there is no ledger yet. In front of a ledger whose
@@ -65,6 +69,10 @@ class LogPlaces:
         return Position(place.segment.ledger_id, entry_id), place.segment.first_offset
 
     async def _by_ledger(self, log_list: LogList, start: Position) -> tuple[Place | None, int]:
+        if not all(_is_number(each, NO_ENTRY) for each in start):
+            raise UsageError(
+                f"{start!r} is no place in a log: whole numbers of a ledger and an entry are allowed, up to 2^63-1"
+            )
         found = await self.walk.holding(log_list, start.ledger_id)
         if found is not None:
             if found.segment.first_offset is not None:
@@ -131,6 +139,10 @@ class LogPlaces:
             f"log {self.name!r} was deleted: ledger {left.ledger_id} was part of it",
             hint="its next writer begins a new log under this name",
         )
+
+
+def _is_number(given: object, low: int) -> bool:
+    return isinstance(given, int) and not isinstance(given, bool) and low <= given <= LEDGER_ID_MAX
 
 
 def begins_at(segment: LogSegment) -> int:

@@ -141,6 +141,37 @@ def test_what_is_no_place_in_a_log(bk: embedbk.Client, place: object) -> None:
         list(bk.log("places").read(place))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("entry_id", [-7, "7", 0.5, True, 1 << 63])
+def test_what_is_no_entry_of_a_place_in_a_log(bk: embedbk.Client, entry_id: Any) -> None:
+    with bk.log("places").writer() as writer:
+        writer.append(b"x")
+        place = embedbk.Position(writer.ledger_id, entry_id)
+    log = bk.log("places")
+    for use in (lambda: list(log.read(place)), lambda: log.pin("a", place), lambda: log.truncate(place)):
+        with pytest.raises(embedbk.UsageError, match="no place in a log"):
+            use()
+
+
+def test_what_no_list_of_pins_or_cursors_could_hold_is_not_put_there(
+    bk: embedbk.Client, log_name: str
+) -> None:
+    """Else it could not be read again: no pin could be taken away, and the log never truncated."""
+    log = bk.log(log_name)
+    for _ in range(2):
+        with log.writer() as writer:
+            writer.append(b"x")
+    last = log.segments()[-1].ledger_id
+    for place in (1 << 63, 1 << 70, embedbk.Position(last, (1 << 63) - 1)):
+        for keep in (lambda at: log.pin("a", at), lambda at: log.cursor("a").set(at)):
+            with pytest.raises(embedbk.UsageError, match="no place in a log"):
+                keep(place)
+    assert log.pins() == log.cursors() == []
+    log.pin("a", (1 << 63) - 1)
+    log.cursor("a").set((1 << 63) - 1)
+    assert log.pins()[0].offset == log.cursors()[0].offset == (1 << 63) - 1
+    assert log.truncate(1).ledgers == 1
+
+
 def test_a_closed_handle(bk: embedbk.Client) -> None:
     writer = bk.create_ledger()
     writer.close()

@@ -257,6 +257,19 @@ MUTANTS = (
         (_FACE + "a_log_has_a_bounded_number_of_cursors[pages]",),
     ),
     Mutant(
+        "a-pin-that-nobody-can-read",
+        "P8.8",
+        "an offset that no value holds is put among the pins, which nobody reads or changes again",
+        (
+            (
+                "embedbk/client/log_places.py",
+                "            if not _is_number(place, 0):\n",
+                "            if not isinstance(place, int) or place < 0:\n",
+            ),
+        ),
+        ("tests/faces/test_bad_input.py::test_what_no_list_of_pins_or_cursors_could_hold_is_not_put_there",),
+    ),
+    Mutant(
         "lag-in-time-of-what-was-truncated",
         "P8.8 P8.11",
         "the time of an entry that is gone is asked for, so that how far a cursor is behind is not known",
