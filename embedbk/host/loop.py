@@ -36,7 +36,7 @@ def clock_ns() -> int:
 
 
 def unix_ms() -> int:
-    """The time of day, for people: nothing rests on it."""
+    """The time of day, which anybody may set: for people, and for what they ask for by it, as retention (P8.8)."""
     return time.time_ns() // 1_000_000
 
 

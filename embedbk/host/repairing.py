@@ -47,6 +47,7 @@ __all__ = ["RepairOptions", "RepairService", "begin_repairing", "repair_options"
 logger = logging.getLogger(__name__)
 
 LOOK_NS_MAX = 2_000_000_000
+CLOCK_SET_MS = 1_000  # A wall clock that went so far beside the monotonic one was set. Nothing rests on less.
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +101,13 @@ class _Standing(Operation):
         core: RepairWorker | Auditor | LogKeeper | Balancer,
         begin: Callable[[BeginRepair | BeginSmallRepairs], None],
         retained: Callable[[Retained], None],
+        wall_offset_ms: Callable[[], int],
     ) -> None:
+        """wall_offset_ms: the wall clock's time when now_ns is 0, by what that clock shows at this moment."""
         super().__init__(core)
         self._begin = begin
         self._retained = retained
+        self._wall_offset_ms = wall_offset_ms
 
     def on_effect(self, effect: Effect) -> None:
         super().on_effect(effect)
@@ -111,6 +115,15 @@ class _Standing(Operation):
             self._begin(effect)
         elif isinstance(effect, Retained):
             self._retained(effect)
+
+    def publish(self) -> None:
+        """Follow a wall clock that was set since: a host may begin before its clock is right, and runs for years."""
+        super().publish()
+        core = self.core
+        if isinstance(core, Auditor | LogKeeper | Balancer):
+            offset_ms = self._wall_offset_ms()
+            if abs(offset_ms - core.wall_offset_ms) >= CLOCK_SET_MS:
+                core.wall_offset_ms = offset_ms
 
 
 class _Repair(Operation):
@@ -150,19 +163,22 @@ class RepairService:
         self._now_ns = now_ns
         self._pace = CopyPace(options.bytes_per_s)
         token = b"%s %016x" % (name.encode(), chance.getrandbits(64))
-        offset_ms = unix_ms() - now_ns() // 1_000_000
+
+        def offset_ms() -> int:
+            return unix_ms() - now_ns() // 1_000_000
+
         self.worker = RepairWorker(node.bookies, options.worker)
-        self.auditor = Auditor(token, node.bookies, options.auditor, offset_ms)
-        self._working = _Standing(self.worker, self._begin, self._tell_retained)
+        self.auditor = Auditor(token, node.bookies, options.auditor, offset_ms())
+        self._working = _Standing(self.worker, self._begin, self._tell_retained, offset_ms)
         node.run(now_ns(), self._working)
-        node.run(now_ns(), _Standing(self.auditor, self._begin, self._tell_retained))
+        node.run(now_ns(), _Standing(self.auditor, self._begin, self._tell_retained, offset_ms))
         if options.logs is not None:
-            keeper = LogKeeper(token, node.bookies, options.logs, offset_ms)
-            node.run(now_ns(), _Standing(keeper, self._begin, self._tell_retained))
+            keeper = LogKeeper(token, node.bookies, options.logs, offset_ms())
+            node.run(now_ns(), _Standing(keeper, self._begin, self._tell_retained, offset_ms))
         self.balancer: Balancer | None = None
         if options.balancer is not None:
-            self.balancer = Balancer(token, node.bookies, options.balancer, options.placement, offset_ms)
-            node.run(now_ns(), _Standing(self.balancer, self._begin, self._tell_retained))
+            self.balancer = Balancer(token, node.bookies, options.balancer, options.placement, offset_ms())
+            node.run(now_ns(), _Standing(self.balancer, self._begin, self._tell_retained, offset_ms))
 
     def _begin(self, effect: BeginRepair | BeginSmallRepairs) -> None:
         if isinstance(effect, BeginSmallRepairs):

@@ -145,8 +145,14 @@ class Healers:
         name = f"healer-{self._begun}"
         node = world.start_client(name)
         chance = random.Random(self._chance.getrandbits(63))
+        # Nobody sets it while the process lives: it would end pins whose holders judge by other clocks (I96).
+        began_ms, began_ns = world.wall_ms, world.now_of(name)
+
+        def wall_ms() -> int:
+            return began_ms + (world.now_of(name) - began_ns) // MS
+
         self.services[name] = RepairService(
-            node, name, self._options, chance, lambda: world.now_of(name), lambda: world.wall_ms
+            node, name, self._options, chance, lambda: world.now_of(name), wall_ms
         )
         world.wake(name)
 

@@ -70,6 +70,19 @@ MUTANTS = (
         (_TESTS + "what_is_deleted_or_cannot_be_read_is_passed_over",),
     ),
     Mutant(
+        "a-keeper-goes-by-the-clock-of-its-start",
+        "P8.8",
+        "a host that began before its clock was right lets go of what is young, as long as it runs",
+        (
+            (
+                "embedbk/host/repairing.py",
+                "                core.wall_offset_ms = offset_ms\n",
+                "                pass\n",
+            ),
+        ),
+        (_TESTS + "a_host_whose_clock_is_set_later_goes_by_it",),
+    ),
+    Mutant(
         "one-election-for-ever",
         "P8.8",
         "a host that was elected once reads all pages of a round, whoever is elected by then",

@@ -36,9 +36,12 @@ class Healed:
     def repairer(self, name: str = "healer", options: RepairOptions = OPTIONS) -> RepairService:
         world = self.world
         node = world.start_client(name)
-        service = RepairService(
-            node, name, options, random.Random(7), lambda: world.now_of(name), lambda: world.wall_ms
-        )
+        began_ns = world.now_of(name)
+
+        def wall_ms() -> int:
+            return world.wall_ms + (world.now_of(name) - began_ns) // MS
+
+        service = RepairService(node, name, options, random.Random(7), lambda: world.now_of(name), wall_ms)
         world.wake(name)
         return service
 

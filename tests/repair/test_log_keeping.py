@@ -257,3 +257,21 @@ def test_one_elected_host_keeps_retention_of_logs_that_nobody_writes(cluster: Cl
     cluster.run_for(60.0)
     assert listed(cluster, "one").first_offset >= 6, "the other one, once the session of the first is over"
     assert len(list(log.read())) == 8 - listed(cluster, "one").first_offset
+
+
+def test_a_host_whose_clock_is_set_later_goes_by_it(cluster: Cluster) -> None:
+    """P8.8: "by the wall clock as it is then": one that began before its clock was right takes nothing for older."""
+    log = cluster.client("a").create_log("one", roll=Roll(bytes=None, entries=2), retention_s=3_600)
+    with log.writer() as writer:
+        for number in range(8):
+            writer.append(b"%d" % number)
+            cluster.run_for(0.1)
+    right_ms = cluster.client("a")._runtime.wall_ms()
+    cluster.world.wall_ms = right_ms + 30 * 86_400_000
+    Healed(cluster).repairer("h1", replace(REPAIRS, logs=OPTIONS))
+    cluster.world.wall_ms = right_ms
+    cluster.run_for(30.0)
+    assert listed(cluster, "one").first_offset == 0
+    cluster.world.wall_ms = right_ms + 2 * 3_600_000
+    cluster.run_for(30.0)
+    assert listed(cluster, "one").first_offset >= 6
