@@ -356,7 +356,7 @@ async def writer_terms(
     differing = [
         f"{what}={ours!r}, and its setting is {theirs!r}"
         for what, ours, theirs in zip(WriterArguments._fields, given, kept, strict=True)
-        if ours is not None and theirs is not None and ours != theirs
+        if ours is not None and theirs is not None and _as_kept(ours) != _as_kept(theirs)
     ]
     if differing:
         raise UsageError(
@@ -389,6 +389,11 @@ async def writer_terms(
             )
         )
     return WriterTerms(quorum, traits, roll_of(used.roll), revision, _changed(record or NO_SETTINGS, wanted))
+
+
+def _as_kept(value: Any) -> Any:
+    """Settings keep an age in ms: else a writer would differ from the settings that its own arguments have become."""
+    return _roll_record(value) if isinstance(value, Roll) else value
 
 
 def _either(ours: Any, theirs: Any) -> Any:

@@ -22,6 +22,13 @@ MUTANTS = (
         (_FACE + "an_argument_that_differs_from_a_setting_is_refused_before_anybody_is_fenced",),
     ),
     Mutant(
+        "arguments-differ-from-what-they-have-become",
+        "P8.7",
+        "an age that is no whole number of ms is refused by the setting that was made of it",
+        ((_SETTINGS, "_as_kept(ours) != _as_kept(theirs)", "ours != theirs"),),
+        (_FACE + "arguments_are_what_they_have_become",),
+    ),
+    Mutant(
         "nobodys-arguments-become-settings",
         "P8.7",
         "what the first writer of a log was given is forgotten",

@@ -193,6 +193,16 @@ def test_of_a_log_without_settings_the_first_writers_arguments_become_them(clust
     )
 
 
+@pytest.mark.parametrize("age_s", [86_400 / 7, 1.001, 0.0015])
+def test_arguments_are_what_they_have_become(cluster: Cluster, age_s: float) -> None:
+    """P8.7: a program that is started again gives the same arguments, and settings keep an age in ms."""
+    for _ in range(2):
+        with cluster.client("w").log(NAME).writer(roll=Roll(age_s=age_s)):
+            pass
+    with pytest.raises(UsageError, match="and its setting is Roll"):
+        cluster.client("w").log(NAME).writer(roll=Roll(age_s=age_s + 0.002))
+
+
 def test_settings_are_changed_by_compare_and_set(cluster: Cluster) -> None:
     log, other = cluster.client("a").create_log(NAME), cluster.client("b").log(NAME)
     first = log.settings()
