@@ -268,13 +268,15 @@ async def switch_repair(
     until_ms = 0 if for_s is None else runtime.wall_ms() + int(for_s * 1000)
     for _ in range(_TRIES):
         control, revision = await _control(runtime, what)
+        # Who stopped repair, and why, is said as long as it is stopped, whatever else is asked for meanwhile.
+        stays = stopped is None and control.is_stopped
         changed = replace(
             control,
             is_stopped=control.is_stopped if stopped is None else stopped,
             triggers=control.triggers + triggers,
-            changed_ms=runtime.wall_ms(),
-            by=runtime.owner()[:100],
-            why=why[:400],
+            changed_ms=control.changed_ms if stays else runtime.wall_ms(),
+            by=control.by if stays else runtime.owner()[:100],
+            why=control.why if stays else why[:400],
             grace_ms=control.grace_ms if grace_s is None else int(grace_s * 1000),
             until_ms=control.until_ms if stopped is None else until_ms,
         )

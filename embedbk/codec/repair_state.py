@@ -45,9 +45,9 @@ _Text = Annotated[str, msgspec.Meta(max_length=WHY_CHARS_MAX)]
 
 class RepairControl(msgspec.Struct, frozen=True, array_like=True):
     """The operators' switch. triggers: how often a round over all ledgers was asked for. changed_ms, by, why: of the
-    last change, for people. grace_ms: how long a bookie is away before it counts as gone; 0: as the auditor's host is
-    set. From LEVEL_OF_GRACES on. until_ms: the auditor ends the stop then; 0: an operator does. From LEVEL_OF_KEEPERS
-    on."""
+    last change, or of the stop while it is stopped, for people. grace_ms: how long a bookie is away before it counts
+    as gone; 0: as the auditor's host is set. From LEVEL_OF_GRACES on. until_ms: the auditor ends the stop then; 0: an
+    operator does. From LEVEL_OF_KEEPERS on."""
 
     version: int = _STATE_VERSION
     is_stopped: bool = False

@@ -141,6 +141,20 @@ def test_a_stop_of_repair_ends_by_itself_and_says_who_why_and_until_when() -> No
         assert (health.is_stopped, health.stopped_by, health.stopped_until_ms) == (False, "", 0)
 
 
+def test_who_stopped_repair_and_why_is_said_whatever_others_ask_for_meanwhile() -> None:
+    """AR02: another operator that asks for a round, or sets the grace, has not stopped it."""
+    with healed(bookies=3) as story:
+        bk, other = story.cluster.client(), story.cluster.client("other")
+        bk.stop_repair("moving racks")
+        other.trigger_audit()
+        other.set_repair_grace(60.0, "slow disks")
+        health = bk.health()
+        assert (health.is_stopped, health.stopped_by, health.stopped_why) == (True, "client", "moving racks")
+        other.stop_repair("slow disks")
+        health = bk.health()
+        assert (health.is_stopped, health.stopped_by, health.stopped_why) == (True, "other", "slow disks")
+
+
 def test_a_stop_without_a_time_and_a_start_before_it_are_an_operators() -> None:
     with healed(bookies=3) as story:
         bk = story.cluster.client()
