@@ -84,7 +84,7 @@ class ReplicatedSqlite(Replica[_Machine]):
 
     def read(self, sql: str, values: Sequence[Any] | dict[str, Any] = ()) -> Rows:
         """The rows of a SELECT on this copy, as fresh as `freshness` tells. Raises UsageError: it would begin or end a
-        transaction, or attach a file, with which this copy goes no further."""
+        transaction, attach a file, or set a pragma, with which this copy goes no further, or another way."""
         return statements.read_only(self.machine.file, sql, values)
 
     @contextmanager

@@ -31,6 +31,11 @@ _NAMED_SECOND = {
 _WITH_COLUMNS = {sqlite3.SQLITE_CREATE_TABLE, sqlite3.SQLITE_ALTER_TABLE}
 # What outlives its statement in a connection.
 _ENDURING = {getattr(sqlite3, f"SQLITE_{each}") for each in "TRANSACTION SAVEPOINT ATTACH DETACH".split()}
+# Pragmas whose argument says what they are about; any other one sets something with it.
+_ASKING = set(
+    "table_info table_xinfo table_list index_info index_xinfo index_list foreign_key_list foreign_key_check "
+    "integrity_check quick_check".split()
+)
 _DEFAULTS = (
     "SELECT dflt_value FROM sqlite_schema s JOIN pragma_table_xinfo(s.name) "
     "WHERE s.type = 'table' AND dflt_value NOTNULL"
@@ -127,11 +132,13 @@ def attempt(file: sqlite3.Connection, sql: str, values: Any) -> Rows:
 
 
 def read_only(file: sqlite3.Connection, sql: str, values: Any) -> Rows:
-    """The rows of a SELECT. Raises UsageError: the statement would begin or end a transaction, or attach a file."""
+    """The rows of a SELECT. Raises UsageError: the statement would begin or end a transaction, attach a file, or set
+    something of the connection, by which commands do here what they do nowhere else."""
     refused: list[int] = []
 
-    def authorize(action: int, *_: object) -> int:
-        if action not in _ENDURING:
+    def authorize(action: int, what: str | None, second: str | None, *_: object) -> int:
+        sets = action == sqlite3.SQLITE_PRAGMA and second is not None and str(what).lower() not in _ASKING
+        if action not in _ENDURING and not sets:
             return sqlite3.SQLITE_OK
         refused.append(action)
         return sqlite3.SQLITE_DENY

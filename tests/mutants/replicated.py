@@ -191,6 +191,19 @@ MUTANTS = (
         (_TESTS + "what_may_do_something_else_elsewhere_is_refused",),
     ),
     Mutant(
+        "a-read-sets-what-commands-do-here",
+        "P8.1",
+        "a pragma that a read sets makes statements do in one copy what they do in no other",
+        (
+            (
+                _STATEMENTS,
+                "        if action not in _ENDURING and not sets:\n",
+                "        if action not in _ENDURING:\n",
+            ),
+        ),
+        (_TESTS + "a_read_leaves_the_copy_as_it_is",),
+    ),
+    Mutant(
         "who-was-interrupted-leads-on",
         "P3.6",
         "a leader goes on behind a command that a signal cut off: it is in the log, and not in its state",

@@ -714,7 +714,17 @@ def test_each_call_may_come_from_another_thread(two: tuple[ReplicatedSqlite, Rep
         pool.submit(second.close).result()
 
 
-@pytest.mark.parametrize("statement", ["BEGIN", "COMMIT", "SAVEPOINT a", "ATTACH ':memory:' AS x"])
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "BEGIN",
+        "COMMIT",
+        "SAVEPOINT a",
+        "ATTACH ':memory:' AS x",
+        "PRAGMA foreign_keys=ON",
+        "PRAGMA Synchronous(0)",
+    ],
+)
 def test_a_read_leaves_the_copy_as_it_is(
     two: tuple[ReplicatedSqlite, ReplicatedSqlite], statement: str
 ) -> None:
@@ -732,4 +742,5 @@ def test_a_read_leaves_the_copy_as_it_is(
             execute("INSERT INTO t VALUES (1)")
     second.follow()
     assert first.read("SELECT * FROM t") == second.read("SELECT * FROM t") == [(1,)]
-    assert second.read("PRAGMA user_version") == [(0,)]
+    assert second.read("PRAGMA user_version") == second.read("PRAGMA foreign_keys") == [(0,)]
+    assert second.read("PRAGMA table_info(t)") == [(0, "a", "", 0, None, 0)]
