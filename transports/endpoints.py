@@ -31,7 +31,7 @@ def check_endpoint(endpoint: str, *, is_listening: bool, allow_non_loopback: boo
             f"endpoint {endpoint!r} is not allowed: it is no text in UTF-8", hint="give a path that is"
         ) from half
     if endpoint.startswith("ipc://"):
-        _check_ipc(endpoint)
+        _check_ipc(endpoint, is_listening=is_listening)
         return
     match = _TCP.fullmatch(endpoint)
     if match is None:
@@ -53,7 +53,13 @@ def check_ipc_path_is_free(endpoint: str) -> None:
     """Raises UsageError when a process listens there, or the path is a file: ZeroMQ would remove either silently."""
     path = Path(endpoint.removeprefix("ipc://"))
     if str(path).startswith("@"):
-        return  # No file stands for it, and the system refuses a second listener.
+        # No file stands for it, and the system refuses a second listener; ZeroMQ removes one of this name all the same.
+        if os.path.lexists(path):
+            raise UsageError(
+                f"endpoint {endpoint!r}: ZeroMQ would remove {str(path)!r} in the working directory; it was left alone",
+                hint="choose another name, or begin in another directory",
+            )
+        return
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
@@ -85,8 +91,14 @@ def is_ipv6(endpoint: str) -> bool:
     return endpoint.startswith("tcp://[")
 
 
-def _check_ipc(endpoint: str) -> None:
+def _check_ipc(endpoint: str, *, is_listening: bool) -> None:
     path = endpoint.removeprefix("ipc://")
+    if is_listening and ("," in path or path != path.strip().rstrip("/")):
+        raise UsageError(
+            f"endpoint {endpoint!r} is not allowed: no address can name this path, as commas stand between members "
+            "there, and spaces and slashes at its end are no part of it",
+            hint="give another path",
+        )
     size = len(path.encode())
     if not path.startswith(("/", "@")) or "\0" in path or size > IPC_PATH_BYTES_MAX:
         raise UsageError(

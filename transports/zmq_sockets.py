@@ -216,7 +216,7 @@ class Sockets:
             what = "is in use" if error.errno == zmq.EADDRINUSE else f"cannot be bound: {error.strerror}"
             raise UsageError(f"endpoint {endpoint!r} {what}", hint="port 0 takes any free one") from error
         self._watch(port)
-        if endpoint.startswith("ipc://"):
+        if endpoint.startswith("ipc://") and not endpoint.startswith("ipc://@"):
             self._ipc_paths.append(Path(endpoint.removeprefix("ipc://")))
         port.endpoint = cast(bytes, port.socket.getsockopt(zmq.LAST_ENDPOINT)).rstrip(b"\0").decode()
         return port

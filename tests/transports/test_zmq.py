@@ -722,6 +722,29 @@ def test_a_path_that_is_a_file_is_left_alone(arena: Arena, tmp_path: Path) -> No
     assert path.read_text() == "data"
 
 
+def test_a_file_with_the_name_of_a_socket_without_one_is_left_alone(
+    arena: Arena, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ZeroMQ would unlink it in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / f"@{tmp_path.name}-{os.getpid()}"
+    path.write_text("data")
+    with pytest.raises(UsageError, match="would remove"):
+        arena.node("b").transport.listen(f"ipc://{path.name}")
+    assert path.read_text() == "data"
+    path.unlink()
+    node = arena.node("c")
+    still_serves(arena, node, node.transport.listen(f"ipc://{path.name}"))
+
+
+@pytest.mark.parametrize("name", ["a,b", "a ", "a/"])
+def test_a_path_that_no_address_can_name_is_no_place_to_listen(
+    arena: Arena, tmp_path: Path, name: str
+) -> None:
+    with pytest.raises(UsageError, match="no address can name"):
+        arena.node("b").transport.listen(f"ipc://{tmp_path}/{name}")
+
+
 def test_a_socket_of_a_killed_process_is_taken_over(arena: Arena, tmp_path: Path) -> None:
     path = tmp_path / "left"
     with socket.socket(socket.AF_UNIX) as left:
