@@ -180,10 +180,15 @@ class FileGuard:
                 f"{self._lock_path} cannot be opened: {refused}",
                 hint="check the directory and its permissions",
             ) from refused
+        holder = os.getpid()
         try:
             self._wait_for(lock)
             yield
         finally:
+            # A child that another thread forked meanwhile has the descriptor too, and would hold the file for its life.
+            # It lets go of nothing itself, if it comes by here.
+            if os.getpid() == holder:
+                fcntl.flock(lock, fcntl.LOCK_UN)
             os.close(lock)
 
     def _wait_for(self, lock: int) -> None:
@@ -273,8 +278,14 @@ class SqlGuard:
         self._value, self._is_named = _PARAMSTYLES[paramstyle]
 
     def prepare(self, connection: Any) -> None:
-        """Make the table and this resource's row where they are not there yet, and commit. Errors are the database's
-        own."""
+        """Make the table and this resource's row where they are not there yet, and commit; several processes may do so
+        at once. Errors are the database's own."""
+        try:
+            self._prepare(connection)
+        except Exception:  # noqa: BLE001  Each driver has errors of its own.
+            self._prepare(connection)  # Another made them just now; any other error comes again.
+
+    def _prepare(self, connection: Any) -> None:
         cursor = connection.cursor()
         try:
             cursor.execute(

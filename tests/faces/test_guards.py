@@ -151,6 +151,20 @@ def test_a_file_that_another_holds_is_waited_for_and_never_taken(tmp_path: Path)
     assert late.value.definite and not report.exists() and FileGuard(report).highest() == 7
 
 
+def test_a_file_is_let_go_though_a_child_lives_on(tmp_path: Path) -> None:
+    """A child that another thread forked in the block has the same open file; `os.dup` gives what it has."""
+    report = tmp_path / "report.json"
+    with FileGuard(report).held(7):
+        lock = tmp_path / "report.json.lock"
+        numbers = [int(each.name) for each in Path("/proc/self/fd").iterdir() if each.resolve() == lock]
+        of_child = os.dup(numbers[0])
+    try:
+        FileGuard(report, timeout_s=0).replace(b"next", epoch=8)
+    finally:
+        os.close(of_child)
+    assert report.read_bytes() == b"next"
+
+
 def test_a_file_behind_a_link_is_the_same_file(tmp_path: Path) -> None:
     """Else its two names would have two locks, and two highest epochs."""
     (tmp_path / "real").mkdir()
@@ -307,6 +321,33 @@ class Driver:
     @property
     def rowcount(self) -> int:
         return self._cursor.rowcount if self._rowcount is None else self._rowcount
+
+
+class Beaten(Driver):
+    """Before its first INSERT another process prepares the same."""
+
+    def __init__(self, connection: sqlite3.Connection, other: sqlite3.Connection) -> None:
+        super().__init__(connection, "qmark")
+        self._other: sqlite3.Connection | None = other
+
+    def execute(self, statement: str, values: Any = ()) -> None:
+        if statement.startswith("INSERT") and self._other is not None:
+            other, self._other = self._other, None
+            SqlGuard("billing").prepare(other)
+        super().execute(statement, values)
+
+
+def test_two_processes_prepare_at_once(tmp_path: Path) -> None:
+    """Both are right where the row is there behind it; and what its resource has met stays."""
+    with (
+        closing(sqlite3.connect(tmp_path / "new.db", timeout=0)) as one,
+        closing(sqlite3.connect(tmp_path / "new.db", timeout=0)) as other,
+    ):
+        SqlGuard("billing").prepare(Beaten(one, other))
+        assert one.execute("SELECT resource, epoch FROM embedbk_epochs").fetchall() == [("billing", 0)]
+        one.close()
+        with pytest.raises(sqlite3.ProgrammingError):
+            SqlGuard("billing").prepare(one)
 
 
 @pytest.mark.parametrize("paramstyle", ["qmark", "format", "numeric", "named", "pyformat"])

@@ -50,6 +50,13 @@ MUTANTS = (
         (_TESTS + "a_file_that_another_holds_is_waited_for_and_never_taken",),
     ),
     Mutant(
+        "guard-holds-as-long-as-a-child-lives",
+        "P9.3",
+        "a file stays held behind its act where a child of a fork has it open",
+        ((_GUARDS, "            if os.getpid() == holder:\n", "            if False:\n"),),
+        (_TESTS + "a_file_is_let_go_though_a_child_lives_on",),
+    ),
+    Mutant(
         "guard-forgets-the-epoch-of-a-file",
         "P9.3",
         "the note of a file's epoch is not written",
