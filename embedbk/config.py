@@ -119,8 +119,9 @@ def quorum_for(
     if size is None:
         size = 3 if bookie_count >= 3 else 1
     write = write_quorum if write_quorum is not None else size
-    ack = ack_quorum if ack_quorum is not None else (write - 1 if write >= 3 else write)
-    return Quorum(size, write, ack)
+    if ack_quorum is not None or not isinstance(write, int):  # Which Quorum refuses.
+        return Quorum(size, write, write if ack_quorum is None else ack_quorum)
+    return Quorum(size, write, write - 1 if write >= 3 else write)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +139,11 @@ class Placement:
     def __post_init__(self) -> None:
         if self.domain not in ("none", "rack", "zone"):
             raise UsageError(f"domain={self.domain!r}: allowed are 'none', 'rack' and 'zone'")
+        flags = (self.is_strict, self.weighs_space)
+        if not all(isinstance(flag, bool) for flag in flags):
+            raise UsageError(f"is_strict={flags[0]!r}, weighs_space={flags[1]!r}: True and False are allowed")
+        if not isinstance(self.local, tuple) or not all(isinstance(name, str) for name in self.local):
+            raise UsageError(f"local={self.local!r}: a tuple of bookie ids is allowed", hint='local=("b1",)')
         if not isinstance(self.domains_min, int) or not 1 <= self.domains_min <= ENSEMBLE_SIZE_MAX:
             raise UsageError(f"domains_min={self.domains_min!r}: allowed is 1 to {ENSEMBLE_SIZE_MAX}")
 
@@ -214,12 +220,20 @@ class Settings:
             ("journal_file_bytes", JOURNAL_FILE_BYTES_MIN, 1 << 40),
         ):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-                raise UsageError(f"{name}={value!r}: allowed is {low} to {high}")
+            kind, kinds = (
+                (int | float, "")
+                if name.endswith("_s") and "_per_" not in name
+                else (int, " in whole numbers")
+            )
+            if isinstance(value, bool) or not isinstance(value, kind) or not low <= value <= high:
+                raise UsageError(f"{name}={value!r}: allowed is {low} to {high}{kinds}")
         if self.reads_as not in ("catch-up", "batch"):
             raise UsageError(f"reads_as={self.reads_as!r}: allowed are 'catch-up' and 'batch'")
-        if not isinstance(self.repairs, bool):
-            raise UsageError(f"repairs={self.repairs!r}: True and False are allowed")
+        for name in ("repairs", "allow_non_loopback"):
+            if not isinstance(flag := getattr(self, name), bool):
+                raise UsageError(f"{name}={flag!r}: True and False are allowed")
+        if not isinstance(self.placement, Placement):
+            raise UsageError(f"placement={self.placement!r}: allowed is embedbk.Placement(...)")
         if self.journal_file_bytes % 4096:
             raise UsageError(f"journal_file_bytes={self.journal_file_bytes}: a multiple of 4096 is allowed")
 

@@ -258,7 +258,7 @@ def _number(given: Any, what: str, kinds: type[enum.IntEnum]) -> int | None:
     if given is None:
         return None
     names = {kind.name.lower(): int(kind) for kind in kinds}
-    if given not in names:
+    if not isinstance(given, str) or given not in names:
         raise UsageError(
             f"{what}={given!r}: allowed are {', '.join(map(repr, names))}, or None for the usual one"
         )

@@ -36,6 +36,12 @@ def test_quorums_that_are_none(bk: embedbk.Client, quorum: tuple[int, int, int])
     assert f"ensemble_size={size}, write_quorum={write}, ack_quorum={ack}" in str(refused.value)
 
 
+@pytest.mark.parametrize("size", ["3", b"3", (3,), 3.0, True])
+def test_what_is_no_size(bk: embedbk.Client, size: Any) -> None:
+    with pytest.raises(embedbk.UsageError, match="each must be a whole number"):
+        bk.create_ledger(ensemble_size=size)
+
+
 def test_more_bookies_than_there_are(bk: embedbk.Client) -> None:
     """Refused before any write."""
     before = bk.ledgers()
@@ -401,11 +407,26 @@ def test_what_is_neither_directory_nor_address(target: object) -> None:
         {"session_ttl_ms": 1},
         {"journal_file_bytes": 1},
         {"journal_file_bytes": (2 << 20) + 1},
+        {"journal_file_bytes": float(2 << 20)},
+        {"session_ttl_ms": 6_000.5},
+        {"read_ahead_bytes": 1e6},
+        {"repair_bytes_per_s": 1.5},
+        {"collect_s": float("nan")},
+        {"allow_non_loopback": "no"},
+        {"placement": "rack"},
     ],
 )
-def test_a_setting_out_of_bounds(setting: dict[str, int]) -> None:
+def test_a_setting_out_of_bounds(setting: dict[str, Any]) -> None:
     with pytest.raises(embedbk.UsageError, match=next(iter(setting))):
         embedbk.Settings(**setting)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "given", [{"local": "b1"}, {"local": ["b1"]}, {"local": (1,)}, {"domain": "rack", "is_strict": "no"}]
+)
+def test_what_is_no_placement(given: dict[str, Any]) -> None:
+    with pytest.raises(embedbk.UsageError, match=next(reversed(given))):
+        embedbk.Placement(**given)
 
 
 @pytest.mark.parametrize("given", [{}, "fast", 5, object])

@@ -225,6 +225,8 @@ def test_bad_settings_change_nothing(cluster: Cluster) -> None:
         {"ack_quorum": 2},
         {"ensemble_size": 1000},
         {"durability": "never"},
+        {"durability": ["synced"]},
+        {"ensemble_size": "3"},
         {"digest": "md5"},
         {"roll": 7},
         {"retention_s": 0},
