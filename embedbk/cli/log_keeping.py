@@ -7,6 +7,7 @@ Decides what is shown, and what has to be typed before something is fenced, or d
 from __future__ import annotations
 
 import argparse
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +18,7 @@ from embedbk.client.cursors import CursorState
 from embedbk.client.log import Log
 from embedbk.client.log_settings import LogSettings
 from embedbk.config import Roll
-from embedbk.errors import NotTruncated, UsageError
+from embedbk.errors import EmbedbkError, NotTruncated, UsageError
 
 __all__ = ["add_keeping"]
 
@@ -244,13 +245,22 @@ class _Keeping:
                 data = {"log": options.name, "cursor": options.cursor, "deleted": was_there}
                 text = "is deleted" if was_there else "was not there"
                 return CommandResult(data, f"cursor {options.cursor} {text}", 0 if was_there else 1)
+            beyond = 0
             if options.place is not None:
-                log.cursor(options.cursor, not options.no_hold).set(place_in(log, place))
+                moved = log.cursor(options.cursor, not options.no_hold).set(place_in(log, place))
+                with contextlib.suppress(EmbedbkError):  # It was put there, whatever can be told of the log.
+                    beyond = moved.offset - log.end()
             found = [each for each in log.cursors() if options.cursor in (None, each.name)]
             if options.cursor is not None and not found:
                 log.cursor(options.cursor).get()  # It raises where there is none.
         data = {"log": options.name, "cursors": [each._asdict() for each in found]}
-        return CommandResult(data, "\n".join(map(_line, found)) if found else "no cursor")
+        lines = [_line(each) for each in found]
+        if beyond > 0:
+            lines.append(
+                f"  that is {beyond} entries beyond what the log has now: those that are appended before it count as "
+                "consumed"
+            )
+        return CommandResult(data, "\n".join(lines) if found else "no cursor")
 
     def pins(self, reach: Reach, options: argparse.Namespace) -> CommandResult:
         place = parse_place(options.place)

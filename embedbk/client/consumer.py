@@ -104,7 +104,8 @@ class Cursor:
     def set(self, place: Start = None, *, revision: int | None = None) -> CursorState:
         """Put it to a place (a Position or an offset; None: the log's start), forward or back. A cursor that is not
         there is made, with the terms that `Log.cursor` was given, and holds by them from now on. A running consumer
-        goes on there.
+        goes on there. An offset beyond the log's end is taken as well, since what is acknowledged elsewhere may not be
+        seen here yet: what is appended before it counts as consumed.
 
         revision: only if it was not moved since `get` or `set` returned this one; 0: only if there is none.
 

@@ -137,6 +137,9 @@ def test_cursors_are_listed_put_and_deleted(run: Run, data: Path, bk: embedbk.Cl
     assert re.match(rf"billing: offset 6, 2 entries, 2 bytes{since} behind, holds, consumed by ", lines[1])
     one = told(run, "log", "cursors", "orders", "billing", *at)["cursors"]
     assert isinstance(one, list) and (one[0]["offset"], one[0]["consumer"]) == (6, "")
+    beyond = run("log", "cursors", "orders", "audit", "--set", 99, *at)[1].splitlines()
+    assert "0 entries" in beyond[0] and "that is 91 entries beyond what the log has now" in beyond[1]
+    assert "beyond" not in run("log", "cursors", "orders", "audit", "--set", 8, *at)[1]
     assert run("log", "cursors", "orders", "audit", "--delete", *at)[:2] == (0, "cursor audit is deleted\n")
     assert run("log", "cursors", "orders", "audit", "--delete", *at)[0] == 1
     for refused in (("audit",), ("audit", "--set", "x"), ("--delete",), ("b", "--delete", "--set", 1)):
