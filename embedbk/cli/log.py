@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from embedbk.cli import INTERRUPTED
 from embedbk.cli.entries_json import parse_line
 from embedbk.cli.entries_out import (
     PLACE_HELP,
@@ -175,23 +176,27 @@ def _show(reach: Reach, options: argparse.Namespace) -> CommandResult:
 def _append(reach: Reach, options: argparse.Namespace) -> CommandResult:
     if (options.entries and (options.whole or options.from_json)) or (options.whole and options.from_json):
         raise UsageError("--whole or --from-json is for standard input; nothing was appended")
+    lines = _Lines()
     with reach() as client:
         log = _log(client, options)
         if not options.take_over:
             _refuse_beside_a_writer(log)
         with log.writer() as writer:
             first = writer.first_offset
-            count, refused = _appended(writer, _given(options))
+            count, refused = _appended(writer, _given(options, lines), lines)
     if refused is not None:
         raise UsageError(
             f"entry {count + 1}: {refused.args[0]}; the {count} before it are appended"
         ) from refused
     data = {"log": options.name, "appended": count, "first_offset": first, "end": first + count}
     where = f", offsets {first} to {first + count - 1}" if count else ""
-    return CommandResult(data, f"{count} entries appended{where}")
+    text = f"{count} entries appended{where}"
+    if lines.is_interrupted:
+        return CommandResult(data, f"interrupted: {text}", INTERRUPTED)
+    return CommandResult(data, text)
 
 
-def _appended(writer: LogWriter, entries: Iterable[Given]) -> tuple[int, UsageError | None]:
+def _appended(writer: LogWriter, entries: Iterable[Given], lines: _Lines) -> tuple[int, UsageError | None]:
     """How many entries were appended, and why no more."""
     count, refused = 0, None
     try:
@@ -205,21 +210,35 @@ def _appended(writer: LogWriter, entries: Iterable[Given]) -> tuple[int, UsageEr
                 writer.flush()
     except UsageError as error:
         refused = error
-    writer.flush()
+    try:
+        writer.flush()
+    except KeyboardInterrupt:  # It ends whoever wrote the lines, too, so that their end comes first.
+        lines.is_interrupted = True
+        writer.flush()
     return count, refused
 
 
-def _given(options: argparse.Namespace) -> Iterable[Given]:
+def _given(options: argparse.Namespace, lines: Iterable[bytes]) -> Iterable[Given]:
     if options.entries:
         return [entry.encode(errors="surrogateescape") for entry in options.entries]
     if options.whole:
         return [sys.stdin.buffer.read()]
-    return map(parse_line, _lines()) if options.from_json else _lines()
+    return map(parse_line, lines) if options.from_json else lines
 
 
-def _lines() -> Iterator[bytes]:
-    for line in sys.stdin.buffer:
-        yield line.removesuffix(b"\n")
+class _Lines:
+    """Lines of standard input. An interruption while the next one is waited for is their end: those before it are
+    appended, and whoever typed them is told so."""
+
+    def __init__(self) -> None:
+        self.is_interrupted = False
+
+    def __iter__(self) -> Iterator[bytes]:
+        try:
+            for line in sys.stdin.buffer:
+                yield line.removesuffix(b"\n")
+        except KeyboardInterrupt:
+            self.is_interrupted = True
 
 
 def _refuse_beside_a_writer(log: Log) -> None:

@@ -472,6 +472,26 @@ def test_a_tail_is_interrupted_and_pipes_close_without_a_word(data: Path, bk: em
             read.stderr.close()
 
 
+def test_an_append_is_interrupted_behind_what_was_typed(data: Path, bk: embedbk.Client) -> None:
+    """What stands in the log is said, and the log is closed: else the next append would be refused."""
+    bk.create_log("orders")
+    append = running(TAIL, "log", "append", "orders", "--at", data)
+    try:
+        assert append.stdin is not None
+        append.stdin.write("a\nb\n")
+        append.stdin.flush()
+        tail = bk.log("orders").tail(0, idle_s=300)
+        assert [bytes(next(tail)), bytes(next(tail))] == [b"a", b"b"]
+        os.kill(append.pid, signal.SIGINT)
+        out, err = append.communicate(timeout=300)
+        assert (append.returncode, out) == (130, "interrupted: 2 entries appended, offsets 0 to 1\n"), err
+    finally:
+        if append.poll() is None:
+            append.kill()
+            append.communicate()
+    assert bk.log("orders").segments()[-1].is_closed
+
+
 COMMAND = "import sys; from embedbk.cli import main; sys.exit(main(sys.argv[1:]))"
 
 
