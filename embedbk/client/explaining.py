@@ -14,6 +14,7 @@ from embedbk.client.runtime import Runtime
 from embedbk.codec.adopted import AdoptedLedger, adopted_path, decode_adopted
 from embedbk.codec.freed_ledger import Freed
 from embedbk.codec.ledger_metadata import LedgerMetadata, LedgerState, decode_ledger_metadata, ledger_key_path
+from embedbk.codec.lost_entries import is_lost, lost_count
 from embedbk.codec.repair_state import Unrepairable, decode_unrepairable, unrepairable_path
 from embedbk.codec.tombstone import tombstone_path
 from embedbk.config import Quorum
@@ -187,11 +188,17 @@ def _conclude_closed(
     metadata: LedgerMetadata, seats: tuple[SeatStatus, ...], rules: list[str], missing: list[str]
 ) -> str:
     rules.append("P2.3: its last entry never changes")
+    if metadata.lost:
+        rules.append(
+            f"P11.5: {lost_count(metadata.lost)} of its entries were given up for ever; readers get Lost there"
+        )
     if metadata.last_entry == -1:
         return "nothing: it is empty"
     rules.append("P6.1: any entry is read from any good copy of its write set")
     if metadata.last_entry is None or metadata.last_entry < metadata.fragments[-1].first_entry:
         return "read it; the last fragment holds no entry"
+    if is_lost(metadata.lost, metadata.last_entry):
+        return "read it, with skip_lost=True behind what was given up: its last entry is part of that"
     owing = write_set(metadata.last_entry, metadata.quorum)
     good = [seats[seat].bookie_id for seat in owing if seats[seat].holds_last]
     others = [

@@ -43,6 +43,19 @@ def read(bk: Client, ledger_id: int, **how: bool) -> list[bytes]:
         return [bytes(each) for each in reader.read(**how)]
 
 
+def test_what_was_given_up_is_explained() -> None:
+    """P11.5: no bookie is asked to come back for it."""
+    with healed(bookies=3) as story:
+        ledger_id = closed(story, 9, ensemble_size=1, write_quorum=1, ack_quorum=1)
+        bk = story.cluster.client()
+        gone(story, *story.named(ledger_id))
+        assert "bring one of these bookies back" in str(bk.explain(ledger_id))
+        bk.give_up_entries(bk.lost_entries(ledger_id), "burnt")
+        text = str(bk.explain(ledger_id))
+        assert "P11.5: 9 of its entries were given up" in text
+        assert "bring" not in text and "skip_lost=True" in text
+
+
 def test_what_only_bookies_had_that_are_gone_is_given_up_and_readers_are_told_so() -> None:
     """P11.5: by a word with its reason; readers get the exact gap, and go on behind it where they ask for that."""
     with healed(bookies=3) as story:
