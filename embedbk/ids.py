@@ -21,6 +21,7 @@ __all__ = [
     "check_lock_name",
     "check_log_name",
     "check_member_name",
+    "check_why",
     "is_text",
 ]
 
@@ -84,6 +85,15 @@ def is_text(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def check_why(why: str, *, is_needed: bool = False) -> str:
+    """Check what people are told of a decision, before it is made."""
+    if not isinstance(why, str) or not is_text(why):
+        raise UsageError(f"why={why!r:.300}: text in UTF-8 is allowed; nothing was changed")
+    if is_needed and not why.strip():
+        raise UsageError("a decision needs its reason, for whoever reads it later; nothing was changed")
+    return why
 
 
 def _check_name(name: str, what: str) -> str:

@@ -40,7 +40,7 @@ from embedbk.codec.repair_mark import WHY_CHARS_MAX
 from embedbk.core.copy_read import CopyPart, CopyRead
 from embedbk.core.quorum import write_set
 from embedbk.errors import MetadataConflict, NotEnoughBookies, UsageError
-from embedbk.ids import Member
+from embedbk.ids import Member, check_why
 from embedbk.metadata.levels import LEVEL_OF_CHOICES
 from embedbk.repair.copy_replacing import CopyReplacing, ReplacedCopy
 from embedbk.repair.holdings import Checked, CheckOptions, HoldingCheck
@@ -204,8 +204,7 @@ async def choose_copy(
             f"copies are chosen at level {LEVEL_OF_CHOICES}, and the cluster's level is lower; nothing was changed",
             hint="embedbk quorum raise, when all nodes know it",
         )
-    if not why.strip():
-        raise UsageError("a decision needs its reason, for whoever reads it later; nothing was changed")
+    check_why(why, is_needed=True)
     chosen = next((each for each in shown.copies if each.member.bookie_id == bookie_id), None)
     if chosen is None or chosen.entry is None:
         held = ", ".join(each.member.bookie_id for each in shown.copies if each.entry is not None)

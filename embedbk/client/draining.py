@@ -41,7 +41,7 @@ from embedbk.codec.repair_mark import REPAIR_PREFIX
 from embedbk.codec.repair_state import UNREPAIRABLE_PREFIX
 from embedbk.codec.tombstone import DELETED_PREFIX
 from embedbk.errors import MetadataConflict, NotEnoughBookies, PeerError, StorageError, UsageError
-from embedbk.ids import Member, check_bookie_id
+from embedbk.ids import Member, check_bookie_id, check_why
 from embedbk.metadata.claims import REPAIRING_PREFIX
 from embedbk.metadata.levels import LEVEL_OF_DRAINS
 from embedbk.repair.bookie_use import (
@@ -135,6 +135,7 @@ async def drain(runtime: Runtime, bookie_id: str, *, why: str = "") -> BookieRep
         MetadataConflict: others kept changing what was read. In each case nothing was changed.
     """
     check_bookie_id(bookie_id)
+    check_why(why)
     what = f"draining bookie {bookie_id}"
     await _check_level(runtime, bookie_id, what)
     for _ in range(_TRIES):
@@ -197,6 +198,7 @@ async def cancel_drain(runtime: Runtime, bookie_id: str, *, why: str = "") -> No
         UsageError: it is not drained, or there is no such bookie; nothing was changed.
     """
     check_bookie_id(bookie_id)
+    check_why(why)
     what = f"cancelling the drain of bookie {bookie_id}"
     key = placement_path(bookie_id)
     for _ in range(_TRIES):
@@ -227,6 +229,7 @@ async def decommission(runtime: Runtime, bookie_id: str, *, why: str = "") -> No
         MetadataConflict: others changed what was read again and again.
     """
     check_bookie_id(bookie_id)
+    check_why(why)
     what, key = f"decommissioning bookie {bookie_id}", placement_path(bookie_id)
     await _check_level(runtime, bookie_id, what)
     was, own = b"", b""  # Its placement before and after this call raised it; empty: it did not.
@@ -303,8 +306,7 @@ async def retire(
     """
     check_bookie_id(bookie_id)
     what, key = f"retiring bookie {bookie_id}", placement_path(bookie_id)
-    if incarnation and not why.strip():
-        raise UsageError("a decision needs its reason, for whoever reads it later; nothing was changed")
+    check_why(why, is_needed=bool(incarnation))
     await _check_level(runtime, bookie_id, what)
     for _ in range(_TRIES):
         value, revision = await runtime.get(key, what)

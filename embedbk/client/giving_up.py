@@ -28,7 +28,7 @@ from embedbk.codec.metadata_messages import Compare, Put
 from embedbk.codec.registration import PLACEMENTS_PREFIX, decode_placement, placement_path
 from embedbk.core.loss_search import LossPlan, LossSearch
 from embedbk.errors import MetadataConflict, StorageError, UsageError
-from embedbk.ids import Member
+from embedbk.ids import Member, check_why
 from embedbk.metadata.levels import LEVEL_OF_LOSSES
 
 __all__ = ["LostEntries", "give_up", "lost_entries"]
@@ -142,8 +142,7 @@ async def give_up(runtime: Runtime, shown: LostEntries, *, why: str, by: str = "
         UsageError: no reason was given; nothing was changed.
         MetadataConflict: the ledger, or a declaration about its bookies, has changed since; nothing was changed.
     """
-    if not why.strip():
-        raise UsageError("a decision needs its reason, for whoever reads it later; nothing was changed")
+    check_why(why, is_needed=True)
     plan, what = shown.plan, f"giving up entries of ledger {shown.ledger_id}"
     word = Losses(
         plan.runs,

@@ -31,7 +31,7 @@ from embedbk.codec.registration import (
     registration_path,
 )
 from embedbk.errors import MetadataConflict, NotEnoughBookies, StorageError, UsageError
-from embedbk.ids import check_bookie_id
+from embedbk.ids import check_bookie_id, check_why
 from embedbk.metadata.levels import LEVEL_OF_READ_ONLY_WORDS
 from embedbk.repair.bookie_use import seats_needed
 
@@ -57,8 +57,7 @@ async def put_to_read_only(
     """
     check_bookie_id(bookie_id)
     what, key = f"putting bookie {bookie_id} to read-only", placement_path(bookie_id)
-    if not is_over and not why.strip():
-        raise UsageError("a decision needs its reason, for whoever reads it later; nothing was changed")
+    check_why(why, is_needed=not is_over)
     value, revision = await runtime.get(key, what)
     if not runtime.has_level(LEVEL_OF_READ_ONLY_WORDS):
         raise UsageError(

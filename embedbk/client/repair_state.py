@@ -30,7 +30,7 @@ from embedbk.codec.repair_state import (
 )
 from embedbk.config import GRACE_S_MAX, GRACE_S_MIN, check_seconds
 from embedbk.errors import MetadataConflict, OperationTimeout, StorageError, UsageError
-from embedbk.ids import Member
+from embedbk.ids import Member, check_why
 from embedbk.metadata.claims import REPAIRING_PREFIX, lock_path
 from embedbk.metadata.levels import LEVEL_OF_COPIES, LEVEL_OF_GRACES, LEVEL_OF_HOLDINGS, LEVEL_OF_KEEPERS
 from embedbk.repair.copy_comparison import Conflict
@@ -255,6 +255,7 @@ async def switch_repair(
         MetadataConflict: others changed it again and again.
     """
     runtime.check()
+    check_why(why)
     what = "the switch of repair"
     await runtime.get(CONTROL_KEY, what)  # Behind an answer the level is known.
     _check_level(runtime, LEVEL_OF_COPIES, "repair")

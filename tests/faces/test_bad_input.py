@@ -42,6 +42,24 @@ def test_what_is_no_size(bk: embedbk.Client, size: Any) -> None:
         bk.create_ledger(ensemble_size=size)
 
 
+@pytest.mark.parametrize("why", ["\udcff", 5, b"x", None])
+def test_what_is_no_reason(bk: embedbk.Client, why: Any) -> None:
+    """As it comes of a terminal, say; metadata keeps text."""
+    for decide in (
+        lambda: bk.stop_repair(why),
+        lambda: bk.set_repair_grace(5.0, why),
+        lambda: bk.drain_bookie("b1", why),
+        lambda: bk.cancel_drain("b1", why),
+        lambda: bk.decommission_bookie("b1", why),
+        lambda: bk.replace_bookie("b1", why),
+        lambda: bk.give_up_bookie("b1", "00", why),
+        lambda: bk.put_to_read_only("b1", why, force=True),
+    ):
+        with pytest.raises(embedbk.UsageError, match=r"why=.* text in UTF-8 is allowed; nothing was changed"):
+            decide()
+    assert not bk.health().is_stopped and all(each.state == "writable" for each in bk.bookies())
+
+
 def test_more_bookies_than_there_are(bk: embedbk.Client) -> None:
     """Refused before any write."""
     before = bk.ledgers()
