@@ -324,7 +324,7 @@ class Client(Closing):
         return await run_async(may_stop(self._runtime, nodes, is_for_good=False))
 
     async def can_i_lose(self, nodes: Sequence[str]) -> StopVerdict:
-        return await run_async(may_stop(self._runtime, list(nodes), is_for_good=True))
+        return await run_async(may_stop(self._runtime, nodes, is_for_good=True))
 
     async def health(self) -> Health:
         return await run_async(health_of(self._runtime))

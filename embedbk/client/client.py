@@ -486,7 +486,7 @@ class Client:
 
     def can_i_lose(self, nodes: Sequence[str]) -> StopVerdict:
         """Whether all of these may be lost at once and for good, with their disks. Raises as `can_i_stop`."""
-        return run_blocking(may_stop(self._runtime, list(nodes), is_for_good=True), "aio.Client.can_i_lose")
+        return run_blocking(may_stop(self._runtime, nodes, is_for_good=True), "aio.Client.can_i_lose")
 
     def health(self) -> Health:
         """Whether each seat of every ledger has its bookie, and each of those has every entry of closed ledgers that it

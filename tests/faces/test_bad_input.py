@@ -60,6 +60,14 @@ def test_what_is_no_reason(bk: embedbk.Client, why: Any) -> None:
     assert not bk.health().is_stopped and all(each.state == "writable" for each in bk.bookies())
 
 
+@pytest.mark.parametrize("nodes", ["b1", b"b1", ["b1", 5], [None]])
+def test_what_are_no_names_of_nodes(bk: embedbk.Client, nodes: Any) -> None:
+    with pytest.raises(embedbk.UsageError, match="names of nodes are allowed"):
+        bk.can_i_lose(nodes)
+    with pytest.raises(embedbk.UsageError, match="names of nodes are allowed"):
+        bk.can_i_stop(5)  # type: ignore[arg-type]
+
+
 def test_more_bookies_than_there_are(bk: embedbk.Client) -> None:
     """Refused before any write."""
     before = bk.ledgers()
