@@ -214,7 +214,12 @@ class Sockets:
         except zmq.ZMQError as error:
             port.close()
             what = "is in use" if error.errno == zmq.EADDRINUSE else f"cannot be bound: {error.strerror}"
-            raise UsageError(f"endpoint {endpoint!r} {what}", hint="port 0 takes any free one") from error
+            hint = (
+                "check the directory that it stands in"
+                if endpoint.startswith("ipc://")
+                else "port 0 takes any free one"
+            )
+            raise UsageError(f"endpoint {endpoint!r} {what}", hint=hint) from error
         self._watch(port)
         if endpoint.startswith("ipc://") and not endpoint.startswith("ipc://@"):
             self._ipc_paths.append(Path(endpoint.removeprefix("ipc://")))

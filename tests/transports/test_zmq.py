@@ -745,6 +745,12 @@ def test_a_path_that_no_address_can_name_is_no_place_to_listen(
         arena.node("b").transport.listen(f"ipc://{tmp_path}/{name}")
 
 
+def test_a_path_that_cannot_be_bound_hints_at_no_port(arena: Arena, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be bound") as refused:
+        arena.node("b").transport.listen(f"ipc://{tmp_path}/missing/a")
+    assert "port" not in str(refused.value) and "directory" in refused.value.hint
+
+
 def test_a_socket_of_a_killed_process_is_taken_over(arena: Arena, tmp_path: Path) -> None:
     path = tmp_path / "left"
     with socket.socket(socket.AF_UNIX) as left:
