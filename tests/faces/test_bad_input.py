@@ -197,7 +197,7 @@ def test_what_no_list_of_pins_or_cursors_could_hold_is_not_put_there(
         for keep in (lambda at: log.pin("a", at), lambda at: log.cursor("a").set(at)):
             with pytest.raises(embedbk.UsageError, match="no place in a log"):
                 keep(place)
-    assert log.pins() == log.cursors() == []
+    assert not log.pins() and not log.cursors()
     log.pin("a", (1 << 63) - 1)
     log.cursor("a").set((1 << 63) - 1)
     assert log.pins()[0].offset == log.cursors()[0].offset == (1 << 63) - 1
@@ -444,7 +444,7 @@ def test_what_is_neither_directory_nor_address(target: object) -> None:
 )
 def test_a_setting_out_of_bounds(setting: dict[str, Any]) -> None:
     with pytest.raises(embedbk.UsageError, match=next(iter(setting))):
-        embedbk.Settings(**setting)  # type: ignore[arg-type]
+        embedbk.Settings(**setting)
 
 
 @pytest.mark.parametrize(
