@@ -1,12 +1,14 @@
 """A file that its owner hands over piece by piece, and a thread writes (METADATA.md, 2).
 
 Bounds the pieces that wait, syncs the file now and then while it is written, and gives up at the first call that the
-disk refuses: no sync is tried again (P7.6). Its two kinds decide what the file holds and when it counts: a snapshot of
-this member (snapshot_writer.py), one of another (fetched_file.py).
+disk refuses: no sync is tried again (P7.6). Where the system refuses the thread, the file has failed as well. Its two
+kinds decide what the file holds and when it counts: a snapshot of this member (snapshot_writer.py), one of another
+(fetched_file.py).
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -15,6 +17,8 @@ from queue import SimpleQueue
 from embedbk.storage.snapshot_files import SnapshotFile, SnapshotFiles
 
 __all__ = ["QUEUED_BYTES_MAX", "SYNC_BYTES", "FileInPieces"]
+
+logger = logging.getLogger(__name__)
 
 QUEUED_BYTES_MAX = 4 << 20  # Pieces wait while more is queued for the thread.
 SYNC_BYTES = 8 << 20  # Synced on the way, so that the last sync does not hold the journal's up for long.
@@ -25,7 +29,8 @@ class FileInPieces(ABC):
 
     def __init__(self, files: SnapshotFiles, name: str, wake: Callable[[], None]) -> None:
         self.name = name
-        self.failure: OSError | None = None  # The disk refused something: what was here is removed.
+        # The disk refused something, or the system a thread or memory: what was here is removed.
+        self.failure: OSError | None = None
         self._files = files
         self._wake = wake
         self._file: SnapshotFile | None = None
@@ -39,9 +44,17 @@ class FileInPieces(ABC):
 
     def _begin(self, thread_name: str) -> None:
         """Called last by a subclass's constructor: from here on the thread may work."""
-        if self._files.threaded:
-            self._thread = threading.Thread(target=self._run, name=thread_name, daemon=True)
-            self._thread.start()
+        if not self._files.threaded:
+            return
+        thread = threading.Thread(target=self._run, name=thread_name, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as refused:
+            # As a disk that refuses: the file is given up, and tried again later; all else goes on.
+            self.failure = OSError(f"the system gives no thread that writes it: {refused}")
+            self._wake()
+        else:
+            self._thread = thread
 
     def has_room(self) -> bool:
         return self._queued_bytes < QUEUED_BYTES_MAX
@@ -74,7 +87,12 @@ class FileInPieces(ABC):
         while not is_last:
             job = self._jobs.get()
             is_last = job is None
-            self._work(job)
+            try:
+                self._work(job)
+            except Exception as unforeseen:  # A thread that ended in silence would be waited for for ever.
+                logger.exception("%s cannot be written", self.name)
+                self._drop()
+                self.failure = OSError(f"{self.name} cannot be written: {unforeseen!r}")
             if is_last or self._jobs.empty():
                 self._wake()
 

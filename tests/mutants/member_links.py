@@ -256,6 +256,19 @@ MUTANTS = (
         (_PULLS + "a_failed_sync_is_never_tried_again_on_what_is_here",),
     ),
     Mutant(
+        "file-whose-thread-ended-in-silence",
+        "I53",
+        "whatever is no refusal of the disk ends the thread that writes a file, and its owner waits for ever",
+        (
+            (
+                _PIECES,
+                '                self.failure = OSError(f"{self.name} cannot be written: {unforeseen!r}")\n',
+                "",
+            ),
+        ),
+        ("tests/storage/test_snapshots.py::test_whatever_ends_the_writing_of_a_snapshot_is_told",),
+    ),
+    Mutant(
         "patience-without-an-end",
         "RAFT.md, 8",
         "a peer that hangs is asked for ever",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import select
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -463,6 +465,63 @@ def test_a_thread_writes_the_file_and_wakes_the_loop(tmp_path: Path) -> None:
     findings = Findings()
     check_metadata(DiskDirectory(tmp_path / "m"), findings)
     assert [each.is_damage for each in findings.found] == [True]
+
+
+def until_woken(store: MetadataStore) -> None:
+    """Wait as the member's loop does."""
+    assert store.snapshots is not None
+    ready, _, _ = select.select(store.snapshots.filenos(), [], [], 60)
+    assert ready
+
+
+def test_a_thread_that_the_system_refuses_is_a_snapshot_that_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I53: the member's loop goes on, the log grows, and the snapshot is tried again."""
+    store = open_metadata_store(tmp_path / "m", snapshot_due_bytes=5000, new_identity=IDENTITY)
+    assert store.snapshots is not None
+    store.snapshots.filenos()
+    writer = Writer(store)
+    while not store.is_snapshot_due():
+        writer.write(1)
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as short:
+        short.setattr(threading.Thread, "start", refuse)
+        writer.snapshot_if_due()
+    until_woken(store)
+    assert "can't start new thread" in store.snapshots.failure()
+    store.abandon_snapshot()
+    assert store.is_snapshot_due(), "as due as before"
+    writer.snapshot_if_due()
+    while not store.snapshots.kept:
+        store._journal.wait(store._journal.next_token() - 1)
+        writer.sync()
+    store.close()
+
+
+def test_whatever_ends_the_writing_of_a_snapshot_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """I53: a thread that ended in silence was waited for for ever, and no snapshot was made any more."""
+    store = open_metadata_store(tmp_path / "m", new_identity=IDENTITY)
+    assert store.snapshots is not None
+    store.snapshots.filenos()
+    writer = SnapshotWriter(
+        SnapshotFiles(tmp_path / "snapshots", threaded=True),
+        SnapshotHeader(b"t" * 16, b"i" * 16, 7, 1, 2, 0, 1),
+        store.snapshots.wake,
+    )
+    writer.add("no bytes")  # type: ignore[arg-type]
+    writer.finish()
+    until_woken(store)
+    assert "TypeError" in str(writer.failure)
+    writer.stop()
+    assert "cannot be written" in caplog.text
+    assert not any((tmp_path / "snapshots").iterdir())
+    store.close()
 
 
 def test_a_start_that_is_refused_leaves_no_descriptor(tmp_path: Path) -> None:
