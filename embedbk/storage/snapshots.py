@@ -296,8 +296,11 @@ class Snapshots:
     def abandon(self) -> None:
         """Give up the snapshot under way; nothing of it counts."""
         if self._writer is not None and self._named is None:
-            self._writer.stop()
-            self._writer = None
+            writer, self._writer = self._writer, None
+            writer.stop()
+            if writer.written is not None:
+                # Its thread was quicker. No record names the file, so it would stay until the next start.
+                self._remove(writer.name)
 
     def step(self, durable_token: int, durable_index: int) -> bool:
         """Continue what is under way. True: the snapshot counts from now on, and what it replaces was removed."""

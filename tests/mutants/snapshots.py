@@ -31,6 +31,13 @@ MUTANTS = (
         (_FILES + "a_snapshot_that_is_named_twice_is_one",),
     ),
     Mutant(
+        "snapshot-given-up-keeps-its-name",
+        "I80",
+        "a snapshot that is given up as it gets its name stays for as long as the member runs",
+        ((_SNAPSHOTS, "            if writer.written is not None:\n", "            if False:\n"),),
+        (_FILES + "a_snapshot_that_is_given_up_as_it_gets_its_name_leaves_no_file",),
+    ),
+    Mutant(
         "log-trimmed-up-to-the-newest-snapshot",
         "I80 I81",
         "with the newest snapshot the only way to the state of the log is gone",

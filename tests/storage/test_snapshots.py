@@ -502,6 +502,27 @@ def test_a_thread_that_the_system_refuses_is_a_snapshot_that_cannot_be_written(
     store.close()
 
 
+def test_a_snapshot_that_is_given_up_as_it_gets_its_name_leaves_no_file(tmp_path: Path) -> None:
+    """I80: no record names it, so nothing of it counts, and it must not stay for as long as the member runs."""
+    store = open_metadata_store(tmp_path / "m", snapshot_due_bytes=5000, new_identity=IDENTITY)
+    assert store.snapshots is not None
+    store.snapshots.filenos()
+    writer = Writer(store)
+    while not store.is_snapshot_due():
+        writer.write(1)
+    store._journal.wait(store._journal.next_token() - 1)
+    writer.sync()
+    writer.snapshot_if_due()
+    under_way = store.snapshots._writer
+    assert under_way is not None
+    while under_way.written is None:
+        until_woken(store)
+    assert [path.name for path in (tmp_path / "m" / "snapshots").iterdir()] == [under_way.name]
+    store.abandon_snapshot()
+    assert not any((tmp_path / "m" / "snapshots").iterdir())
+    store.close()
+
+
 def test_whatever_ends_the_writing_of_a_snapshot_is_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
