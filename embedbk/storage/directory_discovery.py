@@ -236,7 +236,7 @@ def hold_place(place: NodeDirectory, stack: ExitStack) -> None:
     """Keep it from being started until the stack is left, without writing anything.
 
     Raises:
-        UsageError: a process has it in use; says which.
+        UsageError: a process has it in use, and which; or it cannot be told.
     """
     for path in {place.root, *place.parts.values()}:
         for name in (OWNER_FILE, "LOCK"):
@@ -253,12 +253,18 @@ def hold_place(place: NodeDirectory, stack: ExitStack) -> None:
             stack.callback(os.close, descriptor)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except OSError:
+            except BlockingIOError:
                 holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
                 raise UsageError(
                     f"directory {path} is in use" + (f" by process {holder}" if holder else ""),
                     hint="stop that process first, or give --in-use: what is being written then looks like damage",
                 ) from None
+            except OSError as refused:
+                raise UsageError(
+                    f"{path / name} cannot be locked, so nobody can tell whether the directory is in use: "
+                    f"{refused.strerror}",
+                    hint="give --in-use to read it as it is, if no process has it",
+                ) from refused
 
 
 # --- Whose it is --------------------------------------------------------------------------------------------

@@ -314,13 +314,19 @@ def hold_directory(path: Path) -> int:
         ) from refused
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as taken:
+    except BlockingIOError as taken:
         holder = os.pread(lock, 32, 0).decode(errors="replace").strip() or "unknown"
         os.close(lock)
         raise UsageError(
             f"directory {path} is in use by process {holder}",
             hint="stop that process first; one bookie or member at a time uses a directory",
         ) from taken
+    except OSError as refused:
+        os.close(lock)
+        raise StorageError(
+            f"directory {path} cannot be locked, so nobody can tell whether it is in use: {refused.strerror}",
+            hint="put it on a file system that has locks (flock), or mount it with them",
+        ) from refused
     with contextlib.suppress(OSError):  # For people only: a full device keeps no node from starting (I53).
         os.ftruncate(lock, 0)
         os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import multiprocessing
 import os
 import shutil
 import struct
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import pytest
 from embedbk.codec.kernels import crc32c
 from embedbk.errors import StorageError, UsageError
 from embedbk.storage import identity
+from embedbk.storage.directory_discovery import NodeDirectory, hold_place
 from embedbk.storage.identity import (
     IDENTITY_FILE,
     SLOT_BYTES,
@@ -268,6 +271,26 @@ def test_a_directory_opened_twice_names_the_holder(tmp_path: Path) -> None:
         start(where)
     held.close()
     start(where).close()
+
+
+def test_a_directory_without_locks_is_not_said_to_be_in_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I54: a lock that the file system refuses tells of no other process; nobody can stop one."""
+    where = directories(tmp_path)
+    make(where)
+    open_files = len(os.listdir("/proc/self/fd"))
+
+    def refuse(_file: int, _how: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(StorageError, match=r"cannot be locked.*No locks available"):
+        start(where)
+    assert len(os.listdir("/proc/self/fd")) == open_files
+    place = NodeDirectory("bookie", tmp_path, dict(where))
+    with ExitStack() as held, pytest.raises(UsageError, match=r"cannot be locked.*No locks available"):
+        hold_place(place, held)
 
 
 def _start_in_child(where: dict[str, Path], result: object) -> None:
