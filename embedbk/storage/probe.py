@@ -101,12 +101,17 @@ def choose_sync(directory: str | os.PathLike[str]) -> SyncChoice:
         return UNTRIED  # Its owner will say what is wrong with it.
     choice = _chosen.get(device)
     if choice is None:
-        choice = _chosen[device] = _try_both(path)
+        try:
+            choice = _try_both(path)
+        except StorageError:
+            choice = UNTRIED  # Whoever opens the journal says what is wrong with the device.
+        _chosen[device] = choice
         logger.info("journals in %s commit one synced write of 4 KiB each way: %s", path, choice)
     return choice
 
 
 def _try_both(directory: str) -> SyncChoice:
+    """Raises StorageError: it cannot be tried there."""
     end_ns = time.perf_counter_ns() + CHOICE_NS_MAX
     times: dict[bool, list[int]] = {True: [], False: []}  # By: O_DSYNC.
     with contextlib.ExitStack() as opened:
@@ -114,10 +119,7 @@ def _try_both(directory: str) -> SyncChoice:
         _remove(path)
         opened.callback(_remove, path)
         for dsync in times:
-            try:
-                probes[dsync] = DeviceProbe(path, file_bytes=CHOICE_FILE_BYTES, dsync=dsync)
-            except StorageError:
-                return UNTRIED
+            probes[dsync] = DeviceProbe(path, file_bytes=CHOICE_FILE_BYTES, dsync=dsync)
             opened.callback(probes[dsync].close)
         for number in range(CHOICE_ROUNDS):
             for dsync in times if number % 2 else reversed(times):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import resource
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -42,6 +44,26 @@ def test_a_directory_where_it_cannot_be_tried_is_left_to_the_journal(tmp_path: P
     (tmp_path / CHOICE_FILE).mkdir()
     assert choose_sync(tmp_path) == SyncChoice(False, 0, 0)
     assert [path.name for path in tmp_path.iterdir()] == [CHOICE_FILE]
+
+
+def test_a_device_that_refuses_a_write_of_the_probe_is_left_to_the_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D16: also where the probe's file could be made, as on a device that fills up or copies what is written."""
+    bounds, clock, calls = resource.getrlimit(resource.RLIMIT_FSIZE), time.perf_counter_ns, list[int]()
+
+    def refusing_once_it_is_made() -> int:
+        calls.append(0)
+        if len(calls) > 1:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (0, bounds[1]))
+        return clock()
+
+    monkeypatch.setattr(time, "perf_counter_ns", refusing_once_it_is_made)
+    try:
+        assert choose_sync(tmp_path) == SyncChoice(False, 0, 0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, bounds)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("dsync", [True, False])
