@@ -520,8 +520,9 @@ class Client:
         session = self._session
         if session is None or reply.session != session.session:
             return  # For an earlier session; its requests were settled when it was lost.
-        is_gone = isinstance(reply.result, Refusal) and reply.result.code == "SESSION_GONE"
-        if reply.sequence == self._closing_sequence:
+        code = reply.result.code if isinstance(reply.result, Refusal) else ""
+        is_gone = code == "SESSION_GONE"
+        if reply.sequence == self._closing_sequence and code != BUSY:
             self._session = None
             self._end(Refusal(UNKNOWN, "the client was closed"), "closed", effects)
         elif is_gone:

@@ -672,6 +672,23 @@ def test_what_is_put_off_is_sent_again_later_each_time_and_run_once() -> None:
     assert len({request.sequence for request in peer.sent if isinstance(request.operation, Txn)}) == 1
 
 
+def test_an_end_of_a_session_that_is_put_off_is_no_end() -> None:
+    """METADATA.md, 5: BUSY is no answer: the session would hold its locks for all of its ttl."""
+    world = World()
+    one, two = world.peer("a", ttl_ms=60_000), world.peer("b", ttl_ms=60_000)
+    world.do(one, Acquire("/l"))
+    world.ask(two, Acquire("/l"))
+    world.settle()
+    world.close(one)
+    answer(one, world, "BUSY")
+    assert not one.is_closed
+    world.advance(SECOND)
+    world.settle()
+    assert one.is_closed
+
+    assert list(world.member.catalog.sessions) == [two.sessions[0]]
+
+
 def test_who_gives_up_on_what_was_put_off_hears_what_was_full() -> None:
     world = World()
     peer = world.peer("a")
