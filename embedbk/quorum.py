@@ -76,7 +76,7 @@ class Quorum:
     """Asks the members of one cluster."""
 
     def __init__(self, endpoints: Sequence[str], timeout_s: float, allow_non_loopback: bool = False) -> None:
-        self._endpoints = list(endpoints)
+        self._endpoints = list(dict.fromkeys(endpoints))
         self._until_ns = clock_ns() + int(timeout_s * SECOND)
         self._allows = allow_non_loopback
 

@@ -70,7 +70,7 @@ def quorum(*arguments: str) -> tuple[int, dict[str, Any]]:
 def test_three_blank_members_begin_one_cluster_and_serve_it(tmp_path: Path) -> None:
     """2.10 "Formation": when all have promised the founder begins, the others join, and all of them vote."""
     with blanks(tmp_path, "m1", "m2", "m3") as members:
-        everybody = members.url("m2", "m1", "m3")
+        everybody = members.url("m2", "m1", "m3", "m1")  # An address said twice is one.
         code, found = quorum("init", "--at", everybody, "--timeout-s", "90")
         assert code == 0, found
         assert {each["name"]: each["role"] for each in found["members"]} == dict.fromkeys(members.at, "voter")
