@@ -382,4 +382,6 @@ def why_no_leader(seen: Seen) -> str:
 def listened_at(directory: Path) -> list[str]:
     """Where the member of this directory listened last, or those of the directories in it; empty: nowhere."""
     found = [directory / ENDPOINTS_FILE, *sorted(directory.glob(f"*/{ENDPOINTS_FILE}"))]
-    return [line for path in found if path.is_file() for line in path.read_text().split()]
+    # One on each line: a path of a local socket may have blanks, and any letters.
+    notes = [path.read_text(encoding="utf-8") for path in found if path.is_file()]
+    return [line for note in notes for line in note.split("\n") if line]

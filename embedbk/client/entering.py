@@ -50,7 +50,7 @@ def note_endpoints(directory: Path, endpoints: Sequence[str]) -> None:
     """Raises StorageError: the note cannot be written."""
     part = directory / f"{ENDPOINTS_FILE}.part"
     try:
-        part.write_text("".join(f"{endpoint}\n" for endpoint in endpoints))
+        part.write_text("".join(f"{endpoint}\n" for endpoint in endpoints), encoding="utf-8")
         part.replace(directory / ENDPOINTS_FILE)
     except OSError as refused:
         raise StorageError(f"{part} cannot be written: {refused}", definite=True) from refused

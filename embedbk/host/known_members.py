@@ -39,7 +39,7 @@ def noted_members(directory: Path, check: Callable[[str], None]) -> NotedMembers
     path = directory / MEMBERS_FILE
     try:
         with path.open("rb") as file:
-            lines = file.read(_BYTES_MAX).decode("ascii").splitlines()
+            lines = [line for line in file.read(_BYTES_MAX).decode().split("\n") if line]
         token = bytes.fromhex(lines[0])
         for line in lines[1:]:
             check(line)
@@ -70,7 +70,8 @@ class KnownMembers:
         members = self._noted = tuple(self._members())
         part = self._path.with_suffix(".part")
         try:
-            part.write_text("".join(f"{line}\n" for line in (self._token.hex(), *members)))
+            # A path of a local socket may have any letters, whatever the locale.
+            part.write_text("".join(f"{line}\n" for line in (self._token.hex(), *members)), encoding="utf-8")
             part.replace(self._path)
         except OSError as refused:
             logger.warning(

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from embedbk.client.entering import note_endpoints
 from embedbk.host.known_members import MEMBERS_FILE, KnownMembers, NotedMembers, noted_members
+from embedbk.quorum import listened_at
 from embedbk.transports.endpoints import check_endpoint
 
 TOKEN = b"t" * 16
@@ -38,6 +40,15 @@ def test_what_a_leader_told_is_noted_and_outlives_the_process(tmp_path: Path) ->
     assert noted(tmp_path) == (TOKEN, (B,)), "who left is not asked for ever"
     KnownMembers(tmp_path, b"u" * 16, lambda: tuple(told), noted(tmp_path)).step(4)
     assert noted(tmp_path).token == b"u" * 16, "the same address in another cluster"
+
+
+@pytest.mark.parametrize("where", ["ipc:///tmp/Größe/m 1.sock", "ipc:///tmp/\u2028/m1.sock"])
+def test_a_path_of_any_letters_is_noted_as_it_is(tmp_path: Path, where: str) -> None:
+    """METADATA.md, 6: and read again, also where a member's directory says where it listened."""
+    KnownMembers(tmp_path, TOKEN, lambda: (where, B), noted(tmp_path)).step(0)
+    assert noted(tmp_path) == (TOKEN, (where, B))
+    note_endpoints(tmp_path, [where, B])
+    assert listened_at(tmp_path) == [where, B]
 
 
 @pytest.mark.parametrize(
