@@ -399,7 +399,19 @@ class Cluster:
         finally:
             os.close(peer_parent_fd)
             os.close(peer_ready_fd)
-        peer = self._peers[name] = Peer(name, popen, parent_fd, ready_fd, log)
+        try:
+            peer = Peer(name, popen, parent_fd, ready_fd, log)
+        except OSError as refused:
+            popen.kill()
+            popen.wait()
+            os.close(parent_fd)
+            os.close(ready_fd)
+            raise StorageError(
+                f"{name} cannot be watched, and was ended again: {refused.strerror}",
+                definite=True,
+                hint="raise the limit of open files (ulimit -n); or the system forbids pidfd_open, which is needed",
+            ) from refused
+        self._peers[name] = peer
         return peer
 
     def _wait_ready(self, peers: list[Peer], deadline: float) -> None:

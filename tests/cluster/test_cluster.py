@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -245,6 +246,27 @@ def test_what_is_not_allowed_is_refused_before_anything_starts(tmp_path: Path) -
             running.start()
         with pytest.raises(UsageError, match="no process 'b2'; there are m1, b1"):
             running.restart("b2")
+
+
+def test_a_process_that_cannot_be_watched_is_ended_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`start` leaves nothing running where it fails, also where the system refuses `pidfd_open`."""
+    begun: list[int] = []
+
+    def refuse(pid: int, flags: int = 0) -> int:
+        begun.append(pid)
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "pidfd_open", refuse)
+    cluster = Cluster(tmp_path / "data", bookies=1, settings=QUICK)
+    open_files = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(
+        StorageError, match="m1 cannot be watched, and was ended again: Operation not permitted"
+    ):
+        cluster.start()
+    assert len(begun) == 1 and not is_alive(begun[0])
+    assert len(os.listdir("/proc/self/fd")) == open_files
 
 
 def test_a_start_that_cannot_write_a_log_says_so(tmp_path: Path) -> None:
