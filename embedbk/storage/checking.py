@@ -52,6 +52,7 @@ from embedbk.storage.snapshot_format import (
     read_header,
     read_pieces,
 )
+from embedbk.storage.snapshots import names_of
 from embedbk.storage.used_reader import compare_used
 
 __all__ = ["BookieFacts", "MetadataFacts", "Progress", "check_bookie", "check_metadata"]
@@ -447,13 +448,9 @@ def check_metadata(
 
 def _check_snapshots(directory: RawDirectory, findings: Findings, progress: Progress) -> set[str]:
     """Check every chunk of every snapshot; returns the names of those that are damaged. They are compared with the log
-    later."""
-    try:
-        names = directory.names()
-    except FileNotFoundError:
-        return set()
+    later. Raises StorageError: the directory cannot be read."""
     damaged: set[str] = set()
-    for name in names:
+    for name in names_of(directory):
         path = f"{directory.path}/{name}"
         if parse_snapshot_name(name) is None:
             findings.note(path, "not a snapshot that counts; left alone")

@@ -545,6 +545,17 @@ def test_whatever_ends_the_writing_of_a_snapshot_is_told(
     store.close()
 
 
+def test_snapshots_that_are_no_directory_are_damage_and_end_no_check(tmp_path: Path) -> None:
+    """CHECKING.md: what cannot be read is a finding of this member; the others are checked."""
+    store = open_metadata_store(tmp_path / "m", new_identity=IDENTITY)
+    Writer(store).write(3)
+    store.close()
+    (tmp_path / "m" / "snapshots").write_bytes(b"a file")
+    findings = Findings()
+    check_metadata(DiskDirectory(tmp_path / "m"), findings)
+    assert ["cannot be read" in each.what for each in findings.found if each.is_damage] == [True]
+
+
 def test_a_start_that_is_refused_leaves_no_descriptor(tmp_path: Path) -> None:
     """Whoever tries again and again must not run out of them."""
     (tmp_path / "m" / (MEMBER_FILE + ".new")).mkdir(parents=True)  # Nothing can be noted.
