@@ -146,7 +146,10 @@ def find_places(
     found = [
         each
         for name in names
-        if (path / name).is_dir() and (each := _place(path / name, _names(path / name))) is not None
+        # The file system's own folder, which its administrator alone may read.
+        if name != "lost+found"
+        and (path / name).is_dir()
+        and (each := _place(path / name, _names(path / name))) is not None
     ]
     for each in found:
         if each.kind == "bookie":

@@ -77,6 +77,14 @@ def pictures(root: Path) -> dict[str, bytes]:
 # --- storage check ------------------------------------------------------------------------------------------
 
 
+def test_the_folder_of_a_file_system_is_no_node(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """P7.2: a cluster may stand at the root of a device; only root may look into `lost+found`."""
+    (tmp_path / "lost+found" / "entries").mkdir(parents=True)
+    make_bookie({part: tmp_path / "b1" / part for part in ("journal", "entries")})
+    code, lines, _ = run(capsys, "storage", "check", tmp_path)
+    assert (code, [line for line in lines if "lost+found" in line]) == (0, [])
+
+
 def test_a_whole_cluster_is_checked_at_once(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, lines, error = run(capsys, "storage", "check", cluster)
     assert (code, error) == (0, "")
