@@ -7,6 +7,7 @@ when a change is asked for again. `cli/quorum.py` shows it to people.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -76,6 +77,9 @@ class Quorum:
     """Asks the members of one cluster."""
 
     def __init__(self, endpoints: Sequence[str], timeout_s: float, allow_non_loopback: bool = False) -> None:
+        """Raises UsageError: timeout_s is no time."""
+        if not math.isfinite(timeout_s):
+            raise UsageError(f"a time-out of {timeout_s} s: a number of seconds is wanted", hint="as in 30")
         self._endpoints = list(dict.fromkeys(endpoints))
         self._until_ns = clock_ns() + int(timeout_s * SECOND)
         self._allows = allow_non_loopback

@@ -34,8 +34,8 @@ RECORD_BYTES = 250  # Bytes of a usual ledger, and of an operation on one.
 LATEST_S = 253_402_300_799  # The last second that has a date.
 MEMORY_BYTES = 180  # Memory of a record beside its own bytes.
 _UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
-_NUMBER = re.compile(r"(\d+(?:\.\d+)?)([kMGT]?)(?:/s)?")
-_TIME = re.compile(r"(\d+(?:\.\d+)?)(ms|s)")
+_NUMBER = re.compile(r"(\d{1,18}(?:\.\d+)?)([kMGT]?)(?:/s)?")
+_TIME = re.compile(r"(\d{1,18}(?:\.\d+)?)(ms|s)")
 _NAMES = ("ledgers", "bytes", "rate", "record")
 
 
@@ -70,7 +70,7 @@ def what_if_of(arguments: Sequence[str]) -> WhatIf | None:
         raise UsageError("--what-if: ledgers= and bytes= both say how large the state is", hint="give one")
     record = said.get("record", RECORD_BYTES)
     size = said["ledgers"] * record if "ledgers" in said else said.get("bytes")
-    rate = said["rate"] * entry_bytes(Entry(1, 1, bytes(record))) if "rate" in said else None
+    rate = said["rate"] * (entry_bytes(Entry(1, 1, b"")) + record) if "rate" in said else None
     return WhatIf(size, rate, said.get("ledgers", 0), record)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 import pytest
 
@@ -9,6 +11,7 @@ from embedbk.cli.calibrating import base_of, calibration_as_json, calibration_as
 from embedbk.codec.quorum_messages import BaseTold, ChangeBase, MemberName, QuorumTold
 from embedbk.errors import UsageError
 from embedbk.metadata.calibration import Measured
+from embedbk.quorum import Quorum
 from tests.quorum.test_room import OLDER
 
 MS = 1_000_000
@@ -55,6 +58,19 @@ def test_of_members_that_measure_nothing_nothing_is_said() -> None:
     assert calibration_as_json(of(OLDER), OLDER, None)["measured"] == {}
 
 
+def test_a_supposed_record_is_not_made() -> None:
+    """Of any size: it takes no memory here."""
+    what_if = what_if_of(["rate=1", "record=1T"])
+    assert what_if is not None and what_if.log_bytes_per_s == 10**12 + 32
+
+
+@pytest.mark.parametrize("timeout_s", [math.nan, math.inf])
+def test_a_time_out_that_is_no_time_is_refused(timeout_s: float) -> None:
+    """Bad input: of --timeout-s."""
+    with pytest.raises(UsageError, match="a number of seconds is wanted"):
+        Quorum(["tcp://127.0.0.1:1"], timeout_s)
+
+
 def test_what_if_tells_memory_time_and_log() -> None:
     what_if = what_if_of(["ledgers=5M", "rate=2k/s"])
     lines = "\n".join(calibration_as_text(of(told()), OLDER, what_if))
@@ -75,6 +91,7 @@ def test_what_if_tells_memory_time_and_log() -> None:
         ["ledgers=-1"],
         ["rate=1", "rate=2"],
         ["ledgers=1", "bytes=1"],
+        ["bytes=" + 400 * "9"],
     ],
 )
 def test_what_nobody_can_suppose_is_refused(arguments: list[str]) -> None:
