@@ -397,6 +397,9 @@ class NativeEntryStore:
         wished = self.entry_logs().get(log_ids[0], 0) if log_ids else 0
         self._copy_target = self.directories.choose_one(wished)
         begun = lib.ebk_store_copy_begin(self._store, ids, len(ids), self._copy_target)
+        if begun == lib.EBK_FAILED:
+            said = cast(bytes, ffi.string(lib.ebk_store_failure(self._store))).decode(errors="replace")
+            raise StorageError(f"{self._where()}: compaction: {said}")
         check(begun, f"compaction in {self._where()}")
 
     def copy_slice(self, byte_count: int, *, threaded: bool = True) -> None:

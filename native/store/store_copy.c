@@ -62,7 +62,11 @@ static struct ebk_log *find_log(const struct ebk_store *store, uint32_t log_id)
 int ebk_store_copy_begin(struct ebk_store *store, const uint32_t *log_ids, uint32_t count, uint32_t directory)
 {
     if (store->copy != NULL) return EBK_FULL;
-    if (count == 0 || count > EBK_COPY_SOURCES_MAX || directory >= store->directory_count || store->log_id_last == EBK_LOG_ID_MAX) return EBK_USAGE;
+    if (count == 0 || count > EBK_COPY_SOURCES_MAX || directory >= store->directory_count) return EBK_USAGE;
+    if (store->log_id_last == EBK_LOG_ID_MAX) {
+        snprintf(store->failure, sizeof store->failure, "entry log ids are used up");
+        return EBK_FAILED;
+    }
     struct ebk_copy *copy = calloc(1, sizeof *copy);
     if (copy == NULL) return EBK_NO_MEMORY;
     copy->store = store;

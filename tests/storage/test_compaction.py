@@ -25,6 +25,7 @@ from embedbk.core.upkeep_words import (
 )
 from embedbk.core.vocabulary import Started, Tick
 from embedbk.errors import StorageError
+from embedbk.host.compacting import Compacting
 from embedbk.storage.bookie_storage import BookieStorage
 from embedbk.storage.entry_store import NativeEntryStore
 from embedbk.storage.memory_disk import MemoryDisk
@@ -35,6 +36,7 @@ from tests.storage.stored_entries import make_frame
 from tests.storage.test_bookie_storage import commit, fence, flush, held, is_fenced, on_memory, put
 from tests.storage.test_dropping import drop
 
+SECOND = 1_000_000_000
 CALLS = ("open", "read", "write", "sync", "allocate", "rename", "unlink", "sync_directory")
 KEPT = {1: [*range(30)], 3: [*range(60, 90)], 4: [*range(5), *range(90, 100)], 5: [*range(0, 90, 3)]}
 
@@ -116,6 +118,22 @@ def test_what_lives_is_copied_and_the_sources_go(sources: tuple[int, ...]) -> No
         disk.crash()
         bookie = on_memory(disk)
     check(bookie)
+    bookie.close()
+
+
+def test_without_an_id_for_its_log_a_compaction_is_given_up() -> None:
+    """ST35: as a flush fails then: the host carries on, as with any copying that cannot be."""
+    disk = MemoryDisk()
+    bookie = fill(disk)
+    bookie.close()
+    disk.put("/b1/entries/ffffffff.elog.tmp", b"")  # Behind it there are no ids for new ones.
+    bookie = on_memory(disk)
+    compacting = Compacting("b1", CompactorOptions(bytes_per_s=1 << 40, gain_bytes_min=1), bookie)
+    for now_ns in range(0, 100_000 * SECOND, 60 * SECOND):
+        compacting.step(now_ns)
+    check(bookie)
+    with pytest.raises(StorageError, match="entry log ids are used up"):
+        bookie.begin_copy((1,))
     bookie.close()
 
 
