@@ -29,7 +29,15 @@ from embedbk.metadata.replacing import replaced, why_not_replaced
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Change", "PeerProgress", "begin_base", "begin_change", "begin_learners", "begin_wanted_base"]
+__all__ = [
+    "Change",
+    "PeerProgress",
+    "begin_base",
+    "begin_change",
+    "begin_learners",
+    "begin_wanted_base",
+    "why_not_changed",
+]
 
 LEARNERS_MAX = 7
 ENDPOINTS_MAX = 8  # Addresses of one member.
@@ -105,19 +113,21 @@ def begin_learners(state: RaftState, peers: PeerProgress, event: LearnersRequest
 
 
 def begin_change(state: RaftState, peers: PeerProgress, event: ChangeRequested) -> Change | None:
+    reason = why_not_changed(state, peers, event)
+    if not reason and state.member not in event.voters:
+        reason = f"{state.member.name} leads and would leave: hand leadership over first"
+    if reason:
+        state.do(ChangeEnded(event.token, reason))
+        return None
+    state.append([Entry(state.log.last_index + 1, state.term, _joint_of(state.configuration, event))])
+    return Change(event.token)
+
+
+def why_not_changed(state: RaftState, peers: PeerProgress, event: ChangeRequested) -> str:
+    """Why this change cannot begin, under this leader or, where this one leaves, under the next; empty: it can."""
     configuration = state.configuration
-    joint = Configuration(
-        voters=event.voters,
-        outgoing=configuration.voters,
-        learners=tuple(member for member in configuration.learners if member not in event.voters),
-        policy=event.policy,
-        outgoing_policy=configuration.policy,
-        election_base_ms=configuration.election_base_ms,
-        retired=configuration.retired,
-        addresses=configuration.addresses,
-        base_change=configuration.base_change,
-    )
-    reason = (
+    joint = _joint_of(configuration, event)
+    return (
         _why_not_now(state, peers, event.expected_index)
         or _why_not_these(configuration, event.voters)
         or why_not_replaced(
@@ -129,15 +139,24 @@ def begin_change(state: RaftState, peers: PeerProgress, event: ChangeRequested) 
         )
         or _why_too_weak(state, peers, event)
         or _why_not_there(joint, event.addresses)
+        # What follows it is no larger: whoever leaves is named once in both.
+        or _why_too_large(joint)
     )
-    joint = replace(joint, addresses=_kept(joint, event.addresses))
-    # What follows it is no larger: whoever leaves is named once in both.
-    reason = reason or _why_too_large(joint)
-    if reason:
-        state.do(ChangeEnded(event.token, reason))
-        return None
-    state.append([Entry(state.log.last_index + 1, state.term, joint)])
-    return Change(event.token)
+
+
+def _joint_of(configuration: Configuration, event: ChangeRequested) -> Configuration:
+    joint = Configuration(
+        voters=event.voters,
+        outgoing=configuration.voters,
+        learners=tuple(member for member in configuration.learners if member not in event.voters),
+        policy=event.policy,
+        outgoing_policy=configuration.policy,
+        election_base_ms=configuration.election_base_ms,
+        retired=configuration.retired,
+        addresses=configuration.addresses,
+        base_change=configuration.base_change,
+    )
+    return replace(joint, addresses=_kept(joint, event.addresses))
 
 
 def begin_base(state: RaftState, token: Token | None, base_ms: int, base_change: BaseChange) -> Change:
@@ -236,8 +255,6 @@ def _why_too_weak(state: RaftState, peers: PeerProgress, event: ChangeRequested)
             f"{count} voters bear no more crashes than {count - 1}: take 1 to {VOTERS_MAX}, odd, or say "
             "that an even number is meant"
         )
-    if state.member not in event.voters:
-        return f"{state.member.name} leads and would leave: hand leadership over first"
     for member in event.voters:
         if not configuration.is_voter(member) and member not in configuration.learners:
             return f"{member.name} does not receive the log yet: let it learn first"

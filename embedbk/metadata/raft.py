@@ -13,7 +13,13 @@ from embedbk.metadata import election
 from embedbk.metadata.basing import BASE_RULES, BaseRules, suits
 from embedbk.metadata.election import Ballot
 from embedbk.metadata.leading import Leading
-from embedbk.metadata.membership import Change, begin_change, begin_learners, begin_wanted_base
+from embedbk.metadata.membership import (
+    Change,
+    begin_change,
+    begin_learners,
+    begin_wanted_base,
+    why_not_changed,
+)
 from embedbk.metadata.quorum import Configuration, MemberId
 from embedbk.metadata.raft_log import RaftLog
 from embedbk.metadata.raft_state import RaftState, RandomFraction, Role
@@ -452,7 +458,8 @@ class Raft:
         if leading is None:
             self._refuse(event.token)
             return
-        if state.member not in event.voters and event.voters:
+        # It hands over for a change that can begin, not for one that the next leader would refuse as well.
+        if state.member not in event.voters and not why_not_changed(state, leading, event):
             to = leading.most_current(Configuration(event.voters))
             if to is not None and to in state.configuration.voters:
                 leading.begin_transfer(to)

@@ -332,6 +332,19 @@ MUTANTS = (
         (_STORY + "a_change_without_those_it_needs_is_refused",),
     ),
     Mutant(
+        "raft-leader-hands-over-for-what-is-refused",
+        "RAFT.md",
+        "a change that cannot begin takes leadership from the member that would leave by it",
+        (
+            (
+                _CORE,
+                "not in event.voters and not why_not_changed(state, leading, event):",
+                "not in event.voters and event.voters:",
+            ),
+        ),
+        (_STORY + "a_leader_hands_over_for_a_change_that_can_begin_only",),
+    ),
+    Mutant(
         "raft-messages-to-who-was-here-before-are-taken",
         "P10.3",
         "a message for another incarnation is taken",

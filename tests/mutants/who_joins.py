@@ -54,7 +54,7 @@ MUTANTS = (
         "join-a-joint-configuration-has-room-in-any-case",
         "RAFT.md",
         "a change of the voters makes a configuration that no snapshot holds",
-        ((_MEMBERSHIP, "    reason = reason or _why_too_large(joint)\n", ""),),
+        ((_MEMBERSHIP, "        or _why_too_large(joint)\n", ""),),
         (_ASKED + "no_change_makes_a_configuration_that_no_snapshot_could_hold",),
     ),
     Mutant(

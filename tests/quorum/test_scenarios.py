@@ -796,6 +796,22 @@ def test_a_change_that_makes_it_weaker_is_refused(voters: str, reason: str) -> N
     assert a.raft.log.last_index == last
 
 
+@pytest.mark.parametrize(("voters", "is_begun"), [("bc", False), ("bde", False), ("b", True)])
+def test_a_leader_hands_over_for_a_change_that_can_begin_only(voters: str, is_begun: bool) -> None:
+    """RAFT.md, 7: one that would leave by a change which is refused leads on, and the reason is told."""
+    world = settled("abc")
+    a = lead(world, "a")
+    assert a.raft is not None
+    for name in "de":
+        fresh = Member(world, MemberId(name, bytes(16)), Image(a.disk.snapshot))
+        world.members[fresh.member] = fresh
+        fresh.start()
+    world.change(*(world.named(name) for name in voters))
+    assert ("a would leave; b will lead" in world.changes[-1]) == is_begun
+    world.run(2 * BASE_MS)
+    assert (world.leader() is a) != is_begun
+
+
 def test_a_configuration_says_where_its_members_listen() -> None:
     """P10.3: newcomers bring their addresses, who moved tells it, and whoever leaves takes its own along."""
     world = settled("abc")
