@@ -289,11 +289,14 @@ class Quorum:
         own = next(each for each in leader.members if each.member == leader.member)
         return self._answer(own.endpoints or self._endpoints, operation, kind)
 
-    def ask(self, endpoints: Sequence[str], operation: Operation) -> Result | None:
-        """The first answer of these endpoints; None: none came in time."""
+    def ask(
+        self, endpoints: Sequence[str], operation: Operation, *, is_patient: bool = True
+    ) -> Result | None:
+        """The first answer of these endpoints; None: none came in time, or, if not is_patient, each was tried once in
+        vain: so time is left for others."""
         results: list[Result] = []
         inquiry = self._inquiry(endpoints, operation, lambda _, result: results.append(result))
-        self._run(inquiry, lambda: bool(results))
+        self._run(inquiry, lambda: bool(results) or (not is_patient and inquiry.has_asked_all))
         return results[0] if results else None
 
     def _inquiry(

@@ -175,7 +175,8 @@ def _records(quorum: Quorum, prefix: str, after: str = "", last: str = LAST_KEY)
 def _held(quorum: Quorum, endpoints: Sequence[str], first: int, end: int) -> list[int]:
     found: list[int] = []
     while True:
-        told = quorum.ask(endpoints, AskHeld(first, end))
+        # One that cannot be reached from here must not use up the time for all.
+        told = quorum.ask(endpoints, AskHeld(first, end), is_patient=False)
         if not isinstance(told, HeldTold):
             raise UsageError("it did not say what it holds")
         found += told.ids

@@ -11,8 +11,11 @@ from typing import Any
 import pytest
 
 import embedbk
+from embedbk.cli.lost_ledgers import _held
 from embedbk.cluster import Cluster
-from embedbk.errors import EmbedbkError, MetadataUnavailable
+from embedbk.errors import EmbedbkError, MetadataUnavailable, UsageError
+from embedbk.host.loop import clock_ns
+from embedbk.quorum import Quorum
 from tests.cluster.test_members import PATIENT, embedbk_command, status
 
 pytestmark = pytest.mark.xdist_group("processes")
@@ -240,3 +243,11 @@ def test_an_embedded_cluster_is_brought_back_beside_its_bookies(tmp_path: Path) 
                 orders.append(b"%d" % number)
             assert [bytes(each) for each in bk.log("orders").read()][-1] == b"%d" % number
     assert taken["generation"] == 0
+
+
+def test_a_bookie_that_cannot_be_reached_from_here_leaves_time_for_the_others(tmp_path: Path) -> None:
+    """`ledger lost`: it is told as not heard. Asked until the time was over, it made the whole command fail."""
+    quorum = Quorum([f"ipc://{tmp_path}/m1.sock"], 8.0)
+    with pytest.raises(UsageError, match="it did not say what it holds"):
+        _held(quorum, [f"ipc://{tmp_path}/gone.sock"], 1, 9)
+    assert clock_ns() < quorum._until_ns
