@@ -37,12 +37,16 @@ def rows_of(data: Any, names: ArrowNames) -> Rows:
             "pyarrow.RecordBatch; nothing was appended"
         )
     capsule, columns = data.__arrow_c_stream__(), []
-    try:
-        while (found := _native.arrow_column_of_stream(capsule, *names)) is not None:
-            columns.append(_column(found, names))
-    except RuntimeError as failed:
-        raise UsageError(f"{failed}; nothing was appended") from failed
+    while (found := _next_of(capsule, names)) is not None:
+        columns.append(_column(found, names))
     return Rows(columns)
+
+
+def _next_of(capsule: Any, names: ArrowNames) -> Any:
+    try:
+        return _native.arrow_column_of_stream(capsule, *names)
+    except (RuntimeError, ValueError) as failed:  # It failed, or was taken already.
+        raise UsageError(f"{failed}; nothing was appended") from failed
 
 
 def _is_name(name: Any) -> bool:

@@ -90,7 +90,7 @@ def child_named(schema: ArrowSchemaStruct, array: ArrowArrayStruct, name: bytes)
     first, count = array.offset, array.length
     if schema.format != b"+s":
         return Child(schema, array, first, count)
-    check(0 <= schema.n_children == array.n_children)
+    check(0 <= schema.n_children == array.n_children and (not schema.n_children or bool(schema.children)))
     found = [at for at in range(schema.n_children) if schema.children[at].contents.name == name]
     check(len(found) == 1, 0, ArrowFault.NO_COLUMN)
     _check_nulls(array, first, count)

@@ -104,6 +104,8 @@ def _column_from(schema: ArrowSchemaStruct, array: ArrowArrayStruct, names: Arro
 
 
 def _text_of(schema: ArrowSchemaStruct, name: bytes, fault: ArrowFault) -> str:
+    if fault is ArrowFault.UNSOUND:
+        return ""  # Its names may have gone with it.
     form = schema.format or b""
     if form != b"+s":
         return "" if fault is ArrowFault.NO_COLUMN else str(form.decode(errors="replace"))

@@ -166,7 +166,8 @@ static PyObject *refuse(const struct ArrowSchema *schema, const struct names *na
 {
     const char *const all[] = {names->value, names->beside.key, names->beside.timestamp, names->beside.headers};
     if (fault == EBK_ARROW_NO_MEMORY) return PyErr_NoMemory();
-    PyObject *text = text_of(schema, all[which], fault);
+    /* What is no Arrow array, or was taken, has nothing that may be read: its names went with it. */
+    PyObject *text = fault == EBK_ARROW_UNSOUND ? PyUnicode_FromString("") : text_of(schema, all[which], fault);
     if (text == NULL) return NULL;
     return Py_BuildValue("(iKN)", fault + FAULTS_OF_A_COLUMN * (int)which, (unsigned long long)at, text);
 }

@@ -216,6 +216,20 @@ class TestColumns:
         assert len(make(schema, array, "value")) == 1
         assert make(schema, array, "value")[0] == ArrowFault.UNSOUND
 
+    def test_of_a_schema_that_was_taken_nothing_is_read(self, column_of: Make) -> None:
+        """Whoever took it freed its names, so that not even a message may look at them; nor at children that it says to
+        have, and has not."""
+
+        def let_go(schema: Any) -> None:
+            schema.n_children, schema.release = 2**40, type(schema.release)()
+
+        make = twin_column if column_of is in_python else _native.arrow_column
+        for spoil in (let_go, lambda schema: setattr(schema, "children", type(schema.children)())):
+            data = ArrowBytes([b"x"], name="value")
+            schema, array = data._as_array()
+            spoil(data.held[0])
+            assert make(schema, array, "value") == (ArrowFault.UNSOUND, 0, "")
+
 
 def make_twin(ledger_id: int, **settings: Any) -> Packing:
     return TwinPacker(ledger_id, lock=threading.RLock(), **settings)
@@ -300,6 +314,15 @@ def test_what_is_no_column_of_values_says_so(data: Any, name: Any, said: str) ->
     with pytest.raises(UsageError, match=said) as refused:
         rows_of(data, ArrowNames(name))
     assert "nothing was appended" in str(refused.value)
+
+
+def test_a_stream_that_was_taken_says_so() -> None:
+    data = ArrowBytes([b"x"], chunk=1)
+    capsule = data._as_stream()
+    data.__arrow_c_stream__ = lambda requested_schema=None: capsule
+    data.held[0].release = type(data.held[0].release)()
+    with pytest.raises(UsageError, match="the stream was released; nothing was appended"):
+        rows_of(data, ArrowNames("value"))
 
 
 def test_a_packer_takes_columns_and_nothing_else() -> None:

@@ -121,6 +121,19 @@ MUTANTS = (
         (_COLUMNS + "both_judge_any_view_alike",),
     ),
     Mutant(
+        "names-of-what-was-taken-are-read",
+        "P3.1",
+        "the refusal of Arrow data that another one took reads memory that was given back",
+        (
+            (
+                "native/python/arrow_calls.c",
+                'fault == EBK_ARROW_UNSOUND ? PyUnicode_FromString("") : text_of',
+                'fault == EBK_ARROW_NO_MEMORY ? PyUnicode_FromString("") : text_of',
+            ),
+        ),
+        (_COLUMNS + "of_a_schema_that_was_taken_nothing_is_read",),
+    ),
+    Mutant(
         "others-append-between-columns",
         "P3.1",
         "a call that appends many rows lets others append where a column and the room end together",
