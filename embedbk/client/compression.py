@@ -61,6 +61,7 @@ _WINDOW_LOG_MAX = (
     20  # A frame of an entry looks back over no more than an entry, so no more memory is given to it.
 )
 _CRC_BYTES = ENTRY_OVERHEAD_BYTES - ENTRY_HEADER.size
+_ATTRIBUTES_BYTES_MAX = 0xFFFF  # Their size is a u16 of the header.
 _INSIDE = (AttributeKind.PARTS, AttributeKind.RECORDS)  # Attributes that are compressed with the payload.
 _OF_STORED = (AttributeKind.XXH3, AttributeKind.HMAC, AttributeKind.ZSTD)  # They are about the stored form.
 _INSTALL = "pip install 'embedbk[zstd]'"
@@ -263,6 +264,10 @@ def _plain_entry(ledger_id: int, entry_id: int, entry: memoryview) -> Buffer:
         inside, payload = unpacked(entry[begin:-_CRC_BYTES], claim)
         before, behind = parted(inside, AttributeKind.RECORDS)
         attributes = before + without(attributes, *_OF_STORED) + behind
+        if len(attributes) > _ATTRIBUTES_BYTES_MAX:
+            raise PeerError(
+                f"it has {len(attributes)} bytes of attributes; at most {_ATTRIBUTES_BYTES_MAX} are allowed"
+            )
         size = len(attributes) + len(payload)
         head = ENTRY_HEADER.pack(version, flags, len(attributes), size, *numbers)
         whole = head + attributes + payload

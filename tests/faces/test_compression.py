@@ -17,8 +17,18 @@ import pytest
 import embedbk
 from embedbk import aio
 from embedbk.client import compression
+from embedbk.client.batches import Located
 from embedbk.client.runtime import Runtime
-from embedbk.codec.attributes import AttributeKind, ZstdClaim, claim_of, encode_attributes, encode_claim
+from embedbk.codec import frame as entries
+from embedbk.codec.attributes import (
+    AttributeKind,
+    Producer,
+    ZstdClaim,
+    claim_of,
+    encode_attributes,
+    encode_claim,
+)
+from embedbk.codec.entry import encode_entry
 from embedbk.config import ENTRY_BYTES_MAX, FRAME_BYTES_MAX
 from embedbk.metadata.levels import LEVEL_OF_COMPRESSION
 
@@ -293,6 +303,26 @@ def test_a_frame_that_is_not_what_it_claims(
     assert [bytes(entry) for entry in log.read(2)] == [b"behind"]
     with log.writer() as writer:
         writer.append(b"more", producer=(1, 1))
+
+
+def test_attributes_that_have_no_room_together_are_an_error_that_names_the_entry() -> None:
+    """WIRE.md 1: "an error that names ledger and entry": those in the frame and those beside it fit a u16 each, and not
+    both of them."""
+    count = 0xFFFF // 4 - 1
+    inside = struct.pack(f"<BBH{count}I", AttributeKind.PARTS, 0, 4 * count, *[len(TEXT)] * count)
+    claim = encode_claim(ZstdClaim(len(inside) + len(TEXT), len(inside)))
+    packed = frame_of(inside + TEXT)
+    for beside, is_sound in ((b"", True), (encode_attributes(producer=Producer(1, 1)), False)):
+        entry = encode_entry(7, 3, len(packed), packed, attributes=beside + claim)
+        located = Located(entries.frame_of(memoryview(entry)), 0)
+        if is_sound:
+            assert len(list(compression.plain(located))) == 1
+            continue
+        with pytest.raises(
+            embedbk.EntryUnreadable, match=r"entry 3 of ledger 7 .* 65552 bytes of attributes"
+        ) as raised:
+            list(compression.plain(located))
+        assert raised.value.definite
 
 
 @pytest.mark.parametrize("claim", [(ENTRY_BYTES_MAX + 1, 0), (2**32 - 1, 0), (9, 10)])

@@ -45,6 +45,13 @@ MUTANTS = (
         (_HOSTILE + "[a-bomb]", _HOSTILE + "[no-size]"),
     ),
     Mutant(
+        "attributes-of-both-places-have-no-bound",
+        "WIRE-1",
+        "an entry whose attributes have no room together ends its reader with an error of Python",
+        ((_ZSTD, "if len(attributes) > _ATTRIBUTES_BYTES_MAX:", "if claim.byte_count < 0:"),),
+        (_FACE + "attributes_that_have_no_room_together_are_an_error_that_names_the_entry",),
+    ),
+    Mutant(
         "what-stands-behind-a-frame-is-passed-over",
         "WIRE-1",
         "bytes behind the frame are passed over",
