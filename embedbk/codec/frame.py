@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from embedbk.codec import kernels
-from embedbk.codec.entry import ENTRY_HEADER, ENTRY_OVERHEAD_BYTES, Entry, read_entry
+from embedbk.codec.entry import ENTRY_HEADER, ENTRY_LENGTH_MAX, ENTRY_OVERHEAD_BYTES, Entry, read_entry
 from embedbk.config import FRAME_BYTES_MAX
 from embedbk.errors import PeerError
 from embedbk.ids import LEDGER_ID_MAX, NO_ENTRY
@@ -42,6 +42,8 @@ FRAME_HEADER_BYTES = 80
 LEDGER_KEY_BYTES = 16
 FLAG_LAC = 1  # The header carries a LAC and the length up to it; never set on a recovery add (I12).
 FLAG_GAPS = 2  # Entry ids ascend with gaps: one member's part of a striped frame.
+# Of an entry that travels: half of the range, as of a LAC, since no answer and no metadata can name a higher one.
+ENTRY_ID_MAX = LEDGER_ID_MAX // 2
 
 # magic, version, flags, header_size, entry_count, body_size, ledger_id, first, last, lac, lac_length, key, reserved
 _HEADER = struct.Struct("<4sBBHIIQqqqQ16sI")
@@ -136,7 +138,7 @@ def decode_frame_header(block: memoryview, offset: int = 0) -> FrameHeader:
     if (
         ledger_id > LEDGER_ID_MAX
         or first < 0
-        or last < first
+        or not first <= last <= ENTRY_ID_MAX
         or not 0 < entry_count <= dense
         or body_size > FRAME_BYTES_MAX
     ):
@@ -147,8 +149,9 @@ def decode_frame_header(block: memoryview, offset: int = 0) -> FrameHeader:
         raise PeerError(f"frame at offset {offset}: its count {entry_count} and its gap flag disagree")
     has_lac = bool(flags & FLAG_LAC)
     # A frame is sent while none of it is done, so its LAC is below it (P3.3).
-    if not NO_ENTRY <= lac < first or (not has_lac and (lac != NO_ENTRY or lac_length)):
-        raise PeerError(f"frame at offset {offset} has an impossible LAC {lac}")
+    is_possible = NO_ENTRY <= lac < first and lac_length <= ENTRY_LENGTH_MAX
+    if not is_possible or (not has_lac and (lac != NO_ENTRY or lac_length)):
+        raise PeerError(f"frame at offset {offset} has an impossible LAC {lac}, {lac_length} bytes up to it")
     return FrameHeader(ledger_id, first, last, entry_count, body_size, lac, lac_length, has_lac, key)
 
 

@@ -144,6 +144,8 @@ static bool read_frame_header(const uint8_t *from, struct ebk_add *add)
     add->lac_length = ebk_load_u64(from + EBK_FRAME_AT_LAC_LENGTH);
     add->key = from + EBK_FRAME_AT_KEY;
     add->has_lac = (flags & EBK_FRAME_FLAG_LAC) != 0;
+    /* No answer could name such an entry, or carry such a LAC (codec/frame.py). */
+    if (add->last > EBK_LAC_MAX || add->lac_length > INT64_MAX) return false;
     if (add->ledger_id > INT64_MAX || add->first < 0 || add->last < add->first || add->count == 0 ||
         add->body_size == 0 || add->body_size > EBK_FRAME_BYTES_MAX)
         return false;

@@ -174,6 +174,16 @@ class TestFrame:
         with pytest.raises(PeerError):
             decode_frame_header(memoryview(packed))
 
+    @pytest.mark.parametrize(
+        ("first", "lac", "lac_length"), [(2**62, 1, 1), (4, 3, 2**63), (2**63 - 1, 2**62, 1)]
+    )
+    def test_what_no_answer_could_say_is_refused(self, first: int, lac: int, lac_length: int) -> None:
+        """WIRE.md 2: a bookie that took it would answer each reader of the ledger with what ends the link."""
+        frame = Frame(LEDGER, first, first, 1, 1, memoryview(body_of(b"x")))
+        packed = encode_frame_header(frame, KEY, lac, lac_length)
+        with pytest.raises(PeerError, match="impossible"):
+            decode_frame_header(memoryview(packed))
+
     def test_a_cut_is_a_frame_with_gaps_and_says_so(self) -> None:
         """P3.7: striped over 3 with Qw 2, seat 0 holds every id but 1 mod 3."""
         whole = frame_of(body_of(*[b"x" * i for i in range(7)]))

@@ -134,6 +134,19 @@ MUTANTS = (
         (_COLUMNS + "of_a_schema_that_was_taken_nothing_is_read",),
     ),
     Mutant(
+        "a-frame-says-what-no-answer-can",
+        "WIRE-2",
+        "a bookie takes a length up to a LAC with which its answers end the links of readers",
+        (
+            (
+                "embedbk/codec/frame.py",
+                "NO_ENTRY <= lac < first and lac_length <= ENTRY_LENGTH_MAX",
+                "NO_ENTRY <= lac < first",
+            ),
+        ),
+        ("tests/codec/test_formats.py::TestFrame::test_what_no_answer_could_say_is_refused",),
+    ),
+    Mutant(
         "others-append-between-columns",
         "P3.1",
         "a call that appends many rows lets others append where a column and the room end together",
