@@ -385,7 +385,8 @@ static PyObject *append_many(PyObject *self, PyObject *arguments)
     }
     const struct ebk_payloads given = {payloads.data, payloads.sizes, attributes.data, attributes.sizes,
                                        (uint64_t)payloads.count};
-    IN_TURN(packer, payloads.bytes + attributes.bytes <= GIL_BYTES_MAX,
+    const size_t bytes = payloads.bytes + attributes.bytes + (size_t)payloads.count * EBK_ENTRY_OVERHEAD_BYTES;
+    IN_TURN(packer, bytes <= GIL_BYTES_MAX,
             ebk_packer_append_each_in_turn(packer, caller, &given, &done));
     free_payloads(&payloads);
     free_payloads(&attributes);

@@ -444,7 +444,7 @@ static int append_slices(struct ebk_packer *packer, uint64_t caller, const uint8
                                    &out->should_wake);
             if (answer < 0) break;
             if (run != NULL) run += size;
-            sliced += size + attributes.behind_size;
+            sliced += EBK_ENTRY_OVERHEAD_BYTES + size + attributes.before_size + attributes.behind_size;
             out->taken += 1;
         }
         if (caller != 0 && (answer < 0 || out->taken == payloads->count))

@@ -81,6 +81,22 @@ def test_another_thread_gets_turns_where_the_gil_is_given_away(turns: list[int])
         pass
 
 
+def test_another_thread_gets_turns_while_very_many_entries_without_a_byte_are_appended(
+    turns: list[int],
+) -> None:
+    """They take time, too, and the packer's mutex: all of them at once would keep the host waiting."""
+    packer, given = Packer(7), [b""] * 200_000
+    for _ in range(50):
+        before, _taken, after = map(
+            operator.call, [turns.copy, partial(packer.append_many, given), turns.copy]
+        )
+        if after[0] > before[0]:
+            return
+        while (frame := packer.seal()) is not None:
+            packer.release(frame)
+    raise AssertionError("no other thread had a turn")
+
+
 def test_every_mark_is_one_that_the_build_can_read() -> None:
     """A mark that build_native.py does not see would be silently without effect."""
     for header in NATIVE.glob("*/*.h"):
