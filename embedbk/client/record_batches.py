@@ -49,8 +49,8 @@ class RecordBatches(Iterator[Any]):
     Attributes:
         schema: of every batch, `embedbk.arrow.SCHEMA` or `SCHEMA_WITH_RECORDS`.
         next_offset: the dense offset behind the last row that was given; None before the first.
-        error: what ended it early. Iterating raises it as it is; the C interface carries its text only, so the
-            consumer of the stream finds the error itself here.
+        error: what ended it early. Iterating raises it as it is, each time: what was not read never looks like an end.
+            The C interface carries its text only, so the consumer of the stream finds the error itself here.
     """
 
     def __init__(self, frames: Iterator[Located], *, with_records: bool) -> None:
@@ -65,13 +65,32 @@ class RecordBatches(Iterator[Any]):
         return self._arrow.SCHEMA_WITH_RECORDS if self._with_records else self._arrow.SCHEMA
 
     def __next__(self) -> Any:
+        if self.error is not None:
+            raise self.error
         try:
             located = next(self._frames)
         except EmbedbkError as failed:
             self.error = failed
             raise
+        except (StopIteration, ValueError):
+            raise  # The end; or another thread reads with it just now.
+        except BaseException as other:
+            self.error = _ended_by(other)
+            raise
+        try:
+            made = self._arrow.record_batch(batch_of(located), with_records=self._with_records)
+        except BaseException as other:
+            self.error = _ended_by(other)
+            raise
         self.next_offset = located.first_offset + located.frame.last_entry + 1
-        return self._arrow.record_batch(batch_of(located), with_records=self._with_records)
+        return made
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> Any:
         return self._arrow.stream(self, self.schema, requested_schema)
+
+
+def _ended_by(other: BaseException) -> UsageError:
+    """Of the process, or of who waits: reading cannot go on behind it."""
+    return UsageError(
+        f"these record batches were ended by {type(other).__name__}", hint="make others, from next_offset on"
+    )

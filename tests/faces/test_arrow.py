@@ -172,7 +172,32 @@ def test_a_stream_that_is_cut_off_keeps_the_error_itself(bk: embedbk.Client, log
         pa.table(stream)
     assert isinstance(stream.error, embedbk.Truncated)
     assert stream.error.first_offset == 8
+    with pytest.raises(Exception, match="below its start, offset 8"):
+        pa.table(stream)
+    with pytest.raises(embedbk.Truncated):
+        next(stream)
     assert pa.table(bk.log(log_name).record_batches(stream.error.first_offset)).num_rows == 4
+
+
+def test_a_stream_that_was_interrupted_is_never_at_its_end(
+    bk: embedbk.Client, log_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that were read and not given are not behind its place; who asks again is told, and gets no empty table."""
+    with bk.log(log_name).writer() as writer:
+        writer.append_many([b"row"] * 4)
+    stream = bk.log(log_name).record_batches()
+
+    def no_memory(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(arrow, "record_batch", no_memory)
+        with pytest.raises(MemoryError):
+            next(stream)
+    assert stream.next_offset is None
+    with pytest.raises(Exception, match="were ended by MemoryError"):
+        pa.table(stream)
+    assert isinstance(stream.error, embedbk.UsageError)
 
 
 def test_what_is_read_in_bulk_is_a_stream_in_both_faces(data: Path, settings: embedbk.Settings) -> None:
