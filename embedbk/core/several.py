@@ -110,7 +110,7 @@ def why_not_read(request: ReadRequest, ranges: Sequence[ReadRange]) -> str:
 
 def why_not_copied(request: AddRequest, frames: Sequence[tuple[object, object]], frames_max: int) -> str:
     """Why nothing is stored for this request with several frames; empty: it is."""
-    if not (request.recovery and request.is_copy) or request.deferred:
+    if not frames or not (request.recovery and request.is_copy) or request.deferred:
         return f"an add has one frame, not {len(frames)}"
     if len(frames) > frames_max:
         return f"copies in {len(frames)} frames: at most {frames_max} are allowed"

@@ -15,6 +15,13 @@ _TESTS = "tests/repair/test_copy_gathering.py::test_"
 
 MUTANTS = (
     Mutant(
+        "copies-of-nothing-are-answered",
+        "WIRE-3",
+        "a message of copies without a frame gets an answer that no peer can read",
+        ((_SEVERAL, "if not frames or not (request.recovery", "if not (request.recovery"),),
+        (_OF_THE_BOOKIE + "copies_without_a_frame_are_refused",),
+    ),
+    Mutant(
         "several-copies-answered-before-they-are-durable",
         "I40",
         "the answer to copies of several ledgers waits for no record",

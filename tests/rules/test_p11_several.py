@@ -139,6 +139,13 @@ def test_only_copies_by_repair_have_several_frames(other: dict[str, object]) -> 
     assert b1(world).core.table.get(5) is None
 
 
+def test_copies_without_a_frame_are_refused() -> None:
+    """WIRE.md 3: an answer without copies is none, and would end the link of who asked."""
+    world, _, _ = world_with_entries(1)
+    copied(world)
+    assert world.heard() == [ErrorAnswer("an add has one frame, not 0")]
+
+
 def test_a_message_has_a_bound_of_copies_and_of_ranges() -> None:
     world, _, _ = world_with_entries(1)
     copied(world, *(one(each) for each in range(10, 11 + COPIES_MAX)))
