@@ -654,12 +654,13 @@ class Appending:
             raise UsageError("a batch is a list of at least one record; nothing was appended")
         records = list(map(_as_record, parts))
         for record in records:
-            if not isinstance(record.value, bytes | bytearray | memoryview):
-                refuse_payload(record.value)
-        ends = list(itertools.accumulate(memoryview(record.value).nbytes for record in records))
-        return await self.append(
-            b"".join(record.value for record in records), terms, ends, self._records(records)
-        )
+            value = record.value
+            if not isinstance(value, bytes | bytearray | memoryview) or not memoryview(value).c_contiguous:
+                refuse_payload(value)
+        # Taken once: another thread may change them, and ends that are not those of the bytes end the handle.
+        values = [bytes(record.value) for record in records]
+        ends = list(itertools.accumulate(map(len, values)))
+        return await self.append(b"".join(values), terms, ends, self._records(records))
 
     async def append_many(
         self, items: Sequence[Buffer | EntryRecord], timeout_s: float | None = None

@@ -125,7 +125,8 @@ def _sized(value: Buffer, what: str) -> bytes:
         raise UsageError(f"{what} is bytes or a buffer of them, not {type(value).__name__}")
     if (size := memoryview(value).nbytes) > RECORDS_BYTES_MAX:
         raise UsageError(f"{what} of {size} bytes: at most {RECORDS_BYTES_MAX} are allowed in one entry")
-    return _SIZE.pack(size) + bytes(value)
+    taken = bytes(value)  # Another thread may have changed it since.
+    return _SIZE.pack(len(taken)) + taken
 
 
 def records_in(value: Buffer, values: Sequence[memoryview]) -> Iterator[EntryRecord]:

@@ -6,7 +6,7 @@ import asyncio
 import pickle
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -25,6 +25,38 @@ RECORDS = [
     Record(b"dated", timestamp=0),
     Record(b"whole", b"k" * 400, 2**63 - 1, {"trace": b"\x00\xff", "a": b"", "~!": b"v" * 1000}),
 ]
+
+
+class Changing(bytearray):
+    """Bytes that another thread changes between two looks at them."""
+
+    def __bytes__(self) -> bytes:
+        return b"changed"
+
+
+class ChangingRecord(embedbk.EntryRecord):
+    """Likewise: a value that is one byte longer each time."""
+
+    looks: ClassVar[list[int]] = []
+
+    @property
+    def value(self) -> bytes:  # type: ignore[override]
+        self.looks.append(0)
+        return bytes(len(self.looks))
+
+
+def test_what_another_thread_changes_meanwhile_ends_nobodys_handle(bk: embedbk.Client) -> None:
+    """P3.1: sizes in an entry are those of the bytes beside them; bookies would refuse all that stands behind it."""
+    with bk.create_ledger() as ledger:
+        ledger.add(embedbk.EntryRecord(b"value", key=Changing(b"key")))
+        ledger.add_batch([ChangingRecord(b""), ChangingRecord(b"")])
+        ledger.add(b"another caller's", timeout_s=20)
+        with pytest.raises(embedbk.UsageError, match="must be contiguous"):
+            ledger.add_batch([memoryview(b"abcd")[::2]])
+    with bk.open_ledger(ledger.ledger_id) as reader:
+        first, batch, last = reader.read()
+        assert first.key == b"changed" and bytes(last) == b"another caller's"
+        assert sum(map(len, batch.parts)) == len(batch)
 
 
 def test_each_way_to_append_takes_records(bk: embedbk.Client, log_name: str) -> None:

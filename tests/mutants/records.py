@@ -19,6 +19,13 @@ _REFUSED = _SCANNED + "attributes_that_are_not_known_or_not_sound_are_refused"
 
 MUTANTS = (
     Mutant(
+        "a-key-has-the-size-that-it-had",
+        "P3.1",
+        "a key that another thread changes while it is appended ends the handle for all its callers",
+        ((_RECORDS, "_SIZE.pack(len(taken)) + taken", "_SIZE.pack(size) + taken"),),
+        (_GIVEN + "what_another_thread_changes_meanwhile_ends_nobodys_handle",),
+    ),
+    Mutant(
         "records-stand-before-the-time",
         "P8.11",
         "the packer writes the time behind all attributes, so that readers and bookies refuse the entry",
