@@ -43,7 +43,7 @@ LEDGER_KEY_BYTES = 16
 FLAG_LAC = 1  # The header carries a LAC and the length up to it; never set on a recovery add (I12).
 FLAG_GAPS = 2  # Entry ids ascend with gaps: one member's part of a striped frame.
 # Of an entry that travels: half of the range, as of a LAC, since no answer and no metadata can name a higher one.
-ENTRY_ID_MAX = LEDGER_ID_MAX // 2
+_HIGHEST_ENTRY = LEDGER_ID_MAX // 2
 
 # magic, version, flags, header_size, entry_count, body_size, ledger_id, first, last, lac, lac_length, key, reserved
 _HEADER = struct.Struct("<4sBBHIIQqqqQ16sI")
@@ -138,7 +138,7 @@ def decode_frame_header(block: memoryview, offset: int = 0) -> FrameHeader:
     if (
         ledger_id > LEDGER_ID_MAX
         or first < 0
-        or not first <= last <= ENTRY_ID_MAX
+        or not first <= last <= _HIGHEST_ENTRY
         or not 0 < entry_count <= dense
         or body_size > FRAME_BYTES_MAX
     ):
