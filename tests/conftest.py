@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import gc
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
@@ -36,9 +38,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not any(item.iter_markers("xdist_group")))
 
 
-def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """Give the system back what a module's simulated worlds have freed: glibc keeps it in pieces, and a worker that
-    runs some thousand worlds would have 12 GB of it."""
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """Give the system back what a module's simulated worlds have freed, which glibc keeps in pieces. No test may stop
+    the collector for others: their worlds would stay, some 10 MB and ten descriptors each."""
+    yield
+    assert gc.isenabled(), "this test leaves the collector stopped, for all that come behind it"
     if (nextitem is None or nextitem.path != item.path) and hasattr(_LIBC, "malloc_trim"):
         _LIBC.malloc_trim(0)
 

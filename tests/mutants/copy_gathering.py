@@ -61,7 +61,7 @@ MUTANTS = (
         (
             (
                 _SEVERAL,
-                "    if not (request.recovery and request.is_copy) or request.deferred:\n",
+                "    if not frames or not (request.recovery and request.is_copy) or request.deferred:\n",
                 "    if False:\n",
             ),
         ),

@@ -326,7 +326,7 @@ def test_a_tail_that_is_collected_meanwhile_leaves(cluster: Cluster, looks: bool
     with bk.log("orders").writer() as orders:
         orders.append(b"zero")
     kept = [bk.log("orders").tail(0) for _ in range(3)]
-    before = gc.get_threshold()
+    before, usual = gc.get_threshold(), bk._runtime.handles._lock
     gc.collect()
     gc.disable()
     try:
@@ -336,7 +336,7 @@ def test_a_tail_that_is_collected_meanwhile_leaves(cluster: Cluster, looks: bool
         left.append(left)  # Only the collector ends it.
         next(left[0])  # type: ignore[call-overload]
         del left
-        lock = Collecting(bk._runtime.handles._lock)
+        lock = Collecting(usual)
         bk._runtime.handles._lock = lock  # type: ignore[assignment]
         if looks:
             assert len(list(bk._runtime.handles)) in (3, 4)
@@ -344,6 +344,7 @@ def test_a_tail_that_is_collected_meanwhile_leaves(cluster: Cluster, looks: bool
             bk._runtime.handles.add(ReaderNote("tail", "another", lambda: 0.0))
         assert not lock.has_met_itself
     finally:
+        bk._runtime.handles._lock = usual  # The other one stops the collector each time that it is let go of.
         gc.set_threshold(*before)
         gc.enable()
     assert len(list(bk._runtime.handles)) == 3
