@@ -148,7 +148,7 @@ class Peer:
     def forget(self) -> None:
         """Forget an ended process: close its descriptors, and remove its log if that is empty. Twice is allowed."""
         descriptors = (self._pidfd, self._parent_fd, self._ready_fd)
-        # By now the numbers may be those of others' files.
+        # The numbers may be those of others' files by now.
         self._pidfd = self._parent_fd = self._ready_fd = -1
         for fd in descriptors:
             if fd >= 0:

@@ -93,7 +93,7 @@ def _open_missing_streams() -> None:
 
 
 def let_go_of_output() -> None:
-    """Behind a failed write. Python flushes once more when it ends, which must not fail then."""
+    """Give up what a failed write left. Python flushes once more when it ends, and that must not fail then."""
     try:
         sys.stdout.flush()
     except OSError:

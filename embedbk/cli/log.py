@@ -212,7 +212,7 @@ def _appended(writer: LogWriter, entries: Iterable[Given], lines: _Lines) -> tup
         refused = error
     try:
         writer.flush()
-    except KeyboardInterrupt:  # It ends whoever wrote the lines, too, so that their end comes first.
+    except KeyboardInterrupt:  # The signal ends the writer of the lines, too, so that their end comes first.
         lines.is_interrupted = True
         writer.flush()
     return count, refused
@@ -228,7 +228,7 @@ def _given(options: argparse.Namespace, lines: Iterable[bytes]) -> Iterable[Give
 
 class _Lines:
     """Lines of standard input. An interruption while the next one is waited for is their end: those before it are
-    appended, and whoever typed them is told so."""
+    appended, and the person who typed them is told so."""
 
     def __init__(self) -> None:
         self.is_interrupted = False

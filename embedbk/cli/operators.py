@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 AT_VARIABLE = "EMBEDBK_CLUSTER"
-LOCK_FILE = "LOCK"  # Of a journal, which a member's process holds.
+LOCK_FILE = "LOCK"  # A journal has this file, and its member's process holds it.
 KNOCK_S = 10.0  # Time for the process that has a directory to answer; its loop may be busy.
 
 

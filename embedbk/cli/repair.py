@@ -31,7 +31,7 @@ def run_health(arguments: Sequence[str]) -> int:
         _health,
         "whether every entry of closed ledgers has its copies, and what is done where not",
     )
-    made.prog = "embedbk health"  # As it is typed.
+    made.prog = "embedbk health"  # The user types this.
     return commands.run(["show", *arguments])
 
 
@@ -39,7 +39,7 @@ def run_audit(arguments: Sequence[str]) -> int:
     """Without a verb: `embedbk audit --at CLUSTER`."""
     commands = Commands("audit", "All ledgers are looked at now, and what comes of that is shown.")
     made = _add(commands, "show", _audit, "look at all ledgers, wait for it, then as embedbk health")
-    made.prog = "embedbk audit"  # As it is typed.
+    made.prog = "embedbk audit"  # The user types this.
     made.add_argument("--wait-s", type=float, help="wait no longer; it goes on behind that")
     return commands.run(["show", *arguments])
 

@@ -20,7 +20,7 @@ def run_sql(arguments: Sequence[str]) -> int:
     """Without a verb: `embedbk sql "SELECT ..." --at CLUSTER`."""
     commands = Commands("sql", f"A question over what the metadata says. Tables: {', '.join(VIEWS)}.")
     made = commands.add("answer", _sql, "answer it", reach=client_of)
-    made.prog = "embedbk sql"  # As it is typed.
+    made.prog = "embedbk sql"  # The user types this.
     made.add_argument("question", metavar="SELECT", help="in SQL, as DuckDB speaks it (embedbk[sql])")
     return commands.run(["answer", *arguments])
 

@@ -33,7 +33,7 @@ def read_copy(
         NotEnoughBookies: it does not answer.
     """
     runtime = client._runtime
-    if first < 0:  # Else the bookie would get it, and end the link.
+    if first < 0:  # The bookie would get it otherwise, and end the link.
         raise UsageError(f"entries {first}..{last} were asked for: the first entry of a ledger is 0")
     metadata, member = run_blocking(_copy_of(runtime, ledger_id, bookie_id, password), "embedbk ledger read")
     while first <= last:

@@ -90,7 +90,7 @@ class RecordBatches(Iterator[Any]):
 
 
 def _ended_by(other: BaseException) -> UsageError:
-    """Of the process, or of who waits: reading cannot go on behind it."""
+    """The error for what ended the process or its waiting: reading cannot go on behind it."""
     return UsageError(
         f"these record batches were ended by {type(other).__name__}", hint="make others, from next_offset on"
     )

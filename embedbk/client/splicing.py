@@ -80,7 +80,7 @@ __all__ = [
 logger = logging.getLogger("embedbk.client.log")
 
 STAGED_TTL_S = 86_400.0
-STAGED_TTL_S_MAX = 1e9  # As of pins.
+STAGED_TTL_S_MAX = 1e9  # Pins have the same bound.
 _WHEN_FULL = "splice again when the log was truncated: what is staged is there still"
 _NONE_IS_MADE = Quorum(1, 1, 1)
 _TRIES_MAX = 20  # The log's owner changed so often.
@@ -138,7 +138,7 @@ async def _check(reading: LogReading, terms: Staging) -> None:
         other = await find(runtime, terms.log)
         is_there = isinstance(other, LogId) or (other is not None and await log_exists(runtime, terms.log))
         is_ours = runtime.has_level(LEVEL_OF_LOG_IDS) and not is_there
-    # Whoever sends terms may send any numbers; one that no message can have would end this process's host thread.
+    # A caller may send any numbers as terms; one that no message can have would end this process's host thread.
     numbers = (terms.number, terms.expires_ms) if is_ours else ()
     if not is_ours or not all(isinstance(each, int) and 0 <= each <= LEDGER_ID_MAX for each in numbers):
         raise UsageError(f"{terms!r:.200} is no staging() of log {reading.name!r}")

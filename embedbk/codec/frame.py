@@ -42,7 +42,7 @@ FRAME_HEADER_BYTES = 80
 LEDGER_KEY_BYTES = 16
 FLAG_LAC = 1  # The header carries a LAC and the length up to it; never set on a recovery add (I12).
 FLAG_GAPS = 2  # Entry ids ascend with gaps: one member's part of a striped frame.
-# Of an entry that travels: half of the range, as of a LAC, since no answer and no metadata can name a higher one.
+# An entry that travels has at most this id, half of the range: no answer and no metadata can name a higher one.
 _HIGHEST_ENTRY = LEDGER_ID_MAX // 2
 
 # magic, version, flags, header_size, entry_count, body_size, ledger_id, first, last, lac, lac_length, key, reserved

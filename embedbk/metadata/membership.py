@@ -139,7 +139,7 @@ def why_not_changed(state: RaftState, peers: PeerProgress, event: ChangeRequeste
         )
         or _why_too_weak(state, peers, event)
         or _why_not_there(joint, event.addresses)
-        # What follows it is no larger: whoever leaves is named once in both.
+        # What follows it is no larger: a member that leaves is named once in both.
         or _why_too_large(joint)
     )
 

@@ -175,7 +175,7 @@ class Auditor(Machine):
         self.is_round = self.is_whole = self.is_asked_for = False
         self.began_ms = self.pages = 0
         self.gone: frozenset[Member] = frozenset()
-        self.named_away: set[Member] = set()  # By a ledger that this round met.
+        self.named_away: set[Member] = set()  # A ledger that this round met names them.
         self.known: dict[int, frozenset[str]] = {}  # Ledger -> what its mark names.
         self.unrepairable: dict[int, Unrepairable] = {}
         self.met: set[int] = set()  # Unrepairable ledgers that still exist.

@@ -113,7 +113,7 @@ class ReplicatedSqlite(Replica[_Machine]):
         def execute(sql: str, values: Sequence[Any] | dict[str, Any] = ()) -> Rows:
             check()
             statement = statements.encoded(sql, values)
-            # As it comes back from the log: a list may change behind this call, and an adapter of sqlite3 is here only.
+            # The log gives it back so: a list may change behind this call, and an adapter of sqlite3 is here only.
             rows = statements.attempt(file, *statements.decoded(statement))
             done.append(msgspec.Raw(statement))
             return rows

@@ -31,8 +31,8 @@ RECORD_COLUMNS = ("key", "timestamp", "headers")
 ROWS_PER_PARTITION_MAX = 250_000  # A second of work or so: enough to be worth a task, little to repeat.
 PIN_SECONDS = 3600.0
 POLL_WAIT_MS = 100
-SECONDS_MAX = 999_999_999  # As of pins, and of what is staged; of milliseconds as well.
-DIGITS_MAX = 19  # Of a number that is looked at.
+SECONDS_MAX = 999_999_999  # Pins and staged ledgers have the same bound; milliseconds have it as well.
+DIGITS_MAX = 19  # A number with more is not looked at.
 
 # As the user writes them; Spark hands them over in lower case.
 OF_BOTH = (

@@ -50,7 +50,7 @@ class FileInPieces(ABC):
         try:
             thread.start()
         except RuntimeError as refused:
-            # As a disk that refuses: the file is given up, and tried again later; all else goes on.
+            # The file is given up as on a disk that refuses, and tried again later; all else goes on.
             self.failure = OSError(f"the system gives no thread that writes it: {refused}")
             self._wake()
         else:

@@ -104,7 +104,7 @@ def choose_sync(directory: str | os.PathLike[str]) -> SyncChoice:
         try:
             choice = _try_both(path)
         except StorageError:
-            choice = UNTRIED  # Whoever opens the journal says what is wrong with the device.
+            choice = UNTRIED  # The journal's opening says what is wrong with the device.
         _chosen[device] = choice
         logger.info("journals in %s commit one synced write of 4 KiB each way: %s", path, choice)
     return choice

@@ -36,7 +36,7 @@ def read_only_reason(directory: Path) -> str | None:
 def keep_read_only(directory: Path, reason: str) -> None:
     """Write the marker: durable when this returns. Raises StorageError: it is not."""
     path = directory / READ_ONLY_FILE
-    # As it was typed, also where that is no UTF-8. An error here must leave no marker without its reason.
+    # The reason stays as it was typed, also where that is no UTF-8: an error here would leave a marker without it.
     told = reason.encode(errors="surrogateescape")[:_REASON_BYTES_MAX]
     try:
         with open(path, "wb") as file:

@@ -13,7 +13,7 @@ struct ebk_piece {
     uint64_t offset; /* in the log's file */
     uint32_t size;
     bool is_lost; /* its bytes could not be read */
-    bool is_want; /* for want of a descriptor: they may be as good as ever */
+    bool is_want; /* a descriptor was wanting: they may be as good as ever */
 };
 
 struct reading {

@@ -16,7 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { EBK_SUMS_ROWS_MIN = 4 }; /* of the ring at first; it is doubled */
+enum { EBK_SUMS_ROWS_MIN = 4 }; /* the ring has so many at first; it is doubled */
 
 struct ebk_packer_sums {
     int64_t done_entry; /* the last entry of the last frame that is known to be done */
