@@ -151,6 +151,7 @@ static int copy_some(struct ebk_copy *copy)
     const struct part *part = &copy->parts[copy->part_at];
     int refused = open_source(copy, part->source);
     if (refused < 0) return refused;
+    EBK_ASSERT(copy->part_at < copy->part_count && part->source < copy->source_count && copy->part_done < part->size);
     const uint64_t left = part->size - copy->part_done;
     size_t size = left < EBK_LOG_CHUNK_BYTES ? (size_t)left : EBK_LOG_CHUNK_BYTES;
     if (size < copy->cursor.size) size = copy->cursor.size;
@@ -167,7 +168,7 @@ static int copy_some(struct ebk_copy *copy)
         done += entry_size;
         next_entry(copy);
     }
-    EBK_ASSERT(done > 0);
+    EBK_ASSERT(done > 0 && done <= left);
     const int64_t written = ebk_log_append(&copy->writer, copy->bytes, done);
     if (written < 0) return ebk_log_fail(&copy->flush, "writing it", written);
     copy->part_done += done;
@@ -362,6 +363,7 @@ uint32_t ebk_store_remove_left(struct ebk_store *store)
         }
         ebk_log_path(store->directories[log->directory], log->descriptor.log_id, false, path);
         (void)store->io->unlink(store->io, path); /* Left behind it is on no roll: the next start takes it away. */
+        EBK_ASSERT(log->live_bytes == 0 && store->entry_count >= log->descriptor.entry_count);
         store->entry_count -= log->descriptor.entry_count;
         ebk_log_free(log);
         removed += 1;

@@ -135,7 +135,9 @@ static int prepare(struct ebk_store *store, uint32_t directories)
 static void end_one(struct ebk_store *store)
 {
     const uint64_t one = 1;
-    if (atomic_fetch_sub_explicit(&store->flush_left, 1, memory_order_acq_rel) > 1) return;
+    const uint32_t left = atomic_fetch_sub_explicit(&store->flush_left, 1, memory_order_acq_rel);
+    EBK_ASSERT(left > 0 && left <= store->flush_count);
+    if (left > 1) return;
     atomic_store_explicit(&store->flush_state, EBK_FLUSH_ENDED, memory_order_release);
     const ssize_t written = write(store->event_file, &one, sizeof one);
     EBK_ASSERT(written == sizeof one);
@@ -151,6 +153,7 @@ static void *run_flush(void *argument)
 
 static void begin(struct ebk_store *store)
 {
+    EBK_ASSERT(store->flush_count > 0 && store->flush_count <= store->directory_count);
     store->flush_left = store->flush_count;
     store->flush_state = EBK_FLUSH_RUNNING;
 }
@@ -253,6 +256,7 @@ int ebk_store_flush_finish(struct ebk_store *store)
         snprintf(store->failure, sizeof store->failure, "the index of a new entry log was not taken in");
         return refused;
     }
+    EBK_ASSERT(store->frozen_mark >= store->mark); /* The log mark never falls (I45). */
     memcpy(store->journal_marks, store->frozen_marks, sizeof store->journal_marks);
     store->journal_count = store->frozen_marks_count;
     store->mark = store->frozen_mark; /* All of its logs are durable, in every directory (I45). */

@@ -45,6 +45,7 @@ static struct ebk_indexed_ledger *find_or_make(struct ebk_index *index, uint64_t
     ebk_row_map_add(&index->numbers, index->ledgers, id_of, ledger_id, index->ledger_count);
     struct ebk_indexed_ledger *ledger = &index->ledgers[index->ledger_count++];
     *ledger = (struct ebk_indexed_ledger){.ledger_id = ledger_id};
+    EBK_ASSERT(index->ledger_count <= index->ledger_capacity && index->numbers.count == index->ledger_count);
     return ledger;
 }
 
@@ -53,6 +54,7 @@ static struct ebk_chain *chain_for(struct ebk_indexed_ledger *ledger, const stru
     struct ebk_chain *chains = chains_of(ledger);
     if (ledger->count > 0) {
         struct ebk_chain *newest = &chains[ledger->count - 1];
+        EBK_ASSERT(newest->count > 0);
         if (newest->runs[newest->count - 1].last < run->first) return newest;
         chains = realloc(ledger->has_many ? ledger->many : NULL, (ledger->count + 1) * sizeof *chains);
         if (chains == NULL) return NULL;
@@ -66,6 +68,7 @@ static struct ebk_chain *chain_for(struct ebk_indexed_ledger *ledger, const stru
 
 int ebk_index_add(struct ebk_index *index, uint64_t ledger_id, const struct ebk_run *run)
 {
+    EBK_ASSERT(run->count > 0 && run->first <= run->last && run->log != NULL);
     struct ebk_indexed_ledger *ledger = find_or_make(index, ledger_id);
     struct ebk_chain *chain = ledger == NULL ? NULL : chain_for(ledger, run);
     if (chain == NULL) return EBK_NO_MEMORY;
@@ -76,6 +79,8 @@ int ebk_index_add(struct ebk_index *index, uint64_t ledger_id, const struct ebk_
         chain->runs = runs;
         chain->capacity = capacity;
     }
+    EBK_ASSERT(chain->count < chain->capacity);
+    EBK_ASSERT(chain->count == 0 || chain->runs[chain->count - 1].last < run->first);
     chain->runs[chain->count++] = *run;
     run->log->live_bytes += run->bytes;
     if (chain == &chains_of(ledger)[ledger->count]) ledger->count += 1;
@@ -98,6 +103,7 @@ void ebk_index_drop(struct ebk_index *index, uint64_t ledger_id)
 {
     const uint32_t number = number_of(index, ledger_id);
     if (number == EBK_ROW_MAP_NONE) return;
+    EBK_ASSERT(number < index->ledger_count);
     struct ebk_indexed_ledger *ledger = &index->ledgers[number], *last = &index->ledgers[index->ledger_count - 1];
     for (uint32_t i = 0; i < ledger->count; i++)
         for (uint32_t j = 0; j < chains_of(ledger)[i].count; j++) let_go(&chains_of(ledger)[i].runs[j]);
@@ -109,6 +115,7 @@ void ebk_index_drop(struct ebk_index *index, uint64_t ledger_id)
         *ledger = *last;
     }
     index->ledger_count -= 1;
+    EBK_ASSERT(index->numbers.count == index->ledger_count);
 }
 
 /* Chains without runs go. */
@@ -236,9 +243,13 @@ static int merge(struct ebk_chain *chain, const struct ebk_run *runs, uint32_t c
         const uint32_t at = first_from(&(struct ebk_chain){.runs = chain->runs, .count = left}, runs[i - 1].first);
         memmove(chain->runs + at + i, chain->runs + at, (left - at) * sizeof *chain->runs);
         chain->runs[at + i - 1] = runs[i - 1];
+        /* Whichever stands behind it stands where it stays. */
+        EBK_ASSERT(at == 0 || chain->runs[at - 1].last < runs[i - 1].first);
+        EBK_ASSERT(at + i == chain->count + count || runs[i - 1].last < chain->runs[at + i].first);
         left = at;
     }
     chain->count += count;
+    EBK_ASSERT(chain->count <= chain->capacity);
     return EBK_OK;
 }
 
@@ -282,6 +293,7 @@ static int insert_by_age(struct ebk_indexed_ledger *ledger, const struct ebk_run
         memcpy(all + filled, chains_of(ledger)[i].runs, chains_of(ledger)[i].count * sizeof *all);
         filled += chains_of(ledger)[i].count;
     }
+    EBK_ASSERT(filled + count == total && count > 0);
     memcpy(all + filled, runs, count * sizeof *all);
     qsort(all, total, sizeof *all, compare_ages);
     struct ebk_chain *chains = chain_up(all, total, &chain_count);
