@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from embedbk.testing import scarcity
-from embedbk.testing.disks import NativeDisk
+from embedbk.testing.disks import OFTEN_FLUSH_BYTES, NativeDisk
 from embedbk.testing.member_names import METADATA
 from embedbk.testing.plan import MS, SECOND, Step
 from embedbk.testing.process_faults import come_back, crash, restart
@@ -69,6 +69,23 @@ def _no_room(world: World, step: Step, chance: random.Random) -> bool:
         if disk.is_short():
             world.sometimes["waited for room"] += 1
         disk.fill(False)
+
+    world.after(step.for_ns, end)
+    return True
+
+
+def _no_descriptors(world: World, step: Step, chance: random.Random) -> bool:
+    """P7: its process opens no file; flushes, compactions and the journal's next files wait, and blame nobody."""
+    disk = world.disks[step.target]
+    if step.target not in world.nodes or not isinstance(disk, NativeDisk):
+        return False
+    disk.open_nothing(True)
+    disk.flush_often(OFTEN_FLUSH_BYTES)
+
+    def end() -> None:
+        if disk.is_short() or disk.failed_flushes():
+            world.sometimes["waited for a descriptor"] += 1
+        disk.open_nothing(False)
 
     world.after(step.for_ns, end)
     return True
@@ -323,7 +340,8 @@ def _torn(world: World, step: Step, chance: random.Random) -> bool:
 
 BEGIN: dict[str, Callable[[World, Step, random.Random], bool]] = {
     "slow-disk": _slow_disk, "half-dead": half_dead, "sync-fails": _sync_fails, "full": _full, "no-room": _no_room,
-    "flush-fails": _flush_fails, "busy": _busy, "unreadable": _unreadable, "lost-disk": _lost_disk, "wipe": _wipe,
+    "no-descriptors": _no_descriptors, "flush-fails": _flush_fails, "busy": _busy, "unreadable": _unreadable,
+    "lost-disk": _lost_disk, "wipe": _wipe,
     "rot": _harm, "misdirected": _harm, "lost-write": _harm, "stale": _harm, "file-harm": _harm,
     "old-copy": _old_copy, "older-metadata": _older_metadata, "older-disk": _older_disk,
     "newest-gone": _newest_gone, "clone": _clone, "index-rot": _index_rot, "torn": _torn,

@@ -325,7 +325,7 @@ class NativeDisk:
         self._name = name
         self._cluster_token = cluster_token
         self._disk = MemoryDisk()
-        self._is_full = False
+        self._is_full = self._opens_nothing = False
 
     def start(self, start_id: bytes = NO_START_ID) -> BookieStorage:
         starts = Starts(self._starts, self._keep, start_id)
@@ -373,7 +373,7 @@ class NativeDisk:
         if storage.next_token() - 1 > storage.durable():  # Tokens, not bytes: a fence has none.
             return True
         # Room is back: a journal whose next file found none makes it when it is stepped, as its thread would.
-        return not self._is_full and storage.is_full()
+        return not (self._is_full or self._opens_nothing) and storage.is_full()
 
     def sync(self) -> int:
         assert self.storage is not None
@@ -431,7 +431,7 @@ class NativeDisk:
 
     def restore(self, before: NativeCopy) -> None:
         self._disk = MemoryDisk(before.files)
-        self._is_full = False
+        self._is_full = self._opens_nothing = False
         self._starts, self._notes_used = before.starts, before.notes_used
         self._may_have_lost, self.is_less, self._met = before.may_have_lost, True, before.met
 
@@ -459,6 +459,11 @@ class NativeDisk:
         self._is_full = is_full
         self._disk.limit(1 if is_full else 0)
 
+    def open_nothing(self, is_so: bool) -> None:
+        """The process has no descriptor left: it opens no file."""
+        self._opens_nothing = is_so
+        self._disk.fail("open", nth=int(is_so), error=errno.EMFILE, stays=is_so)
+
     def fail_flush(self) -> None:
         # Allocating an entry log, or the journal's next file, fails.
         self._disk.fail("allocate", error=errno.EIO)
@@ -476,6 +481,7 @@ class NativeDisk:
         return 0 if self.storage is None else self.storage.flushes.failed_count
 
     def calm(self) -> None:
+        self.open_nothing(False)
         for call in ("read", "write", "allocate"):
             self._disk.fail(call, nth=0)
             if call != "allocate":
@@ -488,7 +494,7 @@ class NativeDisk:
         self._starts, self._notes_used = StartCount(), False
         self._met, self._ends = None, []
         self._disk = MemoryDisk()
-        self._is_full = False
+        self._is_full = self._opens_nothing = False
 
     def close(self) -> None:
         storage, self.storage = self.storage, None

@@ -39,6 +39,7 @@ def heal(world: World) -> None:
     network.heal()
     network.narrow.clear()
     world.slow_ns.clear()
+    world.impatience.end_all()
     world.sync_ns.clear()
     world.hurry_syncs()
     for name in sorted(world.paused):

@@ -284,6 +284,10 @@ class Invariants(Observer):
         self._logs.on_stopped(node)
         self.sometimes.note("process killed")
 
+    def on_forgotten(self, client: str, core: Any) -> None:
+        self.ghost.recoveries.pop(core, None)
+        self._logs.on_forgotten(core)
+
     def on_durable(self, node: str, token: int) -> None:
         bookie = self.ghost.bookies.get(node)
         if bookie is not None:

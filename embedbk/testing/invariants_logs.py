@@ -177,6 +177,9 @@ class Logs:
         else:
             self._takeovers[core] = node
 
+    def on_forgotten(self, core: Any) -> None:
+        self._takeovers.pop(core, None)
+
     def on_stopped(self, node: str) -> None:
         self._takeovers = {core: who for core, who in self._takeovers.items() if who != node}
 

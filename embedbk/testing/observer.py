@@ -132,6 +132,9 @@ class Observer:
     def on_copies(self, client: str, ledger_id: int, entry_id: int, count: int) -> None:
         """A ticket showed on how many disks its entry is at least."""
 
+    def on_forgotten(self, client: str, core: Any) -> None:
+        """The call that this core carries out was given up: it takes no more events."""
+
     def on_recovered(
         self, client: str, ledger_id: int, metadata: LedgerMetadata | None, error: Exception | None
     ) -> None:

@@ -46,8 +46,8 @@ FAULT_KINDS = {
     "crash": "P1", "crash-loop": "P2", "power-cut": "P3", "pause": "P4", "slow": "P5", "half-dead": "P6",
     "writer-crash": "P10", "metadata-crash": "P1", "busy": "L13", "metadata-stall": "D11", "slow-seat": "P4",
     "torn": "D2", "unreadable": "D3", "sync-fails": "D8", "full": "D9", "slow-disk": "D11", "lost-disk": "D13",
-    "wall": "C1", "drift": "C2", "jump": "C3",
-    "no-room": "D9", "flush-fails": "D8",
+    "wall": "C1", "drift": "C2", "jump": "C3", "gives-up": "P9",
+    "no-room": "D9", "no-descriptors": "P7", "flush-fails": "D8",
     "rot": "D4", "misdirected": "D5", "lost-write": "D6", "stale": "D7", "file-harm": "D12", "old-copy": "D13",
     "older-metadata": "D13", "stranger": "T10",
     "older-disk": "D13", "newest-gone": "D12", "clone": "D13", "index-rot": "D4",
@@ -93,6 +93,7 @@ _APART_KINDS = (
     "stop",
     "stranger",
     "no-room",
+    "no-descriptors",
     "flush-fails",
     "clone",
     *LESS_KINDS,
@@ -103,7 +104,8 @@ MEMBER_KINDS = (
     "leader-crash", "leader-pause", "leader-stall", "member-crash", "member-pause", "member-slow", "member-slow-disk",
     "members-apart", "member-one-way", "member-wipe", "member-old-disk",
 )  # fmt: skip
-_OWN_CHANCE = (*LATER_KINDS, *_APART_KINDS, *MEMBER_KINDS, *MORE_MEMBER_KINDS)
+_GIVES_UP = "gives-up"
+_OWN_CHANCE = (*LATER_KINDS, *_APART_KINDS, *MEMBER_KINDS, *MORE_MEMBER_KINDS, _GIVES_UP)
 _HARMFUL = {
     "lost-disk",
     "wipe",
@@ -202,12 +204,15 @@ def make_plan(
             steps += [step] if step is not None else []
     on += later
     for kind in () if is_plain else _APART_KINDS:
-        if kind == INDEX_ROT and not native:
-            continue  # There are no bytes.
+        if kind in (INDEX_ROT, "no-descriptors") and not native:
+            continue  # There are no bytes, and no files.
         apart = _steps_apart(kind, seed, duration_ns, names, victims)
         on += (kind,) if apart else ()
         steps += apart
     steps += users
+    given_up = _given_up(seed, duration_ns, users)
+    on += (_GIVES_UP,) if given_up else ()
+    steps += given_up
     drift = {}
     if "drift" in on:
         drift = {name: chance.randint(-300_000, 300_000) for name in [*names, METADATA, *clients]}
@@ -418,6 +423,19 @@ def _steps_apart(
     return [step for step in steps if step is not None]
 
 
+def _given_up(seed: int, duration_ns: int, users: list[Step]) -> list[Step]:
+    """Which applications interrupt their calls, and when: drawn from a generator of its own, so that nothing else of a
+    plan changed when this kind came."""
+    chance = random.Random(f"{_GIVES_UP} {seed}")
+    steps = []
+    for _ in range(chance.choice([0, 0, 0, 1, 2, 4]) if users else 0):
+        user = chance.choice(users)
+        at_ns = min(user.at_ns + chance.randint(0, 500) * MS, duration_ns)
+        for_ns = chance.choice([50, 300, 1_500, 5_000]) * MS
+        steps.append(Step(0, at_ns, _GIVES_UP, user.target, for_ns=for_ns, seed=chance.getrandbits(31)))
+    return steps
+
+
 def _later_kinds(more: random.Random) -> tuple[str, ...]:
     kinds = HARMS if more.random() < 0.2 else ()
     return tuple(kind for kind in ("old-copy", *kinds) if more.random() < 0.3)
@@ -452,6 +470,7 @@ def _fault(
             | "sync-fails"
             | "full"
             | "no-room"
+            | "no-descriptors"
             | "flush-fails"
             | "busy"
             | "slow-seat"

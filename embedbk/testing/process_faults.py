@@ -137,7 +137,16 @@ def slow(world: World, step: Step, chance: random.Random) -> bool:
     return True
 
 
+def _give_up(world: World, step: Step, chance: random.Random) -> bool:
+    """P9: an application interrupts its own calls while they wait."""
+    if step.target not in world.nodes or world.is_healed:
+        return False
+    world.impatience.begin(step.target, chance, chance.choice([0.02, 0.1, 0.5]))
+    world.after(step.for_ns, lambda: world.impatience.end(step.target))
+    return True
+
+
 BEGIN: dict[str, Callable[[World, Step, random.Random], bool]] = {
     "crash": crash, "stop": _stop, "crash-loop": _crash_loop, "power-cut": _power_cut, "writer-crash": _writer_crash,
-    "pause": pause, "slow-seat": _slow_seat, "slow": slow,
+    "pause": pause, "slow-seat": _slow_seat, "slow": slow, "gives-up": _give_up,
 }  # fmt: skip

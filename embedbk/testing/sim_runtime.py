@@ -23,6 +23,7 @@ from embedbk.errors import OperationTimeout
 from embedbk.host.client_node import ClientNode
 from embedbk.host.operations import Operation, Writing
 from embedbk.testing.archived import ArchivedInMemory
+from embedbk.testing.impatience import GaveUp
 from embedbk.testing.violation import Violation
 from embedbk.testing.world import SECOND, Sleep, Until, World
 
@@ -88,6 +89,11 @@ class SimRuntime(Runtime):
             self._world.writings[self._client][operation] = -1
         super().start(operation)
 
+    def forget(self, operation: Operation) -> None:
+        super().forget(operation)
+        if not operation.is_shrunk:  # Its core has nothing under way.
+            self._world.tell("on_forgotten", self._client, operation.core)
+
     def read_archived(self, metadata: LedgerMetadata, first: int, last: int) -> ClosableSource:
         return ArchivedInMemory(self._world, metadata, first, last)
 
@@ -97,12 +103,21 @@ class SimRuntime(Runtime):
         def begin() -> None:
             self._world.not_begun.discard(steps)
             if self._world.nodes.get(self._client) is self.node:
-                self._world.spawn(self._client, awaited(self, steps))
+                self._world.spawn(self._client, awaited(self, steps, is_call=False))
             else:
                 steps.close()  # Its process is gone.
 
         self._world.not_begun.add(steps)
         self._world.after(0, begin)
+
+    def patience_ns(self) -> int | None:
+        """How long the caller of this client bears the wait that begins now. None: as long as it takes."""
+        return self._world.impatience.patience_ns(self._client)
+
+    def on_given_up(self, steps: Coroutine[Any, Any, Any]) -> None:
+        """A caller interrupts one of its calls."""
+        self._world.sometimes["call given up by its caller"] += 1
+        self._world.note(f"{self._client}: gives up {_name_of(steps)}")
 
     def on_filled(self, ledger_id: int, copies: int) -> None:
         self._world.sometimes["missed copies made"] += 1
@@ -131,13 +146,27 @@ class _Gone(BaseException):
     generator before the one that it waits for, which is then "already running" for the code that ends that."""
 
 
-def awaited(runtime: Runtime, steps: Coroutine[Any, Any, Any]) -> Generator[Sleep | Until, Any, Any]:
-    """Drive a handle's coroutine as part of an actor; its result, or what it raises."""
+def awaited(
+    runtime: Runtime, steps: Coroutine[Any, Any, Any], *, is_call: bool = True
+) -> Generator[Sleep | Until, Any, Any]:
+    """Drive a handle's coroutine as part of an actor; its result, or what it raises. is_call: an application made this
+    call, and may interrupt it while it waits.
+
+    Raises:
+        OperationTimeout: it did; what becomes of the call is not known.
+    """
+    given_up = False
     try:
         wait = steps.send(None)
         while True:
+            can_give_up = is_call and not given_up and isinstance(runtime, SimRuntime)
+            patience_ns = runtime.patience_ns() if can_give_up else None
             try:
-                outcome = yield from _outcome(wait)
+                outcome = yield from _outcome(wait, patience_ns)
+            except GaveUp as interruption:
+                given_up = True
+                runtime.on_given_up(steps)
+                wait = steps.throw(interruption)
             except GeneratorExit:
                 runtime.is_closed = True  # The process is gone: what cleans up cleans up nothing any more.
                 with contextlib.suppress(_Gone, StopIteration, StopAsyncIteration):
@@ -149,25 +178,39 @@ def awaited(runtime: Runtime, steps: Coroutine[Any, Any, Any]) -> Generator[Slee
                 wait = steps.send(outcome)
     except StopIteration as done:
         return done.value
+    except GaveUp:
+        raise OperationTimeout(f"{_name_of(steps)} was given up by its caller; it may still happen") from None
     finally:
         steps.close()
 
 
-def _outcome(wait: Wait[Any]) -> Generator[Sleep | Until, Any, Any]:
+def _outcome(wait: Wait[Any], patience_ns: int | None) -> Generator[Sleep | Until, Any, Any]:
     if isinstance(wait, Moved):
-        return (yield _until(wait.predicate, wait.timeout_s))
+        return (yield from _until(wait.predicate, wait.timeout_s, patience_ns))
     if isinstance(wait, Passed):
         watermark, entry_id = wait.watermark, wait.entry_id
-        return (yield _until(lambda: watermark.mark >= entry_id, wait.timeout_s))
+        return (yield from _until(lambda: watermark.mark >= entry_id, wait.timeout_s, patience_ns))
     if isinstance(wait, Settled):
-        return (yield _until(wait.future.done, wait.timeout_s))
+        return (yield from _until(wait.future.done, wait.timeout_s, patience_ns))
     assert isinstance(wait, FutureResult), wait
-    is_done = yield _until(wait.future.done, wait.timeout_s)
+    is_done = yield from _until(wait.future.done, wait.timeout_s, patience_ns)
     if not is_done:
         raise OperationTimeout(f"{wait.what}: not done within {wait.timeout_s:g} s; it may still happen")
     return wait.future.result(0)
 
 
-def _until(is_reached: Callable[[], bool], timeout_s: float | None) -> Until:
+def _until(
+    is_reached: Callable[[], bool], timeout_s: float | None, patience_ns: int | None
+) -> Generator[Sleep | Until, Any, bool]:
     """Rounded up: a wait that ends before its time would be begun again at the same moment, without end."""
-    return Until(is_reached, FOREVER_NS if timeout_s is None else max(1, math.ceil(timeout_s * SECOND)))
+    limit_ns = FOREVER_NS if timeout_s is None else max(1, math.ceil(timeout_s * SECOND))
+    if patience_ns is None or patience_ns >= limit_ns:
+        return bool((yield Until(is_reached, limit_ns)))
+    if (yield Until(is_reached, patience_ns)):
+        return True
+    raise GaveUp
+
+
+def _name_of(steps: Any) -> str:
+    """Also of the next step of an asynchronous generator, which has no name of its own."""
+    return getattr(steps, "__qualname__", type(steps).__name__)

@@ -54,6 +54,7 @@ from embedbk.ports import DurableBookie, Identity
 from embedbk.testing.clocks import TRUE, Clock
 from embedbk.testing.course_watch import CourseWatch
 from embedbk.testing.disks import BookieDisk, MetadataCopy, NativeDisk, TwinDisk
+from embedbk.testing.impatience import Impatience
 from embedbk.testing.member_names import member_names
 from embedbk.testing.members import CLUSTER_TOKEN, Members
 from embedbk.testing.near_loops import NearLoops
@@ -202,6 +203,7 @@ class World:
         names = [*member_names(members), *(f"b{number}" for number in range(1, bookies + 1))]
         self.levels = dict.fromkeys(names, LEVEL_FIRST) if begins_older else {}
         self.slow_ns: dict[str, int] = {}  # P5: how long after its turn is due a node takes it.
+        self.impatience = Impatience()  # P9: applications that interrupt their calls.
         self.sync_ns: dict[str, tuple[int, int]] = {}  # D11: of a disk that is slower or faster than others.
         # Bookies whose disk is gone for good, or damaged so that they refuse it.
         self.lost: dict[str, None] = {}

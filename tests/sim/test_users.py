@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 
 import pytest
@@ -62,6 +63,47 @@ def test_an_append_that_stands_twice_is_found(monkeypatch: pytest.MonkeyPatch, m
         for seed in range(60)
         if "producers" in make_plan(seed).features
     )
+
+
+def test_a_caller_gives_up_where_its_call_waits_and_what_it_began_beside_goes_on() -> None:
+    """P9: a call is interrupted once, by what no `except Exception` catches, and cleans up as long as it likes; what
+    the client does beside its calls is not interrupted."""
+    world = World(1)
+    runtime = SimRuntime(world, "c1", world.start_client("c1"))
+    world.impatience.begin("c1", random.Random(1), share=1.0)
+    seen: list[str] = []
+
+    async def call() -> None:
+        try:
+            await Moved(runtime.signal, lambda: False, 3.0)
+        except Exception:
+            seen.append("caught")
+            raise
+        finally:
+            await Moved(runtime.signal, lambda: False, 3.0)
+            seen.append("cleaned up")
+
+    async def beside() -> None:
+        await Moved(runtime.signal, lambda: False, 3.0)
+        seen.append("beside")
+
+    actor = world.spawn("c1", awaited(runtime, call()))
+    runtime.behind(beside())
+    assert world.run_until(lambda: actor.is_over and "beside" in seen, 10 * SECOND)
+    assert sorted(seen) == ["beside", "cleaned up"]
+    assert isinstance(actor.error, OperationTimeout)
+    assert not actor.error.definite
+    world.close()
+
+
+def test_calls_that_are_given_up_are_drawn_for_applications_only_while_faults_act() -> None:
+    plans = [plan for plan in map(make_plan, range(200)) if "gives-up" in plan.on]
+    assert len(plans) > 20
+    for plan in plans:
+        users = {step.target for step in plan.steps if step.kind in APPLICATIONS}
+        given_up = [step for step in plan.steps if step.kind == "gives-up"]
+        assert {step.target for step in given_up} <= users
+        assert max(step.at_ns for step in given_up) <= plan.duration_ns
 
 
 def test_a_wait_lets_time_pass_even_if_it_is_shorter_than_a_tick() -> None:
