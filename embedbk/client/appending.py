@@ -675,7 +675,13 @@ class Appending:
         while handle.ledger_id != appended.ledger_id:  # Its last part was queued in a later ledger.
             assert handle.heir is not None
             handle = handle.heir.appending
-        await handle.acknowledged(appended.last_entry, left_s)
+        try:
+            await handle.acknowledged(appended.last_entry, left_s)
+        except EmbedbkError as failed:
+            # The error of the last one, which may be in no ledger while the first ones are in one.
+            began_on, entry_id = self.now(appended.parts[0].first_entry)
+            failed.definite = failed.definite and began_on.lac < entry_id
+            raise
         if self.heir is None:
             return appended
         return joined(self, appended)

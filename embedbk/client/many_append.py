@@ -83,27 +83,37 @@ class ManyAppend:
 
     async def _queue_rest(self, handle: Appending, items: Items, queued: Appended) -> Appended:
         """The ledger failed after the first of these items, which move to the next one: queue the others behind them,
-        with no other call's entries in between (P3.1)."""
-        until_s = self._until_s
-        left_s = None if until_s == math.inf else max(0.0, until_s - handle.runtime.clock_s())
-        writing, ticket = handle.writing, Ticket(handle, queued.last_entry)
-        if not await Moved(writing.signal, lambda: writing.error is not None, left_s):
-            late = OperationTimeout(
-                f"{handle.what}: no next ledger in time for {len(items) - queued.entry_count} of {len(items)} appends, "
-                "which were not queued; those before them may survive",
-                hint="ask the ticket of the last one queued",
-            )
-            late.ticket = ticket
-            raise late
-        heir = handle.heir
-        if heir is None:
-            handle.raise_failed(queued.last_entry)
+        with no other call's entries in between (P3.1). Where that one fails as well, before it has room for any of
+        them, they go behind the first ones in the one that follows it: this call began, and is not made again."""
+        rest: Appended | None = None
+        failed, left = handle, items[queued.entry_count :]
         try:
-            rest = await self._queue_all(heir.appending, items[queued.entry_count :])
+            while rest is None:
+                following = await self._next_behind(failed, queued.entry_count, len(items))
+                if following is None:
+                    last, entry_id = handle.now(queued.last_entry)
+                    last.raise_failed(entry_id)
+                try:
+                    rest = await self._queue_all(following, left)
+                except HandedOver:
+                    failed = following
         except EmbedbkError as stopped:
-            stopped.definite, stopped.ticket = False, stopped.ticket or ticket
+            stopped.definite = False
+            stopped.ticket = stopped.ticket or Ticket(handle, queued.last_entry)
             raise
         before = places(handle, queued)
         is_behind = rest.first == Position(before[-1].ledger_id, before[-1].last_entry + 1)
         ensure(is_behind or rest.first.entry_id == 0, "another call's entry came between those of one call")
         return in_parts([*before, *rest.parts])
+
+    async def _next_behind(self, failed: Appending, queued: int, asked: int) -> Appending | None:
+        """The handle that takes the place of one that failed; None: none does."""
+        writing, until_s = failed.writing, self._until_s
+        left_s = None if until_s == math.inf else max(0.0, until_s - failed.runtime.clock_s())
+        if not await Moved(writing.signal, lambda: writing.error is not None, left_s):
+            raise OperationTimeout(
+                f"{failed.what}: no next ledger in time for {asked - queued} of {asked} appends, which were not "
+                "queued; those before them may survive",
+                hint="ask the ticket of the last one queued",
+            )
+        return None if failed.heir is None else failed.heir.appending

@@ -115,7 +115,9 @@ class Passage:
                     left_s = timeout_s - (runtime.clock_s() - begun_s)
                     terms = terms._replace(timeout_s=max(0.0, left_s))
                 return await step(appending, terms)
-            except HandedOver:
+            except HandedOver as left:
+                if left.ticket is not None:
+                    raise  # A part of it was queued: made again, it would be there twice.
                 if terms.timeout_s == 0.0:
                     raise self._too_late(timeout_s, what) from None
             finally:

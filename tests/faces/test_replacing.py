@@ -264,6 +264,50 @@ def test_a_run_of_one_call_stays_together(cluster: Cluster) -> None:
     assert sorted(read(client)[30:]) == [b"and", b"and", b"between"]
 
 
+def test_a_run_whose_rest_waits_while_the_next_ledger_fails_too_is_there_once(cluster: Cluster) -> None:
+    """P3.1, P8.2: "sent again once, in order, without duplicates": the rest of one call found no room in the ledger
+    that took the failed one's place, and goes to the one that follows it; the call is not made again as a whole."""
+    client = cluster.client("w")
+    client._runtime.settings = Narrow()
+    writer = client.log(NAME).writer(roll=NEVER)
+    ledgers = [writer.append(b"0").ledger_id]
+    end = cluster.drop_messages("AddRequest", sender="w")
+    run = [b"%d " % number + b"x" * 500 for number in range(9)]
+    first = Beside(client, many(writer, run))
+    for number in range(2):
+        cluster.run_for(0.1)
+        stray(cluster, ledgers[-1], f"r{number}")
+        assert cluster.run_until(lambda: writer.ledger_id != ledgers[-1], 8)
+        ledgers.append(writer.ledger_id)
+    assert not first.is_over
+    end()
+    assert cluster.run_until(lambda: first.is_over, 30)
+    assert first.error is None
+    assert first.result.parts == (Appended(ledgers[-1], 0, 8),)
+    writer.close()
+    assert read(client) == [b"0", *run]
+
+
+@pytest.mark.parametrize("count", [7, 9])
+def test_a_run_that_began_is_not_told_to_be_nowhere(cluster: Cluster, count: int) -> None:
+    """P8.2: "definite where what is outstanding is certainly in no ledger": the first entries of this call are in one,
+    whether all of the others were queued behind them or not."""
+    client = cluster.client("w")
+    client._runtime.settings = Narrow()
+    writer = client.log(NAME).writer(roll=NEVER)
+    run = [b"%d " % number + b"x" * 600 for number in range(count)]
+    first = Beside(client, many(writer, run))
+    assert cluster.run_until(lambda: writer.lac >= 2)
+    end = cluster.drop_messages("AddRequest", sender="w")
+    assert cluster.run_until(lambda: first.is_over, 120)
+    end()
+    assert isinstance(first.error, embedbk.NotEnoughBookies) and first.error.ticket is not None
+    assert not first.error.definite
+    there = read(client)
+    assert 3 <= len(there) < count
+    assert there == run[: len(there)]
+
+
 def test_who_gives_up_the_rest_of_a_run_lets_others_append(cluster: Cluster) -> None:
     """P3.1: also when its ledger failed under it, and what it had queued is in the next one."""
     client = cluster.client("w")

@@ -129,6 +129,37 @@ MUTANTS = (
         (_FACES + "who_gives_up_the_rest_in_the_next_ledger_lets_others_append",),
     ),
     Mutant(
+        "a-run-is-made-again-where-the-next-ledger-fails-too",
+        "P3.1 P8.2",
+        "whose rest found no room in the next ledger, which failed as well, is appended again as a whole",
+        (
+            (
+                "embedbk/client/many_append.py",
+                "                except HandedOver:\n                    failed = following\n",
+                "                except StopIteration:\n                    failed = following\n",
+            ),
+            (
+                "embedbk/client/passage.py",
+                "                if left.ticket is not None:\n",
+                "                if left is None:\n",
+            ),
+        ),
+        (_FACES + "a_run_whose_rest_waits_while_the_next_ledger_fails_too_is_there_once",),
+    ),
+    Mutant(
+        "a-run-that-began-is-told-to-be-nowhere",
+        "P8.2",
+        "the error of the last entry of a run says of all of them that they are in no ledger",
+        (
+            (
+                _APPENDING,
+                "            failed.definite = failed.definite and began_on.lac < entry_id\n",
+                "            assert began_on.lac >= NO_ENTRY and entry_id >= 0\n",
+            ),
+        ),
+        (_FACES + "a_run_that_began_is_not_told_to_be_nowhere",),
+    ),
+    Mutant(
         "moved-although-the-log-was-lost",
         "P8.4",
         "whose the log is, is not asked",
