@@ -19,22 +19,18 @@ from embedbk.codec.frame import frame_of
 from embedbk.codec.messages import (
     ENTRY_LOGS_MAX,
     LOG_KEEPERS_MAX,
-    AddAnswer,
     AddAnswers,
     AddRequest,
     Control,
     EntryLogRow,
     EntryLogsAnswer,
-    ExplicitLacAnswer,
     ExplicitLacs,
     LogKeeperRow,
     LogKeepersAnswer,
     Status,
     decode_message,
-    encode_add_answers,
     encode_message,
     is_answered,
-    is_final,
     split_bundle,
 )
 from embedbk.codec.metadata_messages import MetadataReply, MetadataRequest, Operation
@@ -69,6 +65,7 @@ from embedbk.core.space import SpaceOptions
 from embedbk.core.upkeep_words import AskMetadata
 from embedbk.core.vocabulary import Tick
 from embedbk.errors import EmbedbkError, PeerError, StorageError, ensure
+from embedbk.host.client_links import ClientLinks
 from embedbk.host.collecting import Collecting
 from embedbk.host.compacting import Compacting
 from embedbk.host.deciding import Deciding
@@ -102,7 +99,6 @@ logger = logging.getLogger(__name__)
 
 # Unanswered; a peer that asks for more loses its link, and the bookie no memory.
 REQUESTS_PER_LINK_MAX = 1 << 17
-ANSWERS_PER_MESSAGE_MAX = 1 << 14  # Answers to adds; more in one step leave in several messages.
 USUAL_COLLECTION = CollectorOptions()
 DUTIES_NS = 5_000_000  # Work beside adds is not late by more than this.
 # The same for a wait in C, which every duty but one (does the journal have room for its next file?) ends by itself.
@@ -149,6 +145,7 @@ class BookieNode:
             is_settled=False,
             parked=None if storage.add_path is None else storage.add_path.parked,
         )
+        self.clients = ClientLinks(bookie_id, transport)
         self.metadata = MetadataLink(transport, metadata_endpoints, client, on_session=self._on_session)
         unread = Unread(f"bookie {bookie_id}")
         self.spacing = Spacing(bookie_id, space, storage, free_bytes, self._step_core)
@@ -204,8 +201,6 @@ class BookieNode:
         self._was_registered = False  # As it was logged last.
         self.scrub = scrub or ScrubPace(bookie_id, storage, 0)
         self.rebuild = rebuild or RebuildPace(bookie_id, storage)
-        # Links of clients, with how many of their requests are not answered yet.
-        self._links: dict[int, int] = {}
         self.waiting = WaitingRequests(self.has_room, waiting_bytes_max)
         self._events: deque[Event] = deque()
         self._is_stepping = False
@@ -217,8 +212,6 @@ class BookieNode:
         self._due_ns = 0  # Before it, a turn of nothing but adds does nothing else.
         self._is_late = False  # The last turn was such a one.
         self._taken = 0  # The adds taken by the add path, as far as the core knows.
-        self._add_answers: dict[int, list[tuple[int, AddAnswer]]] = {}  # Answers of this step, by link.
-        self._lac_answers: list[Reply] = []  # Answers of this step to explicit LACs.
         # How writers of the same loop reach the add path, if there are any: shown after each step what is taken.
         self.near: Near | None = None
         self.is_near_watched = False  # A watcher of the core also sees adds that come this way.
@@ -388,7 +381,7 @@ class BookieNode:
         elif self.registering.is_foreign:
             self.transport.drop(event.link, str(self.failure))
         else:
-            self._links[event.link] = 0
+            self.clients.begin(event.link)
 
     def _on_link_down(self, now_ns: int, event: LinkDown) -> None:
         if event.link == self.metadata.link:
@@ -397,19 +390,19 @@ class BookieNode:
         if self.rival.is_asking_over(event.link):
             self.rival.on_link_down(now_ns, event.link)
             return
-        self._links.pop(event.link, None)
+        self.clients.lose(event.link)
         self._step_core(LinkLost(now_ns, event.link))
         # The core has noted these lookups.
         for effect in self._reads.end_link(event.link):
             found, others = nothing_found(effect)
             self._step_core(EntriesRead(now_ns, effect.read_id, *found, others))
 
-    def _drop(self, link: int, reason: str, level: int = logging.WARNING) -> None:
-        """End a link here; bodies of it that are still on their way count for nothing."""
-        if link != self.metadata.link:
-            logger.log(level, "bookie %s drops a link: %s", self.bookie_id, reason)
-            self._links.pop(link, None)
-        self.transport.drop(link, reason)
+    def _drop(self, link: int, reason: str) -> None:
+        """End the link of a client or to the metadata quorum, whose peer said something wrong."""
+        if link == self.metadata.link:
+            self.transport.drop(link, reason)
+        else:
+            self.clients.drop(link, reason)
 
     def _take_body(self, now_ns: int, event: Received) -> None:
         try:
@@ -422,7 +415,7 @@ class BookieNode:
 
     def _take_message(self, now_ns: int, event: Received) -> None:
         """Take a request now, or queue it for its turn, or answer BUSY."""
-        if event.link not in self._links or self.waiting.may_pass(event):
+        if event.link not in self.clients.unanswered or self.waiting.may_pass(event):
             self._take_now(now_ns, event)
         elif not self.waiting.keep(event):
             self._take_now(now_ns, event, is_beyond_room=True)
@@ -434,7 +427,7 @@ class BookieNode:
 
     def _take_waiting(self, now_ns: int) -> None:
         for event in self.waiting.due():
-            if event.link in self._links:
+            if event.link in self.clients.unanswered:
                 self._take_now(now_ns, event)
 
     def _take_now(self, now_ns: int, event: Received, *, is_beyond_room: bool = False) -> None:
@@ -449,13 +442,15 @@ class BookieNode:
         except PeerError as broken:
             self._drop(link, str(broken))
             return
-        unanswered = self._links.get(link)
+        unanswered = self.clients.unanswered.get(link)
         if unanswered is None:
             if link == self.metadata.link:
                 self.metadata.on_message(now_ns, link, message)
             return  # Else of a link that was dropped here.
         if isinstance(control, MetadataRequest) and (told := self._told(control.operation)) is not None:
-            self._send(link, encode_message(control.sequence, MetadataReply(0, control.sequence, told)))
+            self.clients.send(
+                link, encode_message(control.sequence, MetadataReply(0, control.sequence, told))
+            )
             return
         # Alive, and nothing is stored any more: asked again, it has gone.
         is_beyond_room = is_beyond_room or (
@@ -471,7 +466,8 @@ class BookieNode:
             # Its protocol has no answer for busy.
             self._drop(link, "too much waits here for the journal; no more is kept")
             return
-        self._links[link] = unanswered + is_answered(control)
+        if is_answered(control):
+            self.clients.note_asked(link)
         for request in requests:
             self._step_core(
                 RequestReceived(now_ns, link, message.request_id, request, message.frames, is_beyond_room)
@@ -509,7 +505,7 @@ class BookieNode:
     def _is_taken(self, now_ns: int, event: Received) -> bool:
         """Whether C took this as a common add, stored and queued. C answers when it is durable."""
         path = self._path_now()
-        if path is None or event.link not in self._links or not path.take(event.link, event.body):
+        if path is None or event.link not in self.clients.unanswered or not path.take(event.link, event.body):
             return False
         if self.on_step is not None:
             self._show_taken(now_ns, event)
@@ -521,8 +517,7 @@ class BookieNode:
         for link, _, body in answers:
             if self.on_step is not None:
                 self._show_answered(now_ns, link, body)
-            if link in self._links:
-                self._send(link, [body])
+            self.clients.send(link, [body])
 
     def _tell_readers(self) -> None:
         """Send the answers to readers whose polls were taken in C."""
@@ -530,11 +525,9 @@ class BookieNode:
         if path is None:
             return
         for link, body in path.reader_answers(self._room_of):
-            if link in self._links:
-                self._send(link, [body])
+            self.clients.send(link, [body])
         for link in path.settled():
-            if link in self._links:
-                self._links[link] -= 1
+            self.clients.note_answered(link)
 
     def _room_of(self, link: int) -> int:
         return READ_ROOM_BYTES if self._reads.has_room(link) else 0
@@ -603,15 +596,13 @@ class BookieNode:
                 self._read(read, now_ns)
             else:
                 break
-        self._send_lac_answers()
-        self._send_add_answers()
+        self.clients.send_gathered()
         self._is_stepping = False
 
     def _count_polls(self, links: list[int]) -> None:
         """Count polls that were taken in C and that the core has to answer now."""
         for link in links:
-            if link in self._links:
-                self._links[link] += 1
+            self.clients.note_asked(link)
         links.clear()
 
     def _catch_up(self, now_ns: int) -> None:
@@ -624,7 +615,8 @@ class BookieNode:
 
     def _carry_out(self, effect: Effect, now_ns: int) -> None:
         if isinstance(effect, Reply):
-            self._reply(effect)
+            if self.clients.reply(effect) and effect.frames:
+                self._reads.answered(effect.link, sum(len(frame.body) for _, frame in effect.frames))
         elif isinstance(effect, ReadEntries):
             if effect.link is None:
                 self._read(effect, now_ns)
@@ -662,49 +654,13 @@ class BookieNode:
             if each.log_id > effect.after
         ]
         answer = EntryLogsAnswer(Status.OK, found[:ENTRY_LOGS_MAX], len(found) > ENTRY_LOGS_MAX)
-        self._reply(Reply(effect.link, effect.request_id, answer))
+        self.clients.reply(Reply(effect.link, effect.request_id, answer))
 
     def _tell_keepers(self, effect: TellKeepers) -> None:
         found = self.storage.log_keepers(effect.log_id, effect.after, LOG_KEEPERS_MAX)
         rows = [LogKeeperRow(*each) for each in found]
         answer = LogKeepersAnswer(Status.OK, effect.log_id, rows, len(rows) == LOG_KEEPERS_MAX)
-        self._reply(Reply(effect.link, effect.request_id, answer))
-
-    def _reply(self, reply: Reply) -> None:
-        unanswered = self._links.get(reply.link)
-        if unanswered is None:
-            return  # The link is gone.
-        if is_final(reply.control):
-            self._links[reply.link] = unanswered - 1
-        if reply.frames:
-            self._reads.answered(reply.link, sum(len(frame.body) for _, frame in reply.frames))
-        if isinstance(reply.control, ExplicitLacAnswer):
-            self._lac_answers.append(reply)  # No haste: behind the readers that a hint has woken.
-        elif isinstance(reply.control, AddAnswer):
-            self._add_answers.setdefault(reply.link, []).append((reply.request_id, reply.control))
-        else:
-            self._send(reply.link, encode_message(reply.request_id, reply.control, reply.frames))
-
-    def _send_lac_answers(self) -> None:
-        answers, self._lac_answers = self._lac_answers, []
-        for answer in answers:
-            if answer.link in self._links:
-                self._send(answer.link, encode_message(answer.request_id, answer.control))
-
-    def _send_add_answers(self) -> None:
-        """One message for each link, with what this step has answered to its adds."""
-        if not self._add_answers:
-            return
-        answers, self._add_answers = self._add_answers, {}
-        for link, given in answers.items():
-            for begin in range(0, len(given), ANSWERS_PER_MESSAGE_MAX):
-                if link in self._links:
-                    self._send(link, encode_add_answers(given[begin : begin + ANSWERS_PER_MESSAGE_MAX]))
-
-    def _send(self, link: int, pieces: list[bytes | memoryview]) -> None:
-        if not self.transport.send(link, pieces):
-            # An answer that is lost would leave its client waiting; a lost link it understands. Most often it has left.
-            self._drop(link, "it is gone, or its queue of answers is full", logging.INFO)
+        self.clients.reply(Reply(effect.link, effect.request_id, answer))
 
     def _queue(self, effect: Effect, now_ns: int) -> None:
         """Queue a journal record. A refusal ends it: the core has counted a record that the journal has not, so from
@@ -794,6 +750,5 @@ class BookieNode:
         """The cluster knows other directories under this id (P7.2): serve no client."""
         self.failure = failure
         logger.critical("%s", failure)
-        for link in list(self._links):
-            self._drop(link, str(failure))
+        self.clients.drop_all(str(failure))
         self._end_promises(now_ns, "these are not its directories")

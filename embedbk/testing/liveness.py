@@ -186,7 +186,7 @@ def _held(world: World) -> list[str]:
         for what, count in (
             ("answers that wait for its disk", len(core.replies.by_token)),
             ("lookups", len(core.looks.open)),
-            ("requests without an answer", sum(node._links.values()) - polls),
+            ("requests without an answer", sum(node.clients.unanswered.values()) - polls),
         ):
             left += [f"{count} {what} by {name}"] if count > 0 else []
     return left

@@ -38,7 +38,7 @@ from embedbk.config import FRAME_BYTES_MAX
 from embedbk.core.bookie import Bookie
 from embedbk.core.bookie_words import JournalDurable, Reply, RequestReceived, StoreFrame
 from embedbk.core.ledger_table import LedgerTable
-from embedbk.host import bookie_node
+from embedbk.host.client_links import ANSWERS_PER_MESSAGE_MAX
 from embedbk.ids import NO_ENTRY
 from embedbk.storage.bookie_storage import BookieStorage
 from embedbk.storage.memory_disk import MemoryDisk
@@ -559,5 +559,5 @@ def test_the_bounds_of_the_c_code_are_ours() -> None:
     )
     assert (messages.EXPLICIT_LAC_BYTES, messages.EXPLICIT_LACS_MAX) == (lib.EBK_LAC_BYTES, lib.EBK_LACS_MAX)
     assert (lib.EBK_RECORD_FRAME, lib.EBK_ADD_ANSWER_BYTES) == (RecordKind.FRAME, messages.ADD_ANSWER_BYTES)
-    assert lib.EBK_ADD_ANSWERS_MAX == bookie_node.ANSWERS_PER_MESSAGE_MAX
+    assert lib.EBK_ADD_ANSWERS_MAX == ANSWERS_PER_MESSAGE_MAX
     assert lib.EBK_ADD_PENDING_MAX >= lib.EBK_JOURNAL_SLOT_COUNT

@@ -37,7 +37,7 @@ from embedbk.codec.metadata_messages import (
     TxnDone,
 )
 from embedbk.codec.registration import cookie_path, registration_path
-from embedbk.host import bookie_node
+from embedbk.host import bookie_node, client_links
 from embedbk.storage.memory import MemoryBookieStorage, Survivors
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.transports.envelope import WINDOW_BYTES_MIN
@@ -166,7 +166,7 @@ def test_a_lac_that_wants_no_answer_gets_none_either_where_it_is_refused(
 @pytest.mark.parametrize("split", [3, 16], ids=["in several messages", "in one message"])
 def test_a_commit_costs_a_link_one_message(place: Place, monkeypatch: pytest.MonkeyPatch, split: int) -> None:
     """What one sync made durable is told each link at once, every request by its own id."""
-    monkeypatch.setattr(bookie_node, "ANSWERS_PER_MESSAGE_MAX", split)
+    monkeypatch.setattr(client_links, "ANSWERS_PER_MESSAGE_MAX", split)
     one, other = place.peer("b1"), place.peer("b1")
     place.held.add("b1")
     asked = [one.send(*add(incarnation_of(place), frame(7, entry, [b"x"], entry))) for entry in range(7)]

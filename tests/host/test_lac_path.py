@@ -172,7 +172,7 @@ def test_impossible_ones_end_the_link(tail: Tail) -> None:
         broken.unpack()
     tail.send(WRITER, broken)
     tail.settle()
-    assert tail.peers[WRITER].down or not tail.node._links.get(WRITER)
+    assert tail.peers[WRITER].down or not tail.node.clients.unanswered.get(WRITER)
     assert lacs(tail) == [NO_ENTRY] * 3
 
 

@@ -71,7 +71,7 @@ class Tail(Side):
 
     @property
     def open_requests(self) -> list[int]:
-        return sorted(self.node._links.values())
+        return sorted(self.node.clients.unanswered.values())
 
 
 @pytest.fixture

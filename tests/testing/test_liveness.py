@@ -115,7 +115,7 @@ def test_what_is_held_at_rest_is_found() -> None:
     with pytest.raises(Violation, match="held at rest: 1 lookups by b2"):
         nothing_is_held(world)
     world.nodes["b2"].core.looks.open.clear()
-    world.nodes["b1"]._links[99] = 3
+    world.nodes["b1"].clients.unanswered[99] = 3
     with pytest.raises(Violation, match="3 requests without an answer by b1"):
         nothing_is_held(world)
     world.close()

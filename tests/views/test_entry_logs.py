@@ -161,7 +161,7 @@ def test_a_bookie_tells_its_logs_from_a_place_on(monkeypatch: pytest.MonkeyPatch
         facts = [LogFacts(number, 10, 9, 8, False) for number in range(ENTRY_LOGS_MAX + 2)]
         monkeypatch.setattr(node.storage, "log_facts", lambda: facts)
         answers: list[Any] = []
-        monkeypatch.setattr(node, "_reply", lambda reply: answers.append(reply.control))
+        monkeypatch.setattr(node.clients, "reply", lambda reply: answers.append(reply.control))
         node._tell_logs(TellLogs(1, 2, -1))
         node._tell_logs(TellLogs(1, 2, 1))
         node._tell_logs(TellLogs(1, 2, 1_000_000))

@@ -239,7 +239,7 @@ def test_a_bookie_tells_so_many_at_once(monkeypatch: pytest.MonkeyPatch) -> None
             lambda log_id, after, most: [each for each in keepers if each.ledger_id > after][:most],
         )
         answers: list[Any] = []
-        monkeypatch.setattr(node, "_reply", lambda reply: answers.append(reply.control))
+        monkeypatch.setattr(node.clients, "reply", lambda reply: answers.append(reply.control))
         node._tell_keepers(TellKeepers(1, 2, 7, -1))
         node._tell_keepers(TellKeepers(1, 2, 7, 5))
         assert [(each.log_id, len(each.keepers), each.has_more) for each in answers] == [
