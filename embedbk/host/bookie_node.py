@@ -39,11 +39,8 @@ from embedbk.config import READ_ROOM_BYTES
 from embedbk.core.bookie import Bookie
 from embedbk.core.bookie_words import (
     AddsTaken,
-    BlocksNumbered,
     CountEntries,
     DropEntries,
-    EntriesCounted,
-    EntriesRead,
     JournalAppend,
     JournalDurable,
     JournalFailed,
@@ -70,8 +67,8 @@ from embedbk.host.collecting import Collecting
 from embedbk.host.compacting import Compacting
 from embedbk.host.deciding import Deciding
 from embedbk.host.limbo import LimboAsking
+from embedbk.host.looking_up import LookingUp
 from embedbk.host.metadata_link import MetadataLink
-from embedbk.host.reading import WaitingReads, looked_up, nothing_found
 from embedbk.host.rebuild_pace import RebuildPace
 from embedbk.host.registering import Registering
 from embedbk.host.rival import Rival
@@ -86,7 +83,6 @@ from embedbk.ports import (
     DurableBookie,
     LinkDown,
     LinkUp,
-    MemoryRefused,
     Near,
     Received,
     Transport,
@@ -103,8 +99,6 @@ USUAL_COLLECTION = CollectorOptions()
 DUTIES_NS = 5_000_000  # Work beside adds is not late by more than this.
 # The same for a wait in C, which every duty but one (does the journal have room for its next file?) ends by itself.
 WAIT_DUTIES_NS = 20_000_000
-# The pause before a link without room is looked at again, where no event reports room.
-READ_AGAIN_NS = 2_000_000
 USUAL_COMPACTION = CompactorOptions()
 USUAL_SPACE = SpaceOptions()
 
@@ -167,6 +161,7 @@ class BookieNode:
             unread,
             self.witnessing.ask,
         )
+        self.looking_up = LookingUp(bookie_id, storage, transport, self._step_core, self._fail)
         self.deciding = Deciding(self.metadata, self._step_core, unread)
         self.collecting = Collecting(
             bookie_id,
@@ -204,9 +199,6 @@ class BookieNode:
         self.waiting = WaitingRequests(self.has_room, waiting_bytes_max)
         self._events: deque[Event] = deque()
         self._is_stepping = False
-        self._reads = WaitingReads(transport)
-        self._reads_from_ns = 0  # Memory was refused for one: the next is made then.
-        self._read_at: int | None = None
         # The core receives it when it waits for it, or before its next event.
         self._durable = self.core.replies.durable
         self._due_ns = 0  # Before it, a turn of nothing but adds does nothing else.
@@ -318,7 +310,7 @@ class BookieNode:
             self.witnessing.deadline_ns(),
             self.registering.deadline_ns,
             self.limbo.deadline_ns,
-            self._read_at,
+            self.looking_up.deadline_ns,
             self.scrub.deadline_ns,
             self.rebuild.deadline_ns,
             self.collecting.deadline_ns(),
@@ -392,10 +384,7 @@ class BookieNode:
             return
         self.clients.lose(event.link)
         self._step_core(LinkLost(now_ns, event.link))
-        # The core has noted these lookups.
-        for effect in self._reads.end_link(event.link):
-            found, others = nothing_found(effect)
-            self._step_core(EntriesRead(now_ns, effect.read_id, *found, others))
+        self.looking_up.end_link(now_ns, event.link)
 
     def _drop(self, link: int, reason: str) -> None:
         """End the link of a client or to the metadata quorum, whose peer said something wrong."""
@@ -530,7 +519,7 @@ class BookieNode:
             self.clients.note_answered(link)
 
     def _room_of(self, link: int) -> int:
-        return READ_ROOM_BYTES if self._reads.has_room(link) else 0
+        return READ_ROOM_BYTES if self.looking_up.waiting.has_room(link) else 0
 
     def _show_taken(self, now_ns: int, event: Received) -> None:
         """Show an observer of the core what it would have done."""
@@ -591,10 +580,7 @@ class BookieNode:
                     self.on_step(self.core, event, effects)
                 for effect in effects:
                     self._carry_out(effect, event.now_ns)
-            elif self._reads and (read := self._next_read(now_ns)) is not None:
-                # One by one: the entries that the one before it found are sent, and count.
-                self._read(read, now_ns)
-            else:
+            elif not (self.looking_up.waiting and self.looking_up.make_next(now_ns)):
                 break
         self.clients.send_gathered()
         self._is_stepping = False
@@ -616,17 +602,14 @@ class BookieNode:
     def _carry_out(self, effect: Effect, now_ns: int) -> None:
         if isinstance(effect, Reply):
             if self.clients.reply(effect) and effect.frames:
-                self._reads.answered(effect.link, sum(len(frame.body) for _, frame in effect.frames))
+                size = sum(len(frame.body) for _, frame in effect.frames)
+                self.looking_up.waiting.answered(effect.link, size)
         elif isinstance(effect, ReadEntries):
-            if effect.link is None:
-                self._read(effect, now_ns)
-            else:
-                self._reads.add(effect)
+            self.looking_up.read(now_ns, effect)
         elif isinstance(effect, CountEntries):
-            self._count_entries(effect, now_ns)
+            self.looking_up.count(now_ns, effect)
         elif isinstance(effect, NumberBlocks):
-            blocks = [(each.first_ledger, each.mask) for each in effect.blocks]
-            self._step_core(BlocksNumbered(now_ns, effect.read_id, *self.storage.block_numbers(blocks)))
+            self.looking_up.number(now_ns, effect)
         elif isinstance(effect, ReadDecisions):
             self.deciding.ask(now_ns, effect)
         elif isinstance(effect, AskMetadata):
@@ -679,46 +662,10 @@ class BookieNode:
 
     def _go_on_reading(self, now_ns: int) -> None:
         """Begin the turn's shares of reading; what waits for the next turn makes it come at once."""
-        self._reads.begin_turn()
-        if self._reads:
+        self.looking_up.waiting.begin_turn()
+        if self.looking_up.waiting:
             self._step_core(None, now_ns)
-        self._read_at = None
-        if self._reads:
-            can_go_on = now_ns >= self._reads_from_ns and self._reads.has_more()
-            self._read_at = now_ns if can_go_on else now_ns + READ_AGAIN_NS
-
-    def _next_read(self, now_ns: int) -> ReadEntries | None:
-        return None if now_ns < self._reads_from_ns else self._reads.next()
-
-    def _read(self, effect: ReadEntries, now_ns: int) -> None:
-        try:
-            found, others = looked_up(self.storage, effect)
-        except MemoryRefused as refused:
-            # Nothing is broken, and nothing is known: it is made again. No outcome is given, as an empty one would mean
-            # that the copy cannot be read.
-            if not self._reads_from_ns:
-                logger.warning("bookie %s reads nothing just now: %s", self.bookie_id, refused)
-            self._reads_from_ns = self._read_at = now_ns + READ_AGAIN_NS
-            self._reads.put_back(effect)
-            return
-        except StorageError as failed:
-            self._fail(now_ns, str(failed))  # Before the empty outcome: nothing is concluded from that.
-            found, others = nothing_found(effect)
-        self._reads_from_ns = 0
-        frames = [found[0], *(each[0] for each in others if each is not None)]
-        if size := sum(len(frame.body) for frame in frames if frame is not None):
-            self._reads.found(effect, size)
-        self._step_core(EntriesRead(now_ns, effect.read_id, *found, others))
-
-    def _count_entries(self, effect: CountEntries, now_ns: int) -> None:
-        asked = (effect.ledger_id, effect.first_entry, effect.last_entry, effect.modulus, effect.residues)
-        try:
-            held = self.storage.held(*asked, effect.cuts, effect.wants)
-        except StorageError as failed:  # Nothing is lost by it: the count is not known just now.
-            logger.warning("bookie %s cannot count what it holds: %s", self.bookie_id, failed)
-            held = None
-        told = (None, [], []) if held is None else (held.count, held.lacking, held.digests)
-        self._step_core(EntriesCounted(now_ns, effect.read_id, *told))
+        self.looking_up.end_turn(now_ns)
 
     def _flush(self, now_ns: int) -> None:
         try:
@@ -744,7 +691,7 @@ class BookieNode:
         if self.storage.add_path is not None:
             self._tell_taken(now_ns, self.storage.add_path.stop(Status.UNKNOWN))
         self._step_core(JournalFailed(now_ns, reason))
-        self._reads.forget_found()
+        self.looking_up.waiting.forget_found()
 
     def _on_foreign(self, now_ns: int, failure: StorageError) -> None:
         """The cluster knows other directories under this id (P7.2): serve no client."""

@@ -572,7 +572,7 @@ def test_a_slow_reader_is_read_for_as_fast_as_it_takes_the_answers(place: Place)
     place.turns(20)
     assert status_of(other.ask(ReadRequest(incarnation, 7, 0, 0, 100))) == Status.OK
     node = place.bookie("b1")
-    held = len(node._reads)
+    held = len(node.looking_up.waiting)
     assert held > 40, "16 MiB are on their way to it, and no more was read"
     assert len(node.core.looks.open) == held
     assert node.deadline_ns() is not None
@@ -585,7 +585,7 @@ def test_a_slow_reader_is_read_for_as_fast_as_it_takes_the_answers(place: Place)
     assert wanted <= set(answered)
     assert all(answered[each].frames[0][0].entry_count == 1 for each in wanted)
     assert status_of(answered[added].control) == Status.OK
-    assert not node._reads
+    assert not node.looking_up.waiting
     assert not node.core.looks.open
 
 
@@ -600,12 +600,12 @@ def test_what_a_lost_link_had_asked_for_is_forgotten(place: Place) -> None:
         peer.send(ReadRequest(incarnation, 7, 0, 1, 1 << 20))
     place.turns(5)
     node = place.bookie("b1")
-    assert node._reads
+    assert node.looking_up.waiting
     peer.close()
     place.turns(5)
-    assert not node._reads
+    assert not node.looking_up.waiting
     assert not node.core.looks.open
-    assert node._read_at is None
+    assert node.looking_up.deadline_ns is None
 
 
 def test_answers_that_wait_for_a_fence_count_as_well(place: Place) -> None:
@@ -620,15 +620,15 @@ def test_answers_that_wait_for_a_fence_count_as_well(place: Place) -> None:
         peer.send(ReadRequest(incarnation, ledger_id, 0, 0, 1 << 20, fence=True, ledger_key=KEY))
     place.turns(5)
     node = place.bookie("b1")
-    assert 0 < sum(node._reads._found.values()) < 16 << 20
-    assert node._reads
+    assert 0 < sum(node.looking_up.waiting._found.values()) < 16 << 20
+    assert node.looking_up.waiting
     place.held.clear()
     for _ in range(100):
         peer.look()
         place.turn()
     assert peer.down is None
     assert len([message for message in peer.messages if message.frames]) == 30
-    assert not any(node._reads._found.values())
+    assert not any(node.looking_up.waiting._found.values())
 
 
 def test_a_bookie_that_metadata_has_no_room_for_says_so_once_and_registers_when_there_is(
