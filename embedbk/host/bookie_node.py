@@ -7,7 +7,6 @@ what became durable before anything else of the turn, so that no answer can leav
 from __future__ import annotations
 
 import contextlib
-import heapq
 import itertools
 import logging
 from collections import deque
@@ -17,16 +16,10 @@ from msgspec.structs import replace
 
 from embedbk.codec.frame import frame_of
 from embedbk.codec.messages import (
-    ENTRY_LOGS_MAX,
-    LOG_KEEPERS_MAX,
     AddAnswers,
     AddRequest,
     Control,
-    EntryLogRow,
-    EntryLogsAnswer,
     ExplicitLacs,
-    LogKeeperRow,
-    LogKeepersAnswer,
     Status,
     decode_message,
     encode_message,
@@ -34,7 +27,7 @@ from embedbk.codec.messages import (
     split_bundle,
 )
 from embedbk.codec.metadata_messages import MetadataReply, MetadataRequest, Operation
-from embedbk.codec.quorum_messages import HELD_IDS_MAX, AskHeld, AskMet, HeldTold, MetTold
+from embedbk.codec.quorum_messages import AskHeld, AskMet, HeldTold, MetTold
 from embedbk.config import READ_ROOM_BYTES
 from embedbk.core.bookie import Bookie
 from embedbk.core.bookie_words import (
@@ -74,6 +67,7 @@ from embedbk.host.registering import Registering
 from embedbk.host.rival import Rival
 from embedbk.host.scrub_pace import ScrubPace
 from embedbk.host.spacing import Spacing
+from embedbk.host.telling import held_told, keepers_told, logs_told
 from embedbk.host.unread import Unread
 from embedbk.host.waiting import WAITING_BYTES_MAX, WaitingRequests
 from embedbk.host.witnessing import Witnessing
@@ -466,14 +460,9 @@ class BookieNode:
         """The answer to an operator's question; None: the question is for members only."""
         if isinstance(operation, AskMet):
             return self.witnessing.told()
-        if not isinstance(operation, AskHeld):
-            return None
-        table = self.storage.table
-        asked = (each for each in table.ids() if operation.first <= each < operation.end)
-        found = heapq.nsmallest(HELD_IDS_MAX + 1, asked)
-        rows = ((each, table.get(each)) for each in found[:HELD_IDS_MAX])
-        held = [each for each, row in rows if row is not None and not row.is_dropped]
-        return HeldTold(self.bookie_id, held, found[HELD_IDS_MAX] if len(found) > HELD_IDS_MAX else 0)
+        if isinstance(operation, AskHeld):
+            return held_told(self.bookie_id, self.storage.table, operation)
+        return None
 
     # The add path.
 
@@ -617,33 +606,11 @@ class BookieNode:
         elif isinstance(effect, DropEntries):
             self.storage.drop(effect.ledger_id)
         elif isinstance(effect, TellLogs):
-            self._tell_logs(effect)
+            self.clients.reply(Reply(effect.link, effect.request_id, logs_told(self.storage, effect)))
         elif isinstance(effect, TellKeepers):
-            self._tell_keepers(effect)
+            self.clients.reply(Reply(effect.link, effect.request_id, keepers_told(self.storage, effect)))
         elif self.failure is None:
             self._queue(effect, now_ns)
-
-    def _tell_logs(self, effect: TellLogs) -> None:
-        found = [
-            EntryLogRow(
-                each.log_id,
-                each.directory,
-                each.file_bytes,
-                each.entries_bytes,
-                each.live_bytes,
-                each.is_damaged,
-            )
-            for each in self.storage.log_facts()
-            if each.log_id > effect.after
-        ]
-        answer = EntryLogsAnswer(Status.OK, found[:ENTRY_LOGS_MAX], len(found) > ENTRY_LOGS_MAX)
-        self.clients.reply(Reply(effect.link, effect.request_id, answer))
-
-    def _tell_keepers(self, effect: TellKeepers) -> None:
-        found = self.storage.log_keepers(effect.log_id, effect.after, LOG_KEEPERS_MAX)
-        rows = [LogKeeperRow(*each) for each in found]
-        answer = LogKeepersAnswer(Status.OK, effect.log_id, rows, len(rows) == LOG_KEEPERS_MAX)
-        self.clients.reply(Reply(effect.link, effect.request_id, answer))
 
     def _queue(self, effect: Effect, now_ns: int) -> None:
         """Queue a journal record. A refusal ends it: the core has counted a record that the journal has not, so from

@@ -19,7 +19,7 @@ from embedbk.codec.quorum_messages import (
     SnapshotBytes,
     SnapshotCut,
 )
-from embedbk.host import backing_up, bookie_node
+from embedbk.host import backing_up, telling
 from embedbk.metadata.governing import REFUSED
 from embedbk.metadata.levels import LEVEL
 from embedbk.storage.kept_metadata import read_snapshot
@@ -162,7 +162,7 @@ def test_bookies_and_members_say_which_metadata_they_know() -> None:
 
 def test_a_bookie_names_what_it_holds_page_by_page(monkeypatch: pytest.MonkeyPatch) -> None:
     """P7.7: what an operator sees before he lets anything go; a ledger that was dropped is held no more."""
-    monkeypatch.setattr(bookie_node, "HELD_IDS_MAX", 2)
+    monkeypatch.setattr(telling, "HELD_IDS_MAX", 2)
     house = House(bookies=1)
     node = house.bookie("b1")
     for ledger_id in (3, 5, 7, 8, 11):

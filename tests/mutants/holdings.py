@@ -176,7 +176,7 @@ MUTANTS = (
         "of very many ledgers that keep a log the first ones are shown as all",
         (
             (
-                "embedbk/host/bookie_node.py",
+                "embedbk/host/telling.py",
                 "rows, len(rows) == LOG_KEEPERS_MAX)",
                 "rows, False)",
             ),

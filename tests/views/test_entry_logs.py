@@ -20,6 +20,7 @@ from embedbk.core.entry_logs_query import ANSWER_NS, EntryLogsQuery
 from embedbk.core.upkeep_words import LogFacts
 from embedbk.core.vocabulary import Ended, Started, Tick
 from embedbk.errors import NotEnoughBookies
+from embedbk.host.telling import logs_told
 from embedbk.ids import Member
 from embedbk.testing import Cluster
 from embedbk.views import VIEWS
@@ -157,14 +158,10 @@ def test_silence_and_a_lost_link_end_it() -> None:
 def test_a_bookie_tells_its_logs_from_a_place_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer names so many, and says whether others follow; another disk's question is refused (P7.2)."""
     with Cluster(seed=5, bookies=1, native=True) as cluster:
-        node: Any = cluster.world.nodes["b1"]
+        storage: Any = cluster.world.nodes["b1"].storage
         facts = [LogFacts(number, 10, 9, 8, False) for number in range(ENTRY_LOGS_MAX + 2)]
-        monkeypatch.setattr(node.storage, "log_facts", lambda: facts)
-        answers: list[Any] = []
-        monkeypatch.setattr(node.clients, "reply", lambda reply: answers.append(reply.control))
-        node._tell_logs(TellLogs(1, 2, -1))
-        node._tell_logs(TellLogs(1, 2, 1))
-        node._tell_logs(TellLogs(1, 2, 1_000_000))
+        monkeypatch.setattr(storage, "log_facts", lambda: facts)
+        answers = [logs_told(storage, TellLogs(1, 2, after)) for after in (-1, 1, 1_000_000)]
         assert [(len(each.logs), each.has_more) for each in answers] == [
             (ENTRY_LOGS_MAX, True),
             (ENTRY_LOGS_MAX, False),

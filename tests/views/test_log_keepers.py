@@ -21,6 +21,7 @@ from embedbk.core.entry_logs_query import ANSWER_NS, LogKeepersQuery
 from embedbk.core.upkeep_words import EntryLogKeeper
 from embedbk.core.vocabulary import Ended, Started, Tick
 from embedbk.errors import NotEnoughBookies
+from embedbk.host.telling import keepers_told
 from embedbk.ids import Member
 from embedbk.storage.ledger_table import NativeLedgerTable
 from embedbk.storage.memory_disk import MemoryDisk
@@ -231,17 +232,14 @@ def test_silence_and_a_lost_link_end_it() -> None:
 
 def test_a_bookie_tells_so_many_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     with Cluster(seed=5, bookies=1, native=True) as cluster:
-        node: Any = cluster.world.nodes["b1"]
+        storage: Any = cluster.world.nodes["b1"].storage
         keepers = [EntryLogKeeper(number, 1, 9) for number in range(LOG_KEEPERS_MAX + 2)]
         monkeypatch.setattr(
-            node.storage,
+            storage,
             "log_keepers",
             lambda log_id, after, most: [each for each in keepers if each.ledger_id > after][:most],
         )
-        answers: list[Any] = []
-        monkeypatch.setattr(node.clients, "reply", lambda reply: answers.append(reply.control))
-        node._tell_keepers(TellKeepers(1, 2, 7, -1))
-        node._tell_keepers(TellKeepers(1, 2, 7, 5))
+        answers = [keepers_told(storage, TellKeepers(1, 2, 7, after)) for after in (-1, 5)]
         assert [(each.log_id, len(each.keepers), each.has_more) for each in answers] == [
             (7, LOG_KEEPERS_MAX, True),
             (7, LOG_KEEPERS_MAX - 4, False),
