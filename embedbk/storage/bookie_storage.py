@@ -1,8 +1,8 @@
 """A bookie's durable side on a disk: identity, journal, ledger table and entry store as one (P7.2, P7.3, P7.5, P7.6).
 
-Decides in which order these are opened and closed, when a caller waits for room, and when the commit threads are woken.
-Leaves to others: when the write cache is flushed and the journal trimmed (flushing.py), what a record means
-(codec/journal_records.py, replay.py), whether a request is taken (core/bookie.py), all bytes (C).
+Decides in which order these are opened and closed. Leaves to others: when a caller waits for room, and when the commit
+threads are woken (queueing.py), when the write cache is flushed and the journal trimmed (flushing.py), what a record
+means (codec/journal_records.py, replay.py), whether a request is taken (core/bookie.py), all bytes (C).
 
     put_frame ─▶ write cache ──(borrowed)──▶ journal ─▶ durable()
                      │ freeze: states of changed ledgers, mark = what is durable now
@@ -20,7 +20,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from embedbk.codec.frame import Frame
-from embedbk.codec.journal_records import RecordKind
 from embedbk.codec.messages import Digests
 from embedbk.config import FRAME_BYTES_MAX, JOURNAL_FILE_BYTES_MIN
 from embedbk.core.ledger_table import LEDGERS_MAX
@@ -41,10 +40,10 @@ from embedbk.repeating import Repeating
 from embedbk.storage.add_path import NativeAddPath
 from embedbk.storage.directories import free_bytes_at
 from embedbk.storage.entry_store import HALF_BYTES_MAX, NativeEntryStore
-from embedbk.storage.flushing import FlushCycle, FlushState, stored_marks
+from embedbk.storage.flushing import FlushCycle, stored_marks
 from embedbk.storage.holding import HoldingCount
 from embedbk.storage.identity import HeldIdentity, open_identity
-from embedbk.storage.journal import FILE_BYTES, SLOT_COUNT
+from embedbk.storage.journal import FILE_BYTES
 from embedbk.storage.journals import Journals
 from embedbk.storage.layout import LOSS_FILE, Layout, note_loss
 from embedbk.storage.ledger_table import NativeLedgerTable
@@ -52,9 +51,10 @@ from embedbk.storage.lost_indexes import LostIndexes
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.met_metadata import keep_met, read_met
 from embedbk.storage.native import lib
+from embedbk.storage.queueing import KICK_BYTES, RESERVE_BYTES, Queueing
 from embedbk.storage.read_only_marker import read_only_reason
 from embedbk.storage.scrubbing import SCRUB_FILE, LogScrubber
-from embedbk.storage.starting import RECORD_OVERHEAD_BYTES, JournalTerms, Start
+from embedbk.storage.starting import JournalTerms, Start
 from embedbk.storage.starts import StartCount, Starts
 
 __all__ = ["FLUSH_BYTES", "BookieStorage"]
@@ -62,15 +62,10 @@ __all__ = ["FLUSH_BYTES", "BookieStorage"]
 logger = logging.getLogger(__name__)
 
 FLUSH_BYTES = 64 << 20  # Journaled since the last freeze: write cache and journal have one bound.
-KICK_BYTES = 256 << 10  # A turn that queues more does not wait for its end to wake the commit thread.
 # A flush lets the journals go first until this part of flush_bytes was put since the freeze: then it still ends, beside
 # busy ones, about when the next is due.
 FLUSH_YIELD_SHARE = 2
-RESERVE_BYTES = FRAME_BYTES_MAX  # Beyond cache_bytes_max, for what recovery brings while a flush runs (P7.8).
 REPLAY_ROOM_BYTES = RESERVE_BYTES + FRAME_BYTES_MAX  # So that a put that was let in always fits.
-RECORDS_PER_REQUEST_MAX = (
-    8  # Birth, end of a drop, frame, and what a fence of its ledger adds: with room to spare.
-)
 
 
 class BookieStorage:
@@ -143,7 +138,7 @@ class BookieStorage:
         self._scrubber: LogScrubber | None = None
         self._counting = HoldingCount()
         self.add_path: NativeAddPath | None = None
-        self._unkicked_bytes = 0  # Queued since the commit thread was last woken.
+        self._queueing: Queueing | None = None
         self._unmeasured = Repeating(logger)
         if cache_bytes_max < 2 * FRAME_BYTES_MAX or not 0 < flush_bytes <= cache_bytes_max:
             raise UsageError(
@@ -220,6 +215,13 @@ class BookieStorage:
                 measure_room=self._measure_room,
                 start=start,
             )
+            self._queueing = Queueing(
+                self._store,
+                self._open_journals(),
+                self.add_path,
+                self.flushes,
+                cache_bytes_max=cache_bytes_max,
+            )
             self._scrubber = LogScrubber(
                 layout.entries,
                 self.cluster_token,
@@ -245,31 +247,10 @@ class BookieStorage:
         return self._open_journals().next_token()
 
     def append(self, kind: int, ledger_id: int, body: Buffer) -> int:
-        self._make_journal_room()
-        token = self._open_journals().append(kind, ledger_id, body)
-        self._unkicked_bytes += len(body) + RECORD_OVERHEAD_BYTES
-        self.flushes.unflushed_bytes += len(body) + RECORD_OVERHEAD_BYTES
-        return token
+        return self._open_queueing().append(kind, ledger_id, body)
 
     def put_frame(self, frame: Frame) -> int:
-        """As the port says. Waits for the running flush when the write cache is full, for a commit when the
-        journal's queue is: back pressure on the sender.
-
-        Raises:
-            StorageError: the journal or the flush has failed, for good.
-        """
-        store = self._open_store()
-        self._make_journal_room()
-        reserve = RESERVE_BYTES if self.flushes.is_frozen else 0
-        if store.active_bytes() + len(frame.body) > self.cache_bytes_max + reserve:
-            self.flushes.make_room()
-        view = store.put(frame)
-        token = self._open_journals().append(RecordKind.FRAME, frame.ledger_id, view, borrowed=True)
-        self.flushes.unflushed_bytes += len(view) + RECORD_OVERHEAD_BYTES
-        self._unkicked_bytes += len(view) + RECORD_OVERHEAD_BYTES
-        if self._unkicked_bytes >= KICK_BYTES:
-            self.kick()
-        return token
+        return self._open_queueing().put_frame(frame)
 
     def drop(self, ledger_id: int) -> None:
         self._open_store().drop(ledger_id)
@@ -293,11 +274,8 @@ class BookieStorage:
                 logger.error("bookie %s: %s cannot be removed: %s", self.bookie_id, self._loss_path, refused)
 
     def kick(self) -> None:
-        if self.add_path is not None:
-            self.add_path.kick()
-        if self._unkicked_bytes:
-            self._unkicked_bytes = 0
-            self._open_journals().kick()
+        if self._queueing is not None:
+            self._queueing.kick()
 
     def durable(self) -> int:
         return self._open_journals().durable()
@@ -377,15 +355,7 @@ class BookieStorage:
         return self.flushes.finish()
 
     def has_room(self, *, is_urgent: bool = False) -> bool:
-        flushes, journals = self.flushes, self._open_journals()
-        if flushes.failure is not None or (flushes.state is FlushState.FAILED and not flushes.is_full):
-            return True  # Nothing that runs would make room: the put fails, and says why.
-        if flushes.is_frozen:
-            reserve = RESERVE_BYTES if is_urgent else 0
-            if self._open_store().active_bytes() + FRAME_BYTES_MAX > self.cache_bytes_max + reserve:
-                return False
-        kept = RECORDS_PER_REQUEST_MAX if is_urgent else lib.EBK_ADD_SLOTS_KEPT
-        return journals.next_token() - 1 - journals.known_durable < SLOT_COUNT - kept
+        return self._open_queueing().has_room(is_urgent=is_urgent)
 
     def is_full(self) -> bool:
         """The last flush found no room, or the journal's next file does not; what is left of its file is a reserve."""
@@ -553,15 +523,6 @@ class BookieStorage:
 
     # --- Parts -------------------------------------------------------------------------------------------
 
-    def _make_journal_room(self) -> None:
-        """Wait for a commit when the journal's queue is full."""
-        journal = self._open_journals()
-        last_token = journal.next_token() - 1
-        if last_token - journal.known_durable < SLOT_COUNT:
-            return
-        journal.wait(last_token - SLOT_COUNT // 2)
-        journal.durable()
-
     def _open_journals(self) -> Journals:
         if self._journals is None:
             raise StorageError(f"storage of bookie {self.bookie_id} is closed", definite=True)
@@ -571,6 +532,11 @@ class BookieStorage:
         if self._store is None:
             raise StorageError(f"storage of bookie {self.bookie_id} is closed", definite=True)
         return self._store
+
+    def _open_queueing(self) -> Queueing:
+        if self._queueing is None:
+            raise StorageError(f"storage of bookie {self.bookie_id} is closed", definite=True)
+        return self._queueing
 
     def _open_lost(self) -> LostIndexes:
         if self._lost is None:
@@ -585,7 +551,7 @@ class BookieStorage:
     def _release(self) -> None:
         """Release everything, the journals first: they borrow from the store, and write to its yield word."""
         if self.add_path is not None:
-            self.add_path = self.flushes.add_path = None
+            self.add_path = self.flushes.add_path = self._queueing = None
         scrubber, self._scrubber = self._scrubber, None
         journals, self._journals = self._journals, None
         store, self._store, self._lost = self._store, None, None

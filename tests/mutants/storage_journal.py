@@ -223,7 +223,7 @@ MUTANTS = (
         "the journal writes a frame from the buffer in which it came, which may hold another one by then",
         (
             (
-                "embedbk/storage/bookie_storage.py",
+                "embedbk/storage/queueing.py",
                 "append(RecordKind.FRAME, frame.ledger_id, view, borrowed=True)",
                 "append(RecordKind.FRAME, frame.ledger_id, frame.body, borrowed=True)",
             ),
