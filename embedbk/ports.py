@@ -592,12 +592,16 @@ class DurableBookie(Protocol):
     """
 
     incarnation: bytes
-    may_have_lost: bool  # Something acknowledged may be gone: limbo comes before serving (P7.4).
     met: Met | None  # The newest metadata that was met, as it was kept (P10.5).
     place: str  # Where it is, for people.
     replayed: tuple[
         int, ...
     ]  # For each journal, in its own tokens: the last record that its start had (P7.9).
+
+    @property
+    def may_have_lost(self) -> bool:
+        """Something acknowledged may be gone: limbo comes before serving (P7.4)."""
+        ...
 
     @property
     def starts(self) -> AnyStarts:

@@ -45,8 +45,9 @@ from embedbk.storage.holding import HoldingCount
 from embedbk.storage.identity import HeldIdentity, open_identity
 from embedbk.storage.journal import FILE_BYTES
 from embedbk.storage.journals import Journals
-from embedbk.storage.layout import LOSS_FILE, Layout, note_loss
+from embedbk.storage.layout import LOSS_FILE, Layout
 from embedbk.storage.ledger_table import NativeLedgerTable
+from embedbk.storage.loss_note import LossNote
 from embedbk.storage.lost_indexes import LostIndexes
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.met_metadata import keep_met, read_met
@@ -120,11 +121,9 @@ class BookieStorage:
         self.cluster_token = cluster_token
         self.cache_bytes_max = cache_bytes_max
         self.threaded = threaded
-        self.may_have_lost = may_have_lost
         # For each journal, in its own tokens: the last record that this start read, or that was in entry logs. Behind
         # damage a journal goes on further above it (JOURNAL.md section 6).
         self.replayed: tuple[int, ...] = ()
-        self._loss_path: Path | None = None
         self._root: Path | None = (
             Path(layout.root) if io is None else None
         )  # Where a read-only marker may stand.
@@ -163,20 +162,21 @@ class BookieStorage:
                 )
                 self.incarnation = self._identity.incarnation
                 self.cluster_token = self._identity.cluster_token
-                self._loss_path = layout.make_root() / LOSS_FILE
+                root = layout.make_root()
                 try:
                     layout.note_parts()
                 except OSError as refused:
                     logger.warning(
                         "bookie %s: %s cannot be written: %s", bookie_id, self._root, refused.strerror
                     )
-                self.may_have_lost = note_loss(self._loss_path, is_new=may_have_lost)
-                self.met = read_met(self._loss_path.parent)
+                self._loss = LossNote(bookie_id, root / LOSS_FILE, is_declared=may_have_lost)
+                self.met = read_met(root)
                 self.starts = self._identity.count_start()
                 notes_used = self._identity.notes_used
                 if self._identity.older:
                     self.note_less(f"its directories are not of one time: {self._identity.older}")
             else:
+                self._loss = LossNote(bookie_id, None, is_declared=may_have_lost)
                 for path in (layout.root, *layout.entries):
                     lib.ebk_io_make_directory(io.io, os.fsencode(path))
             self.table = NativeLedgerTable(ledgers_max)
@@ -238,6 +238,10 @@ class BookieStorage:
 
     # --- The port ----------------------------------------------------------------------------------------
 
+    @property
+    def may_have_lost(self) -> bool:
+        return self._loss.may_have_lost
+
     def keep_met(self, met: Met, *, is_synced: bool) -> None:
         if self._root is not None:
             keep_met(self._root, met, is_synced=is_synced)
@@ -256,22 +260,10 @@ class BookieStorage:
         self._open_store().drop(ledger_id)
 
     def note_less(self, reason: str) -> None:
-        logger.error(
-            "bookie %s has less than it had: %s; what is missing counts as unknown (P7.9)",
-            self.bookie_id,
-            reason,
-        )
-        self.may_have_lost = True
-        if self._loss_path is not None:
-            note_loss(self._loss_path, is_new=True)
+        self._loss.note_less(reason)
 
     def end_loss(self) -> None:
-        self.may_have_lost = False
-        if self._loss_path is not None:
-            try:
-                self._loss_path.unlink(missing_ok=True)
-            except OSError as refused:  # The next start puts the same ledgers into limbo once more.
-                logger.error("bookie %s: %s cannot be removed: %s", self.bookie_id, self._loss_path, refused)
+        self._loss.end()
 
     def kick(self) -> None:
         if self._queueing is not None:

@@ -1,8 +1,8 @@
 """Where the parts of one bookie stand: its own directory, its journals, its ledger directories (P7.2).
 
-Decides what the paths that an owner gives mean, and keeps two notes: of a loss, and of parts that are all elsewhere.
-Leaves to others: which node the directories belong to (identity.py), and what a path means to a person who looks at a
-stopped bookie (directory_discovery.py).
+Decides what the paths that an owner gives mean, and keeps a note of parts that are all elsewhere. Leaves to others:
+which node the directories belong to (identity.py), whether anything of theirs is gone (loss_note.py), and what a path
+means to a person who looks at a stopped bookie (directory_discovery.py).
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from embedbk.errors import StorageError, UsageError
+from embedbk.errors import UsageError
 from embedbk.storage.directories import LEDGER_DIRECTORIES_MAX
 from embedbk.storage.identity import numbered
 from embedbk.storage.journals import JOURNALS_MAX
 
-__all__ = ["LOSS_FILE", "PARTS_FILE", "WHOLE", "Layout", "note_loss", "read_parts"]
+__all__ = ["LOSS_FILE", "PARTS_FILE", "WHOLE", "Layout", "read_parts"]
 
 LOSS_FILE = "MAY_HAVE_LOST"  # It exists from the start that was told of a loss until limbo is durable.
 WHOLE = "whole"  # In a member's: the state goes on from all that was committed, and only its lineage is new.
@@ -114,25 +114,3 @@ def read_parts(directory: Path) -> dict[str, Path]:
         return {str(purpose): Path(path) for purpose, path in said["parts"].items()}
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return {}
-
-
-def note_loss(path: Path, *, is_new: bool) -> bool:
-    """Whether this start or an unfinished one before it was told of a loss; a new one is durable when this returns.
-
-    Raises:
-        StorageError: the note cannot be written.
-    """
-    if is_new and not path.exists():
-        try:
-            with open(path, "wb") as file:
-                os.fsync(file.fileno())
-            directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(directory)
-            finally:
-                os.close(directory)
-        except OSError as refused:
-            raise StorageError(
-                f"{path} cannot be written: {refused}", hint="check its permissions and its disk"
-            ) from refused
-    return path.exists()

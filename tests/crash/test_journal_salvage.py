@@ -363,7 +363,7 @@ def test_a_long_damaged_journal_is_taken_in_in_bounded_memory() -> None:
 @pytest.mark.parametrize("call", ["open", "write", "sync", "rename", "sync_directory"])
 def test_a_bookie_that_dies_while_it_goes_on_starts_as_unclean_again(call: str, flush_bytes: int) -> None:
     """P7.4, I32: whatever the crash leaves, the next start has the same entries, fence and tokens; its note of the
-    loss outlives the crash until limbo is durable (`note_loss`; here it is told again)."""
+    loss outlives the crash until limbo is durable (`LossNote`; here it is told again)."""
     image = damaged_bookie().files()
     for nth in range(1, 40, 2 if flush_bytes == 2000 else 1):
         disk = MemoryDisk(image)
