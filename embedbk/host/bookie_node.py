@@ -1,7 +1,8 @@
 """A bookie in its place: carries out what its core asks for on transport and storage, and keeps it registered.
 
-Decides nothing of the protocol. Order is the contract: effects are carried out in list order, and the core receives
-what became durable before anything else of the turn, so that no answer can leave early.
+Decides nothing of the protocol, but what is done in a turn and which requests are taken in it. Leaves to others: the
+order in which the core is stepped and its effects are carried out (stepping.py), and each thing beside it that a bookie
+does to its module.
 """
 
 from __future__ import annotations
@@ -9,14 +10,11 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from embedbk.codec.frame import frame_of
 from embedbk.codec.messages import (
-    AddAnswers,
     AddRequest,
     Control,
     ExplicitLacs,
@@ -31,11 +29,9 @@ from embedbk.codec.quorum_messages import AskHeld, AskMet, HeldTold, MetTold
 from embedbk.config import READ_ROOM_BYTES
 from embedbk.core.bookie import Bookie
 from embedbk.core.bookie_words import (
-    AddsTaken,
     CountEntries,
     DropEntries,
     JournalAppend,
-    JournalDurable,
     JournalFailed,
     LinkLost,
     NumberBlocks,
@@ -50,7 +46,7 @@ from embedbk.core.bookie_words import (
 )
 from embedbk.core.collector import CollectorOptions
 from embedbk.core.compactor import CompactorOptions
-from embedbk.core.machine import Effect, Event, earliest
+from embedbk.core.machine import Effect, earliest
 from embedbk.core.space import SpaceOptions
 from embedbk.core.upkeep_words import AskMetadata
 from embedbk.core.vocabulary import Tick
@@ -62,11 +58,13 @@ from embedbk.host.deciding import Deciding
 from embedbk.host.limbo import LimboAsking
 from embedbk.host.looking_up import LookingUp
 from embedbk.host.metadata_link import MetadataLink
+from embedbk.host.reading import WaitingReads
 from embedbk.host.rebuild_pace import RebuildPace
 from embedbk.host.registering import Registering
 from embedbk.host.rival import Rival
 from embedbk.host.scrub_pace import ScrubPace
 from embedbk.host.spacing import Spacing
+from embedbk.host.stepping import OnStep, Stepping
 from embedbk.host.telling import held_told, keepers_told, logs_told
 from embedbk.host.unread import Unread
 from embedbk.host.waiting import WAITING_BYTES_MAX, WaitingRequests
@@ -134,36 +132,45 @@ class BookieNode:
             parked=None if storage.add_path is None else storage.add_path.parked,
         )
         self.clients = ClientLinks(bookie_id, transport)
+        reads = WaitingReads(transport)
+        self.steps = Stepping(
+            self.core,
+            storage,
+            self.clients,
+            reads,
+            self._carry_out,
+            lambda now_ns: self.looking_up.make_next(now_ns),
+        )
+        self.looking_up = LookingUp(bookie_id, storage, reads, self.steps.step, self._fail)
         self.metadata = MetadataLink(transport, metadata_endpoints, client, on_session=self._on_session)
         unread = Unread(f"bookie {bookie_id}")
-        self.spacing = Spacing(bookie_id, space, storage, free_bytes, self._step_core)
+        self.spacing = Spacing(bookie_id, space, storage, free_bytes, self.steps.step)
         self.witnessing = Witnessing(
             bookie_id,
             storage,
             self.metadata,
             on_judged=lambda now_ns: self.registering.register(now_ns),
             on_doubt=self.spacing.set_doubted,
-            on_older=lambda now_ns, is_older: self._step_core(OlderMetadata(now_ns, is_older)),
+            on_older=lambda now_ns, is_older: self.steps.step(OlderMetadata(now_ns, is_older)),
         )
         self.limbo = LimboAsking(
             bookie_id,
             storage,
             self.core,
             self.metadata,
-            self._step_core,
+            self.steps.step,
             self._on_failure,
             unread,
             self.witnessing.ask,
         )
-        self.looking_up = LookingUp(bookie_id, storage, transport, self._step_core, self._fail)
-        self.deciding = Deciding(self.metadata, self._step_core, unread)
+        self.deciding = Deciding(self.metadata, self.steps.step, unread)
         self.collecting = Collecting(
             bookie_id,
             collector,
             storage.table,
             self.metadata,
             self.witnessing,
-            self._step_core,
+            self.steps.step,
             self._may_collect,
             unread,
         )
@@ -182,7 +189,7 @@ class BookieNode:
             lambda: ", ".join(self.spacing.core.reasons),
             lambda: self.rebuild.dark_count,
             self.witnessing,
-            self._step_core,
+            self.steps.step,
             on_foreign=self._on_foreign,
         )
         self.failure: EmbedbkError | None = None  # Why this bookie must not serve: shown to its operator.
@@ -191,18 +198,19 @@ class BookieNode:
         self.scrub = scrub or ScrubPace(bookie_id, storage, 0)
         self.rebuild = rebuild or RebuildPace(bookie_id, storage)
         self.waiting = WaitingRequests(self.has_room, waiting_bytes_max)
-        self._events: deque[Event] = deque()
-        self._is_stepping = False
-        # The core receives it when it waits for it, or before its next event.
-        self._durable = self.core.replies.durable
-        self._due_ns = 0  # Before it, a turn of nothing but adds does nothing else.
-        self._is_late = False  # The last turn was such a one.
-        self._taken = 0  # The adds taken by the add path, as far as the core knows.
+        self._is_late = False  # The last turn was one of nothing but adds, which did nothing else.
         # How writers of the same loop reach the add path, if there are any: shown after each step what is taken.
         self.near: Near | None = None
         self.is_near_watched = False  # A watcher of the core also sees adds that come this way.
-        # Told of each step of the core, before its effects are carried out (testing).
-        self.on_step: Callable[[Bookie, Event, list[Effect]], None] | None = None
+
+    @property
+    def on_step(self) -> OnStep | None:
+        """As `Stepping.on_step`, which each kind of node has."""
+        return self.steps.on_step
+
+    @on_step.setter
+    def on_step(self, told: OnStep | None) -> None:
+        self.steps.on_step = told
 
     @property
     def is_registered(self) -> bool:
@@ -228,7 +236,12 @@ class BookieNode:
         taken = path.taken() if path is not None else 0
         events = self.transport.receive(now_ns)
         self._tell_readers()
-        if not events and path is not None and now_ns < self._due_ns and (has_told or path.taken() != taken):
+        if (
+            not events
+            and path is not None
+            and now_ns < self.steps.due_ns
+            and (has_told or path.taken() != taken)
+        ):
             # Nothing but adds, which are nearly everything: all else of a turn waits a little.
             self._is_late = True
             self._end_turn(now_ns)
@@ -250,7 +263,7 @@ class BookieNode:
             self.spacing.step(now_ns)
         deadline = self.core.deadline_ns
         if deadline is not None and now_ns >= deadline:
-            self._step_core(Tick(now_ns))
+            self.steps.step(Tick(now_ns))
         self._end_turn(now_ns)
         if self.failure is None:
             self.compacting.step(now_ns)
@@ -260,7 +273,7 @@ class BookieNode:
         self._is_late = False
         due_ns = earliest(self._duty_ns(), now_ns + DUTIES_NS)
         assert due_ns is not None
-        self._due_ns = due_ns
+        self.steps.rest_until(due_ns)
 
     def _end_turn(self, now_ns: int) -> None:
         self.storage.kick()
@@ -270,7 +283,7 @@ class BookieNode:
             self._take_waiting(now_ns)
             self.storage.kick()
         if self.near is not None:
-            is_open = self.on_step is None or self.is_near_watched
+            is_open = self.steps.on_step is None or self.is_near_watched
             path = self._path_now() if is_open and not self.waiting else None
             self.near.show(is_open=path is not None, is_told=self.core.awaits_journal)
 
@@ -294,7 +307,7 @@ class BookieNode:
         return self.transport.has_events()
 
     def deadline_ns(self) -> int | None:
-        return earliest(self.transport.deadline_ns(), self._due_ns if self._is_late else self._duty_ns())
+        return earliest(self.transport.deadline_ns(), self.steps.due_ns if self._is_late else self._duty_ns())
 
     def _duty_ns(self) -> int | None:
         """When something is due that no message causes."""
@@ -319,7 +332,7 @@ class BookieNode:
         if path is None or not bytes_max:
             return None
         terms = WaitTerms(
-            path, filenos, until_ns, WAIT_DUTIES_NS, self._durable, self.core.awaits_journal, bytes_max
+            path, filenos, until_ns, WAIT_DUTIES_NS, self.steps.durable, self.core.awaits_journal, bytes_max
         )
         end = self.transport.wait(terms)
         if end is None:
@@ -377,7 +390,7 @@ class BookieNode:
             self.rival.on_link_down(now_ns, event.link)
             return
         self.clients.lose(event.link)
-        self._step_core(LinkLost(now_ns, event.link))
+        self.steps.step(LinkLost(now_ns, event.link))
         self.looking_up.end_link(now_ns, event.link)
 
     def _drop(self, link: int, reason: str) -> None:
@@ -452,7 +465,7 @@ class BookieNode:
         if is_answered(control):
             self.clients.note_asked(link)
         for request in requests:
-            self._step_core(
+            self.steps.step(
                 RequestReceived(now_ns, link, message.request_id, request, message.frames, is_beyond_room)
             )
 
@@ -478,23 +491,23 @@ class BookieNode:
     def _offered(self) -> AddPath | None:
         """The add path to which the transport offers bodies. A watcher of the core must see each of them, so then they
         come here."""
-        return self._path_now() if self.on_step is None and not self.waiting else None
+        return self._path_now() if self.steps.on_step is None and not self.waiting else None
 
     def _is_taken(self, now_ns: int, event: Received) -> bool:
         """Whether C took this as a common add, stored and queued. C answers when it is durable."""
         path = self._path_now()
         if path is None or event.link not in self.clients.unanswered or not path.take(event.link, event.body):
             return False
-        if self.on_step is not None:
-            self._show_taken(now_ns, event)
+        if self.steps.on_step is not None:
+            self.steps.show_taken(now_ns, event.link, event.body)
         self._tell_readers()  # Before anything behind it in this turn, which may end its link.
         return True
 
     def _tell_taken(self, now_ns: int, answers: Iterator[tuple[int, int, bytes]]) -> None:
         """Send what the add path has answered, one message for each link."""
         for link, _, body in answers:
-            if self.on_step is not None:
-                self._show_answered(now_ns, link, body)
+            if self.steps.on_step is not None:
+                self.steps.show_answered(now_ns, link, body)
             self.clients.send(link, [body])
 
     def _tell_readers(self) -> None:
@@ -510,23 +523,6 @@ class BookieNode:
     def _room_of(self, link: int) -> int:
         return READ_ROOM_BYTES if self.looking_up.waiting.has_room(link) else 0
 
-    def _show_taken(self, now_ns: int, event: Received) -> None:
-        """Show an observer of the core what it would have done."""
-        assert self.on_step is not None
-        self._step_core(None, now_ns)
-        message = decode_message(event.body)
-        frame = frame_of(message.frames[0][1])
-        request = RequestReceived(now_ns, event.link, message.request_id, message.control, message.frames)
-        self.on_step(self.core, request, [StoreFrame(self.core.records.next_token - 1, frame)])
-
-    def _show_answered(self, now_ns: int, link: int, body: bytes) -> None:
-        assert self.on_step is not None
-        message = decode_message(body)
-        control = message.control
-        given = control.unpack() if isinstance(control, AddAnswers) else [(message.request_id, control)]
-        replies: list[Effect] = [Reply(link, request_id, answer) for request_id, answer in given]
-        self.on_step(self.core, JournalDurable(now_ns, self._durable), replies)
-
     # The core.
 
     def _tell_durable(self, now_ns: int) -> bool:
@@ -534,59 +530,16 @@ class BookieNode:
         token = self.storage.durable()
         if self.core.replies.failure is not None:
             return False
-        if has_risen := token > self._durable:
-            self._durable = token
+        if has_risen := token > self.steps.durable:
+            self.steps.note_durable(token)
             if self.storage.add_path is not None:
                 self._tell_taken(now_ns, self.storage.add_path.answers(token, now_ns))
             if self.core.awaits_journal:
-                self._step_core(None, now_ns)
+                self.steps.step(None, now_ns)
         reason = self.storage.failed()
         if reason is not None:
             self._fail(now_ns, reason)
         return has_risen
-
-    def _step_core(self, event: Event | None, now_ns: int = 0) -> None:
-        """Step the core and carry its effects out; events that occur meanwhile follow behind them. With None, only
-        deliver what the add path took and the journal made durable, which comes before any event."""
-        self._due_ns = 0
-        if event is not None:
-            now_ns = event.now_ns
-        if not self._is_stepping:
-            self._catch_up(now_ns)
-        if event is not None:
-            self._events.append(event)
-        if self._is_stepping:
-            return
-        self._is_stepping = True
-        path = self.storage.add_path
-        while True:
-            if self._events:
-                event = self._events.popleft()
-                effects = self.core.step(event)
-                if path is not None and path.parked.uncounted:
-                    self._count_polls(path.parked.uncounted)
-                if self.on_step is not None:
-                    self.on_step(self.core, event, effects)
-                for effect in effects:
-                    self._carry_out(effect, event.now_ns)
-            elif not (self.looking_up.waiting and self.looking_up.make_next(now_ns)):
-                break
-        self.clients.send_gathered()
-        self._is_stepping = False
-
-    def _count_polls(self, links: list[int]) -> None:
-        """Count polls that were taken in C and that the core has to answer now."""
-        for link in links:
-            self.clients.note_asked(link)
-        links.clear()
-
-    def _catch_up(self, now_ns: int) -> None:
-        path = self.storage.add_path
-        if path is not None and (taken := path.taken()) != self._taken:
-            self._taken = taken
-            self._events.append(AddsTaken(now_ns, self.storage.next_token()))
-        if self._durable > self.core.replies.durable and self.core.replies.failure is None:
-            self._events.append(JournalDurable(now_ns, self._durable))
 
     def _carry_out(self, effect: Effect, now_ns: int) -> None:
         if isinstance(effect, Reply):
@@ -602,7 +555,7 @@ class BookieNode:
         elif isinstance(effect, ReadDecisions):
             self.deciding.ask(now_ns, effect)
         elif isinstance(effect, AskMetadata):
-            self.witnessing.ask(now_ns, effect.tag, self._step_core)
+            self.witnessing.ask(now_ns, effect.tag, self.steps.step)
         elif isinstance(effect, DropEntries):
             self.storage.drop(effect.ledger_id)
         elif isinstance(effect, TellLogs):
@@ -631,7 +584,7 @@ class BookieNode:
         """Begin the turn's shares of reading; what waits for the next turn makes it come at once."""
         self.looking_up.waiting.begin_turn()
         if self.looking_up.waiting:
-            self._step_core(None, now_ns)
+            self.steps.step(None, now_ns)
         self.looking_up.end_turn(now_ns)
 
     def _flush(self, now_ns: int) -> None:
@@ -657,7 +610,7 @@ class BookieNode:
     def _end_promises(self, now_ns: int, reason: str) -> None:
         if self.storage.add_path is not None:
             self._tell_taken(now_ns, self.storage.add_path.stop(Status.UNKNOWN))
-        self._step_core(JournalFailed(now_ns, reason))
+        self.steps.step(JournalFailed(now_ns, reason))
         self.looking_up.waiting.forget_found()
 
     def _on_foreign(self, now_ns: int, failure: StorageError) -> None:

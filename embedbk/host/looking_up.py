@@ -22,7 +22,7 @@ from embedbk.core.bookie_words import (
 from embedbk.core.machine import Event
 from embedbk.errors import StorageError
 from embedbk.host.reading import WaitingReads, looked_up, nothing_found
-from embedbk.ports import DurableBookie, MemoryRefused, Transport
+from embedbk.ports import DurableBookie, MemoryRefused
 
 __all__ = ["LookingUp"]
 
@@ -43,11 +43,11 @@ class LookingUp:
         self,
         bookie_id: str,
         storage: DurableBookie,
-        transport: Transport,
+        waiting: WaitingReads,
         tell_bookie: Callable[[Event], None],
         on_failed: Callable[[int, str], None],
     ) -> None:
-        self.waiting = WaitingReads(transport)
+        self.waiting = waiting
         self.deadline_ns: int | None = None  # When the next of those that wait can be made.
         self._bookie_id = bookie_id
         self._storage = storage

@@ -56,14 +56,14 @@ def lacs(tail: Tail) -> list[int]:
 def requests_of_the_core(tail: Tail) -> list[Control]:
     """What the core is asked from now on."""
     asked: list[Control] = []
-    step = tail.node._step_core
+    step = tail.node.steps.step
 
     def note(event: Any, now_ns: int = 0) -> None:
         if isinstance(event, RequestReceived):
             asked.append(event.control)
         step(event, now_ns)
 
-    tail.node._step_core = note  # type: ignore[method-assign]
+    tail.node.steps.step = note  # type: ignore[method-assign]
     return asked
 
 

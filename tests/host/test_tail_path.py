@@ -83,7 +83,7 @@ def test_a_poll_and_the_hint_that_ends_it_never_reach_the_core(tail: Tail) -> No
     """Rule P6.2: the reader gets the LAC and the entries that it allows; no step of the core, no lookup of it."""
     steps: list[Any] = []
     looks = tail.node.core.looks.next_id
-    tail.node._step_core = lambda event, now_ns=0: steps.append(event)  # type: ignore[method-assign]
+    tail.node.steps.step = lambda event, now_ns=0: steps.append(event)  # type: ignore[method-assign]
     poll = tail.poll()
     tail.place.turns()
     assert tail.told(READER) == []
