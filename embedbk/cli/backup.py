@@ -94,7 +94,7 @@ def _facts(kept: KeptMetadata) -> dict[str, Any]:
         "level": catalog.level,
         "next_id": catalog.next_id,
         "ledgers": sum(1 for _ in _records(catalog, LEDGERS_PREFIX)),
-        "bytes_by_kind": dict(catalog.weights.told()),
+        "bytes_by_kind": dict(catalog.record_table.weights.told()),
         "members": [member.name for member in kept.configuration.members],
     }
 

@@ -20,7 +20,7 @@ from typing import Any, Self
 import msgspec
 
 from embedbk.codec.id_ranges import is_within
-from embedbk.codec.ledger_metadata import ledger_key_path, ledger_of_key
+from embedbk.codec.ledger_metadata import ledger_key_path
 from embedbk.codec.metadata_messages import (
     ABSENT,
     ANY,
@@ -49,15 +49,12 @@ from embedbk.codec.metadata_messages import (
     TxnDone,
     Value,
 )
-from embedbk.codec.repair_mark import REPAIR_PREFIX, repair_mark_path
 from embedbk.codec.repair_messages import MarkRepairs, Repairing
 from embedbk.codec.tombstone import tombstone_path
 from embedbk.codec.unpacking import unpack
 from embedbk.errors import StorageError
 from embedbk.ids import LEDGER_ID_MAX
 from embedbk.metadata.claims import (
-    REPAIRERS_PREFIX,
-    REPAIRING_PREFIX,
     is_of_repairs,
     lock_of,
     lock_path,
@@ -83,7 +80,7 @@ from embedbk.metadata.commands import (
 )
 from embedbk.metadata.cutting import PIECE_VERSION, CatalogCut, Head, Lineages, SessionImage, image_of
 from embedbk.metadata.descent import RESTORED_IDS_GAP, Descent
-from embedbk.metadata.digesting import digest_of, encode_lineages, record_digest
+from embedbk.metadata.digesting import digest_of, encode_lineages
 from embedbk.metadata.history import History
 from embedbk.metadata.levels import (
     LACKING,
@@ -104,12 +101,10 @@ from embedbk.metadata.limits import (
     record_bytes,
     text_bytes,
 )
-from embedbk.metadata.packed_records import PackedRecords
-from embedbk.metadata.repair_index import RepairIndex
+from embedbk.metadata.record_table import RecordTable
 from embedbk.metadata.repairing import View, plan, resumed
 from embedbk.metadata.room import no_room, why_no_room, why_no_room_before
 from embedbk.metadata.stale_keys import why_refused
-from embedbk.metadata.weights import Weights
 
 __all__ = [
     "DEFAULT_LIMITS",
@@ -126,7 +121,6 @@ SEQUENCE_JUMP_MAX = (
 )  # Between two logged operations of a session: a wild sequence must not use them all up.
 SESSION_BYTES = 512  # Memory that a session takes beside its label and its share; measured.
 GENERATIONS_MAX = 1 << 15  # A revision stays a whole number of 63 bits.
-_OF_REPAIRS = (REPAIR_PREFIX, REPAIRING_PREFIX, REPAIRERS_PREFIX)
 
 
 @dataclass(slots=True)
@@ -154,19 +148,14 @@ class Catalog:
         self.sessions_started = 0  # Sessions started over the life of the cluster.
         self.sessions: dict[int, Session] = {}
         self.descent = Descent()
-        self.bytes = 0  # Bytes of all records.
-        self.weights = Weights()  # The same by kind.
         self.shared_bytes = 0  # Bytes of ephemeral records within the shares of their sessions.
         self.sessions_bytes = (
             0  # Memory of all sessions, with their shares and the answers that are kept for them.
         )
-        self._records_sum = 0  # The sum of the digests of all records; digest_of takes it modulo.
-        self._records = (
-            PackedRecords()
-        )  # In the order of their keys by code point, which is also UTF-8 order.
-        self.repairs = RepairIndex()  # An index of the marks, holds and waiters among them.
+        self.record_table = RecordTable()
+        self._records = self.record_table.packed  # To look up; the table alone changes them.
         self.history = History(0, limits.history_bytes_max, limits.history_changes_max)
-        self._cut: CatalogCut | None = None  # It is notified before every change.
+        self._cut: CatalogCut | None = None  # It is notified before a session changes.
 
     # --- Reading -----------------------------------------------------------------------------------------
 
@@ -191,6 +180,11 @@ class Catalog:
         """How far this metadata is, what came of the start that is asked for, and from which lineages it descends
         (P10.5)."""
         return self.descent.tell(asked, cluster_token, self.revision, self.next_id)
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of all records beyond the shares of their sessions."""
+        return self.record_table.bytes - self.shared_bytes
 
     def kept_reply(self, session: int, sequence: int) -> Result | None:
         """The answer that an operation got when it was run, while its client may ask again."""
@@ -418,7 +412,7 @@ class Catalog:
         revision."""
         view = View(
             self._records.get,
-            self.repairs,
+            self.record_table.repairs,
             session.session,
             session.keys,
             self.revision,
@@ -444,7 +438,7 @@ class Catalog:
 
     def _hand_repairs(self, revision: int, changed: dict[str, Record]) -> None:
         """Marks that this command made free go to the sessions that wait for them, in the order in which they asked."""
-        for key, ledger_ids in self.repairs.hand_out(self._room_for_keys).items():
+        for key, ledger_ids in self.record_table.repairs.hand_out(self._room_for_keys).items():
             place = self._records.get(key)
             assert place is not None
             session = self.sessions[place.session]
@@ -522,7 +516,9 @@ class Catalog:
                     return self._put_alone(put, before)
             refusal = self._check_room(session, txn, makes_way=rules >= RULES_MAKE_WAY)
         else:
-            refusal = why_no_room_before(self._records.get, session, txn, self.bytes, self.limits)
+            refusal = why_no_room_before(
+                self._records.get, session, txn, self.record_table.bytes, self.limits
+            )
         if refusal is not None:
             return refusal
         revision = self.revision + 1
@@ -547,22 +543,14 @@ class Catalog:
         replaces one without a session. So each record is looked up and weighed once."""
         size = put_bytes(put)
         growth = size - record_bytes(before) if before is not None else size
-        held, allowed = self.bytes - self.shared_bytes, self.limits.catalog_bytes_max
+        held, allowed = self.held_bytes, self.limits.catalog_bytes_max
         if before is not None:
             allowed += self.limits.catalog_reserve_bytes
         if growth > 0 and held + growth > allowed:
             return no_room(held, growth, allowed)
-        if self._cut is not None:
-            self._cut.keep_record(put.key, before)
         revision = self.revision + 1
         record = Record(put.key, put.value, before.created if before is not None else revision, revision)
-        self._records.put(record)
-        self._records_sum += record_digest(record)
-        if before is not None:
-            self._records_sum -= record_digest(before)
-        self.bytes += growth
-        self.weights.add(put.key, growth)
-        self._note_repair(put.key, record)
+        self.record_table.put(record, before, growth)
         self._commit(revision, {put.key: record})
         return TxnDone(True, revision)
 
@@ -580,7 +568,7 @@ class Catalog:
             self.sessions,
             session,
             txn,
-            self.bytes - self.shared_bytes,
+            self.held_bytes,
             self.limits,
             makes_way=makes_way,
             is_reserved=is_reserved,
@@ -588,56 +576,33 @@ class Catalog:
 
     def _put(self, put: Put, revision: int, session: Session | None, asked: int = 0) -> Record:
         """asked: the revision at which the holder of a lock asked for it."""
-        before = self._forget(put.key)
+        before = self._records.get(put.key)
         owner = session.session if session is not None and put.is_ephemeral else 0
         created = before.created if before else asked or revision
         record = Record(put.key, put.value, created, revision, owner)
-        self._records.put(record)
-        self._records_sum += record_digest(record)
-        self.bytes += record_bytes(record)
-        self.weights.add(record.key, record_bytes(record))
+        size = record_bytes(record)
+        self.record_table.put(record, before, size - record_bytes(before) if before else size)
+        if before is not None and before.session:
+            self._disown(before)
         if session is not None and owner:
             session.keys[put.key] = None
-            self._weigh(session, record_bytes(record))
-        self._note_repair(put.key, record)
+            self._weigh(session, size)
         return record
 
     def _delete(self, key: str, revision: int) -> Record:
         """Delete a key that exists; returns the record for watchers."""
-        before = self._forget(key)
+        before = self._records.get(key)
         assert before is not None
-        self._records.remove(key)
-        self._note_repair(key, None)
+        self.record_table.remove(before)
+        if before.session:
+            self._disown(before)
         return Record(key, None, before.created, revision)
 
-    def _note_repair(self, key: str, record: Record | None) -> None:
-        """Keep the index of marks, holds and waiters up to date, whichever command changed the key."""
-        if not key.startswith(_OF_REPAIRS):
-            return  # Nearly all keys end here.
-        if key.startswith(REPAIRERS_PREFIX):
-            self.repairs.note_waiter(key, record)
-            return
-        is_mark = key.startswith(REPAIR_PREFIX)
-        ledger_id = ledger_of_key(key, REPAIR_PREFIX if is_mark else REPAIRING_PREFIX)
-        if ledger_id is not None:
-            hold = self._records.get(repairing_path(ledger_id))
-            mark = self._records.get(repair_mark_path(ledger_id))
-            self.repairs.note_mark(ledger_id, mark, is_held=hold is not None and hold.session != 0)
-
-    def _forget(self, key: str) -> Record | None:
-        """Take a record out of the sums and out of its owner's keys; returns it."""
-        before = self._records.get(key)
-        if self._cut is not None:
-            self._cut.keep_record(key, before)
-        if before is not None:
-            self.bytes -= record_bytes(before)
-            self.weights.add(key, -record_bytes(before))
-            self._records_sum -= record_digest(before)
-            if before.session:
-                owner = self.sessions[before.session]
-                del owner.keys[key]
-                self._weigh(owner, -record_bytes(before))
-        return before
+    def _disown(self, before: Record) -> None:
+        """Take a record that is gone from its owner."""
+        owner = self.sessions[before.session]
+        del owner.keys[before.key]
+        self._weigh(owner, -record_bytes(before))
 
     def _weigh(self, session: Session, growth: int) -> None:
         """An ephemeral record came to a session or went."""
@@ -682,7 +647,7 @@ class Catalog:
             len(self.sessions),
         )
         ranges = self.descent.lineages, self.descent.spared, self.descent.stale
-        return digest_of(self._records_sum, *counters, level=self.level, recovered=ranges)
+        return digest_of(self.record_table.sum, *counters, level=self.level, recovered=ranges)
 
     # --- As bytes ----------------------------------------------------------------------------------------
 
@@ -702,13 +667,13 @@ class Catalog:
             self.fast_digest,
         )
         starts, spared = list(self.descent.starts), list(self.descent.spared)
-        self._cut = CatalogCut(
+        self._cut = self.record_table.cut = CatalogCut(
             head,
             self.sessions,
             self._records,
             starts,
             spared,
-            self._records_sum,
+            self.record_table.sum,
             self.level,
             Lineages(list(self.descent.lineages), list(self.descent.stale))
             if self.descent.lineages
@@ -718,7 +683,7 @@ class Catalog:
 
     def end_cut(self) -> None:
         """End the snapshot: its last piece was taken, or the others are not needed."""
-        self._cut = None
+        self._cut = self.record_table.cut = None
 
     def snapshot(self) -> bytes:
         """The whole state at once, in version 1, for digests and as logs of older builds hold it. History is not state
@@ -752,7 +717,7 @@ class Catalog:
         catalog.descent.starts, catalog.descent.spared = found.starts, found.spared
         catalog.take_sessions(found.sessions)
         catalog.take_records(found.records)
-        catalog.repairs.loaded()
+        catalog.record_table.repairs.loaded()
         return catalog
 
     # Loading a snapshot into an empty catalog, in this order.
@@ -772,19 +737,14 @@ class Catalog:
     def take_records(self, records: Sequence[Record]) -> None:
         """Add records in key order, behind the present ones. Raises StorageError: they are not in order, or one names a
         session that is not there, or has values that no record can have."""
-        if not self._records.extend(records):
-            raise StorageError("the keys of a metadata snapshot are out of order")
+        self.record_table.load(records)
         for record in records:
-            self._records_sum += record_digest(record)
-            self.bytes += record_bytes(record)
-            self.weights.add(record.key, record_bytes(record))
             if record.session:
                 owner = self.sessions.get(record.session)
                 if owner is None:
                     raise StorageError(f"{record.key!r} of a metadata snapshot is of no session")
                 owner.keys[record.key] = None
                 self._weigh(owner, record_bytes(record))
-            self._note_repair(record.key, record)
 
     def digest(self) -> bytes:
         """16 bytes that are equal for equal states, in any process."""

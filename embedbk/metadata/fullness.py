@@ -33,14 +33,14 @@ class Fullness(NamedTuple):
 def fullness(catalog: Catalog, watches: int, watches_max: int) -> list[Fullness]:
     """For each bound of a catalog and its member that people can do something about."""
     limits = catalog.limits
-    held = catalog.bytes - catalog.shared_bytes
+    held = catalog.held_bytes
     sessions = len(catalog.sessions)
     return [
         Fullness(
             "records",
             held,
             limits.catalog_bytes_max,
-            room_for_records(held, limits.catalog_bytes_max, catalog.weights.told()),
+            room_for_records(held, limits.catalog_bytes_max, catalog.record_table.weights.told()),
         ),
         Fullness(
             "sessions",

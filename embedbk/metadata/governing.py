@@ -383,10 +383,10 @@ def _base_told(raft: Raft) -> BaseTold:
 
 def weighed(status: QuorumTold, catalog: Catalog) -> QuorumTold:
     """The status with what this member's catalog holds (P10.7), and which metadata it is (P10.5)."""
-    held, most = catalog.bytes - catalog.shared_bytes, catalog.limits.catalog_bytes_max
+    held, most = catalog.held_bytes, catalog.limits.catalog_bytes_max
     return msgspec.structs.replace(
         status,
-        weights=catalog.weights.told(),
+        weights=catalog.record_table.weights.told(),
         held_bytes=held,
         held_max=most,
         lineage=catalog.descent.lineage,

@@ -88,7 +88,7 @@ def load_in_slices(
         yield
     if head is None or any(left):
         raise StorageError("a metadata snapshot ends before it is whole")
-    catalog.repairs.loaded()
+    catalog.record_table.repairs.loaded()
     if head.digest and head.digest != catalog.fast_digest:
         raise StorageError("a metadata snapshot holds other records than the catalog that it was cut from")
     return catalog

@@ -198,7 +198,7 @@ class Member:
 
     @property
     def _resume_due_ns(self) -> int | None:
-        return None if self._is_resuming else self._postponing.due_ns(self.catalog.repairs)
+        return None if self._is_resuming else self._postponing.due_ns(self.catalog.record_table.repairs)
 
     @property
     def applied_index(self) -> int:
@@ -640,7 +640,7 @@ class Member:
                 for asked in self._reads.take_applied(entry.index):
                     self._serve_waiting(asked, now_ns, effects, answers)
         if self._led_term:
-            self._postponing.note(self.catalog.repairs, self.catalog.revision, now_ns)
+            self._postponing.note(self.catalog.record_table.repairs, self.catalog.revision, now_ns)
         # Events before answers: a client whose change is answered has already seen it in its own watch.
         effects += self._streams.feed(self.catalog, may_lag=not self._knows_all)
         if self.catalog.history.hold != self.catalog.revision:
@@ -774,7 +774,7 @@ class Member:
             return
         self._is_log_full = bool(self.log.why_full(RESUMED_BYTES))
         if not self._is_log_full:
-            resume = ResumeRepairs(tuple(self._postponing.over(self.catalog.repairs, now_ns)))
+            resume = ResumeRepairs(tuple(self._postponing.over(self.catalog.record_table.repairs, now_ns)))
             self._propose(encode_command(resume), resume, effects)
             self._is_resuming = True
 

@@ -84,7 +84,7 @@ def test_a_comparison_that_fails_spares_on() -> None:
 def test_a_full_catalog_spares_on() -> None:
     """P10.7: what finds no room changes nothing, also of the ids."""
     catalog = begun()
-    catalog.bytes = catalog.limits.catalog_bytes_max + catalog.limits.catalog_reserve_bytes
+    catalog.record_table.bytes = catalog.limits.catalog_bytes_max + catalog.limits.catalog_reserve_bytes
     assert isinstance(run(catalog, 1), Refusal)
     assert (catalog.get(KEY).record, catalog.descent.spared) == (None, [(5, 10)])
 

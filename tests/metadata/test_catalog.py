@@ -97,8 +97,8 @@ def test_a_put_alone_is_as_one_among_others(seed: int) -> None:
         owned += alone.shared_bytes > 0
         assert alone.fast_digest == beside.fast_digest
     assert alone.digest() == beside.digest()
-    assert (alone.bytes, alone.shared_bytes) == (beside.bytes, beside.shared_bytes)
-    assert alone.weights.told() == beside.weights.told()
+    assert (alone.record_table.bytes, alone.shared_bytes) == (beside.record_table.bytes, beside.shared_bytes)
+    assert alone.record_table.weights.told() == beside.record_table.weights.told()
     assert {True, False} <= done
     assert owned
 
@@ -439,7 +439,7 @@ def test_a_full_catalog_still_deletes() -> None:
     assert client.put("/a", bytes(700)) == TxnDone(True, 2)
     assert client.put("/b", bytes(100)) == TxnDone(True, 3)
     assert client.run(Txn([], [Delete("/a"), Delete("/b")])) == TxnDone(True, 4)
-    assert catalog.bytes == 0
+    assert catalog.record_table.bytes == 0
 
 
 def test_bytes_are_kept_by_kind_as_records_come_and_go() -> None:
@@ -448,17 +448,17 @@ def test_bytes_are_kept_by_kind_as_records_come_and_go() -> None:
     client = Client(catalog)
     for key in ("/ledgers/1", "/logs/a/list", "/logs/a/owner", "/deleted/1", "/cookies/b1", "/mine/a", "/x"):
         client.put(key, bytes(100))
-    one = catalog.bytes / 7
-    kinds = dict(catalog.weights.told())
+    one = catalog.record_table.bytes / 7
+    kinds = dict(catalog.record_table.weights.told())
     assert set(kinds) == set(KINDS)
     assert kinds["repair marks"] == 0
     assert kinds["logs"] > 1.9 * one
     assert kinds["other"] > 1.5 * one
-    assert sum(kinds.values()) == catalog.bytes
+    assert sum(kinds.values()) == catalog.record_table.bytes
     client.run(Txn([], [Delete("/logs/a/list"), Delete("/logs/a/owner")]))
-    assert dict(catalog.weights.told())["logs"] == 0
+    assert dict(catalog.record_table.weights.told())["logs"] == 0
     client.put("/mine/a", bytes(10))
-    assert dict(catalog.weights.told())["other"] == kinds["other"] - 90
+    assert dict(catalog.record_table.weights.told())["other"] == kinds["other"] - 90
 
 
 def test_a_full_catalog_takes_a_tombstone_in_the_place_of_a_ledger() -> None:
@@ -477,7 +477,7 @@ def test_a_full_catalog_takes_a_tombstone_in_the_place_of_a_ledger() -> None:
     for each in range(1, number):
         answer = client.run(Txn([], [Delete(f"/ledgers/{each}"), Put(f"/deleted/{each}", bytes(1000))]))
     refused(answer, "UNAVAILABLE")  # The reserve has an end, too.
-    assert catalog.bytes <= 2500
+    assert catalog.record_table.bytes <= 2500
 
 
 def test_sessions_and_their_ephemeral_keys_are_bounded() -> None:
@@ -550,12 +550,16 @@ def test_same_commands_same_catalog(seed: int) -> None:
             1 for record in catalog.page("/", "").records if record.session
         )
     assert twin.digest() == catalog.digest()
-    sums = (catalog.bytes, catalog.shared_bytes, catalog.sessions_bytes)
-    assert (twin.bytes, twin.shared_bytes, twin.sessions_bytes) == sums
+    sums = (catalog.record_table.bytes, catalog.shared_bytes, catalog.sessions_bytes)
+    assert (twin.record_table.bytes, twin.shared_bytes, twin.sessions_bytes) == sums
     again = Catalog.restore(catalog.snapshot(), small)
-    assert (again.bytes, again.shared_bytes, again.sessions_bytes) == sums
-    assert again.weights.told() == twin.weights.told() == catalog.weights.told()
-    assert sum(size for _, size in catalog.weights.told()) == catalog.bytes
+    assert (again.record_table.bytes, again.shared_bytes, again.sessions_bytes) == sums
+    assert (
+        again.record_table.weights.told()
+        == twin.record_table.weights.told()
+        == catalog.record_table.weights.told()
+    )
+    assert sum(size for _, size in catalog.record_table.weights.told()) == catalog.record_table.bytes
 
 
 @pytest.mark.parametrize("data", [b"", b"\xc1", b"\x01", b"\x02\x91\x01", b"\x01\x93\x09\x00\x00"])
@@ -655,7 +659,7 @@ def test_at_a_full_catalog_bookies_register_and_ledgers_close() -> None:
     assert isinstance(bookie.put("/bookies/b1", bytes(200), ephemeral=True), TxnDone)
     refused(bookie.put("/bookies/large", bytes(2000), ephemeral=True), "UNAVAILABLE")
     twin = Catalog.restore(catalog.snapshot(), catalog.limits)
-    assert (twin.bytes, twin.shared_bytes) == (catalog.bytes, catalog.shared_bytes)
+    assert (twin.record_table.bytes, twin.shared_bytes) == (catalog.record_table.bytes, catalog.shared_bytes)
     apply(catalog, ExpireSession(2))
     assert catalog.shared_bytes == 0
 

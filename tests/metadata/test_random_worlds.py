@@ -222,8 +222,8 @@ class Run:
         assert set(catalog.sessions) == {peer.client.session for peer in self.world.peers.values()}
         assert self.world.member._pending.of_link == {}
         twin = Catalog.restore(catalog.snapshot(), catalog.limits)
-        assert (twin.bytes, twin.shared_bytes, twin.sessions_bytes) == (
-            catalog.bytes,
+        assert (twin.record_table.bytes, twin.shared_bytes, twin.sessions_bytes) == (
+            catalog.record_table.bytes,
             catalog.shared_bytes,
             catalog.sessions_bytes,
         )

@@ -184,7 +184,7 @@ def test_a_mark_has_room_in_half_of_the_reserve() -> None:
             marked += 1
         refused(found, "UNAVAILABLE")
         assert bool(marked) == (level == LEVEL)
-        assert catalog.bytes - catalog.shared_bytes <= 2_500
+        assert catalog.held_bytes <= 2_500
         assert not isinstance(worker.run(Txn([], [Put("/0", bytes(400))])), Refusal), "what is there may grow"
 
 
@@ -404,11 +404,11 @@ def test_a_repair_that_failed_waits_twice_as_long_each_time_up_to_five_minutes()
         worker.take(0)
         postponing = Postponing()
         postponing.begin(catalog.revision, 1_000 * MS)
-        due_ns = postponing.due_ns(catalog.repairs)
+        due_ns = postponing.due_ns(catalog.record_table.repairs)
         assert due_ns is not None
         waits.append(due_ns // MS - 1_000)
-        assert postponing.over(catalog.repairs, due_ns - 1) == []
-        [(ledger_id, revision)] = postponing.over(catalog.repairs, due_ns)
+        assert postponing.over(catalog.record_table.repairs, due_ns - 1) == []
+        [(ledger_id, revision)] = postponing.over(catalog.record_table.repairs, due_ns)
         assert ledger_id == 7
         catalog.apply(ResumeRepairs(((7, revision - 1), (8, revision))), 1, 1)
         assert mark_of(catalog, 7).is_postponed, "of a mark that is another by now nothing is said"
@@ -443,20 +443,20 @@ def test_the_time_of_a_failure_is_known_to_a_tenth_of_a_second() -> None:
     for ledger_id in range(30):
         failed_ns[ledger_id] = (1_000 + ledger_id * 37) * MS
         worker.fail((ledger_id, epoch))
-        postponing.note(catalog.repairs, catalog.revision, failed_ns[ledger_id])
+        postponing.note(catalog.record_table.repairs, catalog.revision, failed_ns[ledger_id])
     went_on: dict[int, int] = {}
     for now_ns in range(0, 20_000 * MS, 10 * MS):
-        due_ns = postponing.due_ns(catalog.repairs)
-        over = postponing.over(catalog.repairs, now_ns)
+        due_ns = postponing.due_ns(catalog.record_table.repairs)
+        over = postponing.over(catalog.record_table.repairs, now_ns)
         assert bool(over) == (due_ns is not None and due_ns <= now_ns)
         if over:
             catalog.apply(ResumeRepairs(tuple(over)), 1, 1)
-            postponing.note(catalog.repairs, catalog.revision, now_ns)
+            postponing.note(catalog.record_table.repairs, catalog.revision, now_ns)
         went_on.update(dict.fromkeys((ledger_id for ledger_id, _ in over), now_ns))
     assert len(went_on) == 30
     for ledger_id, at_ns in went_on.items():
         assert -100 * MS <= at_ns - failed_ns[ledger_id] - WAITS_MS[0] * MS <= 10 * MS
-    assert postponing.due_ns(catalog.repairs) is None
+    assert postponing.due_ns(catalog.record_table.repairs) is None
 
 
 def test_who_leads_again_counts_anew() -> None:
@@ -468,11 +468,14 @@ def test_who_leads_again_counts_anew() -> None:
     postponing = Postponing()
     postponing.begin(catalog.revision, 0)
     worker.fail((7, epoch))
-    postponing.note(catalog.repairs, catalog.revision, 1_000 * MS)
+    postponing.note(catalog.record_table.repairs, catalog.revision, 1_000 * MS)
     worker.fail((8, epoch))  # Under another leader.
     postponing.begin(catalog.revision, 60_000 * MS)
-    assert postponing.over(catalog.repairs, 64_999 * MS) == []
-    assert [ledger_id for ledger_id, _ in postponing.over(catalog.repairs, 65_000 * MS)] == [7, 8]
+    assert postponing.over(catalog.record_table.repairs, 64_999 * MS) == []
+    assert [ledger_id for ledger_id, _ in postponing.over(catalog.record_table.repairs, 65_000 * MS)] == [
+        7,
+        8,
+    ]
 
 
 # --- What is refused ----------------------------------------------------------------------------------------

@@ -228,7 +228,7 @@ def test_repairs_come_out_right_whatever_happens(seed: int, monkeypatch: pytest.
         if number % 15 == 0:
             restored = Catalog.restore(catalog.snapshot(), catalog.limits)
             restored.level = catalog.level
-            assert restored.repairs.image() == catalog.repairs.image()
+            assert restored.record_table.repairs.image() == catalog.record_table.repairs.image()
             assert restored.digest() == catalog.digest()
 
 
@@ -243,8 +243,8 @@ def test_taking_one_of_very_many_looks_at_a_few(monkeypatch: pytest.MonkeyPatch)
             worker.mark(*range(first, first + REPAIRS_MAX), missing=(f"b{first // REPAIRS_MAX % 3}",))
         taken = worker.take(REPAIRS_MAX)
         worker.fail(*((each, taken.epoch) for each in ids(taken)))
-        assert catalog.repairs.counts() == (count - REPAIRS_MAX, REPAIRS_MAX, 0)
-        assert dict(catalog.weights.told())["repair marks"] == catalog.bytes
+        assert catalog.record_table.repairs.counts() == (count - REPAIRS_MAX, REPAIRS_MAX, 0)
+        assert dict(catalog.record_table.weights.told())["repair marks"] == catalog.record_table.bytes
         looked, get = [0], catalog._records.get
 
         def counted(

@@ -63,7 +63,7 @@ def test_the_leader_lets_a_failed_mark_go_on_and_who_waits_has_it() -> None:
     assert not mark_of(desk.member.catalog, 7).is_postponed
     assert taken(desk, one).marks[0][0] == 7
     assert desk.tick(400 * SECOND) is not None
-    assert desk.member.catalog.repairs.counts() == (0, 0, 0)
+    assert desk.member.catalog.record_table.repairs.counts() == (0, 0, 0)
 
 
 def test_who_begins_to_lead_begins_anew_with_what_is_postponed() -> None:
@@ -98,4 +98,4 @@ def test_a_repeat_gets_its_first_answer_and_changes_nothing() -> None:
         revision = desk.member.catalog.revision
         assert desk.do(operation, one, repeat=desk.sequences[one]) == first
         assert desk.member.catalog.revision == revision
-    assert desk.member.catalog.repairs.counts() == (0, 1, 1)
+    assert desk.member.catalog.record_table.repairs.counts() == (0, 1, 1)

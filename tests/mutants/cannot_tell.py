@@ -310,12 +310,8 @@ MUTANTS = (
         (
             (
                 "embedbk/metadata/catalog.py",
-                (
-                    "                del owner.keys[key]\n"
-                    "                self._weigh(owner, -record_bytes(before))\n"
-                    "        return before\n"
-                ),
-                ("                self._weigh(owner, -record_bytes(before))\n        return before\n"),
+                "        del owner.keys[before.key]\n",
+                "",
             ),
         ),
         ("tests/metadata/test_catalog.py::test_an_ephemeral_key_belongs_to_who_put_it_last",),

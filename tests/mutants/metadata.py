@@ -9,6 +9,7 @@ from tests.mutants.mutant import Mutant
 __all__ = ["MUTANTS"]
 
 _CATALOG = "embedbk/metadata/catalog.py"
+_RECORDS = "embedbk/metadata/record_table.py"
 _MEMBER = "embedbk/metadata/member.py"
 _LEADING = "embedbk/metadata/leading.py"
 _STATE = "embedbk/metadata/raft_state.py"
@@ -425,15 +426,15 @@ MUTANTS = (
     Mutant(
         "one-put-keeps-what-it-replaced",
         "I72",
-        "the sum of the records still has what a record that came alone took the place of",
+        "the sum of the records still has what a record took the place of",
         (
             (
-                _CATALOG,
-                "        if before is not None:\n            self._records_sum -= record_digest(before)\n",
+                _RECORDS,
+                "        if before is not None:\n            self.sum -= record_digest(before)\n",
                 "",
             ),
         ),
-        (_CATALOGS + "a_put_alone_is_as_one_among_others",),
+        (_IS_THE_CUT,),
     ),
     Mutant(
         "answers-of-a-short-jump-are-kept",

@@ -7,6 +7,7 @@ from tests.mutants.mutant import Mutant
 __all__ = ["MUTANTS"]
 
 _CATALOG = "embedbk/metadata/catalog.py"
+_RECORDS = "embedbk/metadata/record_table.py"
 _REPAIRING = "embedbk/metadata/repairing.py"
 _INDEX = "embedbk/metadata/repair_index.py"
 _MEMBER = "embedbk/metadata/member.py"
@@ -89,25 +90,25 @@ MUTANTS = (
         "repair-index-lost-by-a-restart",
         "I65",
         "a catalog that was read from a snapshot finds no marks, where others do",
-        ((_CATALOG, "            self._note_repair(record.key, record)\n", ""),),
+        ((_RECORDS, "            self._note_repair(record.key, record)\n", ""),),
         (_MODEL + "repairs_come_out_right_whatever_happens",),
     ),
     Mutant(
         "repair-hold-outlives-its-end-in-the-index",
         "P11.1",
         "a hold that goes is not noticed by the index, so its ledger is never given out again",
-        ((_CATALOG, "        self._note_repair(key, None)\n", ""),),
+        ((_RECORDS, "        self._note_repair(key, None)\n", ""),),
         (_MODEL + "repairs_come_out_right_whatever_happens",),
     ),
     Mutant(
         "repair-mark-that-comes-alone-is-not-found",
         "P11.1",
-        "a mark that a transaction puts alone is not noticed by the index",
+        "a mark that a transaction puts is not noticed by the index",
         (
             (
-                _CATALOG,
-                "        self._note_repair(put.key, record)\n        self._commit(revision, {put.key: record})\n",
-                "        self._commit(revision, {put.key: record})\n",
+                _RECORDS,
+                "        self._note_repair(record.key, record)\n\n    def remove(",
+                "\n    def remove(",
             ),
         ),
         (_MODEL + "repairs_come_out_right_whatever_happens",),

@@ -177,9 +177,9 @@ MUTANTS = (
         "the sum of the records depends on the way they came",
         (
             (
-                "embedbk/metadata/catalog.py",
-                "            self._records_sum -= record_digest(before)\n            if before.session:\n",
-                "            if before.session:\n",
+                "embedbk/metadata/record_table.py",
+                "        self.sum -= record_digest(before)\n        self.bytes -= size\n",
+                "        self.bytes -= size\n",
             ),
         ),
         (
