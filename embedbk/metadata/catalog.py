@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Self
 
@@ -24,7 +23,6 @@ from embedbk.codec.ledger_metadata import ledger_key_path
 from embedbk.codec.metadata_messages import (
     ABSENT,
     ANY,
-    BUSY,
     GENERATION_BITS,
     Acknowledged,
     Acquire,
@@ -88,22 +86,19 @@ from embedbk.metadata.levels import (
     LEVEL_OF_REPAIRS,
     LEVEL_OF_RESERVED_MARKS,
     LEVEL_OF_STALE_KEYS,
-    left_out,
     too_new,
 )
 from embedbk.metadata.limits import (
     DEFAULT_LIMITS,
-    KEPT_BYTES,
     Limits,
     check_operation,
-    kept_bytes,
     put_bytes,
     record_bytes,
-    text_bytes,
 )
 from embedbk.metadata.record_table import RecordTable
 from embedbk.metadata.repairing import View, plan, resumed
 from embedbk.metadata.room import no_room, why_no_room, why_no_room_before
+from embedbk.metadata.session_table import Session, SessionTable, session_gone, why_out_of_turn
 from embedbk.metadata.stale_keys import why_refused
 
 __all__ = [
@@ -111,30 +106,11 @@ __all__ = [
     "GENERATION_BITS",
     "Catalog",
     "Limits",
-    "Session",
     "check_operation",
 ]
 
 SNAPSHOT_VERSION = 1
-SEQUENCE_JUMP_MAX = (
-    1 << 32
-)  # Between two logged operations of a session: a wild sequence must not use them all up.
-SESSION_BYTES = 512  # Memory that a session takes beside its label and its share; measured.
 GENERATIONS_MAX = 1 << 15  # A revision stays a whole number of 63 bits.
-
-
-@dataclass(slots=True)
-class Session:
-    session: int
-    ttl_ms: int
-    label: str
-    done_below: int = 1  # The client has every answer below this sequence; a repeat of one is a fault.
-    kept: dict[int, Result] = field(default_factory=dict)  # Answers that the client may still ask for again.
-    keys: dict[str, None] = field(default_factory=dict)  # Ephemeral keys.
-    secret: bytes = (
-        b""  # Sent to its client alone, which sends it with every request. Empty: an older log has none.
-    )
-    ephemeral_bytes: int = 0  # Bytes of the records under `keys`.
 
 
 class Catalog:
@@ -145,17 +121,13 @@ class Catalog:
         self.level = LEVEL_FIRST  # The cluster's level; never lowered (P10.8).
         self.revision = 0
         self.next_id = 1  # Every id below was handed out, or is a gap for ever (P2.1).
-        self.sessions_started = 0  # Sessions started over the life of the cluster.
-        self.sessions: dict[int, Session] = {}
+        self.session_table = SessionTable(limits)
+        # To look up; the table alone changes them.
+        self.sessions: Mapping[int, Session] = self.session_table.by_number
         self.descent = Descent()
-        self.shared_bytes = 0  # Bytes of ephemeral records within the shares of their sessions.
-        self.sessions_bytes = (
-            0  # Memory of all sessions, with their shares and the answers that are kept for them.
-        )
         self.record_table = RecordTable()
         self._records = self.record_table.packed  # To look up; the table alone changes them.
         self.history = History(0, limits.history_bytes_max, limits.history_changes_max)
-        self._cut: CatalogCut | None = None  # It is notified before a session changes.
 
     # --- Reading -----------------------------------------------------------------------------------------
 
@@ -184,7 +156,7 @@ class Catalog:
     @property
     def held_bytes(self) -> int:
         """Bytes of all records beyond the shares of their sessions."""
-        return self.record_table.bytes - self.shared_bytes
+        return self.record_table.bytes - self.session_table.shared_bytes
 
     def kept_reply(self, session: int, sequence: int) -> Result | None:
         """The answer that an operation got when it was run, while its client may ask again."""
@@ -208,36 +180,14 @@ class Catalog:
 
     def _start_session(self, command: StartSession, index: int, term: int) -> Result:
         number = self.number_of(command, index)
-        if number in self.sessions or number <= 0:  # One that was drawn is met by chance: ask again.
-            return Refusal("UNAVAILABLE", f"session {number} cannot be opened: the number is taken")
-        if len(self.sessions) >= self.limits.sessions_max:
-            return Refusal(
-                "UNAVAILABLE",
-                f"{len(self.sessions)} sessions are open, allowed are {self.limits.sessions_max}: "
-                "close clients, or wait until those that are gone expire",
-            )
-        if command.level < self.level:
-            return left_out(command.label, command.level, self.level)
-        session = Session(number, command.ttl_ms, command.label, secret=command.secret)
-        weight = self._session_bytes(session)
-        # Those of an older log, without a secret, were never asked for room.
-        if command.secret and self.sessions_bytes + weight > self.limits.sessions_bytes_max:
-            return Refusal(
-                "UNAVAILABLE",
-                f"{len(self.sessions)} sessions and the answers kept for them hold {self.sessions_bytes} bytes, "
-                f"allowed are {self.limits.sessions_bytes_max}: close clients, or try again when others went on",
-            )
-        self.sessions_started += 1
-        self.sessions[number] = session
-        self.sessions_bytes += weight
-        return Acknowledged(self.revision)
+        return self.session_table.start(number, command, self.level) or Acknowledged(self.revision)
 
     def _expire_session(self, command: ExpireSession, index: int, term: int) -> Result:
         if command.term not in (0, term):
             text = f"the leader of term {command.term} gave session {command.session} up; this is term {term}"
             return Refusal("UNAVAILABLE", text)
         session = self.sessions.get(command.session)
-        return self._end_session(session) if session else _session_gone(command.session)
+        return self._end_session(session) if session else session_gone(command.session)
 
     def _start_member(self, command: StartMember, index: int, term: int) -> Result:
         self.descent.note_start(command.nonce, self.revision, self.next_id)
@@ -298,44 +248,20 @@ class Catalog:
         was a refusal: its client has gone on. Only BUSY is no answer: the same sequence may still be run."""
         session = self.sessions.get(command.session)
         if session is None:
-            return _session_gone(command.session)
+            return session_gone(command.session)
         kept = session.kept.get(command.sequence)
         if kept is not None:
             return kept
-        if command.sequence < session.done_below or not 1 <= command.done_below <= command.sequence:
-            return Refusal(
-                "BAD_REQUEST",
-                f"sequence {command.sequence} with done_below {command.done_below}: session {command.session} "
-                f"has all answers below {session.done_below}",
-            )
-        if command.rules >= RULES_KEEP_REFUSALS and command.sequence - session.done_below > SEQUENCE_JUMP_MAX:
-            return Refusal(
-                "BAD_REQUEST",
-                f"sequence {command.sequence} is more than {SEQUENCE_JUMP_MAX} ahead of {session.done_below}, below "
-                f"which session {command.session} has all answers: nobody asks so much in between",
-            )
-        refusal = check_operation(command.operation, self.limits) or self.check_level(command.operation)
+        refusal = (
+            why_out_of_turn(session, command)
+            or check_operation(command.operation, self.limits)
+            or self.check_level(command.operation)
+            or self.session_table.make_room(session, command)
+        )
         if refusal is not None:
             return refusal
-        if self._cut is not None:
-            self._cut.keep_session(session)
-        if command.done_below > session.done_below:
-            self._forget_kept(session, command.done_below)
-        keeps_refusals = command.rules >= RULES_KEEP_REFUSALS
-        if len(session.kept) >= self.limits.kept_replies_max:
-            return Refusal(
-                BUSY if keeps_refusals else "UNAVAILABLE",
-                f"session {command.session} has {len(session.kept)} answers waiting for its done_below, "
-                f"allowed are {self.limits.kept_replies_max}",
-            )
         if isinstance(command.operation, CloseSession):
             return self._end_session(session)
-        if keeps_refusals and self.sessions_bytes + KEPT_BYTES > self.limits.sessions_bytes_max:
-            return Refusal(
-                BUSY,
-                f"sessions and the answers kept for them hold {self.sessions_bytes} bytes, "
-                f"allowed are {self.limits.sessions_bytes_max}",
-            )
         if isinstance(command.operation, Txn):
             result = self._transact(session, command.operation, command.rules)
         elif isinstance(command.operation, AllocIds):
@@ -346,20 +272,9 @@ class Catalog:
             result = self._repair(session, command.operation)
         else:
             result = self._release(session, command.operation)
-        if keeps_refusals or not isinstance(result, Refusal):
-            session.kept[command.sequence] = result
-            self.sessions_bytes += kept_bytes(result)
+        if command.rules >= RULES_KEEP_REFUSALS or not isinstance(result, Refusal):
+            self.session_table.keep(session, command.sequence, result)
         return result
-
-    def _forget_kept(self, session: Session, done_below: int) -> None:
-        """Forget kept answers: the client has every answer below this sequence, which is higher than the one before."""
-        kept = session.kept
-        if done_below - session.done_below <= len(kept):
-            gone = [kept.pop(sequence, None) for sequence in range(session.done_below, done_below)]
-        else:
-            gone = [kept.pop(sequence) for sequence in [known for known in kept if known < done_below]]
-        self.sessions_bytes -= sum(kept_bytes(result) for result in gone if result is not None)
-        session.done_below = done_below
 
     def check_level(self, operation: Operation) -> Refusal | None:
         """Whether the cluster's level brings it; None: it does."""
@@ -583,10 +498,9 @@ class Catalog:
         size = record_bytes(record)
         self.record_table.put(record, before, size - record_bytes(before) if before else size)
         if before is not None and before.session:
-            self._disown(before)
-        if session is not None and owner:
-            session.keys[put.key] = None
-            self._weigh(session, size)
+            self.session_table.disown(before)
+        if owner:
+            self.session_table.own(record)
         return record
 
     def _delete(self, key: str, revision: int) -> Record:
@@ -595,34 +509,17 @@ class Catalog:
         assert before is not None
         self.record_table.remove(before)
         if before.session:
-            self._disown(before)
+            self.session_table.disown(before)
         return Record(key, None, before.created, revision)
-
-    def _disown(self, before: Record) -> None:
-        """Take a record that is gone from its owner."""
-        owner = self.sessions[before.session]
-        del owner.keys[before.key]
-        self._weigh(owner, -record_bytes(before))
-
-    def _weigh(self, session: Session, growth: int) -> None:
-        """An ephemeral record came to a session or went."""
-        share, before = self.limits.session_share_bytes, session.ephemeral_bytes
-        session.ephemeral_bytes += growth
-        self.shared_bytes += min(share, session.ephemeral_bytes) - min(share, before)
-
-    def _session_bytes(self, session: Session) -> int:
-        kept = sum(map(kept_bytes, session.kept.values()))
-        return SESSION_BYTES + self.limits.session_share_bytes + text_bytes(session.label) + kept
 
     def _new_history(self) -> History:
         return History(self.revision, self.limits.history_bytes_max, self.limits.history_changes_max)
 
     def _end_session(self, session: Session) -> Result:
-        if self._cut is not None:
-            self._cut.keep_session(session)
+        self.session_table.keep_for_cut(session)
         revision = self.revision + 1
         changed = {key: self._delete(key, revision) for key in sorted(session.keys)}
-        self.sessions_bytes -= self._session_bytes(self.sessions.pop(session.session))
+        self.session_table.end(session)
         for name in [name for key in changed if (name := lock_of(key))]:
             self._hand_over(name, revision, changed)
         self._commit(revision, changed)
@@ -642,7 +539,7 @@ class Catalog:
         counters = (
             self.revision,
             self.next_id,
-            self.sessions_started,
+            self.session_table.started,
             self.descent.start_count,
             len(self.sessions),
         )
@@ -658,7 +555,7 @@ class Catalog:
             PIECE_VERSION,
             self.revision,
             self.next_id,
-            self.sessions_started,
+            self.session_table.started,
             self.descent.start_count,
             len(self.sessions),
             len(self._records),
@@ -667,7 +564,7 @@ class Catalog:
             self.fast_digest,
         )
         starts, spared = list(self.descent.starts), list(self.descent.spared)
-        self._cut = self.record_table.cut = CatalogCut(
+        cut = self.record_table.cut = self.session_table.cut = CatalogCut(
             head,
             self.sessions,
             self._records,
@@ -679,11 +576,11 @@ class Catalog:
             if self.descent.lineages
             else None,
         )
-        return self._cut
+        return cut
 
     def end_cut(self) -> None:
         """End the snapshot: its last piece was taken, or the others are not needed."""
-        self._cut = self.record_table.cut = None
+        self.record_table.cut = self.session_table.cut = None
 
     def snapshot(self) -> bytes:
         """The whole state at once, in version 1, for digests and as logs of older builds hold it. History is not state
@@ -693,7 +590,7 @@ class Catalog:
                 version=SNAPSHOT_VERSION,
                 revision=self.revision,
                 next_id=self.next_id,
-                sessions_started=self.sessions_started,
+                sessions_started=self.session_table.started,
                 sessions=[image_of(session) for session in self.sessions.values()],
                 records=list(self._records.begin()),
                 start_count=self.descent.start_count,
@@ -715,7 +612,7 @@ class Catalog:
         catalog = cls(limits)
         catalog.take_counters(found.revision, found.next_id, found.sessions_started, found.start_count)
         catalog.descent.starts, catalog.descent.spared = found.starts, found.spared
-        catalog.take_sessions(found.sessions)
+        catalog.session_table.load(found.sessions)
         catalog.take_records(found.records)
         catalog.record_table.repairs.loaded()
         return catalog
@@ -724,15 +621,8 @@ class Catalog:
 
     def take_counters(self, revision: int, next_id: int, sessions_started: int, start_count: int) -> None:
         self.revision, self.next_id = revision, next_id
-        self.sessions_started, self.descent.start_count = sessions_started, start_count
+        self.session_table.started, self.descent.start_count = sessions_started, start_count
         self.history = self._new_history()
-
-    def take_sessions(self, images: Sequence[SessionImage]) -> None:
-        for each in images:
-            session = self.sessions[each.session] = Session(
-                each.session, each.ttl_ms, each.label, each.done_below, dict(each.kept), secret=each.secret
-            )
-            self.sessions_bytes += self._session_bytes(session)
 
     def take_records(self, records: Sequence[Record]) -> None:
         """Add records in key order, behind the present ones. Raises StorageError: they are not in order, or one names a
@@ -740,11 +630,7 @@ class Catalog:
         self.record_table.load(records)
         for record in records:
             if record.session:
-                owner = self.sessions.get(record.session)
-                if owner is None:
-                    raise StorageError(f"{record.key!r} of a metadata snapshot is of no session")
-                owner.keys[record.key] = None
-                self._weigh(owner, record_bytes(record))
+                self.session_table.own(record)
 
     def digest(self) -> bytes:
         """16 bytes that are equal for equal states, in any process."""
@@ -755,10 +641,6 @@ class Catalog:
     def copy(self) -> Self:
         """An independent twin in the same state."""
         return copy.deepcopy(self)
-
-
-def _session_gone(session: int) -> Refusal:
-    return Refusal("SESSION_GONE", f"session {session} has ended or was never opened; open another")
 
 
 class _Snapshot(msgspec.Struct, frozen=True, array_like=True):

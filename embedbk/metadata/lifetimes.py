@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Mapping
 
-from embedbk.metadata.catalog import Session
+from embedbk.metadata.session_table import Session
 
 __all__ = ["AWAY_NS", "LOOKED_AT_MAX", "Lifetimes"]
 

@@ -101,7 +101,7 @@ def _take(catalog: Catalog, piece: Sessions | Records | StartsPiece | Spared) ->
     """Put a piece into the catalog; returns how many items it had."""
     match piece:
         case Sessions(sessions):
-            catalog.take_sessions(sessions)
+            catalog.session_table.load(sessions)
             return len(sessions)
         case Records(records):
             catalog.take_records(records)

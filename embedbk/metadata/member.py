@@ -46,7 +46,7 @@ from embedbk.codec.metadata_messages import (
 from embedbk.codec.repair_messages import EndRepairs, FailRepairs, MarkRepairs, Repairing, TakeRepairs
 from embedbk.errors import StorageError
 from embedbk.metadata import raft_vocabulary
-from embedbk.metadata.catalog import Catalog, Session, check_operation
+from embedbk.metadata.catalog import Catalog, check_operation
 from embedbk.metadata.command_log import CommandLog, Committed, Entry, ReadIndexed
 from embedbk.metadata.commands import (
     RULES,
@@ -73,6 +73,7 @@ from embedbk.metadata.openings import Openings
 from embedbk.metadata.pending_requests import PendingRequest, PendingRequests
 from embedbk.metadata.postponing import RESUMED_MAX, Postponing
 from embedbk.metadata.proposals import Proposals, ProposedCommand
+from embedbk.metadata.session_table import Session
 from embedbk.metadata.streams import WATCHES_MAX, Streams
 from embedbk.metadata.unapplied_reads import UnappliedReads
 from embedbk.metadata.vocabulary import (

@@ -94,10 +94,13 @@ def test_a_put_alone_is_as_one_among_others(seed: int) -> None:
             told.append(apply(client.catalog, run))
         assert told[0] == told[1]
         done.add(isinstance(told[0], TxnDone))
-        owned += alone.shared_bytes > 0
+        owned += alone.session_table.shared_bytes > 0
         assert alone.fast_digest == beside.fast_digest
     assert alone.digest() == beside.digest()
-    assert (alone.record_table.bytes, alone.shared_bytes) == (beside.record_table.bytes, beside.shared_bytes)
+    assert (alone.record_table.bytes, alone.session_table.shared_bytes) == (
+        beside.record_table.bytes,
+        beside.session_table.shared_bytes,
+    )
     assert alone.record_table.weights.told() == beside.record_table.weights.told()
     assert {True, False} <= done
     assert owned
@@ -112,12 +115,12 @@ def test_answers_that_a_client_has_are_kept_no_longer(jump: int) -> None:
         client.put(f"/{number}")
         client.run(AllocIds(1), done_below=1)
     session, first = catalog.sessions[1], catalog.sessions[1].done_below
-    held = catalog.sessions_bytes - KEPT_BYTES * len(session.kept)
+    held = catalog.session_table.bytes - KEPT_BYTES * len(session.kept)
     known, below = set(session.kept), first + jump
     client.sequence = max(client.sequence, below)
     client.run(AllocIds(1), done_below=below)
     assert set(session.kept) == {each for each in known if each >= below} | {client.sequence}
-    assert catalog.sessions_bytes == held + KEPT_BYTES * len(session.kept)
+    assert catalog.session_table.bytes == held + KEPT_BYTES * len(session.kept)
     assert session.done_below == below
 
 
@@ -550,10 +553,10 @@ def test_same_commands_same_catalog(seed: int) -> None:
             1 for record in catalog.page("/", "").records if record.session
         )
     assert twin.digest() == catalog.digest()
-    sums = (catalog.record_table.bytes, catalog.shared_bytes, catalog.sessions_bytes)
-    assert (twin.record_table.bytes, twin.shared_bytes, twin.sessions_bytes) == sums
+    sums = (catalog.record_table.bytes, catalog.session_table.shared_bytes, catalog.session_table.bytes)
+    assert (twin.record_table.bytes, twin.session_table.shared_bytes, twin.session_table.bytes) == sums
     again = Catalog.restore(catalog.snapshot(), small)
-    assert (again.record_table.bytes, again.shared_bytes, again.sessions_bytes) == sums
+    assert (again.record_table.bytes, again.session_table.shared_bytes, again.session_table.bytes) == sums
     assert (
         again.record_table.weights.told()
         == twin.record_table.weights.told()
@@ -624,19 +627,21 @@ def test_sessions_and_the_answers_kept_for_them_are_within_a_bound_of_bytes() ->
     while apply(catalog, StartSession(sessions + 1, 1000, "x" * 500, b"secret")) == Acknowledged(0):
         sessions += 1
     text = refused(apply(catalog, StartSession(99, 1000, "", b"secret")), "UNAVAILABLE")
-    assert f"{sessions} sessions and the answers kept for them hold {catalog.sessions_bytes} bytes" in text
+    assert (
+        f"{sessions} sessions and the answers kept for them hold {catalog.session_table.bytes} bytes" in text
+    )
     answers = 0
     while isinstance(apply(catalog, Run(1, answers + 1, 1, AllocIds(1), RULES)), Allocated):
         answers += 1
     assert 0 < answers < 10
     refused(apply(catalog, Run(2, 1, 1, AllocIds(1), RULES)), "BUSY")
-    assert catalog.sessions_bytes <= limits.sessions_bytes_max
-    assert Catalog.restore(catalog.snapshot(), limits).sessions_bytes == catalog.sessions_bytes
+    assert catalog.session_table.bytes <= limits.sessions_bytes_max
+    assert Catalog.restore(catalog.snapshot(), limits).session_table.bytes == catalog.session_table.bytes
     # What a client has, it needs no more.
     assert isinstance(apply(catalog, Run(1, answers + 1, answers + 1, AllocIds(1), RULES)), Allocated)
     for session in range(1, sessions + 1):
         apply(catalog, ExpireSession(session))
-    assert catalog.sessions_bytes == 0
+    assert catalog.session_table.bytes == 0
 
 
 def test_at_a_full_catalog_bookies_register_and_ledgers_close() -> None:
@@ -659,9 +664,12 @@ def test_at_a_full_catalog_bookies_register_and_ledgers_close() -> None:
     assert isinstance(bookie.put("/bookies/b1", bytes(200), ephemeral=True), TxnDone)
     refused(bookie.put("/bookies/large", bytes(2000), ephemeral=True), "UNAVAILABLE")
     twin = Catalog.restore(catalog.snapshot(), catalog.limits)
-    assert (twin.record_table.bytes, twin.shared_bytes) == (catalog.record_table.bytes, catalog.shared_bytes)
+    assert (twin.record_table.bytes, twin.session_table.shared_bytes) == (
+        catalog.record_table.bytes,
+        catalog.session_table.shared_bytes,
+    )
     apply(catalog, ExpireSession(2))
-    assert catalog.shared_bytes == 0
+    assert catalog.session_table.shared_bytes == 0
 
 
 def test_one_ephemeral_key_is_swapped_for_another_at_the_bound() -> None:

@@ -93,8 +93,8 @@ def test_a_cut_is_the_state_at_the_cut_whatever_was_applied_meanwhile(seed: int,
             Catalog.restore(expected).record_table.bytes,
             cut.head.revision,
         )
-        assert loaded.sessions_bytes == Catalog.restore(expected).sessions_bytes
-        assert loaded.shared_bytes == Catalog.restore(expected).shared_bytes
+        assert loaded.session_table.bytes == Catalog.restore(expected).session_table.bytes
+        assert loaded.session_table.shared_bytes == Catalog.restore(expected).session_table.shared_bytes
 
 
 def test_a_change_of_many_keys_is_in_a_snapshot_whole_or_not_at_all(slices: None) -> None:

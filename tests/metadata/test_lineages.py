@@ -292,7 +292,7 @@ class Copy:
         return self.catalog.descent.lineages[-1]
 
     def work(self) -> None:
-        session = (self.catalog.sessions_started + 1) << 32
+        session = (self.catalog.session_table.started + 1) << 32
         self.catalog.apply(StartSession(session, 1000, ""), 1, 1)
         self.catalog.apply(Run(session, 1, 1, AllocIds(1)), 1, 1)
 

@@ -143,7 +143,7 @@ def test_answers_that_are_late_by_most_of_a_ttl_end_no_session(late_percent: int
     street = Street(1, wanted=16, late_ns=60 * MS * late_percent)
     street.run(120 * SECOND)
     assert (street.seen["ready"], street.seen["lost"], street.seen["refused"]) == (1, 0, 0)
-    assert street.member.catalog.sessions_started == 1
+    assert street.member.catalog.session_table.started == 1
     assert street.seen["done"] >= 0.8 * 16 * (120 * SECOND // street.late_ns)
 
 

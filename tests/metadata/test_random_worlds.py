@@ -222,10 +222,10 @@ class Run:
         assert set(catalog.sessions) == {peer.client.session for peer in self.world.peers.values()}
         assert self.world.member._pending.of_link == {}
         twin = Catalog.restore(catalog.snapshot(), catalog.limits)
-        assert (twin.record_table.bytes, twin.shared_bytes, twin.sessions_bytes) == (
+        assert (twin.record_table.bytes, twin.session_table.shared_bytes, twin.session_table.bytes) == (
             catalog.record_table.bytes,
-            catalog.shared_bytes,
-            catalog.sessions_bytes,
+            catalog.session_table.shared_bytes,
+            catalog.session_table.bytes,
         )
         truth: dict[str, Record] = {}
         while (page := catalog.page("/", max(truth, default=""))).records:

@@ -556,7 +556,7 @@ def test_kept_answers_of_one_session_fit_a_piece_of_a_snapshot() -> None:
     what they are."""
     catalog = raised()
     worker = Session(catalog)
-    sessions_bytes = catalog.sessions_bytes
+    sessions_bytes = catalog.session_table.bytes
     for ledger_id in range(40):
         worker.mark(ledger_id, missing=tuple(f"{ledger_id}-{n}".ljust(30, "x") for n in range(4)))
     first = worker.sequence + 1
@@ -569,11 +569,11 @@ def test_kept_answers_of_one_session_fit_a_piece_of_a_snapshot() -> None:
         assert catalog.apply(Run(worker.number, sequence + 1, first, back, RULES), 1, 1) == RepairsEnded(
             catalog.revision, (SETTLED,) * 40
         )
-    assert catalog.sessions_bytes - sessions_bytes > 125 * 40 * 100
+    assert catalog.session_table.bytes - sessions_bytes > 125 * 40 * 100
     found = pieces(catalog)
     assert max(map(len, found)) <= PIECE_BYTES_MAX
     loaded = load(found)
-    assert (loaded.sessions_bytes, loaded.digest()) == (catalog.sessions_bytes, catalog.digest())
+    assert (loaded.session_table.bytes, loaded.digest()) == (catalog.session_table.bytes, catalog.digest())
     worker.sequence = first + 250
     assert worker.run(AllocIds(1))
-    assert catalog.sessions_bytes == sessions_bytes + KEPT_BYTES
+    assert catalog.session_table.bytes == sessions_bytes + KEPT_BYTES

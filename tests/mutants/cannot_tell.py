@@ -309,8 +309,8 @@ MUTANTS = (
         ("a key of a session that another session took over goes when the first one ends"),
         (
             (
-                "embedbk/metadata/catalog.py",
-                "        del owner.keys[before.key]\n",
+                "embedbk/metadata/session_table.py",
+                "        del owner.keys[record.key]\n",
                 "",
             ),
         ),

@@ -10,6 +10,7 @@ __all__ = ["MUTANTS"]
 
 _CATALOG = "embedbk/metadata/catalog.py"
 _RECORDS = "embedbk/metadata/record_table.py"
+_SESSIONS = "embedbk/metadata/session_table.py"
 _MEMBER = "embedbk/metadata/member.py"
 _LEADING = "embedbk/metadata/leading.py"
 _STATE = "embedbk/metadata/raft_state.py"
@@ -203,9 +204,9 @@ MUTANTS = (
         "a snapshot holds answers to requests that were run while it was cut",
         (
             (
-                _CATALOG,
-                "            self._cut.keep_session(session)\n        if command.done_below",
-                "            pass\n        if command.done_below",
+                _SESSIONS,
+                "            self.cut.keep_session(session)\n        if run.done_below",
+                "            pass\n        if run.done_below",
             ),
         ),
         (_IS_THE_CUT,),
@@ -442,7 +443,7 @@ MUTANTS = (
         "the last answer that a client says it has is kept",
         (
             (
-                _CATALOG,
+                _SESSIONS,
                 " for sequence in range(session.done_below, done_below)]",
                 " for sequence in range(session.done_below, done_below - 1)]",
             ),
@@ -453,7 +454,7 @@ MUTANTS = (
         "snapshot-without-kept-answers",
         "P10.1 I74",
         "a member that was restored from a snapshot runs a repeated request again",
-        ((_CATALOG, "each.done_below, dict(each.kept)", "each.done_below, {}"),),
+        ((_SESSIONS, "each.done_below, dict(each.kept)", "each.done_below, {}"),),
         (_CATALOGS + "same_commands_same_catalog",),
     ),
     Mutant(
@@ -588,7 +589,7 @@ MUTANTS = (
         (
             (
                 _CATALOG,
-                "        if keeps_refusals or not isinstance(result, Refusal):\n",
+                "        if command.rules >= RULES_KEEP_REFUSALS or not isinstance(result, Refusal):\n",
                 "        if not isinstance(result, Refusal):\n",
             ),
         ),
@@ -631,7 +632,7 @@ MUTANTS = (
         "secrets-are-forgotten-by-a-snapshot",
         "METADATA.md",
         "a member that starts from a snapshot knows no session's secret",
-        ((_CATALOG, "dict(each.kept), secret=each.secret\n", "dict(each.kept)\n"),),
+        ((_SESSIONS, "dict(each.kept), secret=each.secret\n", "dict(each.kept)\n"),),
         (
             _MEMBERS + "a_session_belongs_to_its_link_or_its_secret_and_not_to_its_number",
             "tests/metadata/test_node.py::test_a_restart_keeps_values_and_sessions",

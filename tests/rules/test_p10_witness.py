@@ -48,7 +48,7 @@ class Metadata:
 
     def work(self) -> None:
         """One change, or ids, which leave the revision as it is."""
-        session = (self.catalog.sessions_started + 1) << 32
+        session = (self.catalog.session_table.started + 1) << 32
         apply(self.catalog, StartSession(session, 1000, ""))
         what = AllocIds(1) if self.chance.random() < 0.3 else Txn([], [Put("/a", b"")])
         apply(self.catalog, Run(session, 1, 1, what))
