@@ -13,7 +13,6 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from itertools import islice
 from typing import Any, Self
 
 import msgspec
@@ -29,7 +28,6 @@ from embedbk.codec.metadata_messages import (
     AdoptLedger,
     Allocated,
     AllocIds,
-    Claimed,
     CloseSession,
     Compare,
     Delete,
@@ -57,8 +55,6 @@ from embedbk.metadata.claims import (
     lock_of,
     lock_path,
     repairing_path,
-    waiting_path,
-    waiting_prefix,
 )
 from embedbk.metadata.commands import (
     LEVEL_OF,
@@ -95,6 +91,8 @@ from embedbk.metadata.limits import (
     put_bytes,
     record_bytes,
 )
+from embedbk.metadata.locks import acquire, first_waiting, release
+from embedbk.metadata.planned import Planned
 from embedbk.metadata.record_table import RecordTable
 from embedbk.metadata.repairing import View, plan, resumed
 from embedbk.metadata.room import no_room, why_no_room, why_no_room_before
@@ -306,21 +304,11 @@ class Catalog:
         return Allocated(first, operation.count)
 
     def _acquire(self, session: Session, asked: Acquire) -> Result:
-        """P9.3: give the lock at once if no session holds it, else queue behind all that wait."""
-        known = self._claim_of(session, asked.name)
-        if known is not None:
-            return Claimed(known.revision if lock_of(known.key) else 0, known.created, self.revision)
-        revision, is_free = self.revision + 1, lock_path(asked.name) not in self._records
-        key = lock_path(asked.name) if is_free else waiting_path(asked.name, revision)
-        if not is_free and self._count_waiting(asked.name) >= self.limits.lock_waiters_max:
-            most = self.limits.lock_waiters_max
-            return Refusal("UNAVAILABLE", f"{most} sessions wait for lock {asked.name!r}, and no more may")
-        put = Put(key, asked.value, True)
-        refusal = self._check_room(session, Txn([], [put]), makes_way=True)
-        if refusal is not None:
-            return refusal
-        self._commit(revision, {key: self._put(put, revision, session)})
-        return Claimed(revision if is_free else 0, revision, revision)
+        most = self.limits.lock_waiters_max
+        return self._do(session, acquire(self._records, session.keys, asked, self.revision, most))
+
+    def _release(self, session: Session, asked: Release) -> Result:
+        return self._do(session, release(self._records, session.keys, asked))
 
     def _repair(self, session: Session, asked: Repairing) -> Result:
         """P11: make the changes of the operation, and hand the marks that it frees to waiting sessions, all at one
@@ -333,17 +321,23 @@ class Catalog:
             self.revision,
             self.limits,
         )
-        planned = plan(view, asked)
+        is_reserved = isinstance(asked, MarkRepairs) and self.level >= LEVEL_OF_RESERVED_MARKS
+        return self._do(session, plan(view, asked), is_reserved=is_reserved)
+
+    def _do(self, session: Session, planned: Planned | Refusal, *, is_reserved: bool = False) -> Result:
+        """Make the changes of an operation about locks or repairs, if they have room."""
         if isinstance(planned, Refusal):
             return planned
         if planned.needs_room:
-            is_reserved = isinstance(asked, MarkRepairs) and self.level >= LEVEL_OF_RESERVED_MARKS
             txn = Txn([], planned.changes)
             refusal = self._check_room(session, txn, makes_way=True, is_reserved=is_reserved)
             if refusal is not None:
                 return refusal
         revision = self.revision + 1
-        self._commit(revision, self._carry_out(planned.changes, revision, session))
+        changed = self._carry_out(planned.changes, revision, session)
+        if planned.frees:
+            self._hand_over(planned.frees, revision, changed)
+        self._commit(revision, changed)
         return planned.answer(self.revision)
 
     def _resume_repairs(self, command: ResumeRepairs, index: int, term: int) -> Result:
@@ -356,47 +350,26 @@ class Catalog:
         for key, ledger_ids in self.record_table.repairs.hand_out(self._room_for_keys).items():
             place = self._records.get(key)
             assert place is not None
-            session = self.sessions[place.session]
-            changed[key] = self._delete(key, revision)
-            for ledger_id in ledger_ids:
-                put = Put(repairing_path(ledger_id), b"", True)
-                changed[put.key] = self._put(put, revision, session, asked=place.created)
-
-    def _release(self, session: Session, asked: Release) -> Result:
-        known = self._claim_of(session, asked.name)
-        if known is None or (asked.epoch and (not lock_of(known.key) or known.revision != asked.epoch)):
-            return TxnDone(False, self.revision)
-        revision = self.revision + 1
-        changed = {known.key: self._delete(known.key, revision)}
-        if lock_of(known.key):
-            self._hand_over(asked.name, revision, changed)
-        self._commit(revision, changed)
-        return TxnDone(True, revision)
+            holds = [Put(repairing_path(ledger_id), b"", True) for ledger_id in ledger_ids]
+            self._hand(place, holds, revision, changed)
 
     def _room_for_keys(self, session: int) -> int:
         """How many holds this session may get instead of its key as a waiter."""
         return max(self.limits.ephemeral_keys_max - len(self.sessions[session].keys), 0) + 1
 
-    def _claim_of(self, session: Session, name: str) -> Record | None:
-        """The key under which this session holds the lock or waits for it."""
-        waiting = waiting_prefix(name)
-        key = next((key for key in session.keys if key == lock_path(name) or key.startswith(waiting)), None)
-        return self._records.get(key) if key else None
-
-    def _count_waiting(self, name: str) -> int:
-        prefix, most = waiting_prefix(name), self.limits.lock_waiters_max
-        return sum(record.key.startswith(prefix) for record in islice(self._records.begin(prefix), most))
-
     def _hand_over(self, name: str, revision: int, changed: dict[str, Record]) -> None:
         """The lock is free: in this same command the first of the waiting sessions gets it."""
-        prefix = waiting_prefix(name)
-        first = next(self._records.begin(prefix), None)
-        if first is None or not first.key.startswith(prefix):
-            return
-        assert first.value is not None
-        changed[first.key] = self._delete(first.key, revision)
-        put = Put(lock_path(name), first.value, True)
-        changed[put.key] = self._put(put, revision, self.sessions[first.session], asked=first.created)
+        first = first_waiting(self._records, name)
+        if first is not None:
+            assert first.value is not None
+            self._hand(first, [Put(lock_path(name), first.value, True)], revision, changed)
+
+    def _hand(self, place: Record, keys: Sequence[Put], revision: int, changed: dict[str, Record]) -> None:
+        """The session that waits under a key gets others instead. place: the record of its key as a waiter."""
+        session = self.sessions[place.session]
+        changed[place.key] = self._delete(place.key, revision)
+        for put in keys:
+            changed[put.key] = self._put(put, revision, session, asked=place.created)
 
     def _transact(self, session: Session, txn: Txn, rules: int) -> Result:
         if txn.when and not all(self._holds(compare) for compare in txn.when):

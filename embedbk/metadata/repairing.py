@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from embedbk.codec.ledger_metadata import ledger_of_key
-from embedbk.codec.metadata_messages import Delete, Put, Record, Refusal, Result
+from embedbk.codec.metadata_messages import Delete, Put, Record, Refusal
 from embedbk.codec.repair_mark import (
     MARK_VERSION,
     MISSING_BYTES_MAX,
@@ -45,9 +45,10 @@ from embedbk.errors import StorageError
 from embedbk.ids import LEDGER_ID_MAX
 from embedbk.metadata.claims import REPAIRERS_PREFIX, REPAIRING_PREFIX, place_path, repairing_path
 from embedbk.metadata.limits import Limits
+from embedbk.metadata.planned import Planned
 from embedbk.metadata.repair_index import RepairIndex, RepairWaiter, encode_waiting
 
-__all__ = ["NOT_HELD", "RETURNED", "Planned", "SETTLED", "View", "plan", "resumed"]
+__all__ = ["NOT_HELD", "RETURNED", "SETTLED", "View", "plan", "resumed"]
 
 # RepairsEnded.outcomes.
 NOT_HELD, SETTLED, RETURNED = 0, 1, 2
@@ -63,15 +64,6 @@ class View:
     keys: Mapping[str, None]  # Ephemeral ones of the session.
     revision: int
     limits: Limits
-
-
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """changes: each of another key, all at one revision. answer: a function of the catalog's revision then."""
-
-    changes: list[Put | Delete]
-    answer: Callable[[int], Result]
-    needs_room: bool = False
 
 
 def plan(view: View, asked: Repairing) -> Planned | Refusal:

@@ -7,6 +7,7 @@ from tests.mutants.mutant import Mutant
 __all__ = ["MUTANTS"]
 
 _CATALOG = "embedbk/metadata/catalog.py"
+_LOCKS = "embedbk/metadata/locks.py"
 _LOCKING = "embedbk/client/locking.py"
 _HOLDING = "tests/scenarios/test_holding_locks.py::test_"
 _CLAIMS = "tests/metadata/test_claims.py::test_"
@@ -32,8 +33,8 @@ MUTANTS = (
         (
             (
                 _CATALOG,
-                "        if lock_of(known.key):\n            self._hand_over(asked.name",
-                "        if False:\n            self._hand_over(asked.name",
+                "        if planned.frees:\n",
+                "        if False:\n",
             ),
         ),
         (_CLAIMS + "a_lock_is_handed_over_in_order_of_asking",),
@@ -51,9 +52,9 @@ MUTANTS = (
         "a session that asks again waits a second time",
         (
             (
-                _CATALOG,
-                "        if known is not None:\n            return Claimed(",
-                "        if known is not None and lock_of(known.key):\n            return Claimed(",
+                _LOCKS,
+                "    if known is not None:\n        stands = Claimed(",
+                "    if known is not None and lock_of(known.key):\n        stands = Claimed(",
             ),
         ),
         (_CLAIMS + "a_lock_is_handed_over_in_order_of_asking",),
@@ -64,7 +65,7 @@ MUTANTS = (
         "Release does not look at the epoch that it names",
         (
             (
-                _CATALOG,
+                _LOCKS,
                 "(asked.epoch and (not lock_of(known.key) or known.revision != asked.epoch))",
                 "(asked.epoch and not lock_of(known.key))",
             ),
@@ -84,9 +85,9 @@ MUTANTS = (
         "any number of sessions wait for one lock",
         (
             (
-                _CATALOG,
-                "        if not is_free and self._count_waiting",
-                "        if False and self._count_waiting",
+                _LOCKS,
+                "    if not is_free and _count_waiting",
+                "    if False and _count_waiting",
             ),
         ),
         (_CLAIMS + "only_so_many_wait_for_one_lock",),
