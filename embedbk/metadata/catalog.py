@@ -32,7 +32,6 @@ from embedbk.codec.metadata_messages import (
     Compare,
     Delete,
     Listed,
-    Operation,
     Put,
     Record,
     Refusal,
@@ -51,13 +50,11 @@ from embedbk.codec.unpacking import unpack
 from embedbk.errors import StorageError
 from embedbk.ids import LEDGER_ID_MAX
 from embedbk.metadata.claims import (
-    is_of_repairs,
     lock_of,
     lock_path,
     repairing_path,
 )
 from embedbk.metadata.commands import (
-    LEVEL_OF,
     RULES_KEEP_REFUSALS,
     RULES_MAKE_WAY,
     BeginGeneration,
@@ -71,15 +68,14 @@ from embedbk.metadata.commands import (
     StartMember,
     StartSession,
     StopSparing,
+    check_level,
 )
 from embedbk.metadata.cutting import PIECE_VERSION, CatalogCut, Head, Lineages, SessionImage, image_of
 from embedbk.metadata.descent import RESTORED_IDS_GAP, Descent
 from embedbk.metadata.digesting import digest_of, encode_lineages
 from embedbk.metadata.history import History
 from embedbk.metadata.levels import (
-    LACKING,
     LEVEL_FIRST,
-    LEVEL_OF_REPAIRS,
     LEVEL_OF_RESERVED_MARKS,
     LEVEL_OF_STALE_KEYS,
     too_new,
@@ -253,7 +249,7 @@ class Catalog:
         refusal = (
             why_out_of_turn(session, command)
             or check_operation(command.operation, self.limits)
-            or self.check_level(command.operation)
+            or check_level(command.operation, self.level)
             or self.session_table.make_room(session, command)
         )
         if refusal is not None:
@@ -273,26 +269,6 @@ class Catalog:
         if command.rules >= RULES_KEEP_REFUSALS or not isinstance(result, Refusal):
             self.session_table.keep(session, command.sequence, result)
         return result
-
-    def check_level(self, operation: Operation) -> Refusal | None:
-        """Whether the cluster's level brings it; None: it does."""
-        needed, what = LEVEL_OF.get(type(operation), LEVEL_FIRST), type(operation).__name__
-        if needed <= self.level:
-            return self._check_keys(operation)
-        return Refusal(
-            LACKING,
-            f"{what} needs level {needed}, and the cluster's level is {self.level}: embedbk quorum raise, when all "
-            "nodes know it",
-        )
-
-    def _check_keys(self, operation: Operation) -> Refusal | None:
-        """Whether the key is about repairs, which only operations about repairs change. Below their level these keys
-        are like others, as earlier builds treat them."""
-        if not isinstance(operation, Txn) or self.level < LEVEL_OF_REPAIRS:
-            return None
-        taken = [change.key for change in operation.then if is_of_repairs(change.key)]
-        text = f"{taken[0][:40]!r} says who repairs what: ask with TakeRepairs" if taken else ""
-        return Refusal("BAD_REQUEST", f"{text}; a transaction may compare with it") if text else None
 
     def _alloc_ids(self, operation: AllocIds) -> Result:
         if self.next_id + operation.count - 1 > LEDGER_ID_MAX:

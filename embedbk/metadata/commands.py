@@ -1,4 +1,5 @@
-"""The commands of the metadata log: one per record, in the order in which they are applied (METADATA.md, 2).
+"""The commands of the metadata log: one per record, in the order in which they are applied, and the level of the
+cluster that each needs (METADATA.md, 2 and 8).
 
 A command is a version byte and a tagged MessagePack array; fields are only ever appended, tags never re-used.
 Everything that decides its outcome is inside it, chance included, or is its place in the log (index and term), so that
@@ -15,13 +16,22 @@ from embedbk.codec.metadata_messages import (
     AllocIds,
     CloseSession,
     Lineage,
+    Operation,
+    Refusal,
     Release,
     Txn,
 )
 from embedbk.codec.repair_messages import EndRepairs, FailRepairs, MarkRepairs, Repairing, TakeRepairs
 from embedbk.codec.unpacking import unpack
 from embedbk.errors import StorageError
-from embedbk.metadata.levels import LEVEL_OF_ADOPTION, LEVEL_OF_LINEAGES, LEVEL_OF_REPAIRS
+from embedbk.metadata.claims import is_of_repairs
+from embedbk.metadata.levels import (
+    LACKING,
+    LEVEL_FIRST,
+    LEVEL_OF_ADOPTION,
+    LEVEL_OF_LINEAGES,
+    LEVEL_OF_REPAIRS,
+)
 
 __all__ = [
     "COMMAND_VERSION",
@@ -41,6 +51,7 @@ __all__ = [
     "StartMember",
     "StartSession",
     "StopSparing",
+    "check_level",
     "decode_command",
     "encode_command",
 ]
@@ -176,6 +187,29 @@ LEVEL_OF: dict[type, int] = {
     FailRepairs: LEVEL_OF_REPAIRS,
     ResumeRepairs: LEVEL_OF_REPAIRS,
 }
+
+
+def check_level(operation: Operation, level: int) -> Refusal | None:
+    """Whether the cluster's level brings it; None: it does."""
+    needed, what = LEVEL_OF.get(type(operation), LEVEL_FIRST), type(operation).__name__
+    if needed <= level:
+        return _check_keys(operation, level)
+    return Refusal(
+        LACKING,
+        f"{what} needs level {needed}, and the cluster's level is {level}: embedbk quorum raise, when all "
+        "nodes know it",
+    )
+
+
+def _check_keys(operation: Operation, level: int) -> Refusal | None:
+    """Whether the key is about repairs, which only operations about repairs change. Below their level these keys are
+    like others, as earlier builds treat them."""
+    if not isinstance(operation, Txn) or level < LEVEL_OF_REPAIRS:
+        return None
+    taken = [change.key for change in operation.then if is_of_repairs(change.key)]
+    text = f"{taken[0][:40]!r} says who repairs what: ask with TakeRepairs" if taken else ""
+    return Refusal("BAD_REQUEST", f"{text}; a transaction may compare with it") if text else None
+
 
 _encode = msgspec.msgpack.Encoder().encode
 _decoder: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command)

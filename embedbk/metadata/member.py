@@ -61,6 +61,7 @@ from embedbk.metadata.commands import (
     StartMember,
     StartSession,
     StopSparing,
+    check_level,
     decode_command,
     encode_command,
 )
@@ -304,7 +305,7 @@ class Member:
     def _check_level(self, operation: Operation) -> Refusal | None:
         """A leader that has not applied the entries from before it began to lead does not know the level: they may
         raise it, and hold this very request, which would be done although it was refused."""
-        refusal = self.catalog.check_level(operation)
+        refusal = check_level(operation, self.catalog.level)
         if refusal is not None and refusal.code == LACKING and not self._knows_all:
             return Refusal(BUSY, f"{refusal.text}; as far as this member has applied its log")
         return refusal

@@ -7,6 +7,7 @@ from tests.mutants.mutant import Mutant
 __all__ = ["MUTANTS"]
 
 _CATALOG = "embedbk/metadata/catalog.py"
+_COMMANDS = "embedbk/metadata/commands.py"
 _RECORDS = "embedbk/metadata/record_table.py"
 _REPAIRING = "embedbk/metadata/repairing.py"
 _INDEX = "embedbk/metadata/repair_index.py"
@@ -124,14 +125,14 @@ MUTANTS = (
         "transactions-take-repairs",
         "P11.1",
         "a transaction may put a hold, and so repair what another holds",
-        ((_CATALOG, "self.level < LEVEL_OF_REPAIRS:", "True:"),),
+        ((_COMMANDS, "level < LEVEL_OF_REPAIRS:", "True:"),),
         (_TESTS + "a_transaction_changes_no_hold_and_no_place",),
     ),
     Mutant(
         "repair-keys-decided-anew-below-their-level",
         "P10.8",
         "a transaction that the build before takes is refused before the level is raised",
-        ((_CATALOG, "self.level < LEVEL_OF_REPAIRS:", "False:"),),
+        ((_COMMANDS, "level < LEVEL_OF_REPAIRS:", "False:"),),
         (_TESTS + "below_their_level_repairs_are_refused_and_their_keys_are_keys_like_others",),
     ),
     Mutant(
