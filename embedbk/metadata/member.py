@@ -49,11 +49,8 @@ from embedbk.metadata import raft_vocabulary
 from embedbk.metadata.catalog import Catalog, check_operation
 from embedbk.metadata.command_log import CommandLog, Committed, Entry, ReadIndexed
 from embedbk.metadata.commands import (
-    RULES,
     BeginGeneration,
     BeginLineage,
-    Changing,
-    Command,
     ExpireSession,
     RaiseTo,
     ResumeRepairs,
@@ -63,7 +60,6 @@ from embedbk.metadata.commands import (
     StopSparing,
     check_level,
     decode_command,
-    encode_command,
 )
 from embedbk.metadata.divergence import DIGEST_ENTRIES, Divergence
 from embedbk.metadata.fullness import Fullness, fullness
@@ -157,10 +153,9 @@ class Member:
         self._started_index = 0  # Nothing is shown before this is applied.
         self._generation = GenerationStart(catalog.level)
         self._committed: deque[Entry] = deque()  # Entries to be applied.
-        self._proposals = Proposals()
-        self._reads = UnappliedReads()
         self._pending = PendingRequests()
-        self._unnumbered = 0  # Requests without a session so far: none repeats another.
+        self._proposals = Proposals(log, self._pending)
+        self._reads = UnappliedReads()
         self._openings = Openings()
         self._levels = Heard()
         self._lifetimes = Lifetimes(catalog.sessions, now_ns)
@@ -247,7 +242,7 @@ class Member:
     def _begin_to_lead(self, now_ns: int, effects: list[MemberEffect]) -> None:
         """Log one more link of the chain before anything is answered: every answer waits for earlier log entries."""
         nonce = self._chance.getrandbits(8 * NONCE_BYTES).to_bytes(NONCE_BYTES, "big")
-        self._propose(encode_command(start := StartMember(nonce)), start, effects)
+        self._proposals.propose(StartMember(nonce), effects)
         if self._generation.is_due:
             self._begin_generation(effects)
         self._started_index = self._proposals.queue[-1].index
@@ -262,7 +257,7 @@ class Member:
             self._halted = True
             effects.append(Halted(begin))
             return
-        begins = self._propose(encode_command(begin), begin, effects)
+        begins = self._proposals.propose(begin, effects)
         self._generation.note_proposed(begins.index, begins.term)
 
     # --- Requests ----------------------------------------------------------------------------------------
@@ -281,19 +276,15 @@ class Member:
                 self._levels.hear(number, operation.level)
             if isinstance(operation, KeepAlive) and self._may_renew(number, event.now_ns):
                 return self._renew(event)
-        key = (number, request.sequence)
-        if number == 0:
-            self._unnumbered += 1
-            key = (0, -self._unnumbered)
-        elif self._pending.has(link, key):
-            return []  # A repeat; its answer is on its way.
+        asked = self._pending.begin(link, request)
+        if asked is None:
+            return []
         refusal = check_operation(operation, self.catalog.limits) or self._check_level(operation)
         if refusal is not None:
             return [Reply(link, MetadataReply(number, request.sequence, refusal))]
-        asked = PendingRequest(link, request, key)
         effects: list[MemberEffect] = []
-        if session is not None and isinstance(operation, _CHANGES) and self._may_run(key):
-            self._run(asked, operation, effects)
+        if session is not None and isinstance(operation, _CHANGES) and self._may_run(asked.key):
+            self._proposals.run(asked, operation, effects)
             return effects
         answers: list[MemberEffect] = []
         if self._opens_another(asked) or not self._must_wait(asked, effects):
@@ -327,43 +318,31 @@ class Member:
         """Nothing is proposed while a node does not know the level."""
         request, effects = event.request, list[MemberEffect]()
         if request is None:
-            body = encode_command(command := RaiseTo(event.level))
-            if self._led_term and not self.lacking(event.level) and not self.log.why_full(len(body)):
-                self._propose(body, command, effects, f"level {event.level}: all is new")
+            if self._led_term and not self.lacking(event.level):
+                said = f"level {event.level}: all is new"
+                self._proposals.propose_if_room(RaiseTo(event.level), effects, said)
             return effects
         if not self._led_term:
             return [Reply(event.link, MetadataReply(request.session, request.sequence, self.log.not_leader))]
-        self._unnumbered += 1
-        asked = PendingRequest(event.link, request, (0, -self._unnumbered))
+        asked = self._pending.begin_unnumbered(event.link, request)
         lacking = self.lacking(event.level)
         if lacking:
             text = f"the level cannot be raised to {event.level}: in the way are {named(lacking)}"
             self._answer(asked, Refusal(LACKING, text), effects)
             return effects
-        self._propose_for(
-            asked, RaiseTo(event.level), f"level {event.level} is begun, by an operator's word", effects
-        )
+        said = f"level {event.level} is begun, by an operator's word"
+        self._proposals.propose_for(asked, RaiseTo(event.level), effects, said)
         return effects
 
     def _on_forget(self, event: ForgetRequested) -> list[MemberEffect]:
         request, effects = event.request, list[MemberEffect]()
         if not self._led_term:
             return [Reply(event.link, MetadataReply(request.session, request.sequence, self.log.not_leader))]
-        self._unnumbered += 1
-        asked = PendingRequest(event.link, request, (0, -self._unnumbered))
+        asked = self._pending.begin_unnumbered(event.link, request)
         ranges = ", ".join(f"{first} to {end - 1}" for first, end in event.ranges)
         said = f"ids {ranges} are spared no more, by an operator's word"
-        self._propose_for(asked, StopSparing(event.ranges), said, effects)
+        self._proposals.propose_for(asked, StopSparing(event.ranges), effects, said)
         return effects
-
-    def _propose_for(
-        self, asked: PendingRequest, command: Command, said: str, effects: list[MemberEffect]
-    ) -> None:
-        """Propose a command whose outcome answers the request; or answer that it is put off."""
-        body = encode_command(command)
-        if not self._put_off(asked, effects, body):
-            self._propose(body, command, effects, said).asked.append(asked)
-            self._pending.add(asked)
 
     def lacking(self, level: int) -> list[str]:
         """Clients, bookies among them, that keep the level from being raised, as far as this leader knows. A session
@@ -411,9 +390,8 @@ class Member:
         if isinstance(operation, List):
             asked.bytes = min(operation.limit, self.catalog.limits.list_records_max) * LISTED_RECORD_BYTES
         asked.is_unrun = isinstance(operation, _CHANGES) and self.catalog.kept_reply(*asked.key) is None
-        if self._put_off(asked, effects):
+        if not self._pending.admit(asked, effects):
             return True
-        self._pending.add(asked)
         if index is None:
             self._reads.wait_for_log(asked)
         else:
@@ -428,18 +406,6 @@ class Member:
             opening = self._openings.last(asked.link)
             number = opening.session if opening and self._proposals.is_expiring(opening.session) else 0
         return max(self._started_index, self._proposals.last_of(number))
-
-    def _put_off(self, asked: PendingRequest, effects: list[MemberEffect], body: bytes = b"") -> bool:
-        """Answer BUSY, at once, if there is no room for the request; returns whether it did. The answer shows nothing
-        of the catalog, so it need not wait. body: of the command that is to be proposed for the request."""
-        full = self._pending.why_full(asked.link)
-        if body and not full:
-            full = self.log.why_full(len(body))
-        if full:
-            request = asked.request
-            reply = MetadataReply(request.session, request.sequence, Refusal(BUSY, full))
-            effects.append(Reply(asked.link, reply))
-        return bool(full)
 
     def _may_renew(self, session: int, now_ns: int) -> bool:
         """Whether no leader, this or an earlier one, has proposed the session's end, and no other member leads."""
@@ -481,7 +447,7 @@ class Member:
                 if kept is not None:
                     self._answer(asked, kept, answers)
                 else:  # Since it was asked its session was opened, or its first run was put off.
-                    self._run(asked, request.operation, effects)
+                    self._proposals.run(asked, request.operation, effects)
             case Get(key):
                 self._answer(asked, self.catalog.get(key), answers)
             case List(prefix, after, limit):
@@ -504,23 +470,6 @@ class Member:
         request = asked.request
         answers.append(Reply(asked.link, MetadataReply(request.session, request.sequence, result)))
 
-    def _run(self, asked: PendingRequest, operation: Changing, effects: list[MemberEffect]) -> None:
-        request = asked.request
-        # A repeat over another link has the outcome of the first.
-        proposed = self._proposals.run_of(asked.key)
-        if proposed is not None:
-            if self._put_off(asked, effects):
-                return
-        else:
-            run = Run(request.session, request.sequence, request.done_below, operation, RULES)
-            body = encode_command(run)
-            if self._put_off(asked, effects, body):
-                return
-            proposed = self._propose(body, run, effects)
-            self._proposals.note_run(asked.key, proposed)
-        proposed.asked.append(asked)
-        self._pending.add(asked)
-
     def _open(
         self,
         asked: PendingRequest,
@@ -539,9 +488,7 @@ class Member:
         if opening is not None and opening.is_of(operation.attempt):
             session = self.catalog.sessions.get(opening.session)
             if opening.proposed is not None:
-                if not self._put_off(asked, effects):
-                    opening.proposed.asked.append(asked)
-                    self._pending.add(asked)
+                self._proposals.join(asked, opening.proposed, effects)
                 return
             if session is not None:
                 self._lifetimes.hear(session.session, now_ns)
@@ -561,13 +508,9 @@ class Member:
         least_ms = max(SESSION_TTL_MS_MIN, self.log.session_ns_min // 1_000_000)
         ttl_ms = min(max(operation.ttl_ms, least_ms), SESSION_TTL_MS_MAX)
         start = StartSession(0, ttl_ms, operation.label, secret, operation.level)
-        body = encode_command(start)
-        if self._put_off(asked, effects, body):
-            return
-        proposed = self._propose(body, start, effects)
-        proposed.asked.append(asked)
-        self._pending.add(asked)
-        self._openings.begin(link, operation.attempt, proposed, living)
+        proposed = self._proposals.propose_for(asked, start, effects)
+        if proposed is not None:
+            self._openings.begin(link, operation.attempt, proposed, living)
 
     def _opened(self, session: Session) -> SessionOpened:
         return SessionOpened(
@@ -584,15 +527,6 @@ class Member:
         return fullness(self.catalog, self._streams.watches.total, WATCHES_MAX)
 
     # --- The log -----------------------------------------------------------------------------------------
-
-    def _propose(
-        self, body: bytes, command: Command, effects: list[MemberEffect], said: str = ""
-    ) -> ProposedCommand:
-        index = self.log.propose(body, said, effects)
-        proposed = ProposedCommand(index, self.log.term, command, len(body), [])
-        self._proposals.add(proposed)
-        self._pending.bytes += len(body)
-        return proposed
 
     def _on_log(self, event: MemberEvent) -> list[MemberEffect]:
         """Pass events that are not for the member to its log, which may then have news."""
@@ -701,10 +635,7 @@ class Member:
         if self._proposals.is_overtaken(entry.index, entry.term):
             self._lose_what_was_proposed()
             return None
-        proposed = self._proposals.take(entry.index)
-        if proposed is not None:
-            self._pending.bytes -= proposed.bytes
-        return proposed
+        return self._proposals.take(entry.index)
 
     def _note_run(self, run: Run, index: int, *, is_own: bool) -> None:
         if is_own:
@@ -767,7 +698,7 @@ class Member:
         due_ns = self._digest_due_ns
         if due_ns is not None and now_ns >= due_ns and not self._is_log_full:
             check = self._divergence.propose(now_ns)
-            self._propose(encode_command(check), check, effects)
+            self._proposals.propose(check, effects)
 
     def _resume_repairs(self, now_ns: int, effects: list[MemberEffect]) -> None:
         """Let marks go on that were postponed for long enough; one command at a time."""
@@ -777,7 +708,7 @@ class Member:
         self._is_log_full = bool(self.log.why_full(RESUMED_BYTES))
         if not self._is_log_full:
             resume = ResumeRepairs(tuple(self._postponing.over(self.catalog.record_table.repairs, now_ns)))
-            self._propose(encode_command(resume), resume, effects)
+            self._proposals.propose(resume, effects)
             self._is_resuming = True
 
     def _expire(self, now_ns: int, effects: list[MemberEffect]) -> None:
@@ -790,9 +721,7 @@ class Member:
             session = self.catalog.sessions[number]
             ended, keys = ended + 1, keys + len(session.keys)
             said = f"session {number} of {session.label!r} expires: silent for more than {session.ttl_ms} ms"
-            expiry = ExpireSession(number, self.log.term)
-            proposed = self._propose(encode_command(expiry), expiry, effects, said)
-            self._proposals.note_expiry(number, proposed)
+            self._proposals.expire(number, effects, said)
             self._is_log_full = bool(self.log.why_full(EXPIRY_BYTES))
             if self._is_log_full or ended == EXPIRIES_PER_TICK_MAX or keys >= EXPIRED_KEYS_PER_TICK:
                 break

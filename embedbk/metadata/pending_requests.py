@@ -1,16 +1,19 @@
 """The requests of one metadata member that wait for its log, or until more of it is applied (METADATA.md, 5). Pure.
 
-Decides how many may wait, on one link and on all, and of how many bytes. `member` decides what each of them waits for,
-and answers them.
+Decides how many may wait, on one link and on all, and of how many bytes; a request for which there is no room is
+answered BUSY at once. Leaves to `proposals`, `unapplied_reads` and `member` what each of them waits for, and the other
+answers.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from embedbk.codec.metadata_messages import MetadataRequest
+from embedbk.codec.metadata_messages import BUSY, MetadataReply, MetadataRequest, Refusal
+from embedbk.metadata.vocabulary import Reply
 
-__all__ = ["REPLIES_WAITING_MAX", "WAITING_BYTES_MAX", "PendingRequest", "PendingRequests"]
+__all__ = ["REPLIES_WAITING_MAX", "WAITING_BYTES_MAX", "PendingRequest", "PendingRequests", "put_off"]
 
 REPLIES_WAITING_MAX = 8192  # Requests that wait for the log; more are put off (BUSY), not queued.
 WAITING_BYTES_MAX = 64 << 20  # Bytes of commands that are not applied yet, and of lists that wait for them.
@@ -31,15 +34,34 @@ class PendingRequest:
 
 
 class PendingRequests:
-    """bytes: those of all these requests, and of the commands that the member adds and subtracts itself."""
+    """bytes: those of all these requests, and of the commands that `Proposals` adds and subtracts."""
 
     def __init__(self) -> None:
         self.count = 0
         self.bytes = 0
         self.of_link: dict[int, dict[tuple[int, int], PendingRequest]] = {}  # By link, then key.
+        self._unnumbered = 0  # Requests without a session so far: none repeats another.
 
-    def has(self, link: int, key: tuple[int, int]) -> bool:
-        return key in self.of_link.get(link, ())
+    def begin(self, link: int, request: MetadataRequest) -> PendingRequest | None:
+        """A request comes, and may have to wait. None: it repeats one that waits, whose answer is on its way."""
+        if request.session == 0:
+            return self.begin_unnumbered(link, request)
+        key = (request.session, request.sequence)
+        return None if key in self.of_link.get(link, ()) else PendingRequest(link, request, key)
+
+    def begin_unnumbered(self, link: int, request: MetadataRequest) -> PendingRequest:
+        """A request comes that repeats no other, whatever its numbers are."""
+        self._unnumbered += 1
+        return PendingRequest(link, request, (0, -self._unnumbered))
+
+    def admit(self, asked: PendingRequest, effects: list[Any]) -> bool:
+        """Let a request wait, if there is room for it; whether it does. If not, it is put off."""
+        full = self.why_full(asked.link)
+        if full:
+            put_off(asked, full, effects)
+            return False
+        self.add(asked)
+        return True
 
     def add(self, asked: PendingRequest) -> None:
         self.count += 1
@@ -80,3 +102,11 @@ class PendingRequests:
                 f"allowed are {REPLIES_WAITING_MAX}, and now {share} on one link: try again later"
             )
         return ""
+
+
+def put_off(asked: PendingRequest, why: str, effects: list[Any]) -> None:
+    """Answer BUSY, at once: there is no room for the request. The answer shows nothing of the catalog, so it need not
+    wait."""
+    request = asked.request
+    reply = MetadataReply(request.session, request.sequence, Refusal(BUSY, why))
+    effects.append(Reply(asked.link, reply))

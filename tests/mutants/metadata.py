@@ -11,6 +11,7 @@ __all__ = ["MUTANTS"]
 _CATALOG = "embedbk/metadata/catalog.py"
 _RECORDS = "embedbk/metadata/record_table.py"
 _SESSIONS = "embedbk/metadata/session_table.py"
+_PROPOSALS = "embedbk/metadata/proposals.py"
 _MEMBER = "embedbk/metadata/member.py"
 _LEADING = "embedbk/metadata/leading.py"
 _STATE = "embedbk/metadata/raft_state.py"
@@ -99,7 +100,7 @@ MUTANTS = (
         "a-level-is-begun-while-leadership-is-handed-over",
         "P10.8",
         "an index is promised for what the Raft refuses, and the member ends",
-        ((_MEMBER, " and not self.log.why_full(len(body)):", ":"),),
+        ((_PROPOSALS, "        if not self._log.why_full(len(body)):\n", "        if True:\n"),),
         (_AGREEMENTS + "while_leadership_is_handed_over_no_level_is_begun",),
     ),
     Mutant(
@@ -262,8 +263,12 @@ MUTANTS = (
         (
             (
                 _MEMBER,
-                "        self._proposals.add(proposed)\n",
-                "        self._proposals.add(proposed)\n        self.catalog.apply(command, index, self.log.term)\n",
+                "        effects = self._HANDLERS.get(type(event), Member._on_log)(self, event)\n",
+                "        known = max((each.index for each in self._proposals.queue), default=0)\n"
+                "        effects = self._HANDLERS.get(type(event), Member._on_log)(self, event)\n"
+                "        for each in self._proposals.queue:\n"
+                "            if each.index > known:\n"
+                "                self.catalog.apply(each.command, each.index, each.term)\n",
             ),
         ),
         (
@@ -278,9 +283,15 @@ MUTANTS = (
         (
             (
                 _MEMBER,
-                "        proposed.asked.append(asked)\n        self._pending.add(asked)\n\n    def _open(\n",
-                "        done = self.catalog.copy().apply(proposed.command, proposed.index, proposed.term)\n"
-                "        self._answer(asked, done, effects)\n\n    def _open(\n",
+                "            self._proposals.run(asked, operation, effects)\n            return effects\n",
+                "            self._proposals.run(asked, operation, effects)\n"
+                "            for each in self._proposals.queue:\n"
+                "                if asked in each.asked:\n"
+                "                    each.asked.remove(asked)\n"
+                "                    self._pending.end(asked)\n"
+                "                    done = self.catalog.copy().apply(each.command, each.index, each.term)\n"
+                "                    self._answer(asked, done, effects)\n"
+                "            return effects\n",
             ),
         ),
         (
@@ -294,9 +305,9 @@ MUTANTS = (
         "a request that comes again over another link while it is under way is proposed twice",
         (
             (
-                _MEMBER,
-                "        proposed = self._proposals.run_of(asked.key)\n",
-                "        proposed = None\n",
+                _PROPOSALS,
+                "        first = self._runs.get(asked.key)\n",
+                "        first = None\n",
             ),
         ),
         (_MEMBERS + "a_repeat_is_not_logged_and_waits_for_its_first_run",),
@@ -614,9 +625,9 @@ MUTANTS = (
         "what has no place to wait waits all the same, and is answered when the disk goes on",
         (
             (
-                _MEMBER,
-                "        full = self._pending.why_full(asked.link)\n",
-                '        full = ""\n',
+                _PROPOSALS,
+                "        full = self._pending.why_full(asked.link) or self._log",
+                "        full = self._log",
             ),
         ),
         (_MEMBERS + "commands_that_wait_for_the_disk_are_bounded_in_bytes",),
