@@ -64,7 +64,7 @@ from embedbk.metadata.commands import (
 from embedbk.metadata.divergence import DIGEST_ENTRIES, Divergence
 from embedbk.metadata.fullness import Fullness, fullness
 from embedbk.metadata.generation_start import GenerationStart
-from embedbk.metadata.levels import LACKING, Heard, left_out, named
+from embedbk.metadata.levels import LACKING, Heard, named
 from embedbk.metadata.lifetimes import Lifetimes
 from embedbk.metadata.openings import Openings
 from embedbk.metadata.pending_requests import PendingRequest, PendingRequests
@@ -92,13 +92,10 @@ from embedbk.metadata.vocabulary import (
     TurnEnded,
 )
 
-__all__ = ["SESSION_TTL_MS_MAX", "SESSION_TTL_MS_MIN", "Member", "MemberEffect", "MemberEvent"]
+__all__ = ["Member", "MemberEffect", "MemberEvent"]
 
-SESSION_TTL_MS_MIN = 200
-SESSION_TTL_MS_MAX = 600_000
 NONCE_BYTES = 16  # Random bytes of one start.
 LISTED_RECORD_BYTES = 1024  # Bytes counted for each record that a waiting list may return.
-SESSIONS_PER_LINK_MAX = 128  # Living sessions opened over one link. A client has one.
 APPLIED_PER_STEP = 512  # Commands applied in a step; the rest follow later, however many one sync commits.
 EXPIRIES_PER_TICK_MAX = 100  # Sessions ended in a tick, so that mass expiry starves no client.
 EXPIRED_KEYS_PER_TICK = 512  # Keys of these; those of one session go together, however many.
@@ -156,7 +153,7 @@ class Member:
         self._pending = PendingRequests()
         self._proposals = Proposals(log, self._pending)
         self._reads = UnappliedReads()
-        self._openings = Openings()
+        self._openings = Openings(log, self._proposals, chance)
         self._levels = Heard()
         self._lifetimes = Lifetimes(catalog.sessions, now_ns)
         self._streams = Streams(catalog.revision)
@@ -287,7 +284,8 @@ class Member:
             self._proposals.run(asked, operation, effects)
             return effects
         answers: list[MemberEffect] = []
-        if self._opens_another(asked) or not self._must_wait(asked, effects):
+        opens_another = isinstance(operation, OpenSession) and self._openings.is_new(link, operation)
+        if opens_another or not self._must_wait(asked, effects):
             self._serve(asked, event.now_ns, effects, answers)
             if isinstance(operation, Watch):
                 effects += self._streams.feed(self.catalog, may_lag=not self._knows_all)
@@ -372,14 +370,6 @@ class Member:
         waits: those that a new leader received before it knew their session do."""
         return self.catalog.kept_reply(*key) is None and not self._reads.holds_changes_of(key[0])
 
-    def _opens_another(self, asked: PendingRequest) -> bool:
-        """Whether a request opens a session, which its link has not been given under the same attempt."""
-        operation = asked.request.operation
-        if not isinstance(operation, OpenSession):
-            return False
-        opening = self._openings.last(asked.link)
-        return opening is None or not opening.is_of(operation.attempt) or opening.proposed is not None
-
     def _must_wait(self, asked: PendingRequest, effects: list[MemberEffect]) -> bool:
         """Let a request wait that shows the catalog, until everything is applied that was committed when it came, and
         what its session asked before it."""
@@ -429,7 +419,12 @@ class Member:
         """Do what a request asks: it is answered, or a command is proposed for it."""
         request = asked.request
         if isinstance(request.operation, OpenSession):
-            self._open(asked, request.operation, now_ns, effects, answers)
+            opened = self._openings.open(asked, request.operation, self.catalog, effects)
+            if isinstance(opened, Session):
+                self._lifetimes.hear(opened.session, now_ns)
+                self._answer(asked, self._opened(opened), answers)
+            elif opened is not None:
+                self._answer(asked, opened, answers)
             return
         session = self._own_session(asked.link, request)
         if session is None and not (
@@ -469,48 +464,6 @@ class Member:
     def _answer(self, asked: PendingRequest, result: Result, answers: list[MemberEffect]) -> None:
         request = asked.request
         answers.append(Reply(asked.link, MetadataReply(request.session, request.sequence, result)))
-
-    def _open(
-        self,
-        asked: PendingRequest,
-        operation: OpenSession,
-        now_ns: int,
-        effects: list[MemberEffect],
-        answers: list[MemberEffect],
-    ) -> None:
-        """Open a session, or answer with the one that was opened on this link under the same attempt: a client asks
-        again while the answer is late, and otherwise each of its requests would leave an unused session behind."""
-        link = asked.link
-        if operation.level < self.catalog.level:
-            self._answer(asked, left_out(operation.label, operation.level, self.catalog.level), answers)
-            return
-        opening = self._openings.last(link)
-        if opening is not None and opening.is_of(operation.attempt):
-            session = self.catalog.sessions.get(opening.session)
-            if opening.proposed is not None:
-                self._proposals.join(asked, opening.proposed, effects)
-                return
-            if session is not None:
-                self._lifetimes.hear(session.session, now_ns)
-                self._answer(asked, self._opened(session), answers)
-                return
-        living = {each: None for each in self._openings.opened_on(link) if each in self.catalog.sessions}
-        count = len(living) + self._openings.under_way(link)
-        if count >= SESSIONS_PER_LINK_MAX:
-            refusal = Refusal(
-                "UNAVAILABLE",
-                f"{count} sessions that were opened over this link live, allowed are {SESSIONS_PER_LINK_MAX}: "
-                "close some, or wait until they expire",
-            )
-            self._answer(asked, refusal, answers)
-            return
-        secret = self._chance.getrandbits(128).to_bytes(16, "little")
-        least_ms = max(SESSION_TTL_MS_MIN, self.log.session_ns_min // 1_000_000)
-        ttl_ms = min(max(operation.ttl_ms, least_ms), SESSION_TTL_MS_MAX)
-        start = StartSession(0, ttl_ms, operation.label, secret, operation.level)
-        proposed = self._proposals.propose_for(asked, start, effects)
-        if proposed is not None:
-            self._openings.begin(link, operation.attempt, proposed, living)
 
     def _opened(self, session: Session) -> SessionOpened:
         return SessionOpened(

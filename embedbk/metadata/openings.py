@@ -3,17 +3,30 @@
 
 A client that gets no answer asks again, under the same attempt: it gets the session of the first request, as each of
 its requests would otherwise leave an unused session behind. Knows what each link has asked for last, and what it was
-given. Leaves to `member` whether a session may be opened, and the answers.
+given; decides how many sessions a link may open, and how long they live. Leaves to `member` the answers, and to the
+catalog whether there is room for one more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
-from embedbk.metadata.proposals import ProposedCommand
+from embedbk.codec.metadata_messages import OpenSession, Refusal
+from embedbk.metadata.catalog import Catalog
+from embedbk.metadata.command_log import CommandLog
+from embedbk.metadata.commands import StartSession
+from embedbk.metadata.levels import left_out
+from embedbk.metadata.pending_requests import PendingRequest
+from embedbk.metadata.proposals import Proposals, ProposedCommand
+from embedbk.metadata.session_table import Session
+from embedbk.metadata.vocabulary import RandomBits
 
-__all__ = ["LinkOpening", "Openings"]
+__all__ = ["SESSION_TTL_MS_MAX", "SESSION_TTL_MS_MIN", "LinkOpening", "Openings"]
+
+SESSION_TTL_MS_MIN = 200
+SESSION_TTL_MS_MAX = 600_000
+SESSIONS_PER_LINK_MAX = 128  # Living sessions opened over one link. A client has one.
 
 
 @dataclass(slots=True)
@@ -32,9 +45,12 @@ class LinkOpening:
 class Openings:
     """By link: the last opening, and the sessions that were opened."""
 
-    __slots__ = ("_last", "_opened", "_under_way")
+    __slots__ = ("_chance", "_last", "_log", "_opened", "_proposals", "_under_way")
 
-    def __init__(self) -> None:
+    def __init__(self, log: CommandLog, proposals: Proposals, chance: RandomBits) -> None:
+        self._log = log
+        self._proposals = proposals
+        self._chance = chance
         self._last: dict[int, LinkOpening] = {}
         self._opened: dict[int, dict[int, None]] = {}  # Sessions opened on it.
         self._under_way: dict[int, int] = {}  # How many are being opened.
@@ -45,18 +61,46 @@ class Openings:
     def is_opened_on(self, link: int, session: int) -> bool:
         return session in self._opened.get(link, ())
 
-    def opened_on(self, link: int) -> Iterable[int]:
-        """The sessions that were opened over this link, those that have ended since among them."""
-        return self._opened.get(link, ())
+    def is_new(self, link: int, operation: OpenSession) -> bool:
+        """Whether a request opens a session which its link has not been given under the same attempt."""
+        opening = self._last.get(link)
+        return opening is None or not opening.is_of(operation.attempt) or opening.proposed is not None
 
-    def under_way(self, link: int) -> int:
-        return self._under_way.get(link, 0)
-
-    def begin(self, link: int, attempt: int, proposed: ProposedCommand, living: dict[int, None]) -> None:
-        """A session is being opened by this command. living: those sessions of the link that have not ended."""
-        self._last[link] = LinkOpening(attempt, proposed)
-        self._opened[link] = living
-        self._under_way[link] = self._under_way.get(link, 0) + 1
+    def open(
+        self, asked: PendingRequest, operation: OpenSession, catalog: Catalog, effects: list[Any]
+    ) -> Session | Refusal | None:
+        """Open a session, or return the one that was opened on this link under the same attempt: a client asks again
+        while the answer is late, and otherwise each of its requests would leave an unused session behind. None: the
+        request waits for the outcome, or was put off."""
+        link = asked.link
+        if operation.level < catalog.level:
+            return left_out(operation.label, operation.level, catalog.level)
+        opening = self._last.get(link)
+        if opening is not None and opening.is_of(operation.attempt):
+            session = catalog.sessions.get(opening.session)
+            if opening.proposed is not None:
+                self._proposals.join(asked, opening.proposed, effects)
+                return None
+            if session is not None:
+                return session
+        living = {each: None for each in self._opened.get(link, ()) if each in catalog.sessions}
+        count = len(living) + self._under_way.get(link, 0)
+        if count >= SESSIONS_PER_LINK_MAX:
+            return Refusal(
+                "UNAVAILABLE",
+                f"{count} sessions that were opened over this link live, allowed are {SESSIONS_PER_LINK_MAX}: "
+                "close some, or wait until they expire",
+            )
+        secret = self._chance.getrandbits(128).to_bytes(16, "little")
+        least_ms = max(SESSION_TTL_MS_MIN, self._log.session_ns_min // 1_000_000)
+        ttl_ms = min(max(operation.ttl_ms, least_ms), SESSION_TTL_MS_MAX)
+        start = StartSession(0, ttl_ms, operation.label, secret, operation.level)
+        proposed = self._proposals.propose_for(asked, start, effects)
+        if proposed is not None:
+            self._last[link] = LinkOpening(operation.attempt, proposed)
+            self._opened[link] = living
+            self._under_way[link] = self._under_way.get(link, 0) + 1
+        return None
 
     def end(self, link: int, proposed: ProposedCommand, session: int) -> None:
         """The command was applied. session: the one that it opened; 0: it was refused."""

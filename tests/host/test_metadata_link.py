@@ -378,7 +378,7 @@ def test_what_is_full_stands_in_the_message_of_who_waits(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """METADATA.md, 3: nobody reads "did not answer" where the answer was that there is no room."""
-    monkeypatch.setattr("embedbk.metadata.member.SESSIONS_PER_LINK_MAX", 0)
+    monkeypatch.setattr("embedbk.metadata.openings.SESSIONS_PER_LINK_MAX", 0)
     made = linked(place)
     place.until(lambda: made.link.trouble != "")
     assert "0 sessions that were opened over this link live, allowed are 0: close some" in made.link.why_late

@@ -34,7 +34,7 @@ from embedbk.codec.metadata_messages import (
     WatchEvents,
 )
 from embedbk.metadata import member as member_module
-from embedbk.metadata import pending_requests
+from embedbk.metadata import openings, pending_requests
 from embedbk.metadata import streams as streams_module
 from embedbk.metadata.agreed_log import AgreedLog
 from embedbk.metadata.catalog import GENERATION_BITS, Catalog, Limits
@@ -714,7 +714,7 @@ def test_commands_that_wait_for_the_disk_are_bounded_in_bytes(monkeypatch: pytes
 def test_one_link_takes_no_more_than_its_share_of_sessions() -> None:
     """One link took all 10,000, and the next user read "nobody answered"."""
     desk = Desk()
-    opened = [desk.do(OpenSession(600_000, "hog")) for _ in range(member_module.SESSIONS_PER_LINK_MAX + 1)]
+    opened = [desk.do(OpenSession(600_000, "hog")) for _ in range(openings.SESSIONS_PER_LINK_MAX + 1)]
     assert code_of(opened[-1]) == "UNAVAILABLE"
     assert "128 sessions that were opened over this link live, allowed are 128" in opened[-1].text  # type: ignore[union-attr]
     assert isinstance(desk.do(OpenSession(6_000, "honest"), link=2), SessionOpened)
@@ -749,7 +749,7 @@ def test_five_thousand_keys_of_sessions_that_end_at_once_hold_nobody_up() -> Non
     desk, slices = Desk(), 0
     for number in range(500):
         keys = [Put(f"/e/{number}/{n}", b"", True) for n in range(10)]
-        link = number // member_module.SESSIONS_PER_LINK_MAX
+        link = number // openings.SESSIONS_PER_LINK_MAX
         opened = desk.do(OpenSession(10_000, "test"), link=link)
         assert isinstance(opened, SessionOpened)
         desk.do(Txn([], list(keys)), opened.session, link=link)
