@@ -2,7 +2,9 @@
 
 Decides the outcome of every command, deterministically: same commands at the same places of the log, same catalog, byte
 for byte. Leaves to others when a command counts (command_log.py: when it is committed), which watchers are notified
-(member.py), from what the state descends (descent.py), and whether what is added has room (room.py).
+(member.py), from what the state descends (descent.py), whether what is added has room (room.py), which keys an
+operation about locks or repairs changes (locks.py, repairing.py), and what is known of all records and all sessions
+together (record_table.py, session_table.py).
 
 Revisions rise by one per change and never reset, so a comparison with one has no ABA (P2.2). Their high 16 bits are
 the generation: a revision *is* an epoch, the fencing token of whatever the change stands for (P9.2).

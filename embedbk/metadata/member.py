@@ -1,9 +1,9 @@
 """The core of a metadata member: requests in, commands to the log, answers out (METADATA.md, P10).
 
-Decides what is proposed, which answers are sent, when a session has expired, and what watchers receive. What is not
-applied yet stands in `proposals`, what links open in `openings`, what waits in `pending_requests` and
-`unapplied_reads`, which streams links may have in `streams`, and how a generation begins in `generation_start`. The
-catalog decides what a command does, and the log (`command_log`) when it counts: a command is applied when it is
+Decides what is proposed, which answers are sent, and what watchers receive. What is not applied yet stands in
+`proposals`, what links open in `openings`, what waits in `pending_requests` and `unapplied_reads`, which streams links
+may have in `streams`, what time alone has proposed in `timed_commands`, and how a generation begins in
+`generation_start`. The catalog decides what a command does, and the log (`command_log`) when it counts: a command is applied when it is
 committed, never before, so that a deposed leader has nothing to take back, and everything in the catalog may be sent.
 A request that changes something is decided when it is applied; an earlier refusal is a courtesy. A request that reads
 waits until everything is applied that was committed when it came, and the earlier requests of its session. Only a
@@ -61,17 +61,16 @@ from embedbk.metadata.commands import (
     check_level,
     decode_command,
 )
-from embedbk.metadata.divergence import DIGEST_ENTRIES, Divergence
+from embedbk.metadata.divergence import DIGEST_ENTRIES
 from embedbk.metadata.fullness import Fullness, fullness
 from embedbk.metadata.generation_start import GenerationStart
 from embedbk.metadata.levels import LACKING, Heard, named
-from embedbk.metadata.lifetimes import Lifetimes
 from embedbk.metadata.openings import Openings
 from embedbk.metadata.pending_requests import PendingRequest, PendingRequests
-from embedbk.metadata.postponing import RESUMED_MAX, Postponing
 from embedbk.metadata.proposals import Proposals, ProposedCommand
 from embedbk.metadata.session_table import Session
 from embedbk.metadata.streams import WATCHES_MAX, Streams
+from embedbk.metadata.timed_commands import TimedCommands
 from embedbk.metadata.unapplied_reads import UnappliedReads
 from embedbk.metadata.vocabulary import (
     CatalogReplaced,
@@ -97,12 +96,6 @@ __all__ = ["Member", "MemberEffect", "MemberEvent"]
 NONCE_BYTES = 16  # Random bytes of one start.
 LISTED_RECORD_BYTES = 1024  # Bytes counted for each record that a waiting list may return.
 APPLIED_PER_STEP = 512  # Commands applied in a step; the rest follow later, however many one sync commits.
-EXPIRIES_PER_TICK_MAX = 100  # Sessions ended in a tick, so that mass expiry starves no client.
-EXPIRED_KEYS_PER_TICK = 512  # Keys of these; those of one session go together, however many.
-
-EXPIRY_BYTES = 64  # Bytes that the end of a session takes in the log, at most.
-RESUMED_BYTES = 16 + 20 * RESUMED_MAX  # Bytes that ending the waits of marks takes in the log, at most.
-
 _OF_STREAMS = (
     Watch,
     Unwatch,
@@ -146,7 +139,6 @@ class Member:
         self._chance = chance
         self._applied_index = log.committed_index
         self._led_term = log.term  # The term in which this member leads; 0: it does not.
-        self._is_log_full = False  # No session can be ended now.
         self._started_index = 0  # Nothing is shown before this is applied.
         self._generation = GenerationStart(catalog.level)
         self._committed: deque[Entry] = deque()  # Entries to be applied.
@@ -155,20 +147,17 @@ class Member:
         self._reads = UnappliedReads()
         self._openings = Openings(log, self._proposals, chance)
         self._levels = Heard()
-        self._lifetimes = Lifetimes(catalog.sessions, now_ns)
         self._streams = Streams(catalog.revision)
-        self._divergence = Divergence(digest_entries)
-        self._postponing = Postponing()
-        self._is_resuming = False  # A command that lets postponed marks go on is not applied yet.
+        self._timed = TimedCommands(log, self._proposals, catalog.sessions, now_ns, digest_entries)
         self._halted = False
         catalog.history.hold = catalog.revision
 
     def step(self, event: MemberEvent) -> list[MemberEffect]:
         if self._halted:
             return []
-        self._lifetimes.notice_absence(event.now_ns)
+        self._timed.lifetimes.notice_absence(event.now_ns)
         effects = self._HANDLERS.get(type(event), Member._on_log)(self, event)
-        self._lifetimes.note_waiting(event.now_ns, bool(self._proposals))
+        self._timed.lifetimes.note_waiting(event.now_ns, bool(self._proposals))
         return effects
 
     @property
@@ -178,21 +167,10 @@ class Member:
         if self._committed or self._streams.watches.is_lagging:
             return 0  # At once.
         deadline_ns = self.log.deadline_ns
-        if not self._led_term or self._is_log_full:
-            return deadline_ns
-        for due_ns in (self._lifetimes.due_ns, self._digest_due_ns, self._resume_due_ns):
-            if due_ns is not None and (deadline_ns is None or due_ns < deadline_ns):
-                deadline_ns = due_ns
+        due_ns = self._timed.due_ns(self.catalog.record_table.repairs) if self._led_term else None
+        if deadline_ns is None or (due_ns is not None and due_ns < deadline_ns):
+            return due_ns
         return deadline_ns
-
-    @property
-    def _digest_due_ns(self) -> int | None:
-        """When a digest is due; a single member compares with nobody."""
-        return self._divergence.due_ns if self.log.grace_ns else None
-
-    @property
-    def _resume_due_ns(self) -> int | None:
-        return None if self._is_resuming else self._postponing.due_ns(self.catalog.record_table.repairs)
 
     @property
     def applied_index(self) -> int:
@@ -243,9 +221,7 @@ class Member:
         if self._generation.is_due:
             self._begin_generation(effects)
         self._started_index = self._proposals.queue[-1].index
-        self._lifetimes.grant_all(now_ns, self.log.grace_ns)
-        self._divergence.begin_to_lead(now_ns)
-        self._postponing.begin(self.catalog.revision, now_ns)
+        self._timed.begin_to_lead(self.catalog.revision, now_ns)
         self._levels.forget_all()
 
     def _begin_generation(self, effects: list[MemberEffect]) -> None:
@@ -268,7 +244,7 @@ class Member:
         number, operation = request.session, request.operation
         session = self._own_session(link, request)
         if session is not None:
-            self._lifetimes.hear(number, event.now_ns)
+            self._timed.lifetimes.hear(number, event.now_ns)
             if isinstance(operation, KeepAlive):
                 self._levels.hear(number, operation.level)
             if isinstance(operation, KeepAlive) and self._may_renew(number, event.now_ns):
@@ -421,7 +397,7 @@ class Member:
         if isinstance(request.operation, OpenSession):
             opened = self._openings.open(asked, request.operation, self.catalog, effects)
             if isinstance(opened, Session):
-                self._lifetimes.hear(opened.session, now_ns)
+                self._timed.lifetimes.hear(opened.session, now_ns)
                 self._answer(asked, self._opened(opened), answers)
             elif opened is not None:
                 self._answer(asked, opened, answers)
@@ -485,10 +461,10 @@ class Member:
         """Pass events that are not for the member to its log, which may then have news."""
         effects: list[MemberEffect] = []
         answers: list[MemberEffect] = []
-        self._is_log_full = False
+        self._timed.log_goes_on()
         for news in self.log.step(event, effects):
             if isinstance(news, Committed):
-                self._lifetimes.went_on(event.now_ns)
+                self._timed.lifetimes.went_on(event.now_ns)
                 self._committed += news.entries
             elif isinstance(news, ReadIndexed):
                 self._take_ready(news, event.now_ns, effects, answers)
@@ -512,7 +488,7 @@ class Member:
         """Forget proposals: another leader may commit and answer them, so no answer is sent here. Clients ask again."""
         self._proposals.clear()
         self._reads.clear()
-        self._is_resuming = False
+        self._timed.repairs_resumed()
         self._pending.clear()
         self._openings.lose_proposals()
 
@@ -529,7 +505,7 @@ class Member:
                 for asked in self._reads.take_applied(entry.index):
                     self._serve_waiting(asked, now_ns, effects, answers)
         if self._led_term:
-            self._postponing.note(self.catalog.record_table.repairs, self.catalog.revision, now_ns)
+            self._timed.postponing.note(self.catalog.record_table.repairs, self.catalog.revision, now_ns)
         # Events before answers: a client whose change is answered has already seen it in its own watch.
         effects += self._streams.feed(self.catalog, may_lag=not self._knows_all)
         if self.catalog.history.hold != self.catalog.revision:
@@ -560,7 +536,7 @@ class Member:
             self._halted = True
             effects.append(Halted(f"entry {entry.index} of the log: {unknown}"))
             return
-        if differs := self._divergence.apply(entry.index, command, self.catalog):
+        if differs := self._timed.divergence.apply(entry.index, command, self.catalog):
             self._halted = True
             effects.append(Halted(differs))
         match command:
@@ -571,7 +547,7 @@ class Member:
             case ExpireSession(number):
                 self._note_expired(number, entry.index, is_own=proposed is not None)
             case ResumeRepairs() if proposed is not None:
-                self._is_resuming = False
+                self._timed.repairs_resumed()
             case BeginGeneration() | BeginLineage():
                 is_own = self._generation.take_applied(entry.index, entry.term)
                 if is_own and isinstance(result, Refusal):  # The halt informs the operator who asked for it.
@@ -605,7 +581,7 @@ class Member:
             session = self.catalog.sessions[self.catalog.number_of(command, index)]
             if self.log.term:
                 grace_ns = self.log.grace_ns if index < self._started_index else 0
-                self._lifetimes.grant(session.session, now_ns, grace_ns)
+                self._timed.lifetimes.grant(session.session, now_ns, grace_ns)
             result = self._opened(session)
             if proposed is not None:
                 self._levels.hear(session.session, command.level)
@@ -619,13 +595,13 @@ class Member:
         if is_own:
             self._proposals.end_expiry(number, index)
             if number in self.catalog.sessions:
-                self._lifetimes.look_again(number)  # The proposed end was void.
+                self._timed.lifetimes.look_again(number)  # The proposed end was void.
         self._note_end(number)
 
     def _note_end(self, number: int) -> None:
         """Forget what belongs to a session, if it has ended."""
         if number not in self.catalog.sessions:
-            self._lifetimes.forget(number)
+            self._timed.lifetimes.forget(number)
             self._levels.forget(number)
             self._streams.watches.remove_session(number)
 
@@ -642,42 +618,8 @@ class Member:
     def _on_tick(self, event: Tick) -> list[MemberEffect]:
         effects = self._on_log(event)
         if self.log.term and not self._halted:
-            self._expire(event.now_ns, effects)
-            self._compare(event.now_ns, effects)
-            self._resume_repairs(event.now_ns, effects)
+            self._timed.propose(self.catalog, event.now_ns, effects)
         return effects
-
-    def _compare(self, now_ns: int, effects: list[MemberEffect]) -> None:
-        due_ns = self._digest_due_ns
-        if due_ns is not None and now_ns >= due_ns and not self._is_log_full:
-            check = self._divergence.propose(now_ns)
-            self._proposals.propose(check, effects)
-
-    def _resume_repairs(self, now_ns: int, effects: list[MemberEffect]) -> None:
-        """Let marks go on that were postponed for long enough; one command at a time."""
-        due_ns = self._resume_due_ns
-        if due_ns is None or now_ns < due_ns or self._is_log_full:
-            return
-        self._is_log_full = bool(self.log.why_full(RESUMED_BYTES))
-        if not self._is_log_full:
-            resume = ResumeRepairs(tuple(self._postponing.over(self.catalog.record_table.repairs, now_ns)))
-            self._proposals.propose(resume, effects)
-            self._is_resuming = True
-
-    def _expire(self, now_ns: int, effects: list[MemberEffect]) -> None:
-        """Propose the end of sessions that were silent for too long. Until that is settled nothing renews them."""
-        ended = keys = 0
-        self._is_log_full = bool(self.log.why_full(EXPIRY_BYTES))
-        if self._is_log_full:
-            return  # Wait until the log has news.
-        for number in self._lifetimes.over(now_ns):
-            session = self.catalog.sessions[number]
-            ended, keys = ended + 1, keys + len(session.keys)
-            said = f"session {number} of {session.label!r} expires: silent for more than {session.ttl_ms} ms"
-            self._proposals.expire(number, effects, said)
-            self._is_log_full = bool(self.log.why_full(EXPIRY_BYTES))
-            if self._is_log_full or ended == EXPIRIES_PER_TICK_MAX or keys >= EXPIRED_KEYS_PER_TICK:
-                break
 
     def _on_link_lost(self, event: LinkLost) -> list[MemberEffect]:
         """The link's session lives on: its client comes back over another link, or the session expires."""
@@ -691,9 +633,8 @@ class Member:
         """This member does not lead: no request waits, and all its watchers may lag."""
         self.catalog = event.catalog
         self._committed.clear()
-        self._divergence.forget()
         self._applied_index = event.index
-        self._lifetimes = Lifetimes(self.catalog.sessions, event.now_ns)
+        self._timed.follow_another(self.catalog.sessions, event.now_ns)
         self._streams.follow_another(self.catalog.revision)
         self.catalog.history.hold = self.catalog.revision
         return self._on_log(raft_vocabulary.SnapshotInstalled(event.now_ns, event.index))

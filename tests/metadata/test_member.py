@@ -33,8 +33,7 @@ from embedbk.codec.metadata_messages import (
     Watch,
     WatchEvents,
 )
-from embedbk.metadata import member as member_module
-from embedbk.metadata import openings, pending_requests
+from embedbk.metadata import openings, pending_requests, timed_commands
 from embedbk.metadata import streams as streams_module
 from embedbk.metadata.agreed_log import AgreedLog
 from embedbk.metadata.catalog import GENERATION_BITS, Catalog, Limits
@@ -362,10 +361,10 @@ def test_a_busy_member_still_expires_who_is_silent() -> None:
 def test_mass_expiry_takes_several_steps() -> None:
     """EXPIRIES_PER_TICK_MAX: many sessions that end at once do not hold up the others."""
     desk = Desk()
-    for _ in range(member_module.EXPIRIES_PER_TICK_MAX + 1):
+    for _ in range(timed_commands.EXPIRIES_PER_TICK_MAX + 1):
         desk.open()
     desk.now_ns = desk.member.deadline_ns or 0
-    for count in (member_module.EXPIRIES_PER_TICK_MAX, 1):
+    for count in (timed_commands.EXPIRIES_PER_TICK_MAX, 1):
         assert desk.member.deadline_ns == desk.now_ns
         [record] = desk.step(Tick(desk.now_ns))
         assert isinstance(record, Persist)
@@ -759,10 +758,10 @@ def test_five_thousand_keys_of_sessions_that_end_at_once_hold_nobody_up() -> Non
     desk.now_ns = desk.member.deadline_ns or 0
     while any(record.session for record in desk.member.catalog.page("/e/").records):
         [record] = [effect for effect in desk.step(Tick(desk.now_ns)) if isinstance(effect, Persist)]
-        assert len(record.entries) <= member_module.EXPIRIES_PER_TICK_MAX
+        assert len(record.entries) <= timed_commands.EXPIRIES_PER_TICK_MAX
         assert isinstance(desk.do(put("/living", b"%d" % slices), living, link=99), TxnDone)
         slices += 1
-    assert slices >= 500 // member_module.EXPIRIES_PER_TICK_MAX
+    assert slices >= 500 // timed_commands.EXPIRIES_PER_TICK_MAX
     assert list(desk.member.catalog.sessions) == [living]
 
 

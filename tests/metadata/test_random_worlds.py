@@ -159,7 +159,7 @@ class Run:
         if not sessions:
             return
         before = world.member.catalog.digest()
-        heard = dict(world.member._lifetimes._heard_ns)
+        heard = dict(world.member._timed.lifetimes._heard_ns)
         operation = self.chance.choice(
             [Txn([], [Put("/k/strange", b"strange")]), CloseSession(), KeepAlive(), AllocIds(7), Unwatch(1)]
         )
@@ -167,7 +167,7 @@ class Run:
         secret = self.chance.choice([b"", b"guess"])
         request = MetadataRequest(self.chance.choice(sessions), sequence, sequence, operation, secret)
         world.member_step(RequestReceived(world.now_ns, 1 << 40, request))
-        assert (world.member.catalog.digest(), world.member._lifetimes._heard_ns) == (before, heard)
+        assert (world.member.catalog.digest(), world.member._timed.lifetimes._heard_ns) == (before, heard)
         self.seen["a stranger"] += 1
 
     def damage(self, queue: deque[Any], peer: Peer) -> None:

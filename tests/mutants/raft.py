@@ -470,7 +470,7 @@ MUTANTS = (
         "no leader ever proposes that the members compare their states",
         (
             (
-                "embedbk/metadata/member.py",
+                "embedbk/metadata/timed_commands.py",
                 "if due_ns is not None and now_ns >= due_ns and not self._is_log_full:",
                 "if False:",
             ),

@@ -149,7 +149,7 @@ MUTANTS = (
         (
             (
                 _MEMBER,
-                "case ResumeRepairs() if proposed is not None:\n                self._is_resuming = False\n",
+                "case ResumeRepairs() if proposed is not None:\n                self._timed.repairs_resumed()\n",
                 "case ResumeRepairs() if proposed is not None:\n                pass\n",
             ),
         ),
