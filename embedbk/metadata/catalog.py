@@ -2,9 +2,8 @@
 
 Decides the outcome of every command, deterministically: same commands at the same places of the log, same catalog, byte
 for byte. Leaves to others when a command counts (command_log.py: when it is committed), which watchers are notified
-(member.py), from what the state descends (descent.py), whether what is added has room (room.py), which keys an
-operation about locks or repairs changes (locks.py, repairing.py), and what is known of all records and all sessions
-together (record_table.py, session_table.py).
+(member.py), from what the state descends (descent.py), which keys an operation about locks or repairs changes
+(locks.py, repairing.py), how keys change, and whether what is added has room (key_space.py).
 
 Revisions rise by one per change and never reset, so a comparison with one has no ABA (P2.2). Their high 16 bits are
 the generation: a revision *is* an epoch, the fencing token of whatever the change stands for (P9.2).
@@ -22,8 +21,6 @@ import msgspec
 from embedbk.codec.id_ranges import is_within
 from embedbk.codec.ledger_metadata import ledger_key_path
 from embedbk.codec.metadata_messages import (
-    ABSENT,
-    ANY,
     GENERATION_BITS,
     Acknowledged,
     Acquire,
@@ -31,10 +28,7 @@ from embedbk.codec.metadata_messages import (
     Allocated,
     AllocIds,
     CloseSession,
-    Compare,
-    Delete,
     Listed,
-    Put,
     Record,
     Refusal,
     Reign,
@@ -51,14 +45,8 @@ from embedbk.codec.tombstone import tombstone_path
 from embedbk.codec.unpacking import unpack
 from embedbk.errors import StorageError
 from embedbk.ids import LEDGER_ID_MAX
-from embedbk.metadata.claims import (
-    lock_of,
-    lock_path,
-    repairing_path,
-)
 from embedbk.metadata.commands import (
     RULES_KEEP_REFUSALS,
-    RULES_MAKE_WAY,
     BeginGeneration,
     BeginLineage,
     CheckDigest,
@@ -76,6 +64,7 @@ from embedbk.metadata.cutting import PIECE_VERSION, CatalogCut, Head, Lineages, 
 from embedbk.metadata.descent import RESTORED_IDS_GAP, Descent
 from embedbk.metadata.digesting import digest_of, encode_lineages
 from embedbk.metadata.history import History
+from embedbk.metadata.key_space import KeySpace
 from embedbk.metadata.levels import (
     LEVEL_FIRST,
     LEVEL_OF_RESERVED_MARKS,
@@ -86,14 +75,12 @@ from embedbk.metadata.limits import (
     DEFAULT_LIMITS,
     Limits,
     check_operation,
-    put_bytes,
     record_bytes,
 )
-from embedbk.metadata.locks import acquire, first_waiting, release
+from embedbk.metadata.locks import acquire, release
 from embedbk.metadata.planned import Planned
 from embedbk.metadata.record_table import RecordTable
-from embedbk.metadata.repairing import View, plan, resumed
-from embedbk.metadata.room import no_room, why_no_room, why_no_room_before
+from embedbk.metadata.repairing import View, plan
 from embedbk.metadata.session_table import Session, SessionTable, session_gone, why_out_of_turn
 from embedbk.metadata.stale_keys import why_refused
 
@@ -123,6 +110,7 @@ class Catalog:
         self.descent = Descent()
         self.record_table = RecordTable()
         self._records = self.record_table.packed  # To look up; the table alone changes them.
+        self.key_space = KeySpace(limits, self.record_table, self.session_table)
         self.history = History(0, limits.history_bytes_max, limits.history_changes_max)
 
     # --- Reading -----------------------------------------------------------------------------------------
@@ -148,11 +136,6 @@ class Catalog:
         """How far this metadata is, what came of the start that is asked for, and from which lineages it descends
         (P10.5)."""
         return self.descent.tell(asked, cluster_token, self.revision, self.next_id)
-
-    @property
-    def held_bytes(self) -> int:
-        """Bytes of all records beyond the shares of their sessions."""
-        return self.record_table.bytes - self.session_table.shared_bytes
 
     def kept_reply(self, session: int, sequence: int) -> Result | None:
         """The answer that an operation got when it was run, while its client may ask again."""
@@ -303,54 +286,21 @@ class Catalog:
         return self._do(session, plan(view, asked), is_reserved=is_reserved)
 
     def _do(self, session: Session, planned: Planned | Refusal, *, is_reserved: bool = False) -> Result:
-        """Make the changes of an operation about locks or repairs, if they have room."""
+        """Make the changes of an operation about locks or repairs."""
         if isinstance(planned, Refusal):
             return planned
-        if planned.needs_room:
-            txn = Txn([], planned.changes)
-            refusal = self._check_room(session, txn, makes_way=True, is_reserved=is_reserved)
-            if refusal is not None:
-                return refusal
-        revision = self.revision + 1
-        changed = self._carry_out(planned.changes, revision, session)
-        if planned.frees:
-            self._hand_over(planned.frees, revision, changed)
-        self._commit(revision, changed)
+        changed = self.key_space.carry_out(session, planned, self.revision + 1, is_reserved=is_reserved)
+        if isinstance(changed, Refusal):
+            return changed
+        self._commit(changed)
         return planned.answer(self.revision)
 
     def _resume_repairs(self, command: ResumeRepairs, index: int, term: int) -> Result:
-        revision = self.revision + 1
-        self._commit(revision, self._carry_out(resumed(self._records.get, command.marks), revision, None))
+        self._commit(self.key_space.resume_repairs(command.marks, self.revision + 1))
         return Acknowledged(self.revision)
 
-    def _hand_repairs(self, revision: int, changed: dict[str, Record]) -> None:
-        """Marks that this command made free go to the sessions that wait for them, in the order in which they asked."""
-        for key, ledger_ids in self.record_table.repairs.hand_out(self._room_for_keys).items():
-            place = self._records.get(key)
-            assert place is not None
-            holds = [Put(repairing_path(ledger_id), b"", True) for ledger_id in ledger_ids]
-            self._hand(place, holds, revision, changed)
-
-    def _room_for_keys(self, session: int) -> int:
-        """How many holds this session may get instead of its key as a waiter."""
-        return max(self.limits.ephemeral_keys_max - len(self.sessions[session].keys), 0) + 1
-
-    def _hand_over(self, name: str, revision: int, changed: dict[str, Record]) -> None:
-        """The lock is free: in this same command the first of the waiting sessions gets it."""
-        first = first_waiting(self._records, name)
-        if first is not None:
-            assert first.value is not None
-            self._hand(first, [Put(lock_path(name), first.value, True)], revision, changed)
-
-    def _hand(self, place: Record, keys: Sequence[Put], revision: int, changed: dict[str, Record]) -> None:
-        """The session that waits under a key gets others instead. place: the record of its key as a waiter."""
-        session = self.sessions[place.session]
-        changed[place.key] = self._delete(place.key, revision)
-        for put in keys:
-            changed[put.key] = self._put(put, revision, session, asked=place.created)
-
     def _transact(self, session: Session, txn: Txn, rules: int) -> Result:
-        if txn.when and not all(self._holds(compare) for compare in txn.when):
+        if txn.when and not self.key_space.holds(txn.when):
             return TxnDone(False, self.revision)
         if isinstance(txn, AdoptLedger):
             return self._adopt(session, txn, rules)
@@ -375,113 +325,24 @@ class Catalog:
         return result
 
     def _change(self, session: Session, txn: Txn, rules: int) -> Result:
-        if rules >= RULES_KEEP_REFUSALS:
-            if len(txn.then) == 1 and isinstance(put := txn.then[0], Put) and not put.is_ephemeral:
-                before = self._records.get(put.key)
-                if before is None or not before.session:
-                    return self._put_alone(put, before)
-            refusal = self._check_room(session, txn, makes_way=rules >= RULES_MAKE_WAY)
-        else:
-            refusal = why_no_room_before(
-                self._records.get, session, txn, self.record_table.bytes, self.limits
-            )
-        if refusal is not None:
-            return refusal
-        revision = self.revision + 1
-        self._commit(revision, self._carry_out(txn.then, revision, session))
+        changed = self.key_space.transact(session, txn, rules, self.revision + 1)
+        if isinstance(changed, Refusal):
+            return changed
+        self._commit(changed)
         return TxnDone(True, self.revision)
-
-    def _carry_out(
-        self, changes: Sequence[Put | Delete], revision: int, session: Session | None
-    ) -> dict[str, Record]:
-        """Carry out puts and deletes; returns the changed records, by key. session: the client's; None: there is none,
-        and no key is ephemeral."""
-        return {
-            change.key: self._put(change, revision, session)
-            if isinstance(change, Put)
-            else self._delete(change.key, revision)
-            for change in changes
-            if isinstance(change, Put) or change.key in self._records
-        }
-
-    def _put_alone(self, put: Put, before: Record | None) -> Result:
-        """As `_check_room` and `_put`, for the most common transaction: it adds one record without a session, or
-        replaces one without a session. So each record is looked up and weighed once."""
-        size = put_bytes(put)
-        growth = size - record_bytes(before) if before is not None else size
-        held, allowed = self.held_bytes, self.limits.catalog_bytes_max
-        if before is not None:
-            allowed += self.limits.catalog_reserve_bytes
-        if growth > 0 and held + growth > allowed:
-            return no_room(held, growth, allowed)
-        revision = self.revision + 1
-        record = Record(put.key, put.value, before.created if before is not None else revision, revision)
-        self.record_table.put(record, before, growth)
-        self._commit(revision, {put.key: record})
-        return TxnDone(True, revision)
-
-    def _holds(self, compare: Compare) -> bool:
-        record = self._records.get(compare.key)
-        if record is None:
-            return compare.revision == ABSENT
-        return compare.revision in (ANY, record.revision)
-
-    def _check_room(
-        self, session: Session, txn: Txn, *, makes_way: bool, is_reserved: bool = False
-    ) -> Refusal | None:
-        return why_no_room(
-            self._records.get,
-            self.sessions,
-            session,
-            txn,
-            self.held_bytes,
-            self.limits,
-            makes_way=makes_way,
-            is_reserved=is_reserved,
-        )
-
-    def _put(self, put: Put, revision: int, session: Session | None, asked: int = 0) -> Record:
-        """asked: the revision at which the holder of a lock asked for it."""
-        before = self._records.get(put.key)
-        owner = session.session if session is not None and put.is_ephemeral else 0
-        created = before.created if before else asked or revision
-        record = Record(put.key, put.value, created, revision, owner)
-        size = record_bytes(record)
-        self.record_table.put(record, before, size - record_bytes(before) if before else size)
-        if before is not None and before.session:
-            self.session_table.disown(before)
-        if owner:
-            self.session_table.own(record)
-        return record
-
-    def _delete(self, key: str, revision: int) -> Record:
-        """Delete a key that exists; returns the record for watchers."""
-        before = self._records.get(key)
-        assert before is not None
-        self.record_table.remove(before)
-        if before.session:
-            self.session_table.disown(before)
-        return Record(key, None, before.created, revision)
 
     def _new_history(self) -> History:
         return History(self.revision, self.limits.history_bytes_max, self.limits.history_changes_max)
 
     def _end_session(self, session: Session) -> Result:
-        self.session_table.keep_for_cut(session)
-        revision = self.revision + 1
-        changed = {key: self._delete(key, revision) for key in sorted(session.keys)}
-        self.session_table.end(session)
-        for name in [name for key in changed if (name := lock_of(key))]:
-            self._hand_over(name, revision, changed)
-        self._commit(revision, changed)
+        self._commit(self.key_space.end_session(session, self.revision + 1))
         return Acknowledged(self.revision)
 
-    def _commit(self, revision: int, changed: dict[str, Record]) -> None:
-        """Put all changes of one command at one revision; a command that changed nothing takes none."""
+    def _commit(self, changed: dict[str, Record]) -> None:
+        """All changes of one command have one revision, the next; a command that changed nothing takes none."""
         if changed:
-            self._hand_repairs(revision, changed)
-            self.revision = revision
-            self.history.add(revision, tuple(changed.values()))
+            self.revision += 1
+            self.history.add(self.revision, tuple(changed.values()))
 
     @property
     def fast_digest(self) -> bytes:

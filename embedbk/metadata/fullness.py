@@ -33,7 +33,7 @@ class Fullness(NamedTuple):
 def fullness(catalog: Catalog, watches: int, watches_max: int) -> list[Fullness]:
     """For each bound of a catalog and its member that people can do something about."""
     limits = catalog.limits
-    held = catalog.held_bytes
+    held = catalog.key_space.held_bytes
     sessions = len(catalog.sessions)
     return [
         Fullness(

@@ -383,7 +383,7 @@ def _base_told(raft: Raft) -> BaseTold:
 
 def weighed(status: QuorumTold, catalog: Catalog) -> QuorumTold:
     """The status with what this member's catalog holds (P10.7), and which metadata it is (P10.5)."""
-    held, most = catalog.held_bytes, catalog.limits.catalog_bytes_max
+    held, most = catalog.key_space.held_bytes, catalog.limits.catalog_bytes_max
     return msgspec.structs.replace(
         status,
         weights=catalog.record_table.weights.told(),

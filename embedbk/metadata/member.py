@@ -3,11 +3,11 @@
 Decides what is proposed, which answers are sent, and what watchers receive. What is not applied yet stands in
 `proposals`, what links open in `openings`, what waits in `pending_requests` and `unapplied_reads`, which streams links
 may have in `streams`, what time alone has proposed in `timed_commands`, and how a generation begins in
-`generation_start`. The catalog decides what a command does, and the log (`command_log`) when it counts: a command is applied when it is
-committed, never before, so that a deposed leader has nothing to take back, and everything in the catalog may be sent.
-A request that changes something is decided when it is applied; an earlier refusal is a courtesy. A request that reads
-waits until everything is applied that was committed when it came, and the earlier requests of its session. Only a
-keep-alive shows nothing and is answered at once: sessions live through a disk that stands still.
+`generation_start`. The catalog decides what a command does, and the log (`command_log`) when it counts: a command is
+applied when it is committed, never before, so that a deposed leader has nothing to take back, and everything in the
+catalog may be sent. A request that changes something is decided when it is applied; an earlier refusal is a courtesy. A
+request that reads waits until everything is applied that was committed when it came, and the earlier requests of its
+session. Only a keep-alive shows nothing and is answered at once: sessions live through a disk that stands still.
 
 A new leader first logs that it leads. Before that entry is applied it answers no read and renews no session: afterwards
 it has applied everything that earlier leaders promised. A leader that is deposed ends the links of its clients. Streams

@@ -41,7 +41,7 @@ def fill_catalog(world: World, name: str, for_ns: int, chance: random.Random) ->
     catalog = world.members.catalog
     if catalog is None or world.metadata_limits not in (LITTLE_ROOM, RESERVED_ROOM):
         return False
-    room = world.metadata_limits.catalog_bytes_max - catalog.held_bytes
+    room = world.metadata_limits.catalog_bytes_max - catalog.key_space.held_bytes
     key = _PREFIX + name
     size = room - chance.choice([0, 0, 60, 400]) - RECORD_OVERHEAD_BYTES - len(key)
     if size < 0:
@@ -83,7 +83,7 @@ def has_room(world: World) -> bool:
 def has_room_for_marks(world: World) -> bool:
     """Where there is no reserve, what everybody put may leave none; then nobody can say what is to be repaired."""
     limits, catalog = world.metadata_limits, world.members.catalog
-    held = 0 if catalog is None else catalog.held_bytes
+    held = 0 if catalog is None else catalog.key_space.held_bytes
     return limits.catalog_reserve_bytes > 0 or held + _MARK_BYTES < limits.catalog_bytes_max
 
 

@@ -636,12 +636,12 @@ def test_a_bookie_that_metadata_has_no_room_for_says_so_once_and_registers_when_
 ) -> None:
     """P2.2: what is full is not waited for in silence."""
     catalog = place.metadata.core.catalog
-    catalog.limits = replace(catalog.limits, catalog_bytes_max=0, catalog_reserve_bytes=0)
+    catalog.key_space.limits = replace(catalog.limits, catalog_bytes_max=0, catalog_reserve_bytes=0)
     node = place.start_bookie("b9")
     place.run_for(5 * SECOND, 50 * MS)
     said = [record.getMessage() for record in caplog.records if "b9 cannot register" in record.getMessage()]
     assert len(said) == 1
     assert "the catalog holds" in said[0]
     assert not node.is_registered
-    catalog.limits = replace(catalog.limits, catalog_bytes_max=1 << 30)
+    catalog.key_space.limits = replace(catalog.limits, catalog_bytes_max=1 << 30)
     place.until(lambda: node.is_registered)

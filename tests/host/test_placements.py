@@ -96,7 +96,7 @@ def test_in_a_full_catalog_a_bookie_without_one_is_listed_without(place: Place) 
     place.until(lambda: place.bookie("b1").is_registered)
     catalog = place.metadata.core.catalog
     room = catalog.limits
-    catalog.limits = replace(room, catalog_bytes_max=1, catalog_reserve_bytes=1 << 20)
+    catalog.key_space.limits = replace(room, catalog_bytes_max=1, catalog_reserve_bytes=1 << 20)
     first = placement(place)
     become(place, is_writable=False)
     assert placement(place) != first
@@ -107,6 +107,6 @@ def test_in_a_full_catalog_a_bookie_without_one_is_listed_without(place: Place) 
     assert shown(place).is_writable
     place.run_for(2 * TELL_NS, SECOND)  # Until it has nothing else to tell.
     assert listed(place).placement is None
-    catalog.limits = room
+    catalog.key_space.limits = room
     place.run_for(TELL_NS + SECOND, SECOND)
     assert listed(place).placement == placement(place) is not None

@@ -184,7 +184,7 @@ def test_a_mark_has_room_in_half_of_the_reserve() -> None:
             marked += 1
         refused(found, "UNAVAILABLE")
         assert bool(marked) == (level == LEVEL)
-        assert catalog.held_bytes <= 2_500
+        assert catalog.key_space.held_bytes <= 2_500
         assert not isinstance(worker.run(Txn([], [Put("/0", bytes(400))])), Refusal), "what is there may grow"
 
 

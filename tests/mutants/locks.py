@@ -6,7 +6,7 @@ from tests.mutants.mutant import Mutant
 
 __all__ = ["MUTANTS"]
 
-_CATALOG = "embedbk/metadata/catalog.py"
+_KEYS = "embedbk/metadata/key_space.py"
 _LOCKS = "embedbk/metadata/locks.py"
 _LOCKING = "embedbk/client/locking.py"
 _HOLDING = "tests/scenarios/test_holding_locks.py::test_"
@@ -19,9 +19,9 @@ MUTANTS = (
         "the end of a session frees its locks, and whoever waits first has no turn",
         (
             (
-                _CATALOG,
-                "            self._hand_over(name, revision, changed)\n        self._commit",
-                "            pass\n        self._commit",
+                _KEYS,
+                "            self._hand_over(name, revision, changed)\n        return",
+                "            pass\n        return",
             ),
         ),
         (_CLAIMS + "the_end_of_a_session_gives_all_its_locks_and_places_away_at_one_revision",),
@@ -32,7 +32,7 @@ MUTANTS = (
         "who releases a lock leaves it to whoever asks next",
         (
             (
-                _CATALOG,
+                _KEYS,
                 "        if planned.frees:\n",
                 "        if False:\n",
             ),

@@ -11,6 +11,7 @@ __all__ = ["MUTANTS"]
 _CATALOG = "embedbk/metadata/catalog.py"
 _RECORDS = "embedbk/metadata/record_table.py"
 _SESSIONS = "embedbk/metadata/session_table.py"
+_KEYS = "embedbk/metadata/key_space.py"
 _PROPOSALS = "embedbk/metadata/proposals.py"
 _MEMBER = "embedbk/metadata/member.py"
 _LEADING = "embedbk/metadata/leading.py"
@@ -428,7 +429,7 @@ MUTANTS = (
         "a record that comes alone may use the room that is kept for those that are there",
         (
             (
-                _CATALOG,
+                _KEYS,
                 "        if before is not None:\n            allowed += self.limits.catalog_reserve_bytes\n",
                 "        allowed += self.limits.catalog_reserve_bytes\n",
             ),
@@ -474,9 +475,9 @@ MUTANTS = (
         "a transaction is done when one of its comparisons holds",
         (
             (
-                _CATALOG,
-                "        if txn.when and not all(self._holds(compare) for compare in txn.when):\n",
-                "        if txn.when and not any(self._holds(compare) for compare in txn.when):\n",
+                _KEYS,
+                "        return all(self._holds(compare) for compare in compares)\n",
+                "        return any(self._holds(compare) for compare in compares)\n",
             ),
         ),
         (_CATALOGS + "a_change_is_done_only_if_every_comparison_holds",),

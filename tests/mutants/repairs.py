@@ -6,7 +6,7 @@ from tests.mutants.mutant import Mutant
 
 __all__ = ["MUTANTS"]
 
-_CATALOG = "embedbk/metadata/catalog.py"
+_KEYS = "embedbk/metadata/key_space.py"
 _COMMANDS = "embedbk/metadata/commands.py"
 _RECORDS = "embedbk/metadata/record_table.py"
 _REPAIRING = "embedbk/metadata/repairing.py"
@@ -56,7 +56,7 @@ MUTANTS = (
         "repair-is-free-behind-a-session",
         "P11.1",
         "what comes free is handed to nobody who waits",
-        ((_CATALOG, "            self._hand_repairs(revision, changed)\n", ""),),
+        ((_KEYS, "            self._hand_repairs(revision, changed)\n", "            pass\n"),),
         (_TESTS + "a_hold_ends_with_its_session",),
     ),
     Mutant(
