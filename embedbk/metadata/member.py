@@ -3,11 +3,12 @@
 Decides what is proposed, which answers are sent, and what watchers receive. What is not applied yet stands in
 `proposals`, what links open in `openings`, what waits in `pending_requests` and `unapplied_reads`, which streams links
 may have in `streams`, what time alone has proposed in `timed_commands`, and how a generation begins in
-`generation_start`. The catalog decides what a command does, and the log (`command_log`) when it counts: a command is
-applied when it is committed, never before, so that a deposed leader has nothing to take back, and everything in the
-catalog may be sent. A request that changes something is decided when it is applied; an earlier refusal is a courtesy. A
-request that reads waits until everything is applied that was committed when it came, and the earlier requests of its
-session. Only a keep-alive shows nothing and is answered at once: sessions live through a disk that stands still.
+`generation_start`; `orders` decides what becomes of an operator's word. The catalog decides what a command does, and
+the log (`command_log`) when it counts: a command is applied when it is committed, never before, so that a deposed
+leader has nothing to take back, and everything in the catalog may be sent. A request that changes something is decided
+when it is applied; an earlier refusal is a courtesy. A request that reads waits until everything is applied that was
+committed when it came, and the earlier requests of its session. Only a keep-alive shows nothing and is answered at
+once: sessions live through a disk that stands still.
 
 A new leader first logs that it leads. Before that entry is applied it answers no read and renews no session: afterwards
 it has applied everything that earlier leaders promised. A leader that is deposed ends the links of its clients. Streams
@@ -52,20 +53,19 @@ from embedbk.metadata.commands import (
     BeginGeneration,
     BeginLineage,
     ExpireSession,
-    RaiseTo,
     ResumeRepairs,
     Run,
     StartMember,
     StartSession,
-    StopSparing,
     check_level,
     decode_command,
 )
 from embedbk.metadata.divergence import DIGEST_ENTRIES
 from embedbk.metadata.fullness import Fullness, fullness
 from embedbk.metadata.generation_start import GenerationStart
-from embedbk.metadata.levels import LACKING, Heard, named
+from embedbk.metadata.levels import LACKING
 from embedbk.metadata.openings import Openings
+from embedbk.metadata.orders import Orders
 from embedbk.metadata.pending_requests import PendingRequest, PendingRequests
 from embedbk.metadata.proposals import Proposals, ProposedCommand
 from embedbk.metadata.session_table import Session
@@ -146,7 +146,7 @@ class Member:
         self._proposals = Proposals(log, self._pending)
         self._reads = UnappliedReads()
         self._openings = Openings(log, self._proposals, chance)
-        self._levels = Heard()
+        self._orders = Orders(log, self._proposals, self._pending)
         self._streams = Streams(catalog.revision)
         self._timed = TimedCommands(log, self._proposals, catalog.sessions, now_ns, digest_entries)
         self._halted = False
@@ -222,7 +222,7 @@ class Member:
             self._begin_generation(effects)
         self._started_index = self._proposals.queue[-1].index
         self._timed.begin_to_lead(self.catalog.revision, now_ns)
-        self._levels.forget_all()
+        self._orders.levels.forget_all()
 
     def _begin_generation(self, effects: list[MemberEffect]) -> None:
         begin = self._generation.command(self.catalog.level, self._chance)
@@ -240,13 +240,13 @@ class Member:
         if request.session == 0 and isinstance(request.operation, _OF_STREAMS):
             return self._on_stream_request(link, request, request.operation)
         if not self.log.term:
-            return [Reply(link, MetadataReply(request.session, request.sequence, self.log.not_leader))]
+            return [self._not_leader(link, request)]
         number, operation = request.session, request.operation
         session = self._own_session(link, request)
         if session is not None:
             self._timed.lifetimes.hear(number, event.now_ns)
             if isinstance(operation, KeepAlive):
-                self._levels.hear(number, operation.level)
+                self._orders.levels.hear(number, operation.level)
             if isinstance(operation, KeepAlive) and self._may_renew(number, event.now_ns):
                 return self._renew(event)
         asked = self._pending.begin(link, request)
@@ -289,48 +289,21 @@ class Member:
         return [*events, Reply(link, MetadataReply(0, request.sequence, result))]
 
     def _on_raise(self, event: RaiseRequested) -> list[MemberEffect]:
-        """Nothing is proposed while a node does not know the level."""
-        request, effects = event.request, list[MemberEffect]()
-        if request is None:
-            if self._led_term and not self.lacking(event.level):
-                said = f"level {event.level}: all is new"
-                self._proposals.propose_if_room(RaiseTo(event.level), effects, said)
-            return effects
         if not self._led_term:
-            return [Reply(event.link, MetadataReply(request.session, request.sequence, self.log.not_leader))]
-        asked = self._pending.begin_unnumbered(event.link, request)
-        lacking = self.lacking(event.level)
-        if lacking:
-            text = f"the level cannot be raised to {event.level}: in the way are {named(lacking)}"
-            self._answer(asked, Refusal(LACKING, text), effects)
-            return effects
-        said = f"level {event.level} is begun, by an operator's word"
-        self._proposals.propose_for(asked, RaiseTo(event.level), effects, said)
-        return effects
+            return [self._not_leader(event.link, event.request)] if event.request is not None else []
+        return self._orders.raise_level(event, self.lacking(event.level))
 
     def _on_forget(self, event: ForgetRequested) -> list[MemberEffect]:
-        request, effects = event.request, list[MemberEffect]()
         if not self._led_term:
-            return [Reply(event.link, MetadataReply(request.session, request.sequence, self.log.not_leader))]
-        asked = self._pending.begin_unnumbered(event.link, request)
-        ranges = ", ".join(f"{first} to {end - 1}" for first, end in event.ranges)
-        said = f"ids {ranges} are spared no more, by an operator's word"
-        self._proposals.propose_for(asked, StopSparing(event.ranges), effects, said)
-        return effects
+            return [self._not_leader(event.link, event.request)]
+        return self._orders.forget_ids(event)
+
+    def _not_leader(self, link: int, request: MetadataRequest) -> Reply:
+        return Reply(link, MetadataReply(request.session, request.sequence, self.log.not_leader))
 
     def lacking(self, level: int) -> list[str]:
-        """Clients, bookies among them, that keep the level from being raised, as far as this leader knows. A session
-        whose opening is under way counts: it is earlier in the log. A leader that has not yet applied the entries from
-        before it began to lead does not know its clients; in a new log there are no such entries, and a new cluster
-        waits for no sync: sessions that were opened meanwhile would be told the level before."""
-        if not self._knows_all and not self.log.is_new:
-            return ["clients of the leader before (not heard yet)"]
-        proposed = [each.command for each in self._proposals.queue]
-        openings = [
-            (0, each.label) for each in proposed if isinstance(each, StartSession) and each.level < level
-        ]
-        labels = [(session.session, session.label) for session in self.catalog.sessions.values()]
-        return self._levels.lacking((*labels, *openings), level)
+        """Clients, bookies among them, that keep the level from being raised, as far as this leader knows."""
+        return self._orders.lacking(level, self.catalog.sessions, knows_all=self._knows_all)
 
     def _own_session(self, link: int, request: MetadataRequest) -> Session | None:
         """The request's session, if the request comes from its client: the session was opened over this very link, or
@@ -584,7 +557,7 @@ class Member:
                 self._timed.lifetimes.grant(session.session, now_ns, grace_ns)
             result = self._opened(session)
             if proposed is not None:
-                self._levels.hear(session.session, command.level)
+                self._orders.levels.hear(session.session, command.level)
         if proposed is None or proposed.asked[0].is_gone:
             return result
         number = session.session if session is not None else 0
@@ -602,7 +575,7 @@ class Member:
         """Forget what belongs to a session, if it has ended."""
         if number not in self.catalog.sessions:
             self._timed.lifetimes.forget(number)
-            self._levels.forget(number)
+            self._orders.levels.forget(number)
             self._streams.watches.remove_session(number)
 
     def _on_failed(self, event: JournalFailed) -> list[MemberEffect]:

@@ -12,6 +12,7 @@ _CATALOG = "embedbk/metadata/catalog.py"
 _GOVERNING = "embedbk/metadata/governing.py"
 _LEVELS = "embedbk/metadata/levels.py"
 _MEMBER = "embedbk/metadata/member.py"
+_ORDERS = "embedbk/metadata/orders.py"
 
 _TESTS = "tests/metadata/test_levels.py::test_"
 
@@ -20,14 +21,14 @@ MUTANTS = (
         "level-raised-over-an-older-client",
         "P10.8",
         "a leader raises the level though a client with a session does not know it",
-        ((_MEMBER, "        if lacking:\n", "        if lacking and not lacking:\n"),),
+        ((_ORDERS, "        if lacking:\n", "        if lacking and not lacking:\n"),),
         (_TESTS + "a_client_of_an_older_build_stands_in_the_way_by_its_name",),
     ),
     Mutant(
         "level-raised-over-an-opening",
         "P10.8",
         "a session that is being opened is not looked at",
-        ((_MEMBER, "self._levels.lacking((*labels, *openings), level)", "self._levels.lacking(labels, level)"),),
+        ((_ORDERS, "self.levels.lacking((*labels, *openings), level)", "self.levels.lacking(labels, level)"),),
         (_TESTS + "a_session_that_is_being_opened_stands_in_the_way_too",),
     ),
     Mutant(
@@ -90,7 +91,7 @@ MUTANTS = (
         "level-raised-over-clients-not-known-yet",
         "P10.8 I83",
         "a new leader raises the level before it has applied the sessions of clients that do not know it",
-        ((_MEMBER, "        if not self._knows_all and not self.log.is_new:\n", "        if not self._led_term:\n"),),
+        ((_ORDERS, "        if not knows_all and not self._log.is_new:\n", "        if not self._log.term:\n"),),
         (_TESTS + "a_leader_that_has_not_applied_the_log_before_it_raises_nothing",),
     ),
     Mutant(
