@@ -753,17 +753,17 @@ def test_the_window_follows_how_long_answers_take() -> None:
     for _ in range(600):
         world.ask(peer, AllocIds(1))
     world.settle()
-    assert peer.client._pace.window == IN_FLIGHT_MAX
+    assert peer.client._requests._pace.window == IN_FLIGHT_MAX
     for _ in range(8):
         for _ in range(200):
             world.ask(peer, AllocIds(1))
         world.now_ns += 800 * MS  # Each crowd is answered late.
         world.settle()
-    assert peer.client._pace.window < IN_FLIGHT_MAX // 4
+    assert peer.client._requests._pace.window < IN_FLIGHT_MAX // 4
     for _ in range(3000):
         world.ask(peer, AllocIds(1))
     world.settle()
-    assert peer.client._pace.window > IN_FLIGHT_MAX // 4
+    assert peer.client._requests._pace.window > IN_FLIGHT_MAX // 4
 
 
 def test_a_stream_refused_while_the_list_is_under_way_ends_nothing() -> None:

@@ -168,7 +168,7 @@ MUTANTS = (
         ("a transaction that was given up while it was under way counts as one that never runs"),
         (
             (
-                "embedbk/metadata/client.py",
+                "embedbk/metadata/outstanding_requests.py",
                 (
                     '        code = "UNAVAILABLE" if pending.is_repeatable else UNKNOWN\n'
                     '        text = "cancelled'

@@ -11,6 +11,7 @@ __all__ = ["MUTANTS"]
 _CATALOG = "embedbk/metadata/catalog.py"
 _RECORDS = "embedbk/metadata/record_table.py"
 _SESSIONS = "embedbk/metadata/session_table.py"
+_REQUESTS = "embedbk/metadata/outstanding_requests.py"
 _KEYS = "embedbk/metadata/key_space.py"
 _PROPOSALS = "embedbk/metadata/proposals.py"
 _MEMBER = "embedbk/metadata/member.py"
@@ -514,7 +515,7 @@ MUTANTS = (
         "a Watch that was put off is sent behind the Unwatch, and its stream is never ended",
         (
             (
-                _CLIENT,
+                _REQUESTS,
                 "                self._forget_watch(stream.operation.watch_id)\n",
                 "                pass\n",
             ),
@@ -613,9 +614,9 @@ MUTANTS = (
         "a client tells its host that a request was refused which may still be run",
         (
             (
-                _CLIENT,
-                "            if isinstance(reply.result, Refusal) and reply.result.code == BUSY:\n",
-                "            if isinstance(reply.result, Refusal) and reply.result.code == BUSY and not pending.sequence:\n",
+                _REQUESTS,
+                "        if isinstance(reply.result, Refusal) and reply.result.code == BUSY:\n",
+                "        if isinstance(reply.result, Refusal) and reply.result.code == BUSY and not pending.sequence:\n",
             ),
         ),
         (_WATCHES + "what_is_put_off_is_sent_again_later_each_time_and_run_once",),

@@ -9,6 +9,7 @@ from tests.mutants.mutant import Mutant
 __all__ = ["MUTANTS"]
 
 _CLIENT = "embedbk/metadata/client.py"
+_REQUESTS = "embedbk/metadata/outstanding_requests.py"
 _SEEKING = "embedbk/metadata/seeking.py"
 _HOLDING = "embedbk/metadata/holding.py"
 _RAFT_STATE = "embedbk/metadata/raft_state.py"
@@ -25,12 +26,12 @@ MUTANTS = (
         "behind a change of leaders a newer operation of a session overtakes those that were under way",
         (
             (
-                _CLIENT,
+                _REQUESTS,
                 "        while self._again and len(self._in_flight) - len(self._again) < self._pace.window:\n",
                 "        while self._again and not self._queue and len(self._in_flight) - len(self._again) < self._pace.window:\n",
             ),
             (
-                _CLIENT,
+                _REQUESTS,
                 "        while self._queue and len(self._in_flight) < self._pace.window:\n",
                 "        while self._queue and len(self._in_flight) - len(self._again) < self._pace.window:\n",
             ),
@@ -43,11 +44,12 @@ MUTANTS = (
         "over a new link what was under way is sent again a second later, some at a time",
         (
             (
-                _CLIENT,
-                "        self._again = deque(self._in_flight.values())\n        for pending in self._again:\n            pending.due_ns = _NEVER_NS",
-                "        for pending in self._in_flight.values():\n            pending.due_ns = event.now_ns + 1_000_000_000",
+                _REQUESTS,
+                "        self._again = deque(self._in_flight.values())\n        for pending in self._again:\n            pending.due_ns = _NEVER_NS\n        self.resend_ns = None\n",
+                "        for pending in self._in_flight.values():\n            pending.due_ns = now_ns + 1_000_000_000\n        self.resend_ns = now_ns\n",
             ),
-            (_CLIENT, "        self._resend_ns = None\n        self._watching.stream_all(event.now_ns, effects)\n", "        self._resend_ns = event.now_ns\n        self._watching.stream_all(event.now_ns, effects)\n"),
+            (_REQUESTS, "    def send_all_again(self)", "    def send_all_again(self, now_ns: int)"),
+            (_CLIENT, "self._requests.send_all_again()", "self._requests.send_all_again(event.now_ns)"),
         ),
         (_HERE + "the_session_and_all_that_is_under_way_live_through_a_change_of_leaders",),
     ),
