@@ -177,7 +177,7 @@ class Catalog:
         return Acknowledged(self.revision)
 
     def _raise_to(self, command: RaiseTo, index: int, term: int) -> Result:
-        """The leader checked that all know the level before it proposed this (member.py). A build that does not know it
+        """The leader checked that all know the level before it proposed this (orders.py). A build that does not know it
         must stop."""
         if command.level > self.limits.level_known:
             raise StorageError(too_new(command.level, self.limits.level_known))
