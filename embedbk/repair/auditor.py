@@ -1,11 +1,11 @@
 """The auditor: finds ledgers with copies on bookies that are gone, or that lack some, and marks them (P11.1, P11.4).
 
-One candidate is elected; two at once do no harm, since marking again changes nothing. Decides which bookies count as
-gone, when all ledgers are looked at, and what is judged again.
+One candidate is elected; two at once do no harm, since marking again changes nothing. Decides when all ledgers are
+looked at, and what is judged again.
 
 - A bookie is **away** when a ledger names it in an incarnation that is not registered. It is **gone** when it was away
-  for as long as the grace, as seen by this auditor; a bookie that comes back before is not (AR02). Other bookies that
-  are gone do not make the grace shorter: several bookies are restarted at once as often as one.
+  for as long as the grace, as seen by this auditor (`away_bookies`); a bookie that comes back before is not (AR02).
+  Other bookies that are gone do not make the grace shorter: several bookies are restarted at once as often as one.
 - A bookie that **leaves** is registered, and listed as drained (P11.3). Its closed ledgers and older fragments are
   marked at once. While a round finds something that still names it, the next round comes soon, since writers move off
   it meanwhile.
@@ -91,6 +91,7 @@ from embedbk.core.vocabulary import Ended, Started, Tag, Tick
 from embedbk.errors import StorageError
 from embedbk.ids import NO_ENTRY, Member
 from embedbk.metadata.claims import lock_path, waiting_path
+from embedbk.repair.away_bookies import AwayBookies
 from embedbk.repair.block_questions import BlockQuestions, Numbered
 from embedbk.repair.bookie_use import leaving_now, moving
 from embedbk.repair.circumstances import circumstances
@@ -162,8 +163,7 @@ class Auditor(Machine):
         self.waits_since = 0
         self.control: RepairControl | None = None  # None: it was not read, or cannot be.
         self.note = AuditNote()
-        self.away_since: dict[Member, int] = {}
-        self.heard: set[Member] = set()  # Gone when the newest round began.
+        self.away = AwayBookies(options.grace_ns, options.away_max)
         self.leaving: frozenset[Member] = frozenset()  # Drained when it began.
         self.seen: tuple[BookieInfo, ...] = ()  # The bookies when the newest round began.
         self.triggers = 0  # The operators' count of triggers when the newest round began.
@@ -174,8 +174,6 @@ class Auditor(Machine):
         # State of the round that is under way.
         self.is_round = self.is_whole = self.is_asked_for = False
         self.began_ms = self.pages = 0
-        self.gone: frozenset[Member] = frozenset()
-        self.named_away: set[Member] = set()  # A ledger that this round met names them.
         self.known: dict[int, frozenset[str]] = {}  # Ledger -> what its mark names.
         self.unrepairable: dict[int, Unrepairable] = {}
         self.met: set[int] = set()  # Unrepairable ledgers that still exist.
@@ -231,7 +229,6 @@ class Auditor(Machine):
         return []
 
     def _on_started(self, event: Started) -> list[Effect]:
-        self._note_away(event.now_ns)
         return self._stand_for_election()
 
     def _on_tick(self, event: Tick) -> list[Effect]:
@@ -269,10 +266,9 @@ class Auditor(Machine):
     def _begin_audit(self, now_ns: int) -> list[Effect]:
         """This candidate was elected. It cannot know how long bookies have been away: their grace begins now."""
         self.control, self.round_due_ns = None, None
-        self.away_since, self.heard = {}, set()
+        self.away = AwayBookies(self.options.grace_ns, self.options.away_max)
         self.orphans = Orphans(self.options.grace_ns)
         self.blocks, self.brief_rounds = UnchangedBlocks(self.options.blocks), 0
-        self._note_away(now_ns)
         return [ReadKey(self._tag("note"), AUDIT_KEY)]
 
     def _on_read(self, event: KeyRead) -> list[Effect]:
@@ -316,7 +312,7 @@ class Auditor(Machine):
             control = None  # Somebody set it, to what this build does not know (P2.5).
         is_first = self.control is None
         self.control = control
-        self.orphans.grace_ns = self._grace_ns
+        self.orphans.grace_ns = self.away.grace_ns = self._grace_ns
         if control is None or control.is_stopped:
             if self.is_round:
                 return self._end_round(event.now_ns, is_done=False)
@@ -338,7 +334,7 @@ class Auditor(Machine):
         put = Put(CONTROL_KEY, encode_repair_control(changed))
         return [Transact(self._tag("switch on"), [Compare(CONTROL_KEY, event.revision)], [put])]
 
-    # Bookies that are gone.
+    # Bookies.
 
     @property
     def _grace_ns(self) -> int:
@@ -349,44 +345,19 @@ class Auditor(Machine):
     def _there(self) -> frozenset[Member]:
         return frozenset(info.member for info in self.bookies)
 
-    def _note_away(self, now_ns: int) -> None:
-        """A registered bookie is not away. One that was registered in the list before is away since now."""
-        there = self._there()
-        for member in there:
-            self.away_since.pop(member, None)
-        self.heard -= there
-
     def _on_bookies(self, event: BookiesChanged) -> list[Effect]:
         before, self.bookies = self._there(), event.bookies
-        there = self._there()
-        for member in sorted(before - there):
-            self._miss(member, event.now_ns)
-        self._note_away(event.now_ns)
+        self.away.see(before, self._there(), event.now_ns)
         return []
-
-    def _miss(self, member: Member, now_ns: int) -> None:
-        if len(self.away_since) < self.options.away_max:
-            self.away_since.setdefault(member, now_ns)
-
-    def _forget_unnamed(self) -> None:
-        """A round has met all ledgers: who is gone, and named by none of them, need not be remembered. One that is
-        named again is met again. Only where many are remembered: each of them is shown to people until then."""
-        if 2 * len(self.away_since) >= self.options.away_max:
-            unnamed = self.gone - self.named_away
-            self.away_since = {who: since for who, since in self.away_since.items() if who not in unnamed}
-
-    def _gone(self, now_ns: int) -> frozenset[Member]:
-        grace_ns = self._grace_ns
-        return frozenset(member for member, since in self.away_since.items() if now_ns - since >= grace_ns)
 
     # Rounds.
 
     def _look_for_round(self, now_ns: int, control: RepairControl) -> list[Effect]:
-        gone = self._gone(now_ns)
+        gone = self.away.gone_by(now_ns)
         is_due = (
             self.round_due_ns is None
             or (now_ns >= self.round_due_ns and self.has_looked)
-            or not gone <= self.heard
+            or self.away.is_news(gone)
             or not leaving_now(self.bookies) <= self.leaving
             or control.triggers != self.triggers
         )
@@ -400,10 +371,11 @@ class Auditor(Machine):
         is_plain = not gone and not leaving_now(self.bookies)
         goes_on = self.round_due_ns is None and control.triggers == self.triggers and is_plain
         self.is_asked_for = control.triggers != self.triggers
-        self.is_round, self.gone, self.seen = True, gone, self.bookies
+        self.is_round, self.seen = True, self.bookies
+        self.away.begin_round(gone)
         self.leaving, self.unmoved = leaving_now(self.bookies), 0
-        self.heard, self.triggers = set(gone), control.triggers
-        self.known, self.unrepairable, self.met, self.named_away = {}, {}, set(), set()
+        self.triggers = control.triggers
+        self.known, self.unrepairable, self.met = {}, {}, set()
         self.began_ms, self.pages = self._wall_ms(now_ns), 0
         self.to_mark, self.cleared = {}, []
         self.looked_at = self.marked = self.unread = 0
@@ -419,10 +391,8 @@ class Auditor(Machine):
 
     def _wait(self, now_ns: int) -> list[Effect]:
         """Wait until the next look, or until a bookie that is away counts as gone."""
-        grace_ns = self._grace_ns
-        expiring = [since + grace_ns for since in self.away_since.values() if since + grace_ns > now_ns]
-        next_ns = min([now_ns + self.options.look_ns, *expiring])
-        return self._pause(now_ns, next_ns - now_ns)
+        look_ns, gone_ns = now_ns + self.options.look_ns, self.away.next_ns(now_ns)
+        return self._pause(now_ns, (look_ns if gone_ns is None else min(look_ns, gone_ns)) - now_ns)
 
     # Ledgers that their writers left.
 
@@ -643,7 +613,8 @@ class Auditor(Machine):
         if not metadata.is_closed:
             self.young.meet(ledger_id, now_ns, is_closed=False)
             if any(
-                member in self.gone or member in self.leaving for member in metadata.fragments[-1].members
+                member in self.away.gone or member in self.leaving
+                for member in metadata.fragments[-1].members
             ):
                 self.orphans.meet(ledger_id, metadata, now_ns)
         there = self._there()
@@ -651,9 +622,8 @@ class Auditor(Machine):
         for fragment in metadata.fragments:
             for member in fragment.members:
                 if member not in there:
-                    self._miss(member, now_ns)
-                    self.named_away.add(member)
-                    if member in self.gone:
+                    self.away.meet(member, now_ns)
+                    if member in self.away.gone:
                         missing.add(member.bookie_id)
         if self.leaving:
             missing |= moving(metadata, self.leaving, is_left=self.orphans.is_orphan(ledger_id, now_ns))
@@ -752,10 +722,11 @@ class Auditor(Machine):
         self.is_round = False
         self.to_check, self.later, self.named = {}, {}, {}
         if not is_done:
-            self.heard, self.round_due_ns = set(), now_ns + self.options.retry_ns
+            self.away.fail_round()
+            self.round_due_ns = now_ns + self.options.retry_ns
             return self._pause(now_ns, self.options.look_ns)
         if self.is_whole:
-            self._forget_unnamed()
+            self.away.end_round()
             self.orphans.end_round()
             self.blocks.end_round()
             self.brief_rounds = 0 if self.is_full else self.brief_rounds + 1
@@ -771,7 +742,7 @@ class Auditor(Machine):
             triggers=self.triggers if self.is_whole else self.note.triggers,
             began_ms=self.began_ms,
             ended_ms=self._wall_ms(now_ns),
-            away=tuple(sorted({member.bookie_id for member in self.gone})),
+            away=tuple(sorted({member.bookie_id for member in self.away.gone})),
             looked_at=self.looked_at,
             marked=self.marked,
             unread=self.unread,

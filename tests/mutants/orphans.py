@@ -25,7 +25,7 @@ MUTANTS = (
         "a-drained-bookie-keeps-what-writers-left",
         "P11.3 AR08",
         "a drain waits for ever for a ledger that nobody writes to any more",
-        ((_AUDITOR, "member in self.gone or member in self.leaving for", "member in self.gone for"),),
+        ((_AUDITOR, "member in self.away.gone or member in self.leaving\n", "member in self.away.gone\n"),),
         (_TESTS + "a_ledger_that_its_writer_left_is_closed_for_a_bookie_that_is_drained",),
     ),
     Mutant(

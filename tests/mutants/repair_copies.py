@@ -10,6 +10,7 @@ _REPAIR = "embedbk/repair/ledger_repair.py"
 _COPY = "embedbk/repair/fragment_copy.py"
 _TARGETS = "embedbk/repair/target_choice.py"
 _AUDITOR = "embedbk/repair/auditor.py"
+_AWAY = "embedbk/repair/away_bookies.py"
 _HOLDINGS = "embedbk/repair/holdings.py"
 _COLLECTOR = "embedbk/core/collector.py"
 _BOOKIE = "embedbk/core/bookie.py"
@@ -184,14 +185,14 @@ MUTANTS = (
         "auditor-without-a-grace",
         "AR02",
         "who is away is gone at once",
-        ((_AUDITOR, "if now_ns - since >= grace_ns", "if now_ns >= since"),),
+        ((_AWAY, "if now_ns - since >= self.grace_ns", "if now_ns >= since"),),
         (_AUDITED + "a_bookie_is_gone_behind_the_grace_and_not_before",),
     ),
     Mutant(
         "auditor-counts-on-behind-a-return",
         "AR02",
         "who came back is away since it was away first",
-        ((_AUDITOR, "            self.away_since.pop(member, None)\n", "            pass\n"),),
+        ((_AWAY, "            self.since.pop(member, None)\n", "            pass\n"),),
         (_AUDITED + "who_comes_back_is_not_gone_and_its_grace_begins_anew",),
     ),
     Mutant(
@@ -214,7 +215,7 @@ MUTANTS = (
         (
             (
                 _AUDITOR,
-                "self.heard, self.round_due_ns = set(), now_ns + self.options.retry_ns",
+                "self.away.fail_round()\n            self.round_due_ns = now_ns + self.options.retry_ns",
                 "self.round_due_ns = now_ns + self.options.round_ns",
             ),
         ),

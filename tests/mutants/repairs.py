@@ -201,8 +201,8 @@ MUTANTS = (
         "behind thousands of bookies that came back empty none is found gone any more",
         (
             (
-                "embedbk/repair/auditor.py",
-                "unnamed = self.gone - self.named_away\n",
+                "embedbk/repair/away_bookies.py",
+                "unnamed = self.gone - self._named\n",
                 "unnamed = set[Member]()\n",
             ),
         ),

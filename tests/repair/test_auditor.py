@@ -260,7 +260,7 @@ def test_incarnations_that_no_ledger_names_do_not_use_up_what_is_remembered() ->
     for incarnation in range(1, 9):
         desk.see(*ALL[:3], info(4, incarnation))
         desk.run_for(100)
-    assert desk.marked == [] and len(desk.auditor.away_since) <= 4
+    assert desk.marked == [] and len(desk.auditor.away.since) <= 4
     desk.see(*ALL[1:3], info(4, 8))
     desk.run_for(200)
     assert desk.marked == [(1, ("b1",))]
