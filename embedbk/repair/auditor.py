@@ -32,7 +32,6 @@ looked at, and what is judged again.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -51,12 +50,11 @@ from embedbk.codec.repair_mark import (
     REPAIR_PREFIX,
     decode_repair_mark,
     encode_repair_mark,
-    is_missing_set,
     is_orphan,
     repair_mark_path,
     with_orphan,
 )
-from embedbk.codec.repair_messages import REPAIRS_MAX, MarkRepairs, RepairsMarked
+from embedbk.codec.repair_messages import MarkRepairs, RepairsMarked
 from embedbk.codec.repair_state import (
     AUDIT_KEY,
     AUDITOR_LOCK,
@@ -64,10 +62,8 @@ from embedbk.codec.repair_state import (
     UNREPAIRABLE_PREFIX,
     AuditNote,
     RepairControl,
-    Unrepairable,
     decode_audit_note,
     decode_repair_control,
-    decode_unrepairable,
     encode_audit_note,
     encode_repair_control,
     unrepairable_path,
@@ -97,8 +93,10 @@ from embedbk.repair.bookie_use import leaving_now, moving
 from embedbk.repair.circumstances import circumstances
 from embedbk.repair.copy_comparison import Conflict
 from embedbk.repair.holdings import Checked, HoldingCheck
+from embedbk.repair.mark_queue import MarkQueue
 from embedbk.repair.orphans import Orphans
 from embedbk.repair.published import Unlike
+from embedbk.repair.standing_marks import StandingMarks
 from embedbk.repair.unchanged_blocks import USUAL_BLOCKS, BlockOptions, UnchangedBlocks
 from embedbk.repair.young_ledgers import YoungLedgers
 
@@ -130,14 +128,6 @@ class AuditorOptions:
     @property
     def pace_ns(self) -> int:
         return self.page_ledgers * _SECOND // self.ledgers_per_s
-
-
-def _nameable(missing: Iterable[str]) -> tuple[str, ...]:
-    """As many of these bookies as one mark can name; the rest is found when these are repaired."""
-    named = tuple(sorted(missing))
-    while named and not is_missing_set(named):
-        named = named[:-1]
-    return named
 
 
 class Auditor(Machine):
@@ -174,12 +164,8 @@ class Auditor(Machine):
         # State of the round that is under way.
         self.is_round = self.is_whole = self.is_asked_for = False
         self.began_ms = self.pages = 0
-        self.known: dict[int, frozenset[str]] = {}  # Ledger -> what its mark names.
-        self.unrepairable: dict[int, Unrepairable] = {}
-        self.met: set[int] = set()  # Unrepairable ledgers that still exist.
-        self.to_mark: dict[int, tuple[str, ...]] = {}
-        self.marks_at_once = REPAIRS_MAX  # Fewer while there is no room for as many in the metadata.
-        self.cleared: list[int] = []  # Marked again; their records go behind that.
+        self.standing = StandingMarks(options.marks_known_max)
+        self.to_mark = MarkQueue()
         self.page_end = ""  # The last key of the page; empty: the listing is over.
         self.is_last_page = False
         self.looked_at = self.marked = self.unread = 0
@@ -375,9 +361,9 @@ class Auditor(Machine):
         self.away.begin_round(gone)
         self.leaving, self.unmoved = leaving_now(self.bookies), 0
         self.triggers = control.triggers
-        self.known, self.unrepairable, self.met = {}, {}, set()
+        self.standing = StandingMarks(self.options.marks_known_max)
         self.began_ms, self.pages = self._wall_ms(now_ns), 0
-        self.to_mark, self.cleared = {}, []
+        self.to_mark.clear()
         self.looked_at = self.marked = self.unread = 0
         after = self.note.after if goes_on else NO_ENTRY
         self.is_whole = after == NO_ENTRY
@@ -535,7 +521,7 @@ class Auditor(Machine):
         named = {ledger_id: self.named.pop(ledger_id, frozenset()) for ledger_id in self.checking}
         for ledger_id, bookies in found.short.items():
             if unnamed := bookies.keys() - named[ledger_id]:
-                self.to_mark[ledger_id] = _nameable(unnamed)
+                self.to_mark.add(ledger_id, unnamed)
         for ledger_id, why in found.untold.items():
             if ledger_id not in found.short and BELOW_LEVEL not in why.values():
                 self.young.meet(ledger_id, now_ns, is_closed=True)
@@ -576,11 +562,9 @@ class Auditor(Machine):
 
     def _note_record(self, kind: str, ledger_id: int, value: bytes) -> None:
         """Ledgers that cannot be read stay as they are (P2.5)."""
+        note = self.standing.note_record if kind == "unrepairable" else self.standing.note_mark
         try:
-            if kind == "unrepairable":
-                self.unrepairable[ledger_id] = decode_unrepairable(value)
-            elif len(self.known) < self.options.marks_known_max:
-                self.known[ledger_id] = frozenset(decode_repair_mark(value).missing)
+            note(ledger_id, value)
         except StorageError:
             self.unread += 1
 
@@ -628,57 +612,35 @@ class Auditor(Machine):
         if self.leaving:
             missing |= moving(metadata, self.leaving, is_left=self.orphans.is_orphan(ledger_id, now_ns))
             self.unmoved += any(each in self.leaving for part in metadata.fragments for each in part.members)
-        judged = self.unrepairable.get(ledger_id)
-        if judged is not None:
-            self.met.add(ledger_id)
-            if judged.judged == circumstances(value, self.bookies) and not self.is_asked_for:
-                # Nobody could repair that now; what other bookies lack may have a good copy.
-                named = self.known.get(ledger_id, frozenset()) | {*judged.missing}
-                self._look_into(ledger_id, metadata, named)
-                return
-            missing.update(judged.missing)
-        elif missing <= (named := self.known.get(ledger_id, frozenset())):
-            self._look_into(ledger_id, metadata, named)  # A mark may stand as long as a bookie has no room.
-            return
-        if nameable := _nameable(missing):
-            self.to_mark[ledger_id] = nameable
+        judged = self.standing.judge(ledger_id, missing, value, self.bookies, is_asked_for=self.is_asked_for)
+        if judged.named is not None and metadata.is_closed:
+            # Ask its bookies what they hold; what those lack that are named already changes nothing.
+            self.to_check[ledger_id], self.named[ledger_id] = metadata, judged.named
+        elif self.to_mark.add(ledger_id, judged.missing, has_record=judged.has_record):
             self.orphans.untell(ledger_id)
-            self.cleared += [ledger_id] if judged is not None else []
-
-    def _look_into(self, ledger_id: int, metadata: LedgerMetadata, named: frozenset[str]) -> None:
-        """Ask its bookies what they hold; what those lack that are named already changes nothing."""
-        if metadata.is_closed:
-            self.to_check[ledger_id], self.named[ledger_id] = metadata, named
 
     # Marking.
 
     def _mark(self, now_ns: int) -> list[Effect]:
-        if not self.to_mark:
+        marks = self.to_mark.next_marks()
+        if not marks:
             return self._clear(now_ns)
-        marks = tuple(list(self.to_mark.items())[: self.marks_at_once])
         return [AskQuorum(self._tag("mark"), MarkRepairs(marks, self._wall_ms(now_ns)))]
 
     def _on_marked(self, event: QuorumAnswered) -> list[Effect]:
         result = event.result
         if not isinstance(result, RepairsMarked):
-            count = min(self.marks_at_once, len(self.to_mark))
-            if count == 1:
+            if not self.to_mark.take_refusal():
                 return self._end_round(event.now_ns, is_done=False)
-            # All or none are marked. In metadata that is nearly full a few may have room, until they are repaired.
-            self.marks_at_once = count // 2
             return self._mark(event.now_ns)
-        for ledger_id in list(self.to_mark)[: self.marks_at_once]:
-            del self.to_mark[ledger_id]
-            self.marked += ledger_id not in result.left
-        self.marks_at_once = min(2 * self.marks_at_once, REPAIRS_MAX)
+        self.marked += self.to_mark.take_marked(result.left)
         return self._mark(event.now_ns)
 
     def _clear(self, now_ns: int) -> list[Effect]:
-        """Delete the records of unrepairable ledgers that were marked again. The mark comes first: one of both keys
-        must keep the copies on bookies at every moment."""
-        if not self.cleared:
+        """Delete the records of unrepairable ledgers that were marked again."""
+        ledger_ids = self.to_mark.taken_records()
+        if not ledger_ids:
             return self._end_page(now_ns)
-        ledger_ids, self.cleared = self.cleared, []
         then: list[Put | Delete] = [Delete(unrepairable_path(ledger_id)) for ledger_id in ledger_ids]
         return [Transact(self._tag("clear"), [], then)]
 
@@ -697,12 +659,10 @@ class Auditor(Machine):
                 )  # The rest of a block is listed first; its time is spent behind it.
             pace_ns, self.ahead_ns = max(spent_ns, self.ahead_ns), 0
             return self._pause(now_ns, pace_ns)
-        deleted = sorted(self.unrepairable.keys() - self.met) if self.is_whole else []
-        if not deleted:
+        ledger_id = self.standing.next_unmet() if self.is_whole else None
+        if ledger_id is None:
             return self._end_round(now_ns, is_done=True)
         # Nothing is judged again of a ledger that is gone for good; one that can be brought back keeps its record.
-        ledger_id = deleted[0]
-        self.met.add(ledger_id)
         when = [Compare(ledger_key_path(ledger_id), ABSENT), Compare(tombstone_path(ledger_id), ABSENT)]
         return [Transact(self._tag("clear"), when, [Delete(unrepairable_path(ledger_id))])]
 

@@ -618,9 +618,9 @@ MUTANTS = (
         "where one seat cannot be taken, nobody finds what other bookies lack",
         (
             (
-                _AUDITOR,
-                "                self._look_into(ledger_id, metadata, named)\n                return\n",
-                "                return\n",
+                "embedbk/repair/standing_marks.py",
+                "return Judged(set(), named | {*record.missing})",
+                "return Judged(set())",
             ),
         ),
         (

@@ -201,8 +201,8 @@ MUTANTS = (
         "what nobody could repair is marked again in each round",
         (
             (
-                _AUDITOR,
-                "if judged.judged == circumstances(value, self.bookies) and not self.is_asked_for:",
+                "embedbk/repair/standing_marks.py",
+                "if record.judged == circumstances(value, bookies) and not is_asked_for:",
                 "if False:",
             ),
         ),
