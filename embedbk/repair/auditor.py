@@ -14,8 +14,8 @@ looked at, and what is judged again.
   and every so often. One that an operator asks for is as fast as it goes. The metadata notes how far a round came, and
   the next auditor goes on from there.
 - **Registered bookies** are asked, of each CLOSED ledger that a round looks at, whether they hold all that they owe
-  (`holdings`), so many questions per second. A bookie that lacks something is marked as if it were gone; one that does
-  not answer is asked again soon. All bookies of a ledger that was closed lately are asked again, too: one that was
+  (`copies_look`), so many questions per second. A bookie that lacks something is marked as if it were gone; one that
+  does not answer is asked again soon. All bookies of a ledger that was closed lately are asked again, too: one that was
   slow, or away, when it was closed lacks its last entries. For that the auditor lists the newest ledgers and reads
   those that were open again, a few at each look (`young_ledgers`). Entries whose copies differ, each whole by itself,
   are named, and never marked for that. Most rounds ask nobody about ledgers of which nothing changed since they were
@@ -69,7 +69,7 @@ from embedbk.codec.repair_state import (
     unrepairable_path,
 )
 from embedbk.codec.tombstone import tombstone_path
-from embedbk.core.client_words import BELOW_LEVEL, Answered, BookieInfo, BookiesChanged, SendFailed
+from embedbk.core.client_words import Answered, BookieInfo, BookiesChanged, SendFailed
 from embedbk.core.machine import Effect, Handlers, Machine, earliest
 from embedbk.core.metadata_words import (
     KeyRead,
@@ -83,21 +83,18 @@ from embedbk.core.metadata_words import (
     TransactUnknown,
 )
 from embedbk.core.repair_words import AskQuorum, QuorumAnswered
-from embedbk.core.vocabulary import Ended, Started, Tag, Tick
+from embedbk.core.vocabulary import Started, Tag, Tick
 from embedbk.errors import StorageError
 from embedbk.ids import NO_ENTRY, Member
 from embedbk.metadata.claims import lock_path, waiting_path
 from embedbk.repair.away_bookies import AwayBookies
-from embedbk.repair.block_questions import BlockQuestions, Numbered
 from embedbk.repair.bookie_use import leaving_now, moving
 from embedbk.repair.circumstances import circumstances
-from embedbk.repair.copy_comparison import Conflict
-from embedbk.repair.holdings import Checked, HoldingCheck
+from embedbk.repair.copies_look import CopiesLook
 from embedbk.repair.mark_queue import MarkQueue
 from embedbk.repair.orphans import Orphans
-from embedbk.repair.published import Unlike
 from embedbk.repair.standing_marks import StandingMarks
-from embedbk.repair.unchanged_blocks import USUAL_BLOCKS, BlockOptions, UnchangedBlocks
+from embedbk.repair.unchanged_blocks import USUAL_BLOCKS, BlockOptions
 from embedbk.repair.young_ledgers import YoungLedgers
 
 __all__ = ["Auditor", "AuditorOptions"]
@@ -169,24 +166,8 @@ class Auditor(Machine):
         self.page_end = ""  # The last key of the page; empty: the listing is over.
         self.is_last_page = False
         self.looked_at = self.marked = self.unread = 0
-        # The questions to bookies.
-        self.to_check: dict[int, LedgerMetadata] = {}
-        self.named: dict[int, frozenset[str]] = {}  # Ledger -> bookies of it that are marked, or beyond help.
-        self.check: HoldingCheck | BlockQuestions | None = None
-        self.lacking = (
-            0  # Ledgers that a bookie that is there lacks something of, as far as this auditor has seen.
-        )
-        self.conflicts: dict[int, list[Conflict]] = {}  # By ledger, as it was looked at last.
-        self.unlike: dict[int, list[Unlike]] = {}  # The same of copies that their writer did not publish so.
-        self.checking: tuple[int, ...] = ()  # The ledgers of the check that goes on.
-        # Ledgers about which nobody is asked in this round, since nothing of them changed.
-        self.blocks = UnchangedBlocks(options.blocks)
-        self.later: dict[int, LedgerMetadata] = {}  # To be checked once all of their block was met.
-        self.judging: list[int] = []  # Blocks whose numbers are asked for now.
-        self.is_full = True  # This round passes over nothing.
-        self.passed_blocks = 0  # That were passed over, as far as this process has seen.
-        self.brief_rounds = 0  # Since the last one that passed over nothing.
-        self.spent_ns = 0  # How long what comes next is put off because of the last check.
+        self.look = CopiesLook(options.blocks, options.conflicts_max)
+        self.spent_ns = 0  # How long what comes next is put off because of the last questions to bookies.
         self.ahead_ns = 0  # How much faster than its pace this round has listed ledgers.
         self.young = YoungLedgers(options.settle_ns)
         self.reading: list[int] = []  # Young ledgers that are read now.
@@ -197,7 +178,7 @@ class Auditor(Machine):
 
     @property
     def deadline_ns(self) -> int | None:
-        return earliest(self.due_ns, self.check.deadline_ns if self.check is not None else None)
+        return earliest(self.due_ns, self.look.deadline_ns)
 
     @property
     def is_auditor(self) -> bool:
@@ -218,12 +199,12 @@ class Auditor(Machine):
         return self._stand_for_election()
 
     def _on_tick(self, event: Tick) -> list[Effect]:
-        if self.check is not None:
-            return self._drive(event.now_ns, self.check.step(event))
+        if self.look.is_asking:
+            return self._looked(event.now_ns, self.look.step(event))
         if self.due_ns is None or event.now_ns < self.due_ns:
             return []
-        if self.is_round and self.to_check:
-            return self._check(event.now_ns)
+        if self.is_round and self.look.has_more:
+            return self._look(event.now_ns)
         if self.is_round:
             has_to_look = self.pages % self.options.pages_noted == 0
             return [ReadKey(self._tag("switch"), CONTROL_KEY)] if has_to_look else self._next_page()
@@ -254,7 +235,7 @@ class Auditor(Machine):
         self.control, self.round_due_ns = None, None
         self.away = AwayBookies(self.options.grace_ns, self.options.away_max)
         self.orphans = Orphans(self.options.grace_ns)
-        self.blocks, self.brief_rounds = UnchangedBlocks(self.options.blocks), 0
+        self.look.forget_blocks()
         return [ReadKey(self._tag("note"), AUDIT_KEY)]
 
     def _on_read(self, event: KeyRead) -> list[Effect]:
@@ -369,9 +350,8 @@ class Auditor(Machine):
         self.is_whole = after == NO_ENTRY
         self.has_looked = not self.is_whole  # A whole one follows at once.
         self.orphans.begin_round()
-        self.blocks.begin_round()
+        self.look.begin_round(is_asked_for=self.is_asked_for)
         self.ahead_ns = 0
-        self.is_full = self.is_asked_for or self.brief_rounds + 1 >= self.options.blocks.full_rounds
         self.page_end = ledger_key_path(after) if after >= 0 else LEDGERS_PREFIX
         return [self._list("unrepairable", UNREPAIRABLE_PREFIX, UNREPAIRABLE_PREFIX)]
 
@@ -435,7 +415,7 @@ class Auditor(Machine):
             with contextlib.suppress(StorageError):
                 metadata = decode_ledger_metadata(event.value, ledger_id)
         if self.young.see(ledger_id, metadata, event.now_ns) and metadata is not None:
-            self.to_check[ledger_id] = metadata
+            self.look.add(ledger_id, metadata)
         return self._read_young()
 
     def _on_newest(self, event: KeysListed) -> list[Effect]:
@@ -445,92 +425,37 @@ class Auditor(Machine):
                 with contextlib.suppress(StorageError):
                     is_closed = decode_ledger_metadata(value, ledger_id).is_closed
                     self.young.meet(ledger_id, event.now_ns, is_closed=is_closed)
-        return self._check(event.now_ns)
+        return self._look(event.now_ns)
 
     # Copies on registered bookies.
 
-    def _ask_numbers(self, now_ns: int) -> list[Effect]:
-        """Ledgers wait until this round has met all of their block: its numbers are asked for behind the last value,
-        and before the first question about a ledger."""
-        self.to_check = {**self.later, **self.to_check}
-        last = None if self.is_last_page else max([*self.to_check, ledger_of_key(self.page_end) or 0])
-        self.judging = self.blocks.met_until(last)
-        are_met = set(self.judging)
-        self.later = {
-            each: metadata
-            for each, metadata in self.to_check.items()
-            if self.blocks.block_of(each) not in are_met and not self.is_last_page
-        }
-        for ledger_id in self.later:
-            del self.to_check[ledger_id]
-        asked = self.blocks.to_ask(self.judging)
-        if not asked:
-            return self._pass_over(now_ns, {})
-        self.asked, self.due_ns = None, None
-        self.check = BlockQuestions(asked, self._there())
-        return self._drive(now_ns, self.check.step(Started(now_ns)))
-
-    def _pass_over(self, now_ns: int, numbers: dict[int, dict[Member, int]]) -> list[Effect]:
-        passed = self.blocks.judge(self.judging, numbers, is_full=self.is_full)
-        self.passed_blocks += len(passed)
-        for ledger_id in [each for each in self.to_check if self.blocks.block_of(each) in passed]:
-            del self.to_check[ledger_id]
-            self.named.pop(ledger_id, None)
-        return self._check(now_ns)
-
-    def _check(self, now_ns: int) -> list[Effect]:
+    def _look(self, now_ns: int) -> list[Effect]:
+        """Ask about the next part of what is left to be looked into."""
         self.spent_ns = 0
-        if not self.to_check:
+        if not self.look.has_more:
             return self._mark(now_ns)
         self.asked, self.due_ns = None, None
         # So many at once, or the questions of a whole block would leave in one moment.
         is_bounded = self.is_round and not self.is_asked_for
-        count = self.options.page_ledgers if is_bounded else len(self.to_check)
-        ledgers = {each: self.to_check[each] for each in list(self.to_check)[:count]}
-        for ledger_id in ledgers:
-            del self.to_check[ledger_id]
-        self.check, self.checking = HoldingCheck(ledgers, self._there()), tuple(ledgers)
-        return self._drive(now_ns, self.check.step(Started(now_ns)))
+        ledgers_max = self.options.page_ledgers if is_bounded else None
+        return self._looked(now_ns, self.look.ask(now_ns, self._there(), ledgers_max))
 
-    def _drive(self, now_ns: int, effects: list[Effect]) -> list[Effect]:
-        ended = next((each for each in effects if isinstance(each, Ended)), None)
-        if ended is None:
+    def _looked(self, now_ns: int, effects: list[Effect]) -> list[Effect]:
+        """Go on, once nobody is asked any more."""
+        if self.look.is_asking:
             return effects
-        check, self.check = self.check, None
-        if isinstance(check, BlockQuestions):
-            told: Numbered = ended.result
-            self.blocks.is_below_level |= told.is_below_level
-            return self._pass_over(now_ns, told.numbers)
-        assert check is not None
-        self.blocks.take_look(self.checking, check.sound)
-        if not self.to_check:
-            self.blocks.end_look()
-        found: Checked = ended.result
-        self.spent_ns = found.asked * _SECOND // self.options.questions_per_s
-        self.lacking += len(found.short)
-        for ledger_id in self.checking:
-            if ledger_id not in found.untold:
-                self.conflicts.pop(ledger_id, None)
-                self.unlike.pop(ledger_id, None)
-        for ledger_id, conflicts in found.conflicts.items():
-            if len(self.conflicts) < self.options.conflicts_max:
-                self.conflicts[ledger_id] = conflicts
-        for ledger_id, unlike in found.unlike.items():
-            if len(self.unlike) < self.options.conflicts_max:
-                self.unlike[ledger_id] = unlike
-        named = {ledger_id: self.named.pop(ledger_id, frozenset()) for ledger_id in self.checking}
+        found = self.look.taken()
+        if found is None:
+            return self._look(now_ns)
+        self.spent_ns = found.questions * _SECOND // self.options.questions_per_s
         for ledger_id, bookies in found.short.items():
-            if unnamed := bookies.keys() - named[ledger_id]:
-                self.to_mark.add(ledger_id, unnamed)
-        for ledger_id, why in found.untold.items():
-            if ledger_id not in found.short and BELOW_LEVEL not in why.values():
-                self.young.meet(ledger_id, now_ns, is_closed=True)
+            self.to_mark.add(ledger_id, bookies)
+        for ledger_id in found.untold:
+            self.young.meet(ledger_id, now_ns, is_closed=True)
         return self._mark(now_ns)
 
     def _on_held(self, event: Answered | SendFailed) -> list[Effect]:
-        if self.check is None:
-            return []
-        return self._drive(event.now_ns, self.check.step(event))
+        return self._looked(event.now_ns, self.look.step(event)) if self.look.is_asking else []
 
     def _list(self, kind: str, prefix: str, after: str) -> Effect:
         return ListKeys(self._tag(kind), prefix, after, self.options.page_ledgers)
@@ -580,16 +505,18 @@ class Auditor(Machine):
                 metadata = decode_ledger_metadata(value, ledger_id)
             except StorageError:
                 self.unread += 1
-                self.blocks.meet(ledger_id, value, None, is_to_check=False)
+                self.look.meet(ledger_id, value, None)
                 continue
             self._judge(ledger_id, metadata, value, event.now_ns)
-            self.blocks.meet(ledger_id, value, metadata, is_to_check=ledger_id in self.to_check)
+            self.look.meet(ledger_id, value, metadata)
         self.pages += 1
         self.ahead_ns += self.options.pace_ns
         self.is_last_page = not event.has_more
         if event.records:
             self.page_end = event.records[-1][0]
-        return self._ask_numbers(event.now_ns)
+        self.asked = None
+        last_met = None if self.is_last_page else ledger_of_key(self.page_end) or 0
+        return self._looked(event.now_ns, self.look.ask_numbers(event.now_ns, self._there(), last_met))
 
     def _judge(self, ledger_id: int, metadata: LedgerMetadata, value: bytes, now_ns: int) -> None:
         self.looked_at += 1
@@ -614,8 +541,7 @@ class Auditor(Machine):
             self.unmoved += any(each in self.leaving for part in metadata.fragments for each in part.members)
         judged = self.standing.judge(ledger_id, missing, value, self.bookies, is_asked_for=self.is_asked_for)
         if judged.named is not None and metadata.is_closed:
-            # Ask its bookies what they hold; what those lack that are named already changes nothing.
-            self.to_check[ledger_id], self.named[ledger_id] = metadata, judged.named
+            self.look.add(ledger_id, metadata, judged.named)
         elif self.to_mark.add(ledger_id, judged.missing, has_record=judged.has_record):
             self.orphans.untell(ledger_id)
 
@@ -649,11 +575,11 @@ class Auditor(Machine):
             return self._wait(now_ns)
         # An operator waits for the answer: nothing but one page at a time bounds his round.
         spent_ns = 0 if self.is_asked_for else self.spent_ns
-        if self.to_check:
+        if self.look.has_more:
             self.ahead_ns -= spent_ns
             return self._pause(now_ns, spent_ns)
         if not self.is_last_page:
-            if self.later or self.is_asked_for:
+            if self.look.has_later or self.is_asked_for:
                 return self._pause(
                     now_ns, 0
                 )  # The rest of a block is listed first; its time is spent behind it.
@@ -680,7 +606,7 @@ class Auditor(Machine):
         if not self.is_round:
             return self._pause(now_ns, self.options.look_ns)  # Young ledgers could not be marked.
         self.is_round = False
-        self.to_check, self.later, self.named = {}, {}, {}
+        self.look.give_up_rest()
         if not is_done:
             self.away.fail_round()
             self.round_due_ns = now_ns + self.options.retry_ns
@@ -688,8 +614,7 @@ class Auditor(Machine):
         if self.is_whole:
             self.away.end_round()
             self.orphans.end_round()
-            self.blocks.end_round()
-            self.brief_rounds = 0 if self.is_full else self.brief_rounds + 1
+            self.look.end_whole_round()
         # A round that began where another auditor stopped is followed at once by a whole one. Rounds that wait for
         # writers to move take at most a fifth of the time.
         took_ns = (self._wall_ms(now_ns) - self.began_ms) * 1_000_000
@@ -706,7 +631,7 @@ class Auditor(Machine):
             looked_at=self.looked_at,
             marked=self.marked,
             unread=self.unread,
-            conflicts=len({*self.conflicts, *self.unlike}),
+            conflicts=len({*self.look.conflicts, *self.look.unlike}),
         )
         return [Transact(self._tag("noted"), [], [Put(AUDIT_KEY, encode_audit_note(self.note))])]
 

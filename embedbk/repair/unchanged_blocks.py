@@ -3,7 +3,7 @@
 Ledgers of 1,024 ids are a block. Decides what is remembered of a block, and when that is enough to pass over it: its
 metadata and all numbers of its bookies (codec/WIRE.md, LedgerBlocksRequest) are what they were before the last look at
 all of its ledgers, in which nothing lacked, differed or stayed untold. Leaves to others: asking for numbers
-(`block_questions`), the look itself (`holdings`), and which rounds pass over nothing (`auditor`).
+(`block_questions`), the look itself (`holdings`), and which rounds pass over nothing (`copies_look`).
 
     metadata of a block, in full ──▶ its bookies' numbers ──▶ the same as remembered? ── yes ─▶ passed over
                                                                      └── no ─▶ forgotten ─▶ look ── clean ─▶ remembered

@@ -201,7 +201,7 @@ def _check_published(
         each.bookie_id
         for which, service in services.items()
         if which in world.nodes
-        for each in service.auditor.unlike.get(ledger_id, ())
+        for each in service.auditor.look.unlike.get(ledger_id, ())
     }
     if told != wanted:
         raise Violation(
@@ -215,7 +215,7 @@ def _is_named(world: World, services: Mapping[str, RepairService], ledger_id: in
         conflict.entry_id == entry_id
         for name, service in services.items()
         if name in world.nodes
-        for conflict in service.auditor.conflicts.get(ledger_id, ())
+        for conflict in service.auditor.look.conflicts.get(ledger_id, ())
     )
 
 

@@ -180,7 +180,7 @@ class Healers:
         for service in self.services.values():
             for kind, what in _MET.items():
                 world.sometimes[what] += service.outcomes[kind]
-            world.sometimes["bookie found to lack entries"] += service.auditor.lacking
+            world.sometimes["bookie found to lack entries"] += service.auditor.look.lacking
             world.sometimes["bookie got what it lacked"] += service.filled > 0
             world.sometimes["small ledgers repaired side by side"] += service.beside > 1
             world.sometimes["ledger was not small"] += service.alone > 0
@@ -220,7 +220,7 @@ class Healers:
     def note_rounds(self) -> None:
         """What rounds did until the end, also those behind `check`."""
         for service in self.services.values():
-            self._world.sometimes["audit passed over a block"] += service.auditor.passed_blocks > 0
+            self._world.sometimes["audit passed over a block"] += service.auditor.look.passed_blocks > 0
 
     def heal(self) -> list[str]:
         """Runs until everything is as it should be; else what is not, in words."""

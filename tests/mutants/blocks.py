@@ -17,6 +17,7 @@ _BLOCKS = "embedbk/repair/unchanged_blocks.py"
 _ASKING = "embedbk/repair/block_questions.py"
 _HOLDINGS = "embedbk/repair/holdings.py"
 _AUDITOR = "embedbk/repair/auditor.py"
+_LOOK = "embedbk/repair/copies_look.py"
 _ROW = "tests/storage/test_ledger_table.py::test_"
 _HELD = "tests/storage/test_holding.py::test_"
 _TOLD = "tests/rules/test_p11_blocks.py::test_"
@@ -212,35 +213,35 @@ MUTANTS = (
         "no-round-is-full",
         "P11.4",
         "what no number tells of is never looked at again",
-        ((_AUDITOR, "self.brief_rounds + 1 >= self.options.blocks.full_rounds", "False"),),
+        ((_LOOK, "self._brief_rounds + 1 >= self._options.full_rounds", "False"),),
         (_PASSED + "every_so_many_rounds_everything_is_looked_at",),
     ),
     Mutant(
         "operators-round-passes-over-blocks",
         "P11.1",
         "who asks for an audit is told of what was seen before",
-        ((_AUDITOR, "self.is_full = self.is_asked_for or ", "self.is_full = "),),
+        ((_LOOK, "self._is_full = is_asked_for or ", "self._is_full = "),),
         (_PASSED + "an_operator_has_everything_looked_at",),
     ),
     Mutant(
         "next-auditor-believes-what-it-saw-in-another-office",
         "P11.4",
         "an auditor that is elected again goes on from what it remembers",
-        ((_AUDITOR, "self.blocks, self.brief_rounds = UnchangedBlocks(self.options.blocks), 0", "pass"),),
+        ((_LOOK, "self._blocks, self._brief_rounds = UnchangedBlocks(self._options), 0", "pass"),),
         (_PASSED + "a_new_auditor_remembers_nothing",),
     ),
     Mutant(
         "questions-of-a-block-leave-in-one-moment",
         "P11.4",
         "a round asks more questions per second than it may",
-        ((_AUDITOR, "if is_bounded else len(self.to_check)", "if False else len(self.to_check)"),),
+        ((_AUDITOR, "self.options.page_ledgers if is_bounded else None", "None"),),
         ("tests/repair/test_auditor.py::test_questions_are_bounded_per_second",),
     ),
     Mutant(
         "blocks-that-are-gone-take-room",
         "P11.4",
         "an auditor that has met so many blocks remembers no newer ones",
-        ((_AUDITOR, "            self.blocks.end_round()\n", ""),),
+        ((_LOOK, "        self._blocks.end_round()\n", ""),),
         (_PASSED + "blocks_that_are_gone_make_room",),
     ),
     Mutant(

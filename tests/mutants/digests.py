@@ -16,7 +16,7 @@ _SAID = "tests/rules/test_p11_holdings.py::test_"
 _COMPARISON = "embedbk/repair/copy_comparison.py"
 _COUNT = "embedbk/core/held_count.py"
 _HOLDINGS = "embedbk/repair/holdings.py"
-_AUDITOR = "embedbk/repair/auditor.py"
+_LOOK = "embedbk/repair/copies_look.py"
 _HEALTH = "embedbk/repair/health.py"
 _COMPARED = "tests/repair/test_copy_comparison.py::test_"
 _NAMED = "tests/repair/test_conflicts.py::test_"
@@ -192,7 +192,7 @@ MUTANTS = (
         "conflicts-are-named-for-ever",
         "P11.4",
         "the auditor names a conflict that is over",
-        ((_AUDITOR, "                self.conflicts.pop(ledger_id, None)\n", "                pass\n"),),
+        ((_LOOK, "                self.conflicts.pop(ledger_id, None)\n", "                pass\n"),),
         (_NAMED + "the_auditor_and_health_name_a_conflict_and_nobody_overwrites_it",),
     ),
 )

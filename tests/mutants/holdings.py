@@ -469,8 +469,8 @@ MUTANTS = (
         (
             (
                 _AUDITOR,
-                "                self.young.meet(ledger_id, now_ns, is_closed=True)\n",
-                "                pass\n",
+                "            self.young.meet(ledger_id, now_ns, is_closed=True)\n",
+                "            pass\n",
             ),
         ),
         (_AUDITED + "who_does_not_say_is_not_marked_and_is_asked_again",),
@@ -489,7 +489,7 @@ MUTANTS = (
         (
             (
                 _AUDITOR,
-                "self.spent_ns = found.asked * _SECOND // self.options.questions_per_s",
+                "self.spent_ns = found.questions * _SECOND // self.options.questions_per_s",
                 "self.spent_ns = 0",
             ),
         ),
@@ -634,7 +634,7 @@ MUTANTS = (
         "what a mark or a record names is marked in each round",
         (
             (
-                _AUDITOR,
+                "embedbk/repair/copies_look.py",
                 "if unnamed := bookies.keys() - named[ledger_id]:",
                 "if unnamed := bookies.keys():",
             ),

@@ -64,7 +64,7 @@ def test_the_chosen_copy_takes_the_place_of_the_others(right: str, password: byt
         ledger_id = closed(story, 12, password=password)
         service = story.repairer()
         plant(story, "b2", ledger_id, 7)
-        assert story.cluster.run_until(lambda: ledger_id in service.auditor.conflicts)
+        assert story.cluster.run_until(lambda: ledger_id in service.auditor.look.conflicts)
         bk = story.cluster.client()
         shown = bk.copies_of_entry(ledger_id, 7)
         assert shown.is_conflict
@@ -79,7 +79,7 @@ def test_the_chosen_copy_takes_the_place_of_the_others(right: str, password: byt
         assert sorted(each.bookie_id for each in decision.replaced) == wrong
         assert (decision.by, decision.why) == ("client", "the others were restored")
         bk.trigger_audit()
-        assert story.cluster.run_until(lambda: not service.auditor.conflicts)
+        assert story.cluster.run_until(lambda: not service.auditor.look.conflicts)
         assert bk.health().is_good
         assert scrub(bk).exit_code == 0
         assert service.copies == 0

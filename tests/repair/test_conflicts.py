@@ -27,8 +27,8 @@ def test_the_auditor_and_health_name_a_conflict_and_nobody_overwrites_it() -> No
         service = story.repairer()
         held = plant(story, "b2", ledger_id, 7)
         other = story.world.nodes["b2"].storage.store.entries[ledger_id][7]
-        assert story.cluster.run_until(lambda: ledger_id in service.auditor.conflicts)
-        (conflict,) = service.auditor.conflicts[ledger_id]
+        assert story.cluster.run_until(lambda: ledger_id in service.auditor.look.conflicts)
+        (conflict,) = service.auditor.look.conflicts[ledger_id]
         assert isinstance(conflict, Conflict)
         copies = dict(conflict.copies)
         assert conflict.entry_id == 7
@@ -49,7 +49,7 @@ def test_the_auditor_and_health_name_a_conflict_and_nobody_overwrites_it() -> No
         assert decode_audit_note(story.world.committed("/repair/")[AUDIT_KEY]).conflicts == 1
         story.world.nodes["b2"].storage.store.entries[ledger_id][7] = held
         bk.trigger_audit()
-        assert story.cluster.run_until(lambda: not service.auditor.conflicts)
+        assert story.cluster.run_until(lambda: not service.auditor.look.conflicts)
         assert bk.health().is_good
 
 
@@ -63,5 +63,5 @@ def test_a_copy_that_cannot_be_read_is_replaced_where_digests_show_it() -> None:
         assert story.cluster.run_until(lambda: service.outcomes["repaired"] == 1)
         stored = [story.world.nodes[name].storage.store.entries[ledger_id][7] for name in ("b1", "b2", "b3")]
         assert stored[0] == stored[1] == stored[2]
-        assert not service.auditor.conflicts
+        assert not service.auditor.look.conflicts
         assert story.cluster.client().health().is_good

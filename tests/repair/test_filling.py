@@ -83,10 +83,10 @@ def test_behind_a_repair_the_audit_is_clean_and_lists_no_entries() -> None:
         service = story.repairer()
         assert story.cluster.run_until(lambda: service.outcomes["repaired"] == 1)
         sends = story.sends_of("healer")
-        lacking = service.auditor.lacking
+        lacking = service.auditor.look.lacking
         story.cluster.client().trigger_audit()
         story.cluster.run_for(5)
-        assert service.auditor.lacking == lacking
+        assert service.auditor.look.lacking == lacking
         assert [type(send.control) for send in sends] == [HoldingsRequest] * 3
         assert not story.marks()
 

@@ -118,7 +118,7 @@ def test_what_did_not_change_is_asked_about_by_numbers_alone() -> None:
     desk = first_round()
     questions = len(desk.blocks_asked)
     assert desk.looked_at() == []
-    assert (desk.auditor.passed_blocks, desk.auditor.looked_at) == (3, 12)
+    assert (desk.auditor.look.passed_blocks, desk.auditor.looked_at) == (3, 12)
     # Pages of three ledgers complete a block now and then; each time its three bookies are asked.
     assert len(desk.blocks_asked) - questions == 9
     assert desk.auditor.note.rounds == 2
@@ -313,7 +313,7 @@ def test_a_cluster_below_the_level_is_audited_as_before(monkeypatch: pytest.Monk
         rounds = service.auditor.note.rounds
         assert story.cluster.run_until(lambda: service.auditor.note.rounds >= rounds + 2)
         assert [send for send in sends if isinstance(send.control, HoldingsRequest)]
-        assert service.auditor.passed_blocks == 0
+        assert service.auditor.look.passed_blocks == 0
 
 
 def test_rot_is_repaired_though_hardly_a_round_is_full() -> None:
@@ -323,7 +323,7 @@ def test_rot_is_repaired_though_hardly_a_round_is_full() -> None:
     with healed(bookies=3) as story:
         ledger_ids = [closed(story, 12) for _ in range(6)]
         service = story.repairer(options=replace(OPTIONS, auditor=auditor))
-        assert story.cluster.run_until(lambda: service.auditor.passed_blocks >= 2)
+        assert story.cluster.run_until(lambda: service.auditor.look.passed_blocks >= 2)
         sends = story.sends_of("healer")
         rounds = service.auditor.note.rounds
         assert story.cluster.run_until(lambda: service.auditor.note.rounds >= rounds + 2)
@@ -331,5 +331,5 @@ def test_rot_is_repaired_though_hardly_a_round_is_full() -> None:
         rot(story, "b2", ledger_ids[2], 7)
         assert story.cluster.run_until(lambda: service.outcomes["repaired"] == 1)
         assert held(story, "b2", ledger_ids[2]) == list(range(12))
-        passed = service.auditor.passed_blocks
-        assert story.cluster.run_until(lambda: service.auditor.passed_blocks >= passed + 4)
+        passed = service.auditor.look.passed_blocks
+        assert story.cluster.run_until(lambda: service.auditor.look.passed_blocks >= passed + 4)

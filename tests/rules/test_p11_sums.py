@@ -243,9 +243,9 @@ def test_the_auditor_names_the_bookie_where_both_copies_agree_on_a_wrong_thing()
         ledger_id = closed(story, 12)
         service = story.repairer()
         held = {name: plant(story, name, ledger_id, 7) for name in ("b1", "b2", "b3")}
-        assert story.cluster.run_until(lambda: ledger_id in service.auditor.unlike)
-        assert ledger_id not in service.auditor.conflicts
-        assert [each[:3] for each in service.auditor.unlike[ledger_id]] == [
+        assert story.cluster.run_until(lambda: ledger_id in service.auditor.look.unlike)
+        assert ledger_id not in service.auditor.look.conflicts
+        assert [each[:3] for each in service.auditor.look.unlike[ledger_id]] == [
             (b, 0, 11) for b in ("b1", "b2", "b3")
         ]
         health = bk.health()
@@ -254,7 +254,7 @@ def test_the_auditor_names_the_bookie_where_both_copies_agree_on_a_wrong_thing()
         for name, entry in held.items():
             story.world.nodes[name].storage.store.entries[ledger_id][7] = entry
         bk.trigger_audit()
-        assert story.cluster.run_until(lambda: not service.auditor.unlike)
+        assert story.cluster.run_until(lambda: not service.auditor.look.unlike)
         assert bk.health().is_good
 
 
@@ -264,8 +264,8 @@ def test_of_two_copies_that_differ_the_sums_tell_which_is_another() -> None:
         ledger_id = closed(story, 12)
         service = story.repairer()
         plant(story, "b2", ledger_id, 7)
-        assert story.cluster.run_until(lambda: ledger_id in service.auditor.conflicts)
-        assert {each.bookie_id for each in service.auditor.unlike[ledger_id]} == {"b2"}
+        assert story.cluster.run_until(lambda: ledger_id in service.auditor.look.conflicts)
+        assert {each.bookie_id for each in service.auditor.look.unlike[ledger_id]} == {"b2"}
 
 
 # Repair.
