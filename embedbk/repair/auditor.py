@@ -44,16 +44,8 @@ from embedbk.codec.ledger_metadata import (
     ledger_key_path,
     ledger_of_key,
 )
-from embedbk.codec.living import living_path
 from embedbk.codec.metadata_messages import ABSENT, Acquire, Claimed, Compare, Delete, Put
-from embedbk.codec.repair_mark import (
-    REPAIR_PREFIX,
-    decode_repair_mark,
-    encode_repair_mark,
-    is_orphan,
-    repair_mark_path,
-    with_orphan,
-)
+from embedbk.codec.repair_mark import REPAIR_PREFIX
 from embedbk.codec.repair_messages import MarkRepairs, RepairsMarked
 from embedbk.codec.repair_state import (
     AUDIT_KEY,
@@ -173,8 +165,6 @@ class Auditor(Machine):
         self.reading: list[int] = []  # Young ledgers that are read now.
         self.unmoved = 0  # Ledgers that name a bookie that leaves.
         self.orphans = Orphans(options.grace_ns)
-        self.writers: list[str] = []  # Whose life is asked for now.
-        self.untold: list[int] = []  # Ledgers whose marks are read now.
 
     @property
     def deadline_ns(self) -> int | None:
@@ -258,9 +248,6 @@ class Auditor(Machine):
             return [ReadKey(self._tag("switch"), CONTROL_KEY)]
         if kind == "young":
             return self._on_young(event)
-        if kind == "writer":
-            self.orphans.see(self.writers.pop(0), event.now_ns, lives=event.value is not None)
-            return self._ask_writers(event.now_ns)
         if kind == "orphan":
             return self._on_orphan(event)
         return self._on_switch(event)
@@ -332,8 +319,9 @@ class Auditor(Machine):
             self.seen = self.bookies
             return [ListKeys(self._tag("waiting"), UNREPAIRABLE_PREFIX, UNREPAIRABLE_PREFIX, 1)]
         if not is_due or not self.bookies:
-            self.writers, self.has_looked = self.orphans.writers(), True
-            return self._ask_writers(now_ns)
+            self.has_looked = True
+            self.orphans.begin_look()
+            return self._look_at_orphans(now_ns)
         # Where another auditor stopped, unless something happened that all ledgers are to be looked at for.
         is_plain = not gone and not leaving_now(self.bookies)
         goes_on = self.round_due_ns is None and control.triggers == self.triggers and is_plain
@@ -362,37 +350,16 @@ class Auditor(Machine):
 
     # Ledgers that their writers left.
 
-    def _ask_writers(self, now_ns: int) -> list[Effect]:
-        if self.writers:
-            return [ReadKey(self._tag("writer"), living_path(self.writers[0]))]
-        self.untold = self.orphans.untold(now_ns)
-        return self._read_untold(now_ns)
-
-    def _read_untold(self, now_ns: int) -> list[Effect]:
-        if self.untold:
-            return [ReadKey(self._tag("orphan"), repair_mark_path(self.untold[0]))]
-        return self._look_at_young(now_ns)
+    def _look_at_orphans(self, now_ns: int) -> list[Effect]:
+        key = self.orphans.next_key(now_ns)
+        return self._look_at_young(now_ns) if key is None else [ReadKey(self._tag("orphan"), key)]
 
     def _on_orphan(self, event: KeyRead) -> list[Effect]:
-        """Its mark. Whoever holds it now reads it anew, when it is another by then."""
-        ledger_id = self.untold[0]
-        mark = None
-        if event.value is not None:
-            with contextlib.suppress(StorageError):
-                mark = decode_repair_mark(event.value)
-        is_so = self.orphans.is_orphan(ledger_id, event.now_ns)
-        if mark is None or is_orphan(mark) == is_so:
-            # Without a mark there is nothing to say it in, until a round marks it.
-            self.orphans.tell(ledger_id, is_so)
-            self.untold.pop(0)
-            return self._read_untold(event.now_ns)
-        self.orphans.tell(ledger_id, None)
-        key, writer = repair_mark_path(ledger_id), self.orphans.writer_of(ledger_id)
-        when = [Compare(key, event.revision)]
-        if is_so and writer:
-            when.append(Compare(living_path(writer), ABSENT))
-        put = Put(key, encode_repair_mark(with_orphan(mark, is_so=is_so)))
-        return [Transact(self._tag("orphan"), when, [put])]
+        change = self.orphans.take(event.value, event.revision, event.now_ns)
+        if change is None:
+            return self._look_at_orphans(event.now_ns)
+        when, then = change
+        return [Transact(self._tag("orphan"), when, [*then])]
 
     # Ledgers that are new, or were open.
 
@@ -642,9 +609,8 @@ class Auditor(Machine):
             return self._end_page(event.now_ns)
         if event.tag[0] == "place":
             return self._next_page()
-        if event.tag[0] == "orphan":  # Whether it was refused or not, the next look reads it again.
-            self.untold.pop(0)
-            return self._read_untold(event.now_ns)
+        if event.tag[0] == "orphan":
+            return self._look_at_orphans(event.now_ns)
         return self._pause(event.now_ns, self.options.look_ns)
 
     def _on_failed(self, event: MetadataFailed | TransactUnknown | TransactRefused) -> list[Effect]:

@@ -5,14 +5,28 @@ when that client has shown no life for the grace; one that is IN_RECOVERY, when 
 ledger that names no writer it cannot be told, so it is none, ever. The auditor writes the word into the ledger's mark,
 and takes it back when the writer is seen again. A worker under such a mark closes the ledger (`orphan_closing`).
 
+At each look of the auditor a few writers are asked for, by the key that says that they live, and then the marks are
+read that may say something else. The auditor reads the keys that are named here, and makes the changes.
+
 The grace is counted by the auditor, as for bookies: behind an election it begins anew.
 """
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 
 from embedbk.codec.ledger_metadata import LedgerMetadata, LedgerState
+from embedbk.codec.living import living_path
+from embedbk.codec.metadata_messages import ABSENT, Compare, Put
+from embedbk.codec.repair_mark import (
+    decode_repair_mark,
+    encode_repair_mark,
+    is_orphan,
+    repair_mark_path,
+    with_orphan,
+)
+from embedbk.errors import StorageError
 
 __all__ = ["Orphans"]
 
@@ -41,6 +55,10 @@ class Orphans:
         # Writer -> since when it has shown no life; None: it lives, or was not asked for. Who was asked for last comes
         # last.
         self._silent_since: dict[str, int | None] = {}
+        # Of the look that goes on: writers whose life is asked for, and then ledgers whose marks are read; None: it is
+        # not known yet which.
+        self._writers: list[str] = []
+        self._untold: list[int] | None = []
 
     def __len__(self) -> int:
         return len(self._ledgers)
@@ -66,14 +84,55 @@ class Orphans:
         """All ledgers were looked at: what was not met is closed, deleted, or has other bookies by now."""
         self._ledgers = {ledger_id: left for ledger_id, left in self._ledgers.items() if left.is_met}
 
-    def writers(self) -> list[str]:
-        """Those whose life is asked for now."""
+    # A look.
+
+    def begin_look(self) -> None:
         wanted = {each.writer for each in self._ledgers.values()}
         for gone in [writer for writer in self._silent_since if writer not in wanted]:
             del self._silent_since[gone]
-        return list(self._silent_since)[:WRITERS_MAX]
+        self._writers, self._untold = list(self._silent_since)[:WRITERS_MAX], None
 
-    def see(self, writer: str, now_ns: int, *, lives: bool) -> None:
+    def next_key(self, now_ns: int) -> str | None:
+        """The key that is read next; None: the look is over."""
+        if self._writers:
+            return living_path(self._writers[0])
+        if self._untold is None:
+            found = (
+                each for each, left in self._ledgers.items() if left.told != self.is_orphan(each, now_ns)
+            )
+            self._untold = list(found)[:MARKS_MAX]
+        return repair_mark_path(self._untold[0]) if self._untold else None
+
+    def take(self, value: bytes | None, revision: int, now_ns: int) -> tuple[list[Compare], list[Put]] | None:
+        """The key that was named last has this value. Returns the change of a mark that is to be made now; whether it
+        is refused or not, the next look reads the mark again."""
+        if self._writers:
+            self._see(self._writers.pop(0), now_ns, lives=value is not None)
+            return None
+        assert self._untold is not None
+        return self._word(self._untold.pop(0), value, revision, now_ns)
+
+    def _word(
+        self, ledger_id: int, value: bytes | None, revision: int, now_ns: int
+    ) -> tuple[list[Compare], list[Put]] | None:
+        """Whoever holds the mark now reads it anew, when it is another by then."""
+        left, mark = self._ledgers[ledger_id], None
+        if value is not None:
+            with contextlib.suppress(StorageError):
+                mark = decode_repair_mark(value)
+        is_so = self.is_orphan(ledger_id, now_ns)
+        if mark is None or is_orphan(mark) == is_so:
+            # Without a mark there is nothing to say it in, until a round marks it.
+            left.told = is_so
+            return None
+        left.told = None  # Perhaps: it is being written.
+        key = repair_mark_path(ledger_id)
+        when = [Compare(key, revision)]
+        if is_so and left.writer:
+            when.append(Compare(living_path(left.writer), ABSENT))
+        return when, [Put(key, encode_repair_mark(with_orphan(mark, is_so=is_so)))]
+
+    def _see(self, writer: str, now_ns: int, *, lives: bool) -> None:
         since = self._silent_since.pop(writer, None)
         self._silent_since[writer] = None if lives else now_ns if since is None else since
 
@@ -84,19 +143,6 @@ class Orphans:
             return False
         since = self._silent_since.get(left.writer) if left.writer else left.since_ns
         return since is not None and now_ns - since >= self.grace_ns
-
-    def writer_of(self, ledger_id: int) -> str:
-        """Empty: it is in recovery."""
-        return self._ledgers[ledger_id].writer
-
-    def untold(self, now_ns: int) -> list[int]:
-        """Ledgers whose marks may say something else."""
-        found = [each for each, left in self._ledgers.items() if left.told != self.is_orphan(each, now_ns)]
-        return found[:MARKS_MAX]
-
-    def tell(self, ledger_id: int, is_orphan: bool | None) -> None:
-        """Its mark says so; None: perhaps, as it is being written."""
-        self._ledgers[ledger_id].told = is_orphan
 
     def untell(self, ledger_id: int) -> None:
         """It gets a mark now, which says nothing of that."""

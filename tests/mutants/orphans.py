@@ -74,8 +74,8 @@ MUTANTS = (
             ),
             (_CLOSING, "            Compare(living_path(metadata.writer), ABSENT),\n", ""),
             (
-                _AUDITOR,
-                "            when.append(Compare(living_path(writer), ABSENT))\n",
+                _ORPHANS,
+                "            when.append(Compare(living_path(left.writer), ABSENT))\n",
                 "            pass\n",
             ),
         ),
@@ -94,7 +94,7 @@ MUTANTS = (
         "the word in the mark stays, though the writer shows life again",
         (
             (
-                _AUDITOR,
+                _ORPHANS,
                 "if mark is None or is_orphan(mark) == is_so:",
                 "if mark is None or is_orphan(mark) >= is_so:",
             ),
@@ -105,7 +105,7 @@ MUTANTS = (
         "orphan-word-taken-for-told",
         "P2.2",
         "what was being written into the mark counts as what it said before",
-        ((_AUDITOR, "        self.orphans.tell(ledger_id, None)\n", ""),),
+        ((_ORPHANS, "        left.told = None  # Perhaps: it is being written.\n", ""),),
         (_TESTS + "a_writer_that_shows_life_again_takes_the_word_from_the_mark",),
     ),
     Mutant(
