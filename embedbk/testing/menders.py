@@ -123,10 +123,11 @@ class _Pretending(LedgerRepair):
     def __init__(self, lost: frozenset[str], *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
         self.lost = lost
-        self.bookies = tuple(info for info in self.bookies if info.member.bookie_id not in lost)
+        known = self.bookies
+        known.listed = tuple(info for info in known.listed if info.member.bookie_id not in lost)
 
     def _on_some_bookies(self, event: BookiesChanged) -> list[Effect]:
-        self.bookies = tuple(info for info in event.bookies if info.member.bookie_id not in self.lost)
+        self.bookies.listed = tuple(info for info in event.bookies if info.member.bookie_id not in self.lost)
         return []
 
     HANDLERS: ClassVar[Handlers] = {**LedgerRepair.HANDLERS, BookiesChanged: _on_some_bookies}

@@ -176,7 +176,7 @@ MUTANTS = (
             (
                 _REPAIR,
                 "enumerate(fragment.members) if member not in there)",
-                "enumerate(fragment.members) if member not in self._staying)",
+                "enumerate(fragment.members) if member not in self.bookies.staying)",
             ),
         ),
         (_MOVES,),
@@ -187,9 +187,9 @@ MUTANTS = (
         "a target goes out of service while it gets copies, and is named behind that",
         (
             (
-                _REPAIR,
-                "noted = {member.bookie_id: self.chosen[member] for",
-                "noted = {member.bookie_id: {i.member: i.placement for i in self.bookies}.get(member) for",
+                "embedbk/repair/known_bookies.py",
+                "noted = {member.bookie_id: self._chosen[member] for",
+                "noted = {member.bookie_id: {i.member: i.placement for i in self.listed}.get(member) for",
             ),
         ),
         (_STORY + "a_target_that_is_drained_while_it_gets_copies_is_not_named",),

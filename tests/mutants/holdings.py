@@ -14,6 +14,7 @@ _AUDITOR = "embedbk/repair/auditor.py"
 _YOUNG = "embedbk/repair/young_ledgers.py"
 _FILL = "embedbk/repair/seat_fill.py"
 _REPAIR = "embedbk/repair/ledger_repair.py"
+_PLAN = "embedbk/repair/repair_plan.py"
 _HEALTH = "embedbk/repair/health.py"
 _CLIENT = "embedbk/host/client_node.py"
 _COUNTED = "tests/storage/test_holding.py::test_"
@@ -560,7 +561,7 @@ MUTANTS = (
         "repair-passes-by-who-is-there",
         "P11.4",
         "a bookie that the mark names and that is there is not asked what it lacks",
-        ((_REPAIR, "while metadata.is_closed and (fill := ", "while False and (fill := "),),
+        ((_PLAN, "if not metadata.is_closed:\n            return None\n", "return None\n"),),
         (
             _FILLED + "what_a_bookie_lacks_is_copied_to_it_and_nothing_else",
             "tests/testing/test_healers.py::test_a_copy_that_was_lost_on_the_way_is_there_when_faults_have_stopped",
@@ -596,7 +597,7 @@ MUTANTS = (
         "repair-fills-who-is-read-only",
         "P7.8",
         "what a bookie has left for fences is filled with copies",
-        ((_REPAIR, "if fill.member in self._writable:", "if True:"),),
+        ((_PLAN, "if member in writable:", "if True:"),),
         (_FILLED + "a_bookie_that_is_read_only_gets_nothing_until_it_is_writable",),
     ),
     Mutant(
@@ -606,7 +607,10 @@ MUTANTS = (
         (
             (
                 _REPAIR,
-                "            self._put_off_fill(result.why)\n            return self._next_fragment(now_ns)\n",
+                (
+                    "            self.plan.put_off_fill(self.filling, result.why)\n"
+                    "            return self._next_fragment(now_ns)\n"
+                ),
                 "            return self._postpone(result.why)\n",
             ),
         ),
@@ -648,7 +652,7 @@ MUTANTS = (
         (
             (
                 _REPAIR,
-                "        if event.value not in (self.value, self.proposed):\n",
+                "        if not self.held.is_known(event.value):\n",
                 "        if event.value is None:\n",
             ),
         ),
@@ -658,7 +662,7 @@ MUTANTS = (
         "judged-under-what-came-later",
         "AR10",
         "a repair that found nobody says that it judged with those who came since",
-        ((_REPAIR, "if any(each.under != self._found_under for each in self.stopped):", "if False:"),),
+        ((_PLAN, "if any(each.under != self._bookies.found_under for each in self.stopped):", "if False:"),),
         ("tests/repair/test_ledger_repair.py::test_what_was_judged_before_somebody_came_is_judged_again",),
     ),
 )

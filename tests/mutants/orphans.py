@@ -50,7 +50,7 @@ MUTANTS = (
             (
                 _REPAIR,
                 "        return any(member not in staying for member in last.members if",
-                "        return any(member not in self._there for member in last.members if",
+                "        return any(member not in self.bookies.there for member in last.members if",
             ),
         ),
         (_TESTS + "a_ledger_that_its_writer_left_is_closed_for_a_bookie_that_is_drained",),

@@ -6,7 +6,7 @@ from tests.mutants.mutant import Mutant
 
 __all__ = ["MUTANTS"]
 
-_REPAIR = "embedbk/repair/ledger_repair.py"
+_PLAN = "embedbk/repair/repair_plan.py"
 _COPY = "embedbk/repair/fragment_copy.py"
 _TARGETS = "embedbk/repair/target_choice.py"
 _AUDITOR = "embedbk/repair/auditor.py"
@@ -94,9 +94,9 @@ MUTANTS = (
         "copies are published though the mark that kept them is gone",
         (
             (
-                _REPAIR,
-                "            Compare(repair_mark_path(self.ledger_id), self.mark_revision),\n            Compare(key",
-                "            Compare(key",
+                "embedbk/repair/held_ledger.py",
+                "when = [*self.compared(), Compare(self.ledger_key",
+                "when = [*self.compared()[:1], Compare(self.ledger_key",
             ),
         ),
         (_REPAIRED + "a_mark_that_is_taken_away_keeps_what_was_copied_from_being_published",),
@@ -107,7 +107,7 @@ MUTANTS = (
         "the last fragment of an open ledger is repaired like any other",
         (
             (
-                _REPAIR,
+                _PLAN,
                 "if number == len(metadata.fragments) - 1 and not metadata.is_closed:",
                 "if number == len(metadata.fragments) and not metadata.is_closed:",
             ),
@@ -225,7 +225,7 @@ MUTANTS = (
         "a-rotten-entry-stays-unnamed",
         "P11.2",
         "a ledger that cannot be repaired is written down with that nobody can take a seat, and not with its bad entry",
-        ((_REPAIR, "min(self.stopped, key=lambda each: each.entry_id == NO_ENTRY)", "self.stopped[0]"),),
+        ((_PLAN, "min(self.stopped, key=lambda each: each.entry_id == NO_ENTRY)", "self.stopped[0]"),),
         (
             "tests/repair/test_rotten_everywhere.py::test_it_is_named_by_health_marks_and_explain_with_its_ledger",
         ),
