@@ -14,6 +14,7 @@ from embedbk.core.client_words import BELOW_LEVEL, Answered, Send, SendFailed
 from embedbk.core.machine import Effect, Handlers, Machine
 from embedbk.core.vocabulary import Ended, Started, Tick
 from embedbk.ids import Member
+from embedbk.repair.unanswered import Unanswered
 
 __all__ = ["BlockQuestions", "Numbered"]
 
@@ -34,7 +35,6 @@ class _Asked:
 
     left: list[tuple[int, LedgerBlock]] = field(default_factory=list)
     now: list[int] = field(default_factory=list)
-    since_ns: int = 0
 
 
 class BlockQuestions(Machine):
@@ -47,9 +47,8 @@ class BlockQuestions(Machine):
         tell nothing."""
         self.numbers: dict[int, dict[Member, int]] = {}
         self.is_below_level = False
-        self.messages = 0
         self._asked: dict[Member, _Asked] = {}
-        self._tags: dict[int, Member] = {}  # Messages that are on their way.
+        self._messages = Unanswered[Member](TIMEOUT_NS)
         for block, (first, masks) in asked.items():
             for member, mask in masks.items():
                 if member in there:
@@ -57,9 +56,7 @@ class BlockQuestions(Machine):
 
     @property
     def deadline_ns(self) -> int | None:
-        return min(
-            (self._asked[member].since_ns + TIMEOUT_NS for member in self._tags.values()), default=None
-        )
+        return self._messages.deadline_ns
 
     def _on_started(self, event: Started) -> list[Effect]:
         effects = [effect for member in list(self._asked) for effect in self._ask(member, event.now_ns)]
@@ -70,17 +67,16 @@ class BlockQuestions(Machine):
         if not asked.left:
             return []
         part, asked.left = asked.left[:BLOCKS_MAX], asked.left[BLOCKS_MAX:]
-        asked.now, asked.since_ns = [block for block, _ in part], now_ns
-        self.messages += 1
-        self._tags[self.messages] = member
+        asked.now = [block for block, _ in part]
+        number = self._messages.ask(member, now_ns)
         request = LedgerBlocksRequest(member.incarnation, [each for _, each in part])
-        return [Send(member, request, ("blocks", self.messages))]
+        return [Send(member, request, ("blocks", number))]
 
     def _end_if_over(self) -> list[Effect]:
-        return [] if self._tags else [Ended(None, Numbered(self.numbers, self.is_below_level))]
+        return [] if self._messages else [Ended(None, Numbered(self.numbers, self.is_below_level))]
 
     def _on_answered(self, event: Answered) -> list[Effect]:
-        member = self._tags.pop(event.tag[1], None)
+        member = self._messages.take(event.tag[1])
         if member is None:
             return []
         asked, answer = self._asked[member], event.control
@@ -96,7 +92,7 @@ class BlockQuestions(Machine):
         return self._ask(member, event.now_ns) or self._end_if_over()
 
     def _on_send_failed(self, event: SendFailed) -> list[Effect]:
-        member = self._tags.pop(event.tag[1], None)
+        member = self._messages.take(event.tag[1])
         if member is None:
             return []
         self.is_below_level |= event.reason == BELOW_LEVEL
@@ -104,13 +100,9 @@ class BlockQuestions(Machine):
         return self._end_if_over()
 
     def _on_tick(self, event: Tick) -> list[Effect]:
-        late = [
-            number
-            for number, member in self._tags.items()
-            if event.now_ns >= self._asked[member].since_ns + TIMEOUT_NS
-        ]
-        for number in late:
-            self._asked[self._tags.pop(number)].left = []
+        late = self._messages.take_late(event.now_ns)
+        for member in late:
+            self._asked[member].left = []
         return self._end_if_over() if late else []
 
     HANDLERS: ClassVar[Handlers] = {

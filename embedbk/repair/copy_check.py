@@ -39,6 +39,7 @@ from embedbk.core.vocabulary import Ended, Started, Tick
 from embedbk.errors import PeerError
 from embedbk.ids import NO_ENTRY, Member
 from embedbk.repair.holdings import Owed
+from embedbk.repair.unanswered import Unanswered
 
 __all__ = ["CopiesCheck", "CopyBlock", "CopyCheckOptions", "CopyTask", "ranges_of"]
 
@@ -175,8 +176,7 @@ class CopiesCheck(Machine):
             span = task.owed.last - task.owed.first + 1
             reading = _Reading(task, task.owed.first, span, [0] * task.owed.modulus)
             self.queues.setdefault(task.member, _Queue()).tasks.append(reading)
-        self.asked: dict[int, tuple[_Reading, int]] = {}  # By number; with the time it was sent.
-        self.numbers = 0
+        self.asked = Unanswered[_Reading](options.timeout_ns)
         self.blocks: list[CopyBlock] = []
         self.telling: list[Effect] = []
         self.is_over = False
@@ -185,10 +185,8 @@ class CopiesCheck(Machine):
     def deadline_ns(self) -> int | None:
         if self.is_over:
             return None
-        oldest = next(iter(self.asked.values()), None)
-        late = None if oldest is None else oldest[1] + self.options.timeout_ns
         paced = [each.ready_ns for each in self.queues.values() if self._waits(each)]
-        return earliest(late, min(paced, default=None))
+        return earliest(self.asked.deadline_ns, min(paced, default=None))
 
     def _waits(self, queue: _Queue) -> bool:
         """It has something to send, or its last bytes came too fast: nobody begins anew before that time is over."""
@@ -217,11 +215,10 @@ class CopiesCheck(Machine):
         task = reading.task
         last = min(task.owed.last, reading.next_entry + reading.span - 1)
         reading.asked_last = last
-        self.numbers += 1
-        self.asked[self.numbers] = (reading, now_ns)
+        number = self.asked.ask(reading, now_ns)
         queue.out += 1
         if reading.asks_whether_sure:
-            return Send(member, LacRequest(member.incarnation, task.ledger_id), ("scrub", self.numbers))
+            return Send(member, LacRequest(member.incarnation, task.ledger_id), ("scrub", number))
         request = ReadRequest(
             member.incarnation,
             task.ledger_id,
@@ -232,7 +229,7 @@ class CopiesCheck(Machine):
             residues=task.owed.residues,
             reads_as=ReadClass.UPKEEP,
         )
-        return Send(member, request, ("scrub", self.numbers))
+        return Send(member, request, ("scrub", number))
 
     def _end_task(self, reading: _Reading, untold: str = "", *, is_faulty: bool = False) -> None:
         block = reading.block(untold, is_faulty=is_faulty)
@@ -252,11 +249,10 @@ class CopiesCheck(Machine):
             self._end_task(queue.tasks.popleft(), queue.silent)
 
     def _taken(self, tag: object) -> _Reading | None:
-        found = self.asked.pop(tag[1], None) if isinstance(tag, tuple) and tag[0] == "scrub" else None
-        if found is None:
-            return None
-        self.queues[found[0].task.member].out -= 1
-        return found[0]
+        reading = self.asked.take(tag[1]) if isinstance(tag, tuple) and tag[0] == "scrub" else None
+        if reading is not None:
+            self.queues[reading.task.member].out -= 1
+        return reading
 
     def _on_answered(self, event: Answered) -> list[Effect]:
         reading = self._taken(event.tag)
@@ -406,10 +402,8 @@ class CopiesCheck(Machine):
         return self._go_on(event.now_ns)
 
     def _on_tick(self, event: Tick) -> list[Effect]:
-        timeout_ns = self.options.timeout_ns
-        for number in [each for each, (_, since) in self.asked.items() if event.now_ns >= since + timeout_ns]:
-            reading = self._taken(("scrub", number))
-            assert reading is not None
+        for reading in self.asked.take_late(event.now_ns):
+            self.queues[reading.task.member].out -= 1
             self._end_task(reading, "no answer in time")
             self._silence(reading.task.member, "no answer in time")
         return [] if self.is_over else self._go_on(event.now_ns)

@@ -48,6 +48,7 @@ from embedbk.repair.copy_comparison import (
     parts_of,
 )
 from embedbk.repair.published import Unlike, unlike_published
+from embedbk.repair.unanswered import Unanswered
 
 __all__ = [
     "CheckOptions",
@@ -235,9 +236,7 @@ class HoldingCheck(Machine):
         options: CheckOptions = USUAL_CHECK,
     ) -> None:
         self.options = options
-        # By number of the message; with the time it was sent.
-        self.asked: dict[int, tuple[list[_Question], int]] = {}
-        self.messages = 0
+        self.asked = Unanswered[list[_Question]](options.timeout_ns)  # By messages.
         self.numbers = 0  # Questions that were sent.
         self.out = 0  # Questions that are on their way.
         self.short: dict[int, dict[str, Shortage]] = {}
@@ -261,8 +260,7 @@ class HoldingCheck(Machine):
 
     @property
     def deadline_ns(self) -> int | None:
-        oldest = next(iter(self.asked.values()), None)  # They stand there in the order of asking.
-        return None if oldest is None else oldest[1] + self.options.timeout_ns
+        return self.asked.deadline_ns
 
     def _on_started(self, event: Started) -> list[Effect]:
         return self._go_on(event.now_ns)
@@ -330,18 +328,17 @@ class HoldingCheck(Machine):
 
     def _ask(self, questions: list[_Question], now_ns: int, wants: Digests) -> Effect:
         """One message to the bookie that all of them are for."""
-        self.messages += 1
         self.numbers += len(questions)
         self.out += len(questions)
-        self.asked[self.messages] = questions, now_ns
+        message = self.asked.ask(questions, now_ns)
         ledger_id, member, owed, cuts, _ = questions[0]
         others = [HoldingsRange(each.ledger_id, *each.owed[:4], each.cuts) for each in questions[1:]]
         request = HoldingsRequest(member.incarnation, ledger_id, *owed[:4], cuts, wants, others)
-        return Send(member, request, ("held", self.messages))
+        return Send(member, request, ("held", message))
 
     def _taken(self, message: int) -> list[_Question]:
         """The questions of a message that is on its way no more; none: it was given up before."""
-        questions, _ = self.asked.pop(message, ([], 0))
+        questions = self.asked.take(message) or []
         self.out -= len(questions)
         return questions
 
@@ -460,13 +457,9 @@ class HoldingCheck(Machine):
             self._settle(question)
 
     def _on_tick(self, event: Tick) -> list[Effect]:
-        late = [
-            number
-            for number, (_, since) in self.asked.items()
-            if event.now_ns >= since + self.options.timeout_ns
-        ]
-        for number in late:
-            questions = self._taken(number)
+        late = self.asked.take_late(event.now_ns)
+        for questions in late:
+            self.out -= len(questions)
             self._give_up(questions, questions[0].member, "no answer in time")
         return self._go_on(event.now_ns) if late else []
 

@@ -13,12 +13,13 @@ from collections.abc import Iterable, Iterator
 from embedbk.codec.ledger_metadata import LedgerMetadata
 from embedbk.codec.messages import Digests, HeldRange, HoldingsRequest
 from embedbk.core.client_words import Answered, Send, SendFailed
-from embedbk.core.machine import Effect, earliest
+from embedbk.core.machine import Effect
 from embedbk.errors import PeerError
 from embedbk.ids import Member
 from embedbk.repair.copy_comparison import parts_of
 from embedbk.repair.holdings import Owed, held_by, owed_by_seat
 from embedbk.repair.published import unlike_published
+from embedbk.repair.unanswered import Unanswered
 
 __all__ = ["SOURCE", "SourceCheck"]
 
@@ -38,18 +39,21 @@ class SourceCheck:
         timeout_ns: int,
         ids_max: int,
     ) -> None:
-        self.numbers = numbers
         self.result: frozenset[int] | None = None
         self._metadata = metadata
         self._members = metadata.fragments[number].members
-        self._timeout_ns = timeout_ns
         self._left = {seat: owed_by_seat(metadata, number, seat, ids_max) for seat in seats}
-        self._asked: dict[int, tuple[int, Owed, int]] = {}  # By number: the seat, what, when.
+        self._asked = Unanswered[tuple[int, Owed]](timeout_ns, numbers)  # The seat, and what.
         self._told: dict[tuple[int, int, int, int], dict[Member, int]] = {}
 
     @property
+    def numbers(self) -> int:
+        """Of the last question."""
+        return self._asked.number
+
+    @property
     def deadline_ns(self) -> int | None:
-        return earliest(*(sent_ns + self._timeout_ns for _, _, sent_ns in self._asked.values()))
+        return self._asked.deadline_ns
 
     def begin(self, now_ns: int) -> list[Effect]:
         effects = [effect for seat in self._left for effect in self._ask(seat, now_ns)]
@@ -59,11 +63,10 @@ class SourceCheck:
         owed = next(self._left[seat], None)
         if owed is None:
             return []
-        self.numbers += 1
-        self._asked[self.numbers] = seat, owed, now_ns
+        number = self._asked.ask((seat, owed), now_ns)
         member = self._members[seat]
         ask = HoldingsRequest(member.incarnation, self._metadata.ledger_id, *owed[:4], wants=Digests.BY_INDEX)
-        return [Send(member, ask, (SOURCE, self.numbers))]
+        return [Send(member, ask, (SOURCE, number))]
 
     def _look(self) -> list[Effect]:
         if not self._asked and self.result is None:
@@ -72,10 +75,10 @@ class SourceCheck:
         return []
 
     def on_answered(self, event: Answered) -> list[Effect]:
-        asked = self._asked.pop(event.tag[1], None)
+        asked = self._asked.take(event.tag[1])
         if asked is None:
             return []
-        seat, owed, _ = asked
+        seat, owed = asked
         if not self._take(seat, owed, event.control):
             self._left[seat] = _nothing()
         return [*self._ask(seat, event.now_ns), *self._look()]
@@ -96,13 +99,11 @@ class SourceCheck:
         return True
 
     def on_send_failed(self, event: SendFailed) -> list[Effect]:
-        self._asked.pop(event.tag[1], None)
+        self._asked.take(event.tag[1])
         return self._look()
 
     def on_tick(self, now_ns: int) -> list[Effect]:
-        self._asked = {
-            number: asked for number, asked in self._asked.items() if now_ns < asked[2] + self._timeout_ns
-        }
+        self._asked.take_late(now_ns)
         return self._look()
 
 
