@@ -37,7 +37,8 @@ from embedbk.errors import MetadataConflict, NoSuchLedger, StorageError, UsageEr
 from embedbk.ids import Member, Position
 from embedbk.metadata.levels import LEVEL_OF_FRONTS
 from embedbk.metadata.limits import DEFAULT_LIMITS
-from embedbk.repair.holdings import Checked, owed_up_to
+from embedbk.repair.holdings import Checked
+from embedbk.repair.owed import owed_up_to
 
 __all__ = ["Undeletion", "listed_again", "oldest_page", "undelete", "why_not_held"]
 

@@ -38,7 +38,7 @@ from embedbk.core.quorum import count_ids
 from embedbk.core.vocabulary import Ended, Started, Tick
 from embedbk.errors import PeerError
 from embedbk.ids import NO_ENTRY, Member
-from embedbk.repair.holdings import Owed
+from embedbk.repair.owed import Owed
 from embedbk.repair.unanswered import Unanswered
 
 __all__ = ["CopiesCheck", "CopyBlock", "CopyCheckOptions", "CopyTask", "ranges_of"]

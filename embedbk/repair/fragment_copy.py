@@ -40,7 +40,8 @@ from embedbk.core.quorum import write_set
 from embedbk.errors import PeerError
 from embedbk.ids import Member
 from embedbk.repair.copy_pace import CopyPace
-from embedbk.repair.holdings import USUAL_CHECK, owed_up_to
+from embedbk.repair.holdings import USUAL_CHECK
+from embedbk.repair.owed import owed_up_to
 from embedbk.repair.published import published_digest
 from embedbk.repair.source_check import SOURCE, SourceCheck
 

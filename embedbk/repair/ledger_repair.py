@@ -60,9 +60,9 @@ from embedbk.metadata.client import is_unknown
 from embedbk.repair.copy_pace import CopyPace
 from embedbk.repair.fragment_copy import USUAL_COPYING, CopyOptions, CopyResult, FragmentCopy, Shape
 from embedbk.repair.held_ledger import HeldLedger
-from embedbk.repair.holdings import owed_up_to
 from embedbk.repair.known_bookies import KnownBookies
 from embedbk.repair.orphan_closing import ORPHAN, Answer, LedgerKey, OrphanClosing
+from embedbk.repair.owed import owed_up_to
 from embedbk.repair.repair_plan import RepairPlan, SeatToFill
 from embedbk.repair.reshaping import Reshape, is_misfit, log_of, shape_of_settings
 from embedbk.repair.seat_fill import SeatFill

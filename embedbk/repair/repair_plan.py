@@ -18,8 +18,8 @@ from embedbk.codec.repair_mark import WHY_CHARS_MAX, RepairMark
 from embedbk.codec.repair_state import Unrepairable
 from embedbk.ids import NO_ENTRY, Member
 from embedbk.repair.circumstances import circumstances
-from embedbk.repair.holdings import owed_up_to
 from embedbk.repair.known_bookies import KnownBookies
+from embedbk.repair.owed import owed_up_to
 from embedbk.repair.target_choice import lost_seats
 
 __all__ = ["RepairPlan", "SeatToFill", "SeatsToGive"]

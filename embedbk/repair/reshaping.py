@@ -24,7 +24,7 @@ from embedbk.config import Quorum
 from embedbk.errors import StorageError
 from embedbk.ids import Member
 from embedbk.repair.fragment_copy import Shape
-from embedbk.repair.holdings import owed_up_to
+from embedbk.repair.owed import owed_up_to
 
 __all__ = ["Reshape", "is_misfit", "log_of", "shape_of_settings"]
 

@@ -19,7 +19,8 @@ from embedbk.core.machine import Effect
 from embedbk.errors import PeerError
 from embedbk.repair.copy_pace import CopyPace
 from embedbk.repair.fragment_copy import USUAL_COPYING, CopyOptions, CopyResult, FragmentCopy
-from embedbk.repair.holdings import USUAL_CHECK, Owed, held_by, owed_by_seat
+from embedbk.repair.holdings import USUAL_CHECK
+from embedbk.repair.owed import Owed, held_by, owed_by_seat
 
 __all__ = ["SeatFill"]
 

@@ -17,7 +17,7 @@ from embedbk.core.machine import Effect
 from embedbk.errors import PeerError
 from embedbk.ids import Member
 from embedbk.repair.copy_comparison import parts_of
-from embedbk.repair.holdings import Owed, held_by, owed_by_seat
+from embedbk.repair.owed import Owed, held_by, owed_by_seat
 from embedbk.repair.published import unlike_published
 from embedbk.repair.unanswered import Unanswered
 

@@ -27,7 +27,7 @@ from embedbk.codec.log_archives import (
 from embedbk.core.quorum import count_ids
 from embedbk.errors import EmbedbkError, StorageError
 from embedbk.repair.copy_check import CopyBlock, CopyTask, ranges_of
-from embedbk.repair.holdings import Owed
+from embedbk.repair.owed import Owed
 from embedbk.scrub.judging import BLOCK_IDS, CopyFinding, Unit, tasks_of
 
 __all__ = [

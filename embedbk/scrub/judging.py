@@ -14,7 +14,7 @@ from embedbk.codec.digest import DigestType
 from embedbk.codec.ledger_metadata import LedgerMetadata
 from embedbk.ids import Member
 from embedbk.repair.copy_check import CopyBlock, CopyTask, Ranges, ranges_of
-from embedbk.repair.holdings import Owed, owed_by_seat
+from embedbk.repair.owed import Owed, owed_by_seat
 
 __all__ = [
     "BLOCK_IDS",

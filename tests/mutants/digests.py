@@ -16,6 +16,7 @@ _SAID = "tests/rules/test_p11_holdings.py::test_"
 _COMPARISON = "embedbk/repair/copy_comparison.py"
 _COUNT = "embedbk/core/held_count.py"
 _HOLDINGS = "embedbk/repair/holdings.py"
+_OWED = "embedbk/repair/owed.py"
 _LOOK = "embedbk/repair/copies_look.py"
 _HEALTH = "embedbk/repair/health.py"
 _COMPARED = "tests/repair/test_copy_comparison.py::test_"
@@ -181,7 +182,7 @@ MUTANTS = (
         "bookies that owe alike from different entries on are asked for different ranges, which nobody can compare",
         (
             (
-                _HOLDINGS,
+                _OWED,
                 "min(last, first - first % ids_max + ids_max - 1)",
                 "min(last, first + ids_max - 1)",
             ),

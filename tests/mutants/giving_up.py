@@ -11,7 +11,7 @@ _VERB = "embedbk/client/giving_up.py"
 _READER = "embedbk/core/reader.py"
 _READING = "embedbk/client/reading.py"
 _COPY = "embedbk/repair/fragment_copy.py"
-_HOLDINGS = "embedbk/repair/holdings.py"
+_OWED = "embedbk/repair/owed.py"
 _METADATA = "embedbk/codec/ledger_metadata.py"
 
 _ASKED = "tests/repair/test_loss_search.py::test_"
@@ -158,7 +158,7 @@ MUTANTS = (
         "what-was-given-up-is-owed",
         "P11.4 P11.5",
         "health never gets good, and bookies are filled with what nobody has",
-        ((_HOLDINGS, "    if not metadata.lost:\n        yield", "    if True:\n        yield"),),
+        ((_OWED, "    if not metadata.lost:\n        yield", "    if True:\n        yield"),),
         (_STORY + "repair_and_health_ask_for_nothing_that_was_given_up",),
     ),
     Mutant(

@@ -10,6 +10,7 @@ _READ = "native/store/store_held.c"
 _HOLDING = "embedbk/storage/holding.py"
 _BOOKIE = "embedbk/core/bookie.py"
 _HOLDINGS = "embedbk/repair/holdings.py"
+_OWED = "embedbk/repair/owed.py"
 _AUDITOR = "embedbk/repair/auditor.py"
 _YOUNG = "embedbk/repair/young_ledgers.py"
 _FILL = "embedbk/repair/seat_fill.py"
@@ -324,7 +325,7 @@ MUTANTS = (
         "a bookie that cannot tell counts as one that holds nothing",
         (
             (
-                _HOLDINGS,
+                _OWED,
                 "        raise PeerError(Status(answer.status).name)\n",
                 "        return 0, [(owed.first, owed.last)]\n",
             ),
@@ -337,7 +338,7 @@ MUTANTS = (
         "a count above what was asked for, or that its ranges contradict, is believed",
         (
             (
-                _HOLDINGS,
+                _OWED,
                 "if answer.count > owed.entries or (answer.count < owed.entries) != bool(named):",
                 "if False:",
             ),
@@ -350,7 +351,7 @@ MUTANTS = (
         "a seat of a striped ledger owes every entry",
         (
             (
-                _HOLDINGS,
+                _OWED,
                 "    if size == quorum.write_quorum:\n        return 1, 1\n",
                 "    if size:\n        return 1, 1\n",
             ),

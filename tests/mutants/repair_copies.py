@@ -11,7 +11,7 @@ _COPY = "embedbk/repair/fragment_copy.py"
 _TARGETS = "embedbk/repair/target_choice.py"
 _AUDITOR = "embedbk/repair/auditor.py"
 _AWAY = "embedbk/repair/away_bookies.py"
-_HOLDINGS = "embedbk/repair/holdings.py"
+_OWED = "embedbk/repair/owed.py"
 _COLLECTOR = "embedbk/core/collector.py"
 _BOOKIE = "embedbk/core/bookie.py"
 _REPAIRED = "tests/repair/test_repaired.py::test_"
@@ -71,7 +71,7 @@ MUTANTS = (
         "repair-stops-at-the-entry-before-the-last",
         "P11.2",
         "the last entry that a seat owes is not copied",
-        ((_HOLDINGS, "    return metadata.last_entry\n", "    return metadata.last_entry - 1\n"),),
+        ((_OWED, "    return metadata.last_entry\n", "    return metadata.last_entry - 1\n"),),
         (_REPAIRED + "what_a_lost_bookie_had_is_copied_whole",),
     ),
     Mutant(

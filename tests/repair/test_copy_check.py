@@ -26,7 +26,7 @@ from embedbk.core.vocabulary import Ended, Started, Tick
 from embedbk.ids import Member
 from embedbk.repair import copy_check
 from embedbk.repair.copy_check import CopiesCheck, CopyBlock, CopyCheckOptions, CopyTask
-from embedbk.repair.holdings import Owed
+from embedbk.repair.owed import Owed
 
 LEDGER = 7
 B1, B2 = Member("b1", b"1" * 16), Member("b2", b"2" * 16)

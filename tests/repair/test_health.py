@@ -16,7 +16,8 @@ from embedbk.core.quorum import count_ids
 from embedbk.ids import Member
 from embedbk.metadata.claims import repairing_path
 from embedbk.repair.health import judge
-from embedbk.repair.holdings import Shortage, entries_short, owed_by_seat
+from embedbk.repair.holdings import Shortage, entries_short
+from embedbk.repair.owed import owed_by_seat
 from tests.repair.healed import GRACE_S, healed
 from tests.repair.test_auditor import ledger
 from tests.repair.test_filling import short

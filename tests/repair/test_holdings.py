@@ -22,15 +22,8 @@ from embedbk.core.quorum import write_set
 from embedbk.core.vocabulary import Ended, Started, Tick
 from embedbk.errors import PeerError
 from embedbk.ids import Member
-from embedbk.repair.holdings import (
-    Checked,
-    CheckOptions,
-    HoldingCheck,
-    Owed,
-    held_by,
-    owed_by_seat,
-    owed_parts,
-)
+from embedbk.repair.holdings import Checked, CheckOptions, HoldingCheck
+from embedbk.repair.owed import Owed, held_by, owed_by_seat, owed_parts
 
 SECOND = 1_000_000_000
 

@@ -124,7 +124,9 @@ def test_what_was_judged_of_other_metadata_is_judged_again() -> None:
             number += 1
             put = asked.then[0]
             assert isinstance(put, Put)
-            is_word = asked.tag[0] == "target" and stored[ledger_key_path(1)][1] == 9 and bool(core.plan.stopped)
+            is_word = (
+                asked.tag[0] == "target" and stored[ledger_key_path(1)][1] == 9 and bool(core.plan.stopped)
+            )
             if is_word:  # Nobody knows what became of it, and the metadata is read again.
                 stored[ledger_key_path(1)] = encode_ledger_metadata(given_up), number
                 effects += core.step(TransactUnknown(0, asked.tag))
