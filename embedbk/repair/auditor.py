@@ -31,7 +31,6 @@ looked at, and what is judged again.
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -162,7 +161,6 @@ class Auditor(Machine):
         self.spent_ns = 0  # How long what comes next is put off because of the last questions to bookies.
         self.ahead_ns = 0  # How much faster than its pace this round has listed ledgers.
         self.young = YoungLedgers(options.settle_ns)
-        self.reading: list[int] = []  # Young ledgers that are read now.
         self.unmoved = 0  # Ledgers that name a bookie that leaves.
         self.orphans = Orphans(options.grace_ns)
 
@@ -352,7 +350,10 @@ class Auditor(Machine):
 
     def _look_at_orphans(self, now_ns: int) -> list[Effect]:
         key = self.orphans.next_key(now_ns)
-        return self._look_at_young(now_ns) if key is None else [ReadKey(self._tag("orphan"), key)]
+        if key is not None:
+            return [ReadKey(self._tag("orphan"), key)]
+        self.young.begin_look(now_ns)
+        return self._look_at_young()
 
     def _on_orphan(self, event: KeyRead) -> list[Effect]:
         change = self.orphans.take(event.value, event.revision, event.now_ns)
@@ -363,35 +364,20 @@ class Auditor(Machine):
 
     # Ledgers that are new, or were open.
 
-    def _look_at_young(self, now_ns: int) -> list[Effect]:
-        self.reading = self.young.due(now_ns)
-        return self._read_young()
-
-    def _read_young(self) -> list[Effect]:
-        if self.reading:
-            return [ReadKey(self._tag("young"), ledger_key_path(self.reading[0]))]
-        newest = self.young.newest
-        return [
-            self._list("newest", LEDGERS_PREFIX, ledger_key_path(newest) if newest >= 0 else LEDGERS_PREFIX)
-        ]
+    def _look_at_young(self) -> list[Effect]:
+        key = self.young.next_key()
+        if key is not None:
+            return [ReadKey(self._tag("young"), key)]
+        return [self._list("newest", LEDGERS_PREFIX, self.young.newest_key)]
 
     def _on_young(self, event: KeyRead) -> list[Effect]:
-        ledger_id = self.reading.pop(0)
-        metadata = None
-        if event.value is not None:
-            with contextlib.suppress(StorageError):
-                metadata = decode_ledger_metadata(event.value, ledger_id)
-        if self.young.see(ledger_id, metadata, event.now_ns) and metadata is not None:
-            self.look.add(ledger_id, metadata)
-        return self._read_young()
+        found = self.young.take(event.value, event.now_ns)
+        if found is not None:
+            self.look.add(*found)
+        return self._look_at_young()
 
     def _on_newest(self, event: KeysListed) -> list[Effect]:
-        for key, value in event.records:
-            ledger_id = ledger_of_key(key)
-            if ledger_id is not None:
-                with contextlib.suppress(StorageError):
-                    is_closed = decode_ledger_metadata(value, ledger_id).is_closed
-                    self.young.meet(ledger_id, event.now_ns, is_closed=is_closed)
+        self.young.take_newest(event.records, event.now_ns)
         return self._look(event.now_ns)
 
     # Copies on registered bookies.
