@@ -214,11 +214,9 @@ class Auditor(Machine):
         if not isinstance(result, Claimed):
             return self._pause(event.now_ns, self.options.look_ns)
         self.waits_since, self.epoch = result.asked, result.epoch
-        return (
-            self._begin_audit(event.now_ns) if self.epoch else self._pause(event.now_ns, self.options.look_ns)
-        )
+        return self._begin_audit() if self.epoch else self._pause(event.now_ns, self.options.look_ns)
 
-    def _begin_audit(self, now_ns: int) -> list[Effect]:
+    def _begin_audit(self) -> list[Effect]:
         """This candidate was elected. It cannot know how long bookies have been away: their grace begins now."""
         self.control, self.round_due_ns = None, None
         self.away = AwayBookies(self.options.grace_ns, self.options.away_max)
