@@ -11,7 +11,7 @@ from embedbk.client.appending import Appending
 from embedbk.client.placed import Appended
 from embedbk.client.renewing import Succession
 from embedbk.client.runtime import refuse_pickling
-from embedbk.client.tickets import PLAIN, Ticket, terms_of
+from embedbk.client.tickets import PLAIN, Ticket, all_acknowledged, terms_of
 from embedbk.client.waiting import run_async
 from embedbk.codec.arrow_rows import ArrowNames
 from embedbk.codec.entry_records import EntryRecord
@@ -58,12 +58,12 @@ class _Writer(Closing):
 
     async def flush(self, timeout_s: float | None = None) -> int:
         """Wait until everything queued before is acknowledged as an append is; return the LAC."""
-        return await run_async(self._newest.flush(timeout_s))
+        return await run_async(all_acknowledged(self._newest, timeout_s))
 
     async def force(self, timeout_s: float | None = None) -> int:
         """Wait until everything queued before is durable on its ack quorum, also with deferred sync (P3.2); return the
         LAC."""
-        return await run_async(self._newest.force(timeout_s))
+        return await run_async(all_acknowledged(self._newest, timeout_s, is_synced=True))
 
     def release(self) -> None:
         """Let go without touching cluster state; the next opener recovers."""

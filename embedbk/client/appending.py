@@ -1,7 +1,7 @@
 """The writing handle of a ledger, for both faces: append, wait for the LAC, close, release (P3, P5.1).
 
-Nothing here decides when something is acknowledged; `core.writer` does. What one append asks for, and its
-ticket, stand in `tickets.py`; what precedes the handle's ledger in `past.py`; a call that appends many in
+Nothing here decides when something is acknowledged; `core.writer` does. What one append asks for, its ticket, and what
+becomes of it stand in `tickets.py`; what precedes the handle's ledger in `past.py`; a call that appends many in
 `many_append.py`.
 """
 
@@ -22,7 +22,7 @@ from embedbk.client.past import NO_PAST, PRODUCERS_LOCK, Past, Tenure, pair
 from embedbk.client.placed import Appended, Heir, append_again, joined
 from embedbk.client.reading import Frames
 from embedbk.client.runtime import Runtime
-from embedbk.client.tickets import PLAIN, AppendTerms, Fate, Ticket
+from embedbk.client.tickets import PLAIN, AppendTerms, Ticket, acknowledged, raise_failed
 from embedbk.client.waiting import (
     FutureResult,
     Moved,
@@ -35,7 +35,7 @@ from embedbk.codec.arrow_rows import Rows
 from embedbk.codec.attributes import Producer, encode_attributes
 from embedbk.codec.digest import DigestType
 from embedbk.codec.entry_records import EntryRecord, RecordRun, encode_records
-from embedbk.codec.ledger_metadata import Durability, decode_ledger_metadata, ledger_key_path
+from embedbk.codec.ledger_metadata import Durability
 from embedbk.codec.log_settings import Compression
 from embedbk.codec.packer import PACKER_CONFLICT, Packer, ToldPacker
 from embedbk.codec.packer_twin import Buffer, Packing, TwinPacker, refuse_payload
@@ -46,7 +46,6 @@ from embedbk.errors import (
     AppendConflict,
     EmbedbkError,
     LedgerClosed,
-    NoSuchLedger,
     OperationTimeout,
     UsageError,
     ensure,
@@ -69,12 +68,12 @@ class Appending:
 
     __slots__ = (
         "_is_closing",
-        "_past",
         "bar",
         "compression",
         "heir",
         "is_over",
         "ledger_id",
+        "past",
         "runtime",
         "writing",
     )
@@ -93,7 +92,8 @@ class Appending:
         mac_key: the key of the ledger's tags, if it has any.
         """
         self.runtime = runtime
-        self._past = Past(what) if what else NO_PAST
+        # What stands before this ledger. Others read it.
+        self.past = Past(what) if what else NO_PAST
         self.ledger_id = core.ledger_id
         digest = core.metadata.digest
         bound = runtime.settings.append_bytes_max
@@ -124,17 +124,17 @@ class Appending:
     def continue_behind(self, before: Position, history: Callable[[], Frames] | None) -> None:
         """This ledger follows others: `before` is the last position there, `history` reads the tail."""
         is_known = history is None  # Then nothing stands there.
-        self._past = replace(self._past, before=before, history=history, are_producers_known=is_known)
+        self.past = replace(self.past, before=before, history=history, are_producers_known=is_known)
 
     def continue_from(self, before: Appending, last_entry: int) -> None:
         """This ledger follows one of the same writer, which takes no more appends, and ends at last_entry."""
-        past = before._past
+        past = before.past
         at = past.before if last_entry == NO_ENTRY else Position(before.ledger_id, last_entry)
-        own = self._past
+        own = self.past
         with PRODUCERS_LOCK:
             # One object for both ledgers, also where an append to the first is noted only now.
             noted = before.producers
-        self._past = replace(
+        self.past = replace(
             past,
             what=own.what,
             tenure=own.tenure,
@@ -149,27 +149,27 @@ class Appending:
         what it knows of producers, however far back: the log itself may tell less of it (P3.1)."""
         if before.writing.lac == before.writing.packer.last_entry:
             with PRODUCERS_LOCK:
-                self._past = replace(self._past, noted=before.producers)
+                self.past = replace(self.past, noted=before.producers)
 
     def belong_to(self, tenure: Tenure) -> None:
         """This ledger belongs to a log, which its owner has by this."""
-        self._past = replace(self._past, tenure=tenure)
+        self.past = replace(self.past, tenure=tenure)
 
     @property
     def tenure(self) -> Tenure:
         """By what the ledger's log is its owner's. The ledger is one of a log."""
-        assert self._past.tenure is not None
-        return self._past.tenure
+        assert self.past.tenure is not None
+        return self.past.tenure
 
     @property
     def first_offset(self) -> int:
         """The offset of the ledger's entry 0 in its log; 0: it is in none."""
-        return 0 if self._past.tenure is None else self._past.tenure.first_offset
+        return 0 if self.past.tenure is None else self.past.tenure.first_offset
 
     @property
     def epoch(self) -> int | None:
         """The epoch of the log's owner; None: the ledger is in no log."""
-        return None if self._past.tenure is None else self._past.tenure.epoch
+        return None if self.past.tenure is None else self.past.tenure.epoch
 
     def begin_times(self, floor_ms: int) -> None:
         """Give entries times, none below floor_ms, the time of the entry before them (P8.11). Call it before the first
@@ -197,7 +197,7 @@ class Appending:
         front: the handle before this one, which was handed over just now.
         """
         packer, writing = self.writing.packer, self.writing
-        refused = self._past.refused(last_entry, follows_refused=front is not None and front.has_refused_last)
+        refused = self.past.refused(last_entry, follows_refused=front is not None and front.has_refused_last)
         first = following.writing.packer.last_entry + 1
         frames = deque(writing.outstanding)
         if writing.error is not None:
@@ -213,7 +213,7 @@ class Appending:
                 due = frame.last_entry + 1
         ensure(due == max(last_entry, packer.last_entry) + 1, "an outstanding entry was let go of")
         heir = Heir(following, last_entry, tuple(refused), first)
-        following._past.remember(self.ledger_id, heir)
+        following.past.remember(self.ledger_id, heir)
         self.heir = heir
         # A call whose rest is still to come keeps its turn there (P3.1). A call that gives up meanwhile does so here,
         # then there.
@@ -242,7 +242,7 @@ class Appending:
     @property
     def what(self) -> str:
         """How messages name the handle."""
-        past = self._past
+        past = self.past
         if past.tenure is not None:
             return f"the writer of log {past.tenure.owning.name!r}"
         return past.what or f"the writer of ledger {self.ledger_id}"
@@ -250,16 +250,16 @@ class Appending:
     @property
     def producers(self) -> Producers:
         """The producers whose appends are known. The caller holds PRODUCERS_LOCK."""
-        if self._past is NO_PAST:
-            self._past = Past()
-        return self._past.producers
+        if self.past is NO_PAST:
+            self.past = Past()
+        return self.past.producers
 
     @property
     def last_position(self) -> Position:
         """The position of the last entry that was queued; before the first one, the last position of the ledgers in
         front."""
         last = self.writing.packer.last_entry
-        before = self._past.before
+        before = self.past.before
         return Position(self.ledger_id, last) if last != NO_ENTRY or before is None else before
 
     @property
@@ -357,9 +357,9 @@ class Appending:
         attributes = encode_attributes(part_ends, producer, records)
         if self.compression is not None:
             attributes, data = squeezed(attributes, data) or (attributes, data)
-        expected = self._past.expected(terms, self.ledger_id)
-        if producer is not None and not self._past.are_producers_known:
-            await self._past.learn(self.what, self.runtime.clock_s, terms.timeout_s, until_s)
+        expected = self.past.expected(terms, self.ledger_id)
+        if producer is not None and not self.past.are_producers_known:
+            await self.past.learn(self.what, self.runtime.clock_s, terms.timeout_s, until_s)
         while True:
             if self.is_over or self.runtime.is_forked:
                 self._refuse()
@@ -381,7 +381,7 @@ class Appending:
                     if entry_id >= 0 and producer is not None:
                         self.producers.note(producer, Position(self.ledger_id, entry_id))
                     if entry_id >= 0 and expected >= 0 and self.writing.on_failed is not None:
-                        self._past.note_bound(entry_id, self.writing.lac, names_id=terms.entry_id is not None)
+                        self.past.note_bound(entry_id, self.writing.lac, names_id=terms.entry_id is not None)
             if entry_id >= 0:
                 return Position(self.ledger_id, entry_id)
             if entry_id == PACKER_CONFLICT:
@@ -456,68 +456,6 @@ class Appending:
         )
         await has_room
 
-    async def acknowledged(
-        self, entry_id: int, timeout_s: float | None = None, *, is_synced: bool = False
-    ) -> Position:
-        """Wait until the entry is acknowledged (is_synced: by disks, also where sync is deferred, P3.2) in this ledger
-        or, when this one failed, in the next; return where it is. Raises the error that settled it otherwise."""
-        if self.runtime.is_forked:
-            self.runtime.check()
-        until_s = None if timeout_s is None else self.runtime.clock_s() + timeout_s
-        handle, entry_id = self.now(entry_id)
-        while not await handle._passed(entry_id, timeout_s, is_synced=is_synced):
-            following, moved = handle.now(entry_id)
-            if following is handle:
-                handle.raise_failed(entry_id)
-            handle, entry_id = following, moved
-            timeout_s = None if until_s is None else max(0.0, until_s - self.runtime.clock_s())
-        return Position(handle.ledger_id, entry_id)
-
-    async def _passed(self, entry_id: int, timeout_s: float | None, *, is_synced: bool) -> bool:
-        """Wait until it is acknowledged in this ledger. False: it is not, and will not be."""
-        writing = self.writing
-        if writing.lac >= entry_id:
-            return True
-        passed: Moved | Passed = Passed(writing, entry_id, timeout_s)
-        if is_synced:
-            passed = Moved(writing.signal, lambda: writing.is_synced(entry_id), timeout_s)
-        if not await passed:
-            late = OperationTimeout(
-                f"{self.what}: entry {entry_id} was not acknowledged within {timeout_s:g} s; it may still be",
-                hint="wait for its ticket again, or ask the ticket for its fate later",
-            )
-            late.ticket = Ticket(self, entry_id)
-            raise late
-        return (writing.lac if is_synced else writing.received) >= entry_id
-
-    def raise_failed(self, entry_id: int) -> NoReturn:
-        """All appends share the handle's error; raise one for this append, by which its fate can be asked."""
-        failed = self.writing.error
-        assert failed is not None
-        if self.heir is not None and entry_id > self.heir.last_entry:
-            refused = self._not_moved(entry_id)
-            refused.ticket = Ticket(self, entry_id)
-            raise refused
-        again = type(failed)(failed.args[0], definite=failed.definite, hint=failed.hint)
-        again.ticket = Ticket(self, entry_id)
-        raise again from failed
-
-    def _not_moved(self, entry_id: int) -> EmbedbkError:
-        """The error of an entry that was appended on a condition on this ledger's ids, and is not in the ledger."""
-        if self._past.bound and self._past.bound.get(entry_id):
-            return UsageError(
-                f"{self.what}: ledger {self.ledger_id} failed before its entry {entry_id}, which was expected by its "
-                "id, was in it; nothing was appended",
-                hint="ids begin anew in the next ledger: append it on the terms of that one",
-            )
-        conflict = AppendConflict(
-            f"{self.what}: entry {entry_id - 1} of ledger {self.ledger_id}, which was expected to stand last, is in no "
-            "ledger; nothing was appended",
-            hint="read what was appended since, then decide anew",
-        )
-        conflict.last_position = self.last_position
-        return conflict
-
     # One entry without any terms, in both faces: nearly every append, so no more steps than it takes.
 
     def append_blocking(self, data: Buffer | EntryRecord, aio_twin: str) -> Position:
@@ -527,7 +465,7 @@ class Appending:
         if entry_id == NO_ENTRY:
             return run_blocking(self.append(data), aio_twin)
         try:
-            self._block(entry_id)
+            self.block(entry_id)
         except BaseException as stopped:
             self._tell_stopped(stopped, entry_id)
             raise
@@ -538,25 +476,14 @@ class Appending:
     def _follow_blocking(self, entry_id: int, aio_twin: str) -> Position:
         """The entry is not in this ledger: it is in the next one, or nowhere."""
         try:
-            return run_blocking(self.acknowledged(entry_id), aio_twin)
+            return run_blocking(acknowledged(self, entry_id), aio_twin)
         except EmbedbkError:
             raise
         except BaseException as stopped:
             self._tell_stopped(stopped, entry_id)
             raise
 
-    def wait_blocking(self, entry_id: int, aio_twin: str) -> Position:
-        """As `acknowledged` without a time limit, blocking this thread."""
-        refuse_in_event_loop(aio_twin)
-        if self.runtime.is_forked:
-            self.runtime.check()
-        handle, entry_id = self.now(entry_id)
-        handle._block(entry_id)
-        if not handle.writing.is_received(entry_id):
-            return run_blocking(handle.acknowledged(entry_id), aio_twin)
-        return Position(handle.ledger_id, entry_id)
-
-    def _block(self, entry_id: int) -> None:
+    def block(self, entry_id: int) -> None:
         """Block until the entry is settled. Where C counts the answers it wakes this thread, without a turn of the
         host's thread."""
         if not (self.writing.is_received(entry_id) or self.writing.wait_locally(entry_id)):
@@ -583,7 +510,7 @@ class Appending:
     async def _follow_awaited(self, entry_id: int) -> Position:
         """As `_follow_blocking`, awaited."""
         try:
-            return await run_async(self.acknowledged(entry_id))
+            return await run_async(acknowledged(self, entry_id))
         except EmbedbkError:
             raise
         except BaseException as stopped:
@@ -613,7 +540,7 @@ class Appending:
                     return placed  # Appended before, in a ledger that is closed by now, or about to be.
                 entry_id = placed.entry_id
             left_s = None if terms.timeout_s is None else max(0.0, until_s - self.runtime.clock_s())
-            return await self.acknowledged(entry_id, left_s)
+            return await acknowledged(self, entry_id, left_s)
         except EmbedbkError:
             raise
         except BaseException as stopped:
@@ -676,7 +603,7 @@ class Appending:
             assert handle.heir is not None
             handle = handle.heir.appending
         try:
-            await handle.acknowledged(appended.last_entry, left_s)
+            await acknowledged(handle, appended.last_entry, left_s)
         except EmbedbkError as failed:
             # The error of the last one, which may be in no ledger while the first ones are in one.
             began_on, entry_id = self.now(appended.parts[0].first_entry)
@@ -689,57 +616,6 @@ class Appending:
     async def on_disks(self, entry_id: int, copies: int, timeout_s: float | None) -> int:
         """Wait until so many bookies hold the entry durably; return how many do, at least (`Ticket.at_least`)."""
         return await wait_for_copies(self, entry_id, copies, timeout_s)
-
-    async def fate(self, entry_id: int) -> Fate:
-        """Whether an entry survived: by the LAC, or by the CLOSED metadata (P3.6)."""
-        handle, moved = self.now(entry_id)
-        if handle is not self:
-            return await handle.fate(moved)
-        if self.lac >= entry_id:
-            return Fate.SURVIVED
-        value, _ = await self.runtime.get(
-            ledger_key_path(self.ledger_id), f"asking what became of entry {entry_id}"
-        )
-        if self.heir is not None and self.now(entry_id)[0] is not self:
-            return await self.fate(entry_id)  # It was handed over meanwhile.
-        if value is None:
-            tenure = self._past.tenure
-            if tenure is not None and await tenure.owning.has_closed_empty(tenure):
-                return Fate.LOST
-            raise NoSuchLedger(f"ledger {self.ledger_id} was deleted; nothing of it can be read any more")
-        metadata = decode_ledger_metadata(value, self.ledger_id)
-        if metadata.last_entry is None:
-            return Fate.UNKNOWN
-        if entry_id <= metadata.last_entry:
-            return Fate.SURVIVED
-        return Fate.UNKNOWN if self.writing.is_undecided else Fate.LOST  # It may go to the next ledger yet.
-
-    async def flush(self, timeout_s: float | None = None) -> int:
-        """Wait until everything queued before is acknowledged; return the LAC."""
-        return await self._all_acknowledged(timeout_s)
-
-    async def force(self, timeout_s: float | None = None) -> int:
-        """Wait until everything queued before is on the disks of its ack quorum; return the LAC (P3.2)."""
-        return await self._all_acknowledged(timeout_s, is_synced=True)
-
-    async def _all_acknowledged(self, timeout_s: float | None, *, is_synced: bool = False) -> int:
-        """What was queued on a condition on a ledger that failed may be in no ledger: that is its caller's to hear, and
-        what stands before it is waited for all the same (P8.2)."""
-        check_seconds(timeout_s, "timeout_s")
-        until_s = math.inf if timeout_s is None else self.runtime.clock_s() + timeout_s
-        last = self.writing.packer.last_entry
-        while last != NO_ENTRY:
-            left_s = None if timeout_s is None else max(0.0, until_s - self.runtime.clock_s())
-            try:
-                await self.acknowledged(last, left_s, is_synced=is_synced)
-                break
-            except (UsageError, AppendConflict):
-                self.runtime.check()
-                handle, moved = self.now(last)
-                if handle.heir is None or moved <= handle.heir.last_entry:
-                    raise
-                last -= 1
-        return self.now(last)[0].lac
 
     # Ending.
 
@@ -764,7 +640,7 @@ class Appending:
         if last != NO_ENTRY:
             await Moved(writing.signal, lambda: writing.is_synced(last) or writing.failure is not None)
             if writing.error is not None and writing.lac < last:
-                self.raise_failed(last)
+                raise_failed(self, last)
         return writing.failure is None
 
     async def close_behind(self) -> int:
@@ -804,8 +680,8 @@ class Appending:
         self.is_over = True
         self.bar = _over
         self.writing.packer.stop()
-        if self._past.learning is not None:
-            self._past.learning.end()
+        if self.past.learning is not None:
+            self.past.learning.end()
 
     def _release(self) -> None:
         self.runtime.node.release(self.writing)

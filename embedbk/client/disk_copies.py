@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from embedbk.client.tickets import Ticket
+from embedbk.client.tickets import Ticket, acknowledged
 from embedbk.client.waiting import Moved
 from embedbk.core.entry_copies import CopiesKnown, CopiesQuery
 from embedbk.errors import OperationTimeout, UsageError
@@ -34,7 +34,7 @@ async def wait_for_copies(queued_in: Appending, entry_id: int, copies: int, time
     if isinstance(copies, bool) or not isinstance(copies, int) or not 1 <= copies <= quorum.write_quorum:
         raise UsageError(f"copies={copies!r}: allowed are 1 to {quorum.write_quorum}, the write quorum")
     until_s = math.inf if timeout_s is None else runtime.clock_s() + timeout_s
-    await queued_in.acknowledged(entry_id, timeout_s, is_synced=True)
+    await acknowledged(queued_in, entry_id, timeout_s, is_synced=True)
     handle, moved = queued_in.now(entry_id)  # It is there for good.
     if copies <= quorum.ack_quorum:
         return quorum.ack_quorum

@@ -20,7 +20,7 @@ from embedbk.client.placed import Appended
 from embedbk.client.reading import LedgerReading, check_ledger_id, no_such_ledger
 from embedbk.client.record_batches import RecordBatches
 from embedbk.client.runtime import Runtime, refuse_pickling
-from embedbk.client.tickets import PLAIN, Ticket, terms_of
+from embedbk.client.tickets import PLAIN, Ticket, all_acknowledged, terms_of
 from embedbk.client.waiting import run_blocking
 from embedbk.codec.arrow_columns import rows_of
 from embedbk.codec.arrow_rows import ArrowNames
@@ -379,12 +379,13 @@ class LedgerWriter:
 
     def flush(self, timeout_s: float | None = None) -> int:
         """Wait until everything added before is acknowledged as an add is; return the LAC."""
-        return run_blocking(self._appending.flush(timeout_s), "aio.LedgerWriter.flush")
+        return run_blocking(all_acknowledged(self._appending, timeout_s), "aio.LedgerWriter.flush")
 
     def force(self, timeout_s: float | None = None) -> int:
         """Wait until everything added before is durable on its ack quorum, also with deferred sync (P3.2); return the
         LAC."""
-        return run_blocking(self._appending.force(timeout_s), "aio.LedgerWriter.force")
+        steps = all_acknowledged(self._appending, timeout_s, is_synced=True)
+        return run_blocking(steps, "aio.LedgerWriter.force")
 
     def close(self) -> int:
         """Wait for what was added and close the ledger (P5.1); return its last entry, -1 when it is empty."""

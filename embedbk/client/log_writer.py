@@ -26,7 +26,7 @@ from embedbk.client.password import Password
 from embedbk.client.placed import Appended
 from embedbk.client.renewing import Succession
 from embedbk.client.runtime import Runtime, refuse_pickling
-from embedbk.client.tickets import PLAIN, AppendTerms, Ticket, terms_of
+from embedbk.client.tickets import PLAIN, AppendTerms, Ticket, all_acknowledged, terms_of
 from embedbk.client.waiting import run_blocking
 from embedbk.codec.arrow_rows import ArrowNames
 from embedbk.codec.entry_records import EntryRecord
@@ -321,12 +321,13 @@ class LogWriter:
 
     def flush(self, timeout_s: float | None = None) -> int:
         """Wait until everything appended before is acknowledged as an append is; return the LAC."""
-        return run_blocking(self._line.newest.flush(timeout_s), "aio.LogWriter.flush")
+        return run_blocking(all_acknowledged(self._line.newest, timeout_s), "aio.LogWriter.flush")
 
     def force(self, timeout_s: float | None = None) -> int:
         """Wait until everything appended before is durable on its ack quorum, also with deferred sync (P3.2); return
         the LAC."""
-        return run_blocking(self._line.newest.force(timeout_s), "aio.LogWriter.force")
+        steps = all_acknowledged(self._line.newest, timeout_s, is_synced=True)
+        return run_blocking(steps, "aio.LogWriter.force")
 
     def close(self) -> Position:
         """Wait for what was appended and close the ledger; return the position of its last entry."""

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from embedbk.client.placed import Appended, in_parts, places
-from embedbk.client.tickets import Ticket
+from embedbk.client.tickets import Ticket, raise_failed
 from embedbk.client.waiting import Moved
 from embedbk.codec.entry_records import RecordRun
 from embedbk.codec.packer_twin import Buffer
@@ -92,7 +92,7 @@ class ManyAppend:
                 following = await self._next_behind(failed, queued.entry_count, len(items))
                 if following is None:
                     last, entry_id = handle.now(queued.last_entry)
-                    last.raise_failed(entry_id)
+                    raise_failed(last, entry_id)
                 try:
                     rest = await self._queue_all(following, left)
                 except HandedOver:

@@ -15,7 +15,7 @@ from embedbk.client.appending import Appending
 from embedbk.client.password import Password
 from embedbk.client.reading import LedgerReading
 from embedbk.client.runtime import Runtime
-from embedbk.client.tickets import AppendTerms
+from embedbk.client.tickets import AppendTerms, all_acknowledged
 from embedbk.config import Quorum
 from embedbk.errors import AppendConflict, EmbedbkError, UsageError
 from embedbk.ids import Position
@@ -104,14 +104,17 @@ def append_all(
         if pause_ns:
             yield Sleep(chance.randint(0, 2 * pause_ns))
         if chance.random() < 0.1:
-            yield from awaited(runtime, chance.choice([appending.force, appending.flush])())
+            is_synced = chance.choice([True, False])
+            yield from awaited(runtime, all_acknowledged(appending, is_synced=is_synced))
         if looks.random() < 0.1:
             yield from _look_at_own(runtime, appending, password)
     ends = chance.choice(["close", "close", "force", "release"])
     if ends == "release":
         appending.release()
     else:
-        yield from awaited(runtime, appending.close() if ends == "close" else appending.force())
+        forced = ends == "force"
+        ending = all_acknowledged(appending, is_synced=True) if forced else appending.close()
+        yield from awaited(runtime, ending)
 
 
 def _append_runs(world: World, client: str, runtime: Runtime, appending: Appending, number: int) -> Steps:

@@ -14,7 +14,7 @@ from embedbk import aio
 from embedbk.client import appending
 from embedbk.client.log_writer import LogWriter
 from embedbk.client.placed import Appended
-from embedbk.client.tickets import AppendTerms
+from embedbk.client.tickets import AppendTerms, all_acknowledged
 from embedbk.codec.ledger_metadata import Begun
 from embedbk.metadata.levels import LEVEL_OF_LOGS
 from embedbk.testing import Cluster
@@ -404,7 +404,7 @@ def test_a_flush_passes_what_was_refused_and_waits_for_the_rest(cluster: Cluster
     bound = Beside(client, one(writer, b"bound", entry_id=2))
     cluster.run_for(0.1)
     newest = writer._line.newest
-    flushed = Beside(client, newest.force() if forces else newest.flush())
+    flushed = Beside(client, all_acknowledged(newest, is_synced=forces))
     stray(cluster, before)
     assert cluster.run_until(lambda: bound.is_over and flushed.is_over)
     assert isinstance(bound.error, embedbk.UsageError)

@@ -11,6 +11,7 @@ import embedbk
 from embedbk import aio
 from embedbk.client.log_writer import LogWriter
 from embedbk.client.placed import Appended
+from embedbk.client.tickets import all_acknowledged
 from embedbk.testing import Cluster
 from tests.faces.test_replacing import Beside, many, one, read, stray
 from tests.faces.test_rolling import NAME, NEVER, is_closed, knowing, listed
@@ -130,7 +131,9 @@ def test_flush_waits_for_the_ledger_before_while_the_next_one_is_empty(
     """Everything queued before is acknowledged when it returns, in both faces."""
     newest = rolled.writer._line.newest
     assert aio.LogWriter(NAME, rolled.writer._line)._newest is newest
-    flushed = [Beside(rolled.client, newest.flush()), Beside(rolled.client, newest.force())]
+    flushed = [
+        Beside(rolled.client, all_acknowledged(newest, is_synced=is_synced)) for is_synced in (False, True)
+    ]
     cluster.run_for(0.2)
     assert not any(call.is_over for call in flushed)
     with pytest.raises(embedbk.OperationTimeout):

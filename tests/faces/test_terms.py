@@ -482,7 +482,7 @@ def test_a_cancelled_append_leaves_a_producer_s_past_to_the_next_one(
         assert is_held.wait(60)
         try:
             asyncio.run(cancelled(writer))
-            learning = writer._appending._past.learning
+            learning = writer._appending.past.learning
             assert learning is not None
             if is_closed:
                 writer._appending.release()

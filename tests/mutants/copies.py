@@ -8,7 +8,6 @@ __all__ = ["MUTANTS"]
 
 _CORE = "embedbk/core/entry_copies.py"
 _TICKETS = "embedbk/client/tickets.py"
-_APPENDING = "embedbk/client/appending.py"
 
 _COPIES = "tests/scenarios/test_copies.py::test_"
 

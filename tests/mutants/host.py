@@ -6,7 +6,7 @@ from tests.mutants.mutant import Mutant
 
 __all__ = ["MUTANTS"]
 
-_APPENDING = "embedbk/client/appending.py"
+_TICKETS = "embedbk/client/tickets.py"
 _OPERATIONS = "embedbk/host/operations.py"
 
 _BUSY = "tests/rules/test_p7_busy.py::test_"
@@ -44,9 +44,9 @@ MUTANTS = (
                 "        return self.received >= entry_id or self.error is not None",
             ),
             (
-                _APPENDING,
-                "        return (writing.lac if is_synced else writing.received) >= entry_id",
-                "        return writing.received >= entry_id",
+                _TICKETS,
+                "    return (writing.lac if is_synced else writing.received) >= entry_id",
+                "    return writing.received >= entry_id",
             ),
         ),
         ("tests/scenarios/test_deferred_sync.py::test_force_waits_for_the_disks",),

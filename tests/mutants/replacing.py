@@ -222,8 +222,8 @@ MUTANTS = (
         "an entry behind the end of a failed ledger is told to be lost while it may still move",
         (
             (
-                _APPENDING,
-                "return Fate.UNKNOWN if self.writing.is_undecided else Fate.LOST",
+                "embedbk/client/tickets.py",
+                "return Fate.UNKNOWN if handle.writing.is_undecided else Fate.LOST",
                 "return Fate.LOST",
             ),
         ),
@@ -274,7 +274,7 @@ MUTANTS = (
         "a-flush-tells-what-was-refused",
         "P8.2",
         "whoever flushes is told the refusal of another caller's entry, and waits for nothing before it",
-        (("embedbk/client/appending.py", "                last -= 1\n", "                raise\n"),),
+        (("embedbk/client/tickets.py", "            last -= 1\n", "            raise\n"),),
         (
             "tests/faces/test_replacing.py::test_a_flush_passes_what_was_refused_and_waits_for_the_rest[False]",
         ),
