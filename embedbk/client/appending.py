@@ -1,8 +1,8 @@
 """The writing handle of a ledger, for both faces: append, wait for the LAC, close, release (P3, P5.1).
 
 Nothing here decides when something is acknowledged; `core.writer` does. What one append asks for, its ticket, and what
-becomes of it stand in `tickets.py`; what precedes the handle's ledger in `past.py`; a call that appends many in
-`many_append.py`.
+becomes of it stand in `tickets.py`; what precedes the handle's ledger in `past.py`; an append on terms in
+`terms_append.py`, a call that appends many in `many_append.py`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from typing import Any, NoReturn
 from embedbk.client.compression import ZstdPacker, ZstdToldPacker, ZstdTwinPacker, squeezed, squeezed_run
 from embedbk.client.disk_copies import wait_for_copies
 from embedbk.client.many_append import Items, ManyAppend
-from embedbk.client.past import NO_PAST, PRODUCERS_LOCK, Past, Tenure, pair
+from embedbk.client.past import NO_PAST, PRODUCERS_LOCK, Past, Tenure
 from embedbk.client.placed import Appended, Heir, append_again, joined
 from embedbk.client.reading import Frames
 from embedbk.client.runtime import Runtime
+from embedbk.client.terms_append import front_is_done, queue_on
 from embedbk.client.tickets import PLAIN, AppendTerms, Ticket, acknowledged, raise_failed
 from embedbk.client.waiting import (
     FutureResult,
@@ -32,18 +33,17 @@ from embedbk.client.waiting import (
     run_blocking,
 )
 from embedbk.codec.arrow_rows import Rows
-from embedbk.codec.attributes import Producer, encode_attributes
+from embedbk.codec.attributes import encode_attributes
 from embedbk.codec.digest import DigestType
 from embedbk.codec.entry_records import EntryRecord, RecordRun, encode_records
 from embedbk.codec.ledger_metadata import Durability
 from embedbk.codec.log_settings import Compression
-from embedbk.codec.packer import PACKER_CONFLICT, Packer, ToldPacker
+from embedbk.codec.packer import Packer, ToldPacker
 from embedbk.codec.packer_twin import Buffer, Packing, TwinPacker, refuse_payload
 from embedbk.config import check_seconds
 from embedbk.core.producers import Producers
 from embedbk.core.writer import Writer
 from embedbk.errors import (
-    AppendConflict,
     EmbedbkError,
     LedgerClosed,
     OperationTimeout,
@@ -283,10 +283,17 @@ class Appending:
         if not self.is_over:
             self.bar = None
 
-    def _is_barred(self, *, has_begun: bool = False) -> bool:
+    def refuse(self) -> NoReturn:
+        """The handle is over, or another process's: raises why it takes no appends."""
+        self.runtime.check()
+        raise UsageError(
+            f"{self.what} was closed or released; nothing was appended", hint="open a new writer to append"
+        )
+
+    def is_barred(self, *, has_begun: bool = False) -> bool:
         """Whether an append is to wait. Raises why it is refused. has_begun: a part of the call is queued."""
         if self.is_over or self.runtime.is_forked:
-            self._refuse()
+            self.refuse()
         bar = self.bar
         if bar is None or self.writing.packer.is_stopped:  # The caller finds it stopped, and then the reason.
             return False
@@ -304,7 +311,7 @@ class Appending:
             UsageError: not bytes, over the limit, or the handle was closed; nothing was queued.
             EmbedbkError: what ended the handle, or keeps it from appending now; definite, as nothing of this was sent.
         """
-        if (self.bar is not None or self.runtime.is_forked) and self._is_barred():
+        if (self.bar is not None or self.runtime.is_forked) and self.is_barred():
             return NO_ENTRY
         if isinstance(data, EntryRecord):
             return self.writing.try_append_with(*self._as_stored(data), -1)
@@ -343,71 +350,11 @@ class Appending:
         stored = self._as_stored(data)
         while True:
             await self.room()
-            if (self.bar is not None or self.runtime.is_forked) and self._is_barred():
+            if (self.bar is not None or self.runtime.is_forked) and self.is_barred():
                 continue
             entry_id = self.writing.try_append_with(*stored, -1)
             if entry_id != NO_ENTRY:
                 return entry_id
-
-    async def _queue_on(
-        self, terms: AppendTerms, data: Buffer, part_ends: Sequence[int], records: bytes, until_s: float
-    ) -> Position:
-        """Queue one entry on these terms, or find its position if it was appended already."""
-        producer = Producer(*pair(terms.producer, "producer")) if terms.producer is not None else None
-        attributes = encode_attributes(part_ends, producer, records)
-        if self.compression is not None:
-            attributes, data = squeezed(attributes, data) or (attributes, data)
-        expected = self.past.expected(terms, self.ledger_id)
-        if producer is not None and not self.past.are_producers_known:
-            await self.past.learn(self.what, self.runtime.clock_s, terms.timeout_s, until_s)
-        while True:
-            if self.is_over or self.runtime.is_forked:
-                self._refuse()
-            if self.bar is not None and producer is not None:  # The log has what it appended before.
-                with PRODUCERS_LOCK:
-                    known = self.producers.find(producer)
-                if known is not None:
-                    return known
-            if self.bar is not None and self._is_barred():
-                entry_id = NO_ENTRY
-            elif producer is None and expected < 0:
-                entry_id = self.writing.try_append_with(data, attributes, expected)
-            else:
-                with PRODUCERS_LOCK:
-                    held = None if producer is None else self.producers.find(producer)
-                    if held is not None:
-                        return held
-                    entry_id = self.writing.try_append_with(data, attributes, expected)
-                    if entry_id >= 0 and producer is not None:
-                        self.producers.note(producer, Position(self.ledger_id, entry_id))
-                    if entry_id >= 0 and expected >= 0 and self.writing.on_failed is not None:
-                        self.past.note_bound(entry_id, self.writing.lac, names_id=terms.entry_id is not None)
-            if entry_id >= 0:
-                return Position(self.ledger_id, entry_id)
-            if entry_id == PACKER_CONFLICT:
-                self._conflict(terms)
-            if self.runtime.clock_s() >= until_s:
-                raise OperationTimeout(
-                    f"{self.what}: no room within {terms.timeout_s:g} s for one more append; nothing was appended",
-                    definite=True,
-                    hint="as many bytes are in flight, or in the log, as are allowed: try again in a moment",
-                )
-            await self.room()
-
-    def _conflict(self, terms: AppendTerms) -> NoReturn:
-        last = self.last_position
-        if terms.after is None:
-            raise UsageError(
-                f"{self.what}: entry_id={terms.entry_id} was expected, the next is {self.writing.packer.next_entry}; "
-                "nothing was appended"
-            )
-        conflict = AppendConflict(
-            f"{self.what}: after={tuple(terms.after)} was expected to stand last, {tuple(last)} does; nothing was "
-            "appended",
-            hint="read what was appended since, then decide anew",
-        )
-        conflict.last_position = last
-        raise conflict
 
     async def queue_many(self, items: Sequence[Buffer | EntryRecord], until_s: float = math.inf) -> Appended:
         """Queue all items as consecutive entries, waiting for room; no object per entry is made. Other appends wait
@@ -416,7 +363,7 @@ class Appending:
         Items after a refused one, and the rest when the handle fails or the time is over half-way, are not queued.
         """
         if self.is_over or self.runtime.is_forked:
-            self._refuse()
+            self.refuse()
         if isinstance(items, bytes | bytearray | memoryview | str):
             raise UsageError(
                 f"append_many takes a list of payloads; this is one {type(items).__name__}",
@@ -439,7 +386,7 @@ class Appending:
     def try_append_many(self, items: Items, caller: int, *, has_begun: bool = False) -> tuple[int, int]:
         """Queue as many of the items as have room: the first id, and how many. For `ManyAppend`: caller is the number
         of its call, and has_begun says whether a part of it is queued."""
-        if self.bar is not None and not self.is_over and self._is_barred(has_begun=has_begun):
+        if self.bar is not None and not self.is_over and self.is_barred(has_begun=has_begun):
             return NO_ENTRY, 0
         return self.writing.try_append_many(items, caller)
 
@@ -534,9 +481,9 @@ class Appending:
             else:
                 record = _as_record(data)
                 value, records = record.value, records or self._records([record])
-                placed = await self._queue_on(terms, value, part_ends, records, until_s)
+                placed = await queue_on(self, terms, value, part_ends, records, until_s)
                 if placed.ledger_id != self.ledger_id:
-                    await self._front_is_done(terms.timeout_s, until_s)
+                    await front_is_done(self, terms.timeout_s, until_s)
                     return placed  # Appended before, in a ledger that is closed by now, or about to be.
                 entry_id = placed.entry_id
             left_s = None if terms.timeout_s is None else max(0.0, until_s - self.runtime.clock_s())
@@ -546,22 +493,6 @@ class Appending:
         except BaseException as stopped:
             self._tell_stopped(stopped, entry_id)
             raise
-
-    async def _front_is_done(self, timeout_s: float | None, until_s: float) -> None:
-        """Wait until all that was appended to the ledger before is acknowledged (P8.2). Raises HandedOver where that
-        ledger failed: what was appended there stands elsewhere by now, or nowhere."""
-        writing = self.writing
-        left_s = None if timeout_s is None else max(0.0, until_s - self.runtime.clock_s())
-        is_settled = Moved(
-            writing.signal, lambda: writing.behind is None or writing.error is not None, left_s
-        )
-        if not await is_settled:
-            raise OperationTimeout(
-                f"{self.what}: what was appended under this sequence was not acknowledged within {timeout_s:g} s",
-                hint="append it again: it is there once",
-            )
-        if writing.behind is not None:
-            raise writing.stop_error()
 
     def _tell_stopped(self, stopped: BaseException, entry_id: int) -> None:
         """The caller was cancelled or interrupted: add to the exception what may still happen."""
@@ -690,12 +621,6 @@ class Appending:
                 f"{self.what} was released; adds in flight may or may not survive",
                 hint="open the ledger with recover=True, or take the log over, to learn what survived",
             )
-        )
-
-    def _refuse(self) -> NoReturn:
-        self.runtime.check()
-        raise UsageError(
-            f"{self.what} was closed or released; nothing was appended", hint="open a new writer to append"
         )
 
 

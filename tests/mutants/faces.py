@@ -30,6 +30,7 @@ _LEDGERS = "tests/faces/test_ledger.py::test_"
 _LOGS = "tests/faces/test_log.py::test_"
 _NO_EMPTIES = "tests/scenarios/test_log_without_empties.py::test_"
 _RENEWALS = "tests/faces/test_renewing.py::test_"
+_TERMS_APPEND = "embedbk/client/terms_append.py"
 _TERMS = "tests/faces/test_terms.py::test_"
 
 MUTANTS = (
@@ -178,11 +179,11 @@ MUTANTS = (
         "two threads may both find that an append is not there yet",
         (
             (
-                _APPENDING,
-                "                with PRODUCERS_LOCK:\n                    held = None if producer is None else self.producers.find(producer)\n",
-                "                held = None if producer is None else self.producers.find(producer)\n"
-                "                await Moved(self.writing.signal, lambda: False, 0.02)\n"
-                "                with PRODUCERS_LOCK:\n",
+                _TERMS_APPEND,
+                "            with PRODUCERS_LOCK:\n                held = None if producer is None else handle.producers.find(producer)\n",
+                "            held = None if producer is None else handle.producers.find(producer)\n"
+                "            await Moved(writing.signal, lambda: False, 0.02)\n"
+                "            with PRODUCERS_LOCK:\n",
             ),
         ),
         (_TERMS + "many_threads_that_repeat_each_other_append_once",),
@@ -206,14 +207,14 @@ MUTANTS = (
         "the expected id is looked at before the append, not in it",
         (
             (
-                _APPENDING,
-                "                entry_id = self.writing.try_append_with(data, attributes, expected)\n            else:\n",
-                "                is_next = expected < 0 or self.writing.packer.next_entry == expected\n"
-                "                await Moved(self.writing.signal, lambda: False, 0.02)\n"
-                "                entry_id = PACKER_CONFLICT\n"
-                "                if is_next:\n"
-                "                    entry_id = self.writing.try_append_with(data, attributes, NO_ENTRY)\n"
-                "            else:\n",
+                _TERMS_APPEND,
+                "            entry_id = writing.try_append_with(data, attributes, expected)\n        else:\n",
+                "            is_next = expected < 0 or writing.packer.next_entry == expected\n"
+                "            await Moved(writing.signal, lambda: False, 0.02)\n"
+                "            entry_id = PACKER_CONFLICT\n"
+                "            if is_next:\n"
+                "                entry_id = writing.try_append_with(data, attributes, NO_ENTRY)\n"
+                "        else:\n",
             ),
         ),
         (_TERMS + "of_many_threads_with_one_condition_one_appends",),

@@ -75,8 +75,8 @@ MUTANTS = (
         (
             (
                 _APPENDING,
-                "        if self.bar is not None and not self.is_over and self._is_barred(has_begun=has_begun):\n",
-                "        if self.bar is not None and self.ledger_id < 0 and self._is_barred(has_begun=has_begun):\n",
+                "        if self.bar is not None and not self.is_over and self.is_barred(has_begun=has_begun):\n",
+                "        if self.bar is not None and self.ledger_id < 0 and self.is_barred(has_begun=has_begun):\n",
             ),
         ),
         (_FACE + "every_way_to_append_meets_the_bound",),

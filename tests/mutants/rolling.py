@@ -151,7 +151,7 @@ MUTANTS = (
         "appended-before-is-acknowledged",
         "P3.1 P3.2",
         "a producer's repeat is answered while what it repeats is on its way in the ledger before",
-        ((_APPENDING, "                    await self._front_is_done(terms.timeout_s, until_s)\n", ""),),
+        ((_APPENDING, "                    await front_is_done(self, terms.timeout_s, until_s)\n", ""),),
         (_BEHIND + "a_repeat_waits_for_what_it_repeats",),
     ),
     Mutant(
