@@ -1,27 +1,25 @@
 """The writing handle of a ledger, for both faces: append, wait for the LAC, close, release (P3, P5.1).
 
 Nothing here decides when something is acknowledged; `core.writer` does. What one append asks for, its ticket, and what
-becomes of it stand in `tickets.py`; what precedes the handle's ledger in `past.py`; an append on terms in
-`terms_append.py`, a call that appends many in `many_append.py`.
+becomes of it stand in `tickets.py`; what precedes the handle's ledger in `past.py`; what an entry becomes in
+the ledger in `stored_form.py`; an append on terms in `terms_append.py`, a call that appends many in `many_append.py`.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import NoReturn
 
-from embedbk.client.compression import ZstdPacker, ZstdToldPacker, ZstdTwinPacker, squeezed, squeezed_run
 from embedbk.client.disk_copies import wait_for_copies
 from embedbk.client.many_append import Items, ManyAppend
 from embedbk.client.past import NO_PAST, PRODUCERS_LOCK, Past, Tenure
 from embedbk.client.placed import Appended, Heir, append_again, joined
 from embedbk.client.reading import Frames
 from embedbk.client.runtime import Runtime
+from embedbk.client.stored_form import as_record, batch_of, packer_of, records_of, run_of, stored
 from embedbk.client.terms_append import front_is_done, queue_on
 from embedbk.client.tickets import PLAIN, AppendTerms, Ticket, acknowledged, raise_failed
 from embedbk.client.waiting import (
@@ -32,14 +30,11 @@ from embedbk.client.waiting import (
     run_async,
     run_blocking,
 )
-from embedbk.codec.arrow_rows import Rows
-from embedbk.codec.attributes import encode_attributes
 from embedbk.codec.digest import DigestType
-from embedbk.codec.entry_records import EntryRecord, RecordRun, encode_records
+from embedbk.codec.entry_records import EntryRecord
 from embedbk.codec.ledger_metadata import Durability
 from embedbk.codec.log_settings import Compression
-from embedbk.codec.packer import Packer, ToldPacker
-from embedbk.codec.packer_twin import Buffer, Packing, TwinPacker, refuse_payload
+from embedbk.codec.packer_twin import Buffer
 from embedbk.config import check_seconds
 from embedbk.core.producers import Producers
 from embedbk.core.writer import Writer
@@ -52,7 +47,7 @@ from embedbk.errors import (
 )
 from embedbk.host.operations import HandedOver, LedgerOwner, Writing
 from embedbk.ids import NO_ENTRY, Position
-from embedbk.metadata.levels import LEVEL_OF_RECORDS, LEVEL_OF_SUMS
+from embedbk.metadata.levels import LEVEL_OF_SUMS
 
 __all__ = ["Appending"]
 
@@ -95,19 +90,8 @@ class Appending:
         # What stands before this ledger. Others read it.
         self.past = Past(what) if what else NO_PAST
         self.ledger_id = core.ledger_id
-        digest = core.metadata.digest
-        bound = runtime.settings.append_bytes_max
         self.compression = compression  # The compression of entries, used where that makes them smaller.
-        is_told, is_squeezed = runtime.told_ms is not None, compression is not None
-        kind: type[Packer] = ToldPacker if is_told else Packer
-        if is_squeezed:
-            kind = ZstdToldPacker if is_told else ZstdPacker
-        packer: Packing = kind(core.ledger_id, bytes_max=bound)
-        if digest != DigestType.CRC32C:
-            # Tags are made entry by entry in Python: only a ledger that asks for them pays for them.
-            packer = (ZstdTwinPacker if is_squeezed else TwinPacker)(
-                core.ledger_id, bytes_max=bound, lock=threading.RLock(), digest=digest, mac_key=mac_key
-            )
+        packer = packer_of(runtime, core, compression, mac_key)
         self.writing = Writing(
             core, packer, runtime.wake_writing, owner, has_sums=runtime.has_level(LEVEL_OF_SUMS)
         )
@@ -314,45 +298,20 @@ class Appending:
         if (self.bar is not None or self.runtime.is_forked) and self.is_barred():
             return NO_ENTRY
         if isinstance(data, EntryRecord):
-            return self.writing.try_append_with(*self._as_stored(data), -1)
+            return self.writing.try_append_with(*stored(self, data), -1)
         return self.writing.try_append(data)
-
-    def _as_stored(self, data: Buffer | EntryRecord) -> tuple[Buffer, bytes]:
-        """The payload and the attributes of an entry, compressed where the handle compresses."""
-        attributes = b""
-        if isinstance(data, EntryRecord):
-            attributes = encode_attributes(records=self._records([data]))
-            data = data.value
-        if self.compression is not None:
-            attributes, data = squeezed(attributes, data) or (attributes, data)
-        return data, attributes
-
-    def _records(self, records: Sequence[EntryRecord]) -> bytes:
-        """The keys, timestamps and headers of these records, encoded as they are appended."""
-        encoded = encode_records(records)
-        if encoded:
-            self._check_may_have_records()
-        return encoded
-
-    def _check_may_have_records(self) -> None:
-        if not self.runtime.has_level(LEVEL_OF_RECORDS):
-            raise UsageError(
-                f"{self.what}: keys, timestamps and headers need level {LEVEL_OF_RECORDS} of the cluster, and builds "
-                "that cannot read them may come back; nothing was appended",
-                hint="when every node runs this build: embedbk quorum raise",
-            )
 
     async def queue(self, data: Buffer | EntryRecord) -> int:
         """Queue one entry, waiting for room. It is compressed at most twice, however long that takes."""
         entry_id = self.try_append(data)
         if entry_id != NO_ENTRY:
             return entry_id
-        stored = self._as_stored(data)
+        as_stored = stored(self, data)
         while True:
             await self.room()
             if (self.bar is not None or self.runtime.is_forked) and self.is_barred():
                 continue
-            entry_id = self.writing.try_append_with(*stored, -1)
+            entry_id = self.writing.try_append_with(*as_stored, -1)
             if entry_id != NO_ENTRY:
                 return entry_id
 
@@ -364,24 +323,7 @@ class Appending:
         """
         if self.is_over or self.runtime.is_forked:
             self.refuse()
-        if isinstance(items, bytes | bytearray | memoryview | str):
-            raise UsageError(
-                f"append_many takes a list of payloads; this is one {type(items).__name__}",
-                hint="append takes one",
-            )
-        run: Any = items if isinstance(items, list | tuple | Rows) else list(items)
-        if len(run) and not isinstance(run, Rows) and isinstance(run[0], EntryRecord):
-            run = self._record_run(run)
-        if isinstance(run, Rows) and run.has_records:
-            self._check_may_have_records()
-        if self.compression is not None:
-            run = squeezed_run(run)
-        return await ManyAppend(self, until_s).queue(run)
-
-    def _record_run(self, items: Sequence[Buffer | EntryRecord]) -> RecordRun:
-        records = list(map(_as_record, items))
-        attributes = [encode_attributes(records=self._records([record])) for record in records]
-        return RecordRun([record.value for record in records], attributes)
+        return await ManyAppend(self, until_s).queue(run_of(self, items))
 
     def try_append_many(self, items: Items, caller: int, *, has_begun: bool = False) -> tuple[int, int]:
         """Queue as many of the items as have room: the first id, and how many. For `ManyAppend`: caller is the number
@@ -479,8 +421,8 @@ class Appending:
             if terms is PLAIN and not part_ends:
                 entry_id = await self.queue(data)
             else:
-                record = _as_record(data)
-                value, records = record.value, records or self._records([record])
+                record = as_record(data)
+                value, records = record.value, records or records_of(self, [record])
                 placed = await queue_on(self, terms, value, part_ends, records, until_s)
                 if placed.ledger_id != self.ledger_id:
                     await front_is_done(self, terms.timeout_s, until_s)
@@ -508,17 +450,8 @@ class Appending:
         self, parts: Sequence[Buffer | EntryRecord], terms: AppendTerms = PLAIN
     ) -> Position:
         """All parts as one entry: all of them are there, or none."""
-        if isinstance(parts, bytes | bytearray | memoryview | str | EntryRecord) or not len(parts):
-            raise UsageError("a batch is a list of at least one record; nothing was appended")
-        records = list(map(_as_record, parts))
-        for record in records:
-            value = record.value
-            if not isinstance(value, bytes | bytearray | memoryview) or not memoryview(value).c_contiguous:
-                refuse_payload(value)
-        # Taken once: another thread may change them, and ends that are not those of the bytes end the handle.
-        values = [bytes(record.value) for record in records]
-        ends = list(itertools.accumulate(map(len, values)))
-        return await self.append(b"".join(values), terms, ends, self._records(records))
+        payload, part_ends, records = batch_of(self, parts)
+        return await self.append(payload, terms, part_ends, records)
 
     async def append_many(
         self, items: Sequence[Buffer | EntryRecord], timeout_s: float | None = None
@@ -626,7 +559,3 @@ class Appending:
 
 def _over() -> None:
     """The bar of a handle that is over; the handle itself refuses."""
-
-
-def _as_record(item: Buffer | EntryRecord) -> EntryRecord:
-    return item if isinstance(item, EntryRecord) else EntryRecord(item)

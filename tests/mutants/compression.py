@@ -12,7 +12,7 @@ _FOLLOWING = "embedbk/client/log_following.py"
 _KEEPING = "embedbk/client/keeping.py"
 _COLUMNS = "embedbk/archive/columns.py"
 _RESTORING = "embedbk/archive/restoring.py"
-_APPENDING = "embedbk/client/appending.py"
+_STORED_FORM = "embedbk/client/stored_form.py"
 _FACE = "tests/faces/test_compression.py::test_"
 _HOSTILE = _FACE + "a_frame_that_is_not_what_it_claims"
 _ARCHIVE = "tests/archive/test_compressed.py::test_"
@@ -131,9 +131,9 @@ MUTANTS = (
         "what is appended by append_many is stored as it is",
         (
             (
-                _APPENDING,
-                "            run = squeezed_run(run)\n",
-                "            run = squeezed_run(run) and run\n",
+                _STORED_FORM,
+                "        run = squeezed_run(run)\n",
+                "        run = squeezed_run(run) and run\n",
             ),
         ),
         (_FACE + "each_way_to_append_is_compressed_and_each_way_to_read_gives_what_was_appended",),

@@ -11,6 +11,7 @@ _PACKER = "native/wire/packer.c"
 _CALLS = "native/python/python_calls.c"
 _RECORDS = "embedbk/codec/entry_records.py"
 _APPENDING = "embedbk/client/appending.py"
+_STORED_FORM = "embedbk/client/stored_form.py"
 _JSON = "embedbk/cli/entries_json.py"
 _SCANNED = "tests/codec/test_kernels.py::TestKernels::test_"
 _PACKED = "tests/codec/test_packer.py::TestPacker::test_"
@@ -116,14 +117,14 @@ MUTANTS = (
         "records-are-written-below-their-level",
         "P10.8",
         "bookies of the build before refuse the add, and the handle fails",
-        ((_APPENDING, "if not self.runtime.has_level(LEVEL_OF_RECORDS):", "if False:"),),
+        ((_STORED_FORM, "if not handle.runtime.has_level(LEVEL_OF_RECORDS):", "if False:"),),
         (_GIVEN + "below_the_level_no_record_is_written_and_plain_ones_are",),
     ),
     Mutant(
         "records-are-lost-where-an-append-has-terms",
         "P3.1",
         "a producer's record is appended without its key",
-        ((_APPENDING, "records or self._records([record])", "records"),),
+        ((_APPENDING, "records or records_of(self, [record])", "records"),),
         (_GIVEN + "each_way_to_append_takes_records",),
     ),
     Mutant(
