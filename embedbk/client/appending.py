@@ -8,7 +8,6 @@ the ledger in `stored_form.py`; an append on terms in `terms_append.py`, a call 
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NoReturn
@@ -16,7 +15,7 @@ from typing import NoReturn
 from embedbk.client.disk_copies import wait_for_copies
 from embedbk.client.many_append import Items, ManyAppend
 from embedbk.client.past import NO_PAST, PRODUCERS_LOCK, Past, Tenure
-from embedbk.client.placed import Appended, Heir, append_again, joined
+from embedbk.client.placed import Appended, Heir, joined, move_outstanding
 from embedbk.client.reading import Frames
 from embedbk.client.runtime import Runtime
 from embedbk.client.stored_form import as_record, batch_of, packer_of, records_of, run_of, stored
@@ -43,7 +42,6 @@ from embedbk.errors import (
     LedgerClosed,
     OperationTimeout,
     UsageError,
-    ensure,
 )
 from embedbk.host.operations import HandedOver, LedgerOwner, Writing
 from embedbk.ids import NO_ENTRY, Position
@@ -174,36 +172,24 @@ class Appending:
 
     def hand_over_to(self, following: Appending, last_entry: int, *, front: Appending | None = None) -> bool:
         """The ledger failed, and certainly ended there: move what is outstanding behind that end to the next ledger, to
-        which nobody else appends yet, once and in order, ahead of all later appends. Payloads are copied once more, a
-        frame at a time, so that no more memory is held than before. False: the handle was released meanwhile, so its
-        outstanding appends have failed.
+        which nobody else appends yet, once and in order, ahead of all later appends. False: the handle was released
+        meanwhile, so its outstanding appends have failed.
 
         front: the handle before this one, which was handed over just now.
         """
-        packer, writing = self.writing.packer, self.writing
+        packer, following_packer = self.writing.packer, following.writing.packer
         refused = self.past.refused(last_entry, follows_refused=front is not None and front.has_refused_last)
-        first = following.writing.packer.last_entry + 1
-        frames = deque(writing.outstanding)
-        if writing.error is not None:
-            return False  # Read after `outstanding`: the code that sets the error drops the frames then.
-        writing.outstanding = ()
-        due = last_entry + 1
-        while frames or (sealed := packer.seal()) is not None:
-            frame = frames.popleft() if frames else sealed
-            assert frame is not None
-            if due <= frame.last_entry:
-                ensure(frame.first_entry <= due, "an outstanding entry was let go of")
-                append_again(following.writing.packer, frame, due, refused)
-                due = frame.last_entry + 1
-        ensure(due == max(last_entry, packer.last_entry) + 1, "an outstanding entry was let go of")
+        first = following_packer.last_entry + 1
+        if not move_outstanding(self.writing, following_packer, last_entry, refused):
+            return False
         heir = Heir(following, last_entry, tuple(refused), first)
         following.past.remember(self.ledger_id, heir)
         self.heir = heir
         # A call whose rest is still to come keeps its turn there (P3.1). A call that gives up meanwhile does so here,
         # then there.
-        following.writing.packer.hold_for(packer.held_by)
+        following_packer.hold_for(packer.held_by)
         if packer.held_by == 0:
-            following.writing.packer.hold_for(0)
+            following_packer.hold_for(0)
         return True
 
     @property

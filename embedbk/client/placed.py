@@ -1,22 +1,26 @@
 """Where appended entries stand when their ledger failed and the next one took what was outstanding (P8.2).
 
-Decides which id an entry has in the next ledger, and how a call returns entries in several ledgers.
+Decides which id an entry has in the next ledger, moves those that are outstanding there in that order, and how a call
+returns entries in several ledgers.
 """
 
 from __future__ import annotations
 
 import bisect
+from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from embedbk.codec.frame import Frame
 from embedbk.codec.packer_twin import Packing
+from embedbk.errors import ensure
+from embedbk.host.operations import Writing
 from embedbk.ids import Position
 
 if TYPE_CHECKING:
     from embedbk.client.appending import Appending
 
-__all__ = ["Appended", "Heir", "append_again", "in_parts", "joined", "places"]
+__all__ = ["Appended", "Heir", "in_parts", "joined", "move_outstanding", "places"]
 
 
 class Appended(NamedTuple):
@@ -114,7 +118,27 @@ def joined(handle: Appending, appended: Appended) -> Appended:
     return in_parts(parts)
 
 
-def append_again(packer: Packing, frame: Frame, first: int, refused: Sequence[int]) -> None:
+def move_outstanding(writing: Writing, to: Packing, last_entry: int, refused: Sequence[int]) -> bool:
+    """The handle failed, and its ledger ended at last_entry: append what is outstanding behind that, but those refused,
+    to the packer of the next one, once and in order. Payloads are copied once more, a frame at a time, so that no more
+    memory is held than before. False: the handle was released meanwhile, and nothing was moved."""
+    packer, frames = writing.packer, deque(writing.outstanding)
+    if writing.error is not None:
+        return False  # Read after `outstanding`: the code that sets the error drops the frames then.
+    writing.outstanding = ()
+    due = last_entry + 1
+    while frames or (sealed := packer.seal()) is not None:
+        frame = frames.popleft() if frames else sealed
+        assert frame is not None
+        if due <= frame.last_entry:
+            ensure(frame.first_entry <= due, "an outstanding entry was let go of")
+            _append_again(to, frame, due, refused)
+            due = frame.last_entry + 1
+    ensure(due == max(last_entry, packer.last_entry) + 1, "an outstanding entry was let go of")
+    return True
+
+
+def _append_again(packer: Packing, frame: Frame, first: int, refused: Sequence[int]) -> None:
     """The entries of a frame from `first` on but those refused; a packer takes them beyond its bounds."""
     begin = first
     for end in [*(each for each in refused if first <= each <= frame.last_entry), frame.last_entry + 1]:

@@ -11,7 +11,7 @@ import pytest
 
 import embedbk
 from embedbk import aio
-from embedbk.client import appending
+from embedbk.client import placed
 from embedbk.client.log_writer import LogWriter
 from embedbk.client.placed import Appended
 from embedbk.client.tickets import AppendTerms, all_acknowledged
@@ -424,7 +424,7 @@ def test_what_was_queued_is_not_appended_again_when_its_ledger_is_not_replaced(
 
     writer = bk.log(log_name).writer()
     writer.append(b"zero")
-    monkeypatch.setattr(appending, "append_again", no_memory)
+    monkeypatch.setattr(placed, "_append_again", no_memory)
     bk.open_ledger(writer.ledger_id, recover=True).close()
     with pytest.raises(embedbk.UsageError, match="no memory for it") as told:
         writer.append(b"one")

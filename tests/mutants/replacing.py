@@ -40,12 +40,12 @@ MUTANTS = (
         "what its core had sent is appended again twice",
         (
             (
-                _APPENDING,
-                "        frames = deque(writing.outstanding)\n",
+                _PLACED,
+                "    packer, frames = writing.packer, deque(writing.outstanding)\n",
                 (
-                    "        for sent in writing.outstanding:\n"
-                    "            following.writing.packer.append_again(sent, 0, sent.entry_count)\n"
-                    "        frames = deque(writing.outstanding)\n"
+                    "    for sent in writing.outstanding:\n"
+                    "        to.append_again(sent, 0, sent.entry_count)\n"
+                    "    packer, frames = writing.packer, deque(writing.outstanding)\n"
                 ),
             ),
         ),
@@ -55,7 +55,7 @@ MUTANTS = (
         "what-a-recovery-kept-is-sent-again",
         "P8.2 I99",
         "outstanding entries move from the LAC on, not from where the ledger ended",
-        ((_APPENDING, "        due = last_entry + 1\n", "        due = self.writing.lac + 1\n"),),
+        ((_PLACED, "    due = last_entry + 1\n", "    due = writing.lac + 1\n"),),
         (_FACES + "what_a_recovery_kept_counts_as_appended_there",),
     ),
     Mutant(
@@ -77,23 +77,23 @@ MUTANTS = (
         "frames go to the next ledger the newest first",
         (
             (
-                _APPENDING,
+                _PLACED,
                 "frame = frames.popleft() if frames else sealed",
                 "frame = frames.pop() if frames else sealed",
             ),
             (
-                _APPENDING,
-                '                ensure(frame.first_entry <= due, "an outstanding entry was let go of")\n',
-                "                due = frame.first_entry\n",
+                _PLACED,
+                '            ensure(frame.first_entry <= due, "an outstanding entry was let go of")\n',
+                "            due = frame.first_entry\n",
             ),
             (
-                _APPENDING,
-                "            if due <= frame.last_entry:\n",
-                "            if last_entry < frame.first_entry:\n",
+                _PLACED,
+                "        if due <= frame.last_entry:\n",
+                "        if last_entry < frame.first_entry:\n",
             ),
             (
-                _APPENDING,
-                '        ensure(due == max(last_entry, packer.last_entry) + 1, "an outstanding entry was let go of")\n',
+                _PLACED,
+                '    ensure(due == max(last_entry, packer.last_entry) + 1, "an outstanding entry was let go of")\n',
                 "",
             ),
         ),
@@ -106,7 +106,7 @@ MUTANTS = (
         (
             (
                 _APPENDING,
-                "        following.writing.packer.hold_for(packer.held_by)\n",
+                "        following_packer.hold_for(packer.held_by)\n",
                 "",
             ),
         ),
