@@ -14,9 +14,10 @@ from embedbk.aio.log import Log
 from embedbk.aio.opening import Closing, Opening
 from embedbk.aio.readers import LedgerReader
 from embedbk.aio.writers import LedgerWriter
-from embedbk.client import client, deleting, explaining, ledger, log_deleting
+from embedbk.client import client, creating, deleting, explaining, log_deleting
 from embedbk.client.bookie_states import BookieState, bookie_states
 from embedbk.client.copy_choosing import ChosenCopy, EntryCopies, choose_copy, entry_copies
+from embedbk.client.creating import quorum_of, traits_of
 from embedbk.client.deleting import DeletedLedger
 from embedbk.client.devices import Devices
 from embedbk.client.draining import BookieReport, cancel_drain, decommission, drain, report_on, retire
@@ -24,7 +25,7 @@ from embedbk.client.embedded import Opened
 from embedbk.client.explaining import Explanation
 from embedbk.client.giving_up import LostEntries, give_up, lost_entries
 from embedbk.client.handles import HandleState, handles
-from embedbk.client.ledger import quorum_of, traits_of
+from embedbk.client.ledger_ids import ledger_ids, metadata_of
 from embedbk.client.locking import Locking
 from embedbk.client.log_deleting import DeletedLog
 from embedbk.client.log_names import log_names, watch_logs
@@ -203,7 +204,7 @@ class Client(Closing):
                 digest=digest,
                 compression=compression,
             )
-            made = ledger.create(self._runtime, quorum, Password(password), custom, traits)
+            made = creating.create(self._runtime, quorum, Password(password), custom, traits)
             return LedgerWriter(await run_async(made))
 
         return Opening(steps())
@@ -251,14 +252,14 @@ class Client(Closing):
         return await run_async(handles(self._runtime))
 
     async def ledgers(self) -> list[int]:
-        return await run_async(ledger.ledger_ids(self._runtime))
+        return await run_async(ledger_ids(self._runtime))
 
     async def ledger_metadata(self, ledger_id: int) -> LedgerMetadata:
         """As `embedbk.Client.ledger_metadata`."""
-        return await run_async(ledger.metadata_of(self._runtime, ledger_id))
+        return await run_async(metadata_of(self._runtime, ledger_id))
 
     async def is_closed(self, ledger_id: int) -> bool:
-        return (await run_async(ledger.metadata_of(self._runtime, ledger_id))).is_closed
+        return (await run_async(metadata_of(self._runtime, ledger_id))).is_closed
 
     @property
     def url(self) -> str:

@@ -17,7 +17,7 @@ from embedbk.archive.manifest import FilePart, file_name
 from embedbk.archive.place import ArchiveDirectory, LedgerDirectory
 from embedbk.client.batches import Located
 from embedbk.client.entry_times import time_at
-from embedbk.client.ledger import iterate
+from embedbk.client.iterating import iterate
 from embedbk.client.log_reading import LogReading
 from embedbk.client.truncating import pin
 from embedbk.client.waiting import run_blocking

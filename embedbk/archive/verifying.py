@@ -30,7 +30,7 @@ from embedbk.archive.manifest import (
 from embedbk.archive.place import ArchiveDirectory
 from embedbk.client.archiving import archive_records, change_archive
 from embedbk.client.client import Client
-from embedbk.client.ledger import iterate
+from embedbk.client.iterating import iterate
 from embedbk.client.log_reading import LogReading
 from embedbk.client.waiting import run_blocking
 from embedbk.codec.entry_digest import DIGEST_MASK

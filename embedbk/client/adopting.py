@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from embedbk.client.client import Client
+from embedbk.client.ledger_ids import check_ledger_id
 from embedbk.client.password import Password
-from embedbk.client.reading import check_ledger_id
 from embedbk.client.runtime import Runtime
 from embedbk.client.waiting import run_blocking
 from embedbk.codec.ledger_metadata import decode_ledger_metadata, ledger_key_path

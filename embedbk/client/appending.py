@@ -21,14 +21,7 @@ from embedbk.client.runtime import Runtime
 from embedbk.client.stored_form import as_record, batch_of, packer_of, records_of, run_of, stored
 from embedbk.client.terms_append import front_is_done, queue_on
 from embedbk.client.tickets import PLAIN, AppendTerms, Ticket, acknowledged, raise_failed
-from embedbk.client.waiting import (
-    FutureResult,
-    Moved,
-    Passed,
-    refuse_in_event_loop,
-    run_async,
-    run_blocking,
-)
+from embedbk.client.waiting import FutureResult, Moved, Passed, refuse_in_event_loop, run_async, run_blocking
 from embedbk.codec.digest import DigestType
 from embedbk.codec.entry_records import EntryRecord
 from embedbk.codec.ledger_metadata import Durability
@@ -37,12 +30,7 @@ from embedbk.codec.packer_twin import Buffer
 from embedbk.config import check_seconds
 from embedbk.core.producers import Producers
 from embedbk.core.writer import Writer
-from embedbk.errors import (
-    EmbedbkError,
-    LedgerClosed,
-    OperationTimeout,
-    UsageError,
-)
+from embedbk.errors import EmbedbkError, LedgerClosed, OperationTimeout, UsageError
 from embedbk.host.operations import HandedOver, LedgerOwner, Writing
 from embedbk.ids import NO_ENTRY, Position
 from embedbk.metadata.levels import LEVEL_OF_SUMS

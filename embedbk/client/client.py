@@ -9,10 +9,11 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self
 
-from embedbk.client import deleting, explaining, ledger, log_deleting
+from embedbk.client import creating, deleting, explaining, log_deleting
 from embedbk.client.address import is_address, url_of
 from embedbk.client.bookie_states import BookieState, bookie_states
 from embedbk.client.copy_choosing import ChosenCopy, EntryCopies, choose_copy, entry_copies
+from embedbk.client.creating import quorum_of, traits_of
 from embedbk.client.deleting import DeletedLedger
 from embedbk.client.devices import IN_PLACE, Devices
 from embedbk.client.draining import BookieReport, cancel_drain, decommission, drain, report_on, retire
@@ -20,7 +21,9 @@ from embedbk.client.embedded import Opened, connect, open_directory
 from embedbk.client.explaining import Explanation
 from embedbk.client.giving_up import LostEntries, give_up, lost_entries
 from embedbk.client.handles import HandleState, handles
-from embedbk.client.ledger import LedgerReader, LedgerWriter, iterate, quorum_of, traits_of
+from embedbk.client.iterating import iterate
+from embedbk.client.ledger import LedgerReader, LedgerWriter
+from embedbk.client.ledger_ids import ledger_ids, metadata_of
 from embedbk.client.locking import Lock, Locking
 from embedbk.client.log import Log
 from embedbk.client.log_deleting import DeletedLog
@@ -171,7 +174,7 @@ class Client:
             digest=digest,
             compression=compression,
         )
-        steps = ledger.create(self._runtime, quorum, Password(password), custom, traits)
+        steps = creating.create(self._runtime, quorum, Password(password), custom, traits)
         return LedgerWriter(run_blocking(steps, "aio.Client.create_ledger"))
 
     def open_ledger(self, ledger_id: int, *, recover: bool = False, password: bytes = b"") -> LedgerReader:
@@ -265,7 +268,7 @@ class Client:
 
     def ledgers(self) -> list[int]:
         """The ids of all ledgers, ascending."""
-        return run_blocking(ledger.ledger_ids(self._runtime), "aio.Client.ledgers")
+        return run_blocking(ledger_ids(self._runtime), "aio.Client.ledgers")
 
     def ledger_metadata(self, ledger_id: int) -> LedgerMetadata:
         """The metadata of a ledger, without opening it: no password is needed, no bookie is asked (CL33).
@@ -274,11 +277,11 @@ class Client:
             NoSuchLedger: there is none, or it was deleted. MetadataUnavailable: no member answered.
             StorageError: the value under its key is no ledger's metadata (P2.5).
         """
-        return run_blocking(ledger.metadata_of(self._runtime, ledger_id), "aio.Client.ledger_metadata")
+        return run_blocking(metadata_of(self._runtime, ledger_id), "aio.Client.ledger_metadata")
 
     def is_closed(self, ledger_id: int) -> bool:
         """Whether a ledger has its end for good, without opening it (CL33). Raises as `ledger_metadata` does."""
-        return run_blocking(ledger.metadata_of(self._runtime, ledger_id), "aio.Client.is_closed").is_closed
+        return run_blocking(metadata_of(self._runtime, ledger_id), "aio.Client.is_closed").is_closed
 
     # The cluster.
 

@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from embedbk.client.ledger_ids import check_ledger_id, no_such_ledger
 from embedbk.client.password import Password
-from embedbk.client.reading import check_ledger_id, no_such_ledger
 from embedbk.client.runtime import Runtime
 from embedbk.codec.copy_decision import (
     CopyDecision,

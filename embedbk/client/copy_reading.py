@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from embedbk.client.client import Client
+from embedbk.client.ledger_ids import check_ledger_id, no_such_ledger
 from embedbk.client.password import Password
-from embedbk.client.reading import check_ledger_id, no_such_ledger
 from embedbk.client.runtime import Runtime
 from embedbk.client.waiting import run_blocking
 from embedbk.codec.ledger_metadata import LedgerMetadata, decode_ledger_metadata, ledger_key_path

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from embedbk.client.ledger_ids import check_ledger_id, no_such_ledger
 from embedbk.client.log_identity import identity_of
 from embedbk.client.log_pages import ListWalk, PageGone
 from embedbk.client.password import Password
-from embedbk.client.reading import check_ledger_id, no_such_ledger
 from embedbk.client.runtime import Runtime
 from embedbk.codec.ledger_metadata import (
     LedgerMetadata,

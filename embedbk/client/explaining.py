@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 
-from embedbk.client.reading import check_ledger_id
+from embedbk.client.ledger_ids import check_ledger_id
 from embedbk.client.runtime import Runtime
 from embedbk.codec.adopted import AdoptedLedger, adopted_path, decode_adopted
 from embedbk.codec.freed_ledger import Freed

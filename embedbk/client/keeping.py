@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from embedbk.client.bounding import bound_of, retain
 from embedbk.client.compression import is_installed
-from embedbk.client.ledger import alike
+from embedbk.client.creating import alike
 from embedbk.client.log_reading import LogReading
 from embedbk.client.log_settings import record_of, roll_from
 from embedbk.client.waiting import Moved

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Iterator
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from embedbk.client.ledger import iterate
+from embedbk.client.iterating import iterate
 from embedbk.client.runtime import FollowedKey, Runtime, refuse_pickling
 from embedbk.client.waiting import Moved, run_blocking
 from embedbk.codec.metadata_messages import (

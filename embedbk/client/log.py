@@ -15,7 +15,8 @@ from embedbk.client.batches import Batch, Entry, Located, Segment, batch_of, ent
 from embedbk.client.bulk import BulkReading, LogReader, Place
 from embedbk.client.consumer import Cursor
 from embedbk.client.cursors import Cursoring, CursorState
-from embedbk.client.ledger import LedgerWriter, iterate
+from embedbk.client.iterating import iterate
+from embedbk.client.ledger import LedgerWriter
 from embedbk.client.log_following import LogFollowing
 from embedbk.client.log_identity import rename
 from embedbk.client.log_places import Start

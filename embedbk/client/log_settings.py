@@ -12,8 +12,8 @@ from typing import Any, Final, NamedTuple
 from msgspec.structs import replace
 
 from embedbk.client.compression import check_compression
+from embedbk.client.creating import Traits, quorum_of, traits_of
 from embedbk.client.cursors import check_level
-from embedbk.client.ledger import Traits, quorum_of, traits_of
 from embedbk.client.log_identity import NamedLog, find, make, named
 from embedbk.client.log_reading import LogReading
 from embedbk.client.runtime import Runtime

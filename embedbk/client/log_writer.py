@@ -13,7 +13,8 @@ from typing import Any, Self
 
 from embedbk.client.appending import Appending
 from embedbk.client.bounding import bound_of
-from embedbk.client.ledger import Traits, alike, append_arrow, queue_blocking
+from embedbk.client.creating import Traits, alike
+from embedbk.client.ledger import append_arrow, queue_blocking
 from embedbk.client.log_settings import (
     WriterArguments,
     adopt,

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from embedbk.client.appending import Appending
+from embedbk.client.creating import Traits, alike, begin_writing, patience_with
 from embedbk.client.entry_times import last_time
-from embedbk.client.ledger import Traits, alike, begin_writing, patience_with
 from embedbk.client.living import writer_name
 from embedbk.client.log_identity import claim
 from embedbk.client.log_reading import LogReading

@@ -17,6 +17,7 @@ from embedbk.client.archived import FrameSource
 from embedbk.client.batches import Located
 from embedbk.client.compression import plain
 from embedbk.client.handles import ReaderNote
+from embedbk.client.ledger_ids import check_ledger_id, no_such_ledger
 from embedbk.client.password import Password
 from embedbk.client.runtime import FollowedKey, Runtime
 from embedbk.client.waiting import Moved
@@ -39,7 +40,6 @@ from embedbk.errors import (
     Lost,
     MetadataUnavailable,
     NoSuchEntry,
-    NoSuchLedger,
     NotEnoughBookies,
     PeerError,
     StorageError,
@@ -48,7 +48,7 @@ from embedbk.errors import (
 from embedbk.host.operations import OneResult
 from embedbk.ids import LEDGER_ID_MAX, NO_ENTRY
 
-__all__ = ["LedgerReading", "check_ledger_id", "no_such_ledger"]
+__all__ = ["Frames", "LedgerReading"]
 
 logger = logging.getLogger(__name__)
 
@@ -532,15 +532,6 @@ async def recovered(
         runtime.clock_s() - began_s,
     )
     return result
-
-
-def check_ledger_id(ledger_id: int) -> None:
-    if not isinstance(ledger_id, int) or isinstance(ledger_id, bool) or not 0 <= ledger_id <= LEDGER_ID_MAX:
-        raise UsageError(f"ledger id {ledger_id!r} is not allowed: a whole number of 0 to {LEDGER_ID_MAX}")
-
-
-def no_such_ledger(ledger_id: int) -> NoSuchLedger:
-    return NoSuchLedger(f"there is no ledger {ledger_id}", hint="bk.ledgers() lists those that exist")
 
 
 class _Waited:

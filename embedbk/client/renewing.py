@@ -20,8 +20,8 @@ from typing import NamedTuple, TypeVar
 
 from embedbk.client.appending import Appending
 from embedbk.client.bounding import BytesBound, LogBytes, bound_of, bounded, spliced_bytes
+from embedbk.client.creating import alike
 from embedbk.client.keeping import keep
-from embedbk.client.ledger import alike
 from embedbk.client.log_settings import record_of
 from embedbk.client.outliving import Outliving
 from embedbk.client.owning import Joined, Owned, Owning

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from embedbk.client.client import Client
 from embedbk.client.deleting import placements_now
-from embedbk.client.reading import check_ledger_id, no_such_ledger
+from embedbk.client.ledger_ids import check_ledger_id, no_such_ledger
 from embedbk.client.runtime import Runtime
 from embedbk.client.waiting import run_blocking
 from embedbk.codec.ledger_metadata import (

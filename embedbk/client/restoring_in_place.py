@@ -12,8 +12,8 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 
 from embedbk.client.archived import ClosableSource
+from embedbk.client.ledger_ids import no_such_ledger
 from embedbk.client.password import Password
-from embedbk.client.reading import no_such_ledger
 from embedbk.client.runtime import Runtime
 from embedbk.client.waiting import Moved
 from embedbk.codec.digest import check_tags

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from embedbk.client import ledger
+from embedbk.client import creating
 from embedbk.client.appending import Appending
 from embedbk.client.bounding import bound_of, check_splice, make_room, spliced_bytes
 from embedbk.client.entry_times import last_time
@@ -180,13 +180,13 @@ async def stage(reading: LogReading, terms: Staging) -> Appending:
         made.traits.durability,
         made.traits.options.placement,
         made.traits.digest,
-        await ledger.patience_with(runtime, made.quorum),
+        await creating.patience_with(runtime, made.quorum),
         marked,
         await writer_name(runtime),
     )
     metadata, revision = await runtime.run(core, f"staging a ledger for log {name!r}")
     what = f"the ledger {metadata.ledger_id} that is staged for log {name!r}"
-    return ledger.begin_writing(
+    return creating.begin_writing(
         runtime,
         metadata,
         revision,

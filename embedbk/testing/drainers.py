@@ -12,9 +12,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from embedbk.client import ledger
+from embedbk.client import creating
+from embedbk.client.creating import traits_of
 from embedbk.client.draining import cancel_drain, decommission, drain, report_on
-from embedbk.client.ledger import traits_of
 from embedbk.client.password import Password
 from embedbk.client.read_only import put_to_read_only
 from embedbk.client.stopping import may_stop
@@ -247,7 +247,9 @@ class Drainers:
         traits = traits_of(runtime, "synced", None, delays_change=False, digest="crc32c")
         while not self._is_over:
             try:
-                made = yield from awaited(runtime, ledger.create(runtime, quorum, Password(b""), {}, traits))
+                made = yield from awaited(
+                    runtime, creating.create(runtime, quorum, Password(b""), {}, traits)
+                )
                 yield from awaited(runtime, made.close())
             except EmbedbkError as error:
                 world.note(f"{client}: {error}")

@@ -10,7 +10,7 @@ import random
 from collections.abc import Generator
 from typing import Any
 
-from embedbk.client import ledger
+from embedbk.client import creating
 from embedbk.client.compression import is_installed
 from embedbk.client.password import Password
 from embedbk.client.runtime import Runtime
@@ -76,12 +76,12 @@ def ready(world: World, client: str) -> Asking:
     return (yield Until(lambda: node.is_ready and len(node.bookies) > 0, READY_NS))
 
 
-def traits_drawn(world: World, runtime: Runtime, chance: random.Random) -> ledger.Traits:
+def traits_drawn(world: World, runtime: Runtime, chance: random.Random) -> creating.Traits:
     def maybe(feature: str, *values: Any) -> Any:
         return chance.choice(values) if feature in world.features else values[0]
 
     can_compress = runtime.has_level(LEVEL_OF_COMPRESSION) and is_installed()
-    return ledger.traits_of(
+    return creating.traits_of(
         runtime,
         maybe("deferred", "synced", "deferred"),
         None,

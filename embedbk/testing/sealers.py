@@ -7,7 +7,7 @@ nothing is listed behind the seal.
 from __future__ import annotations
 
 from embedbk.client import log_writer
-from embedbk.client.ledger import traits_of
+from embedbk.client.creating import traits_of
 from embedbk.client.log_following import LogFollowing
 from embedbk.client.log_reading import LogReading
 from embedbk.client.runtime import Runtime

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from embedbk.client import ledger
+from embedbk.client import creating
 from embedbk.client.appending import Appending
 from embedbk.client.password import Password
 from embedbk.client.reading import LedgerReading
@@ -50,7 +50,7 @@ def user(world: World, client: str, chance: random.Random, quorum: Quorum) -> St
             custom |= {
                 f"note {n}": chance.randbytes(chance.randint(0, 40)) for n in range(chance.randint(0, 4))
             }
-        steps = ledger.create(runtime, quorum, password, custom, traits)
+        steps = creating.create(runtime, quorum, password, custom, traits)
         try:
             appending = watched(world, client, (yield from awaited(runtime, steps)))
             for number in range(2 if "crowds" in world.features else 0):

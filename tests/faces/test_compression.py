@@ -49,7 +49,9 @@ zstd: Any = compression._library()
 def stored_sizes(log: embedbk.Log) -> list[int]:
     """Payload bytes of each entry as it is stored."""
     lengths = [0]
-    for located in embedbk.client.ledger.iterate(log._reading.read(None, None, is_stored=True), "the test"):
+    for located in embedbk.client.iterating.iterate(
+        log._reading.read(None, None, is_stored=True), "the test"
+    ):
         for entry in embedbk.client.batches.entries_of(located):
             lengths.append(lengths[-1] + len(entry))
     return [b - a for a, b in zip(lengths, lengths[1:], strict=False)]

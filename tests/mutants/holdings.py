@@ -85,7 +85,7 @@ MUTANTS = (
         "a bookie that was away for a moment lacks entries of an open ledger for as long as it is written",
         (
             (
-                "embedbk/client/ledger.py",
+                "embedbk/client/creating.py",
                 "    appending.writing.on_missed = runtime.on_missed\n",
                 "",
             ),

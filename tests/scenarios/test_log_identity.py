@@ -11,7 +11,7 @@ import pytest
 import embedbk
 from embedbk.client import log_writer as logs
 from embedbk.client.client import Client
-from embedbk.client.ledger import traits_of
+from embedbk.client.creating import traits_of
 from embedbk.client.password import Password
 from embedbk.client.runtime import Runtime
 from embedbk.client.waiting import run_blocking

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from embedbk.client import log_writer as logs
-from embedbk.client.ledger import traits_of
+from embedbk.client.creating import traits_of
 from embedbk.client.password import Password
 from embedbk.client.tickets import Fate
 from embedbk.client.waiting import run_blocking

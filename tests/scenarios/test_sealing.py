@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from embedbk import LedgerFenced, LogSealed, NoSuchLedger, StorageError, UsageError, WrongPassword
-from embedbk.client.ledger import traits_of
+from embedbk.client.creating import traits_of
 from embedbk.client.log_reading import LogReading
 from embedbk.client.owning import Owning
 from embedbk.client.password import Password
