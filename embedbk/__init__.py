@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from embedbk.client.bookie_states import BookieState
     from embedbk.client.bulk import Bulk, LogReader
     from embedbk.client.client import Client
-    from embedbk.client.client import open_client as open  # noqa: A004  The face's own `open`, used as embedbk.open.
     from embedbk.client.consumer import Consumer, Cursor
     from embedbk.client.cursors import CursorState
     from embedbk.client.deleting import DeletedLedger
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from embedbk.client.log_deleting import DeletedLog
     from embedbk.client.log_settings import LogSettings
     from embedbk.client.log_writer import LogWriter
+    from embedbk.client.opening import open_client as open  # noqa: A004  The face's own `open`, used as embedbk.open.
     from embedbk.client.placed import Appended
     from embedbk.client.sealing import Seal
     from embedbk.client.splicing import SpliceOutcome, Staging
@@ -167,7 +167,8 @@ aio aio
 client.placed Appended
 client.tickets Fate Ticket
 client.bulk Bulk LogReader
-client.client Client open=open_client
+client.client Client
+client.opening open=open_client
 config Placement Roll Settings
 client.diagnosis doctor
 errors EmbedbkError EntryUnreadable InvariantError LedgerClosed LedgerFenced MetadataConflict MetadataUnavailable

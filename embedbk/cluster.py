@@ -478,7 +478,7 @@ class Cluster:
             UsageError: it cannot begin: none may stop, or the only metadata member is not to; nothing was changed.
             OperationTimeout: it ended before all were restarted; the message names the node, the reason and the rest.
         """
-        from embedbk.client.client import open_client
+        from embedbk.client.opening import open_client
         from embedbk.client.restarting import restart_nodes  # A starter of peers pays for no client.
         from embedbk.repair.restarting import RestartOptions
 

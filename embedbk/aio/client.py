@@ -14,7 +14,7 @@ from embedbk.aio.log import Log
 from embedbk.aio.opening import Closing, Opening
 from embedbk.aio.readers import LedgerReader
 from embedbk.aio.writers import LedgerWriter
-from embedbk.client import client, creating, deleting, explaining, log_deleting
+from embedbk.client import client, creating, deleting, explaining, log_deleting, opening
 from embedbk.client.bookie_states import BookieState, bookie_states
 from embedbk.client.copy_choosing import ChosenCopy, EntryCopies, choose_copy, entry_copies
 from embedbk.client.creating import quorum_of, traits_of
@@ -75,7 +75,7 @@ async def _open(
     create: bool,
 ) -> Client:
     # Starting reads disks and replays journals: on a thread, so that the loop continues.
-    starting = _Starting(lambda: client.start(target, bookies, listen, settings, devices, create=create))
+    starting = _Starting(lambda: opening.start(target, bookies, listen, settings, devices, create=create))
     try:
         opened = await asyncio.to_thread(starting.run)
     except BaseException:
@@ -267,7 +267,7 @@ class Client(Closing):
 
     async def listen(self, endpoint: str = "tcp://127.0.0.1:0") -> str:
         """As `embedbk.Client.listen`."""
-        return await run_async(self._blocking._listen(endpoint))
+        return await run_async(self._blocking._opened.listen_at(endpoint))
 
     async def bookies(self) -> list[BookieState]:
         return await run_async(bookie_states(self._runtime))

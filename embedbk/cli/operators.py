@@ -17,8 +17,9 @@ from typing import Any, NamedTuple
 
 from embedbk.client.address import endpoints_of, is_address, url_of
 from embedbk.client.beginning import check_path, holds_log
-from embedbk.client.client import Client, open_client
+from embedbk.client.client import Client
 from embedbk.client.knocking import knock
+from embedbk.client.opening import open_client
 from embedbk.config import Settings
 from embedbk.errors import EmbedbkError, StorageError, UsageError
 from embedbk.quorum import ENDPOINTS_FILE, Quorum, listened_at

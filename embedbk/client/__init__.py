@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 __all__ = ["Client", "open_client"]
 
 if TYPE_CHECKING:
-    from embedbk.client.client import Client, open_client
+    from embedbk.client.client import Client
+    from embedbk.client.opening import open_client
 else:
 
     def __getattr__(name: str) -> Any:
         if name not in __all__:
             raise AttributeError(f"module 'embedbk.client' has no attribute {name!r}")
-        from embedbk.client import client
+        from embedbk.client import opening
 
-        return getattr(client, name)
+        return getattr(opening, name)

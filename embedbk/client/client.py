@@ -1,23 +1,22 @@
-"""What `embedbk.open` gives: one client of one cluster, embedded in this process or reached by its address."""
+"""What `embedbk.open` gives: one client of one cluster, embedded in this process or reached by its address.
+
+What is given to open one stands in `opening`.
+"""
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self
 
 from embedbk.client import creating, deleting, explaining, log_deleting
-from embedbk.client.address import is_address, url_of
 from embedbk.client.bookie_states import BookieState, bookie_states
 from embedbk.client.copy_choosing import ChosenCopy, EntryCopies, choose_copy, entry_copies
 from embedbk.client.creating import quorum_of, traits_of
 from embedbk.client.deleting import DeletedLedger
-from embedbk.client.devices import IN_PLACE, Devices
 from embedbk.client.draining import BookieReport, cancel_drain, decommission, drain, report_on, retire
-from embedbk.client.embedded import Opened, connect, open_directory
+from embedbk.client.embedded import Opened
 from embedbk.client.explaining import Explanation
 from embedbk.client.giving_up import LostEntries, give_up, lost_entries
 from embedbk.client.handles import HandleState, handles
@@ -36,15 +35,15 @@ from embedbk.client.reading import LedgerReading
 from embedbk.client.repair_state import audit, health_of, set_grace, switch_repair
 from embedbk.client.runtime import refuse_pickling
 from embedbk.client.stopping import may_stop
-from embedbk.client.waiting import FutureResult, run_blocking
+from embedbk.client.waiting import run_blocking
 from embedbk.codec.ledger_metadata import LedgerMetadata
-from embedbk.config import Placement, Roll, Settings, check_seconds, settings_of
-from embedbk.errors import EmbedbkError, UsageError
+from embedbk.config import Placement, Roll, check_seconds
+from embedbk.errors import UsageError
 from embedbk.ids import check_log_name
 from embedbk.repair.health import Health
 from embedbk.repair.stopping import StopVerdict
 
-__all__ = ["Client", "open_client", "start"]
+__all__ = ["Client"]
 
 NO_CUSTOM: Mapping[str, bytes] = {}
 
@@ -307,27 +306,7 @@ class Client:
             UsageError: the endpoint is not allowed or in use, or the cluster is reached from elsewhere already.
             StorageError: the place cannot be noted in the directory.
         """
-        return run_blocking(self._listen(endpoint), "aio.Client.listen")
-
-    async def _listen(self, endpoint: str) -> str:
-        runtime, listen = self._runtime, self._opened.listen
-        runtime.check()
-        if not isinstance(endpoint, str) or not endpoint.startswith(("tcp://", "ipc://")):
-            raise UsageError(f"endpoint {endpoint!r} is not understood: tcp://HOST:PORT or ipc:///PATH")
-        if listen is None or self._opened.url is not None:
-            raise UsageError(f"{runtime.name} is reached from other processes already", hint="url says where")
-        done: Future[list[str]] = Future()
-
-        def begin() -> None:
-            try:
-                done.set_result(listen(endpoint))
-            except EmbedbkError as refused:
-                done.set_exception(refused)
-
-        runtime.call(begin)
-        endpoints = await FutureResult(done, runtime.settings.operation_timeout_s, f"listening at {endpoint}")
-        self._opened.url = url_of(endpoints)
-        return self._opened.url
+        return run_blocking(self._opened.listen_at(endpoint), "aio.Client.listen")
 
     def bookies(self) -> list[BookieState]:
         """All bookies of the cluster by their ids: whether each takes entries, or why not, or whether it is away."""
@@ -566,76 +545,3 @@ class Client:
 
     def __repr__(self) -> str:
         return f"embedbk.Client({self._runtime.name!r})"
-
-
-def start(
-    target: str | os.PathLike[str],
-    bookies: int | None,
-    listen: str | None,
-    settings: Settings | None,
-    devices: Devices = IN_PLACE,
-    *,
-    create: bool = True,
-) -> Opened:
-    """Begin what `open` opens; the cluster may not have answered yet. Reads disks, so it may take a while."""
-    settings = settings_of(settings)
-    if not isinstance(target, str | os.PathLike):
-        raise UsageError(f"{target!r} is neither a directory nor an embedbk:// address")
-    if not isinstance(create, bool):
-        raise UsageError(f"create={create!r}: True and False are allowed")
-    if is_address(target):
-        if bookies is not None or listen is not None:
-            raise UsageError(
-                f"bookies={bookies!r}, listen={listen!r} are for a directory; {target!r} is a cluster that runs"
-            )
-        if devices.are_given:
-            raise UsageError(
-                f"journal_directories, ledger_directories and expands are for a directory; {target!r} is a cluster "
-                "that runs",
-                hint="give them to whoever starts its bookies",
-            )
-        return connect(str(target), settings)
-    if bookies is not None and (isinstance(bookies, bool) or not isinstance(bookies, int) or bookies < 1):
-        raise UsageError(f"bookies={bookies!r}: a whole number from 1 on is allowed")
-    return open_directory(target, bookies, listen, settings, devices, create=create)
-
-
-def open_client(
-    target: str | os.PathLike[str],
-    bookies: int | None = None,
-    listen: str | None = None,
-    *,
-    settings: Settings | None = None,
-    create: bool = True,
-    journal_directories: Sequence[str | os.PathLike[str]] = (),
-    ledger_directories: Sequence[str | os.PathLike[str]] = (),
-    expands: bool = False,
-) -> Client:
-    """Open a cluster: a directory starts one in this process, an `embedbk://` address reaches one that runs.
-
-    Args:
-        target: a directory, made at the first start; or an address as `Client.url` gives it.
-        bookies: their number in an embedded cluster; 3 at the first start, later as many as there are, or more.
-        listen: "tcp://127.0.0.1:0" lets other processes reach an embedded cluster; `Client.url` says where.
-        settings: times and sizes.
-        create: whether a missing or empty directory becomes a new cluster, which is logged as a WARNING. False, for
-            production: only an existing cluster is opened, so that a device that is not mounted is an error. The parent
-            of a directory is never made.
-        journal_directories: on other devices, for the journals of an embedded cluster: each ledger's records go to one
-            of them. Bookie b1 has `PATH/b1` in each. Empty: in the target. Always the same, in the same order.
-        ledger_directories: the same for entry logs; new ones may come behind the others with expands.
-        expands: ledger directories beyond those that the bookies have are new ones, to be added for good.
-
-    Raises:
-        UsageError: an argument is not allowed, or a process (named in the message) uses the directory.
-        StorageError: a directory is foreign, missing, unreadable or damaged; or empty, with create=False.
-        MetadataUnavailable: no member answered at the address.
-    """
-    devices = Devices.of(journal_directories, ledger_directories, expands)
-    opened = start(target, bookies, listen, settings, devices, create=create)
-    try:
-        run_blocking(opened.ready(), "embedbk.aio.open")
-    except BaseException:
-        opened.runtime.close()
-        raise
-    return Client(opened)

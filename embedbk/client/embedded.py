@@ -20,6 +20,7 @@ import os
 import re
 import socket
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -31,6 +32,7 @@ from embedbk.client.entering import announcing_of, note_endpoints, others_of
 from embedbk.client.knocking import Door
 from embedbk.client.password import OPENER
 from embedbk.client.runtime import Runtime
+from embedbk.client.waiting import FutureResult
 from embedbk.codec.registration import cookie_path
 from embedbk.config import Settings
 from embedbk.core.collector import CollectorOptions
@@ -95,6 +97,27 @@ class Opened:
         await self.runtime.wait_for_bookies(self.bookies, self._failure)
         for offer in self.offers():
             logger.warning("%s: %s", self.url or "this cluster", offer)
+
+    async def listen_at(self, endpoint: str) -> str:
+        """As `Client.listen`."""
+        runtime, listen = self.runtime, self.listen
+        runtime.check()
+        if not isinstance(endpoint, str) or not endpoint.startswith(("tcp://", "ipc://")):
+            raise UsageError(f"endpoint {endpoint!r} is not understood: tcp://HOST:PORT or ipc:///PATH")
+        if listen is None or self.url is not None:
+            raise UsageError(f"{runtime.name} is reached from other processes already", hint="url says where")
+        done: Future[list[str]] = Future()
+
+        def begin() -> None:
+            try:
+                done.set_result(listen(endpoint))
+            except EmbedbkError as refused:
+                done.set_exception(refused)
+
+        runtime.call(begin)
+        endpoints = await FutureResult(done, runtime.settings.operation_timeout_s, f"listening at {endpoint}")
+        self.url = url_of(endpoints)
+        return self.url
 
     def _failure(self) -> EmbedbkError | None:
         return next((failure for ask in self.failures if (failure := ask()) is not None), None)
