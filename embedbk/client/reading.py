@@ -1,8 +1,8 @@
 """Reading a ledger, for both faces (P6).
 
 Decides how far may be read: to the last entry of a closed ledger, else to the LAC (P6.2). Leaves to others which copies
-are asked (`core.reader`), which answers on the LAC count (`core.lac_reader`), and how ledgers make up a log
-(`log_reading`). The metadata of an open ledger is followed by watch, never polled.
+are asked (`core.reader`), which answers on the LAC count (`core.lac_reader`), what is known of the metadata
+(`followed_metadata`), and how ledgers make up a log (`log_reading`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from functools import partial
 from embedbk.client.archived import FrameSource
 from embedbk.client.batches import Located
 from embedbk.client.compression import plain
+from embedbk.client.followed_metadata import FollowedMetadata
 from embedbk.client.handles import ReaderNote
 from embedbk.client.ledger_ids import check_ledger_id, no_such_ledger
 from embedbk.client.password import Password
@@ -25,7 +26,6 @@ from embedbk.codec.digest import check_tags
 from embedbk.codec.frame import Frame, merge
 from embedbk.codec.ledger_metadata import (
     LedgerMetadata,
-    decode_changed_metadata,
     decode_ledger_metadata,
     ledger_key_path,
 )
@@ -38,11 +38,9 @@ from embedbk.errors import (
     ArchiveUnreadable,
     EntryUnreadable,
     Lost,
-    MetadataUnavailable,
     NoSuchEntry,
     NotEnoughBookies,
     PeerError,
-    StorageError,
     UsageError,
 )
 from embedbk.host.operations import OneResult
@@ -73,9 +71,7 @@ class LedgerReading:
         self._lac_length: int | None = None  # Payload bytes up to that LAC, if they came with it.
         self.is_over = False
         self.note: ReaderNote | None = None  # Where the reading handle notes what it waits for.
-        self._metadata = metadata
-        self._revision = revision
-        self._followed: FollowedKey | None = None
+        self._known = FollowedMetadata(metadata, revision)
         self._came_along: Frame | None = None  # Entries that came with the last LAC.
         # Where in a write set asking begins: readers spread over the copies.
         self._turn = runtime.chance.getrandbits(16)
@@ -94,7 +90,7 @@ class LedgerReading:
             metadata, revision = await recovered(runtime, metadata, revision, password)
         reading = LedgerReading(runtime, metadata, revision, password)
         if not metadata.is_closed:
-            reading._followed = await runtime.follow(key)
+            reading._known.followed = await runtime.follow(key)
         return reading
 
     @staticmethod
@@ -109,7 +105,7 @@ class LedgerReading:
         metadata = decode_ledger_metadata(value, ledger_id)
         password.check(metadata)
         reading = LedgerReading(runtime, metadata, revision, password)
-        reading._followed = followed
+        reading._known.followed = followed
         return reading
 
     def show(self) -> None:
@@ -121,27 +117,12 @@ class LedgerReading:
     def has_beyond(self, entry_id: int) -> bool:
         """Whether this client knows already of something above entry_id, or of other metadata than this reader took.
         From any thread; changes nothing."""
-        followed = self._followed
-        is_newer = followed is None or followed.revision > self._revision
-        return is_newer or max(self.lac, self.runtime.own_lac(self.ledger_id).lac) > entry_id
+        return self._known.has_newer or max(self.lac, self.runtime.own_lac(self.ledger_id).lac) > entry_id
 
     @property
     def metadata(self) -> LedgerMetadata:
-        """As the watch shows it; CLOSED never changes its end, so nothing follows it then.
-
-        Raises NoSuchLedger once the ledger was deleted.
-        """
-        followed = self._followed
-        if followed is not None and followed.state is not None:
-            value, revision = followed.state
-            if value is None and revision > self._revision:
-                raise no_such_ledger(self.ledger_id)
-            if value is not None and revision > self._revision:
-                self._metadata = decode_changed_metadata(value, self._metadata)
-                self._revision = revision
-            if self._metadata.is_closed:
-                self._stop_following()
-        return self._metadata
+        """As the watch shows it. Raises NoSuchLedger once the ledger was deleted."""
+        return self._known.now()
 
     @property
     def is_closed(self) -> bool:
@@ -204,8 +185,9 @@ class LedgerReading:
         """Payload bytes up to an entry that was reported as the limit; None where they were not reported."""
         if limit == NO_ENTRY:
             return 0
-        if limit == self._metadata.last_entry:
-            return self._metadata.length
+        known = self._known.latest
+        if limit == known.last_entry:
+            return known.length
         return self._lac_length if limit == self.lac else None
 
     def _known_limit(self, metadata: LedgerMetadata) -> int:
@@ -249,7 +231,7 @@ class LedgerReading:
 
     async def _hear_lac(self, metadata: LedgerMetadata, entry_id: int, waited: _Waited) -> None:
         """One long poll for the LAC, which newer metadata ends: its bookie may have been replaced."""
-        followed, revision = self._followed, self._revision
+        followed, revision = self._known.followed, self._known.revision
         assert followed is not None
         core = LacWait(
             metadata,
@@ -320,7 +302,7 @@ class LedgerReading:
                             yield located
                     return
                 except ArchiveUnreadable:
-                    if not await self._is_back(metadata):
+                    if not await self._known.is_back(self.runtime, metadata):
                         raise
                     freed = None
                     continue
@@ -345,8 +327,7 @@ class LedgerReading:
                     self._hear(core.lac)  # Every answer carries one (CL28).
                     if frame is None and core.metadata.freed is not None and first <= last:
                         freed = core.metadata  # Its bookies gave their copies up meanwhile.
-                        if self._followed is None:
-                            self._metadata = freed
+                        self._known.take_freed(freed)
                         break
                     if frame is None and is_unconfirmed and self.metadata.fragments != metadata.fragments:
                         break  # Who denied the next entry need not be of its write set any more.
@@ -366,8 +347,7 @@ class LedgerReading:
             finally:
                 if self.note is not None:
                     self.note.goes_on()
-                if len(core.metadata.lost) > len(self._metadata.lost):
-                    self._metadata = core.metadata  # It was read again, and says more.
+                self._known.take_lost(core.metadata)
                 if not reading.is_over:
                     self.runtime.forget(reading)
 
@@ -377,17 +357,6 @@ class LedgerReading:
                 self.note.waits(rule, f"a copy of entry {entry_id} of the ledger", reading.has_news)
             await Moved(reading.signal, reading.has_news)
         return reading.take()
-
-    async def _is_back(self, known: LedgerMetadata) -> bool:
-        """Whether files that cannot be read are not its copies any more (P8.14): bookies have them again, or others."""
-        key, what = ledger_key_path(self.ledger_id), f"reading ledger {self.ledger_id}"
-        try:
-            value, revision = await self.runtime.get(key, what)
-            now = decode_changed_metadata(value, known) if value is not None else known
-        except (MetadataUnavailable, StorageError):
-            return False  # Nobody can tell: what the files said stands.
-        self._metadata, self._revision = now, revision
-        return now.freed != known.freed
 
     async def _archived(self, metadata: LedgerMetadata, first: int, last: int, first_offset: int) -> Frames:
         """The entries first..last of files, as `frames`: each has its tag, too.
@@ -495,14 +464,9 @@ class LedgerReading:
 
     def close(self) -> None:
         self.is_over = True
-        self._stop_following()
+        self._known.stop_following()
         if self.note is not None and self.note.kind == "ledger reader":
             self.runtime.handles.discard(self.note)
-
-    def _stop_following(self) -> None:
-        followed, self._followed = self._followed, None
-        if followed is not None:
-            followed.end()
 
     def check(self) -> None:
         self.runtime.check()

@@ -159,7 +159,7 @@ MUTANTS = (
         (
             (
                 _READING,
-                "                    if not await self._is_back(metadata):\n",
+                "                    if not await self._known.is_back(self.runtime, metadata):\n",
                 "                    if True:\n",
             ),
         ),
