@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from embedbk import aio, replicated, spark
     from embedbk.client.batches import Batch, Entry, Segment
+    from embedbk.client.bookie_reports import BookieReport
     from embedbk.client.bookie_states import BookieState
     from embedbk.client.bulk import Bulk, LogReader
     from embedbk.client.client import Client
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from embedbk.client.cursors import CursorState
     from embedbk.client.deleting import DeletedLedger
     from embedbk.client.diagnosis import doctor
-    from embedbk.client.draining import BookieReport
     from embedbk.client.explaining import Explanation
     from embedbk.client.handles import HandleState
     from embedbk.client.ledger import LedgerReader, LedgerWriter
@@ -193,7 +193,7 @@ client.deleting DeletedLedger
 client.explaining Explanation
 client.handles HandleState
 client.bookie_states BookieState
-client.draining BookieReport
+client.bookie_reports BookieReport
 repair.stopping StopVerdict
 client.batches Batch Entry Segment
 codec.entry_records EntryRecord

@@ -15,12 +15,13 @@ from embedbk.aio.opening import Closing, Opening
 from embedbk.aio.readers import LedgerReader
 from embedbk.aio.writers import LedgerWriter
 from embedbk.client import client, creating, deleting, explaining, log_deleting, opening
+from embedbk.client.bookie_reports import BookieReport, report_on
 from embedbk.client.bookie_states import BookieState, bookie_states
 from embedbk.client.copy_choosing import ChosenCopy, EntryCopies, choose_copy, entry_copies
 from embedbk.client.creating import quorum_of, traits_of
 from embedbk.client.deleting import DeletedLedger
 from embedbk.client.devices import Devices
-from embedbk.client.draining import BookieReport, cancel_drain, decommission, drain, report_on, retire
+from embedbk.client.draining import cancel_drain, drain
 from embedbk.client.embedded import Opened
 from embedbk.client.explaining import Explanation
 from embedbk.client.giving_up import LostEntries, give_up, lost_entries
@@ -38,6 +39,7 @@ from embedbk.client.read_bounds import bound_reads
 from embedbk.client.read_only import put_to_read_only
 from embedbk.client.reading import LedgerReading
 from embedbk.client.repair_state import audit, health_of, set_grace, switch_repair
+from embedbk.client.retiring import decommission, retire
 from embedbk.client.runtime import Runtime
 from embedbk.client.stopping import may_stop
 from embedbk.client.waiting import run_async

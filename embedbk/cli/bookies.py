@@ -16,9 +16,9 @@ import msgspec
 
 from embedbk.cli.operators import CommandResult, Commands, client_of
 from embedbk.cli.restarting import add_rolling, split_command
+from embedbk.client.bookie_reports import BookieReport
 from embedbk.client.bookie_states import BookieState
 from embedbk.client.client import Client
-from embedbk.client.draining import BookieReport
 from embedbk.codec.registration import UNBOUNDED, ReadBounds
 from embedbk.errors import UsageError
 

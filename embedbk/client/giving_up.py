@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from embedbk.client.draining import registered_now
+from embedbk.client.bookie_reports import registered_now
 from embedbk.client.ledger_ids import check_ledger_id, no_such_ledger
 from embedbk.client.password import Password
 from embedbk.client.runtime import Runtime

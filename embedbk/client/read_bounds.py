@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from embedbk.client.draining import BookieReport, no_such_bookie, report_on
+from embedbk.client.bookie_reports import BookieReport, no_such_bookie, report_on
 from embedbk.client.runtime import Runtime
 from embedbk.codec.metadata_messages import Compare, Put
 from embedbk.codec.registration import (

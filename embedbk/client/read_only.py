@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from embedbk.client.draining import BookieReport, no_such_bookie, registered_now, report_on
+from embedbk.client.bookie_reports import BookieReport, no_such_bookie, registered_now, report_on
 from embedbk.client.runtime import Runtime
 from embedbk.codec.ledger_metadata import LEDGERS_PREFIX
 from embedbk.codec.metadata_messages import Compare, Put

@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from embedbk.client.draining import registered_now
+from embedbk.client.bookie_reports import registered_now
 from embedbk.client.repair_state import ASKED_AT_ONCE, ask_bookies
 from embedbk.client.runtime import Runtime
 from embedbk.codec.ledger_metadata import LEDGERS_PREFIX

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from embedbk.client.bookie_reports import registered_now
 from embedbk.client.deleting import placements_now
-from embedbk.client.draining import registered_now
 from embedbk.client.log_pages import ListWalk, PageGone
 from embedbk.client.log_places import Start
 from embedbk.client.log_reading import LogReading

@@ -13,10 +13,12 @@ import random
 from collections.abc import Callable
 
 from embedbk.client import creating
+from embedbk.client.bookie_reports import report_on
 from embedbk.client.creating import traits_of
-from embedbk.client.draining import cancel_drain, decommission, drain, report_on
+from embedbk.client.draining import cancel_drain, drain
 from embedbk.client.password import Password
 from embedbk.client.read_only import put_to_read_only
+from embedbk.client.retiring import decommission
 from embedbk.client.stopping import may_stop
 from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, ledger_of_key
 from embedbk.codec.registration import (

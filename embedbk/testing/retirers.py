@@ -14,10 +14,11 @@ from functools import partial
 
 from embedbk.client import deleting
 from embedbk.client.batches import entries_of
-from embedbk.client.draining import report_on, retire
+from embedbk.client.bookie_reports import report_on
 from embedbk.client.giving_up import give_up, lost_entries
 from embedbk.client.password import Password
 from embedbk.client.reading import LedgerReading
+from embedbk.client.retiring import retire
 from embedbk.client.runtime import Runtime
 from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, decode_ledger_metadata, ledger_key_path
 from embedbk.codec.registration import (

@@ -7,6 +7,8 @@ from tests.mutants.mutant import Mutant
 __all__ = ["MUTANTS"]
 
 _VERBS = "embedbk/client/draining.py"
+_REPORTS = "embedbk/client/bookie_reports.py"
+_RETIRING = "embedbk/client/retiring.py"
 _DELETING = "embedbk/client/deleting.py"
 _REGISTERING = "embedbk/host/registering.py"
 _WRITER = "embedbk/core/writer.py"
@@ -113,7 +115,7 @@ MUTANTS = (
         "new-disks-are-read-only",
         "P11.3 P7.2",
         "a bookie whose disks are new takes nothing, by a word about the old ones",
-        ((_VERBS, "read_only = note.read_only if incarnation else None", "read_only = note.read_only"),),
+        ((_RETIRING, "read_only = note.read_only if incarnation else None", "read_only = note.read_only"),),
         (_WORDS + "new_disks_under_its_id_are_not_read_only",),
     ),
     Mutant(
@@ -244,7 +246,7 @@ MUTANTS = (
         "removal-looks-at-no-tombstones",
         "P11.3",
         "a deleted ledger is brought back, and its bookie is gone",
-        ((_VERBS, "    deleted = await keys(DELETED_PREFIX)\n", "    deleted: dict[str, bytes] = {}\n"),),
+        ((_REPORTS, "    deleted = await keys(DELETED_PREFIX)\n", "    deleted: dict[str, bytes] = {}\n"),),
         (_STORY + "it_is_refused_while_a_ledger_names_it_or_while_it_is_there_and_not_drained",),
     ),
     Mutant(
@@ -260,7 +262,7 @@ MUTANTS = (
         "what landed behind the listing is not seen",
         (
             (
-                _VERBS,
+                _RETIRING,
                 "            Compare(key, revision),\n            Compare(reg",
                 "            Compare(reg",
             ),
@@ -271,7 +273,7 @@ MUTANTS = (
         "one-that-is-there-and-not-drained-is-removed",
         "P11.3",
         "an empty bookie that takes ledgers is removed under them",
-        ((_VERBS, "    if not note.is_draining:\n        raise", "    if False:\n        raise"),),
+        ((_RETIRING, "    if not note.is_draining:\n        raise", "    if False:\n        raise"),),
         (_STORY + "it_is_refused_while_a_ledger_names_it_or_while_it_is_there_and_not_drained",),
     ),
     Mutant(
@@ -285,21 +287,21 @@ MUTANTS = (
         "who-is-registered-is-gone",
         "P11.5",
         "directories that are in use are refused at their next start",
-        ((_VERBS, ".incarnation == gone:\n            raise", ".incarnation == b'':\n            raise"),),
+        ((_RETIRING, ".incarnation == gone:\n            raise", ".incarnation == b'':\n            raise"),),
         (_STORY + "directories_that_are_gone_for_good_are_refused_if_they_come_back",),
     ),
     Mutant(
         "the-last-copy-is-given-up-unasked",
         "P11.5",
         "a bookie is replaced that alone has copies, and may come back",
-        ((_VERBS, "        if last and not accepts_loss:", "        if False and not accepts_loss:"),),
+        ((_RETIRING, "        if last and not accepts_loss:", "        if False and not accepts_loss:"),),
         (_STORY + "the_last_copy_is_not_given_up_by_mistake",),
     ),
     Mutant(
         "a-replaced-bookie-is-drained-on",
         "P11.3",
         "the new disks take nothing, for the drain of the old ones",
-        ((_VERBS, "note.is_draining and bool(incarnation)", "note.is_draining"),),
+        ((_RETIRING, "note.is_draining and bool(incarnation)", "note.is_draining"),),
         (_STORY + "a_bookie_whose_drain_was_under_way_is_replaced_by_one_that_takes_ledgers",),
     ),
     Mutant(
@@ -369,7 +371,7 @@ MUTANTS = (
         "directories are retired while their bookie serves, because metadata does not hear it",
         (
             (
-                _VERBS,
+                _RETIRING,
                 "    if await answers(runtime, Member(bookie_id, incarnation), known.endpoints):\n",
                 "    if False:\n",
             ),

@@ -96,7 +96,7 @@ MUTANTS = (
         "a bookie on new disks is slow, and nobody remembers why",
         (
             (
-                "embedbk/client/draining.py",
+                "embedbk/client/retiring.py",
                 "read_bounds = note.read_bounds if incarnation else UNBOUNDED",
                 "read_bounds = note.read_bounds",
             ),

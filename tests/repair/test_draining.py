@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 import embedbk.testing
-from embedbk.client import draining
-from embedbk.client.draining import BookieReport
+from embedbk.client import draining, retiring
+from embedbk.client.bookie_reports import BookieReport
 from embedbk.client.presence import answers
 from embedbk.client.waiting import run_blocking
 from embedbk.codec.ledger_metadata import ledger_key_path
@@ -379,7 +379,7 @@ def test_the_newest_retired_directories_are_kept() -> None:
     note = PlacementNote()
     for number in range(RETIRED_MAX + 2):
         cookie = encode_cookie(Cookie(2, bytes([number]) * 16))
-        note = replace(note, retired=draining._retired(note, cookie, None, "b1", number, "me", "old"))
+        note = replace(note, retired=retiring._retired(note, cookie, None, "b1", number, "me", "old"))
     assert [each.retired_ms for each in note.retired] == list(range(2, RETIRED_MAX + 2))
     assert decode_placement(encode_placement(note)) == note
 
