@@ -28,7 +28,7 @@ from embedbk.codec.metadata_messages import (
 from embedbk.host.loop import clock_ns
 from embedbk.host.metadata_link import MetadataLink
 from embedbk.metadata.client import IN_FLIGHT_MAX, Client
-from embedbk.ports import Identity, LinkDown, LinkUp, Received
+from embedbk.ports.links import Identity, LinkDown, LinkUp, Received
 from embedbk.transports.zmq import ZmqTransport
 
 __all__ = ["MetadataLoad", "get", "put"]

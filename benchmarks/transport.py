@@ -19,7 +19,7 @@ from typing import Protocol
 import zmq
 
 from benchmarks import Row
-from embedbk.ports import Identity, LinkUp, Received
+from embedbk.ports.links import Identity, LinkUp, Received
 from embedbk.transports.zmq import ZmqTransport
 
 ROUND_TRIPS = 4000

@@ -35,7 +35,7 @@ from embedbk.host.inquiring import Inquiry
 from embedbk.host.loop import Loop, clock_ns
 from embedbk.ids import INCARNATION_BYTES
 from embedbk.metadata.governing import IS_FORMING, IS_MEMBER
-from embedbk.ports import Identity
+from embedbk.ports.links import Identity
 from embedbk.transports import open_transport
 
 __all__ = [

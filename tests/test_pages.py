@@ -117,7 +117,7 @@ def test_the_table_of_the_c_side_has_every_file() -> None:
     assert {path.name for path in (PROJECT / "native").glob("*/*.[ch]")} <= named
 
 
-@pytest.mark.parametrize("floor", ["codec", "core", "metadata", "storage", "host"])
+@pytest.mark.parametrize("floor", ["codec", "core", "metadata", "ports", "storage", "host"])
 def test_the_architecture_has_every_module_of_a_floor(floor: str) -> None:
     """Under "Where what is decided" each module stands with its neighbours."""
     text = section(PROJECT / "embedbk" / "ARCHITECTURE.md", "## Where what is decided")

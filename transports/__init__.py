@@ -11,7 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 from embedbk.errors import UsageError
-from embedbk.ports import Identity, Transport
+from embedbk.ports.links import Identity
+from embedbk.ports.transport import Transport
 
 __all__ = ["ENTRY_POINT_GROUP", "open_transport", "schemes"]
 

@@ -12,7 +12,7 @@ from typing import Any
 from embedbk._native import ffi, lib
 from embedbk.codec.frame import Frame
 from embedbk.errors import StorageError, UsageError
-from embedbk.ports import AddSeat, AddTerms, OwedFrame, SentFacts
+from embedbk.ports.adds import AddSeat, AddTerms, OwedFrame, SentFacts
 
 __all__ = ["AddsInC", "StoredNear", "Turns"]
 
@@ -69,7 +69,8 @@ class StoredNear:
 
 
 class AddsInC:
-    """`ports.SentAdds`. Keeps the packer, the table, the links, what counts answers and the bookies of its loop alive.
+    """`ports.adds.SentAdds`. Keeps the packer, the table, the links, what counts answers and the bookies of its loop
+    alive.
 
     Args:
         turns: among which these adds take theirs.

@@ -18,7 +18,8 @@ from typing import Any, ClassVar
 
 from embedbk.config import MESSAGE_BYTES_MAX
 from embedbk.errors import UsageError
-from embedbk.ports import Identity, LinkDown, LinkUp, Received, Transport, TransportEvent
+from embedbk.ports.links import Identity, LinkDown, LinkUp, Received, TransportEvent
+from embedbk.ports.transport import Transport
 from embedbk.transports.envelope import WINDOW_BYTES_MIN
 
 __all__ = ["Arena", "Node", "RealTimeArena", "TransportConformance", "identity_of"]

@@ -14,7 +14,7 @@ from embedbk.codec.kernels import crc32c
 from embedbk.config import MESSAGE_BYTES_MAX
 from embedbk.errors import PeerError, UsageError
 from embedbk.ids import INCARNATION_BYTES, START_ID_BYTES, check_bookie_id
-from embedbk.ports import WRONG_INCARNATION, Identity
+from embedbk.ports.links import WRONG_INCARNATION, Identity
 
 __all__ = [
     "CREDIT_BYTES",

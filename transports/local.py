@@ -15,16 +15,9 @@ from collections.abc import Sequence
 from embedbk.codec.kernels import gather
 from embedbk.config import MESSAGE_BYTES_MAX
 from embedbk.errors import UsageError
-from embedbk.ports import (
-    AddPath,
-    Buffer,
-    Identity,
-    LinkDown,
-    LinkUp,
-    Received,
-    Transport,
-    TransportEvent,
-)
+from embedbk.ports.add_path import AddPath
+from embedbk.ports.links import Buffer, Identity, LinkDown, LinkUp, Received, TransportEvent
+from embedbk.ports.transport import Transport
 from embedbk.transports.envelope import PROTOCOL_VERSIONS, Hello, check_settings, objection, stranger
 
 __all__ = ["LocalTransport"]

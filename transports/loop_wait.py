@@ -12,7 +12,7 @@ from typing import Any
 
 from embedbk._native import ffi, lib
 from embedbk.errors import StorageError
-from embedbk.ports import WaitTerms
+from embedbk.ports.add_path import WaitTerms
 
 __all__ = ["NEVER_NS", "LoopWait", "WaitEnded"]
 

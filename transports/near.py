@@ -14,7 +14,7 @@ from typing import Any
 
 from embedbk._native import ffi, lib
 from embedbk.errors import StorageError
-from embedbk.ports import AddSeat, AddTerms
+from embedbk.ports.adds import AddSeat, AddTerms
 from embedbk.transports.adds import AddsInC, Turns
 from embedbk.transports.loop_wait import NEVER_NS, LoopWait
 
@@ -22,8 +22,8 @@ __all__ = ["NativeNear", "NearPoll"]
 
 
 class NativeNear:
-    """`ports.Near`: a bookie of this loop. Its node shows after each step what it takes, and leaves before its storage
-    closes.
+    """`ports.adds.Near`: a bookie of this loop. Its node shows after each step what it takes, and leaves before its
+    storage closes.
 
     Args:
         path: what takes common adds there (`storage.add_path.NativeAddPath`).
@@ -51,7 +51,8 @@ class NativeNear:
 
 
 class NearPoll:
-    """`ports.NearWait`. As `select.poll()`, for readability; gives adds their turns while it waits, without the GIL."""
+    """`ports.adds.NearWait`. As `select.poll()`, for readability; gives adds their turns while it waits, without the
+    GIL."""
 
     def __init__(self, nears: Sequence[NativeNear] = ()) -> None:
         self.turns = Turns()

@@ -24,16 +24,9 @@ from typing import Any
 from embedbk.codec.answers_twin import Counting
 from embedbk.config import MESSAGE_BYTES_MAX
 from embedbk.errors import UsageError
-from embedbk.ports import (
-    AddSending,
-    Buffer,
-    Identity,
-    LinkDown,
-    LinkUp,
-    Received,
-    Transport,
-    TransportEvent,
-)
+from embedbk.ports.adds import AddSending
+from embedbk.ports.links import Buffer, Identity, LinkDown, LinkUp, Received, TransportEvent
+from embedbk.ports.transport import Transport
 from embedbk.transports.envelope import PROTOCOL_VERSIONS, Hello, check_settings, objection, stranger
 
 __all__ = ["CALM", "DROP", "ROUGH", "Faults", "Rule", "SimNetwork", "SimTransport", "Treatment"]

@@ -12,7 +12,7 @@ from typing import Any
 
 from embedbk._native import ffi, lib
 from embedbk.codec.answers_twin import Counting
-from embedbk.ports import AddSeat, AddTerms
+from embedbk.ports.adds import AddSeat, AddTerms
 from embedbk.transports.adds import AddsInC
 from embedbk.transports.zmq_adds import LinkSender
 
@@ -27,7 +27,7 @@ class SimAdds(AddsInC):
 
 
 class SimLinks:
-    """`ports.AddSending`, of one simulated client.
+    """`ports.adds.AddSending`, of one simulated client.
 
     Args:
         room_of: what a link takes now: by its window, and in truth, which a fault may have made less; None: it is over.

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from embedbk.errors import UsageError
-from embedbk.ports import AddPath, Buffer, Identity, LinkDown, LinkUp, Received, Transport, TransportEvent
+from embedbk.ports.add_path import AddPath
+from embedbk.ports.links import Buffer, Identity, LinkDown, LinkUp, Received, TransportEvent
+from embedbk.ports.transport import Transport
 from embedbk.transports.local import SCHEME, LocalTransport
 
 __all__ = ["WidenedTransport"]

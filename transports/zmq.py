@@ -23,7 +23,9 @@ from zmq.backend import zmq_poll
 from embedbk.codec.answers_twin import Counting
 from embedbk.config import MESSAGE_BYTES_MAX
 from embedbk.errors import UsageError
-from embedbk.ports import AddPath, AddSending, Buffer, Identity, TransportEvent, WaitEnd, WaitTerms
+from embedbk.ports.add_path import AddPath, WaitEnd, WaitTerms
+from embedbk.ports.adds import AddSending
+from embedbk.ports.links import Buffer, Identity, TransportEvent
 from embedbk.transports.endpoints import check_endpoint, check_ipc_path_is_free
 from embedbk.transports.envelope import NONCE_BYTES, PROTOCOL_VERSIONS, Hello, check_settings
 from embedbk.transports.zmq_accepted import HeldPart

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import zmq
 
 from embedbk.codec.kernels import gather
-from embedbk.ports import Buffer, Identity, LinkDown, LinkUp, TransportEvent
+from embedbk.ports.links import Buffer, Identity, LinkDown, LinkUp, TransportEvent
 from embedbk.transports.envelope import (
     CREDIT_BYTES,
     LINK_BYTES_MAX,

@@ -13,7 +13,7 @@ import zmq
 
 from embedbk.codec.kernels import crc32c, gather
 from embedbk.errors import PeerError
-from embedbk.ports import Received
+from embedbk.ports.links import Received
 from embedbk.transports.envelope import (
     ENVELOPE_BYTES,
     LINK_BYTES_MAX,

@@ -13,7 +13,7 @@ import zmq
 
 from embedbk import _native
 from embedbk._native import ffi, lib
-from embedbk.ports import Buffer
+from embedbk.ports.links import Buffer
 from embedbk.transports.zmq_accepted import address_of
 
 __all__ = ["can_send_frames", "frame_address", "send_frame", "send_pieces"]

@@ -21,7 +21,7 @@ from typing import cast
 import zmq
 
 from embedbk.errors import UsageError
-from embedbk.ports import Identity
+from embedbk.ports.links import Identity
 from embedbk.transports.endpoints import ipc_users, is_ipv6
 from embedbk.transports.envelope import LINK_BYTES_MAX, NONCE_BYTES, Kind, envelope_prefix
 from embedbk.transports.zmq_accepted import with_numbers_of_chance

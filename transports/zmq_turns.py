@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 
 from embedbk.codec.answers_twin import Counting
 from embedbk.errors import StorageError
-from embedbk.ports import AddPath, AddSeat, AddTerms, WaitEnd, WaitTerms
+from embedbk.ports.add_path import AddPath, WaitEnd, WaitTerms
+from embedbk.ports.adds import AddSeat, AddTerms
 from embedbk.transports import zmq_adds, zmq_dialled
 from embedbk.transports.adds import AddsInC
 from embedbk.transports.envelope import CREDIT_BYTES
@@ -178,7 +179,7 @@ class DialledTurns:
         if self.sender is not None:
             self.sender.down(link.number)
 
-    # Adds that are sent from C (`ports.AddSending`).
+    # Adds that are sent from C (`ports.adds.AddSending`).
 
     def open_adds(self, terms: AddTerms, seats: Sequence[AddSeat]) -> AddsInC | None:
         """As `AddSending.open_adds`. None: not over these links."""

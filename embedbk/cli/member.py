@@ -25,7 +25,8 @@ from embedbk.host.reminders import Reminders
 from embedbk.ids import INCARNATION_BYTES, check_member_name
 from embedbk.metadata.joining import Adoption
 from embedbk.metadata.levels import LEVEL
-from embedbk.ports import Identity, Transport
+from embedbk.ports.links import Identity
+from embedbk.ports.transport import Transport
 from embedbk.storage.metadata_log import FIRST_MEMBER, MemberIdentity
 
 __all__ = ["EPILOG", "add_arguments", "run_member"]

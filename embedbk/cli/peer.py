@@ -30,7 +30,8 @@ from embedbk.host.known_members import KnownMembers, NotedMembers, noted_members
 from embedbk.host.reminders import Reminders
 from embedbk.ids import INCARNATION_BYTES, check_bookie_id
 from embedbk.metadata.seeking import Seeker
-from embedbk.ports import Identity, LinkDown, LinkUp, Transport
+from embedbk.ports.links import Identity, LinkDown, LinkUp
+from embedbk.ports.transport import Transport
 from embedbk.transports import open_transport
 from embedbk.transports.endpoints import check_endpoint
 

@@ -47,7 +47,8 @@ from embedbk.ids import INCARNATION_BYTES, Member
 from embedbk.metadata.client import Client as MetadataClient
 from embedbk.metadata.growing import Growth, offers
 from embedbk.metadata.levels import LEVEL
-from embedbk.ports import Identity, Transport
+from embedbk.ports.links import Identity
+from embedbk.ports.transport import Transport
 from embedbk.quorum import listened_at
 from embedbk.storage.bookie_storage import BookieStorage
 from embedbk.storage.identity import hold_directory

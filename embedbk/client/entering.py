@@ -16,7 +16,8 @@ from embedbk.host.announcing import Announcing
 from embedbk.host.metadata_node import MetadataNode
 from embedbk.ids import INCARNATION_BYTES
 from embedbk.metadata.levels import LEVEL
-from embedbk.ports import Identity, Transport
+from embedbk.ports.links import Identity
+from embedbk.ports.transport import Transport
 from embedbk.quorum import ENDPOINTS_FILE
 
 __all__ = ["announcing_of", "note_endpoints", "others_of"]

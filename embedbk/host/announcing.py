@@ -19,7 +19,8 @@ from embedbk.host.reminders import Reminders
 from embedbk.metadata.governing import RETIRED, TAKEN
 from embedbk.metadata.levels import LACKING
 from embedbk.metadata.seeking import Seeker
-from embedbk.ports import LinkDown, LinkUp, Received, Transport
+from embedbk.ports.links import LinkDown, LinkUp, Received
+from embedbk.ports.transport import Transport
 
 __all__ = ["Announcing"]
 

@@ -11,7 +11,8 @@ from embedbk.codec.messages import decode_message, encode_message
 from embedbk.codec.metadata_messages import MetadataReply, MetadataRequest
 from embedbk.errors import PeerError
 from embedbk.metadata.forming import Forming
-from embedbk.ports import Received, Transport
+from embedbk.ports.links import Received
+from embedbk.ports.transport import Transport
 
 __all__ = ["BlankMember"]
 

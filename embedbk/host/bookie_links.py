@@ -28,7 +28,8 @@ from embedbk.core.vocabulary import Tag
 from embedbk.errors import UsageError
 from embedbk.host.operations import Operation
 from embedbk.ids import Member
-from embedbk.ports import Identity, Transport
+from embedbk.ports.links import Identity
+from embedbk.ports.transport import Transport
 
 __all__ = ["REGISTERED_ELSEWHERE", "BookieLink", "BookieLinks"]
 

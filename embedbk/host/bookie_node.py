@@ -70,16 +70,11 @@ from embedbk.host.unread import Unread
 from embedbk.host.waiting import WAITING_BYTES_MAX, WaitingRequests
 from embedbk.host.witnessing import Witnessing
 from embedbk.metadata.client import Client
-from embedbk.ports import (
-    AddPath,
-    DurableBookie,
-    LinkDown,
-    LinkUp,
-    Near,
-    Received,
-    Transport,
-    WaitTerms,
-)
+from embedbk.ports.add_path import AddPath, WaitTerms
+from embedbk.ports.adds import Near
+from embedbk.ports.durable_bookie import DurableBookie
+from embedbk.ports.links import LinkDown, LinkUp, Received
+from embedbk.ports.transport import Transport
 
 __all__ = ["BookieNode"]
 

@@ -18,7 +18,7 @@ from embedbk.codec.messages import (
     is_final,
 )
 from embedbk.core.bookie_words import Reply
-from embedbk.ports import Transport
+from embedbk.ports.transport import Transport
 
 __all__ = ["ANSWERS_PER_MESSAGE_MAX", "ClientLinks"]
 

@@ -85,7 +85,9 @@ from embedbk.metadata.levels import (
     LEVEL_OF_HOLDINGS,
     LEVEL_OF_KEEPERS,
 )
-from embedbk.ports import LinkDown, LinkUp, Near, NearWait, Received, Transport
+from embedbk.ports.adds import Near, NearWait
+from embedbk.ports.links import LinkDown, LinkUp, Received
+from embedbk.ports.transport import Transport
 
 __all__ = ["SEAT_GRACE_NS", "ClientNode"]
 

@@ -12,7 +12,8 @@ from embedbk.core.machine import Effect, Event
 from embedbk.core.upkeep_words import CopyFailed, CopyLogs, CopySlice, ListLogs, LogsListed, SliceCopied
 from embedbk.core.vocabulary import Started, Tick
 from embedbk.errors import StorageError
-from embedbk.ports import DeviceFull, DurableBookie
+from embedbk.ports.durable_bookie import DurableBookie
+from embedbk.ports.entry_store import DeviceFull
 from embedbk.repeating import Repeating
 
 __all__ = ["Compacting"]

@@ -20,7 +20,8 @@ from embedbk.metadata.patience import Patience
 from embedbk.metadata.quorum import Configuration, MemberId
 from embedbk.metadata.raft_messages import PIECE_BYTES_MAX, PullStatus, SnapshotPiece, SnapshotPull
 from embedbk.metadata.raft_vocabulary import Boot, FetchSnapshot, SnapshotFetched, SnapshotGivenUp
-from embedbk.ports import Identity, LinkDown, LinkUp, Transport
+from embedbk.ports.links import Identity, LinkDown, LinkUp
+from embedbk.ports.transport import Transport
 
 __all__ = ["ATTEMPTS_MAX", "PAUSE_NS_MAX", "PAUSE_NS_MIN", "Fetching"]
 

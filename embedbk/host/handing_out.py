@@ -14,7 +14,7 @@ from embedbk.errors import EmbedbkError
 from embedbk.member_ports import KeptSnapshot, SnapshotStore
 from embedbk.metadata.raft_messages import PIECE_BYTES_MAX, PullStatus, SnapshotPiece, SnapshotPull
 from embedbk.metadata.raft_vocabulary import Boot
-from embedbk.ports import Transport
+from embedbk.ports.transport import Transport
 
 __all__ = ["IDLE_NS_MAX", "PULLERS_MAX", "HandingOut"]
 

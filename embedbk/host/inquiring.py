@@ -15,7 +15,8 @@ from embedbk.codec.messages import decode_message, encode_message
 from embedbk.codec.metadata_messages import MetadataReply, MetadataRequest, Operation, Result
 from embedbk.codec.quorum_messages import AskHeld, AskMet
 from embedbk.errors import PeerError, UsageError
-from embedbk.ports import LinkDown, LinkUp, Received, Transport
+from embedbk.ports.links import LinkDown, LinkUp, Received
+from embedbk.ports.transport import Transport
 
 __all__ = ["Inquiry"]
 

@@ -29,7 +29,7 @@ from embedbk.errors import EmbedbkError, StorageError
 from embedbk.host.metadata_link import MetadataLink
 from embedbk.host.unread import Unread
 from embedbk.ids import NO_ENTRY, Member
-from embedbk.ports import DurableBookie
+from embedbk.ports.durable_bookie import DurableBookie
 
 __all__ = ["LimboAsking"]
 

@@ -20,7 +20,7 @@ from embedbk.core.vocabulary import Tag
 from embedbk.host.courses import Course, Courses, silent_ns
 from embedbk.host.operations import Operation, Writing
 from embedbk.ids import Member
-from embedbk.ports import AddSeat, AddSending, AddTerms, SentAdds, SentFacts
+from embedbk.ports.adds import AddSeat, AddSending, AddTerms, SentAdds, SentFacts
 
 __all__ = ["LinkAdds"]
 

@@ -14,7 +14,7 @@ from embedbk.core.vocabulary import Tag
 from embedbk.host.link_adds import LinkAdds
 from embedbk.host.operations import Operation, Writing
 from embedbk.ids import NO_ENTRY, Member
-from embedbk.ports import AddSeat, Near, NearWait
+from embedbk.ports.adds import AddSeat, Near, NearWait
 
 __all__ = ["LocalAdds"]
 

@@ -22,7 +22,8 @@ from embedbk.core.bookie_words import (
 from embedbk.core.machine import Event
 from embedbk.errors import StorageError
 from embedbk.host.reading import WaitingReads, looked_up, nothing_found
-from embedbk.ports import DurableBookie, MemoryRefused
+from embedbk.ports.durable_bookie import DurableBookie
+from embedbk.ports.entry_store import MemoryRefused
 
 __all__ = ["LookingUp"]
 

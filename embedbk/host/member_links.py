@@ -23,7 +23,8 @@ from embedbk.metadata.raft_vocabulary import (
     SnapshotFetched,
     SnapshotGivenUp,
 )
-from embedbk.ports import LinkDown, LinkUp, Transport
+from embedbk.ports.links import LinkDown, LinkUp
+from embedbk.ports.transport import Transport
 
 __all__ = ["FromMembers", "MemberLinks"]
 

@@ -48,7 +48,8 @@ from embedbk.metadata.vocabulary import (
     WatchPutOff,
     WatchRequested,
 )
-from embedbk.ports import Identity, Transport
+from embedbk.ports.links import Identity
+from embedbk.ports.transport import Transport
 
 __all__ = ["MetadataLink", "WatchCallback"]
 

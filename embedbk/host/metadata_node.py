@@ -71,7 +71,8 @@ from embedbk.metadata.vocabulary import (
     Tick,
     TurnEnded,
 )
-from embedbk.ports import LinkDown, LinkUp, Received, Transport
+from embedbk.ports.links import LinkDown, LinkUp, Received
+from embedbk.ports.transport import Transport
 
 __all__ = ["MetadataNode"]
 

@@ -22,7 +22,8 @@ from embedbk.metadata.levels import LEVEL_FIRST
 from embedbk.metadata.quorum import Configuration, MemberId
 from embedbk.metadata.raft_messages import MemberMessage, checked, encode_member_message
 from embedbk.metadata.raft_vocabulary import Boot, Message, PeerLost, Received
-from embedbk.ports import Identity, LinkDown, LinkUp, Transport
+from embedbk.ports.links import Identity, LinkDown, LinkUp
+from embedbk.ports.transport import Transport
 
 __all__ = ["LINKS_PER_PEER_MAX", "REDIAL_NS_MAX", "REDIAL_NS_MIN", "STRANGERS_MAX", "PeerLink", "PeerLinks"]
 

@@ -16,7 +16,8 @@ from embedbk.codec.frame import Frame
 from embedbk.codec.messages import ReadClass
 from embedbk.config import READ_ROOM_BYTES
 from embedbk.core.bookie_words import ReadEntries
-from embedbk.ports import EntriesFound, Transport
+from embedbk.ports.entry_store import EntriesFound
+from embedbk.ports.transport import Transport
 
 __all__ = ["TURN_BYTES", "WaitingReads", "looked_up", "nothing_found"]
 

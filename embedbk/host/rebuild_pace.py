@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 
 from embedbk.errors import StorageError
-from embedbk.ports import DurableBookie, RebuildLeft
+from embedbk.ports.durable_bookie import DurableBookie
+from embedbk.ports.upkeep import RebuildLeft
 from embedbk.repeating import Repeating
 
 __all__ = ["BYTES_PER_S", "SLICE_BYTES", "RebuildPace"]

@@ -59,7 +59,7 @@ from embedbk.host.rival import Rival
 from embedbk.host.witnessing import Witnessing
 from embedbk.metadata.client import is_unknown
 from embedbk.metadata.levels import LEVEL_OF_KEEPERS
-from embedbk.ports import DurableBookie
+from embedbk.ports.durable_bookie import DurableBookie
 
 __all__ = ["Registering"]
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from embedbk.errors import UsageError
-from embedbk.ports import Identity, Transport
+from embedbk.ports.links import Identity
+from embedbk.ports.transport import Transport
 
 __all__ = ["ANSWER_NS", "Rival"]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 
 from embedbk.errors import StorageError
-from embedbk.ports import DurableBookie
+from embedbk.ports.durable_bookie import DurableBookie
 
 __all__ = ["PIECE_BYTES", "ScrubPace"]
 

@@ -13,7 +13,7 @@ from embedbk.core.machine import Event
 from embedbk.core.space import Space, SpaceOptions
 from embedbk.core.upkeep_words import MetadataDoubted, OperatorAsked, RetryWrites, SetWritable, SpaceSeen
 from embedbk.errors import StorageError
-from embedbk.ports import DurableBookie
+from embedbk.ports.durable_bookie import DurableBookie
 from embedbk.repeating import Repeating
 
 __all__ = ["Spacing"]

@@ -18,7 +18,7 @@ from embedbk.core.bookie_words import AddsTaken, JournalDurable, Reply, RequestR
 from embedbk.core.machine import Effect, Event
 from embedbk.host.client_links import ClientLinks
 from embedbk.host.reading import WaitingReads
-from embedbk.ports import DurableBookie
+from embedbk.ports.durable_bookie import DurableBookie
 
 __all__ = ["OnStep", "Stepping"]
 

@@ -19,7 +19,7 @@ from embedbk.codec.messages import (
 from embedbk.codec.quorum_messages import HELD_IDS_MAX, AskHeld, HeldTold
 from embedbk.core.bookie_words import TellKeepers, TellLogs
 from embedbk.core.ledger_table import AnyLedgerTable
-from embedbk.ports import DurableBookie
+from embedbk.ports.durable_bookie import DurableBookie
 
 __all__ = ["held_told", "keepers_told", "logs_told"]
 

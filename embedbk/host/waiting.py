@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from embedbk.codec.messages import is_lac_for_good, is_normal_add
-from embedbk.ports import Received
+from embedbk.ports.links import Received
 
 __all__ = ["WAITING_BYTES_MAX", "WaitingRequests"]
 

@@ -19,7 +19,7 @@ from embedbk.core.vocabulary import Started, Tag, Tick
 from embedbk.core.witness import Met, Witness, WitnessOptions
 from embedbk.errors import StorageError
 from embedbk.host.metadata_link import MetadataLink
-from embedbk.ports import DurableBookie
+from embedbk.ports.durable_bookie import DurableBookie
 
 __all__ = ["Witnessing"]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from embedbk.config import FRAME_BYTES_MAX, LAC_WAIT_MS_MAX, READ_ROOM_BYTES
 from embedbk.errors import StorageError
-from embedbk.ports import Buffer
+from embedbk.ports.journal import Buffer
 from embedbk.storage.entry_store import NativeEntryStore
 from embedbk.storage.journals import Journals
 from embedbk.storage.ledger_table import NativeLedgerTable

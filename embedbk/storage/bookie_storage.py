@@ -27,15 +27,9 @@ from embedbk.core.upkeep_words import EntryLogKeeper, LogFacts
 from embedbk.core.witness import Met
 from embedbk.errors import StorageError, UsageError
 from embedbk.ids import START_ID_BYTES
-from embedbk.ports import (
-    Buffer,
-    EntriesFound,
-    EntriesHeld,
-    RebuildLeft,
-    RebuildPiece,
-    ScrubDamage,
-    ScrubPiece,
-)
+from embedbk.ports.entry_store import EntriesFound, EntriesHeld
+from embedbk.ports.journal import Buffer
+from embedbk.ports.upkeep import RebuildLeft, RebuildPiece, ScrubDamage, ScrubPiece
 from embedbk.repeating import Repeating
 from embedbk.storage.add_path import NativeAddPath
 from embedbk.storage.directories import free_bytes_at

@@ -16,7 +16,7 @@ from embedbk.codec.frame import Frame
 from embedbk.core.upkeep_words import EntryLogKeeper, LogFacts
 from embedbk.errors import StorageError, UsageError
 from embedbk.ids import INCARNATION_BYTES
-from embedbk.ports import DeviceFull, EntriesFound, EntriesHeld, EntrySums, MemoryRefused
+from embedbk.ports.entry_store import DeviceFull, EntriesFound, EntriesHeld, EntrySums, MemoryRefused
 from embedbk.storage.directories import Directories
 from embedbk.storage.journals import Journals
 from embedbk.storage.ledger_table import NativeLedgerTable

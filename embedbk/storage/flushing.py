@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable
 
 from embedbk.errors import StorageError, ensure
-from embedbk.ports import DeviceFull
+from embedbk.ports.entry_store import DeviceFull
 from embedbk.repeating import Repeating
 from embedbk.storage.add_path import NativeAddPath
 from embedbk.storage.entry_store import NativeEntryStore

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from embedbk.codec.entry_digest import DIGEST_MASK
 from embedbk.codec.messages import Digests
 from embedbk.core.ledger_table import AnyLedgerTable
-from embedbk.ports import EntriesHeld, EntryStore, ScrubDamage
+from embedbk.ports.entry_store import EntriesHeld, EntryStore
+from embedbk.ports.upkeep import ScrubDamage
 
 __all__ = ["DAMAGED_MAX", "LACKING_MAX", "HoldingCount", "without_damaged"]
 

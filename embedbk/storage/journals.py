@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from embedbk.errors import StorageError
-from embedbk.ports import Buffer
+from embedbk.ports.journal import Buffer
 from embedbk.storage.journal import SLOT_COUNT, Journal
 from embedbk.storage.native import ffi, lib
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from embedbk.errors import StorageError
-from embedbk.ports import RebuildLeft, RebuildPiece
+from embedbk.ports.upkeep import RebuildLeft, RebuildPiece
 from embedbk.storage.ledger_table import NativeLedgerTable
 from embedbk.storage.native import check, code_text, ffi, lib
 

@@ -22,17 +22,10 @@ from embedbk.core.quorum import count_ids
 from embedbk.core.upkeep_words import EntryLogKeeper, LogFacts
 from embedbk.core.witness import Met
 from embedbk.errors import StorageError, ensure
-from embedbk.ports import (
-    AddPath,
-    Buffer,
-    EntriesFound,
-    EntriesHeld,
-    EntrySums,
-    RebuildLeft,
-    RebuildPiece,
-    ScrubDamage,
-    ScrubPiece,
-)
+from embedbk.ports.add_path import AddPath
+from embedbk.ports.entry_store import EntriesFound, EntriesHeld, EntrySums
+from embedbk.ports.journal import Buffer
+from embedbk.ports.upkeep import RebuildLeft, RebuildPiece, ScrubDamage, ScrubPiece
 from embedbk.storage.holding import LACKING_MAX, HoldingCount
 from embedbk.storage.journal import DamagedJournal
 from embedbk.storage.replay import replay_record

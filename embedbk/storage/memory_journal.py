@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from embedbk.errors import StorageError
-from embedbk.ports import Buffer
+from embedbk.ports.journal import Buffer
 
 __all__ = ["MemoryJournal", "MemoryRecord"]
 

@@ -26,7 +26,7 @@ from embedbk.metadata.log_records import check_entries, decode_persist
 from embedbk.metadata.quorum import Configuration, MemberId
 from embedbk.metadata.raft_log import entry_bytes
 from embedbk.metadata.raft_vocabulary import Boot, Doubt, Entry, Persist
-from embedbk.ports import Journal
+from embedbk.ports.journal import Journal
 from embedbk.storage.log_marks import LogMarks
 from embedbk.storage.older_snapshots import OlderSnapshots
 from embedbk.storage.raw_files import RawDirectory

@@ -33,7 +33,7 @@ from embedbk.metadata.log_records import encode_persist
 from embedbk.metadata.quorum import Configuration
 from embedbk.metadata.raft_log import RETAINED_BYTES_MAX, RaftLog
 from embedbk.metadata.raft_vocabulary import Boot, Entry, Persist
-from embedbk.ports import Journal
+from embedbk.ports.journal import Journal
 from embedbk.storage.journal import FILE_BYTES, FIRST_FILE_BYTES, DamagedJournal
 from embedbk.storage.journal import Journal as DiskJournal
 from embedbk.storage.layout import LOSS_FILE, WHOLE

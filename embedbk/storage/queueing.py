@@ -12,7 +12,7 @@ from __future__ import annotations
 from embedbk.codec.frame import Frame
 from embedbk.codec.journal_records import RecordKind
 from embedbk.config import FRAME_BYTES_MAX
-from embedbk.ports import Buffer
+from embedbk.ports.journal import Buffer
 from embedbk.storage.add_path import NativeAddPath
 from embedbk.storage.entry_store import NativeEntryStore
 from embedbk.storage.flushing import FlushCycle, FlushState

@@ -19,7 +19,7 @@ import msgspec
 
 from embedbk.codec.kernels import crc32c
 from embedbk.errors import StorageError
-from embedbk.ports import ScrubDamage, ScrubPiece
+from embedbk.ports.upkeep import ScrubDamage, ScrubPiece
 from embedbk.repeating import Repeating
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.native import TOO_MANY_FILES_HINT, check, ffi, lib, system_reason

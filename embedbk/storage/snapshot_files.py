@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from embedbk.ports import Buffer
+from embedbk.ports.journal import Buffer
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.native import ffi, lib
 from embedbk.storage.raw_files import ensure_answer

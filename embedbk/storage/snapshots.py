@@ -22,7 +22,7 @@ from embedbk.metadata.catalog import Catalog, Limits
 from embedbk.metadata.loading import load, load_in_slices
 from embedbk.metadata.log_records import decode_configuration, encode_configuration
 from embedbk.metadata.quorum import Configuration, MemberId
-from embedbk.ports import Journal
+from embedbk.ports.journal import Journal
 from embedbk.storage.fetched_file import FetchedFile, newest_fetched, remove_fetched
 from embedbk.storage.raw_files import RawDirectory
 from embedbk.storage.snapshot_files import SnapshotFiles

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from embedbk.config import FRAME_BYTES_MAX
 from embedbk.errors import StorageError, ensure
-from embedbk.ports import DeviceFull
+from embedbk.ports.entry_store import DeviceFull
 from embedbk.storage.entry_store import NativeEntryStore
 from embedbk.storage.journal import FIRST_FILE_BYTES, DamagedJournal, Journal, UnreadableJournal
 from embedbk.storage.layout import LOSS_FILE

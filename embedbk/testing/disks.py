@@ -33,7 +33,7 @@ from embedbk.errors import StorageError
 from embedbk.ids import START_ID_BYTES
 from embedbk.metadata.catalog import Catalog
 from embedbk.metadata.limits import Limits
-from embedbk.ports import DurableBookie
+from embedbk.ports.durable_bookie import DurableBookie
 from embedbk.storage.bookie_storage import BookieStorage
 from embedbk.storage.journal_reader import file_name
 from embedbk.storage.kept_metadata import KeptMetadata, kept_in

@@ -24,7 +24,7 @@ from embedbk.host.repairing import RepairOptions, RepairService
 from embedbk.ids import NO_ENTRY, Member
 from embedbk.metadata.claims import REPAIRING_PREFIX
 from embedbk.metadata.levels import LEVEL_OF_HOLDINGS
-from embedbk.ports import DurableBookie
+from embedbk.ports.durable_bookie import DurableBookie
 from embedbk.repair.auditor import AuditorOptions
 from embedbk.repair.balancing import BalancerOptions
 from embedbk.repair.fragment_copy import CopyOptions

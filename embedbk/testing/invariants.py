@@ -43,7 +43,7 @@ from embedbk.ids import NO_ENTRY
 from embedbk.metadata.member import Member
 from embedbk.metadata.vocabulary import Reply as MemberReply
 from embedbk.metadata.vocabulary import RequestReceived as MemberRequest
-from embedbk.ports import DurableBookie
+from embedbk.ports.durable_bookie import DurableBookie
 from embedbk.testing import invariants_adding as adding
 from embedbk.testing import invariants_life as life
 from embedbk.testing import invariants_reading as reading

@@ -16,7 +16,8 @@ from embedbk.core.limbo import is_named
 from embedbk.core.naming import newly_seated
 from embedbk.errors import StorageError
 from embedbk.ids import NO_ENTRY
-from embedbk.ports import DurableBookie, EntriesFound
+from embedbk.ports.durable_bookie import DurableBookie
+from embedbk.ports.entry_store import EntriesFound
 from embedbk.testing.ghost import BookieGhost, Ghost, LedgerGhost
 from embedbk.testing.violation import Violation
 

@@ -30,7 +30,7 @@ from embedbk.metadata.quorum import Configuration, MemberId, Policy
 from embedbk.metadata.raft_state import Role
 from embedbk.metadata.raft_vocabulary import Entry, Persist, SnapshotSaved
 from embedbk.metadata.vocabulary import RequestReceived
-from embedbk.ports import Identity
+from embedbk.ports.links import Identity
 from embedbk.storage.kept_metadata import take_state, write_state
 from embedbk.storage.member_notes import MemoryNotes
 from embedbk.storage.memory_disk import MemoryDisk

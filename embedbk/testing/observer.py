@@ -17,7 +17,7 @@ from embedbk.codec.ledger_metadata import LedgerMetadata
 from embedbk.core.client_words import Send
 from embedbk.core.writer import Writer
 from embedbk.host.operations import Writing
-from embedbk.ports import DurableBookie
+from embedbk.ports.durable_bookie import DurableBookie
 from embedbk.testing.violation import Violation
 
 __all__ = ["Observer", "Violation"]

@@ -16,7 +16,8 @@ from embedbk.codec.quorum_messages import ChangeVoters, JoinAsLearner, MemberNam
 from embedbk.host.announcing import Announcing
 from embedbk.host.inquiring import Inquiry
 from embedbk.host.metadata_node import MetadataNode
-from embedbk.ports import Identity, Transport
+from embedbk.ports.links import Identity
+from embedbk.ports.transport import Transport
 from embedbk.testing.member_names import METADATA
 from embedbk.testing.members import CLUSTER_TOKEN
 from embedbk.testing.world import MS, Sleep, Steps, World

@@ -31,7 +31,7 @@ from embedbk.codec.metadata_messages import Get, MetadataRequest, OpenSession, P
 from embedbk.codec.registration import BOOKIES_PREFIX
 from embedbk.codec.tombstone import DELETED_PREFIX
 from embedbk.host.client_node import ClientNode
-from embedbk.ports import Identity, LinkDown, LinkUp
+from embedbk.ports.links import Identity, LinkDown, LinkUp
 from embedbk.testing.world import World
 
 __all__ = ["LABEL", "STRANGE_KEYS", "call_on", "nearly_a_message"]

@@ -50,7 +50,8 @@ from embedbk.metadata.intake import REQUESTS_WAITING_MAX
 from embedbk.metadata.levels import LEVEL, LEVEL_FIRST, LEVEL_OF_LOGS, LEVEL_OF_PAGES, LEVEL_OF_SUMS
 from embedbk.metadata.limits import DEFAULT_LIMITS, Limits
 from embedbk.metadata.quorum import Policy
-from embedbk.ports import DurableBookie, Identity
+from embedbk.ports.durable_bookie import DurableBookie
+from embedbk.ports.links import Identity
 from embedbk.testing.clocks import TRUE, Clock
 from embedbk.testing.course_watch import CourseWatch
 from embedbk.testing.disks import BookieDisk, MetadataCopy, NativeDisk, TwinDisk

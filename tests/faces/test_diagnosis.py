@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import embedbk
-from embedbk.ports import ScrubDamage
+from embedbk.ports.upkeep import ScrubDamage
 from embedbk.storage.scrubbing import SCRUB_FILE, ScrubState
 
 

@@ -28,7 +28,8 @@ from embedbk.metadata.raft_vocabulary import (
     Send,
     Tick,
 )
-from embedbk.ports import Identity, LinkDown, LinkUp, Received, Transport
+from embedbk.ports.links import Identity, LinkDown, LinkUp, Received
+from embedbk.ports.transport import Transport
 from embedbk.transports.sim import CALM, Faults, SimNetwork
 
 MS = 1_000_000

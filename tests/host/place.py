@@ -26,7 +26,8 @@ from embedbk.host.metadata_node import MetadataNode
 from embedbk.host.operations import OneResult, Writing
 from embedbk.host.waiting import WAITING_BYTES_MAX
 from embedbk.metadata.client import Client
-from embedbk.ports import EntriesFound, Identity, LinkDown, LinkUp, MemoryRefused, Received
+from embedbk.ports.entry_store import EntriesFound, MemoryRefused
+from embedbk.ports.links import Identity, LinkDown, LinkUp, Received
 from embedbk.storage.bookie_storage import BookieStorage
 from embedbk.storage.memory import MemoryBookieStorage, Survivors
 from embedbk.storage.memory_disk import MemoryDisk

@@ -16,7 +16,9 @@ from embedbk.host.bookie_node import BookieNode
 from embedbk.host.loop import Loop
 from embedbk.host.metadata_node import MetadataNode
 from embedbk.metadata.client import Client
-from embedbk.ports import Identity, Received, Transport, WaitEnd, WaitTerms
+from embedbk.ports.add_path import WaitEnd, WaitTerms
+from embedbk.ports.links import Identity, Received
+from embedbk.ports.transport import Transport
 from embedbk.storage.bookie_storage import BookieStorage
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.memory_journal import MemoryJournal

@@ -51,7 +51,7 @@ from embedbk.host.client_node import ClientNode
 from embedbk.host.deadlines import DUE_SPARE
 from embedbk.host.operations import OneResult, Reading, Writing
 from embedbk.ids import Member
-from embedbk.ports import Identity, LinkDown, LinkUp, Received
+from embedbk.ports.links import Identity, LinkDown, LinkUp, Received
 from embedbk.transports.local import LocalTransport
 from tests.host.place import KEY, MS, SECOND, TOKEN, Place, add, frame
 from tests.host.test_bookie_node import mutated

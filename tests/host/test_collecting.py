@@ -13,7 +13,7 @@ from embedbk.host.bookie_node import BookieNode
 from embedbk.host.metadata_node import MetadataNode
 from embedbk.metadata.levels import LEVEL_OF_LINEAGES
 from embedbk.metadata.vocabulary import MemberStarted
-from embedbk.ports import Identity
+from embedbk.ports.links import Identity
 from embedbk.storage.memory_journal import MemoryJournal, MemoryRecord
 from embedbk.storage.metadata_store import MetadataStore
 from embedbk.transports.local import LocalTransport

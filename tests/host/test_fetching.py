@@ -17,7 +17,7 @@ from embedbk.metadata.patience import LIMIT_NS_MAX, LIMIT_NS_MIN, Patience
 from embedbk.metadata.quorum import Configuration
 from embedbk.metadata.raft_messages import PIECE_BYTES_MAX, SnapshotPiece, SnapshotPull
 from embedbk.metadata.raft_vocabulary import Boot, FetchSnapshot, SnapshotFetched, SnapshotGivenUp
-from embedbk.ports import Identity, LinkDown, LinkUp, Received
+from embedbk.ports.links import Identity, LinkDown, LinkUp, Received
 from embedbk.storage.snapshot_files import SnapshotFiles
 from embedbk.storage.snapshot_format import FETCHED_SUFFIX, SnapshotHeader
 from embedbk.storage.snapshot_writer import SnapshotWriter

@@ -40,7 +40,7 @@ from embedbk.host.loop import clock_ns
 from embedbk.host.metadata_node import MetadataNode
 from embedbk.host.operations import OneResult, Writing
 from embedbk.metadata.client import Client
-from embedbk.ports import Identity, LinkUp, Received
+from embedbk.ports.links import Identity, LinkUp, Received
 from embedbk.storage.memory import MemoryBookieStorage, Survivors
 from embedbk.storage.memory_journal import MemoryJournal
 from embedbk.storage.metadata_store import MemberIdentity, MetadataStore

@@ -31,7 +31,7 @@ from embedbk.host.metadata_link import MetadataLink
 from embedbk.metadata.client import Client, is_unknown
 from embedbk.metadata.levels import LEVEL
 from embedbk.metadata.seeking import PAUSE_NS_MAX, PAUSE_NS_MIN
-from embedbk.ports import Identity, LinkDown, LinkUp, Received
+from embedbk.ports.links import Identity, LinkDown, LinkUp, Received
 from embedbk.transports.local import LocalTransport
 from tests.host.place import MS, SECOND, SESSION_MS, TOKEN, Peer, Place
 from tests.host.test_bookie_node import mutated

@@ -17,7 +17,8 @@ from embedbk.metadata.quorum import Configuration, MemberId
 from embedbk.metadata.raft_messages import MemberMessage, encode_member_message
 from embedbk.metadata.raft_state import Role
 from embedbk.metadata.raft_vocabulary import AppendReply, Boot, Heartbeat, Message, PreVote
-from embedbk.ports import Identity, LinkDown, LinkUp, Transport
+from embedbk.ports.links import Identity, LinkDown, LinkUp
+from embedbk.ports.transport import Transport
 from embedbk.transports import open_transport
 from embedbk.transports.sim import ROUGH, Faults, SimTransport
 from tests.host.members import MS, TOKEN, Disk, Host, Members, configuration_of, member_of

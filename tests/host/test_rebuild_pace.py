@@ -10,7 +10,7 @@ import pytest
 from embedbk.errors import StorageError
 from embedbk.host.rebuild_pace import RETRY_NS, RebuildPace
 from embedbk.host.registering import TELL_NS
-from embedbk.ports import RebuildLeft, RebuildPiece
+from embedbk.ports.upkeep import RebuildLeft, RebuildPiece
 from embedbk.storage.bookie_storage import BookieStorage
 from embedbk.storage.memory_disk import MemoryDisk
 from tests.host.place import Place

@@ -39,7 +39,7 @@ from embedbk.metadata.raft_vocabulary import (
     TransferRequested,
 )
 from embedbk.metadata.vocabulary import JournalFailed
-from embedbk.ports import Identity, LinkDown, Received
+from embedbk.ports.links import Identity, LinkDown, Received
 from embedbk.storage.member_notes import MemoryNotes
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.memory_journal import MemoryJournal

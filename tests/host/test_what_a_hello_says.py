@@ -27,7 +27,7 @@ from embedbk.codec.metadata_messages import (
 )
 from embedbk.codec.registration import registration_path
 from embedbk.metadata.levels import LEVEL
-from embedbk.ports import Identity
+from embedbk.ports.links import Identity
 from embedbk.transports.envelope import ROLES
 from tests.host.place import KEY, TOKEN, Peer, Place, add, frame
 

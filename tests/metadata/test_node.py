@@ -31,7 +31,7 @@ from embedbk.metadata import catalog as catalog_module
 from embedbk.metadata import cutting
 from embedbk.metadata.catalog import GENERATION_BITS, Limits
 from embedbk.metadata.levels import LEVEL
-from embedbk.ports import Identity, LinkDown, LinkUp, Received
+from embedbk.ports.links import Identity, LinkDown, LinkUp, Received
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.metadata_store import MemberIdentity, open_metadata_store
 from embedbk.transports.local import LocalTransport

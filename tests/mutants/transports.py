@@ -136,7 +136,7 @@ MUTANTS = (
         "a bookie whose address is another's now counts as one that has lost its disk, and is replaced for good",
         (
             (
-                "embedbk/ports.py",
+                "embedbk/ports/links.py",
                 'reason.startswith(WRONG_INCARNATION) and f", found {node_id}/" in self.reason\n',
                 "reason.startswith(WRONG_INCARNATION)\n",
             ),

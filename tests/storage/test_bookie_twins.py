@@ -9,7 +9,7 @@ import pytest
 
 from embedbk.codec.journal_records import HELD_AGAIN, RecordKind, encode_explicit_lac
 from embedbk.codec.messages import Digests
-from embedbk.ports import DurableBookie
+from embedbk.ports.durable_bookie import DurableBookie
 from embedbk.storage.bookie_storage import BookieStorage
 from embedbk.storage.memory import MemoryBookieStorage, Survivors
 from embedbk.storage.memory_disk import MemoryDisk

@@ -13,7 +13,7 @@ from embedbk.codec.entry_digest import DIGEST_MASK, entry_digest
 from embedbk.codec.frame import Frame, frame_of
 from embedbk.codec.messages import Digests
 from embedbk.errors import UsageError
-from embedbk.ports import EntrySums
+from embedbk.ports.entry_store import EntrySums
 from embedbk.storage.holding import MET_MAX, SUM_BYTES_MAX, HoldingCount
 from embedbk.storage.ledger_table import NativeLedgerTable
 from embedbk.storage.memory import MemoryEntryStore

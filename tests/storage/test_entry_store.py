@@ -12,7 +12,7 @@ import pytest
 from embedbk.codec.entry import encode_entry
 from embedbk.codec.frame import frame_of
 from embedbk.errors import StorageError, UsageError
-from embedbk.ports import EntryStore
+from embedbk.ports.entry_store import EntryStore
 from embedbk.storage.entry_store import NativeEntryStore
 from embedbk.storage.memory import MemoryEntryStore
 from embedbk.storage.memory_disk import MemoryDisk

@@ -10,7 +10,8 @@ from embedbk.codec.messages import Digests
 from embedbk.core.ledger_table import LedgerTable
 from embedbk.core.quorum import count_ids
 from embedbk.errors import UsageError
-from embedbk.ports import EntriesHeld, ScrubDamage
+from embedbk.ports.entry_store import EntriesHeld
+from embedbk.ports.upkeep import ScrubDamage
 from embedbk.storage.holding import DAMAGED_MAX, LACKING_MAX, MET_MAX, HoldingCount, without_damaged
 from embedbk.storage.memory import MemoryEntryStore
 from tests.storage.stored_entries import make_frame

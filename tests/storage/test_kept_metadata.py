@@ -18,7 +18,7 @@ from embedbk.metadata.levels import LEVEL
 from embedbk.metadata.quorum import Configuration, MemberId, Policy
 from embedbk.metadata.raft_vocabulary import Entry, Persist
 from embedbk.metadata.recovering import given_up, why_uncertain
-from embedbk.ports import Identity
+from embedbk.ports.links import Identity
 from embedbk.storage.kept_metadata import (
     KeptMetadata,
     begin_anew,

@@ -16,7 +16,7 @@ from embedbk.host.metadata_node import MetadataNode
 from embedbk.metadata.catalog import GENERATION_BITS
 from embedbk.metadata.levels import LEVEL
 from embedbk.metadata.vocabulary import RequestReceived
-from embedbk.ports import Identity
+from embedbk.ports.links import Identity
 from embedbk.storage.checking import check_metadata
 from embedbk.storage.findings import Findings
 from embedbk.storage.layout import LOSS_FILE

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from embedbk.errors import StorageError
-from embedbk.ports import DurableBookie, ScrubDamage, ScrubPiece
+from embedbk.ports.durable_bookie import DurableBookie
+from embedbk.ports.upkeep import ScrubDamage, ScrubPiece
 from embedbk.storage.bookie_storage import BookieStorage
 from embedbk.storage.memory import MemoryBookieStorage, Survivors
 from embedbk.storage.memory_disk import MemoryDisk

@@ -5,7 +5,8 @@ from __future__ import annotations
 import socket
 from typing import Any
 
-from embedbk.ports import Identity, Transport
+from embedbk.ports.links import Identity
+from embedbk.ports.transport import Transport
 from embedbk.transports.conformance import RealTimeArena
 from embedbk.transports.local import LocalTransport
 from embedbk.transports.zmq import ZmqTransport

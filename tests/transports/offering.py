@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from embedbk.ports import TransportEvent
+from embedbk.ports.links import TransportEvent
 from embedbk.storage.bookie_storage import BookieStorage
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.transports.local import LocalTransport

@@ -7,7 +7,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from embedbk.ports import Identity, Transport
+from embedbk.ports.links import Identity
+from embedbk.ports.transport import Transport
 from embedbk.transports.conformance import Arena, TransportConformance
 from embedbk.transports.local import LocalTransport
 from embedbk.transports.sim import CALM, SimNetwork, SimTransport

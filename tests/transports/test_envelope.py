@@ -15,7 +15,7 @@ from embedbk.codec.kernels import crc32c
 from embedbk.config import MESSAGE_BYTES_MAX
 from embedbk.errors import PeerError, UsageError
 from embedbk.ids import START_ID_BYTES
-from embedbk.ports import Identity, LinkDown
+from embedbk.ports.links import Identity, LinkDown
 from embedbk.transports import envelope as ours
 from embedbk.transports import open_transport, schemes
 from embedbk.transports.conformance import identity_of

@@ -32,7 +32,8 @@ from embedbk.codec.packer import Packer
 from embedbk.core.backlog import FRAME_PRICE
 from embedbk.core.writer import LARGE_FRAME_BYTES
 from embedbk.core.writer_options import WriterOptions
-from embedbk.ports import AddSeat, AddTerms, OwedFrame, Received
+from embedbk.ports.adds import AddSeat, AddTerms, OwedFrame
+from embedbk.ports.links import Received
 from embedbk.transports.conformance import PATIENCE_NS
 from embedbk.transports.in_flight import FramesInC
 from embedbk.transports.zmq_adds import SharedBacklog

@@ -19,7 +19,7 @@ import pytest
 
 from embedbk.codec.answers import Answers, Asked
 from embedbk.codec.messages import AddAnswer, LacAnswer, Status, encode_message
-from embedbk.ports import LinkDown, Received
+from embedbk.ports.links import LinkDown, Received
 from embedbk.transports.conformance import PATIENCE_NS, Arena
 from tests.transports.arenas import TcpArena
 

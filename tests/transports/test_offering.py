@@ -11,7 +11,7 @@ from embedbk.codec.frame import encode_frame_header
 from embedbk.codec.messages import AddRequest, LacRequest, decode_message, encode_message
 from embedbk.codec.packer import Packer
 from embedbk.codec.packer_twin import TwinPacker
-from embedbk.ports import Received
+from embedbk.ports.links import Received
 from embedbk.transports import zmq_turns
 from embedbk.transports.conformance import Node, RealTimeArena
 from embedbk.transports.envelope import WINDOW_BYTES_MIN

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from embedbk.errors import UsageError
-from embedbk.ports import LinkDown, LinkUp, Received
+from embedbk.ports.links import LinkDown, LinkUp, Received
 from embedbk.transports.conformance import identity_of
 from embedbk.transports.sim import CALM, DROP, ROUGH, Faults, SimNetwork, SimTransport, Treatment
 

@@ -33,7 +33,8 @@ from embedbk.codec.messages import (
 from embedbk.codec.packer_twin import TwinPacker
 from embedbk.config import READ_ROOM_BYTES
 from embedbk.ids import NO_ENTRY
-from embedbk.ports import LinkDown, WaitEnd, WaitTerms
+from embedbk.ports.add_path import WaitEnd, WaitTerms
+from embedbk.ports.links import LinkDown
 from embedbk.storage.bookie_storage import BookieStorage
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.transports import zmq_turns

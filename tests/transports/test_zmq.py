@@ -22,7 +22,7 @@ import zmq
 
 from embedbk.config import MESSAGE_BYTES_MAX
 from embedbk.errors import UsageError
-from embedbk.ports import Received
+from embedbk.ports.links import Received
 from embedbk.transports import zmq_before_hello, zmq_ends, zmq_intake, zmq_turns
 from embedbk.transports.conformance import PATIENCE_NS, Arena, Node, identity_of
 from embedbk.transports.envelope import (

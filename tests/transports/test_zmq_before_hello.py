@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import pytest
 
 from embedbk.errors import PeerError
-from embedbk.ports import LinkUp
+from embedbk.ports.links import LinkUp
 from embedbk.transports import zmq_before_hello
 from embedbk.transports.conformance import Arena, Node, identity_of
 from embedbk.transports.envelope import (
