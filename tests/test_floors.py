@@ -157,6 +157,19 @@ def test_the_compiled_module_has_few_doors() -> None:
     report(broken)
 
 
+def test_the_ports_name_nothing_of_c() -> None:
+    """A host passes on what it is given; what that has in C is asked for where C is called (transports/structs.py)."""
+    broken = [
+        f"{source.path.relative_to(PROJECT)}:{node.lineno}: a port names {name}"
+        for source in SOURCES
+        if source.room == "ports"
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.FunctionDef | ast.Name)
+        if (name := node.id if isinstance(node, ast.Name) else node.name) in {"Any", "handle", "ffi"}
+    ]
+    report(broken)
+
+
 KEPT_ON_PURPOSE = {
     "embedbk.storage.journal"
 }  # Until the record is durable; its `__del__` lets go before the collector.

@@ -10,9 +10,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from embedbk._native import ffi, lib
+from embedbk.codec.answers import Answers
 from embedbk.codec.frame import Frame
+from embedbk.codec.packer import Packer
 from embedbk.errors import StorageError, UsageError
 from embedbk.ports.adds import AddSeat, AddTerms, OwedFrame, SentFacts
+from embedbk.transports.in_flight import FramesInC
+from embedbk.transports.structs import near_struct
 
 __all__ = ["AddsInC", "StoredNear", "Turns"]
 
@@ -75,27 +79,30 @@ class AddsInC:
     Args:
         turns: among which these adds take theirs.
         links: handle of the links that are sent over; None, with answers: no seat is reached over a link.
-        answers: handle of what counts the answers that come over them.
+        answers: what counts the answers that come over them.
     """
 
     def __init__(
-        self, turns: Turns, links: Any, answers: Any, terms: AddTerms, seats: Sequence[AddSeat]
+        self, turns: Turns, links: Any, answers: Answers | None, terms: AddTerms, seats: Sequence[AddSeat]
     ) -> None:
+        packer, table = terms.packer, terms.table
+        if not isinstance(packer, Packer) or not isinstance(table, FramesInC):
+            raise UsageError("only frames that are in C are sealed and counted there")
         if len(seats) > lib.EBK_FLIGHT_SEATS_MAX:
             raise UsageError(f"{len(seats)} seats; at most {lib.EBK_FLIGHT_SEATS_MAX} are asked from C")
         nears = [seat.near for seat in seats]
-        self._parts = (terms.packer, terms.table, links, answers, nears)
+        self._parts = (packer, table, links, answers, nears)
         self._turns = turns
         self._ledger_id = terms.ledger_id
         self.is_followed = False
         settings = ffi.new("struct ebk_link_settings *")
-        settings.packer, settings.table = terms.packer.handle, terms.table.handle
+        settings.packer, settings.table = packer.handle, table.handle
         settings.links = ffi.NULL if links is None else links
-        settings.answers = ffi.NULL if answers is None else answers
+        settings.answers = ffi.NULL if answers is None else answers.handle
         settings.ledger_id, settings.key, settings.nonce = terms.ledger_id, terms.ledger_key, terms.nonce
         settings.seat_count, settings.ack_quorum = len(seats), terms.ack_quorum
         for place, seat in zip(settings.seats, seats, strict=False):
-            place.near = ffi.NULL if seat.near is None else seat.near.handle  # type: ignore[attr-defined]
+            place.near = ffi.NULL if seat.near is None else near_struct(seat.near)
             place.link, place.seating = seat.link, seat.seating
             place.slot = seat.slot
             ffi.buffer(place.control)[: len(seat.control)] = seat.control
@@ -103,7 +110,7 @@ class AddsInC:
         settings.lac, settings.lac_length = terms.lac, terms.lac_length
         settings.bytes_max, settings.behind_max = terms.bytes_max, terms.behind_max
         self.seat_count = len(seats)
-        self.begin_place = int(lib.ebk_in_flight_state(terms.table.handle).end)  # Where its frames begin.
+        self.begin_place = int(lib.ebk_in_flight_state(table.handle).end)  # Where its frames begin.
         made = lib.ebk_link_adds_new(settings)
         if made == ffi.NULL:
             raise MemoryError("no memory for the adds of a handle")

@@ -1,4 +1,5 @@
-"""The frames in flight of a writing handle, in C: the handle of native/road/in_flight.h.
+"""The frames in flight of a writing handle, in C, and what all handles of a process keep for bookies that are behind:
+native/road/in_flight.h.
 
 Decides nothing: `core.frame_table.AnyFrameTable` is the contract, `core.frame_table.FrameTable` the plain form. That is
 used instead where a frame is not in the memory of a packer in C, or where an ensemble has too many seats.
@@ -6,6 +7,7 @@ used instead where a frame is not in the memory of a packer in C, or where an en
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -14,11 +16,12 @@ from embedbk._native import ffi, lib
 from embedbk.codec.frame import Frame
 from embedbk.codec.packer import Packer
 from embedbk.codec.packer_twin import Packing
+from embedbk.config import BACKLOG_BYTES_MAX
 from embedbk.core.backlog import Backlog
 from embedbk.core.frame_table import FrameTable, MakeTable, Marks, Newest, Pending, state_of
 from embedbk.errors import ensure
 
-__all__ = ["FramesInC", "table_in_c"]
+__all__ = ["FramesInC", "SharedBacklog", "backlog_of_process", "table_in_c"]
 
 _SLOTS_MAX: int = lib.EBK_FLIGHT_SLOTS_MAX
 _NO_MEMORY = "no memory for the frames of a writing handle"
@@ -31,10 +34,38 @@ def table_in_c(packer: Packing, ensemble_size: int) -> MakeTable:
     return FrameTable
 
 
+class SharedBacklog(Backlog):
+    """`Backlog` where frames are kept in C as well; any thread."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.handle = ffi.new("struct ebk_backlog *", (0, bytes_max))
+
+    @property
+    def kept_bytes(self) -> int:
+        return int(lib.ebk_backlog_kept(self.handle))
+
+    def add(self, byte_count: int) -> None:
+        lib.ebk_backlog_add(self.handle, byte_count)
+
+
+_of_process: tuple[int, SharedBacklog] | None = None
+
+
+def backlog_of_process() -> SharedBacklog:
+    """One for all clients of this process. The child of a fork has none of its parent's handles, and one of its own."""
+    global _of_process
+    if _of_process is None or _of_process[0] != os.getpid():
+        _of_process = os.getpid(), SharedBacklog(BACKLOG_BYTES_MAX)
+    return _of_process[1]
+
+
 class FramesInC:
     """`AnyFrameTable`. Frames come from a `Packer`, and share its memory."""
 
     __slots__ = ("_backlog", "_state", "handle")
+
+    is_lendable = True
 
     def __init__(self, backlog: Backlog | None) -> None:
         made = lib.ebk_in_flight_new()
@@ -52,7 +83,7 @@ class FramesInC:
 
     @backlog.setter
     def backlog(self, backlog: Backlog | None) -> None:
-        shared = None if backlog is None else backlog.handle
+        shared = backlog.handle if isinstance(backlog, SharedBacklog) else None
         ensure(backlog is None or shared is not None, "what is kept in C counts in C")
         lib.ebk_in_flight_count_in(self.handle, ffi.NULL if shared is None else shared)
         self._backlog = backlog

@@ -13,6 +13,7 @@ from typing import Any
 from embedbk._native import ffi, lib
 from embedbk.errors import StorageError
 from embedbk.ports.add_path import WaitTerms
+from embedbk.transports.structs import path_struct
 
 __all__ = ["NEVER_NS", "LoopWait", "WaitEnded"]
 
@@ -88,7 +89,7 @@ class LoopWait:
         given = self._terms
         given.until_ns, given.late_ns, given.credit_bytes = until_ns, late_ns, credit_bytes
         if adds is not None:
-            given.path = adds.add_path.handle
+            given.path = path_struct(adds.add_path)
             given.durable, given.awaits_journal = adds.durable, adds.awaits_journal
             given.bytes_max = adds.bytes_max
         return int(lib.ebk_loop_wait_run(self._handle, given, self._outcome))

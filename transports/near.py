@@ -14,9 +14,11 @@ from typing import Any
 
 from embedbk._native import ffi, lib
 from embedbk.errors import StorageError
+from embedbk.ports.add_path import AddPath
 from embedbk.ports.adds import AddSeat, AddTerms
 from embedbk.transports.adds import AddsInC, Turns
 from embedbk.transports.loop_wait import NEVER_NS, LoopWait
+from embedbk.transports.structs import path_struct
 
 __all__ = ["NativeNear", "NearPoll"]
 
@@ -29,12 +31,12 @@ class NativeNear:
         path: what takes common adds there (`storage.add_path.NativeAddPath`).
     """
 
-    def __init__(self, path: Any) -> None:
-        made = lib.ebk_near_new(path.handle)
+    def __init__(self, path: AddPath) -> None:
+        made = lib.ebk_near_new(path_struct(path))
         if made == ffi.NULL:
             raise StorageError("no memory for a near bookie", definite=True)
         self.handle: Any = ffi.gc(made, lib.ebk_near_free)
-        self._path: Any = path  # Kept alive.
+        self._path: AddPath | None = path  # Kept alive.
 
     def show(self, *, is_open: bool, is_told: bool) -> None:
         """is_open: common adds are taken. is_told: the node wants every rise of `durable`."""

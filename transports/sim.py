@@ -529,8 +529,11 @@ class SimTransport(Transport):
 
     def adds(self) -> AddSending | None:
         if self._adds is None and self._network.has_adds and self._answers is not None:
-            from embedbk.transports.sim_adds import SimLinks  # With the native module, which few worlds need.
+            # With the native module, which few worlds need.
+            from embedbk.codec.answers import Answers
+            from embedbk.transports.sim_adds import SimLinks
 
+            assert isinstance(self._answers, Answers), "what is sent from C is counted there"
             self._adds = SimLinks(self._answers, self._rooms_of, self._carry, self._wake)
         return self._adds
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from embedbk._native import ffi, lib
-from embedbk.codec.answers_twin import Counting
+from embedbk.codec.answers import Answers
 from embedbk.ports.adds import AddSeat, AddTerms
 from embedbk.transports.adds import AddsInC
 from embedbk.transports.zmq_adds import LinkSender
@@ -37,12 +37,12 @@ class SimLinks:
 
     def __init__(
         self,
-        counting: Counting,
+        answers: Answers,
         room_of: Callable[[int], tuple[int, int] | None],
         carry: Callable[[int, bytes], bool],
         wake: Callable[[], None],
     ) -> None:
-        self._counting = counting
+        self._answers = answers
         self._room_of = room_of
         self._carry = carry
         self.wake_adds = wake
@@ -53,7 +53,7 @@ class SimLinks:
         for seat in seats:
             if seat.link not in self._trays:
                 self._trays[seat.link] = ffi.gc(lib.ebk_link_tray_new(), lib.ebk_link_tray_free)
-        adds = SimAdds(self._sender, self._sender.links, self._counting.handle, terms, seats)
+        adds = SimAdds(self._sender, self._sender.links, self._answers, terms, seats)
         self._sender.begin(adds)
         return adds
 

@@ -14,7 +14,9 @@ from typing import Any, TypeVar
 import zmq
 
 from embedbk._native import ffi, lib
+from embedbk.ports.add_path import AddPath
 from embedbk.transports.envelope import LINK_BYTES_MAX
+from embedbk.transports.structs import path_struct
 
 __all__ = [
     "HeldPart",
@@ -65,13 +67,13 @@ class AcceptedLinks:
         lib.ebk_zmq_accepted_down(self.handle, number)
 
     def drain(
-        self, socket: Any, add_path: Any, bodies_max: int, bytes_max: int
+        self, socket: Any, add_path: AddPath | None, bodies_max: int, bytes_max: int
     ) -> tuple[bytes, HeldPart] | bool:
         """Receive until there is no more (False), a bound is reached (True), or a part is Python's: route and part.
 
-        add_path: the handle of the add path that bodies are offered to; None: to none.
+        add_path: what bodies are offered to; None: they are not.
         """
-        path = ffi.NULL if add_path is None else add_path
+        path = ffi.NULL if add_path is None else path_struct(add_path)
         found = lib.ebk_zmq_accepted_drain(self.handle, address_of(socket), path, bodies_max, bytes_max)
         if found != lib.EBK_ZMQ_HELD:
             return bool(found == lib.EBK_ZMQ_BOUND)

@@ -11,6 +11,7 @@ from typing import Any, Final
 import zmq
 
 from embedbk._native import ffi, lib
+from embedbk.codec.answers import Answers
 from embedbk.transports.zmq_accepted import HeldPart, address_of, is_library_found, joined
 
 __all__ = ["BOUND", "EMPTY", "HELD", "DialledLinks", "open_dialled"]
@@ -54,10 +55,11 @@ class DialledLinks:
         return joined(state.data, state.size, state.tail, state.tail_size, bool(state.more), -1)
 
 
-def open_dialled(socket: zmq.Socket[bytes], answers: Any) -> DialledLinks | None:
-    """answers: the handle of what counts (codec.answers). Returns None if the library behind this
-    socket cannot be used here."""
+def open_dialled(socket: zmq.Socket[bytes], answers: Answers) -> DialledLinks | None:
+    """answers: what counts. Returns None if the library behind this socket cannot be used here."""
     if not is_library_found(socket):
         return None
     drain = lib.ebk_zmq_dialled_new()
-    return None if drain == ffi.NULL else DialledLinks(ffi.gc(drain, lib.ebk_zmq_dialled_free), answers)
+    return (
+        None if drain == ffi.NULL else DialledLinks(ffi.gc(drain, lib.ebk_zmq_dialled_free), answers.handle)
+    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from embedbk.codec.answers_twin import Counting
+from embedbk.codec.answers import Answers, Counting
 from embedbk.errors import StorageError
 from embedbk.ports.add_path import AddPath, WaitEnd, WaitTerms
 from embedbk.ports.adds import AddSeat, AddTerms
@@ -116,11 +116,12 @@ class AcceptedTurns:
 
     def drain(self, port: Port, in_c: AcceptedLinks, add_path: AddPath) -> None:
         """Take what is there, up to a bound. Behind the first body that becomes an event nothing is offered."""
-        handle, count, size = add_path.handle, 0, 0
+        offered_to: AddPath | None = add_path
+        count, size = 0, 0
         while port.is_open:
             # The last part may have gone beyond the bound of bytes, so that nothing is left of it.
             bytes_left = max(0, BYTES_PER_RECEIVE_MAX - size)
-            found = in_c.drain(port.socket.underlying, handle, BODIES_PER_RECEIVE_MAX - count, bytes_left)
+            found = in_c.drain(port.socket.underlying, offered_to, BODIES_PER_RECEIVE_MAX - count, bytes_left)
             if found is False:
                 break
             if found is True:
@@ -132,7 +133,7 @@ class AcceptedTurns:
             size += self._intake.on_part(port, route, part)
             count += 1
             if len(self._ends.events) != events:
-                handle = self.add_path = None
+                offered_to = self.add_path = None
         for number, taken_bytes, _ in in_c.moved():
             link = self._ends.links[number]
             link.heard_ns = self._ends.now_ns
@@ -152,20 +153,20 @@ class DialledTurns:
         self._sockets = sockets
         self._ends = ends
         self._intake = intake
-        self._counting: Counting | None = None  # What bodies of dialled links are offered to.
+        self._answers: Answers | None = None  # What bodies of dialled links are offered to, if it is in C.
         self._wait: LoopWait | None = None  # What `listen_for` waits on, for these descriptors of others.
         self._wait_filenos: Sequence[int] | None = None
         self._wait_links: dict[int, Link] = {}  # By their number there.
         self.sender: zmq_adds.LinkSender | None = None  # Sends adds from C, where answers are counted.
 
     def count(self, answers: Counting) -> None:
-        self._counting = answers
+        self._answers = answers if isinstance(answers, Answers) else None
 
     def on_up(self, link: Link) -> None:
         self.forget_wait()
-        counting = self._counting
-        if counting is not None and counting.handle is not None and self.in_c is None:
-            in_c = zmq_dialled.open_dialled(link.port.socket, counting.handle)
+        answers = self._answers
+        if answers is not None and self.in_c is None:
+            in_c = zmq_dialled.open_dialled(link.port.socket, answers)
             if in_c is not None:
                 try:
                     self.sender = zmq_adds.LinkSender()
@@ -183,13 +184,13 @@ class DialledTurns:
 
     def open_adds(self, terms: AddTerms, seats: Sequence[AddSeat]) -> AddsInC | None:
         """As `AddSending.open_adds`. None: not over these links."""
-        sender, counting = self.sender, self._counting
-        if sender is None or counting is None:
+        sender, answers = self.sender, self._answers
+        if sender is None or answers is None:
             return None
         links = [self._ends.links.get(seat.link) for seat in seats]
         if any(link is None or not link.is_up or not link.port.sends_frames for link in links):
             return None
-        adds = AddsInC(sender, sender.links, counting.handle, terms, seats)
+        adds = AddsInC(sender, sender.links, answers, terms, seats)
         sender.begin(adds)
         return adds
 

@@ -57,10 +57,9 @@ from embedbk.storage.metadata_store import MetadataStore, open_metadata_store
 from embedbk.storage.native import self_test
 from embedbk.transports import open_transport
 from embedbk.transports.endpoints import check_endpoint, check_ipc_path_is_free
-from embedbk.transports.in_flight import table_in_c
+from embedbk.transports.in_flight import backlog_of_process, table_in_c
 from embedbk.transports.near import NativeNear, NearPoll
 from embedbk.transports.widened import WidenedTransport
-from embedbk.transports.zmq_adds import backlog_of_process
 
 __all__ = ["BOOKIES_DEFAULT", "BOOKIES_MAX", "Opened", "connect", "open_directory"]
 

@@ -26,7 +26,7 @@ class Answers:
         answers = lib.ebk_answers_new()
         if answers == ffi.NULL:
             raise MemoryError("no memory to count answers")
-        self.handle: Any = ffi.gc(answers, lib.ebk_answers_free)  # For a transport that offers from C.
+        self.handle: Any = ffi.gc(answers, lib.ebk_answers_free)  # For transports that offer from C.
         self._state = lib.ebk_answers_state(answers)
         self._asked = ffi.new("struct ebk_asked *")
 

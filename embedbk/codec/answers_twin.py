@@ -8,7 +8,7 @@ is when they need it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from embedbk.codec.messages import AddAnswer, AddAnswers, Status, decode_message
 from embedbk.errors import PeerError
@@ -40,9 +40,6 @@ class Counting(Protocol):
     """What a client node needs of the counting of answers. All calls from the host's thread."""
 
     is_eager: bool  # Every answer is news.
-    handle: (
-        Any  # The struct of native/road/answers.h, for a transport that offers from C; None in plain Python.
-    )
 
     @property
     def is_due(self) -> bool:
@@ -92,7 +89,6 @@ class TwinAnswers:
     """`Counting` in plain Python."""
 
     def __init__(self) -> None:
-        self.handle: Any = None
         self.is_eager = False
         self.is_due = False
         self.counted = 0

@@ -7,7 +7,6 @@ a seat that answers nothing has failed. Leaves to `in_flight` what is kept, to t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 __all__ = ["FRAME_PRICE", "SILENT_AT_BOUND", "SILENT_NS", "Backlog", "look_at_ns", "silent_seats"]
 
@@ -23,10 +22,8 @@ _IN_TIME_NS = 40 * _MS  # So late the second look may be. A client that stood st
 
 
 class Backlog:
-    """Bytes that all handles of one process keep for bookies that are behind. native/road/link_adds.h has the form in
-    C; `handle` is its struct, and None here."""
-
-    handle: Any = None
+    """Bytes that all handles of one process keep for bookies that are behind. native/road/in_flight.h has the form in
+    C."""
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max

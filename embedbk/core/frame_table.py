@@ -68,8 +68,8 @@ class AnyFrameTable(Protocol):
     backlog: Backlog | None
 
     @property
-    def handle(self) -> Any:
-        """The struct of native/road/in_flight.h, for C code that sends and counts; None: there is none."""
+    def is_lendable(self) -> bool:
+        """Whether C code can send and count by it while its core lends it (`InFlight.lend`)."""
         ...
 
     # Frames.
@@ -193,7 +193,7 @@ class FrameTable:
 
     __slots__ = ("_behind", "_owed", "_pending", "backlog", "behind_bytes", "pending_bytes")
 
-    handle: Any = None
+    is_lendable = False
 
     def __init__(self, backlog: Backlog | None) -> None:
         self.backlog = backlog

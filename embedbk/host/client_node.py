@@ -173,7 +173,7 @@ class ClientNode:
         # How writers' adds go past their cores, to bookies of this very loop or else over links; not while somebody
         # watches the cores.
         self.courses: Courses | None = None
-        if self._answers is not None and self._answers.handle is not None:
+        if isinstance(self._answers, Answers):  # Sent and counted in C.
             self.courses = LinkAdds(
                 transport.adds, self._links.free_link, self._links.note_asked, self._queue, self._look_again,
                 self._note_good,

@@ -65,7 +65,7 @@ class LinkAdds(Courses):
             self._sending = self._find_sending()
         if self._sending is None or type(writing.packer) is not Packer or not writing.core.is_plain:
             return False
-        return writing.core.in_flight.frames.handle is not None
+        return writing.core.in_flight.frames.is_lendable
 
     def open(self, writing: Writing) -> SentAdds | None:
         core, in_flight = writing.core, writing.core.in_flight

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -16,11 +16,6 @@ __all__ = ["AddPath", "WaitEnd", "WaitTerms"]
 class AddPath(Protocol):
     """The shortcut for the common add, beside the core and with its rules (native/SHORTCUTS.md). It stores and queues,
     and keeps the answers until they may leave."""
-
-    @property
-    def handle(self) -> Any:
-        """The struct of native/road/add_path.h, for a transport that offers from C."""
-        ...
 
     @property
     def parked(self) -> ParkedPolls:

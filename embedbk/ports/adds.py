@@ -4,9 +4,12 @@ bookies of the same loop (native/SHORTCUTS.md)."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from msgspec import Struct
+
+from embedbk.codec.packer_twin import Packing
+from embedbk.core.frame_table import AnyFrameTable
 
 __all__ = [
     "AddSeat",
@@ -46,8 +49,8 @@ class AddSeat(Struct, frozen=True):
 class AddTerms(Struct, frozen=True):
     """What one writing handle passes to `open_adds`."""
 
-    packer: Any  # The one in C (codec/packer.py).
-    table: Any  # The handle's frames in flight, in C (`core.frame_table.AnyFrameTable`).
+    packer: Packing  # The one in C (codec/packer.py).
+    table: AnyFrameTable  # The handle's frames in flight; it is lendable.
     ledger_id: int
     ledger_key: bytes
     nonce: int

@@ -21,7 +21,8 @@ __all__ = ["NativeAddPath"]
 
 
 class NativeAddPath:
-    """Keeps table, store and journals alive; not used after one of them was closed.
+    """Keeps table, store and journals alive; not used after one of them was closed. Transports that offer from C find
+    its struct as `handle` (transports/structs.py).
 
     Args:
         cache_bytes_max: bytes put since the last freeze, beyond which nothing is taken.

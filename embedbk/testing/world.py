@@ -62,9 +62,8 @@ from embedbk.testing.near_loops import NearLoops
 from embedbk.testing.observer import Observer
 from embedbk.testing.twins import Twins, bookie_of
 from embedbk.testing.violation import Violation
-from embedbk.transports.in_flight import table_in_c
+from embedbk.transports.in_flight import SharedBacklog, table_in_c
 from embedbk.transports.sim import CALM, Faults, SimNetwork
-from embedbk.transports.zmq_adds import SharedBacklog
 
 __all__ = ["KEY", "MS", "SECOND", "Actor", "Sleep", "Steps", "Until", "World"]
 

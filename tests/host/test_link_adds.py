@@ -44,9 +44,8 @@ from embedbk.ports.links import Identity, LinkUp, Received
 from embedbk.storage.memory import MemoryBookieStorage, Survivors
 from embedbk.storage.memory_journal import MemoryJournal
 from embedbk.storage.metadata_store import MemberIdentity, MetadataStore
-from embedbk.transports.in_flight import table_in_c
+from embedbk.transports.in_flight import SharedBacklog, table_in_c
 from embedbk.transports.zmq import ZmqTransport
-from embedbk.transports.zmq_adds import SharedBacklog
 from tests.host.place import KEY, SECOND, THREE, TOKEN
 
 PATIENCE_NS = 20 * SECOND

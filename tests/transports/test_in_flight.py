@@ -15,8 +15,7 @@ from embedbk.codec.packer_twin import TwinPacker
 from embedbk.core.backlog import FRAME_PRICE
 from embedbk.core.frame_table import AnyFrameTable, FrameTable, Marks, Newest, plain_table, state_of
 from embedbk.errors import InvariantError
-from embedbk.transports.in_flight import FramesInC, table_in_c
-from embedbk.transports.zmq_adds import SharedBacklog
+from embedbk.transports.in_flight import FramesInC, SharedBacklog, table_in_c
 
 SLOTS = 14
 KINDS = (

@@ -35,8 +35,7 @@ from embedbk.core.writer_options import WriterOptions
 from embedbk.ports.adds import AddSeat, AddTerms, OwedFrame
 from embedbk.ports.links import Received
 from embedbk.transports.conformance import PATIENCE_NS
-from embedbk.transports.in_flight import FramesInC
-from embedbk.transports.zmq_adds import SharedBacklog
+from embedbk.transports.in_flight import FramesInC, SharedBacklog
 from tests.transports.arenas import TcpArena
 from tests.transports.test_listening import NOW, clock_ns
 
