@@ -46,7 +46,7 @@ async def bookie_states(runtime: Runtime) -> list[BookieState]:
         runtime.bookies_known = tuple(cookie.key.removeprefix(COOKIES_PREFIX) for cookie in cookies)
     except MetadataUnavailable:
         runtime.check()  # Raises if the client was closed or has failed.
-    registrations = dict(runtime.node.registrations)
+    registrations = dict(runtime.node.listed.registrations)
     found: list[BookieState] = []
     for bookie_id in sorted({*runtime.bookies_known, *registrations}):
         there = registrations.get(bookie_id)

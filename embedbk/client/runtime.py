@@ -446,7 +446,7 @@ class Runtime:
 
         def missing() -> list[str]:
             # By endpoint: what a run before has left in the catalog is not this run's bookie.
-            there = self.node.registrations
+            there = self.node.listed.registrations
             return [
                 bookie_id
                 for bookie_id, endpoints in expected.items()

@@ -2,7 +2,8 @@
 
 Decides nothing of the protocol. It gives each request exactly one outcome (`Answered` or `SendFailed`), and batches:
 one turn seals frames and wakes waiters once. Leaves to `bookie_links` where bookies are dialled and what leaves
-together, and to `counted_answers` which answers are counted beside the cores.
+together, to `listed_bookies` what the list of bookies says, and to `counted_answers` which answers are counted beside
+the cores.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from embedbk.codec.metadata_messages import (
     Record,
 )
 from embedbk.codec.packer_twin import Packing
-from embedbk.codec.registration import BOOKIES_PREFIX, Registration, decode_registration
+from embedbk.codec.registration import BOOKIES_PREFIX
 from embedbk.config import REPAIR_GRACE_S, SLOW_BOOKIE_BYTES_MAX
 from embedbk.core.backlog import Backlog
 from embedbk.core.client_words import (
@@ -56,19 +57,17 @@ from embedbk.core.client_words import (
 from embedbk.core.frame_table import MakeTable, plain_table
 from embedbk.core.machine import Effect, Event, Machine, earliest
 from embedbk.core.metadata_words import AllocateIds, ListKeys, ReadKey, Transact
-from embedbk.core.quarantine import Quarantine
 from embedbk.core.repair_words import AskQuorum
 from embedbk.core.vocabulary import CloseRequested, Started, Tick
-from embedbk.errors import EmbedbkError, MetadataUnavailable, PeerError, StorageError, ensure
-from embedbk.host.absences import Absences
+from embedbk.errors import EmbedbkError, MetadataUnavailable, PeerError, ensure
 from embedbk.host.asking import Asking
 from embedbk.host.bookie_links import REGISTERED_ELSEWHERE, BookieLink, BookieLinks
 from embedbk.host.counted_answers import UNTOLD_NS, CountedAnswers
 from embedbk.host.courses import Courses
 from embedbk.host.deadlines import Deadlines
-from embedbk.host.departures import Departures
 from embedbk.host.hinting import Hinting
 from embedbk.host.link_adds import LinkAdds
+from embedbk.host.listed_bookies import ListedBookies
 from embedbk.host.local_adds import LocalAdds
 from embedbk.host.metadata_link import MetadataLink
 from embedbk.host.operations import Operation, Writing
@@ -146,15 +145,11 @@ class ClientNode:
         self._asking = Asking(self.metadata, self.tell)
         self.operations: dict[Operation, None] = {}  # All but the writing handles, which are these:
         self.own_lacs = OwnLacs()
-        self.registrations: dict[str, Registration] = {}
-        self._links = BookieLinks(
-            transport, self.registrations, self.tell, slow_bookie_bytes_max=slow_bookie_bytes_max
-        )
         self.unread = Unread("the client")
-        self.bookies: tuple[BookieInfo, ...] = ()
-        self.quarantine = Quarantine()
-        self._absences = Absences(seat_grace_ns)
-        self._departures = Departures()
+        self.listed = ListedBookies(self.unread, seat_grace_ns)
+        self._links = BookieLinks(
+            transport, self.listed.registrations, self.tell, slow_bookie_bytes_max=slow_bookie_bytes_max
+        )
         self.is_ready = False  # A session was open and the list of bookies was seen once.
         self.on_ready: Callable[[], None] = lambda: None
         # Called once, when the node closes: whatever is still pending will not complete.
@@ -282,11 +277,11 @@ class ClientNode:
             self._is_watching = True
             self.metadata.watch(now_ns, BOOKIES_PREFIX, self._on_bookies, may_lag=True)
         self._tick_due(now_ns)
-        for member, writing in self._absences.take(now_ns, self.own_lacs, WRITINGS_PER_TURN_MAX):
+        for member, writing in self.listed.absences.take(now_ns, self.own_lacs, WRITINGS_PER_TURN_MAX):
             self.tell(writing, SeatLost(now_ns, member))
-        for member, writing in self._departures.take(now_ns, self.own_lacs, WRITINGS_PER_TURN_MAX):
+        for member, writing in self.listed.departures.take(now_ns, self.own_lacs, WRITINGS_PER_TURN_MAX):
             self.tell(writing, SeatLeaving(now_ns, member))
-        if not self.quarantine.is_idle and self.quarantine.expire(now_ns):
+        if not self.listed.quarantine.is_idle and self.listed.quarantine.expire(now_ns):
             self._show_bookies()
         for _ in range(min(len(self._dirty), WRITINGS_PER_TURN_MAX)):
             writing = self._dirty.popleft()
@@ -341,16 +336,17 @@ class ClientNode:
                 continue
             self._touched[operation] = None
             core, kind = operation.core, type(event)
-            is_behind = BookiesChanged in core.HANDLERS and getattr(core, "bookies", None) is not self.bookies
+            bookies = self.listed.bookies
+            is_behind = BookiesChanged in core.HANDLERS and getattr(core, "bookies", None) is not bookies
             if is_behind and kind is not Started:
-                self._step(now_ns, operation, BookiesChanged(event.now_ns, self.bookies))
+                self._step(now_ns, operation, BookiesChanged(event.now_ns, bookies))
                 if operation.is_over:
                     continue
             if kind is not BookiesChanged:
                 self._step(now_ns, operation, event)
             if is_behind and kind is Started and not operation.is_over and core.wants_bookies:
                 # Made before the list changed: a core that waits for bookies would not get those again.
-                self._step(now_ns, operation, BookiesChanged(event.now_ns, self.bookies))
+                self._step(now_ns, operation, BookiesChanged(event.now_ns, self.listed.bookies))
 
     def _step(self, now_ns: int, operation: Operation, event: Event) -> None:
         effects = operation.core.step(event)
@@ -506,8 +502,7 @@ class ClientNode:
         self._reminders.lasts(
             now_ns, name, f"bookie {name} cannot be reached at {peer.endpoint}: {event.reason}"
         )
-        if self.quarantine.note_error(peer.member.bookie_id, now_ns):
-            self._show_bookies()
+        self._note_error(now_ns, name)
         has_other_disk = event.is_of_other_disk(peer.member.bookie_id)
         for operation, tag in peer.outstanding.values():
             self.tell(operation, SendFailed(now_ns, tag, peer.member, event.reason, has_other_disk))
@@ -562,8 +557,7 @@ class ClientNode:
         """Keep count of failures by bookie (RP45): adds only, since they are what new seats are for."""
         if isinstance(control, CopiesAnswer):
             if any(copy.status == Status.UNKNOWN for copy in control.copies):
-                if self.quarantine.note_error(bookie_id, now_ns):
-                    self._show_bookies()
+                self._note_error(now_ns, bookie_id)
             elif any(copy.status == Status.OK for copy in control.copies):
                 self._note_good(bookie_id)
         elif isinstance(control, AddAnswer):
@@ -571,58 +565,42 @@ class ClientNode:
                 if self._answers is not None:
                     self._answers.answered(request_id)
                 self._note_good(bookie_id)
-            elif control.status == Status.UNKNOWN and self.quarantine.note_error(bookie_id, now_ns):
-                self._show_bookies()
+            elif control.status == Status.UNKNOWN:
+                self._note_error(now_ns, bookie_id)
 
     def _note_good(self, bookie_id: str) -> None:
-        if not self.quarantine.is_idle and self.quarantine.note_good(bookie_id):
+        if not self.listed.quarantine.is_idle and self.listed.quarantine.note_good(bookie_id):
+            self._show_bookies()
+
+    def _note_error(self, now_ns: int, bookie_id: str) -> None:
+        if self.listed.quarantine.note_error(bookie_id, now_ns):
             self._show_bookies()
 
     # The cluster, as the watch shows it.
+
+    @property
+    def bookies(self) -> tuple[BookieInfo, ...]:
+        """The bookies as cores get them; another object each time that they are shown anew."""
+        return self.listed.bookies
 
     def _on_session(self, now_ns: int, cluster_token: bytes) -> None:
         self._links.cluster_token = cluster_token
 
     def _on_bookies(self, records: list[Record], revision: int, is_first: bool) -> None:
-        if is_first:
-            self.registrations.clear()
-        for record in records:
-            bookie_id = record.key.removeprefix(BOOKIES_PREFIX)
-            self.registrations.pop(bookie_id, None)
-            if record.value is None:
-                continue
-            try:
-                self.registrations[bookie_id] = decode_registration(record.value, bookie_id)
-            except StorageError as broken:
-                self.unread.name(record.key, str(broken))  # A bookie that is left out.
-        for record in records:
-            self.quarantine.release(record.key.removeprefix(BOOKIES_PREFIX))  # It came back, or went.
+        self.listed.take(records, is_first=is_first)
         self._show_bookies()
         self._links.dial_elsewhere(self._now_ns)
         self.is_ready = True
         self.on_ready()
 
     def _show_bookies(self) -> None:
-        self.bookies = tuple(
-            BookieInfo(
-                Member(bookie_id, registration.incarnation),
-                registration.is_writable,
-                registration.location,
-                registration.free_bytes,
-                bookie_id in self.quarantine.held,
-                registration.placement,
-                registration.is_leaving,
-            )
-            for bookie_id, registration in sorted(self.registrations.items())
-        )
-        self._absences.note(self._now_ns, (info.member for info in self.bookies))
-        self._departures.note(self._now_ns, (info.member for info in self.bookies if info.is_leaving))
+        self.listed.show(self._now_ns)
         for operation in itertools.chain(self.operations, self.own_lacs):
             # Handles in their idle form are not restored for this: they receive it before their next event (`_drain`).
             if operation.is_shrunk:
                 continue  # There may be very many, and no bookie of theirs has failed.
             if BookiesChanged in operation.core.HANDLERS and operation.core.wants_bookies:
-                self.tell(operation, BookiesChanged(self._now_ns, self.bookies))
+                self.tell(operation, BookiesChanged(self._now_ns, self.listed.bookies))
 
     # Time.
 
@@ -646,9 +624,7 @@ class ClientNode:
 
     def deadline_ns(self) -> int | None:
         return earliest(
-            self.quarantine.deadline_ns,
-            self._absences.deadline_ns,
-            self._departures.deadline_ns,
+            self.listed.deadline_ns,
             self._deadlines.next_ns,
             self._hinting.deadline_ns,
             None if self._counted is None else self._counted.tell_at,

@@ -473,13 +473,15 @@ def test_a_lost_session_is_opened_again_and_the_bookie_listed_anew(place: Place)
 def test_a_restarted_bookie_takes_its_registration_over(place: Place) -> None:
     """The session of the process before it lives on for a while; the new endpoint counts, and stays."""
     client = place.start_client()
-    before = client.registrations["b1"].endpoints
+    before = client.listed.registrations["b1"].endpoints
     node = place.start_bookie("b1", place.crash("b1"))
     place.until(lambda: node.is_registered)
     place.turns()
-    assert client.registrations["b1"].endpoints == node.endpoints != before
+    assert client.listed.registrations["b1"].endpoints == node.endpoints != before
     place.run_for(2 * SESSION_MS * MS)
-    assert client.registrations["b1"].endpoints == node.endpoints, "the old session's end takes nothing away"
+    assert client.listed.registrations["b1"].endpoints == node.endpoints, (
+        "the old session's end takes nothing away"
+    )
 
 
 def test_the_last_words_of_a_process_before_do_not_replace_a_registration(place: Place) -> None:
@@ -506,13 +508,13 @@ def test_the_last_words_of_a_process_before_do_not_replace_a_registration(place:
     place.until(lambda: bool(outcome))
     assert isinstance(outcome[0], TxnDone) and not outcome[0].is_done
     place.run_for(3 * SESSION_MS * MS)
-    assert client.registrations["b1"].endpoints == after.endpoints, "and it stays"
+    assert client.listed.registrations["b1"].endpoints == after.endpoints, "and it stays"
 
 
 def test_a_wiped_bookie_is_refused_and_serves_nobody(place: Place) -> None:
     """P7.2: empty directories under a known id: it says why and what to do, and takes no link."""
     client = place.start_client()
-    known = client.registrations["b1"].incarnation
+    known = client.listed.registrations["b1"].incarnation
     place.crash("b1")
     node = place.start_bookie("b1", Survivors(place.fresh()))
     peer = place.peer("b1")

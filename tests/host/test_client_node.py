@@ -132,8 +132,8 @@ def register(place: Place, client: ClientNode, member: Member, *endpoints: str) 
     place.until(lambda: bool(done))
     place.until(
         lambda: (
-            member.bookie_id in client.registrations
-            and client.registrations[member.bookie_id].endpoints == list(endpoints)
+            member.bookie_id in client.listed.registrations
+            and client.listed.registrations[member.bookie_id].endpoints == list(endpoints)
         )
     )
 
@@ -453,7 +453,7 @@ def test_no_answer_ends_the_client(place: Place, seed: int, quorum: Quorum) -> N
     liars = [FakeBookie(place, f"liar{number}", answer) for number in range(3)]
     for liar in liars:
         register(place, client, liar.member, liar.endpoint)
-    client.bookies = tuple(info for info in client.bookies if info.member.bookie_id.startswith("liar"))
+    client.listed.bookies = tuple(info for info in client.bookies if info.member.bookie_id.startswith("liar"))
     recoveries = []
     for round_ in range(3):
         writing = place.write(client, quorum, WriterOptions(add_timeout_ns=100 * MS))

@@ -552,14 +552,14 @@ def test_who_answers_well_here_is_let_out_of_quarantine(side: Side) -> None:
     """RP45: who fails often gets no new seat until it answers well; answers that no core hears of count, too."""
     writing = side.course()
     for _ in range(ERRORS_MAX):
-        side.client.quarantine.note_error("b1", side.now_ns)
-        side.client.quarantine.note_error("b4", side.now_ns)
-    assert set(side.client.quarantine.held) == {"b1", "b4"}
+        side.client.listed.quarantine.note_error("b1", side.now_ns)
+        side.client.listed.quarantine.note_error("b4", side.now_ns)
+    assert set(side.client.listed.quarantine.held) == {"b1", "b4"}
     for _ in range(2 * GOOD_ANSWERS):
         side.add(writing)
         side.turn()
     assert side.courses.wake(writing), "the core was told of the answers by themselves"
-    assert set(side.client.quarantine.held) == {"b4"}, "b4 has no seat, and answered nothing"
+    assert set(side.client.listed.quarantine.held) == {"b4"}, "b4 has no seat, and answered nothing"
     assert {info.member.bookie_id for info in side.client.bookies if info.is_quarantined} == {"b4"}
 
 

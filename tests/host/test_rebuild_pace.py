@@ -137,7 +137,7 @@ def test_the_list_of_bookies_says_how_many_logs_hide_something(place: Place) -> 
     node.rebuild = RebuildPace("b9", storage, bytes_per_s=1 << 14, slice_bytes=2000)
 
     def listed() -> int | None:
-        there = client.registrations.get("b9")
+        there = client.listed.registrations.get("b9")
         return None if there is None else there.dark_logs
 
     place.until(lambda: listed() is not None)
@@ -147,4 +147,4 @@ def test_the_list_of_bookies_says_how_many_logs_hide_something(place: Place) -> 
     place.until(lambda: listed() != 2, S // 50)
     assert place.now_ns - ended_ns <= TELL_NS + S, "with its next report"
     assert (listed(), node.rebuild.whole_logs, node.rebuild.dark_logs) == (1, 1, 1)
-    assert client.registrations["b1"].dark_logs == 0
+    assert client.listed.registrations["b1"].dark_logs == 0

@@ -311,7 +311,7 @@ def test_a_copy_beside_the_living_one_is_refused(place: Place) -> None:
     assert first.endpoints[0] in str(copy.failure) and copy.endpoints[0] in str(copy.failure)
     assert not copy.is_registered
     client = place.start_client("c2")
-    assert client.registrations["b1"].endpoints == first.endpoints
+    assert client.listed.registrations["b1"].endpoints == first.endpoints
     assert first.is_registered and first.failure is None
 
 
@@ -334,7 +334,7 @@ def test_a_living_one_is_found_at_any_of_its_addresses(place: Place, answers: in
     cannot be dialled, says nothing of the others."""
     first, disk = place.nodes.pop("b1"), place.disks.pop("b1")
     node = place.nodes.get("c1") or place.start_client()
-    found = node.registrations["b1"]
+    found = node.listed.registrations["b1"]
     addresses = ["local://nobody", "local://nobody-either"]
     addresses.insert(answers, first.endpoints[0])
     change(
@@ -359,7 +359,7 @@ def test_one_that_comes_back_beside_a_registration_stays(place: Place) -> None:
     place.nodes["b1"], place.disks["b1"] = first, disk
     first.registering.register(place.now_ns)
     client = place.nodes["c1"]
-    place.until(lambda: "b1" in client.registrations)
+    place.until(lambda: "b1" in client.listed.registrations)
     assert cookie(place) == known
     held.pop()()
     place.until(lambda: copy.failure is not None or copy.is_registered)

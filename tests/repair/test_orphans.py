@@ -21,7 +21,7 @@ ENTRIES = [b"entry %d" % number for number in range(5)]
 def opened(story: Healed, password: bytes = b"") -> LedgerWriter:
     """An open ledger of a client "writer", with some entries. Its own client counts nobody as lost for long (P4.1)."""
     bk = story.cluster.client("writer")
-    story.world.nodes["writer"]._absences._grace_ns = 3_600_000_000_000
+    story.world.nodes["writer"].listed.absences._grace_ns = 3_600_000_000_000
     writer = bk.create_ledger(password=password)
     writer.add_many(ENTRIES)
     return writer
@@ -61,7 +61,7 @@ def test_an_idle_writer_that_lives_is_never_fenced() -> None:
         story.cluster.run_for(30 * GRACE_S)
         assert service.outcomes["deferred"] > 0
         assert not [each for each in sends if isinstance(each.control, FenceRequest)]
-        story.world.nodes["writer"]._absences._grace_ns = 1_000_000_000
+        story.world.nodes["writer"].listed.absences._grace_ns = 1_000_000_000
         story.world.wake("writer")
         assert story.cluster.run_until(lambda: story.is_healed(writer.ledger_id, lost), 400)
         assert story.metadata(writer.ledger_id).state == LedgerState.OPEN

@@ -223,6 +223,6 @@ def test_whoever_chose_it_from_an_older_list_names_it_no_more() -> None:
         story.cluster.run_for(0.5)
         listed = late._runtime.node.bookies
         bk.put_to_read_only("b1", "its fan")
-        late._runtime.node.bookies = listed
+        late._runtime.node.listed.bookies = listed
         for _ in range(8):
             assert "b1" not in story.named(late.create_ledger().ledger_id)

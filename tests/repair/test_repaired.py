@@ -133,7 +133,7 @@ def test_the_last_fragment_of_an_open_ledger_is_its_writers() -> None:
     which nothing is under way, replaces the seat (P4.1), and then the fragment before is repaired. Nobody is fenced."""
     with healed() as story:
         bk = story.cluster.client()
-        story.world.nodes["client"]._absences._grace_ns = 10_000_000_000
+        story.world.nodes["client"].listed.absences._grace_ns = 10_000_000_000
         writer = bk.create_ledger()
         writer.add_many([b"one", b"two"])
         lost = sorted(story.named(writer.ledger_id))[0]

@@ -264,7 +264,7 @@ def test_a_writer_waits_for_a_bookie_that_is_busy() -> None:
     found = place.bookie("b3").storage.read(writing.core.ledger_id, 0, 200, 1 << 20)
     assert found.frame is not None and found.frame.entry_count == 201
     assert writing.ensemble_changes == 0 and writing.error is None
-    assert client.quarantine.is_idle and not client.quarantine.errors
+    assert client.listed.quarantine.is_idle and not client.listed.quarantine.errors
     core = writing.core.in_flight
     assert (core.behind_bytes, core.behind, core.has_busy) == (0, {}, False)
     del found
