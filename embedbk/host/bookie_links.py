@@ -3,7 +3,7 @@ yet kept in order (RP34).
 
 Decides where a bookie is dialled and when again, which messages leave together, and when a link that does not get on
 takes nothing more. A link is to one bookie in one incarnation, and knows whose requests are unanswered on it.
-Leaves to `client_node` which requests are sent, their outcomes, and the list of bookies.
+Leaves to `bookie_requests` which requests are sent and their outcomes, and to `listed_bookies` the list of bookies.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """A client in its place: runs the cores of its handles, keeps links to bookies, follows the cluster by watches.
 
-Decides nothing of the protocol. It gives each request exactly one outcome (`Answered` or `SendFailed`), and batches:
-one turn seals frames and wakes waiters once. Leaves to `bookie_links` where bookies are dialled and what leaves
-together, to `listed_bookies` what the list of bookies says, and to `counted_answers` which answers are counted beside
-the cores.
+Decides nothing of the protocol. It batches: one turn seals frames and wakes waiters once. Leaves to `bookie_requests`
+the requests to bookies and their outcomes, to `bookie_links` where bookies are dialled and what leaves together, to
+`listed_bookies` what the list of bookies says, and to `counted_answers` which answers are counted beside the cores.
 """
 
 from __future__ import annotations
@@ -14,37 +13,15 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 from embedbk.codec.answers import Answers, Counting
-from embedbk.codec.frame import FrameHeader
-from embedbk.codec.messages import (
-    AddAnswer,
-    AddAnswers,
-    AddRequest,
-    Control,
-    CopiesAnswer,
-    EntryLogsRequest,
-    ExplicitLacRequest,
-    HoldingsRequest,
-    LedgerBlocksRequest,
-    LogKeepersRequest,
-    ReplaceRequest,
-    Status,
-    decode_message,
-    encode_message,
-    is_answered,
-    is_final,
-)
-from embedbk.codec.metadata_messages import (
-    Record,
-)
+from embedbk.codec.messages import AddAnswer, AddAnswers, decode_message
+from embedbk.codec.metadata_messages import Record
 from embedbk.codec.packer_twin import Packing
 from embedbk.codec.registration import BOOKIES_PREFIX
 from embedbk.config import REPAIR_GRACE_S, SLOW_BOOKIE_BYTES_MAX
 from embedbk.core.backlog import Backlog
 from embedbk.core.client_words import (
-    BELOW_LEVEL,
     AddedNearby,
     AddsAnswered,
-    Answered,
     BookieInfo,
     BookiesChanged,
     FrameSealed,
@@ -52,7 +29,6 @@ from embedbk.core.client_words import (
     SeatLeaving,
     SeatLost,
     Send,
-    SendFailed,
 )
 from embedbk.core.frame_table import MakeTable, plain_table
 from embedbk.core.machine import Effect, Event, Machine, earliest
@@ -61,7 +37,8 @@ from embedbk.core.repair_words import AskQuorum
 from embedbk.core.vocabulary import CloseRequested, Started, Tick
 from embedbk.errors import EmbedbkError, MetadataUnavailable, PeerError, ensure
 from embedbk.host.asking import Asking
-from embedbk.host.bookie_links import REGISTERED_ELSEWHERE, BookieLink, BookieLinks
+from embedbk.host.bookie_links import BookieLinks
+from embedbk.host.bookie_requests import BookieRequests
 from embedbk.host.counted_answers import UNTOLD_NS, CountedAnswers
 from embedbk.host.courses import Courses
 from embedbk.host.deadlines import Deadlines
@@ -77,13 +54,6 @@ from embedbk.host.signal import AlarmsHeld
 from embedbk.host.unread import Unread
 from embedbk.ids import Member
 from embedbk.metadata.client import Client
-from embedbk.metadata.levels import (
-    LEVEL_OF_BLOCKS,
-    LEVEL_OF_CHOICES,
-    LEVEL_OF_ENTRY_LOGS,
-    LEVEL_OF_HOLDINGS,
-    LEVEL_OF_KEEPERS,
-)
 from embedbk.ports.adds import Near, NearWait
 from embedbk.ports.links import LinkDown, LinkUp, Received
 from embedbk.ports.transport import Transport
@@ -99,17 +69,6 @@ _COMMON = frozenset(
     {FrameSealed, AddedNearby, AddsAnswered}
 )  # Told to a core that nothing uncommon happens to.
 SEAT_GRACE_NS = int(REPAIR_GRACE_S * 1e9)
-UNANSWERED_MAX = 1 << 17  # Requests to one bookie that it has not answered yet; more fail at once.
-
-
-# The level of the cluster from which on bookies know such a request; the others they always did.
-_LEVEL_NEEDED: dict[type, int] = {
-    HoldingsRequest: LEVEL_OF_HOLDINGS,
-    LedgerBlocksRequest: LEVEL_OF_BLOCKS,
-    EntryLogsRequest: LEVEL_OF_ENTRY_LOGS,
-    LogKeepersRequest: LEVEL_OF_KEEPERS,
-    ReplaceRequest: LEVEL_OF_CHOICES,
-}
 
 
 class ClientNode:
@@ -165,6 +124,9 @@ class ClientNode:
         if self._answers is not None:
             transport.count(self._answers)
             self._counted = CountedAnswers(self._answers, self._links, self._note_good, self._tell_counted)
+        self._requests = BookieRequests(
+            self._links, client, self._counted, self.tell, self._note_good, self._note_error
+        )
         # How writers' adds go past their cores, to bookies of this very loop or else over links; not while somebody
         # watches the cores.
         self.courses: Courses | None = None
@@ -176,10 +138,6 @@ class ClientNode:
         self._dirty: deque[Writing] = deque()  # Filled from users' threads.
         self._touched: dict[Operation, None] = {}
         self._events: deque[tuple[Operation, Event]] = deque()
-        requests = itertools.count(1)
-        self._next_request: Callable[[], int] = (
-            requests.__next__ if self._answers is None else self._answers.next_request
-        )
         self._deadlines = Deadlines()
         self._hinting = Hinting()
         self._reminders = Reminders(logger)
@@ -420,46 +378,11 @@ class ClientNode:
 
     def _carry_out(self, now_ns: int, operation: Operation, effect: Effect) -> None:
         if isinstance(effect, Send):
-            self._send(now_ns, operation, effect)
+            self._requests.send(now_ns, operation, effect)
         elif isinstance(effect, (ReadKey, Transact, AllocateIds, ListKeys, AskQuorum)):
             self._asking.ask(now_ns, operation, effect)
         else:
             operation.on_effect(effect)
-
-    def _send(self, now_ns: int, operation: Operation, effect: Send) -> None:
-        is_awaited = is_answered(effect.control)
-        if self.metadata.client.cluster_level < _LEVEL_NEEDED.get(type(effect.control), 0):
-            # A bookie of a build before would end its link, and with it what others are asking over it.
-            self.tell(operation, SendFailed(now_ns, effect.tag, effect.member, BELOW_LEVEL))
-            return
-        peer = self._links.by_member.get(effect.member)
-        if peer is None:
-            dialled = self._links.dial(now_ns, effect.member)
-            if isinstance(dialled, str):
-                if is_awaited:
-                    has_other_disk = dialled == REGISTERED_ELSEWHERE
-                    self.tell(
-                        operation, SendFailed(now_ns, effect.tag, effect.member, dialled, has_other_disk)
-                    )
-                return
-            peer = dialled
-        if len(peer.outstanding) >= UNANSWERED_MAX:
-            self.tell(
-                operation, SendFailed(now_ns, effect.tag, effect.member, "it leaves too much unanswered")
-            )
-            return
-        control = effect.control
-        if type(control) is ExplicitLacRequest and not is_awaited:
-            self._links.put_lac(peer, control)
-            return
-        request_id = self._next_request()
-        pieces = encode_message(request_id, effect.control, effect.frames)
-        if is_awaited:
-            peer.outstanding[request_id] = (operation, effect.tag)
-        counted = self._counted
-        if counted is not None and counted.sealing is not None and type(effect.control) is AddRequest:
-            counted.expect(peer, request_id, effect.control, effect.frames[0][1])
-        self._links.put(now_ns, peer, request_id, pieces)
 
     def _end_courses(self, now_ns: int, member: Member) -> None:
         if isinstance(self.courses, LinkAdds):
@@ -503,9 +426,7 @@ class ClientNode:
             now_ns, name, f"bookie {name} cannot be reached at {peer.endpoint}: {event.reason}"
         )
         self._note_error(now_ns, name)
-        has_other_disk = event.is_of_other_disk(peer.member.bookie_id)
-        for operation, tag in peer.outstanding.values():
-            self.tell(operation, SendFailed(now_ns, tag, peer.member, event.reason, has_other_disk))
+        self._requests.fail(now_ns, peer, event.reason, has_other_disk=event.is_of_other_disk(name))
 
     def _take_body(self, now_ns: int, event: Received) -> None:
         if self._answers is not None and self._answers.take(event.link, event.body):
@@ -531,42 +452,9 @@ class ClientNode:
         if not all(request_id in peer.outstanding for request_id in asked_of):
             self._end_courses(now_ns, peer.member)  # Asked from C, as like as not.
         if not answers:
-            self._answer(now_ns, peer, message.request_id, message.control, message.frames)
+            self._requests.answer(now_ns, peer, message.request_id, message.control, message.frames)
         for request_id, answer in answers:
-            self._answer(now_ns, peer, request_id, answer, [])
-
-    def _answer(
-        self,
-        now_ns: int,
-        peer: BookieLink,
-        request_id: int,
-        control: Control,
-        frames: list[tuple[FrameHeader, memoryview]],
-    ) -> None:
-        if is_final(control):
-            asked = peer.outstanding.pop(request_id, None)
-        else:
-            asked = peer.outstanding.get(request_id)
-        if asked is None:
-            return  # Delivered twice: it answered already.
-        operation, tag = asked
-        self._note_answer(now_ns, peer.member.bookie_id, request_id, control)
-        self.tell(operation, Answered(now_ns, tag, peer.member, control, frames))
-
-    def _note_answer(self, now_ns: int, bookie_id: str, request_id: int, control: Control) -> None:
-        """Keep count of failures by bookie (RP45): adds only, since they are what new seats are for."""
-        if isinstance(control, CopiesAnswer):
-            if any(copy.status == Status.UNKNOWN for copy in control.copies):
-                self._note_error(now_ns, bookie_id)
-            elif any(copy.status == Status.OK for copy in control.copies):
-                self._note_good(bookie_id)
-        elif isinstance(control, AddAnswer):
-            if control.status == Status.OK:
-                if self._answers is not None:
-                    self._answers.answered(request_id)
-                self._note_good(bookie_id)
-            elif control.status == Status.UNKNOWN:
-                self._note_error(now_ns, bookie_id)
+            self._requests.answer(now_ns, peer, request_id, answer, [])
 
     def _note_good(self, bookie_id: str) -> None:
         if not self.listed.quarantine.is_idle and self.listed.quarantine.note_good(bookie_id):

@@ -3,7 +3,7 @@
 Decides which adds are counted: the first sending of a frame, while nothing but plain adds is under way at its writer;
 each thing that is sent again has a reason. Decides when the cores are told of what was counted, and of which writers
 every answer is news: from when something beside plain adds is under way, until all that was sent by then is confirmed.
-Leaves the counting to `codec.answers`, and to `client_node` every answer that is not counted.
+Leaves the counting to `codec.answers`, and to `bookie_requests` every answer that is not counted.
 """
 
 from __future__ import annotations

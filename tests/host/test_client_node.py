@@ -46,7 +46,7 @@ from embedbk.core.recovery import Recovery
 from embedbk.core.vocabulary import Ended, Started
 from embedbk.core.writer_options import WriterOptions
 from embedbk.errors import EmbedbkError, LedgerClosed, MetadataUnavailable, NotEnoughBookies
-from embedbk.host import bookie_links, client_node
+from embedbk.host import bookie_links, bookie_requests, client_node
 from embedbk.host.client_node import ClientNode
 from embedbk.host.deadlines import DUE_SPARE
 from embedbk.host.operations import OneResult, Reading, Writing
@@ -304,7 +304,7 @@ def test_many_ledgers_of_one_turn_are_acknowledged_by_real_bookies(place: Place)
 
 def test_unanswered_requests_have_a_bound(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """A bookie that takes everything and answers nothing costs no memory without end."""
-    monkeypatch.setattr(client_node, "UNANSWERED_MAX", 5)
+    monkeypatch.setattr(bookie_requests, "UNANSWERED_MAX", 5)
     client = place.start_client()
     quiet = FakeBookie(place, "quiet", lambda _: [])
     register(place, client, quiet.member, quiet.endpoint)

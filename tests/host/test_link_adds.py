@@ -293,14 +293,14 @@ def test_another_event_finds_the_core_as_if_it_had_sent_all(side: Side) -> None:
     side.held = set(NAMES)
     first = side.append(writing, 100, 40_000)
     side.until(lambda: all(first in side.stored(name, writing) for name in NAMES[:3]))
-    asked = side.client._next_request()
+    asked = side.client._requests._next_request()
     side.client.close_writing(side.now_ns, writing)
     assert not side.courses.wake(writing)
     assert writing.core.lap == first
     owed = [sorted(each.owed) for each in writing.core.in_flight.seatings]
     # One of three may owe what the other two had acknowledged before.
     assert [[entry_id for entry_id in each if entry_id > lac] for each in owed] == [[first - 1]] * 3
-    assert side.client._next_request() == asked + 1, "something was sent again"
+    assert side.client._requests._next_request() == asked + 1, "something was sent again"
     side.held = set()
     side.until(lambda: writing.closed.done())
     assert writing.closed.result() == first

@@ -186,7 +186,7 @@ def test_the_lac_waits_for_the_gap(side: Side) -> None:
 def test_no_message_carries_what_goes_this_way(side: Side) -> None:
     """The shortcut is one: hundreds of entries later the bookies' cores have seen no add of them."""
     writing = side.course(side.write())
-    before = side.client._next_request()
+    before = side.client._requests._next_request()
     for _ in range(200):
         side.append(writing)
         side.turn()
@@ -194,7 +194,7 @@ def test_no_message_carries_what_goes_this_way(side: Side) -> None:
     side.rest()
     assert writing.lac == 202
     assert side.is_on_course(writing)
-    assert side.client._next_request() - before < 40, "hints of the LAC are all that leaves"
+    assert side.client._requests._next_request() - before < 40, "hints of the LAC are all that leaves"
 
 
 def test_acknowledged_entries_outlive_the_power(side: Side) -> None:

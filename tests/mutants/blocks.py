@@ -12,7 +12,7 @@ _HOLDING = "embedbk/storage/holding.py"
 _STARTS = "embedbk/storage/starts.py"
 _NUMBERING = "embedbk/core/block_numbering.py"
 _REPLIES = "embedbk/core/pending_replies.py"
-_CLIENT = "embedbk/host/client_node.py"
+_REQUESTS = "embedbk/host/bookie_requests.py"
 _BLOCKS = "embedbk/repair/unchanged_blocks.py"
 _ASKING = "embedbk/repair/block_questions.py"
 _HOLDINGS = "embedbk/repair/holdings.py"
@@ -115,7 +115,7 @@ MUTANTS = (
         "numbers-are-asked-for-below-their-level",
         "P10.8",
         "a bookie of a build before ends the link at a question that it does not know",
-        ((_CLIENT, "    LedgerBlocksRequest: LEVEL_OF_BLOCKS,\n", ""),),
+        ((_REQUESTS, "    LedgerBlocksRequest: LEVEL_OF_BLOCKS,\n", ""),),
         (_PASSED + "a_cluster_below_the_level_is_audited_as_before",),
     ),
     Mutant(

@@ -17,7 +17,7 @@ _FILL = "embedbk/repair/seat_fill.py"
 _REPAIR = "embedbk/repair/ledger_repair.py"
 _PLAN = "embedbk/repair/repair_plan.py"
 _HEALTH = "embedbk/repair/health.py"
-_CLIENT = "embedbk/host/client_node.py"
+_REQUESTS = "embedbk/host/bookie_requests.py"
 _COUNTED = "tests/storage/test_holding.py::test_"
 _SAID = "tests/rules/test_p11_holdings.py::test_"
 _CHECKED = "tests/repair/test_holdings.py::test_"
@@ -587,7 +587,7 @@ MUTANTS = (
         "a question that builds before do not know is sent to them",
         (
             (
-                _CLIENT,
+                _REQUESTS,
                 "    HoldingsRequest: LEVEL_OF_HOLDINGS,\n",
                 "",
             ),

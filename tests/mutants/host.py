@@ -541,8 +541,8 @@ MUTANTS = (
         "an answer in a message that was passed does not count for its frame, which then waits for one more",
         (
             (
-                "embedbk/host/client_node.py",
-                "                    self._answers.answered(request_id)\n",
+                "embedbk/host/bookie_requests.py",
+                "                    self._counted.answers.answered(request_id)\n",
                 "                    pass\n",
             ),
         ),

@@ -11,7 +11,7 @@ from embedbk.codec.messages import AddRequest, HoldingsRequest
 from embedbk.codec.repair_messages import MarkRepairs
 from embedbk.codec.repair_state import decode_unrepairable, unrepairable_path
 from embedbk.core.client_words import Send
-from embedbk.host import client_node
+from embedbk.host import bookie_requests
 from tests.repair.healed import OPTIONS, Healed, healed
 from tests.repair.test_repaired import closed, holders_hold
 
@@ -203,7 +203,7 @@ def test_copies_carry_the_entries_as_they_were_made() -> None:
 
 def test_below_its_level_nobody_is_asked_and_repair_is_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """P10.8, AR11: a bookie of a build before would end the link; a mark of one that is there ends without a copy."""
-    monkeypatch.setattr(client_node, "_LEVEL_NEEDED", dict.fromkeys(client_node._LEVEL_NEEDED, 99))
+    monkeypatch.setattr(bookie_requests, "_LEVEL_NEEDED", dict.fromkeys(bookie_requests._LEVEL_NEEDED, 99))
     monkeypatch.setattr("embedbk.client.repair_state.LEVEL_OF_HOLDINGS", 99)
     with healed(bookies=3) as story:
         ledger_id = short(story, 6, [5])

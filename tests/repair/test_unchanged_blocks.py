@@ -21,7 +21,7 @@ from embedbk.codec.repair_mark import repair_mark_path
 from embedbk.codec.repair_state import RepairControl, encode_repair_control
 from embedbk.core.client_words import BELOW_LEVEL, Answered, Send, SendFailed
 from embedbk.core.machine import Event
-from embedbk.host import client_node
+from embedbk.host import bookie_requests
 from embedbk.ids import Member
 from embedbk.metadata.levels import LEVEL
 from embedbk.repair.auditor import AuditorOptions
@@ -304,9 +304,9 @@ def test_a_cluster_below_the_level_is_audited_as_before(monkeypatch: pytest.Monk
     auditor = replace(OPTIONS.auditor, round_ns=2_000 * MS, settle_ns=500 * MS, blocks=blocks)
     with healed(bookies=3) as story:
         closed(story, 12)
-        table = client_node._LEVEL_NEEDED
+        table = bookie_requests._LEVEL_NEEDED
         needed = {each: LEVEL + 1 if each is LedgerBlocksRequest else table[each] for each in table}
-        monkeypatch.setattr(client_node, "_LEVEL_NEEDED", needed)
+        monkeypatch.setattr(bookie_requests, "_LEVEL_NEEDED", needed)
         service = story.repairer(options=replace(OPTIONS, auditor=auditor))
         assert story.cluster.run_until(lambda: service.auditor.note.rounds >= 2)
         sends = story.sends_of("healer")
