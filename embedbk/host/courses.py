@@ -11,7 +11,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 from embedbk.codec.messages import AddAnswer, Status
 from embedbk.core.client_words import AddedNearby, AddsAnswered, Answered, BookiesChanged, HintDue
@@ -20,6 +19,7 @@ from embedbk.core.vocabulary import Tick
 from embedbk.errors import StorageError
 from embedbk.host.operations import Operation, Writing
 from embedbk.ids import NO_ENTRY, Member
+from embedbk.ports.adds import SentAdds, SentFacts
 
 __all__ = ["SILENT_NS", "Course", "Courses", "silent_ns"]
 
@@ -39,7 +39,7 @@ PAUSES_MAX = 1024  # Remembered; beyond it writers try again sooner than they sh
 class Course:
     """How one writer's adds go. adds: what C has of them."""
 
-    adds: Any
+    adds: SentAdds
     members: tuple[Member, ...]
     began_lac: int
     began_lap: int  # What its core had sent before: answers to that come to the core.
@@ -99,7 +99,7 @@ class Courses(ABC):
         """Whether this writer's adds can go this way, nothing about it being uncommon."""
 
     @abstractmethod
-    def open(self, writing: Writing) -> Any | None:
+    def open(self, writing: Writing) -> SentAdds | None:
         """Begin a course; returns what C has of it, or None: not now."""
 
     @abstractmethod
@@ -107,15 +107,15 @@ class Courses(ABC):
         """End the sending on this course: no further frame goes by it."""
 
     @abstractmethod
-    def give_back(self, now_ns: int, writing: Writing, course: Course, facts: Any) -> None:
+    def give_back(self, now_ns: int, writing: Writing, course: Course, facts: SentFacts) -> None:
         """Its core knows what is acknowledged; now it learns that the table is its own again, and which seats were not
         sent what."""
 
     @abstractmethod
-    def look(self, now_ns: int, writing: Writing, course: Course, facts: Any) -> None:
+    def look(self, now_ns: int, writing: Writing, course: Course, facts: SentFacts) -> None:
         """Look for silent bookies, and end the course where one is."""
 
-    def is_pressed(self, facts: Any) -> bool:
+    def is_pressed(self, facts: SentFacts) -> bool:
         """Whether sealing stopped because too much is kept for seats that are behind."""
         return False
 
@@ -240,7 +240,7 @@ class Courses(ABC):
         elif now_ns >= course.look_ns or self.is_pressed(facts):
             self.look(now_ns, writing, course, facts)
 
-    def _tell(self, now_ns: int, writing: Writing, course: Course) -> Any:
+    def _tell(self, now_ns: int, writing: Writing, course: Course) -> SentFacts:
         facts = course.adds.tell(now_ns)
         if facts.lac > course.lac:
             course.lac, course.moved_ns = facts.lac, now_ns
