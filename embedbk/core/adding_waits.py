@@ -29,7 +29,7 @@ class AddsWait(NamedTuple):
 def adds_wait(core: Writer, *, has_unsent: bool) -> AddsWait | None:
     """has_unsent: entries were appended that stand in no frame yet. Returns None when nothing is outstanding."""
     in_flight = core.in_flight
-    if core.state is WriterState.CLOSING and core.proposed is not None:
+    if core.state is WriterState.CLOSING and core.changes.proposed is not None:
         return AddsWait("P5.1", "the metadata to close the ledger", core.last_active_ns)
     oldest = in_flight.frames.oldest() if in_flight.pending_count else None
     if oldest is not None:
@@ -53,7 +53,8 @@ def _frame_waits(core: Writer, oldest: Marks) -> AddsWait:
         text = f"bookies: fewer than {core.quorum.ack_quorum} can be used in some write set ({failed})"
         return AddsWait("P4.5", text, since_ns if stall.since_ns is None else stall.since_ns)
     is_done = _has_quorum(core, oldest, seatings)
-    proposed = None if core.proposal is None else core.proposal.seatings
+    proposal = core.changes.proposal
+    proposed = None if proposal is None else proposal.seatings
     is_changing = proposed is not None and not (is_done and _has_quorum(core, oldest, proposed))
     # Where enough of those that sit can be used it waits for their answers, and not for the change.
     if is_changing and (is_done or not in_flight.has_usable_quorum()):

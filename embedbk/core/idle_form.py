@@ -17,7 +17,9 @@ import msgspec
 
 from embedbk.codec.ledger_metadata import Durability, LedgerMetadata
 from embedbk.core.backlog import Backlog
+from embedbk.core.change_publishing import ChangePublishing
 from embedbk.core.client_words import BookieInfo
+from embedbk.core.ensemble_keeping import EnsembleKeeping, MayChange
 from embedbk.core.fragment_sums import SumsThrough, no_sums
 from embedbk.core.frame_table import MakeTable
 from embedbk.core.in_flight import InFlight
@@ -33,31 +35,19 @@ from embedbk.core.writer_options import WriterOptions
 
 __all__ = ["IdleForm", "shrink"]
 
-_WRITER_GIVEN = {
-    "metadata",
-    "bookies",
-    "candidates",
-    "options",
-    "in_flight",
-    "lac_publishing",
-    "publishing",
-    "revision",
-    "slow_seats",
-}
-_WRITER_KEPT = (
-    "change_count",
-    "lap",
-    "last_active_ns",
-)
+_WRITER_GIVEN = {"changes", "ensemble", "in_flight", "lac_publishing", "options"}
+_WRITER_KEPT = ("lap", "last_active_ns")
 _WRITER_NEW: dict[str, Any] = {
     "__dict__": {},
     "error": None,
-    "proposal": None,
-    "refusal": None,
-    "retry_at": None,
     "stall": Stall(),
     "state": WriterState.OPEN,
 }
+_CHANGES_GIVEN = {"bookies", "in_flight", "metadata", "publishing", "revision"}
+_CHANGES_KEPT = ("count",)
+_CHANGES_NEW: dict[str, Any] = {"proposal": None}
+_ENSEMBLE_GIVEN = {"candidates", "changes", "in_flight", "options", "slow_seats", "stall"}
+_ENSEMBLE_NEW: dict[str, Any] = {"may_change": MayChange.ANY, "refusal": None, "retry_at": None}
 _FLIGHT_GIVEN = {
     "_backlog",
     "behind_max",
@@ -89,6 +79,8 @@ _TIMES_KEPT = tuple(name for name in AnswerTimes.__slots__ if name != "terms")
 
 for _kind, _named in (
     (Writer, {*_WRITER_GIVEN, *_WRITER_KEPT, *_WRITER_NEW}),
+    (ChangePublishing, {*_CHANGES_GIVEN, *_CHANGES_KEPT, *_CHANGES_NEW}),
+    (EnsembleKeeping, {*_ENSEMBLE_GIVEN, *_ENSEMBLE_NEW}),
     (SeatCandidates, {*_CANDIDATES_GIVEN, *_CANDIDATES_NEW}),
     (LacPublishing, {*_LACS_GIVEN, *_LACS_KEPT}),
     (SlowSeats, {*_SLOW_GIVEN, *_SLOW_KEPT}),
@@ -97,9 +89,11 @@ for _kind, _named in (
     assert _named == set(_kind.__slots__), f"{_kind.__name__}: {_named ^ set(_kind.__slots__)}"
 
 _writer_new, _flight_new = attrgetter(*_WRITER_NEW), attrgetter(*_FLIGHT_NEW)
-_candidates_new = attrgetter(*_CANDIDATES_NEW)
+_ensemble_new = attrgetter(*_ENSEMBLE_NEW)
+_changes_new, _candidates_new = attrgetter(*_CHANGES_NEW), attrgetter(*_CANDIDATES_NEW)
 _AS_NEW = tuple(_WRITER_NEW.values()), tuple(_FLIGHT_NEW.values())
-(_CANDIDATES_AS_NEW,) = _CANDIDATES_NEW.values()
+_ENSEMBLE_AS_NEW = tuple(_ENSEMBLE_NEW.values())
+(_CHANGES_AS_NEW,), (_CANDIDATES_AS_NEW,) = _CHANGES_NEW.values(), _CANDIDATES_NEW.values()
 _writer_kept, _lacs_kept, _flight_kept, _times_kept = (
     attrgetter(*names) for names in (_WRITER_KEPT, _LACS_KEPT, _FLIGHT_KEPT, _TIMES_KEPT)
 )
@@ -151,14 +145,16 @@ class IdleForm(msgspec.Struct, frozen=True, gc=False):
         writer.in_flight.backlog, writer.in_flight.make_table = terms.backlog, terms.make_table
         if terms.has_sums:
             writer.in_flight.sums_through = sums_through
-        writer.publishing = Publishing(cas_number) if cas_number else None
+        writer.changes.publishing = Publishing(cas_number) if cas_number else None
         numbers = iter(kept)
         for name in _WRITER_KEPT:
             setattr(writer, name, next(numbers))
+        for name in _CHANGES_KEPT:
+            setattr(writer.changes, name, next(numbers))
         for name in _LACS_KEPT:
             setattr(writer.lac_publishing, name, next(numbers))
         for name in _SLOW_KEPT:
-            setattr(writer.slow_seats, name, next(numbers))
+            setattr(writer.ensemble.slow_seats, name, next(numbers))
         for name in _FLIGHT_KEPT:
             setattr(writer.in_flight, name, next(numbers))
         if writer.in_flight.times is not None:
@@ -169,12 +165,14 @@ class IdleForm(msgspec.Struct, frozen=True, gc=False):
 
 def shrink(writer: Writer) -> IdleForm | None:
     """The idle form of the writer, which is not to be stepped any more; None: something is under way."""
-    flight = writer.in_flight
+    flight, changes, ensemble = writer.in_flight, writer.changes, writer.ensemble
     if flight._seatings is not None or (_writer_new(writer), _flight_new(flight)) != _AS_NEW:
         return None
-    if _candidates_new(writer.candidates) != _CANDIDATES_AS_NEW:
+    if _changes_new(changes) is not _CHANGES_AS_NEW or _ensemble_new(ensemble) != _ENSEMBLE_AS_NEW:
         return None
-    metadata, times, publishing = writer.metadata, flight.times, writer.publishing
+    if _candidates_new(ensemble.candidates) != _CANDIDATES_AS_NEW:
+        return None
+    metadata, times, publishing = changes.metadata, flight.times, changes.publishing
     if publishing is not None and not publishing.is_idle:
         return None
     if flight._first_members != metadata.fragments[-1].members:
@@ -184,16 +182,17 @@ def shrink(writer: Writer) -> IdleForm | None:
     assert (times is None) == (writer.options.late is None)
     kept = (
         *_writer_kept(writer),
+        *(getattr(changes, name) for name in _CHANGES_KEPT),
         *_lacs_kept(writer.lac_publishing),
-        *(getattr(writer.slow_seats, name) for name in _SLOW_KEPT),
+        *(getattr(ensemble.slow_seats, name) for name in _SLOW_KEPT),
         *_flight_kept(flight),
         *(() if times is None else _times_kept(times)),
     )
     cas_number = 0 if publishing is None else publishing.number
-    numbers = _encode((writer.revision, flight.nonce, cas_number, *kept))
+    numbers = _encode((changes.revision, flight.nonce, cas_number, *kept))
     terms = _terms(
-        writer.bookies,
-        writer.candidates.chance,
+        changes.bookies,
+        ensemble.candidates.chance,
         writer.options,
         flight.backlog,
         flight.make_table,

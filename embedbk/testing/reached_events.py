@@ -115,7 +115,7 @@ class ReachedEvents(Observer):
             elif kind is AddFailed:
                 if isinstance(effect.error, LedgerFenced):
                     self.note("writer fenced")
-                    if core.proposal is not None or core.is_unsettled:
+                    if core.changes.proposal is not None or core.changes.is_unsettled:
                         self.note("fenced in an ensemble change")
                 elif isinstance(effect.error, NotEnoughBookies):
                     self.note("not enough bookies")
@@ -123,10 +123,9 @@ class ReachedEvents(Observer):
     def _proposed(self, core: Writer, now_ns: int) -> None:
         """Bookies that failed lately, and come last."""
         seated = {each.number for each in core.in_flight.seatings}
-        fresh = (
-            [each for each in core.proposal.seatings if each.number not in seated] if core.proposal else []
-        )
-        left_alone = avoided.avoided(core.candidates.failures, now_ns)
+        proposal = core.changes.proposal
+        fresh = [each for each in proposal.seatings if each.number not in seated] if proposal else []
+        left_alone = avoided.avoided(core.ensemble.candidates.failures, now_ns)
         if any(each.member.bookie_id in left_alone for each in fresh):
             self.note("avoided bookie seated")
 

@@ -461,7 +461,9 @@ def test_no_answer_ends_the_client(place: Place, seed: int, quorum: Quorum) -> N
         metadata: LedgerMetadata = writing.core.metadata
         reading = Reading(RangeRead(metadata, 0, 4, round_), lambda *_: None)
         client.run(place.now_ns, reading)
-        core = Recovery(metadata, writing.core.revision, KEY, 5 + round_, client.bookies, place.chance)
+        core = Recovery(
+            metadata, writing.core.changes.revision, KEY, 5 + round_, client.bookies, place.chance
+        )
         recoveries.append(place.start(client, core))
         asked = [
             place.start(client, LacRead(metadata)),
@@ -542,7 +544,7 @@ def test_an_idle_handle_keeps_little_of_its_core_and_goes_on(place: Place) -> No
     place.start_bookie("b5")
     place.run_for(20 * SECOND)
     assert writing.lac == 3
-    assert writing.core.change_count == writing.ensemble_changes > 0
+    assert writing.core.changes.count == writing.ensemble_changes > 0
     client.close_writing(place.now_ns, _stopped(writing))
     place.until(writing.closed.done)
     assert writing.closed.result() == 3

@@ -70,7 +70,7 @@ class Thrice:
 
             def do(side: Side) -> None:
                 writing = side.place.write(side.client, quorum, options, durability)
-                writing.core.candidates.chance = random.Random(
+                writing.core.ensemble.candidates.chance = random.Random(
                     len(side.writings)
                 )  # Handles fail in no order.
                 side.writings.append(writing)
@@ -113,7 +113,7 @@ class Thrice:
             def do(side: Side) -> None:
                 core = side.writings[number].core
                 recovery = Recovery(
-                    core.metadata, core.revision, KEY, 77, side.other.bookies, random.Random(1)
+                    core.metadata, core.changes.revision, KEY, 77, side.other.bookies, random.Random(1)
                 )
                 side.place.start(side.other, recovery)
 
@@ -218,7 +218,7 @@ def test_while_a_change_is_under_way_every_answer_is_news() -> None:
     place.crash(first)
     writing.try_append(b"x")
     place.turns()
-    assert writing.core.proposal is not None
+    assert writing.core.changes.proposal is not None
     assert client._answers.is_eager and not writing.is_common
     place.held.clear()
     place.until(lambda: writing.ensemble_changes == 1)

@@ -459,7 +459,7 @@ def test_at_the_bound_who_is_silent_is_gone_on_without(bounded: Side) -> None:
     began_ns = side.now_ns = clock_ns()
     side.turn()
     assert writing.lac < last
-    while writing.core.proposal is None:
+    while writing.core.changes.proposal is None:
         side.now_ns += SECOND // 200
         side.turn()
         assert side.now_ns - began_ns < 300_000_000
@@ -526,8 +526,8 @@ def test_at_the_bound_who_answers_what_the_core_had_sent_is_not_silent(bounded: 
     while side.now_ns < heard_ns + 190_000_000:
         side.now_ns += SECOND // 200
         side.turn()
-        assert writing.core.proposal is None and not in_flight.has_failed, "it had answered"
-    while writing.core.proposal is None:
+        assert writing.core.changes.proposal is None and not in_flight.has_failed, "it had answered"
+    while writing.core.changes.proposal is None:
         side.now_ns += SECOND // 200
         side.turn()
         assert side.now_ns < heard_ns + 300_000_000
@@ -578,7 +578,7 @@ def test_at_the_bound_only_who_is_not_needed_is_gone_on_without(bounded: Side) -
     backlog.add(backlog.bytes_max)  # Of the process's other handles.
     side.now_ns = clock_ns() + SECOND // 4  # Long for both.
     until_ns = side.now_ns + SECOND
-    while writing.core.proposal is None:
+    while writing.core.changes.proposal is None:
         side.now_ns += SECOND // 200
         side.turn()
         assert side.now_ns < until_ns

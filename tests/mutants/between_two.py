@@ -241,12 +241,11 @@ MUTANTS = (
             (
                 "embedbk/core/writer.py",
                 (
-                    "        if self.in_flight.pending_count or self.proposal is not None or "
-                    "self.proposed is not None:\n"
+                    "        if self.in_flight.pending_count or changes.proposal is not None or "
+                    "changes.proposed is not None:\n"
                     "            return []\n"
-                    "        last"
                 ),
-                ("        if self.in_flight.pending_count:\n            return []\n        last"),
+                ("        if self.in_flight.pending_count:\n            return []\n"),
             ),
         ),
         ("tests/rules/test_p4_ensemble_change.py::test_a_close_does_not_wait_for_one_more_change",),

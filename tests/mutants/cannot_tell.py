@@ -187,7 +187,7 @@ MUTANTS = (
         ),
         (
             (
-                "embedbk/core/writer.py",
+                "embedbk/core/change_publishing.py",
                 "        self.metadata, self.revision = found, revision\n        self.publishing.drop()\n",
                 "        self.revision = revision\n        self.publishing.drop()\n",
             ),
@@ -214,17 +214,8 @@ MUTANTS = (
         (
             (
                 "embedbk/core/writer.py",
-                (
-                    "        effects += self._advance(now_ns)\n"
-                    "        effects += self._consider_change(now_ns)\n"
-                    "        self._note_stall(now_ns)\n"
-                    "        if self.state"
-                ),
-                (
-                    "        effects += self._advance(now_ns)\n"
-                    "        self._note_stall(now_ns)\n"
-                    "        if self.state"
-                ),
+                "        effects += self.ensemble.look_again(now_ns)\n",
+                "        self.ensemble.note_stall(now_ns)\n",
             ),
         ),
         (

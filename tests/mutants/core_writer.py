@@ -8,8 +8,10 @@ from tests.mutants.mutant import Mutant
 
 __all__ = ["MUTANTS"]
 
+_CHANGES = "embedbk/core/change_publishing.py"
 _CREATION = "embedbk/core/creation.py"
 _ENSEMBLE_CHANGE = "embedbk/core/ensemble_change.py"
+_ENSEMBLE = "embedbk/core/ensemble_keeping.py"
 _FAILED_SEATS = "embedbk/core/failed_seats.py"
 _FRAMES = "embedbk/core/frame_table.py"
 _IN_FLIGHT = "embedbk/core/in_flight.py"
@@ -91,7 +93,7 @@ MUTANTS = (
         (
             (
                 "embedbk/core/writer.py",
-                "        elif self.proposal is not None:\n            self._note_stall(event.now_ns)\n",
+                "        elif self.changes.proposal is not None:\n            self.ensemble.note_stall(event.now_ns)\n",
                 "",
             ),
         ),
@@ -117,7 +119,7 @@ MUTANTS = (
         "a handle whose drained bookie gave its seat away in a shortage counts as short of bookies for ever",
         (
             (
-                _WRITER,
+                _ENSEMBLE,
                 "        self.stall.is_short = False  # Those that failed give",
                 "        # Those that failed give",
             ),
@@ -130,9 +132,9 @@ MUTANTS = (
         "an open log keeps fewer copies than it asks for, for as long as its ledger lives",
         (
             (
-                "embedbk/core/writer.py",
-                "[CopiesMissed()] if has_missed else []\n        return effects",
-                "[]\n        return effects",
+                _ENSEMBLE,
+                "[CopiesMissed()] if has_missed else []\n        in_flight = self.in_flight\n        return effects",
+                "[]\n        in_flight = self.in_flight\n        return effects",
             ),
         ),
         (_MISSED + "a_bookie_that_comes_back_after_entries_were_acknowledged_missed_them",),
@@ -141,14 +143,20 @@ MUTANTS = (
         "a-replaced-bookie-missed-nothing",
         "P4.5 P8.7",
         "what was acknowledged in front of an ensemble change keeps fewer copies",
-        (("embedbk/core/writer.py", "        effects += [CopiesMissed()] if has_missed else []\n", ""),),
+        ((_ENSEMBLE, "        effects += [CopiesMissed()] if has_missed else []\n", ""),),
         (_MISSED + "a_bookie_that_is_replaced_lacks_what_was_acknowledged_in_its_fragment",),
     ),
     Mutant(
         "who-takes-a-seat-has-what-came-before",
         "P4.2 P4.5 P8.7 P11.3",
         "entries that were acknowledged while a drained bookie was replaced have one copy fewer, for as long as the ledger lives",
-        ((_WRITER, "has_missed or (bool(fresh) and self.lac >= proposal.first_entry)", "has_missed"),),
+        (
+            (
+                _ENSEMBLE,
+                "has_missed or (bool(fresh) and in_flight.done >= proposal.first_entry)",
+                "has_missed",
+            ),
+        ),
         (_MISSED + "who_takes_the_seat_of_a_drained_bookie_lacks_what_was_acknowledged_meanwhile",),
     ),
     Mutant(
@@ -157,8 +165,8 @@ MUTANTS = (
         "a bookie whose link broke before its machine was gone for good keeps its seat in open ledgers, and no repair copies what it had",
         (
             (
-                _WRITER,
-                "            return self._hear_of_absence(seating.member, now_ns) if stays_away else []\n",
+                _ENSEMBLE,
+                "            return self.hear_of_absence(seating.member, now_ns) if stays_away else []\n",
                 "            return []\n",
             ),
         ),
@@ -170,9 +178,9 @@ MUTANTS = (
         "a tolerated bookie says that it is in limbo, and is asked again and again",
         (
             (
-                _WRITER,
-                "        if Status(answer.status).name in _LASTING:\n            return self._hear",
-                "        if answer.status == Status.WRONG_INCARNATION:\n            return self._hear",
+                _ENSEMBLE,
+                "        if Status(answer.status).name in _LASTING:\n            return self.hear",
+                "        if answer.status == Status.WRONG_INCARNATION:\n            return self.hear",
             ),
         ),
         (_DELAYED + "a_tolerated_bookie_that_turns_out_to_stay_away_is_replaced",),
@@ -233,7 +241,7 @@ MUTANTS = (
         (
             (
                 _RESTING,
-                "    if _candidates_new(writer.candidates) != _CANDIDATES_AS_NEW:\n        return None\n",
+                "    if _candidates_new(ensemble.candidates) != _CANDIDATES_AS_NEW:\n        return None\n",
                 "",
             ),
         ),
@@ -431,9 +439,7 @@ MUTANTS = (
         (
             (
                 _WRITER,
-                "        if self.error is not None or not self.in_flight.advance(\n"
-                "            self.proposal.seatings if self.proposal else None\n"
-                "        ):\n",
+                "        if self.error is not None or not self.in_flight.advance(proposal.seatings if proposal else None):\n",
                 "        if self.error is not None or not self.in_flight.advance():\n",
             ),
         ),
@@ -449,10 +455,10 @@ MUTANTS = (
         "the new ensemble is used when it is proposed",
         (
             (
-                _WRITER,
+                _CHANGES,
                 "        return publishing.put(self.metadata, self.revision, changed)\n",
-                "        fresh = self.in_flight.replace(self.proposal.seatings)\n"
-                "        sends = self.in_flight.resend(fresh, self.last_active_ns, self.lac, self.in_flight.done_length)\n"
+                "        flight, sent_ns = self.in_flight, self.in_flight.oldest_sent_ns() or 0\n"
+                "        sends = flight.resend(flight.replace(proposal.seatings), sent_ns, flight.done, flight.done_length)\n"
                 "        return [*publishing.put(self.metadata, self.revision, changed), *sends]\n",
             ),
         ),
@@ -465,11 +471,9 @@ MUTANTS = (
         "what is pending is sent to one of two new bookies only",
         (
             (
-                _WRITER,
-                "        effects += self.in_flight.resend(fresh, now_ns, self.lac, self.in_flight.done_length)\n"
-                "        effects += self._advance(now_ns)\n",
-                "        effects += self.in_flight.resend(fresh[:1], now_ns, self.lac, self.in_flight.done_length)\n"
-                "        effects += self._advance(now_ns)\n",
+                _ENSEMBLE,
+                "        effects += in_flight.resend(fresh, now_ns, in_flight.done, in_flight.done_length)\n",
+                "        effects += in_flight.resend(fresh[:1], now_ns, in_flight.done, in_flight.done_length)\n",
             ),
         ),
         (
@@ -546,8 +550,8 @@ MUTANTS = (
         (
             (
                 _WRITER,
-                "        if self.in_flight.pending_count or self.proposal is not None or self.proposed is not None:\n",
-                "        if self.proposal is not None or self.proposed is not None:\n",
+                "        if self.in_flight.pending_count or changes.proposal is not None or changes.proposed is not None:\n",
+                "        if changes.proposal is not None or changes.proposed is not None:\n",
             ),
         ),
         (_P5 + "outstanding_adds_finish_before_the_close_is_sent",),
@@ -676,8 +680,8 @@ MUTANTS = (
         "nothing is on its way: seatings are dropped that a proposal has, and what those who stay owe from then on is lost",
         (
             (
-                _WRITER,
-                "        if self.proposal is None:\n            self.in_flight.shrink",
+                _ENSEMBLE,
+                "        if self.changes.proposal is None:\n            self.in_flight.shrink",
                 "        if True:\n            self.in_flight.shrink",
             ),
         ),
@@ -732,7 +736,7 @@ MUTANTS = (
         "adds that wait for a change which was refused for a moment fail as it is tried again",
         (
             (
-                _WRITER,
+                _ENSEMBLE,
                 "min(pause_ns, self.options.quorum_wait_ns // 4)",
                 "min(pause_ns, self.options.quorum_wait_ns)",
             ),
@@ -806,7 +810,7 @@ MUTANTS = (
         "a handle whose bookie was full or restarted for a moment fails though it is there again, where all others sit",
         (
             (
-                _WRITER,
+                _ENSEMBLE,
                 "        back = self.in_flight.forgive(each.bookie_id for each in self.in_flight.members if each in able)\n",
                 "        back = self.in_flight.forgive(())\n",
             ),
@@ -846,10 +850,10 @@ MUTANTS = (
         "a handle that may change nothing more does not go on with whom it has",
         (
             (
-                _WRITER,
-                "        if self.change_count >= self.options.changes_max:\n            return self._check_usable(now_ns)\n",
-                "        if self.change_count >= self.options.changes_max:\n            self.retry_at = None\n"
-                "            return self._check_usable(now_ns)\n",
+                _ENSEMBLE,
+                "        if self.changes.count >= self.options.changes_max:\n            return self.check_usable(now_ns)\n",
+                "        if self.changes.count >= self.options.changes_max:\n            self.retry_at = None\n"
+                "            return self.check_usable(now_ns)\n",
             ),
         ),
         (_P4_STALL + "at_the_limit_of_changes_a_bookie_that_is_back_gets_its_seat",),
@@ -915,7 +919,7 @@ MUTANTS = (
         "who comes back and fails again is taken back however long the shortage has lasted: an add never ends",
         (
             (
-                _WRITER,
+                _ENSEMBLE,
                 "        if is_short and not self.stall.may_take_back(now_ns, self.options.quorum_wait_ns):\n",
                 "        if False:\n",
             ),
@@ -934,8 +938,8 @@ MUTANTS = (
             ),
             (
                 _WRITER,
-                "        return self._seat_failed(event.tag[1], event.reason, event.now_ns, stays_away=event.is_other_disk)\n",
-                "        return self._seat_failed(event.tag[1], event.reason, event.now_ns)\n",
+                "        return self.ensemble.seat_failed(number, event.reason, event.now_ns, stays_away=stays_away)\n",
+                "        return self.ensemble.seat_failed(number, event.reason, event.now_ns)\n",
             ),
         ),
         (
@@ -1031,8 +1035,8 @@ MUTANTS = (
         "a writer at the bound of what it keeps waits for a silent seat until the time limit of its add",
         (
             (
-                "embedbk/core/writer.py",
-                "        effects += self._look_for_silent(event.now_ns)\n",
+                _ENSEMBLE,
+                "        effects += self._look_for_silent(now_ns)\n",
                 "",
             ),
         ),
@@ -1096,7 +1100,7 @@ MUTANTS = (
         "a writer whose change was refused, and whose read of the metadata got no answer, reads it never again",
         (
             (
-                _WRITER,
+                _CHANGES,
                 "        self.publishing.is_unsettled = True  # Whatever the read was for, only another read tells.\n",
                 "",
             ),
@@ -1109,7 +1113,7 @@ MUTANTS = (
         "in a shortage a bookie is taken that answers that it can say nothing",
         (
             (
-                _WRITER,
+                _ENSEMBLE,
                 "        if answer.status not in (Status.OK, Status.NO_SUCH_LEDGER):\n            return []\n",
                 "",
             ),
@@ -1135,9 +1139,9 @@ MUTANTS = (
         "a change is dropped though one before it may still land: adds are acknowledged where nobody will look",
         (
             (
-                _WRITER,
-                "            self.retry_at = until_ns\n            return []\n",
-                "            self.unsettled = False\n",
+                _ENSEMBLE,
+                "            self.retry_at = until_ns\n            return False\n",
+                "            self.retry_at = until_ns\n",
             ),
         ),
         (_P2_REFUSED + "a_refused_change_behind_an_unknown_one_settles_nothing",),
@@ -1148,9 +1152,9 @@ MUTANTS = (
         "a full catalog is asked for another ensemble again and again, as fast as it refuses",
         (
             (
-                _WRITER,
-                "        until_ns = event.now_ns + pause_ns\n",
-                "        until_ns = event.now_ns\n",
+                _ENSEMBLE,
+                "        until_ns = now_ns + pause_ns\n",
+                "        until_ns = now_ns\n",
             ),
         ),
         (_P2_REFUSED + "a_change_that_is_refused_is_dropped_where_a_quorum_is_left",),

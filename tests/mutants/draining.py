@@ -11,7 +11,7 @@ _REPORTS = "embedbk/client/bookie_reports.py"
 _RETIRING = "embedbk/client/retiring.py"
 _DELETING = "embedbk/client/deleting.py"
 _REGISTERING = "embedbk/host/registering.py"
-_WRITER = "embedbk/core/writer.py"
+_ENSEMBLE = "embedbk/core/ensemble_keeping.py"
 _REPAIR = "embedbk/repair/ledger_repair.py"
 _AUDITOR = "embedbk/repair/auditor.py"
 _STOPPING = "embedbk/repair/stopping.py"
@@ -222,9 +222,9 @@ MUTANTS = (
         "where nobody can take the seat the writer sends it nothing more",
         (
             (
-                _WRITER,
+                _ENSEMBLE,
                 "        if not seatings or proposal is None:\n            return []\n",
-                "        if proposal is None:\n            return self._seat_failed(seatings[0].number, '', 0)\n",
+                "        if proposal is None:\n            return self.seat_failed(seatings[0].number, '', 0)\n",
             ),
         ),
         (_STORY + "where_nobody_can_take_a_seat_the_writer_stays_and_adds_go_on",),

@@ -10,7 +10,7 @@ _TABLE = "native/wire/packer_sums.c"
 _SUMS = "native/wire/packer_sums.h"
 _TWIN = "embedbk/codec/packer_twin.py"
 _FRAGMENTS = "embedbk/core/fragment_sums.py"
-_WRITER = "embedbk/core/writer.py"
+_CHANGES = "embedbk/core/change_publishing.py"
 _PUBLISHED = "embedbk/repair/published.py"
 _HOLDINGS = "embedbk/repair/holdings.py"
 _COPY = "embedbk/repair/fragment_copy.py"
@@ -89,9 +89,12 @@ MUTANTS = (
         "a change publishes the newest sum, not that of the entries in front of the new fragment",
         (
             (
-                _WRITER,
-                "sums = sums_with(self.metadata, self.proposal.first_entry - 1, self.proposal.sums)",
-                "sums = sums_with(self.metadata, self.lac, self.in_flight.sums_through(self.lac))",
+                _CHANGES,
+                "sums = sums_with(self.metadata, proposal.first_entry - 1, proposal.sums)",
+                (
+                    "done = self.in_flight.done\n"
+                    "        sums = sums_with(self.metadata, done, self.in_flight.sums_through(done))"
+                ),
             ),
         ),
         (_RULES + "a_change_is_sent_again_with_the_sums_of_its_place",),

@@ -212,12 +212,12 @@ def test_a_living_writer_that_cannot_move_its_seat_from_a_drained_bookie_is_not_
         sends = story.sends_of("healer")
         bk = story.cluster.client()
         core = writer._appending.writing.core
-        core.change_count = core.options.changes_max // 2  # The other half is for failures.
+        core.changes.count = core.options.changes_max // 2  # The other half is for failures.
         bk.drain_bookie(leaves, why="old disks")
         story.cluster.run_for(20 * GRACE_S)
         assert leaves in story.named(ledger_id)
         assert not story.marks()
-        core.change_count = 0
+        core.changes.count = 0
         story.cluster.crash("client")
         bk = story.cluster.client("another")
         assert story.cluster.run_until(lambda: len(story.metadata(ledger_id).fragments) == 2, 60)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable
+from operator import attrgetter
 
 import pytest
 
 from embedbk.codec.packer import Packer
 from embedbk.codec.packer_twin import TwinPacker
 from embedbk.core.avoided import Failed
+from embedbk.core.ensemble_keeping import MayChange
 from embedbk.core.fragment_sums import no_sums
 from embedbk.core.idle_form import IdleForm, shrink
 from embedbk.core.machine import Effect, Event
@@ -132,8 +134,10 @@ def test_a_writer_with_anything_under_way_does_not_rest() -> None:
     ("name", "value"),
     [
         ("error", LedgerFenced("fenced")),
-        ("proposal", object()),
-        ("retry_at", 5),
+        ("changes.proposal", object()),
+        ("ensemble.may_change", MayChange.FAILED),
+        ("ensemble.refusal", (5, "full")),
+        ("ensemble.retry_at", 5),
         ("stall", Stall(is_short=True)),
         ("stall", Stall(until_ns=5)),
         ("state", WriterState.CLOSING),
@@ -145,7 +149,8 @@ def test_what_a_twin_would_not_know_keeps_a_writer_up(name: str, value: object) 
     _, client, _ = idle_writer()
     writer = writer_of(client)
     assert shrink(writer) is not None
-    setattr(writer, name, value)
+    *owner, field = name.split(".")
+    setattr(attrgetter(*owner)(writer) if owner else writer, field, value)
     assert shrink(writer) is None
 
 
@@ -153,7 +158,7 @@ def test_a_bookie_that_failed_lately_keeps_a_writer_up() -> None:
     """P4.5, P4.6: a bookie that is avoided is not seated again because nothing was appended for a while."""
     _, client, _ = idle_writer()
     writer = writer_of(client)
-    writer.candidates.failures = {"b1": Failed(1, 5, 3, 2)}
+    writer.ensemble.candidates.failures = {"b1": Failed(1, 5, 3, 2)}
     assert shrink(writer) is None
 
 
@@ -163,7 +168,7 @@ def test_a_bookie_that_failed_lately_keeps_a_writer_up() -> None:
 def test_what_is_being_published_keeps_a_writer_up(name: str, value: object) -> None:
     """P2.2, P4.2: a compare-and-set in flight, or a read that is to settle it, is not forgotten."""
     _, client, _ = idle_writer()
-    publishing = writer_of(client).publishing = Publishing()
+    publishing = writer_of(client).changes.publishing = Publishing()
     assert shrink(writer_of(client)) is not None
     setattr(publishing, name, value)
     assert shrink(writer_of(client)) is None
@@ -172,7 +177,7 @@ def test_what_is_being_published_keeps_a_writer_up(name: str, value: object) -> 
 def test_who_is_not_to_be_named_keeps_a_writer_up() -> None:
     """P10.6: a bookie whose placement has changed is not chosen again from the same list."""
     _, client, _ = idle_writer()
-    publishing = writer_of(client).publishing = Publishing()
+    publishing = writer_of(client).changes.publishing = Publishing()
     publishing.naming._outdated.add(("b3", 1))
     assert shrink(writer_of(client)) is None
 
@@ -181,10 +186,11 @@ def test_a_twin_numbers_its_compare_and_sets_on() -> None:
     """P2.2: the outcome of one that was sent before the rest is not taken for that of one behind it."""
     _, client, _ = idle_writer()
     writer = writer_of(client)
-    assert shrink(writer).restore(no_sums).publishing is None
-    writer.publishing = Publishing(7)
+    assert shrink(writer).restore(no_sums).changes.publishing is None
+    writer.changes.publishing = Publishing(7)
     twin = shrink(writer).restore(no_sums)
-    assert twin.publishing is not None and twin.publishing.number == 7
+    publishing = twin.changes.publishing
+    assert publishing is not None and publishing.number == 7
 
 
 def test_a_failed_seat_keeps_a_writer_up() -> None:

@@ -221,7 +221,7 @@ def test_what_was_read_before_a_change_was_refused_does_not_send_it_again() -> N
     (gone,) = (key.rpartition("/")[2] for key in placements(change))
     retire(it.world, gone)
     value, revision = it.world.catalog.values[ledger_key_path(it.writer.core.ledger_id)]
-    it.writer.core.publishing.is_reading = True
+    it.writer.core.changes.publishing.is_reading = True
     it.world.catalog.answer(change)
     asked = it.change()
     it.writer.step(KeyRead(it.world.now_ns, "read", value, revision))

@@ -161,12 +161,12 @@ def test_a_refused_change_behind_an_unknown_one_settles_nothing(lands: bool) -> 
     world.catalog.refuses = FULL
     world.catalog.is_held = False
     world.settle()
-    assert it.core.proposal is not None
+    assert it.core.changes.proposal is not None
     assert transactions(it, writer, 20) <= 5
     world.catalog.refuses = ""
     if lands:
         assert world.catalog.land(first)
-    world.run(until=lambda: it.core.proposal is None)
+    world.run(until=lambda: it.core.changes.proposal is None)
     world.add(writer, pen, b"two")
     world.settle()
     assert (writer.failure, writer.confirmed) == (None, 2)
@@ -178,11 +178,11 @@ def test_a_handle_that_was_refused_rests_again() -> None:
     world, writer, pen = it = scene()
     world.add(writer, pen, b"zero")
     world.settle()
-    it.core.refusal = (0, FULL)
+    it.core.ensemble.refusal = (0, FULL)
     world.add(writer, pen, b"one")
     world.settle()
     assert writer.confirmed == 1
-    assert it.core.refusal is None
+    assert it.core.ensemble.refusal is None
 
 
 # Recovery, and taking over.

@@ -57,7 +57,7 @@ def test_while_a_course_has_the_table_the_core_judges_nobody() -> None:
     assert it.core.deadline_ns is None
     late_ns = it.world.now_ns + 2 * OPTIONS.add_timeout_ns
     assert it.core.step(Tick(late_ns)) == []
-    assert not it.core.in_flight.has_failed and it.core.proposal is None
+    assert not it.core.in_flight.has_failed and it.core.changes.proposal is None
 
 
 def test_while_a_course_has_the_table_the_core_publishes_what_is_idle() -> None:

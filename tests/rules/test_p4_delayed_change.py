@@ -113,7 +113,7 @@ def test_a_tolerated_bookie_that_turns_out_to_stay_away_is_replaced(way: str) ->
         writer.step(SeatLost(world.now_ns, node.member))
         world.settle()
     assert "b3" not in it.ensembles()[-1][1]
-    assert it.core.change_count == 1
+    assert it.core.changes.count == 1
 
 
 def test_a_link_that_leads_to_another_disk_is_no_passing_failure() -> None:
@@ -172,7 +172,7 @@ def test_a_handle_changes_its_ensemble_only_so_often() -> None:
         world.add(writer, pen, b"%d" % number)
         world.down.add(it.core.in_flight.seatings[0].member.bookie_id)
         world.settle()
-    assert it.core.change_count == 2
+    assert it.core.changes.count == 2
     assert writer.confirmed == 2
     world.down.add(it.core.in_flight.seatings[1].member.bookie_id)
     world.add(writer, pen, b"one too many")

@@ -217,7 +217,7 @@ def test_an_unknown_change_that_never_landed_is_sent_again_from_the_same_version
     world.catalog.tell_unknown(first)
     world.catalog.answer(it.change())  # The read: still the old version.
     world.catalog.answer(it.change())  # The same again: done.
-    assert it.core.proposal is None
+    assert it.core.changes.proposal is None
     assert not world.catalog.land(first)
     world.settle()
     assert it.ensembles() == [(0, ["b1", "b2", "b4"])]

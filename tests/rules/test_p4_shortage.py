@@ -119,7 +119,7 @@ def test_bookies_that_crashed_and_are_listed_cost_a_handle_no_changes() -> None:
     world.add(writer, pen, b"zero")
     world.run(seconds=4.9)
     assert writer.failure is None
-    assert it.core.change_count <= 7
+    assert it.core.changes.count <= 7
     world.down.discard("b8")
     world.run(lambda: writer.confirmed == 0, seconds=10)
     assert isinstance(writer.failure, NotEnoughBookies)  # It is asked next at 6.2 s; the handle has 5.
@@ -146,10 +146,10 @@ def test_a_bookie_that_says_nothing_is_not_taken() -> None:
     world.down.add("b2")
     world.add(writer, pen, b"one")
     world.run(seconds=3, hold=is_question)
-    assert it.core.change_count == 1
+    assert it.core.changes.count == 1
     assert writer.failure is None
     world.settle()
-    assert (writer.confirmed, it.core.change_count) == (1, 2)
+    assert (writer.confirmed, it.core.changes.count) == (1, 2)
 
 
 def test_an_answer_that_cannot_tell_is_none() -> None:
@@ -166,19 +166,19 @@ def test_an_answer_that_cannot_tell_is_none() -> None:
         writer.step(Answered(world.now_ns, question.tag, question.member, ErrorAnswer("not now")))
         assert not world.catalog.waiting
     world.settle()
-    assert (writer.confirmed, it.core.change_count) == (1, 2)
+    assert (writer.confirmed, it.core.changes.count) == (1, 2)
 
 
 def test_who_is_avoided_is_not_taken_where_the_others_are_enough() -> None:
     """P4.1, P4.5: b1 failed a moment ago, was asked in a shortage and answered. That is over: it is left alone for its
     ten seconds, as the ledger goes on without the third copy."""
     world, writer, pen = it = replaced_and_back(THREE, 4)
-    it.core.candidates.note_answer("b1")
+    it.core.ensemble.candidates.note_answer("b1")
     gone = it.ensembles()[-1][1][1]
     world.down.add(gone)
     world.add(writer, pen, b"one")
     world.run(seconds=9)
-    assert (writer.confirmed, it.core.change_count) == (1, 1)
+    assert (writer.confirmed, it.core.changes.count) == (1, 1)
     world.run(seconds=2)
     assert "b1" in it.ensembles()[-1][1]
 
@@ -222,7 +222,7 @@ def test_a_bookie_with_a_new_disk_has_its_own_seat_when_nobody_else_is_left(
     assert world.now_ns <= 300 * MS
     metadata, _ = world.catalog.metadata(pen.ledger_id)
     assert metadata.fragments[-1].members == (member("b1"), member("b2", disk=1))
-    assert it.core.change_count == 1
+    assert it.core.changes.count == 1
 
 
 @pytest.mark.parametrize("delays_change", [False, True])

@@ -214,7 +214,7 @@ def test_a_writer_replaces_by_its_ledger_s_placement() -> None:
     racks = dict(zip(world.nodes, "aabab", strict=True))
     metadata, revision = world.create()  # b1 b2 b3 in a a b
     writer = world.writer(metadata, revision, options=WriterOptions(placement=RACKS))
-    writer.core.bookies = tuple(
+    writer.core.changes.bookies = tuple(
         info._replace(location=racks[info.member.bookie_id]) for info in world.bookies
     )
     world.down.add("b3")

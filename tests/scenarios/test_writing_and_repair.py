@@ -122,7 +122,7 @@ def test_overlapping_changes_with_striping_reach_the_named_write_sets() -> None:
 def test_a_refused_change_is_decided_anew() -> None:
     """Scenario 18: #1886. Somebody else's change comes first: the writer reads again, and an old confirmation of the
     seat that it replaced does not count."""
-    # Taken out: reading again after a refusal (core/writer.py, `_on_transacted`: a refusal does nothing).
+    # Taken out: reading again after a refusal (core/writer.py, `_on_outcome`: a refusal does nothing).
     story = scene(bookies=5)
     world, writer = story.world, story.writer
     story.add(b"e0")
@@ -144,7 +144,7 @@ def test_a_refused_change_is_decided_anew() -> None:
 
 def test_a_close_and_a_change_that_cross_keep_both() -> None:
     """Scenario 19: BK-584. A recovery closes while the writer's change is on its way: neither overwrites the other."""
-    # Taken out: the comparison (core/writer.py, `_compare_and_set`: no Compare).
+    # Taken out: the comparison (core/publishing.py, `put`: no Compare).
     story = scene(bookies=5)
     world, writer = story.world, story.writer
     story.add(b"e0")
@@ -169,7 +169,7 @@ def test_a_close_and_a_change_that_cross_keep_both() -> None:
 
 def test_a_close_beside_repair_ends_at_the_right_entry() -> None:
     """Scenario 20: BK-112. Repair changes an earlier fragment between the writer's close and its outcome."""
-    # Taken out: reading again after a refusal (core/writer.py, `_on_transacted`: refused counts as settled).
+    # Taken out: reading again after a refusal (core/writer.py, `_on_outcome`: refused counts as settled).
     story = scene(bookies=6)
     world, writer = story.world, story.writer
     story.add(b"e0")
@@ -199,7 +199,7 @@ def test_a_close_beside_repair_ends_at_the_right_entry() -> None:
 
 def test_two_members_that_fail_while_repair_edits_are_both_replaced() -> None:
     """Scenario 21: BK-337, BK-667. The writer's change is refused because of repair; both failed seats are replaced."""
-    # Taken out: deciding anew (core/writer.py, `_on_transacted`: a refusal does nothing).
+    # Taken out: deciding anew (core/writer.py, `_on_outcome`: a refusal does nothing).
     story = scene(bookies=8)
     world, writer = story.world, story.writer
     story.add(b"e0")
@@ -229,7 +229,7 @@ def test_two_members_that_fail_while_repair_edits_are_both_replaced() -> None:
 def test_an_entry_completed_by_the_end_of_a_change_is_told() -> None:
     """Scenario 22: #1857. Its write set does not hold the replaced bookie; it waited only for the outcome."""
     # Taken out: confirming while a change is in flight (core/writer.py, `_advance`: [] while there is a proposal, and
-    # no `_advance` in `_settled`).
+    # no `_advance` in `_go_on_behind_change`).
     story = scene(Quorum(4, 2, 2), bookies=5)
     world, writer = story.world, story.writer
     world.catalog.is_held = True
@@ -385,7 +385,7 @@ def test_a_bookie_that_lost_an_entry_says_unknown() -> None:
 
 def test_the_length_counts_only_what_is_in_the_ledger() -> None:
     """Scenario 29: BK-673. Some adds fail; the closed length is that of the entries up to the last."""
-    # Taken out: length at the LAC (core/writer.py, `_go_on_closing`: the length of the last frame sent).
+    # Taken out: length at the LAC (core/change_publishing.py, `close`: the length of the last frame sent).
     story = scene(bookies=3)
     world, writer = story.world, story.writer
     for number in range(3):

@@ -377,7 +377,7 @@ def i16_forget() -> None:
         sends = [
             Send(m, AddRequest(KEY, 5, 9, False), ("add", 9, 0), ((b"", frame(0, b"a")),)) for m in ensemble
         ]
-        history.writer.metadata = version(starts={0: names})
+        history.writer.changes.metadata = version(starts={0: names})
         history.watch.on_step("w", history.writer, Tick(0), [EnsembleChanged(0, ensemble), *sends])
     history.confirm(0)
 
@@ -395,7 +395,7 @@ def proposing(*acts: str) -> None:
     history = History()
     for act in acts:
         if act == "read-only":
-            history.writer.bookies = tuple(BookieInfo(member(f"b{n}"), n != 4) for n in (1, 2, 3, 4))
+            history.writer.changes.bookies = tuple(BookieInfo(member(f"b{n}"), n != 4) for n in (1, 2, 3, 4))
         elif act == "propose":
             history.propose(version(starts={0: "143"}))
         elif act == "propose another":

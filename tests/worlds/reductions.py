@@ -16,6 +16,7 @@ from typing import Any
 from embedbk.codec.ledger_metadata import LedgerState
 from embedbk.codec.messages import AddRequest, FenceRequest, ReadRequest, Status
 from embedbk.core.client_words import Send
+from embedbk.core.ensemble_keeping import MayChange
 from embedbk.core.in_flight import InFlight
 from embedbk.core.metadata_words import Transact
 from embedbk.core.publishing import Publishing
@@ -74,14 +75,14 @@ def _canonical_recovery(core: Recovery) -> None:
 
 
 def _canonical_writer(core: Writer) -> None:
-    core.candidates.failures = {}
+    core.ensemble.candidates.failures = {}
     core.lac_publishing.published = NO_ENTRY  # Explicit LACs come after a pause that never passes.
     core.stall.until_ns = None  # So does the end of a stall.
-    core.change_count = 0  # Far from its bound.
+    core.changes.count = 0  # Far from its bound.
     core.in_flight.times = None  # Nobody is late where time stands, and no answer takes any.
     _forget_reasons(core.in_flight)
-    if core.proposal is not None:
-        for seating in core.proposal.seatings:
+    if core.changes.proposal is not None:
+        for seating in core.changes.proposal.seatings:
             seating.failure = None if seating.failure is None else "failed"
     if core.error is not None:
         core.error = _FAILED  # That there is one is all that is asked.
@@ -89,16 +90,17 @@ def _canonical_writer(core: Writer) -> None:
             seating.failure = None  # A failed handle replaces nobody.
     if core.state is WriterState.CLOSING and not core.in_flight.pending:
         core.error = None  # Nothing can fail any more but the close, which does not ask.
+        core.ensemble.may_change = MayChange.FAILED  # Nor does it ask for this.
         _forget_answers(core.in_flight)
     if not core.in_flight.pending and core.state is not WriterState.OPEN:
         core.lap = core.lac  # It adds nothing more.
     if core.state is WriterState.ENDED:
-        core.error = core.retry_at = None
+        core.error = core.ensemble.retry_at = None
         core.stall.is_short = False
-        core.revision = core.in_flight.next_seating = 0
-        core.publishing = None
+        core.changes.revision = core.in_flight.next_seating = 0
+        core.changes.publishing = None
         core.in_flight.replace([])
-        core.metadata = core.metadata.with_changes(
+        core.changes.metadata = core.metadata.with_changes(
             state=LedgerState.OPEN, last_entry=None, length=None, fragments=()
         )
 
