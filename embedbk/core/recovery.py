@@ -2,8 +2,9 @@
 
 Any number of clients may do this at once; all converge on the same last entry, and none of them serves anything before
 the ledger is closed (P6.5). No acknowledged entry is ever beyond that end (P5.3). Decides: when fencing covers every
-ack quorum, whether an entry is there, when the ledger may be closed. A verdict that cannot be had aborts with
-`RecoveryInconclusive` and leaves the ledger IN_RECOVERY for the next one; "cannot tell" is never "no".
+ack quorum, which copies are sound, when the ledger may be closed. Leaves to `forward_reading` whether an entry is
+there. A verdict that cannot be had aborts with `RecoveryInconclusive` and leaves the ledger IN_RECOVERY for the next
+one; "cannot tell" is never "no".
 
     MARKING --IN_RECOVERY published--> FENCING --coverage--> READING --end found, all written back--> CLOSING --> ENDED
        ^------------- the last fragment changed under us (only another recovery's closing can) ---------'
@@ -12,25 +13,27 @@ ack quorum, whether an entry is there, when the ledger may be closed. A verdict 
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
 from embedbk.codec.digest import check_tags
-from embedbk.codec.frame import Frame, frame_of, parts, split
+from embedbk.codec.frame import Frame, frame_of
 from embedbk.codec.ledger_metadata import (
     LedgerMetadata,
     LedgerState,
 )
 from embedbk.codec.messages import AddAnswer, FenceAnswer, FenceRequest, ReadAnswer, ReadRequest, Status
-from embedbk.config import ANYWHERE, FRAME_BLOCK_BYTES, FRAME_BYTES_MAX, Placement
+from embedbk.config import ANYWHERE, FRAME_BYTES_MAX, Placement
 from embedbk.core.client_words import Answered, BookieInfo, BookiesChanged, Send, SendFailed
 from embedbk.core.ensemble_change import change_fragments, propose
+from embedbk.core.forward_reading import ForwardReading
 from embedbk.core.in_flight import InFlight
 from embedbk.core.machine import Effect, Handlers, Machine, earliest
 from embedbk.core.metadata_words import KeyRead, MetadataFailed, Transacted, TransactRefused, TransactUnknown
 from embedbk.core.placement import Chance
 from embedbk.core.publishing import Publishing, Settlement
-from embedbk.core.quorum import Verdict, has_coverage, recovery_verdict, write_set
+from embedbk.core.quorum import has_coverage, write_set
 from embedbk.core.vocabulary import Ended, Started, Tick
 from embedbk.errors import (
     EmbedbkError,
@@ -119,10 +122,8 @@ class Recovery(Machine):
         self.asked: dict[int, tuple[int, int]] = {}
         self.pause_until: dict[int, int] = {}  # Seat -> when an unknown may be asked again.
         self.reasons: dict[int, str] = {}  # Seat -> the last reason for an unknown, for people.
-        self.absent: dict[int, list[tuple[int, int]]] = {}  # Seat -> explicit negatives, as ranges.
-        self.found: dict[int, bytes] = {}  # Valid copies of entries not decided yet.
-        self.next_entry = 0  # The next entry to decide.
-        self.end: int | None = None  # The last entry, once one after it is known to be absent.
+        # From the start on, once that is known.
+        self.forward = ForwardReading(self.ledger_id, self.quorum, 0)
 
     @property
     def ledger_id(self) -> int:
@@ -252,7 +253,7 @@ class Recovery(Machine):
         self._progress(now_ns)
         self.phase = Phase.READING
         self.asked.clear()
-        self.next_entry = self.start + 1
+        self.forward = ForwardReading(self.ledger_id, self.quorum, self.start + 1)
         self.in_flight = InFlight(
             self.ledger_key,
             self.quorum,
@@ -271,56 +272,22 @@ class Recovery(Machine):
     def _go_on(self, now_ns: int) -> list[Effect]:
         """Decide what can be decided, in entry order; ask for what is missing; close when all is written back."""
         assert self.in_flight is not None
-        effects = self._decide(now_ns)
+        effects = self._write_back(self.forward.decide(), now_ns)
         effects += self._replace_failed(now_ns)
-        if self.end is None:
+        if self.forward.end is None:
             return effects + self._ask_reads(now_ns)
         if not self.in_flight.pending_count:
             return effects + self._close()
         return effects
 
-    def _decide(self, now_ns: int) -> list[Effect]:
-        assert self.in_flight is not None
-        effects: list[Effect] = []
-        run: list[bytes] = []
-        size = 0
-        while self.end is None:
-            entry = self.found.pop(self.next_entry, None)
-            if entry is None:
-                positive, negative = 0, self._negative_seats(self.next_entry)
-                if recovery_verdict(self.next_entry, positive, negative, self.quorum) is Verdict.NOT_THERE:
-                    self.end = self.next_entry - 1
-                break
-            if run and size + len(entry) > FRAME_BLOCK_BYTES:
-                effects += self._write_run_back(run, now_ns)
-                run, size = [], 0
-            run.append(entry)
-            size += len(entry)
-            self.next_entry += 1
-            self._progress(now_ns)
-        if run:
-            effects += self._write_run_back(run, now_ns)
-        return effects
-
-    def _forget_decided(self) -> None:
-        """Negatives below the next entry decide nothing any more; a striped ledger has one for every gap."""
-        for seat, ranges in self.absent.items():
-            self.absent[seat] = [pair for pair in ranges if pair[1] >= self.next_entry]
-
-    def _negative_seats(self, entry_id: int) -> int:
-        return sum(
-            1 << seat
-            for seat, ranges in self.absent.items()
-            if any(first <= entry_id <= last for first, last in ranges)
-        )
-
-    def _write_run_back(self, run: list[bytes], now_ns: int) -> list[Effect]:
-        return self._write_back(frame_of(memoryview(b"".join(run)), self.ledger_id), now_ns)
-
-    def _write_back(self, frame: Frame, now_ns: int) -> list[Effect]:
+    def _write_back(self, frames: Iterable[Frame], now_ns: int) -> list[Effect]:
         """Write entries back verbatim, in a frame without a LAC, to the whole write set (P5.2d)."""
         assert self.in_flight is not None
-        return list(self.in_flight.send(frame, now_ns, None, 0))
+        effects: list[Effect] = []
+        for frame in frames:
+            effects += self.in_flight.send(frame, now_ns, None, 0)
+            self._progress(now_ns)
+        return effects
 
     def _ask_reads(self, now_ns: int) -> list[Effect]:
         """Ask the write set of the next undecided entry, looking ahead; an open question is not asked twice."""
@@ -328,10 +295,9 @@ class Recovery(Machine):
         if self.in_flight.pending_bytes >= self.options.written_bytes_max:
             return []
         effects: list[Effect] = []
-        first = self.next_entry
+        first = self.forward.next_entry
         for seat in write_set(first, self.quorum):
-            known = any(low <= first <= high for low, high in self.absent.get(seat, ()))
-            if known or not self._may_ask(seat, now_ns):
+            if self.forward.has_negative(seat, first) or not self._may_ask(seat, now_ns):
                 continue
             self.asked[seat] = (now_ns, first)
             member = self.base.members[seat]
@@ -344,12 +310,13 @@ class Recovery(Machine):
 
     def _on_read(self, event: Answered, answer: ReadAnswer) -> list[Effect]:
         _, _, seat, first, last = event.tag
-        if self.phase is not Phase.READING or self.end is not None:
+        forward = self.forward
+        if self.phase is not Phase.READING or forward.end is not None:
             return []
         self.asked.pop(seat, None)
         effects: list[Effect] = []
         if answer.status == Status.NO_SUCH_LEDGER:
-            self.absent.setdefault(seat, []).append((first, last))
+            forward.note_absent(seat, [(first, last)])
         elif answer.status != Status.OK:
             return self._unknown(seat, Status(answer.status).name, event.now_ns)
         else:
@@ -358,11 +325,11 @@ class Recovery(Machine):
                 frames = self._checked(event)
             except PeerError as broken:
                 return self._unknown(seat, str(broken), event.now_ns)
-            effects = self._take_copies(frames, event.now_ns)
-            self.absent.setdefault(seat, []).extend(tuple(pair) for pair in answer.absent)  # type: ignore[misc]
-        effects += self._decide(event.now_ns)
-        self._forget_decided()
-        if self.end is None and self.next_entry == first and not self._has_verdict(seat, first):
+            effects = self._write_back(forward.take(frames), event.now_ns)
+            forward.note_absent(seat, answer.absent)
+        effects += self._write_back(forward.decide(), event.now_ns)
+        forward.forget_decided()
+        if forward.end is None and forward.next_entry == first and not forward.has_negative(seat, first):
             # It was asked for this very entry and did not mention it: unknown, ask again later.
             self.pause_until[seat] = event.now_ns + self.options.retry_ns
             self.reasons[seat] = (
@@ -370,32 +337,13 @@ class Recovery(Machine):
             )
         return effects + self._go_on(event.now_ns)
 
-    def _has_verdict(self, seat: int, entry_id: int) -> bool:
-        return any(low <= entry_id <= high for low, high in self.absent.get(seat, ()))
-
     def _checked(self, event: Answered) -> list[Frame]:
         """The frames of an answer that say something new, each entry checked. Raises PeerError."""
         frames = [frame_of(body, self.ledger_id) for _, body in event.frames]
-        found = [frame for frame in frames if frame.last_entry >= self.next_entry]
+        found = [frame for frame in frames if frame.last_entry >= self.forward.next_entry]
         for frame in found:
             check_tags(frame, self.metadata.digest, self.mac_key)
         return found
-
-    def _take_copies(self, frames: list[Frame], now_ns: int) -> list[Effect]:
-        """A frame that goes on without gaps from the next entry is written back as it is, and not taken apart."""
-        effects: list[Effect] = []
-        for frame in frames:
-            if frame.first_entry <= self.next_entry <= frame.last_entry and not frame.has_gaps:
-                for part in parts(frame, self.next_entry, FRAME_BLOCK_BYTES):
-                    effects += self._write_back(part, now_ns)
-                self.next_entry = frame.last_entry + 1
-                self.found = {key: entry for key, entry in self.found.items() if key >= self.next_entry}
-                self._progress(now_ns)
-                continue
-            for entry_id, entry in split(frame):
-                if entry_id >= self.next_entry:
-                    self.found.setdefault(entry_id, bytes(entry))
-        return effects
 
     def _unknown(self, seat: int, reason: str, now_ns: int) -> list[Effect]:
         """The answer is neither yes nor no: ask the seat again within this recovery (P5.2c)."""
@@ -480,15 +428,16 @@ class Recovery(Machine):
 
     def _close(self) -> list[Effect]:
         assert self.in_flight is not None
-        assert self.end is not None
-        ensure(self.in_flight.done == self.end, "recovery closes only what is written back")
+        end = self.forward.end
+        assert end is not None
+        ensure(self.in_flight.done == end, "recovery closes only what is written back")
         self.phase = Phase.CLOSING
         first_changed = len(self.metadata.fragments) - 1
         fragments = (*self.metadata.fragments[:-1], *self.fragments[first_changed:])
         return self._publish(
             self.metadata.with_changes(
                 state=LedgerState.CLOSED,
-                last_entry=self.end,
+                last_entry=end,
                 length=self.in_flight.done_length,
                 fragments=fragments,
             )
@@ -575,7 +524,7 @@ class Recovery(Machine):
         what = {
             Phase.MARKING: "the metadata did not answer",
             Phase.FENCING: "too few bookies confirmed the fence",
-            Phase.READING: f"whether entry {self.next_entry} exists, or its write-back, could not be settled",
+            Phase.READING: f"whether entry {self.forward.next_entry} exists, or its write-back, could not be settled",
             Phase.CLOSING: "the metadata did not answer",
         }[self.phase]
         return self._end(

@@ -282,9 +282,9 @@ class HandleWatch:
             self.sometimes.note("unknown outcome")
         elif type(event) is Transacted and not event.is_done:
             self.sometimes.note("conflict of metadata")
-        if handle.end is None and core.end is not None and handle.round == core.round:
-            recovery.end_has_its_negatives(handle, core.end)
-            handle.end = core.end
+        if handle.end is None and core.forward.end is not None and handle.round == core.round:
+            recovery.end_has_its_negatives(handle, core.forward.end)
+            handle.end = core.forward.end
         for effect in effects:
             made = type(effect)
             if made is Send:

@@ -14,11 +14,11 @@ MUTANTS = (
         (
             (
                 "embedbk/core/recovery.py",
-                ("        if answer.status == Status.NO_SUCH_LEDGER:\n            self.absent"),
+                ("        if answer.status == Status.NO_SUCH_LEDGER:\n            forward.note_absent"),
                 (
                     "        if answer.status in (Status.NO_SUCH_LEDGER, "
                     "Status.WRONG_INCARNATION):\n"
-                    "            self.absent"
+                    "            forward.note_absent"
                 ),
             ),
         ),

@@ -62,7 +62,7 @@ MUTANTS = (
                 _RECOVERY,
                 "        return self._unknown(event.tag[2], event.reason, event.now_ns)",
                 '        if event.tag[0] == "recover" and self.phase is Phase.READING:\n'
-                "            self.absent.setdefault(event.tag[2], []).append(event.tag[3:])\n"
+                "            self.forward.note_absent(event.tag[2], [event.tag[3:]])\n"
                 "            return self._go_on(event.now_ns)\n"
                 "        return self._unknown(event.tag[2], event.reason, event.now_ns)",
             ),
@@ -82,7 +82,7 @@ MUTANTS = (
             ),
             (
                 _RECOVERY,
-                '        ensure(self.in_flight.done == self.end, "recovery closes only what is written back")\n',
+                '        ensure(self.in_flight.done == end, "recovery closes only what is written back")\n',
                 "        for pending in self.in_flight.pending.values():\n"
                 "            self.in_flight.done_length = pending.frame.length\n",
             ),
@@ -176,8 +176,8 @@ MUTANTS = (
         (
             (
                 _RECOVERY,
-                "        return list(self.in_flight.send(frame, now_ns, None, 0))",
-                "        return list(self.in_flight.send(frame, now_ns, frame.last_entry, frame.length))",
+                "            effects += self.in_flight.send(frame, now_ns, None, 0)\n",
+                "            effects += self.in_flight.send(frame, now_ns, frame.last_entry, frame.length)\n",
             ),
             (_BOOKIE, "        if header.has_lac and not request.recovery:", "        if header.has_lac:"),
         ),
@@ -195,8 +195,8 @@ MUTANTS = (
         (
             (
                 _RECOVERY,
-                "        if answer.status == Status.NO_SUCH_LEDGER:\n            self.absent",
-                "        if answer.status != Status.OK:\n            self.absent",
+                "        if answer.status == Status.NO_SUCH_LEDGER:\n            forward.note_absent",
+                "        if answer.status != Status.OK:\n            forward.note_absent",
             ),
         ),
         (_P5_READING + "unknowns_are_asked_again_within_the_same_recovery",),
@@ -210,7 +210,7 @@ MUTANTS = (
             (
                 _RECOVERY,
                 "                return self._unknown(seat, str(broken), event.now_ns)\n",
-                "                self.absent.setdefault(seat, []).append((first, last))\n",
+                "                forward.note_absent(seat, [(first, last)])\n",
             ),
         ),
         (_P5_READING + "a_copy_that_fails_its_digest_on_the_way_is_unknown",),
@@ -222,8 +222,8 @@ MUTANTS = (
         (
             (
                 _RECOVERY,
-                "            self.absent.setdefault(seat, []).extend(tuple(pair) for pair in answer.absent)  # type: ignore[misc]\n",
-                "            self.absent.setdefault(seat, []).append((first, last))\n",
+                "            forward.note_absent(seat, answer.absent)\n",
+                "            forward.note_absent(seat, [(first, last)])\n",
             ),
         ),
         (_P5_READING + "a_range_answer_says_nothing_of_ids_it_does_not_mention",),
@@ -261,7 +261,7 @@ MUTANTS = (
         "recovery-closes-at-the-lac",
         "P5.2e P5.3",
         "recovery closes at the LAC it heard instead of the last entry it recovered",
-        ((_RECOVERY, "                last_entry=self.end,\n", "                last_entry=self.start,\n"),),
+        ((_RECOVERY, "                last_entry=end,\n", "                last_entry=self.start,\n"),),
         (_P5_RECOVERY + "recovery_closes_at_the_last_entry_that_anybody_may_have_been_told_of",),
     ),
     Mutant(

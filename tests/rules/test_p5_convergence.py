@@ -179,7 +179,7 @@ def test_what_recovery_remembers_of_negatives_is_bounded() -> None:
             node.sync()
         while world.catalog.waiting:
             world.catalog.answer(world.catalog.waiting[0])
-        worst = max(worst, sum(map(len, core.absent.values())))
+        worst = max(worst, sum(map(len, core.forward.absent.values())))
     assert it.last_entry == 199
     assert worst <= 60
 

@@ -426,7 +426,7 @@ def test_a_reader_of_a_fenced_open_ledger_does_not_spin() -> None:
 @pytest.mark.parametrize("ledger_id", [0, 1])
 def test_a_ledger_of_one_entry_and_ledger_zero_are_ledgers_like_others(ledger_id: int) -> None:
     """Scenario 32: majordodo#31, #950. Ledger 0, and a ledger with only entry 0: recovered, repaired, read."""
-    # Taken out: zero is an entry (core/recovery.py, `_decide`: `if self.end` instead of `is not None` in `_go_on`).
+    # Taken out: zero is an entry (core/recovery.py, `_go_on`: `if self.forward.end` instead of `is not None`).
     world = Watched(5)
     metadata, revision = world.create(THREE, ledger_id=ledger_id)
     story = Scene(world, metadata, world.writer(metadata, revision))

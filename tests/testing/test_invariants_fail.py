@@ -268,7 +268,7 @@ class Recovering:
         return self
 
     def decide(self, end: int) -> Recovering:
-        self.core.end = end
+        self.core.forward.end = end
         self.step(Tick(0))
         return self
 

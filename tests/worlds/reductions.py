@@ -54,17 +54,23 @@ def _canonical_recovery(core: Recovery) -> None:
         # A late fence changes nothing, and the start is the number of the next entry by now. What MARKING has of
         # them is new with the round that fencing begins.
         core.fenced, core.start, core.start_length = 0, NO_ENTRY, 0
-    is_asking = core.phase is Phase.FENCING or (core.phase is Phase.READING and core.end is None)
+    is_asking = core.phase is Phase.FENCING or (core.phase is Phase.READING and core.forward.end is None)
+    forward = core.forward
     if not is_asking:
-        core.asked, core.pause_until, core.absent, core.found = {}, {}, {}, {}  # No read is asked or heard.
-        core.next_entry = 0
+        core.asked, core.pause_until, forward.absent, forward.found = (
+            {},
+            {},
+            {},
+            {},
+        )  # No read is asked or heard.
+        forward.next_entry = 0
     else:
         # Only asked by key, and walked for sums and minima.
         core.asked = dict(sorted(core.asked.items()))
         core.pause_until = dict(sorted(core.pause_until.items()))
-        core.found = dict(sorted(core.found.items()))
-        core.absent = {
-            seat: sorted(set(core.absent[seat])) for seat in sorted(core.absent) if core.absent[seat]
+        forward.found = dict(sorted(forward.found.items()))
+        forward.absent = {
+            seat: sorted(set(forward.absent[seat])) for seat in sorted(forward.absent) if forward.absent[seat]
         }
     if core.in_flight is not None:
         _forget_reasons(core.in_flight)
@@ -137,7 +143,7 @@ def is_awaited(core: Any, effect: Any) -> bool:
         return False
     if kind == "fence":
         return core.phase is Phase.FENCING
-    return core.phase is Phase.READING and core.end is None
+    return core.phase is Phase.READING and core.forward.end is None
 
 
 def is_final(request: Any, answer: Any, is_fenced: bool, entry_count: int) -> bool:
