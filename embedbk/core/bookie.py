@@ -16,12 +16,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from embedbk.codec.frame import Frame, FrameHeader, encode_frame_header, frame_of, is_same, split
-from embedbk.codec.journal_records import (
-    HELD_AGAIN,
-    LIMBO_ENDS,
-    RecordKind,
-    encode_explicit_lac,
-)
+from embedbk.codec.journal_records import HELD_AGAIN, RecordKind, encode_explicit_lac
 from embedbk.codec.messages import (
     COPIES_MAX,
     AddAnswer,
@@ -81,7 +76,7 @@ from embedbk.core.denials import HELD_NS, Denial, Denials
 from embedbk.core.drops import Drops
 from embedbk.core.holdings_counting import HoldingsCounting
 from embedbk.core.ledger_table import AnyLedgerRow, AnyLedgerTable
-from embedbk.core.limbo_entering import enter_limbo
+from embedbk.core.limbo_entering import LimboEntering
 from embedbk.core.limbo_search import LimboSearch
 from embedbk.core.lookups import Lookup, Lookups
 from embedbk.core.machine import Effect, Handlers, Machine, earliest
@@ -133,15 +128,16 @@ class Bookie(Machine):
         self.replacing = CopyReplacement(incarnation, table, self.records, self.replies, self.looks)
         self.holdings = HoldingsCounting(incarnation, table, self.replies, self.looks)
         self.blocks = BlockNumbering(incarnation, self.replies, self.looks)
-        self.is_serving = not may_have_lost
         self.is_settled = is_settled
         # Metadata is older than what this bookie met: a client that asks here may go by the older one (P10.5).
         self.is_beside_older = False
         # For metadata, while it can be reached: nothing is served meanwhile.
         self.is_waiting = not is_settled
         self.read_budget = ReadBudget()
-        self.limbo_token: int | None = None  # While not serving: the last record that limbo waits for.
-        self.limbo = LimboSearch(table.limbo())
+        self.limbo = LimboSearch(table, self.records, self.replies, self.looks)
+        self.entering = LimboEntering(
+            table, self.records, self.replies, self.limbo, may_have_lost=may_have_lost
+        )
         self.drops = Drops()
         self.denials = Denials()
 
@@ -155,6 +151,11 @@ class Bookie(Machine):
         return self.replies.failure
 
     @property
+    def is_serving(self) -> bool:
+        """False: ledgers of which it may have lost entries are not in limbo yet (P7.4)."""
+        return self.entering.is_serving
+
+    @property
     def _may_deny(self) -> bool:
         """Whether it may say "no", and take a ledger of which it has no trace (P7.9, P10.5)."""
         return self.is_settled and not self.is_beside_older
@@ -162,7 +163,7 @@ class Bookie(Machine):
     # Requests.
 
     def _on_request(self, event: RequestReceived) -> list[Effect]:
-        if not self.is_serving:
+        if not self.entering.is_serving:
             # Neither yes nor no: the ledgers of which it may have lost entries are not in limbo yet (P7.4).
             return _refused(event, _NOT_YET)
         if self.is_waiting:
@@ -555,23 +556,10 @@ class Bookie(Machine):
         row.is_awaited = int(self.parked.is_awaited(row.ledger_id))
         return [self._answer_poll(poll, row) for poll in polls]
 
-    # Limbo (P7.4).
+    # What its host has learned.
 
     def _on_limbo_listed(self, event: LimboListed) -> list[Effect]:
-        """Put the listed ledgers into limbo before anything is served (I32)."""
-        if self.is_serving or self.limbo_token is not None or self.replies.failure is not None:
-            return []
-        effects: list[Effect] = []
-        try:
-            enter_limbo(event, self.table, self.records, self.limbo, effects)
-        except StorageError as full:
-            self.replies.failure = f"not every ledger could be put into limbo: {full}"
-            return effects
-        if effects:
-            self.limbo_token = self.records.next_token - 1
-        else:
-            self.is_serving = True
-        return effects
+        return self.entering.on_listed(event)
 
     def _on_count_settled(self, event: CountSettled) -> list[Effect]:
         self.is_settled, self.is_waiting = True, False
@@ -586,37 +574,11 @@ class Bookie(Machine):
         return []
 
     def _on_loss_found(self, event: LossFound) -> list[Effect]:
-        """Serve nothing from now on until limbo is durable: as after a start that knew of the loss."""
-        self.is_serving, self.limbo_token = False, None
+        self.entering.on_loss()
         return []
 
     def _on_share_told(self, event: ShareTold) -> list[Effect]:
-        """Limbo ends when every entry of the share was found."""
-        return self._search(event.now_ns) if self.limbo.add(event.ledger_id, event.parts) else []
-
-    def _search(self, now_ns: int) -> list[Effect]:
-        """Look up the next entries that limbo misses, or end the limbo of a ledger whose share was found whole."""
-        self.limbo.due_ns = None
-        ledger_id = self.limbo.current
-        if ledger_id is None:
-            return []
-        row = self.table.get(ledger_id)
-        assert row is not None
-        if self.replies.failure is not None or not row.in_limbo or row.is_dropped:
-            self.limbo.end(now_ns)
-            return []
-        part = self.limbo.part
-        if part is None:
-            row.in_limbo = 0
-            self.limbo.leave(ledger_id)
-            self.limbo.end(now_ns)
-            return [self.records.append(row, RecordKind.LIMBO, LIMBO_ENDS)]
-        look = Lookup(0, 0, None, ledger_id, 0)
-        return [
-            self.looks.read(
-                look, part.first_entry, part.last_entry, FRAME_BYTES_MAX, part.modulus, part.residues
-            )
-        ]
+        return self.limbo.on_share(event)
 
     # Dropping (P7.3, P7.7).
 
@@ -802,15 +764,14 @@ class Bookie(Machine):
     def awaits_journal(self) -> bool:
         """Whether the next `JournalDurable` has an effect. Else the host may deliver it later, before the next
         event."""
-        return bool(self.replies.by_token or self.drops) or self.limbo_token is not None
+        return bool(self.replies.by_token or self.drops) or self.entering.token is not None
 
     def _on_durable(self, event: JournalDurable) -> list[Effect]:
         ensure(event.token < self.records.next_token, "the journal made durable what was never queued")
         effects = self.replies.take_durable(event.token, event.now_ns)
         if self.drops:
             effects += self._finished_drops(self.replies.durable)
-        if self.limbo_token is not None and self.limbo_token <= self.replies.durable:
-            self.limbo_token, self.is_serving = None, True
+        self.entering.on_durable()
         return effects
 
     def _on_journal_failed(self, event: JournalFailed) -> list[Effect]:
@@ -834,8 +795,7 @@ class Bookie(Machine):
         if self.parked.deadline_ns is not None and event.now_ns >= self.parked.deadline_ns:
             over = self.parked.expire(event.now_ns)
             effects += [self._answer_poll(poll, self.table.get(poll.ledger_id)) for poll in over]
-        if self.limbo.due_ns is not None and event.now_ns >= self.limbo.due_ns:
-            effects += self._search(event.now_ns)
+        effects += self.limbo.on_time(event.now_ns)
         return effects + self._answer_held(self.denials.take_late(event.now_ns), event.now_ns, is_known=False)
 
     def _add_reply(

@@ -1,10 +1,17 @@
 """How ledgers enter limbo when a bookie may have lost entries (P7.3, P7.4, I32).
 
-Decides which ledgers are fenced, which are in limbo and which count as dropped, by what metadata lists, and queues the
-records. Leaves to the bookie when that is due, and that nothing is served before these records are durable.
+Decides which ledgers are fenced, which are in limbo and which count as dropped, by what metadata lists, queues the
+records, and decides that nothing is served before these are durable. Leaves to others when metadata is asked
+(`host/limbo.py`), and what is answered meanwhile (`core/bookie.py`).
+
+    may have lost ── listed, records queued ──▶ entering ── the last of them is durable ──▶ serving
+          ▲      '────────────────────── listed, nothing to queue ─────────────────────────▶  │
+          '────────────────────────────────── a loss is found ────────────────────────────────'
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from embedbk.codec.journal_records import LIMBO_BEGINS, RecordKind
 from embedbk.core.bookie_words import LimboListed
@@ -12,12 +19,65 @@ from embedbk.core.ledger_table import AnyLedgerTable
 from embedbk.core.limbo import gone_of
 from embedbk.core.limbo_search import LimboSearch
 from embedbk.core.machine import Effect
+from embedbk.core.pending_replies import PendingReplies
 from embedbk.core.record_tokens import RecordTokens
+from embedbk.errors import StorageError
 
-__all__ = ["enter_limbo"]
+__all__ = ["LimboEntering"]
 
 
-def enter_limbo(
+class LimboEntering:
+    """Whether a bookie serves, and the record that it waits for before."""
+
+    __slots__ = ("_limbo", "_records", "_replies", "_table", "is_serving", "token")
+
+    def __init__(
+        self,
+        table: AnyLedgerTable,
+        records: RecordTokens,
+        replies: PendingReplies,
+        limbo: LimboSearch,
+        *,
+        may_have_lost: bool,
+    ) -> None:
+        self._table = table
+        self._records = records
+        self._replies = replies
+        self._limbo = limbo
+        self.is_serving = not may_have_lost
+        self.token: int | None = None  # While not serving: the last record that limbo waits for.
+
+    def getstate(self) -> dict[str, Any]:
+        """The state for digests, without what is the bookie's."""
+        return {"is_serving": self.is_serving, "token": self.token}
+
+    def on_listed(self, event: LimboListed) -> list[Effect]:
+        """Put the listed ledgers into limbo before anything is served (I32)."""
+        if self.is_serving or self.token is not None or self._replies.failure is not None:
+            return []
+        effects: list[Effect] = []
+        try:
+            _enter_limbo(event, self._table, self._records, self._limbo, effects)
+        except StorageError as full:
+            self._replies.failure = f"not every ledger could be put into limbo: {full}"
+            return effects
+        if effects:
+            self.token = self._records.next_token - 1
+        else:
+            self.is_serving = True
+        return effects
+
+    def on_durable(self) -> None:
+        """More records are durable."""
+        if self.token is not None and self.token <= self._replies.durable:
+            self.token, self.is_serving = None, True
+
+    def on_loss(self) -> None:
+        """Serve nothing from now on until limbo is durable: as after a start that knew of the loss."""
+        self.is_serving, self.token = False, None
+
+
+def _enter_limbo(
     listed: LimboListed,
     table: AnyLedgerTable,
     records: RecordTokens,

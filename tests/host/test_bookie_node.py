@@ -143,7 +143,7 @@ def test_a_lac_that_wants_no_answer_gets_none_either_where_it_is_refused(
     monkeypatch.setattr(bookie_node, "REQUESTS_PER_LINK_MAX", 10)
     incarnation, core = incarnation_of(place), place.bookie("b1").core
     peer = place.peer("b1")
-    core.is_serving, core.is_waiting = why != "not serving", why == "waiting"
+    core.entering.is_serving, core.is_waiting = why != "not serving", why == "waiting"
     core.is_beside_older = why == "beside older metadata"
     table = place.bookie("b1").storage.table
     if why == "no room for a ledger":
@@ -153,7 +153,7 @@ def test_a_lac_that_wants_no_answer_gets_none_either_where_it_is_refused(
         peer.send(pack_explicit_lacs([lac, lac]))
         place.turns()
     place.held.add("b1")
-    core.is_serving, core.is_waiting, core.is_beside_older = True, False, False
+    core.entering.is_serving, core.is_waiting, core.is_beside_older = True, False, False
     monkeypatch.setattr(table, "ledgers_max", 100)
     for ledger_id in range(11):
         peer.send(FenceRequest(incarnation, ledger_id, KEY))

@@ -66,7 +66,7 @@ def test_no_add_of_a_known_ledger_is_taken_while_limbo_is_not_durable(is_native:
     start(survivors)
     storage, core = place.bookie("b1").storage, place.bookie("b1").core
     storage.note_less("its owner says so")
-    core.is_serving = False  # As its owner says at the start.
+    core.entering.is_serving = False  # As its owner says at the start.
     place.run_for(
         UNANSWERED_NS + MS, 100 * MS
     )  # It waits for metadata no longer, and has what may be lost to list.
@@ -124,7 +124,7 @@ def test_a_ledger_that_moves_while_they_are_listed_is_not_missed(
         _move(place, value, away=True)
     node = place.start_bookie("b1", survivors)
     node.storage.note_less("its owner says so")
-    node.core.is_serving = False
+    node.core.entering.is_serving = False
     told: list[Event] = []
     node.on_step = lambda core, event, effects: told.append(event)
     held: list[tuple[Operation, Callable[[int, Result], None]]] = []
@@ -163,7 +163,7 @@ def test_how_far_metadata_was_is_asked_before_the_listing() -> None:
     _change(place, Put(ledger_key_path(3), _closed_at(survivors)))
     node = place.start_bookie("b1", survivors)
     node.storage.note_less("its owner says so")
-    node.core.is_serving = False
+    node.core.entering.is_serving = False
     told: list[Event] = []
     node.on_step = lambda core, event, effects: told.append(event)
     asked, request = list[Operation](), node.metadata.request
@@ -192,7 +192,7 @@ def test_a_listing_that_ends_early_begins_anew() -> None:
     _change(place, Put(ledger_key_path(LEDGER), _closed_at(survivors)))
     node = place.start_bookie("b1", survivors)
     node.storage.note_less("its owner says so")
-    node.core.is_serving = False
+    node.core.entering.is_serving = False
     told: list[Event] = []
     node.on_step = lambda core, event, effects: told.append(event)
     asked, request = 0, node.metadata.request
@@ -224,7 +224,7 @@ def test_a_ledger_in_limbo_stays_there_when_it_is_deleted() -> None:
     _change(place, Put(ledger_key_path(LEDGER), value))
     node = place.start_bookie("b1", survivors)
     node.storage.note_less("its owner says so")
-    node.core.is_serving = False
+    node.core.entering.is_serving = False
     place.until(lambda: node.is_registered)
     assert list(node.core.limbo.ledgers) == [LEDGER]
     _change(place, Delete(ledger_key_path(LEDGER)))
@@ -251,7 +251,7 @@ def test_behind_a_loss_a_ledger_whose_key_is_stale_is_in_limbo_whomever_it_names
     catalog.next_id, catalog.descent.stale = LEDGER + 2, [(1, LEDGER + is_stale)]
     node = place.start_bookie("b1", survivors)
     node.storage.note_less("its owner says so")
-    node.core.is_serving = False
+    node.core.entering.is_serving = False
     place.until(lambda: node.is_registered)
     assert (LEDGER in node.core.limbo.ledgers) is is_stale
     place.close()

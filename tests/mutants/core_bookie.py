@@ -11,6 +11,7 @@ __all__ = ["MUTANTS"]
 _BOOKIE = "embedbk/core/bookie.py"
 _DROPS = "embedbk/core/drops.py"
 _COLLECTOR = "embedbk/core/collector.py"
+_ENTERING = "embedbk/core/limbo_entering.py"
 
 _DROPPING = "tests/rules/test_p7_dropping.py::test_"
 _P3 = "tests/rules/test_p3_adding.py::test_"
@@ -268,7 +269,7 @@ MUTANTS = (
         "limbo-not-entered",
         "P7.4 I32",
         "a bookie serves at once after an unclean start",
-        ((_BOOKIE, "        self.is_serving = not may_have_lost\n", "        self.is_serving = True\n"),),
+        ((_ENTERING, "        self.is_serving = not may_have_lost\n", "        self.is_serving = True\n"),),
         (_P7 + "nothing_is_served_before_limbo_is_durable",),
     ),
     Mutant(
@@ -277,8 +278,8 @@ MUTANTS = (
         "a bookie serves when limbo is queued, not when it is durable",
         (
             (
-                _BOOKIE,
-                "        if effects:\n            self.limbo_token = self.records.next_token - 1\n        else:\n"
+                _ENTERING,
+                "        if effects:\n            self.token = self._records.next_token - 1\n        else:\n"
                 "            self.is_serving = True\n",
                 "        self.is_serving = True\n",
             ),
@@ -291,7 +292,7 @@ MUTANTS = (
         "a ledger in limbo is not fenced, so that a forgotten fence stays forgotten",
         (
             (
-                "embedbk/core/limbo_entering.py",
+                _ENTERING,
                 "        if not row.is_fenced:\n",
                 "        if not row.is_fenced and number >= len(listed.not_closed):\n",
             ),
@@ -321,7 +322,7 @@ MUTANTS = (
         "limbo ends when the ledger is closed, before its share is found again",
         (
             (
-                _BOOKIE,
+                "embedbk/core/limbo_search.py",
                 "        if part is None:\n            row.in_limbo = 0\n",
                 "        if ledger_id is not None:\n            row.in_limbo = 0\n",
             ),
@@ -431,7 +432,7 @@ MUTANTS = (
         "after an unclean start ledgers that were closed meanwhile stay without their fence",
         (
             (
-                "embedbk/core/limbo_entering.py",
+                _ENTERING,
                 "    for number, ledger_id in enumerate([*named, *others]):\n",
                 "    for number, ledger_id in enumerate(listed.not_closed):\n",
             ),
@@ -444,7 +445,7 @@ MUTANTS = (
         "after an unclean start a ledger that was closed with another in this bookie's seat stays without its fence",
         (
             (
-                "embedbk/core/limbo_entering.py",
+                _ENTERING,
                 "    for ledger_id in listed.elsewhere:\n",
                 "    for ledger_id in listed.elsewhere[:0]:\n",
             ),
@@ -457,7 +458,7 @@ MUTANTS = (
         "only ledgers that left a trace on the disk enter limbo",
         (
             (
-                "embedbk/core/limbo_entering.py",
+                _ENTERING,
                 "        row = table.get(ledger_id) or table.create(ledger_id, from_reserve=True)\n"
                 "        if not row.is_fenced:\n",
                 "        row = table.get(ledger_id)\n"
@@ -595,7 +596,7 @@ MUTANTS = (
         "a bookie that forgot its fence takes adds of a ledger that was deleted meanwhile",
         (
             (
-                "embedbk/core/limbo_entering.py",
+                _ENTERING,
                 "    if told is not None:\n",
                 "    if told is not None and told.ids_end < 0:\n",
             ),
@@ -608,7 +609,7 @@ MUTANTS = (
         "a bookie that may have lost something takes no seat in ledgers that others have",
         (
             (
-                "embedbk/core/limbo_entering.py",
+                _ENTERING,
                 "*listed.elsewhere, *listed.open_elsewhere,",
                 "*listed.elsewhere,",
             ),

@@ -99,7 +99,7 @@ def test_a_bookie_that_never_serves_again_is_found() -> None:
     """L3, P7.4: it started, and the list of bookies still shows the process before: waited for, not for ever."""
     world = World(7, bookies=4)
     world.run_for(SECOND)
-    world.nodes["b2"].core.is_serving = False
+    world.nodes["b2"].core.entering.is_serving = False
     begun(world, Quorum(3, 3, 2))
     with pytest.raises(Violation, match="L3: b2: started, and never serves"):
         world.run_for(400 * SECOND)

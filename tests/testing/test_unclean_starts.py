@@ -48,7 +48,7 @@ def test_a_bookie_that_enters_limbo_first_breaks_nothing(records: int | None) ->
 def test_serving_before_the_ledgers_are_listed_is_found() -> None:
     """I32: "before the first client request is served"."""
     story, node = after_a_loss()
-    node.core.is_serving = True
+    node.core.entering.is_serving = True
     with pytest.raises(Violation, match=r"^I32: .*serves after an unclean start"):
         ask(story, node)
 
@@ -57,7 +57,7 @@ def test_serving_before_limbo_is_durable_is_found() -> None:
     """I32: a crash would take the limbo back that somebody relied on."""
     story, node = after_a_loss()
     node.enter_limbo()
-    node.core.is_serving = True
+    node.core.entering.is_serving = True
     with pytest.raises(Violation, match=r"^I32: .*not in durable limbo"):
         ask(story, node)
 
@@ -70,7 +70,7 @@ def test_a_fence_that_was_told_is_there_again_when_it_serves() -> None:
     ask(story, node)
     assert story.recover().ended.error is None
     node.lose()
-    node.core.is_serving = True
+    node.core.entering.is_serving = True
     with pytest.raises(Violation, match=r"^I19: .*forgot the fence"):
         ask(story, node)
 
