@@ -12,11 +12,10 @@ which it ends (`limbo_search`), questions for holdings (`holdings_counting`), on
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
 from typing import ClassVar
 
 from embedbk.codec.frame import Frame, FrameHeader, encode_frame_header, frame_of, is_same, split
-from embedbk.codec.journal_records import HELD_AGAIN, RecordKind, encode_explicit_lac
+from embedbk.codec.journal_records import RecordKind, encode_explicit_lac
 from embedbk.codec.messages import (
     COPIES_MAX,
     AddAnswer,
@@ -52,10 +51,8 @@ from embedbk.core.bookie_words import (
     CountSettled,
     DecisionsRead,
     DropAllowed,
-    DropEntries,
     EntriesCounted,
     EntriesRead,
-    JournalAppend,
     JournalDurable,
     JournalFailed,
     LimboListed,
@@ -138,7 +135,7 @@ class Bookie(Machine):
         self.entering = LimboEntering(
             table, self.records, self.replies, self.limbo, may_have_lost=may_have_lost
         )
-        self.drops = Drops()
+        self.drops = Drops(table, self.records, self.replies, self.looks, self.limbo)
         self.denials = Denials()
 
     @property
@@ -323,10 +320,7 @@ class Bookie(Machine):
             None if _is_copy(request) else header.ledger_key,
             from_reserve=request.recovery,
         )
-        # Metadata was read before this add, so the answer does not cover it (P7.7).
-        self.drops.touch(row.ledger_id)
-        if row.is_dropped:
-            effects.append(self._hold_again(row))
+        self.drops.on_add(row, effects)
         return row, effects
 
     def _refuse_add(self, request: AddRequest, header: FrameHeader) -> Status | None:
@@ -580,46 +574,17 @@ class Bookie(Machine):
     def _on_share_told(self, event: ShareTold) -> list[Effect]:
         return self.limbo.on_share(event)
 
-    # Dropping (P7.3, P7.7).
-
     def _on_collection_begun(self, event: CollectionBegun) -> list[Effect]:
-        rows = [row for each in event.ledger_ids if (row := self.table.get(each)) is not None]
-        self.drops.ask((row.ledger_id, row.last_token) for row in rows if not row.is_dropped)
+        self.drops.ask(event.ledger_ids)
         return []
 
     def _on_drop_allowed(self, event: DropAllowed) -> list[Effect]:
-        """Drop a ledger for which no add came since metadata was asked (P7.7).
-
-        Else: metadata says that no fragment names b1; a mark makes b1 the target of a repair, its entries are copied
-        here, acknowledged, and published; then they are dropped for what was read before.
-        """
-        row = self.table.get(event.ledger_id)
-        token = self.drops.answered(event.ledger_id)
-        if token is None or row is None or row.last_token != token or row.is_dropped:
-            return []
-        if self.replies.failure is not None or not self.is_serving:
-            return []
-        if token > self.replies.durable:
-            return []  # Answers wait for it: they would acknowledge what was dropped meanwhile (I34, I40).
-        if self.looks.has_add(row.ledger_id):
-            return []  # An add that looks what is held: what it finds must still be there when it is acknowledged.
-        row.is_fenced = row.in_limbo = row.is_dropped = 1
-        self.limbo.leave(row.ledger_id)
-        effects: list[Effect] = [self.records.append(row, RecordKind.DROP, b"")]
-        self.drops.queue(row.last_token, row.ledger_id)
-        return effects + self._wake_parked(row)
-
-    def _hold_again(self, row: AnyLedgerRow) -> JournalAppend:
-        """Recovery brings entries of a dropped ledger: it is in limbo, until its share is found whole (P7.3, P7.4)."""
-        row.is_dropped = 0
-        self.limbo.enter(row.ledger_id)
-        return self.records.append(row, RecordKind.LIMBO, HELD_AGAIN)
-
-    def _finished_drops(self, token: int) -> Iterator[DropEntries]:
-        for ledger_id in self.drops.durable(token):
-            row = self.table.get(ledger_id)
-            if row is not None and row.is_dropped:
-                yield DropEntries(ledger_id)
+        effects = self.drops.on_allowed(event.ledger_id, is_serving=self.is_serving)
+        if effects:
+            row = self.table.get(event.ledger_id)
+            assert row is not None
+            effects += self._wake_parked(row)
+        return effects
 
     # Completions.
 
@@ -770,7 +735,7 @@ class Bookie(Machine):
         ensure(event.token < self.records.next_token, "the journal made durable what was never queued")
         effects = self.replies.take_durable(event.token, event.now_ns)
         if self.drops:
-            effects += self._finished_drops(self.replies.durable)
+            effects += self.drops.finished()
         self.entering.on_durable()
         return effects
 

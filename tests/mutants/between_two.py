@@ -174,9 +174,9 @@ MUTANTS = (
         ("a ledger that a recovery brought back while its drop became durable loses the entries that came"),
         (
             (
-                "embedbk/core/bookie.py",
-                ("            if row is not None and row.is_dropped:\n                yield"),
-                ("            if row is not None:\n                yield"),
+                "embedbk/core/drops.py",
+                ("            if row is not None and row.is_dropped:\n                effects"),
+                ("            if row is not None:\n                effects"),
             ),
         ),
         ("tests/rules/test_p7_dropping.py::test_recovery_brings_a_dropped_ledger_back",),
@@ -187,9 +187,9 @@ MUTANTS = (
         "a ledger is dropped while answers wait that acknowledge what goes with it",
         (
             (
-                "embedbk/core/bookie.py",
+                "embedbk/core/drops.py",
                 (
-                    "        if token > self.replies.durable:\n"
+                    "        if token > self._replies.durable:\n"
                     "            return []  # Answers wait for it: they would acknowledge what "
                     "was dropped meanwhile (I34, I40).\n"
                 ),
@@ -204,9 +204,9 @@ MUTANTS = (
         "a ledger is dropped while an add of it is compared with what is held",
         (
             (
-                "embedbk/core/bookie.py",
+                "embedbk/core/drops.py",
                 (
-                    "        if self.looks.has_add(row.ledger_id):\n"
+                    "        if self._looks.has_add(row.ledger_id):\n"
                     "            return []  # An add that looks what is held: what it finds "
                     "must still be there when it is acknowledged.\n"
                 ),

@@ -518,13 +518,13 @@ MUTANTS = (
         "a ledger is dropped though entries of it came since metadata was asked",
         (
             (
-                _BOOKIE,
+                _DROPS,
                 "        if token is None or row is None or row.last_token != token or row.is_dropped:\n",
                 "        if token is None or row is None or row.is_dropped:\n",
             ),
             (
-                _BOOKIE,
-                "        self.drops.touch(row.ledger_id)\n",
+                _DROPS,
+                "        self._asked.pop(row.ledger_id, None)\n",
                 "",
             ),
         ),
@@ -534,7 +534,7 @@ MUTANTS = (
         "dropped-before-it-is-durable",
         "P7.3 I35",
         "entries go when their drop is queued; a crash finds the ledger, and not its entries",
-        ((_DROPS, "[each for each in self._queued if each <= token]", "list(self._queued)"),),
+        ((_DROPS, "[each for each in self._queued if each <= self._replies.durable]", "list(self._queued)"),),
         (_DROPPING + "entries_stay_while_only_what_was_queued_before_the_drop_is_durable",),
     ),
     # What the disk of a bookie keeps.
