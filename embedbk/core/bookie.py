@@ -14,8 +14,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import ClassVar
 
-from embedbk.codec.frame import Frame, FrameHeader, encode_frame_header, frame_of, is_same, split
-from embedbk.codec.journal_records import RecordKind, encode_explicit_lac
+from embedbk.codec.frame import Frame, FrameHeader, frame_of, is_same, split
 from embedbk.codec.messages import (
     COPIES_MAX,
     AddAnswer,
@@ -25,12 +24,9 @@ from embedbk.codec.messages import (
     EntryLogsAnswer,
     EntryLogsRequest,
     ErrorAnswer,
-    ExplicitLacAnswer,
     ExplicitLacRequest,
-    FenceAnswer,
     FenceRequest,
     HoldingsRequest,
-    LacAnswer,
     LacRequest,
     LedgerBlocksRequest,
     LogKeepersAnswer,
@@ -42,7 +38,7 @@ from embedbk.codec.messages import (
     Status,
     is_answered,
 )
-from embedbk.config import FRAME_BYTES_MAX, LAC_WAIT_MS_MAX
+from embedbk.config import FRAME_BYTES_MAX
 from embedbk.core.block_numbering import BlockNumbering
 from embedbk.core.bookie_words import (
     AddsTaken,
@@ -71,11 +67,14 @@ from embedbk.core.bookie_words import (
 from embedbk.core.copy_replacement import CopyReplacement
 from embedbk.core.denials import HELD_NS, Denial, Denials
 from embedbk.core.drops import Drops
+from embedbk.core.fencing import Fencing
 from embedbk.core.holdings_counting import HoldingsCounting
+from embedbk.core.lac_answers import LacAnswers
+from embedbk.core.ledger_standing import knows_all, refusal_of
 from embedbk.core.ledger_table import AnyLedgerRow, AnyLedgerTable
 from embedbk.core.limbo_entering import LimboEntering
 from embedbk.core.limbo_search import LimboSearch
-from embedbk.core.lookups import Lookup, Lookups
+from embedbk.core.lookups import Lookup, Lookups, framed
 from embedbk.core.machine import Effect, Handlers, Machine, earliest
 from embedbk.core.metadata_words import MetadataFailed
 from embedbk.core.parked import Parked, ParkedPolls, Poll
@@ -122,6 +121,8 @@ class Bookie(Machine):
         self.parked: ParkedPolls = Parked() if parked is None else parked
         self.replies = PendingReplies(next_token - 1, self.parked)
         self.looks = Lookups()
+        self.lacs = LacAnswers(incarnation, table, self.records, self.replies, self.looks, self.parked)
+        self.fencing = Fencing(incarnation, table, self.records, self.replies, self.lacs)
         self.replacing = CopyReplacement(incarnation, table, self.records, self.replies, self.looks)
         self.holdings = HoldingsCounting(incarnation, table, self.replies, self.looks)
         self.blocks = BlockNumbering(incarnation, self.replies, self.looks)
@@ -198,11 +199,11 @@ class Bookie(Machine):
         if isinstance(request, ReadRequest):
             return self._on_read(event, request)
         if isinstance(request, FenceRequest):
-            return self._on_fence(event, request)
+            return self.fencing.on_request(event, request)
         if isinstance(request, LacRequest):
-            return self._on_lac_request(event, request)
+            return self.lacs.on_poll(event, request)
         if isinstance(request, ExplicitLacRequest):
-            return self._on_explicit_lac(event, request)
+            return self.lacs.on_explicit(event, request)
         if isinstance(request, HoldingsRequest):
             return self.holdings.on_request(event, request, may_deny=self._may_deny)
         if isinstance(request, LedgerBlocksRequest):
@@ -240,7 +241,7 @@ class Bookie(Machine):
         # Behind the frame: readers that wait for the LAC must not delay its way to the journal.
         woken: list[Effect] = []
         if header.has_lac and not request.recovery:
-            woken = self._learn_lac(row, header.lac, header.lac_length)
+            woken = self.lacs.learn(row, header.lac, header.lac_length)
         if frame.first_entry > row.last_entry:
             effects.append(self.records.store(row, frame))
             if request.deferred:
@@ -315,7 +316,7 @@ class Bookie(Machine):
 
     def _row_of_add(self, request: AddRequest, header: FrameHeader) -> tuple[AnyLedgerRow, list[Effect]]:
         """The ledger's row, in which an add may be stored now."""
-        row, effects = self._row_with_key(
+        row, effects = self.records.row_with_key(
             header.ledger_id,
             None if _is_copy(request) else header.ledger_key,
             from_reserve=request.recovery,
@@ -336,57 +337,9 @@ class Bookie(Machine):
                 return Status.WRONG_KEY
         if request.recovery:
             return None  # Passes fences and limbo (P5.2d), and a bookie that is read-only (P7.8).
-        if row is not None and (refusal := _refusal(row)) is not None:
+        if row is not None and (refusal := refusal_of(row)) is not None:
             return refusal
         return None if self.is_writable else Status.READ_ONLY
-
-    def _row_with_key(
-        self, ledger_id: int, key: bytes | None, *, from_reserve: bool
-    ) -> tuple[AnyLedgerRow, list[Effect]]:
-        """The ledger's row, its key bound; the birth is queued before anything of it can be acknowledged (P3.2). key
-        None: no key is bound, and the ledger is born without one, as by a fence."""
-        known = self.table.get(ledger_id)
-        row = known or self.table.create(ledger_id, from_reserve=from_reserve)
-        if key is None:
-            return row, [self.records.append(row, RecordKind.BIRTH, b"")] if known is None else []
-        if self.table.key(row) is not None:
-            return row, []
-        self.table.set_key(row, key)
-        return row, [self.records.append(row, RecordKind.BIRTH, key)]
-
-    def _on_fence(self, event: RequestReceived, request: FenceRequest) -> list[Effect]:
-        status, effects = self._fence(request.incarnation, request.ledger_id, request.ledger_key)
-        if status != Status.OK:
-            return [Reply(event.link, event.request_id, FenceAnswer(status, request.ledger_id))]
-        row = self.table.get(request.ledger_id)
-        assert row is not None
-        # Limbo's answer counts for coverage but gives no LAC: what it has forgotten may be higher (P5.2b, P7.4).
-        lac, length = (row.lac, row.lac_length) if _knows_all(row) else (NO_ENTRY, 0)
-        answer = FenceAnswer(Status.OK, row.ledger_id, lac, length)
-        self.replies.reply_when(
-            row.last_token, Reply(event.link, event.request_id, answer), effects, event.now_ns
-        )
-        return effects
-
-    def _fence(self, incarnation: bytes, ledger_id: int, key: bytes) -> tuple[Status, list[Effect]]:
-        """Set the flag where the add path checks it, in the step that queues its record (P5.2f).
-
-        It creates an unknown ledger, bound to no password (P3.5, I20). The answer must wait for `last_token`: the
-        fence's own record, or a later one; and with it everything accepted before the flag.
-        """
-        if incarnation != self.incarnation:
-            return Status.WRONG_INCARNATION, []
-        if self.replies.failure is not None:
-            return Status.UNKNOWN, []
-        row = self.table.get(ledger_id) or self.table.create(ledger_id, from_reserve=True)
-        bound = self.table.key(row)
-        if bound is not None and bound != key:
-            return Status.WRONG_KEY, []
-        if row.is_fenced:
-            return Status.OK, []
-        row.is_fenced = 1
-        effects: list[Effect] = [self.records.append(row, RecordKind.FENCE, bound or b"")]
-        return Status.OK, effects + self._wake_parked(row)
 
     def _on_read(self, event: RequestReceived, request: ReadRequest) -> list[Effect]:
         sane = (
@@ -400,7 +353,7 @@ class Bookie(Machine):
             return self._on_several_reads(event, request)
         effects: list[Effect] = []
         if request.fence:
-            status, effects = self._fence(request.incarnation, request.ledger_id, request.ledger_key)
+            status, effects = self.fencing.fence(request.incarnation, request.ledger_id, request.ledger_key)
         else:
             status = Status.OK if request.incarnation == self.incarnation else Status.WRONG_INCARNATION
         row = self.table.get(request.ledger_id)
@@ -463,92 +416,14 @@ class Bookie(Machine):
             row = self.table.get(several.parts[place].ledger_id)
             assert row is not None
             several.take(place, self._absent(row, found[1]))
-            frames += _framed(found[0])
+            frames += framed(found[0])
         return [Reply(look.link, look.request_id, several.answer, frames)]
 
     def _absent(self, row: AnyLedgerRow, absent: list[tuple[int, int]]) -> list[tuple[int, int]]:
         """What may be called absent of that which is missing: nothing in limbo, or after the ledger's data was dropped
         (P7.1, P7.3, P7.4), nothing in an older copy, where it may be missing (P7.9), and nothing beside older metadata,
         by which bookies are asked that have no seat of the entry any more (P10.5)."""
-        return absent if _knows_all(row) and self._may_deny else []
-
-    def _on_lac_request(self, event: RequestReceived, request: LacRequest) -> list[Effect]:
-        if request.incarnation != self.incarnation:
-            answer = LacAnswer(Status.WRONG_INCARNATION, request.ledger_id)
-            return [Reply(event.link, event.request_id, answer)]
-        row = self.table.get(request.ledger_id)
-        # A poll for a ledger without entries waits like one for an idle ledger: the first entry wakes the reader.
-        is_idle = row is None or (_knows_all(row) and row.lac <= request.after_lac and not row.is_fenced)
-        until_ns = event.now_ns + min(request.wait_ms, LAC_WAIT_MS_MAX) * _MS
-        bytes_max = min(request.bytes_max, FRAME_BYTES_MAX)
-        poll = Poll(event.link, event.request_id, request.ledger_id, request.after_lac, bytes_max, until_ns)
-        if request.wait_ms > 0:
-            self.parked.note_asked(request.ledger_id, event.now_ns)
-        if request.wait_ms > 0 and is_idle and self.parked.park(poll):
-            if row is not None:
-                row.is_awaited = 1
-            return []
-        return [self._answer_poll(poll, row)]
-
-    def _answer_poll(self, poll: Poll, row: AnyLedgerRow | None) -> Effect:
-        """Answer a poll with the present LAC; where it wants the entries as well, they are looked up first."""
-        if row is not None and _knows_all(row) and poll.bytes_max > 0 and row.lac > poll.after_lac:
-            look = Lookup(poll.link, poll.request_id, poll, row.ledger_id, 0)
-            return self.looks.read(look, poll.after_lac + 1, row.lac, poll.bytes_max)
-        return Reply(poll.link, poll.request_id, self._lac_answer(poll.ledger_id, row))
-
-    def _lac_answer(self, ledger_id: int, row: AnyLedgerRow | None) -> LacAnswer:
-        if row is None:
-            return LacAnswer(Status.NO_SUCH_LEDGER, ledger_id)
-        if not _knows_all(row):
-            return LacAnswer(Status.IN_LIMBO, ledger_id)
-        return LacAnswer(Status.OK, ledger_id, row.lac, row.lac_length, bool(row.is_fenced))
-
-    def _on_explicit_lac(self, event: RequestReceived, request: ExplicitLacRequest) -> list[Effect]:
-        status = Status.OK
-        row = self.table.get(request.ledger_id)
-        bound = self.table.key(row) if row is not None else None
-        if request.incarnation != self.incarnation:
-            status = Status.WRONG_INCARNATION
-        elif self.replies.failure is not None:
-            status = Status.UNKNOWN
-        elif bound is not None and bound != request.ledger_key:
-            status = Status.WRONG_KEY
-        elif row is not None and (refusal := _refusal(row)) is not None:
-            status = refusal
-        elif bound is None and request.is_hint:
-            status = Status.NO_SUCH_LEDGER
-        is_awaited = self.parked.is_followed(request.ledger_id, event.now_ns)
-        answer = ExplicitLacAnswer(status, request.ledger_id, is_awaited)
-        reply = Reply(event.link, event.request_id, answer)
-        if status != Status.OK:
-            return [reply] if request.wants_answer else []
-        row, effects = self._row_with_key(request.ledger_id, request.ledger_key, from_reserve=False)
-        if request.is_hint:
-            woken = self._learn_lac(row, request.lac, request.lac_length)
-            return [*woken, reply] if request.wants_answer else woken
-        if request.lac >= row.lac:  # Also of one that is known by a hint: that is in memory only.
-            effects.append(
-                self.records.append(
-                    row, RecordKind.EXPLICIT_LAC, encode_explicit_lac(request.lac, request.lac_length)
-                )
-            )
-            effects += self._learn_lac(row, request.lac, request.lac_length)
-        if request.wants_answer:
-            self.replies.reply_when(row.last_token, reply, effects, event.now_ns)
-        return effects
-
-    def _learn_lac(self, row: AnyLedgerRow, lac: int, length: int) -> list[Effect]:
-        """Take a newer LAC and answer the polls that wait for it. It never falls (I11)."""
-        if lac <= row.lac:
-            return []
-        row.lac, row.lac_length = lac, length
-        return self._wake_parked(row)
-
-    def _wake_parked(self, row: AnyLedgerRow) -> list[Effect]:
-        polls = self.parked.wake(row.ledger_id, row.lac, is_fenced=bool(row.is_fenced))
-        row.is_awaited = int(self.parked.is_awaited(row.ledger_id))
-        return [self._answer_poll(poll, row) for poll in polls]
+        return absent if knows_all(row) and self._may_deny else []
 
     # What its host has learned.
 
@@ -583,7 +458,7 @@ class Bookie(Machine):
         if effects:
             row = self.table.get(event.ledger_id)
             assert row is not None
-            effects += self._wake_parked(row)
+            effects += self.lacs.wake(row)
         return effects
 
     # Completions.
@@ -603,9 +478,7 @@ class Bookie(Machine):
                 return self._finish_several_reads(look, look.reads, event)
             return self._finish_read(look, row, event)
         if isinstance(look.request, Poll):
-            return [
-                Reply(look.link, look.request_id, self._lac_answer(row.ledger_id, row), _framed(event.frame))
-            ]
+            return self.lacs.found(look, row, event)
         if look.request is None:
             self.limbo.found(event.frame, event.now_ns)
             return []
@@ -629,10 +502,10 @@ class Bookie(Machine):
         absent: list[tuple[int, int]],
         now_ns: int,
     ) -> list[Effect]:
-        told = (row.lac, row.lac_length) if _knows_all(row) else (NO_ENTRY, 0)
+        told = (row.lac, row.lac_length) if knows_all(row) else (NO_ENTRY, 0)
         answer = ReadAnswer(Status.OK, row.ledger_id, absent, *told)
         effects: list[Effect] = []
-        reply = Reply(look.link, look.request_id, answer, _framed(frame))
+        reply = Reply(look.link, look.request_id, answer, framed(frame))
         self.replies.reply_when(look.wait_token, reply, effects, now_ns)
         return effects
 
@@ -666,7 +539,7 @@ class Bookie(Machine):
         or fails its own digest is stored (P3.4b, P3.4c)."""
         frame = look.frame
         assert frame is not None
-        refusal = None if request.recovery else _refusal(row)  # It may have been fenced since.
+        refusal = None if request.recovery else refusal_of(row)  # It may have been fenced since.
         if self.replies.failure is not None:
             refusal = Status.UNKNOWN
         if refusal is not None:
@@ -756,10 +629,7 @@ class Bookie(Machine):
         return []
 
     def _on_tick(self, event: Tick) -> list[Effect]:
-        effects: list[Effect] = []
-        if self.parked.deadline_ns is not None and event.now_ns >= self.parked.deadline_ns:
-            over = self.parked.expire(event.now_ns)
-            effects += [self._answer_poll(poll, self.table.get(poll.ledger_id)) for poll in over]
+        effects = self.lacs.on_time(event.now_ns)
         effects += self.limbo.on_time(event.now_ns)
         return effects + self._answer_held(self.denials.take_late(event.now_ns), event.now_ns, is_known=False)
 
@@ -812,30 +682,10 @@ def _refused(event: RequestReceived, why: str) -> list[Effect]:
     return [Reply(event.link, event.request_id, ErrorAnswer(why))]
 
 
-def _knows_all(row: AnyLedgerRow) -> bool:
-    """Whether nothing of the ledger may have been lost here. Else no entry is absent for certain (P7.4)."""
-    return not row.in_limbo and not row.is_dropped
-
-
 def _is_copy(request: AddRequest) -> bool:
     """Whether it is a copy by repair, which knows no key (P11.2). A normal add that claims so is a normal add
     (P3.5)."""
     return request.is_copy and request.recovery
-
-
-def _refusal(row: AnyLedgerRow) -> Status | None:
-    """Why no normal add of this ledger is taken, be the entry held already or not (P3.4a).
-
-    Limbo comes first: it is fenced as well, but for the writer it is an ordinary failure of one bookie (P7.4).
-    """
-    if row.in_limbo and not row.is_dropped:
-        return Status.IN_LIMBO
-    return Status.FENCED if row.is_fenced or row.is_dropped else None
-
-
-def _framed(frame: Frame | None) -> list[tuple[bytes, Frame]]:
-    """The entries found, as an answer carries them."""
-    return [] if frame is None else [(encode_frame_header(frame, _NO_KEY), frame)]
 
 
 def _is_in(entry_id: int, ranges: list[tuple[int, int]]) -> bool:

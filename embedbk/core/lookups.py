@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from embedbk.codec.frame import Frame
+from embedbk.codec.frame import LEDGER_KEY_BYTES, Frame, encode_frame_header
 from embedbk.codec.messages import (
     AddRequest,
     HoldingsRequest,
@@ -23,7 +23,9 @@ from embedbk.core.parked import Poll
 from embedbk.core.read_budget import read_class
 from embedbk.core.several import SeveralAdds, SeveralReads
 
-__all__ = ["Lookup", "Lookups"]
+__all__ = ["Lookup", "Lookups", "framed"]
+
+_NO_KEY = bytes(LEDGER_KEY_BYTES)
 
 
 @dataclass(slots=True)
@@ -111,3 +113,8 @@ class Lookups:
             isinstance(other := look.request, ReplaceRequest) and (other.ledger_id, other.entry_id) == asked
             for look in self.open.values()
         )
+
+
+def framed(frame: Frame | None) -> list[tuple[bytes, Frame]]:
+    """The entries found, as an answer carries them."""
+    return [] if frame is None else [(encode_frame_header(frame, _NO_KEY), frame)]

@@ -13,6 +13,7 @@ from embedbk.codec.frame import Frame
 from embedbk.codec.journal_records import RecordKind, encode_gone
 from embedbk.core.bookie_words import JournalAppend, StoreFrame
 from embedbk.core.ledger_table import AnyLedgerRow, AnyLedgerTable
+from embedbk.core.machine import Effect
 from embedbk.errors import ensure
 
 __all__ = ["RecordTokens"]
@@ -39,6 +40,20 @@ class RecordTokens:
     def append(self, row: AnyLedgerRow, kind: RecordKind, body: bytes) -> JournalAppend:
         row.last_token = self._take_token(row)
         return JournalAppend(row.last_token, kind, row.ledger_id, body)
+
+    def row_with_key(
+        self, ledger_id: int, key: bytes | None, *, from_reserve: bool
+    ) -> tuple[AnyLedgerRow, list[Effect]]:
+        """The ledger's row, its key bound; the birth is queued before anything of it can be acknowledged (P3.2). key
+        None: no key is bound, and the ledger is born without one, as by a fence."""
+        known = self._table.get(ledger_id)
+        row = known or self._table.create(ledger_id, from_reserve=from_reserve)
+        if key is None:
+            return row, [self.append(row, RecordKind.BIRTH, b"")] if known is None else []
+        if self._table.key(row) is not None:
+            return row, []
+        self._table.set_key(row, key)
+        return row, [self.append(row, RecordKind.BIRTH, key)]
 
     def drop_range(self, first: int, last: int) -> JournalAppend:
         """Drop all ledgers from first to last, of which none has a row."""

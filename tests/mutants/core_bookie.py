@@ -11,6 +11,9 @@ __all__ = ["MUTANTS"]
 _BOOKIE = "embedbk/core/bookie.py"
 _DROPS = "embedbk/core/drops.py"
 _COLLECTOR = "embedbk/core/collector.py"
+_FENCING = "embedbk/core/fencing.py"
+_LACS = "embedbk/core/lac_answers.py"
+_STANDING = "embedbk/core/ledger_standing.py"
 _ENTERING = "embedbk/core/limbo_entering.py"
 
 _DROPPING = "tests/rules/test_p7_dropping.py::test_"
@@ -85,14 +88,14 @@ MUTANTS = (
         "a bookie that does not know the ledger says fenced and is not",
         (
             (
-                _BOOKIE,
-                "        row = self.table.get(ledger_id) or self.table.create(ledger_id, from_reserve=True)\n"
-                "        bound = self.table.key(row)\n",
-                "        if self.table.get(ledger_id) is None:\n"
-                "            self.table.create(ledger_id)\n"
+                _FENCING,
+                "        row = self._table.get(ledger_id) or self._table.create(ledger_id, from_reserve=True)\n"
+                "        bound = self._table.key(row)\n",
+                "        if self._table.get(ledger_id) is None:\n"
+                "            self._table.create(ledger_id)\n"
                 "            return Status.OK, []\n"
-                "        row = self.table.get(ledger_id) or self.table.create(ledger_id, from_reserve=True)\n"
-                "        bound = self.table.key(row)\n",
+                "        row = self._table.get(ledger_id) or self._table.create(ledger_id, from_reserve=True)\n"
+                "        bound = self._table.key(row)\n",
             ),
         ),
         (_P5_FENCING + "a_fence_creates_the_ledger_and_outlives_a_crash",),
@@ -104,7 +107,7 @@ MUTANTS = (
         "a normal add is taken though the ledger is fenced",
         (
             (
-                _BOOKIE,
+                _STANDING,
                 "return Status.FENCED if row.is_fenced or row.is_dropped else None",
                 "return Status.FENCED if row.is_dropped else None",
             ),
@@ -119,8 +122,8 @@ MUTANTS = (
         "a fence is set in memory only",
         (
             (
-                _BOOKIE,
-                '        effects: list[Effect] = [self.records.append(row, RecordKind.FENCE, bound or b"")]\n',
+                _FENCING,
+                '        effects: list[Effect] = [self._records.append(row, RecordKind.FENCE, bound or b"")]\n',
                 "        effects: list[Effect] = []\n",
             ),
         ),
@@ -136,12 +139,10 @@ MUTANTS = (
         "a fence is acknowledged before its record is durable",
         (
             (
-                _BOOKIE,
-                "        self.replies.reply_when(\n"
-                "            row.last_token, Reply(event.link, event.request_id, answer), effects, event.now_ns\n        )\n"
-                "        return effects\n\n    def _fence(",
-                "        effects.append(Reply(event.link, event.request_id, answer))\n"
-                "        return effects\n\n    def _fence(",
+                _FENCING,
+                "        self._replies.reply_when(\n"
+                "            row.last_token, Reply(event.link, event.request_id, answer), effects, event.now_ns\n        )\n",
+                "        effects.append(Reply(event.link, event.request_id, answer))\n",
             ),
         ),
         (_P5_FENCING + "only_durable_fences_count",),
@@ -154,7 +155,7 @@ MUTANTS = (
         (
             (
                 _BOOKIE,
-                "refusal = None if request.recovery else _refusal(row)  # It may have been fenced since.",
+                "refusal = None if request.recovery else refusal_of(row)  # It may have been fenced since.",
                 "refusal: Status | None = None",
             ),
         ),
@@ -222,7 +223,7 @@ MUTANTS = (
         "a bookie takes any LAC that it is told, also a lower one",
         (
             (
-                _BOOKIE,
+                _LACS,
                 "        if lac <= row.lac:\n            return []\n",
                 "        if lac == row.lac:\n            return []\n",
             ),
@@ -296,7 +297,7 @@ MUTANTS = (
                 "        if not row.is_fenced:\n",
                 "        if not row.is_fenced and number >= len(listed.not_closed):\n",
             ),
-            (_BOOKIE, "    if row.in_limbo and not row.is_dropped:\n        return Status.IN_LIMBO\n", ""),
+            (_STANDING, "    if row.in_limbo and not row.is_dropped:\n        return Status.IN_LIMBO\n", ""),
         ),
         (_P7 + "every_ledger_that_names_it_is_in_limbo_with_or_without_a_trace",),
     ),
@@ -307,7 +308,7 @@ MUTANTS = (
         (
             (
                 _BOOKIE,
-                "        return absent if _knows_all(row) and self._may_deny else []\n",
+                "        return absent if knows_all(row) and self._may_deny else []\n",
                 "        return absent if self._may_deny else []\n",
             ),
         ),
@@ -335,7 +336,7 @@ MUTANTS = (
         "a deleted ledger takes adds again",
         (
             (
-                _BOOKIE,
+                _STANDING,
                 "return Status.FENCED if row.is_fenced or row.is_dropped else None",
                 "return Status.FENCED if row.is_fenced and not row.is_dropped else None",
             ),
@@ -348,7 +349,7 @@ MUTANTS = (
         "a hint that wants no answer gets one: the writer pays for it with each add that somebody reads",
         (
             (
-                _BOOKIE,
+                _LACS,
                 "            return [*woken, reply] if request.wants_answer else woken\n",
                 "            return [*woken, reply]\n",
             ),
@@ -392,7 +393,7 @@ MUTANTS = (
         "a LAC that came as a hint is not made durable by the one that follows it",
         (
             (
-                _BOOKIE,
+                _LACS,
                 "        if request.lac >= row.lac:  # Also of one that is known by a hint: that is in memory only.\n",
                 "        if request.lac > row.lac:\n",
             ),
@@ -407,7 +408,7 @@ MUTANTS = (
             (
                 _BOOKIE,
                 "        absent = self._absent(row, event.absent)\n        assert isinstance(look.request, ReadRequest)\n",
-                "        absent = self._absent(row, event.absent)\n        assert isinstance(look.request, ReadRequest)\n        if event.frame is None and not absent and _knows_all(row):\n            absent = [(look.request.first_entry, look.request.last_entry)]\n",
+                "        absent = self._absent(row, event.absent)\n        assert isinstance(look.request, ReadRequest)\n        if event.frame is None and not absent and knows_all(row):\n            absent = [(look.request.first_entry, look.request.last_entry)]\n",
             ),
         ),
         (_P7 + "what_cannot_be_read_is_neither_there_nor_absent",),
@@ -419,8 +420,8 @@ MUTANTS = (
         "a bookie in limbo gives the LAC that it still knows to a fence",
         (
             (
-                _BOOKIE,
-                "        lac, length = (row.lac, row.lac_length) if _knows_all(row) else (NO_ENTRY, 0)\n",
+                _FENCING,
+                "        lac, length = (row.lac, row.lac_length) if knows_all(row) else (NO_ENTRY, 0)\n",
                 "        lac, length = row.lac, row.lac_length\n",
             ),
         ),

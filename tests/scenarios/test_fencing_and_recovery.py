@@ -154,7 +154,7 @@ def test_errors_do_not_cover() -> None:
 
 def test_a_fence_outlives_a_restart_before_the_index_is_flushed() -> None:
     """Scenario 9: BK-500. Only the journal holds the fence when the bookie restarts."""
-    # Taken out: the journal record (core/bookie.py, `_fence`: no JournalAppend).
+    # Taken out: the journal record (core/fencing.py, `fence`: no JournalAppend).
     story = scene()
     world = story.world
     recovery = story.recover(hold=but("b3"))
@@ -229,7 +229,7 @@ def test_two_recoverers_move_no_lac() -> None:
 
 def test_what_a_reader_saw_through_an_explicit_lac_survives_restarts() -> None:
     """Scenario 13: #1527, #1533. Every bookie restarts; a LAC that was published is still known."""
-    # Taken out: the record (core/bookie.py, `_on_explicit_lac`: no JournalAppend).
+    # Taken out: the record (core/lac_answers.py, `on_explicit`: no JournalAppend).
     story = scene()
     world, writer = story.world, story.writer
     story.add(b"e0")
@@ -248,7 +248,7 @@ def test_what_a_reader_saw_through_an_explicit_lac_survives_restarts() -> None:
 @pytest.mark.parametrize("does_recover", [False, True])
 def test_a_bookie_in_limbo_completes_no_coverage_with_a_lac(does_recover: bool) -> None:
     """Scenario 14: #2612. b3 lost its data and answers first: nobody is told of an empty ledger by it."""
-    # Taken out: silence in limbo (core/bookie.py, `_lac_answer`: no IN_LIMBO).
+    # Taken out: silence in limbo (core/lac_answers.py, `_answer`: no IN_LIMBO).
     story = scene(Quorum(3, 3, 2))
     world = story.world
     story.add(b"e0")

@@ -265,7 +265,7 @@ def test_a_fence_that_arrives_during_completion_leaves_no_add_hanging() -> None:
 
 def test_a_writer_of_a_deleted_ledger_fails() -> None:
     """Scenario 24: #4462. Another client fenced, closed and deleted it."""
-    # Taken out: the refusal behind the fence (core/bookie.py, `_refusal`: only limbo is refused).
+    # Taken out: the refusal behind the fence (core/ledger_standing.py, `refusal_of`: only limbo is refused).
     story = scene()
     world = story.world
     story.add(b"e0")
@@ -280,7 +280,7 @@ def test_a_writer_of_a_deleted_ledger_fails() -> None:
 
 def test_the_first_two_requests_of_a_ledger_make_one_row() -> None:
     """Scenario 25: #4701. An add and a fence of an unknown ledger, in either order: entry, fence and key are one."""
-    # Taken out: one table for both (core/bookie.py, `_fence`: a new row without the add's).
+    # Taken out: one table for both (core/fencing.py, `fence`: a new row without the add's).
     for first_is_fence in (False, True):
         story = scene()
         world, node = story.world, story.world.nodes["b1"]
@@ -315,7 +315,7 @@ def test_empty_bookies_under_old_names_acknowledge_nothing() -> None:
 
 def test_a_bookie_that_may_have_forgotten_a_fence_refuses() -> None:
     """Scenario 27: BP-46, 1. Fenced on b1 and b2, lost to b3; b2 comes back in limbo: it takes no add."""
-    # Taken out: refusal in limbo (core/bookie.py, `_refusal`: FENCED and limbo only by `is_dropped`).
+    # Taken out: refusal in limbo (core/ledger_standing.py, `refusal_of`: FENCED and limbo only by `is_dropped`).
     story = scene()
     world = story.world
     recovery = story.recover(hold=but("b3"))
@@ -366,7 +366,7 @@ def test_a_bookie_that_the_close_took_out_of_the_ledger_stays_fenced() -> None:
 
 def test_a_bookie_that_lost_an_entry_says_unknown() -> None:
     """Scenario 28: BP-46, 2. e0 was acknowledged by b1 and b3; b1 lost it and is in limbo; b3 is slow."""
-    # Taken out: unknown in limbo (core/bookie.py, `_knows_all`: always True).
+    # Taken out: unknown in limbo (core/ledger_standing.py, `knows_all`: always True).
     story = scene()
     world, writer = story.world, story.writer
     story.add(b"e0")
@@ -407,7 +407,7 @@ def test_the_length_counts_only_what_is_in_the_ledger() -> None:
 def test_a_reader_of_a_fenced_open_ledger_does_not_spin() -> None:
     """Scenario 30: #2052. It waits for a LAC that never comes: it is told at once that the ledger is fenced, and asks
     nothing more (L12)."""
-    # Taken out: the look at the fence (core/bookie.py, `_on_lac_request`: `is_idle` also where fenced).
+    # Taken out: the look at the fence (core/lac_answers.py, `on_poll`: `is_idle` also where fenced).
     story = scene()
     world = story.world
     fencing = world.recovery(story.ledger_id, "half")

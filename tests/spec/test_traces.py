@@ -77,7 +77,7 @@ def ask_the_published_ensemble_only(patch: pytest.MonkeyPatch) -> None:
 
 
 def take_adds_behind_the_fence(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(bookie, "_refusal", lambda row: None)
+    patch.setattr(bookie, "refusal_of", lambda row: None)
 
 
 def answer_before_it_is_durable(patch: pytest.MonkeyPatch) -> None:

@@ -90,6 +90,6 @@ def _one_negative_ends(entry_id: int, positive: int, negative: int, quorum: obje
 
 def test_a_fence_that_adds_ignore_is_seen(monkeypatch: pytest.MonkeyPatch):
     """The checker checks itself (P3.4a, I21)."""
-    monkeypatch.setattr(bookie, "_refusal", lambda row: None)
+    monkeypatch.setattr(bookie, "refusal_of", lambda row: None)
     found = explore(SmallWorld(Bounds(bookies=2, ack_quorum=2, entries=1, recoverers=1)))
     assert found.broken == "fenced means fenced", told(found)
