@@ -31,8 +31,6 @@ from embedbk.codec.messages import (
     LedgerBlocksRequest,
     LogKeepersAnswer,
     LogKeepersRequest,
-    ReadAnswer,
-    ReadPart,
     ReadRequest,
     ReplaceRequest,
     Status,
@@ -65,27 +63,26 @@ from embedbk.core.bookie_words import (
     WritableSet,
 )
 from embedbk.core.copy_replacement import CopyReplacement
-from embedbk.core.denials import HELD_NS, Denial, Denials
 from embedbk.core.drops import Drops
 from embedbk.core.fencing import Fencing
 from embedbk.core.holdings_counting import HoldingsCounting
 from embedbk.core.lac_answers import LacAnswers
-from embedbk.core.ledger_standing import knows_all, refusal_of
+from embedbk.core.ledger_standing import refusal_of
 from embedbk.core.ledger_table import AnyLedgerRow, AnyLedgerTable
 from embedbk.core.limbo_entering import LimboEntering
 from embedbk.core.limbo_search import LimboSearch
-from embedbk.core.lookups import Lookup, Lookups, framed
+from embedbk.core.lookups import Lookup, Lookups
 from embedbk.core.machine import Effect, Handlers, Machine, earliest
 from embedbk.core.metadata_words import MetadataFailed
 from embedbk.core.parked import Parked, ParkedPolls, Poll
 from embedbk.core.pending_replies import PendingReplies
+from embedbk.core.read_answering import ReadAnswering
 from embedbk.core.read_budget import ReadBudget
 from embedbk.core.record_tokens import RecordTokens
-from embedbk.core.several import SeveralAdds, SeveralReads, ranges_of, why_not_copied, why_not_read
+from embedbk.core.several import SeveralAdds, why_not_copied
 from embedbk.core.upkeep_words import MetadataTold
 from embedbk.core.vocabulary import Tick
 from embedbk.errors import PeerError, StorageError, ensure
-from embedbk.ids import NO_ENTRY
 
 __all__ = ["Bookie"]
 
@@ -123,6 +120,10 @@ class Bookie(Machine):
         self.looks = Lookups()
         self.lacs = LacAnswers(incarnation, table, self.records, self.replies, self.looks, self.parked)
         self.fencing = Fencing(incarnation, table, self.records, self.replies, self.lacs)
+        self.read_budget = ReadBudget()
+        self.reads = ReadAnswering(
+            incarnation, table, self.replies, self.looks, self.fencing, self.read_budget
+        )
         self.replacing = CopyReplacement(incarnation, table, self.records, self.replies, self.looks)
         self.holdings = HoldingsCounting(incarnation, table, self.replies, self.looks)
         self.blocks = BlockNumbering(incarnation, self.replies, self.looks)
@@ -131,17 +132,15 @@ class Bookie(Machine):
         self.is_beside_older = False
         # For metadata, while it can be reached: nothing is served meanwhile.
         self.is_waiting = not is_settled
-        self.read_budget = ReadBudget()
         self.limbo = LimboSearch(table, self.records, self.replies, self.looks)
         self.entering = LimboEntering(
             table, self.records, self.replies, self.limbo, may_have_lost=may_have_lost
         )
         self.drops = Drops(table, self.records, self.replies, self.looks, self.limbo)
-        self.denials = Denials()
 
     @property
     def deadline_ns(self) -> int | None:
-        return earliest(self.parked.deadline_ns, self.limbo.due_ns, self.denials.due_ns)
+        return earliest(self.parked.deadline_ns, self.limbo.due_ns, self.reads.due_ns)
 
     @property
     def failure(self) -> str | None:
@@ -197,7 +196,7 @@ class Bookie(Machine):
         if isinstance(request, AddRequest):
             return self._on_add(event, request)
         if isinstance(request, ReadRequest):
-            return self._on_read(event, request)
+            return self.reads.on_request(event, request, may_deny=self._may_deny)
         if isinstance(request, FenceRequest):
             return self.fencing.on_request(event, request)
         if isinstance(request, LacRequest):
@@ -341,90 +340,6 @@ class Bookie(Machine):
             return refusal
         return None if self.is_writable else Status.READ_ONLY
 
-    def _on_read(self, event: RequestReceived, request: ReadRequest) -> list[Effect]:
-        sane = (
-            0 <= request.first_entry <= request.last_entry
-            and 0 < request.modulus <= 64
-            and request.bytes_max > 0
-        )
-        if not sane:
-            return [Reply(event.link, event.request_id, ErrorAnswer("a read of an impossible range"))]
-        if request.others:
-            return self._on_several_reads(event, request)
-        effects: list[Effect] = []
-        if request.fence:
-            status, effects = self.fencing.fence(request.incarnation, request.ledger_id, request.ledger_key)
-        else:
-            status = Status.OK if request.incarnation == self.incarnation else Status.WRONG_INCARNATION
-        row = self.table.get(request.ledger_id)
-        if status == Status.OK and row is None:
-            status = Status.NO_SUCH_LEDGER
-        if status != Status.OK or row is None:
-            return [Reply(event.link, event.request_id, ReadAnswer(status, request.ledger_id))]
-        # Looked up after the flag is set, counting every add accepted before it; a fenced read is answered, also
-        # negatively, only when all of that and the fence are durable (P5.2f).
-        wait_token = row.last_token if request.fence else 0
-        look = Lookup(event.link, event.request_id, request, row.ledger_id, wait_token)
-        if wait_ms := self.read_budget.take(event.now_ns, look.read_class):
-            answer = ReadAnswer(Status.BUSY, request.ledger_id, wait_ms=wait_ms)
-            return [Reply(event.link, event.request_id, answer)]
-        bytes_max = min(request.bytes_max, FRAME_BYTES_MAX)
-        effects.append(
-            self.looks.read(
-                look, request.first_entry, request.last_entry, bytes_max, request.modulus, request.residues
-            )
-        )
-        return effects
-
-    def _on_several_reads(self, event: RequestReceived, request: ReadRequest) -> list[Effect]:
-        """Reads of several ledgers, each with a verdict as if it had been asked for by itself (P11.2)."""
-        ranges = ranges_of(request)
-        if refused := why_not_read(request, ranges):
-            return [Reply(event.link, event.request_id, ErrorAnswer(refused))]
-        status = Status.NO_SUCH_LEDGER
-        if request.incarnation != self.incarnation:
-            status = Status.WRONG_INCARNATION
-        parts, places = [ReadPart(status, each.ledger_id) for each in ranges], list[int]()
-        if status == Status.NO_SUCH_LEDGER:
-            places = [
-                place for place, each in enumerate(ranges) if self.table.get(each.ledger_id) is not None
-            ]
-            if not self._may_deny:
-                # An older copy of these directories says nothing about a ledger without a trace here (P7.9, P10.5).
-                parts = [ReadPart(Status.UNKNOWN, each.ledger_id) for each in ranges]
-        several = SeveralReads(parts, places)
-        if not places:
-            return [Reply(event.link, event.request_id, several.answer)]
-        first, *others = (ranges[place] for place in places)
-        look = Lookup(event.link, event.request_id, request, first.ledger_id, 0)
-        if wait_ms := self.read_budget.take(event.now_ns, look.read_class):
-            several.parts = [ReadPart(Status.BUSY, each.ledger_id, wait_ms=wait_ms) for each in ranges]
-            return [Reply(event.link, event.request_id, several.answer)]
-        look.reads = several
-        bytes_max = min(request.bytes_max, FRAME_BYTES_MAX)
-        span = (first.first_entry, first.last_entry, bytes_max, first.modulus, first.residues)
-        effect = self.looks.read(look, *span)
-        effect.others = others
-        return [effect]
-
-    def _finish_several_reads(self, look: Lookup, several: SeveralReads, event: EntriesRead) -> list[Effect]:
-        frames: list[tuple[bytes, Frame]] = []
-        for place, found in zip(several.places, [(event.frame, event.absent), *event.others], strict=True):
-            if found is None:
-                several.take(place, None)
-                continue
-            row = self.table.get(several.parts[place].ledger_id)
-            assert row is not None
-            several.take(place, self._absent(row, found[1]))
-            frames += framed(found[0])
-        return [Reply(look.link, look.request_id, several.answer, frames)]
-
-    def _absent(self, row: AnyLedgerRow, absent: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """What may be called absent of that which is missing: nothing in limbo, or after the ledger's data was dropped
-        (P7.1, P7.3, P7.4), nothing in an older copy, where it may be missing (P7.9), and nothing beside older metadata,
-        by which bookies are asked that have no seat of the entry any more (P10.5)."""
-        return absent if knows_all(row) and self._may_deny else []
-
     # What its host has learned.
 
     def _on_limbo_listed(self, event: LimboListed) -> list[Effect]:
@@ -470,13 +385,7 @@ class Bookie(Machine):
         row = self.table.get(look.ledger_id)
         assert row is not None
         if isinstance(look.request, ReadRequest):
-            found = [event.frame, *(each[0] for each in event.others if each is not None)]
-            self.read_budget.settle(
-                look.read_class, sum(len(each.body) for each in found if each is not None)
-            )
-            if look.reads is not None:
-                return self._finish_several_reads(look, look.reads, event)
-            return self._finish_read(look, row, event)
+            return self.reads.found(look, look.request, row, event, may_deny=self._may_deny)
         if isinstance(look.request, Poll):
             return self.lacs.found(look, row, event)
         if look.request is None:
@@ -487,28 +396,6 @@ class Bookie(Machine):
         assert isinstance(look.request, AddRequest)  # Holdings are counted, not read.
         return self._finish_repeated_add(look, look.request, row, event)
 
-    def _finish_read(self, look: Lookup, row: AnyLedgerRow, event: EntriesRead) -> list[Effect]:
-        absent = self._absent(row, event.absent)
-        assert isinstance(look.request, ReadRequest)
-        if absent and look.request.fence:
-            return self.denials.hold(Denial(look, event.frame, absent, event.now_ns + HELD_NS))
-        return self._answer_read(look, row, event.frame, absent, event.now_ns)
-
-    def _answer_read(
-        self,
-        look: Lookup,
-        row: AnyLedgerRow,
-        frame: Frame | None,
-        absent: list[tuple[int, int]],
-        now_ns: int,
-    ) -> list[Effect]:
-        told = (row.lac, row.lac_length) if knows_all(row) else (NO_ENTRY, 0)
-        answer = ReadAnswer(Status.OK, row.ledger_id, absent, *told)
-        effects: list[Effect] = []
-        reply = Reply(look.link, look.request_id, answer, framed(frame))
-        self.replies.reply_when(look.wait_token, reply, effects, now_ns)
-        return effects
-
     def _on_metadata_told(self, event: MetadataTold) -> list[Effect]:
         return self._end_question(event.now_ns, is_known=not event.doubt)
 
@@ -516,21 +403,10 @@ class Bookie(Machine):
         return self._end_question(event.now_ns, is_known=False)
 
     def _end_question(self, now_ns: int, *, is_known: bool) -> list[Effect]:
-        effects = self._answer_held(self.denials.take_answered(), now_ns, is_known=is_known)
-        return effects + self.denials.ask()
-
-    def _answer_held(self, held: list[Denial], now_ns: int, *, is_known: bool) -> list[Effect]:
-        """is_known: metadata is not older than what this bookie met; else nothing is denied (P10.5)."""
-        effects: list[Effect] = []
-        for look, frame, absent, _ in held:
-            row = self.table.get(look.ledger_id)
-            if row is None:  # It was dropped meanwhile, and is forgotten.
-                unknown = ReadAnswer(Status.UNKNOWN, look.ledger_id)
-                effects.append(Reply(look.link, look.request_id, unknown))
-                continue
-            denied = self._absent(row, absent) if is_known and self.is_serving else []
-            effects += self._answer_read(look, row, frame, denied, now_ns)
-        return effects
+        """is_known: metadata is not older than what this bookie met; else nothing is denied (P10.5), nor behind a
+        loss that was found meanwhile."""
+        may_deny = is_known and self.is_serving and self._may_deny
+        return self.reads.on_question_over(now_ns, may_deny=may_deny)
 
     def _finish_repeated_add(
         self, look: Lookup, request: AddRequest, row: AnyLedgerRow, event: EntriesRead
@@ -631,7 +507,7 @@ class Bookie(Machine):
     def _on_tick(self, event: Tick) -> list[Effect]:
         effects = self.lacs.on_time(event.now_ns)
         effects += self.limbo.on_time(event.now_ns)
-        return effects + self._answer_held(self.denials.take_late(event.now_ns), event.now_ns, is_known=False)
+        return effects + self.reads.on_time(event.now_ns)
 
     def _add_reply(
         self, link: int, request_id: int, request: AddRequest, part: FrameHeader | Frame, status: Status

@@ -33,9 +33,9 @@ MUTANTS = (
         ),
         (
             (
-                "embedbk/core/bookie.py",
-                "        return absent if knows_all(row) and self._may_deny else []\n",
-                "        return absent if knows_all(row) else []\n",
+                "embedbk/core/read_answering.py",
+                "    return absent if knows_all(row) and may_deny else []\n",
+                "    return absent if knows_all(row) else []\n",
             ),
         ),
         ("tests/host/test_starts.py::test_without_metadata_what_it_holds_is_served_and_nothing_is_denied",),

@@ -73,8 +73,8 @@ MUTANTS = (
         "of several ledgers one in limbo says that an entry is not there",
         (
             (
-                _BOOKIE,
-                "several.take(place, self._absent(row, found[1]))",
+                "embedbk/core/read_answering.py",
+                "several.take(place, _absent(row, found[1], may_deny=may_deny))",
                 "several.take(place, found[1])",
             ),
         ),

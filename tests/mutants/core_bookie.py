@@ -13,6 +13,7 @@ _DROPS = "embedbk/core/drops.py"
 _COLLECTOR = "embedbk/core/collector.py"
 _FENCING = "embedbk/core/fencing.py"
 _LACS = "embedbk/core/lac_answers.py"
+_READS = "embedbk/core/read_answering.py"
 _STANDING = "embedbk/core/ledger_standing.py"
 _ENTERING = "embedbk/core/limbo_entering.py"
 
@@ -210,7 +211,7 @@ MUTANTS = (
         "a fenced read is answered before the fence is durable",
         (
             (
-                _BOOKIE,
+                _READS,
                 "        wait_token = row.last_token if request.fence else 0\n",
                 "        wait_token = 0\n",
             ),
@@ -307,9 +308,9 @@ MUTANTS = (
         "in limbo what is missing is absent instead of unknown",
         (
             (
-                _BOOKIE,
-                "        return absent if knows_all(row) and self._may_deny else []\n",
-                "        return absent if self._may_deny else []\n",
+                _READS,
+                "    return absent if knows_all(row) and may_deny else []\n",
+                "    return absent if may_deny else []\n",
             ),
         ),
         (
@@ -406,9 +407,9 @@ MUTANTS = (
         "an entry whose bytes fail their sum on the disk is told to be absent",
         (
             (
-                _BOOKIE,
-                "        absent = self._absent(row, event.absent)\n        assert isinstance(look.request, ReadRequest)\n",
-                "        absent = self._absent(row, event.absent)\n        assert isinstance(look.request, ReadRequest)\n        if event.frame is None and not absent and knows_all(row):\n            absent = [(look.request.first_entry, look.request.last_entry)]\n",
+                _READS,
+                "        absent = _absent(row, event.absent, may_deny=may_deny)\n",
+                "        absent = _absent(row, event.absent, may_deny=may_deny)\n        if event.frame is None and not absent and knows_all(row):\n            absent = [(request.first_entry, request.last_entry)]\n",
             ),
         ),
         (_P7 + "what_cannot_be_read_is_neither_there_nor_absent",),

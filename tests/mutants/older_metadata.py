@@ -26,6 +26,7 @@ _USED = "tests/storage/test_member_notes.py::test_"
 _BESIDE = "tests/rules/test_p10_beside_older.py::test_"
 _DENIALS = "embedbk/core/denials.py"
 _BOOKIE = "embedbk/core/bookie.py"
+_READS = "embedbk/core/read_answering.py"
 
 MUTANTS = (
     Mutant(
@@ -34,9 +35,9 @@ MUTANTS = (
         "a bookie denies an entry to a recovery before it has heard whether metadata is an older copy",
         (
             (
-                _BOOKIE,
-                "if absent and look.request.fence:",
-                "if absent and look.request.fence and not self.is_serving:",
+                _READS,
+                "if absent and request.fence:",
+                "if absent and request.fence and not may_deny:",
             ),
         ),
         (_BESIDE + "what_a_client_has_met_first_every_bookie_hears_of_before_it_denies",),
@@ -60,9 +61,9 @@ MUTANTS = (
         "a bookie that metadata does not answer denies all the same",
         (
             (
-                _BOOKIE,
-                "take_late(event.now_ns), event.now_ns, is_known=False",
-                "take_late(event.now_ns), event.now_ns, is_known=True",
+                _READS,
+                "take_late(now_ns), now_ns, may_deny=False",
+                "take_late(now_ns), now_ns, may_deny=True",
             ),
         ),
         (_BESIDE + "a_bookie_that_metadata_does_not_answer_says_neither_yes_nor_no",),
@@ -78,7 +79,7 @@ MUTANTS = (
         "a-no-is-given-behind-a-loss",
         "P7.9 P10.5",
         "a no that was held leaves though the bookie has learned that it may have lost entries",
-        ((_BOOKIE, "if is_known and self.is_serving else []", "if is_known else []"),),
+        ((_BOOKIE, "is_known and self.is_serving and self._may_deny", "is_known and self._may_deny"),),
         (_BESIDE + "what_is_lost_meanwhile_is_not_denied",),
     ),
     Mutant(
