@@ -4,7 +4,7 @@ Decides which reads are looked up, what is called absent of what was not found, 
 others: the fence (`fencing`), how much is read in a second (`read_budget`), how long a "no" to a recovery is held
 (`denials`), whether this bookie may say "no" at all (its core), and the lookup (entry store).
 
-    request -> its fence -> its budget -> ReadEntries ... EntriesRead -> a "no" to a recovery: held -> Reply when durable
+    request -> its fence, its budget -> ReadEntries ... EntriesRead -> a "no" to a recovery: held -> Reply, when durable
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ __all__ = ["ReadAnswering"]
 
 
 class ReadAnswering:
-    """Answers reads. may_deny: False: nothing that is missing is called absent (P7.9, P10.5)."""
+    """Answers reads, and holds those that deny something to a recovery.
+
+    may_deny: False: nothing that is missing is called absent (P7.9, P10.5)."""
 
     __slots__ = ("_budget", "_denials", "_fencing", "_incarnation", "_looks", "_replies", "_table")
 

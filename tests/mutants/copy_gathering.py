@@ -6,7 +6,7 @@ from tests.mutants.mutant import Mutant
 
 __all__ = ["MUTANTS"]
 
-_BOOKIE = "embedbk/core/bookie.py"
+_ADDS = "embedbk/core/add_storing.py"
 _GATHERING = "embedbk/repair/copy_gathering.py"
 _READING = "embedbk/host/reading.py"
 _SEVERAL = "embedbk/core/several.py"
@@ -47,7 +47,7 @@ MUTANTS = (
         "one frame that is refused ends the message, and what follows it is not stored",
         (
             (
-                _BOOKIE,
+                _ADDS,
                 "                several.take(place, frame)\n                continue\n",
                 "                several.take(place, frame)\n                break\n",
             ),

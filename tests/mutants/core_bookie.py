@@ -11,6 +11,7 @@ __all__ = ["MUTANTS"]
 _BOOKIE = "embedbk/core/bookie.py"
 _DROPS = "embedbk/core/drops.py"
 _COLLECTOR = "embedbk/core/collector.py"
+_ADDS = "embedbk/core/add_storing.py"
 _FENCING = "embedbk/core/fencing.py"
 _LACS = "embedbk/core/lac_answers.py"
 _READS = "embedbk/core/read_answering.py"
@@ -155,7 +156,7 @@ MUTANTS = (
         "an add whose comparison began before the fence is taken after it",
         (
             (
-                _BOOKIE,
+                _ADDS,
                 "refusal = None if request.recovery else refusal_of(row)  # It may have been fenced since.",
                 "refusal: Status | None = None",
             ),
@@ -168,11 +169,11 @@ MUTANTS = (
         "an add is acknowledged when it is queued",
         (
             (
-                _BOOKIE,
-                "            self.replies.reply_when(\n                row.last_token,\n"
-                "                self._add_reply(event.link, event.request_id, request, header, Status.OK),\n"
+                _ADDS,
+                "            self._replies.reply_when(\n                row.last_token,\n"
+                "                add_reply(event.link, event.request_id, request, header, Status.OK),\n"
                 "                effects,\n                event.now_ns,\n            )\n",
-                "            effects.append(self._add_reply(event.link, event.request_id, request, header, Status.OK))\n",
+                "            effects.append(add_reply(event.link, event.request_id, request, header, Status.OK))\n",
             ),
         ),
         (_P3 + "what_was_not_synced_is_never_acknowledged_after_a_crash",),
@@ -184,9 +185,9 @@ MUTANTS = (
         "an add that is held already is acknowledged though the first is not durable yet",
         (
             (
-                _BOOKIE,
-                "        self.replies.reply_when(wait_token, reply, effects, now_ns)\n        return effects\n\n    def _on_counted",
-                "        effects.append(reply)\n        return effects\n\n    def _on_counted",
+                _ADDS,
+                "        self._replies.reply_when(wait_token, reply, effects, now_ns)\n",
+                "        effects.append(reply)\n",
             ),
         ),
         (_P3 + "the_same_entry_again_is_acknowledged_only_when_it_is_durable",),
@@ -198,7 +199,7 @@ MUTANTS = (
         "another payload under a stored id is acknowledged",
         (
             (
-                _BOOKIE,
+                _ADDS,
                 "                if not is_same(stored, entry):\n",
                 "                if len(stored) != len(entry):\n",
             ),
@@ -238,15 +239,15 @@ MUTANTS = (
         "a bookie that lost its disk takes adds that were meant for the disk before",
         (
             (
-                _BOOKIE,
-                "        if request.incarnation != self.incarnation:\n"
+                _ADDS,
+                "        if request.incarnation != self._incarnation:\n"
                 "            return Status.WRONG_INCARNATION\n"
-                "        if self.replies.failure is not None:\n"
+                "        if self._replies.failure is not None:\n"
                 "            return Status.UNKNOWN\n"
-                "        row = self.table.get(header.ledger_id)\n",
-                "        if self.replies.failure is not None:\n"
+                "        row = self._table.get(header.ledger_id)\n",
+                "        if self._replies.failure is not None:\n"
                 "            return Status.UNKNOWN\n"
-                "        row = self.table.get(header.ledger_id)\n",
+                "        row = self._table.get(header.ledger_id)\n",
             ),
         ),
         (

@@ -8,7 +8,6 @@ from tests.mutants.mutant import Mutant
 
 __all__ = ["MUTANTS"]
 
-_BOOKIE = "embedbk/core/bookie.py"
 _LEAVING = "embedbk/core/leaving.py"
 _LOG = "embedbk/core/log.py"
 _LISTING = "embedbk/core/log_listing.py"
@@ -179,7 +178,11 @@ MUTANTS = (
                 "            effects += self.in_flight.send(frame, now_ns, None, 0)\n",
                 "            effects += self.in_flight.send(frame, now_ns, frame.last_entry, frame.length)\n",
             ),
-            (_BOOKIE, "        if header.has_lac and not request.recovery:", "        if header.has_lac:"),
+            (
+                "embedbk/core/add_storing.py",
+                "        if header.has_lac and not request.recovery:",
+                "        if header.has_lac:",
+            ),
         ),
         (
             _P5_RECOVERY + "write_backs_are_verbatim_without_a_lac_and_pass_fences",

@@ -13,7 +13,7 @@ _AUDITOR = "embedbk/repair/auditor.py"
 _AWAY = "embedbk/repair/away_bookies.py"
 _OWED = "embedbk/repair/owed.py"
 _COLLECTOR = "embedbk/core/collector.py"
-_BOOKIE = "embedbk/core/bookie.py"
+_ADDS = "embedbk/core/add_storing.py"
 _REPAIRED = "tests/repair/test_repaired.py::test_"
 _COPYING = "tests/repair/test_copying.py::test_"
 _AUDITED = "tests/repair/test_auditor.py::test_"
@@ -151,7 +151,7 @@ MUTANTS = (
         "repair-checks-the-ledgers-key",
         "P3.5",
         "a copy without a key is refused by a bookie that knows one",
-        ((_BOOKIE, " and not _is_copy(request):", ":"),),
+        ((_ADDS, " and not _is_copy(request):", ":"),),
         ("tests/repair/test_keyless_copies.py::test_a_copy_passes_the_key_and_binds_none",),
     ),
     Mutant(
@@ -160,7 +160,7 @@ MUTANTS = (
         "a copy binds the key in its header, and the ledger's own is wrong there ever after",
         (
             (
-                _BOOKIE,
+                _ADDS,
                 "            None if _is_copy(request) else header.ledger_key,\n",
                 "            header.ledger_key,\n",
             ),
@@ -171,7 +171,7 @@ MUTANTS = (
         "repair-opens-normal-adds",
         "P3.5",
         "a normal add that says it is a copy passes without the ledger's key",
-        ((_BOOKIE, "return request.is_copy and request.recovery", "return request.is_copy"),),
+        ((_ADDS, "return request.is_copy and request.recovery", "return request.is_copy"),),
         ("tests/repair/test_keyless_copies.py::test_a_normal_add_that_says_it_is_a_copy_is_checked",),
     ),
     Mutant(

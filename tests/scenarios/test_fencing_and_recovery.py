@@ -194,7 +194,7 @@ def test_a_fence_outlives_its_journal_record() -> None:
 
 def test_a_read_only_bookie_fences_and_takes_recovery_adds() -> None:
     """Scenario 11: #208. No space is no reason to leave a ledger without an end."""
-    # Taken out: that recovery adds pass (core/bookie.py, `_refuse_add`: READ_ONLY before `if request.recovery`).
+    # Taken out: that recovery adds pass (core/add_storing.py, `_refusal`: READ_ONLY before `if request.recovery`).
     story = scene()
     world = story.world
     story.add(b"e0")

@@ -300,7 +300,7 @@ def test_the_first_two_requests_of_a_ledger_make_one_row() -> None:
 
 def test_empty_bookies_under_old_names_acknowledge_nothing() -> None:
     """Scenario 26: #4812. Both members were replaced by empty ones of the same names; the ledger is closed."""
-    # Taken out: the incarnation (core/bookie.py, `_refuse_add`: any incarnation is taken).
+    # Taken out: the incarnation (core/add_storing.py, `_refusal`: any incarnation is taken).
     story = scene(Quorum(2, 2, 2), bookies=4)
     world = story.world
     assert story.recover().ended.error is None

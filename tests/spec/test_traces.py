@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from embedbk.core import bookie, in_flight, recovery
+from embedbk.core import add_storing, in_flight, recovery
 from embedbk.core.in_flight import InFlight
 from embedbk.core.pending_replies import PendingReplies
 from embedbk.core.quorum import Verdict
@@ -77,7 +77,7 @@ def ask_the_published_ensemble_only(patch: pytest.MonkeyPatch) -> None:
 
 
 def take_adds_behind_the_fence(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(bookie, "refusal_of", lambda row: None)
+    patch.setattr(add_storing, "refusal_of", lambda row: None)
 
 
 def answer_before_it_is_durable(patch: pytest.MonkeyPatch) -> None:

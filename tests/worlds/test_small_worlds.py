@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from embedbk.core import bookie, recovery
+from embedbk.core import add_storing, recovery
 from tests.spec.explore import Explored, explore
 from tests.worlds.small_world import Bounds, SmallWorld, State
 
@@ -90,6 +90,6 @@ def _one_negative_ends(entry_id: int, positive: int, negative: int, quorum: obje
 
 def test_a_fence_that_adds_ignore_is_seen(monkeypatch: pytest.MonkeyPatch):
     """The checker checks itself (P3.4a, I21)."""
-    monkeypatch.setattr(bookie, "refusal_of", lambda row: None)
+    monkeypatch.setattr(add_storing, "refusal_of", lambda row: None)
     found = explore(SmallWorld(Bounds(bookies=2, ack_quorum=2, entries=1, recoverers=1)))
     assert found.broken == "fenced means fenced", told(found)
