@@ -1,7 +1,7 @@
 """Bookies of this loop as its writers reach them, and the wait of such a loop: native/road/near.h.
 
 Decides nothing: what is stored there, and what counts as acknowledged, is decided in C by the rules of core/writer.py
-and core/bookie.py, and said in native/SHORTCUTS.md ("Near seats"). When a writer's adds go this way is
+and core/add_storing.py, and said in native/SHORTCUTS.md ("Near seats"). When a writer's adds go this way is
 host/local_adds.py's.
 """
 

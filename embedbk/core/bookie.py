@@ -1,8 +1,8 @@
 """A bookie: persists, fences, answers; knows nothing of quorums (P1, P3.2, P3.4, P5.2f, P7).
 
 Decides whether a request is taken at all, and whether anything may be denied: by what its host has learned of these
-directories and of metadata. An answer that promises durability is made by the step that receives `JournalDurable`, never
-before (`pending_replies`). Leaves to others what is taken: adds (`add_storing`), reads (`read_answering`), fences
+directories and of metadata. An answer that promises durability is made by the step that receives `JournalDurable`,
+never before (`pending_replies`). Leaves to others what is taken: adds (`add_storing`), reads (`read_answering`), fences
 (`fencing`), LACs and their readers (`lac_answers`), questions for holdings (`holdings_counting`), one number for many
 ledgers (`block_numbering`), a copy in the place of another (`copy_replacement`); which ledgers enter limbo
 (`limbo_entering`), the search by which it ends (`limbo_search`), and which are dropped (`drops`); the rows' place in

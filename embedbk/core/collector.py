@@ -1,7 +1,7 @@
 """Garbage collection: finds ledgers of a bookie that metadata does not know any more, or seats elsewhere (P7.7, I35).
 
 Decides: what is asked, and whether the answers allow a ledger to be dropped. Leaves to others: dropping, and whether
-anything came since the first question (core/bookie.py); the bytes on disk (storage).
+anything came since the first question (core/drops.py); the bytes on disk (storage).
 
     the bookie's ledgers, a page of them ─▶ CollectionBegun ─▶ the same range, listed
         not there, or CLOSED elsewhere ─▶ its key, read alone ─▶ a transaction that checks key, tombstone and mark

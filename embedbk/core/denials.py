@@ -3,7 +3,7 @@
 A recovery goes by the metadata that its client read. Where that is older than what the bookie met, the bookie must not
 deny an entry; but it may not have heard of it yet. So such an answer is held until metadata is asked, behind the coming
 of the request, which one it is. Decides what a question covers, and how long an answer is held. Leaves to others: what
-metadata says of itself (`core/witness.py`), and what is answered then (`core/bookie.py`).
+metadata says of itself (`core/witness.py`), and what is answered then (`read_answering`).
 
     held   held   held ──▶ one question at a time ──▶ answers to those held before it was sent; the others: the next one
 """

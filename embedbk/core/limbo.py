@@ -1,7 +1,7 @@
 """What limbo needs of ledger metadata: the ledgers of which a bookie may have lost entries, and its share of each
 (P7.4).
 
-Leaves to others: what a bookie in limbo answers (core/bookie.py), and where the metadata comes from
+Leaves to others: what a bookie in limbo answers (core/ledger_standing.py), and where the metadata comes from
 (host/limbo.py).
 """
 

@@ -1,7 +1,7 @@
 """Whether a bookie takes normal adds: one state machine with reasons (P7.8, ST26, ST27, ST28, I53, L11).
 
 Decides: when the bookie becomes read-only, and when it is writable again. Leaves to others: what a read-only bookie
-refuses (core/bookie.py: fences and recovery adds pass), and measuring (host/spacing.py).
+refuses (core/add_storing.py: fences and recovery adds pass), and measuring (host/spacing.py).
 
     writable ── free space below `low_bytes` ──▶ read-only: low space ── above `back_bytes` ──▶ writable
              ── a write found no room, twice ──▶ read-only: no room ──── such a write went well ─▶ writable

@@ -1,6 +1,6 @@
 """What operators decided about copies, as the metadata has it, for the bookie that is asked to replace one (P11.5).
 
-Decides nothing: what a word allows is `core/bookie.py`'s. A value that cannot be read is no word.
+Decides nothing: what a word allows is `core/copy_replacement.py`'s. A value that cannot be read is no word.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The add path in C (native/road/add_path.h) on one bookie's table, store and journals, behind the port `AddPath`.
 
-Decides nothing: what is common is decided in C, by the rules of core/bookie.py, and said in native/SHORTCUTS.md.
+Decides nothing: what is common is decided in C, by the rules of core/add_storing.py, and said in native/SHORTCUTS.md.
 """
 
 from __future__ import annotations

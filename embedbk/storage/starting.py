@@ -3,7 +3,7 @@ cache (P7.3, P7.4, P7.5, I42, I44).
 
 Decides the order, when the write cache is flushed in between, and how a damaged journal is gone on behind. Leaves to
 others: what a record means (replay.py), what is left of a damaged journal (salvage.py), what the bookie does about a
-loss (core/bookie.py).
+loss (core/limbo_entering.py).
 
     states and marks of the entry logs ─▶ journal 1 above its mark ─▶ journal 2 above its mark ... ─▶ journals for adds
 
