@@ -14,7 +14,8 @@ in which it was read.
                                '--only looked for: the plan--> ENDED
 
 Decides what is asked, whether the ledger may be adopted, and when. Leaves to others what bookies hold (`survey`), what
-the adoption makes of that (`adoption_plan`), and which bookies are asked (`client/adopting`).
+the adoption makes of that (`adoption_plan`), the copies (`adoption_copying`), and which bookies are asked
+(`client/adopting`).
 """
 
 from __future__ import annotations
@@ -29,7 +30,6 @@ from embedbk.codec.adopted import (
     adopted_path,
     encode_adopted,
 )
-from embedbk.codec.frame import encode_frame_header, frame_of, split
 from embedbk.codec.ledger_metadata import (
     Fragment,
     LedgerMetadata,
@@ -39,8 +39,6 @@ from embedbk.codec.ledger_metadata import (
     ledger_key_path,
 )
 from embedbk.codec.messages import (
-    AddAnswer,
-    AddRequest,
     Control,
     FenceAnswer,
     FenceRequest,
@@ -51,8 +49,9 @@ from embedbk.codec.messages import (
 from embedbk.codec.metadata_messages import ABSENT, Compare, Put
 from embedbk.codec.registration import placement_path
 from embedbk.codec.tombstone import tombstone_path
-from embedbk.config import FRAME_BLOCK_BYTES, FRAME_BYTES_MAX, Quorum
-from embedbk.core.adoption_plan import AdoptionCopies, AdoptionPlan, StaleKey, plan_adoption
+from embedbk.config import FRAME_BYTES_MAX, Quorum
+from embedbk.core.adoption_copying import AdoptionCopying
+from embedbk.core.adoption_plan import AdoptionPlan, StaleKey, plan_adoption
 from embedbk.core.client_words import Answered, BookieInfo, BookiesChanged, Send, SendFailed
 from embedbk.core.fitting import Seats, lacking
 from embedbk.core.machine import Effect, Handlers, Machine, earliest
@@ -148,13 +147,15 @@ class LedgerAdoption(Machine):
         self.plan: AdoptionPlan | None = None
         # Those that get a seat and had nothing: their placement when they were chosen (P10.6).
         self.chosen: dict[Member, int | None] = {}
-        self.copying: list[AdoptionCopies] = []  # The last one is under way.
-        self.copied = 0  # Entries copied so far.
-        self.copies = 0  # Questions of copying that were asked: their number, which answers name (P3.8).
-        self.asks_source = 0  # Index of the source that is asked.
-        self.copy_at: int | None = None  # When to go on with copying.
-        self.copy_until: int | None = None  # When its open question counts as unanswered.
-        self.trouble = ""  # Why copying does not get on.
+        self.copying = AdoptionCopying(
+            ledger_id,
+            ledger_key,
+            nonce,
+            self.survey,
+            ask_timeout_ns=options.ask_timeout_ns,
+            retry_ns=options.retry_ns,
+        )
+        self.trouble = ""  # Why the transaction was refused.
         self.cas = 0  # Number of the transaction that is open.
         self.is_unsettled = False  # One came back unknown: it is still in flight (P2.2).
         self.read_at: int | None = None  # When the ledger's key is to be read.
@@ -182,8 +183,7 @@ class LedgerAdoption(Machine):
             self.give_up_ns,
             asked + self.options.ask_timeout_ns if asked is not None else None,
             min(self.pause_until.values(), default=None),
-            self.copy_at,
-            self.copy_until,
+            self.copying.due_ns,
             self.read_at,
         )
 
@@ -346,86 +346,18 @@ class LedgerAdoption(Machine):
         )
         if isinstance(planned, EmbedbkError):
             return self._end(planned)
-        self.plan, self.chosen, self.copying = planned
+        self.plan, self.chosen, owed = planned
         if self.options.is_dry:
             return self._end(None)
         self.phase = AdoptionPhase.COPYING
         self._progress(now_ns)
-        return self._copy(now_ns)
+        return self._copied(self.copying.begin(owed, now_ns), 0, now_ns)
 
-    # Copying: read from one that has it, checked again, and stored by a recovery add, a frame at a time.
-
-    def _copy(self, now_ns: int) -> list[Effect]:
-        self.copy_at = self.copy_until = None
-        if not self.copying:
-            return self._create(now_ns)
-        run = self.copying[-1]
-        source = run.sources[self.asks_source % len(run.sources)]
-        self.copies += 1
-        self.copy_until = now_ns + self.options.ask_timeout_ns
-        request = ReadRequest(
-            source.incarnation,
-            self.ledger_id,
-            run.entry_ids[self.copied],
-            run.entry_ids[-1],
-            FRAME_BLOCK_BYTES,
-            True,
-            self.ledger_key,
-        )
-        return [Send(source, request, ("source", self.copies))]
-
-    def _on_source(self, event: Answered, answer: ReadAnswer) -> list[Effect]:
-        run = self.copying[-1]
-        wanted = run.entry_ids[self.copied :]
-        entries: list[bytes] = []
-        try:
-            for _, body in event.frames:
-                for entry_id, entry in split(frame_of(body, self.ledger_id)):
-                    is_next = len(entries) < len(wanted) and entry_id == wanted[len(entries)]
-                    if is_next and self.survey.is_copy(entry_id, entry):
-                        entries.append(bytes(entry))
-        except PeerError:
-            entries = []
-        if not entries:
-            self.asks_source += 1
-            why = f"{event.member.bookie_id} does not give entry {wanted[0]} any more"
-            return self._copy_later(why, event.now_ns)
-        frame = frame_of(memoryview(b"".join(entries)), self.ledger_id)
-        self.copies += 1
-        self.copy_until = event.now_ns + self.options.ask_timeout_ns
-        request = AddRequest(run.target.incarnation, self.nonce, self.copies, True)
-        header = encode_frame_header(frame, self.ledger_key)
-        return [
-            Send(
-                run.target,
-                request,
-                ("copy", self.copies, frame.first_entry, frame.last_entry, len(entries)),
-                ((header, frame),),
-            )
-        ]
-
-    def _on_copied(self, event: Answered, answer: AddAnswer) -> list[Effect]:
-        _, number, first, last, count = event.tag
-        is_ours = answer.nonce == self.nonce and answer.seating == number and answer.recovery
-        if not is_ours or (answer.first_entry, answer.last_entry) != (first, last):
-            return []  # It answers something else (P3.8).
-        if answer.status != Status.OK:
-            return self._copy_later(f"{event.member.bookie_id}: {Status(answer.status).name}", event.now_ns)
-        self._progress(event.now_ns)
-        run = self.copying[-1]
-        for entry_id in run.entry_ids[self.copied : self.copied + count]:
-            self.survey.masks[entry_id] |= 1 << run.bit
-        self.copied += count
-        if self.copied == len(run.entry_ids):
-            self.copying.pop()
-            self.copied = 0
-        return self._copy(event.now_ns)
-
-    def _copy_later(self, reason: str, now_ns: int) -> list[Effect]:
-        self.trouble = reason
-        self.copies += 1  # Answers that still come to earlier questions count for nothing.
-        self.copy_at, self.copy_until = now_ns + self.options.retry_ns, None
-        return []
+    def _copied(self, effects: list[Effect], stored: int, now_ns: int) -> list[Effect]:
+        """Copying did this, and had stored so many entries before: create when nothing is owed any more."""
+        if self.copying.stored > stored:
+            self._progress(now_ns)
+        return effects if self.copying else self._create(now_ns)
 
     # Creating: one transaction, until its outcome is known (P2.2).
 
@@ -512,9 +444,9 @@ class LedgerAdoption(Machine):
         return self._why_not_named()
 
     def _why_not_named(self) -> EmbedbkError:
+        read_only = "a bookie that it would name went read-only since it was asked (P10.6)"
         return RecoveryInconclusive(
-            f"ledger {self.ledger_id} was not adopted: "
-            + (self.trouble or "a bookie that it would name went read-only since it was asked (P10.6)"),
+            f"ledger {self.ledger_id} was not adopted: {self.trouble or self.copying.trouble or read_only}",
             hint="nothing is lost; adopt it again",
         )
 
@@ -547,13 +479,10 @@ class LedgerAdoption(Machine):
     def _on_answered(self, event: Answered) -> list[Effect]:
         kind, answer = event.tag[0], event.control
         if kind in ("source", "copy"):
-            if self.phase is not AdoptionPhase.COPYING or event.tag[1] != self.copies:
+            if self.phase is not AdoptionPhase.COPYING:
                 return []
-            if kind == "source" and isinstance(answer, ReadAnswer):
-                return self._on_source(event, answer)
-            if kind == "copy" and isinstance(answer, AddAnswer):
-                return self._on_copied(event, answer)
-            return self._copy_later(getattr(answer, "text", "an answer of the wrong kind"), event.now_ns)
+            stored = self.copying.stored
+            return self._copied(self.copying.on_answered(event), stored, event.now_ns)
         holding = self.survey.holdings[event.tag[1]]
         if self.phase not in (AdoptionPhase.FENCING, AdoptionPhase.READING) or holding.is_silent:
             return []
@@ -569,10 +498,7 @@ class LedgerAdoption(Machine):
 
     def _on_send_failed(self, event: SendFailed) -> list[Effect]:
         if event.tag[0] in ("source", "copy"):
-            if self.phase is not AdoptionPhase.COPYING or event.tag[1] != self.copies:
-                return []
-            self.asks_source += 1
-            return self._copy_later(f"{event.member.bookie_id}: {event.reason}", event.now_ns)
+            return self.copying.on_send_failed(event) if self.phase is AdoptionPhase.COPYING else []
         holding = self.survey.holdings[event.tag[1]]
         if self.phase not in (AdoptionPhase.FENCING, AdoptionPhase.READING) or holding.is_silent:
             return []
@@ -608,10 +534,7 @@ class LedgerAdoption(Machine):
         self.pause_until = {name: until for name, until in self.pause_until.items() if until > now_ns}
         if self.phase in (AdoptionPhase.FENCING, AdoptionPhase.READING):
             return effects + self._ask(now_ns)
-        if self.copy_until is not None and now_ns >= self.copy_until:
-            effects += self._copy_later("no answer in time", now_ns)
-        if self.copy_at is not None and now_ns >= self.copy_at:
-            effects += self._copy(now_ns)
+        effects += self.copying.on_time(now_ns)
         if self.read_at is not None and now_ns >= self.read_at:
             self.read_at = None
             effects.append(ReadKey(("read", self.cas), ledger_key_path(self.ledger_id)))
@@ -627,7 +550,7 @@ class LedgerAdoption(Machine):
         what = {
             AdoptionPhase.FENCING: f"not everybody who may hold entries is fenced ({told})",
             AdoptionPhase.READING: f"whether entry {self.survey.decided} exists could not be settled ({told})",
-            AdoptionPhase.COPYING: f"copies could not be made ({self.trouble or 'no answer'})",
+            AdoptionPhase.COPYING: f"copies could not be made ({self.copying.trouble or 'no answer'})",
             AdoptionPhase.CREATING: "the metadata did not answer",
         }[self.phase]
         error = RecoveryInconclusive(

@@ -287,9 +287,9 @@ MUTANTS = (
         "a ledger is adopted while a bookie that it names lacks entries",
         (
             (
-                _ADOPTING,
-                "        if not self.copying:\n            return self._create",
-                "        if len(self.copying) <= 1:\n            return self._create",
+                "embedbk/core/adoption_copying.py",
+                "        return bool(self._owed)\n",
+                "        return len(self._owed) > 1\n",
             ),
         ),
         (_RULES + "copies_that_lack_are_made_before_the_key",),
