@@ -14,8 +14,8 @@ in which it was read.
                                '--only looked for: the plan--> ENDED
 
 Decides what is asked, whether the ledger may be adopted, and when. Leaves to others what bookies hold (`survey`), what
-the adoption makes of that (`adoption_plan`), the copies (`adoption_copying`), and which bookies are asked
-(`client/adopting`).
+the adoption makes of that (`adoption_plan`), the copies (`adoption_copying`), the transaction (`adoption_commit`), and
+which bookies are asked (`client/adopting`).
 """
 
 from __future__ import annotations
@@ -27,16 +27,10 @@ from typing import ClassVar
 
 from embedbk.codec.adopted import (
     LOST_RANGES_MAX,
-    adopted_path,
-    encode_adopted,
 )
 from embedbk.codec.ledger_metadata import (
     Fragment,
     LedgerMetadata,
-    LedgerState,
-    decode_ledger_metadata,
-    encode_ledger_metadata,
-    ledger_key_path,
 )
 from embedbk.codec.messages import (
     Control,
@@ -46,10 +40,8 @@ from embedbk.codec.messages import (
     ReadRequest,
     Status,
 )
-from embedbk.codec.metadata_messages import ABSENT, Compare, Put
-from embedbk.codec.registration import placement_path
-from embedbk.codec.tombstone import tombstone_path
 from embedbk.config import FRAME_BYTES_MAX, Quorum
+from embedbk.core.adoption_commit import AdoptionCommit, AdoptionSettled
 from embedbk.core.adoption_copying import AdoptionCopying
 from embedbk.core.adoption_plan import AdoptionPlan, StaleKey, plan_adoption
 from embedbk.core.client_words import Answered, BookieInfo, BookiesChanged, Send, SendFailed
@@ -58,8 +50,6 @@ from embedbk.core.machine import Effect, Handlers, Machine, earliest
 from embedbk.core.metadata_words import (
     KeyRead,
     MetadataFailed,
-    ReadKey,
-    Transact,
     Transacted,
     TransactRefused,
     TransactUnknown,
@@ -70,8 +60,6 @@ from embedbk.core.vocabulary import Ended, Started, Tick
 from embedbk.errors import (
     EmbedbkError,
     EntryUnreadable,
-    MetadataConflict,
-    MetadataUnavailable,
     NoSuchLedger,
     PeerError,
     RecoveryInconclusive,
@@ -155,10 +143,9 @@ class LedgerAdoption(Machine):
             ask_timeout_ns=options.ask_timeout_ns,
             retry_ns=options.retry_ns,
         )
-        self.trouble = ""  # Why the transaction was refused.
-        self.cas = 0  # Number of the transaction that is open.
-        self.is_unsettled = False  # One came back unknown: it is still in flight (P2.2).
-        self.read_at: int | None = None  # When the ledger's key is to be read.
+        self.commit = AdoptionCommit(
+            ledger_id, stale.revision if stale is not None else None, options.retry_ns
+        )
 
     def _take_over(self, known: LedgerMetadata) -> None:
         """The part of its metadata that stays true, whatever happened after the copy was made."""
@@ -184,7 +171,7 @@ class LedgerAdoption(Machine):
             asked + self.options.ask_timeout_ns if asked is not None else None,
             min(self.pause_until.values(), default=None),
             self.copying.due_ns,
-            self.read_at,
+            self.commit.due_ns,
         )
 
     def _on_started(self, event: Started) -> list[Effect]:
@@ -359,115 +346,53 @@ class LedgerAdoption(Machine):
             self._progress(now_ns)
         return effects if self.copying else self._create(now_ns)
 
-    # Creating: one transaction, until its outcome is known (P2.2).
+    # Creating: the transaction, until its outcome is known.
 
     def _create(self, now_ns: int) -> list[Effect]:
         assert self.plan is not None
-        metadata, record = self.plan.metadata, self.plan.record
+        metadata = self.plan.metadata
         starts = [Seats(each.first_entry, self._bits(each)) for each in metadata.fragments]
         owed = lacking(self.survey.found(), starts, metadata.quorum)
         ensure(next(owed, None) is None, "an adopted ledger has all of its copies")
-        if self.phase is not AdoptionPhase.CREATING:
-            self.phase = AdoptionPhase.CREATING
-            self._progress(now_ns)
-        self.cas += 1
-        # A bookie that has the copies may be named though it is read-only by now; one that was chosen for them, only if
-        # it is unchanged.
-        placement_of = {info.member: info.placement for info in self.bookies} | self.chosen
-        named = sorted({member for fragment in metadata.fragments for member in fragment.members})
-        when = [
-            Compare(ledger_key_path(self.ledger_id), ABSENT if self.stale is None else self.stale.revision),
-            Compare(tombstone_path(self.ledger_id), ABSENT),
-        ]
-        for member in named:
-            placement = placement_of.get(member)
-            if placement is not None:  # A bookie of an older build has no placement to compare (P10.6).
-                when.append(Compare(placement_path(member.bookie_id), placement))
-        then = [
-            Put(ledger_key_path(self.ledger_id), encode_ledger_metadata(metadata)),
-            Put(adopted_path(self.ledger_id), encode_adopted(record)),
-        ]
-        return [Transact(("adopt", self.cas), when, list(then), self.ledger_id)]
+        self.phase = AdoptionPhase.CREATING
+        self._progress(now_ns)
+        return self.commit.begin(metadata, self.plan.record, self._placements(), self.copying.trouble)
 
     def _bits(self, fragment: Fragment) -> tuple[int, ...]:
         return tuple(self.survey.bits[member.bookie_id] for member in fragment.members)
 
+    def _placements(self) -> dict[Member, int | None]:
+        """What the transaction compares of the bookies that it names. One that has the copies may be named though it is
+        read-only by now; one that was chosen for them, only if it is unchanged."""
+        return {info.member: info.placement for info in self.bookies} | self.chosen
+
     def _on_outcome(self, event: Transacted | TransactUnknown) -> list[Effect]:
-        if self.phase is not AdoptionPhase.CREATING or event.tag != ("adopt", self.cas):
+        if self.phase is not AdoptionPhase.CREATING:
             return []
-        if isinstance(event, TransactUnknown):
-            self.is_unsettled = True
-        elif event.is_done:
-            return self._adopted(event.revision)
-        else:
-            return [ReadKey(("why", self.cas), ledger_key_path(self.ledger_id))]
-        return [ReadKey(("read", self.cas), ledger_key_path(self.ledger_id))]
-
-    def _on_key(self, event: KeyRead) -> list[Effect]:
-        assert self.plan is not None
-        kind, number = event.tag
-        if self.phase is not AdoptionPhase.CREATING or number != self.cas:
-            return []
-        if kind == "deleted":
-            return self._end(self._why_refused(event))
-        is_as_before = event.value is None
-        if self.stale is not None:
-            is_as_before = event.value is not None and event.revision == self.stale.revision
-        if is_as_before and kind == "read":
-            return self._create(event.now_ns)  # Proves nothing: the same again wins, or is refused.
-        if event.value is None:
-            return [ReadKey(("deleted", self.cas), tombstone_path(self.ledger_id))]
-        if is_as_before:
-            return self._end(self._why_not_named())
-        if event.value == encode_ledger_metadata(self.plan.metadata):
-            return self._adopted(event.revision)
-        return self._end(self._adopted_by_another(event))
-
-    def _adopted_by_another(self, event: KeyRead) -> EmbedbkError:
-        try:
-            found = decode_ledger_metadata(event.value or b"", self.ledger_id)
-        except StorageError as unread:
-            return unread
-        state = LedgerState(found.state).name
-        return MetadataConflict(
-            f"ledger {self.ledger_id} is in the metadata by now, {state}, last entry {found.last_entry}",
-            hint="somebody else adopted it; nothing is to be done",
-        )
-
-    def _why_refused(self, event: KeyRead) -> EmbedbkError:
-        if event.value is not None:
-            return MetadataConflict(
-                f"ledger {self.ledger_id} was deleted, and can be brought back: embedbk ledger undelete"
-            )
-        if self.stale is not None:
-            return NoSuchLedger(f"ledger {self.ledger_id} was deleted meanwhile")
-        return self._why_not_named()
-
-    def _why_not_named(self) -> EmbedbkError:
-        read_only = "a bookie that it would name went read-only since it was asked (P10.6)"
-        return RecoveryInconclusive(
-            f"ledger {self.ledger_id} was not adopted: {self.trouble or self.copying.trouble or read_only}",
-            hint="nothing is lost; adopt it again",
-        )
+        return self._settle(self.commit.on_outcome(event))
 
     def _on_refused(self, event: TransactRefused) -> list[Effect]:
-        if self.phase is not AdoptionPhase.CREATING or event.tag != ("adopt", self.cas):
+        if self.phase is not AdoptionPhase.CREATING:
             return []
-        if self.is_unsettled:  # One before may have landed, and then its id is spared no more.
-            self.trouble = event.reason
-            return [ReadKey(("why", self.cas), ledger_key_path(self.ledger_id))]
-        return self._end(
-            MetadataUnavailable(f"ledger {self.ledger_id} was not adopted: {event.reason}", definite=True)
-        )
+        return self._settle(self.commit.on_refused(event))
+
+    def _on_key(self, event: KeyRead) -> list[Effect]:
+        if self.phase is not AdoptionPhase.CREATING:
+            return []
+        return self._settle(self.commit.on_key(event, self._placements()))
 
     def _on_metadata_failed(self, event: MetadataFailed) -> list[Effect]:
         if self.phase is AdoptionPhase.CREATING:
-            self.read_at = event.now_ns + self.options.retry_ns
+            self.commit.on_failed(event.now_ns)
         return []
 
-    def _adopted(self, revision: int) -> list[Effect]:
+    def _settle(self, settled: AdoptionSettled) -> list[Effect]:
+        if settled.error is not None:
+            return self._end(settled.error)
+        if settled.revision is None:
+            return settled.effects
         assert self.plan is not None
-        self.plan = self.plan._replace(revision=revision)
+        self.plan = self.plan._replace(revision=settled.revision)
         return self._end(None)
 
     def _end(self, error: EmbedbkError | None) -> list[Effect]:
@@ -534,11 +459,7 @@ class LedgerAdoption(Machine):
         self.pause_until = {name: until for name, until in self.pause_until.items() if until > now_ns}
         if self.phase in (AdoptionPhase.FENCING, AdoptionPhase.READING):
             return effects + self._ask(now_ns)
-        effects += self.copying.on_time(now_ns)
-        if self.read_at is not None and now_ns >= self.read_at:
-            self.read_at = None
-            effects.append(ReadKey(("read", self.cas), ledger_key_path(self.ledger_id)))
-        return effects
+        return effects + self.copying.on_time(now_ns) + self.commit.on_time(now_ns)
 
     def _give_up(self) -> list[Effect]:
         waiting = [each for each in self.survey.answering if each.is_needed]

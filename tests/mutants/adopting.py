@@ -7,6 +7,7 @@ from tests.mutants.mutant import Mutant
 __all__ = ["MUTANTS"]
 
 _ADOPTING = "embedbk/core/adopting.py"
+_COMMIT = "embedbk/core/adoption_commit.py"
 _SURVEY = "embedbk/core/survey.py"
 _FITTING = "embedbk/core/fitting.py"
 _BOOKIE = "embedbk/core/bookie.py"
@@ -114,8 +115,8 @@ MUTANTS = (
         "a ledger that was deleted is adopted beside its tombstone, which is brought back over it",
         (
             (
-                _ADOPTING,
-                "            Compare(tombstone_path(self.ledger_id), ABSENT),\n",
+                _COMMIT,
+                "            Compare(tombstone_path(self._ledger_id), ABSENT),\n",
                 "",
             ),
         ),
@@ -127,9 +128,9 @@ MUTANTS = (
         "an operator is told that a ledger is adopted, and the transaction never came to pass",
         (
             (
-                _ADOPTING,
-                "        if isinstance(event, TransactUnknown):\n            self.is_unsettled = True\n",
-                "        if isinstance(event, TransactUnknown):\n            return self._adopted(0)\n",
+                _COMMIT,
+                "        if isinstance(event, TransactUnknown):\n            self._is_unsettled = True\n",
+                "        if isinstance(event, TransactUnknown):\n            return AdoptionSettled([], revision=0)\n",
             ),
         ),
         (_RULES + "an_unknown_outcome_is_settled_before_anything_is_said",),
@@ -141,8 +142,8 @@ MUTANTS = (
         (
             (
                 _ADOPTING,
-                "placement_of = {info.member: info.placement for info in self.bookies} | self.chosen",
-                "placement_of = {info.member: info.placement for info in self.bookies}",
+                "return {info.member: info.placement for info in self.bookies} | self.chosen",
+                "return {info.member: info.placement for info in self.bookies}",
             ),
         ),
         (_RULES + "another_that_goes_read_only_while_it_gets_its_copies_is_not_named",),
@@ -474,11 +475,11 @@ MUTANTS = (
         "two operators close one ledger, the later one over the earlier",
         (
             (
-                _ADOPTING,
-                "ABSENT if self.stale is None else self.stale.revision",
-                "ABSENT if self.stale is None else ANY",
+                _COMMIT,
+                "ABSENT if self._stale_revision is None else self._stale_revision",
+                "ABSENT if self._stale_revision is None else ANY",
             ),
-            (_ADOPTING, "import ABSENT, Compare, Put", "import ABSENT, ANY, Compare, Put"),
+            (_COMMIT, "import ABSENT, Compare, Put", "import ABSENT, ANY, Compare, Put"),
         ),
         (_STALE + "who_changed_the_key_meanwhile_was_first",),
     ),
@@ -488,9 +489,9 @@ MUTANTS = (
         "an adoption whose transaction may still land says that it did nothing",
         (
             (
-                _ADOPTING,
+                _COMMIT,
                 '        if is_as_before and kind == "read":\n',
-                '        if is_as_before and kind == "read" and self.stale is None:\n',
+                '        if is_as_before and kind == "read" and self._stale_revision is None:\n',
             ),
         ),
         (_STALE + "an_unknown_outcome_is_settled_by_reading",),
