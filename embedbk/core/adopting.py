@@ -356,7 +356,7 @@ class LedgerAdoption(Machine):
         ensure(next(owed, None) is None, "an adopted ledger has all of its copies")
         self.phase = AdoptionPhase.CREATING
         self._progress(now_ns)
-        return self.commit.begin(metadata, self.plan.record, self._placements(), self.copying.trouble)
+        return self.commit.begin(metadata, self.plan.record, self._placements())
 
     def _bits(self, fragment: Fragment) -> tuple[int, ...]:
         return tuple(self.survey.bits[member.bookie_id] for member in fragment.members)

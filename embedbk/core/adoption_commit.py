@@ -69,9 +69,9 @@ class AdoptionCommit:
         "_metadata",
         "_number",
         "_record",
+        "_refused",
         "_retry_ns",
         "_stale_revision",
-        "_trouble",
         "due_ns",
     )
 
@@ -84,18 +84,16 @@ class AdoptionCommit:
         self._record: AdoptedLedger | None = None
         self._number = 0  # Of the transaction that is open.
         self._is_unsettled = False  # One came back unknown: it is still in flight (P2.2).
-        self._trouble = ""  # Why it may come to nothing.
+        self._refused = ""  # Why the last one was not run, behind one that is unsettled.
         self.due_ns: int | None = None  # When the ledger's key is to be read.
 
     def getstate(self) -> dict[str, Any]:
         """The state for digests."""
         return {name: getattr(self, name) for name in self.__slots__}
 
-    def begin(
-        self, metadata: LedgerMetadata, record: AdoptedLedger, placements: _Placements, trouble: str
-    ) -> list[Effect]:
-        """placements: of each bookie that may be named. trouble: what copying met."""
-        self._metadata, self._record, self._trouble = metadata, record, trouble
+    def begin(self, metadata: LedgerMetadata, record: AdoptedLedger, placements: _Placements) -> list[Effect]:
+        """placements: of each bookie that may be named."""
+        self._metadata, self._record = metadata, record
         return self._put(placements)
 
     def on_outcome(self, event: Transacted | TransactUnknown) -> AdoptionSettled:
@@ -113,7 +111,7 @@ class AdoptionCommit:
         if event.tag != ("adopt", self._number):
             return AdoptionSettled([])
         if self._is_unsettled:  # One before may have landed, and then its id is spared no more.
-            self._trouble = event.reason
+            self._refused = event.reason
             return AdoptionSettled([self._read("why")])
         return AdoptionSettled(
             [],
@@ -201,6 +199,6 @@ class AdoptionCommit:
     def _why_not_named(self) -> EmbedbkError:
         read_only = "a bookie that it would name went read-only since it was asked (P10.6)"
         return RecoveryInconclusive(
-            f"ledger {self._ledger_id} was not adopted: {self._trouble or read_only}",
+            f"ledger {self._ledger_id} was not adopted: {self._refused or read_only}",
             hint="nothing is lost; adopt it again",
         )

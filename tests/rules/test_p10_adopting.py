@@ -392,6 +392,25 @@ def test_another_that_goes_read_only_while_it_gets_its_copies_is_not_named() -> 
     assert plan_of(client).metadata.last_entry == 4
 
 
+def test_what_copying_got_over_is_no_reason_for_a_refusal() -> None:
+    """P10.6: a source that failed was left for another; the ledger is not adopted since b4 goes read-only."""
+    it = written(bookies=4)
+    lose(it)
+    for name in it.world.nodes:
+        it.world.catalog.raise_placement(name)
+    it.world.down.add("b1")
+    client = adoption(it.world, it.ledger_id, ["b1"], quorum=THREE)
+    client.start()
+    _lose_the_first_source(it, client)
+    it.world.catalog.is_held = True
+    it.world.run(until=lambda: bool(it.world.catalog.waiting))
+    it.world.catalog.raise_placement("b4")
+    it.world.catalog.is_held = False
+    it.world.run(until=lambda: client.has_ended)
+    assert isinstance(client.ended.error, RecoveryInconclusive)
+    assert "went read-only since it was asked" in str(client.ended.error)
+
+
 @pytest.mark.parametrize("lands", [True, False, None])
 def test_an_unknown_outcome_is_settled_before_anything_is_said(lands: bool | None) -> None:
     """P2.2: "**Unknown is still in flight**"; adopted once, whatever became of the first try."""
@@ -512,6 +531,15 @@ def test_different_entries_under_one_id_are_never_chosen_between() -> None:
     assert "has another entry 0 than" in str(client.ended.error)
 
 
+def _lose_the_first_source(it: Scene, client: Client) -> None:
+    """The bookie that is asked for the first copies is down."""
+    asked = lambda: [  # noqa: E731
+        packet for packet in it.world.packets(client, kind=ReadRequest) if packet.tag[0] == "source"
+    ]
+    it.world.run(until=lambda: bool(asked()), hold=lambda packet: packet in asked())
+    it.world.down.add(asked()[0].member.bookie_id)
+
+
 def test_a_source_that_fails_is_left_for_another() -> None:
     """P6.1: "a failed or slow copy is passed over"."""
     it = written(bookies=4)
@@ -519,10 +547,7 @@ def test_a_source_that_fails_is_left_for_another() -> None:
     it.world.down.add("b1")
     client = adoption(it.world, it.ledger_id, ["b1"], quorum=THREE)
     client.start()
-    it.world.run(
-        until=lambda: bool(it.world.packets(client, kind=ReadRequest, to="b2")) and bool(client.core.copying)
-    )  # type: ignore[attr-defined]
-    it.world.down.add("b2")
+    _lose_the_first_source(it, client)
     it.world.run(until=lambda: client.has_ended)
     assert plan_of(client).record.copied == 5
 
