@@ -14,8 +14,8 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import secrets
 import struct
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -143,8 +143,10 @@ class FileGuard:
         check_epoch(epoch)
         if not isinstance(data, bytes | bytearray | memoryview):
             raise UsageError(f"data={data!r:.80}: bytes are allowed; nothing was done")
-        part = self._written(data)  # Before the file is held: a stop here keeps nobody waiting.
+        # Its name is known before it is there: a signal may raise at any point, and leaves nothing behind.
+        part = self.path.with_name(f".{self.path.name}.{secrets.token_urlsafe(6)}.part")
         try:
+            self._write(part, data)  # Before the file is held: a stop here keeps nobody waiting.
             with self.held(epoch):
                 try:
                     part.rename(self.path)
@@ -213,23 +215,15 @@ class FileGuard:
             else:
                 return
 
-    def _written(self, data: bytes | bytearray | memoryview) -> Path:
-        part = None
+    def _write(self, part: Path, data: bytes | bytearray | memoryview) -> None:
         try:
-            number, name = tempfile.mkstemp(
-                prefix=f".{self.path.name}.", suffix=".part", dir=self.path.parent
-            )
-            part = Path(name)
-            with open(number, "wb") as file:
+            with open(part, "xb", opener=_for_owner) as file:
                 file.write(data)
                 file.flush()
                 os.fchmod(file.fileno(), self._mode())
                 os.fsync(file.fileno())
         except OSError as refused:
-            if part is not None:
-                part.unlink(missing_ok=True)
             raise self._unwritten(refused) from refused
-        return part
 
     def _mode(self) -> int:
         """The mode of the file that it replaces; for a new file, one that only its owner may read."""
@@ -369,6 +363,10 @@ class SqlGuard:
         marks = [self._value.format(n) for n in range(1, len(values) + 1)]
         named = {f"v{n}": value for n, value in enumerate(values, 1)}
         cursor.execute(statement.format(*marks, table=self.table), named if self._is_named else values)
+
+
+def _for_owner(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def _commits_alone(connection: Any) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import linecache
 import os
 import signal
 import sqlite3
@@ -12,6 +14,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -193,6 +196,36 @@ def test_the_epoch_is_durable_before_the_file_changes(
     guard.replace(b"same holder", epoch=1)  # Nothing new has to be noted.
     assert report.read_bytes() == b"same holder" and guard.highest() == 1
     assert not list(tmp_path.glob(".report*"))
+
+
+def test_a_stop_at_any_point_leaves_no_part_of_a_file(tmp_path: Path) -> None:
+    """A signal's handler raises behind whichever call it came in, as by Ctrl+C; a part that stays takes room, and has
+    what was to be written."""
+    guard = FileGuard(tmp_path / "report.json")
+    guard.replace(b"old", epoch=1)
+    for wanted in itertools.count(1):
+        met = 0
+
+        def stop(frame: FrameType, event: str, _: object, wanted: int = wanted) -> Any:
+            nonlocal met
+            line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+            is_ours = frame.f_code.co_name in ("replace", "_write", "_mode", "_sync_directory")
+            if is_ours and event == "line" and "(" in line and "with " not in line and "unlink" not in line:
+                met += 1
+                if met == wanted:
+                    raise KeyboardInterrupt
+            return stop
+
+        before = sys.gettrace()
+        sys.settrace(stop)
+        try:
+            guard.replace(b"new", epoch=2)
+            break
+        except KeyboardInterrupt:
+            assert not list(tmp_path.glob(".report*")), f"at line {wanted}"
+        finally:
+            sys.settrace(before)
+    assert wanted > 12 and guard.highest() == 2
 
 
 def test_a_note_that_cannot_be_read_is_never_taken_for_none(tmp_path: Path) -> None:
