@@ -7,7 +7,7 @@ are every E-th, so a run of them is one of step E, not as many as there are entr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 import msgspec
@@ -23,6 +23,7 @@ __all__ = [
     "gap_at",
     "is_lost",
     "lost_count",
+    "next_kept",
     "next_lost",
     "runs_of",
     "unlost_parts",
@@ -93,16 +94,29 @@ def gap_at(words: _Words, entry_id: int) -> tuple[int, int] | None:
 
 
 def _reach(words: _Words, entry_id: int, direction: int) -> int:
-    """How far everything is lost in this direction; each look passes a run, or one entry of a striped run."""
-    while True:
-        beside = entry_id + direction
-        on = next(
-            (run for run in runs_of(words) if run[0] <= beside <= run[1] and (beside - run[0]) % run[2] == 0),
-            None,
-        )
-        if on is None:
-            return entry_id
-        entry_id = beside if on[2] > 1 else on[0] if direction < 0 else on[1]
+    """How far everything is lost in this direction, around an entry that is."""
+    runs = [*runs_of(words)]
+    if direction < 0:
+        runs = [(-last, -first, step) for first, last, step in runs]
+    return direction * (_next_kept(runs, direction * entry_id, 1) - 1)
+
+
+def next_kept(words: _Words, first: int, modulus: int = 1) -> int:
+    """The first entry from this one on that is not lost, of those with its residue; it may be behind the ledger's end.
+    modulus: 1, or the ensemble's size."""
+    return _next_kept([*runs_of(words)], first, modulus)
+
+
+def _next_kept(runs: Sequence[LostRun], first: int, modulus: int) -> int:
+    """Goes run by run, never entry by entry: several words may give up all residues of millions of entries."""
+    size = max(modulus, *(step for _, _, step in runs), 1)  # Every run's step is 1 or this.
+    # By residue the first entry that may be kept; behind the runs that begin below it, it is.
+    kept = {each % size: each for each in range(first, first + size, modulus)}
+    for low, high, step in sorted(runs):
+        for residue in kept if step == 1 else kept.keys() & {low % size}:
+            if low <= kept[residue] <= high:
+                kept[residue] += ((high - kept[residue]) // size + 1) * size
+    return min(kept.values())
 
 
 def lost_count(words: _Words) -> int:

@@ -31,7 +31,7 @@ from embedbk.codec.entry import ENTRY_OVERHEAD_BYTES
 from embedbk.codec.entry_digest import DIGEST_MASK
 from embedbk.codec.frame import LEDGER_KEY_BYTES, Frame, cut, encode_frame_header, frame_of, split
 from embedbk.codec.ledger_metadata import LedgerMetadata
-from embedbk.codec.lost_entries import gap_at, is_lost, next_lost
+from embedbk.codec.lost_entries import is_lost, next_kept, next_lost
 from embedbk.codec.messages import AddAnswer, AddRequest, ReadAnswer, ReadClass, ReadRequest, Status
 from embedbk.config import FRAME_BYTES_MAX, Quorum
 from embedbk.core.client_words import Answered, Send, SendFailed
@@ -233,10 +233,8 @@ class FragmentCopy:
 
     def _pass_lost(self, part: _Part) -> None:
         """Nobody owes what was given up (P11.5)."""
-        while self.metadata.lost and part.next <= self.last and is_lost(self.metadata.lost, part.next):
-            gap = gap_at(self.metadata.lost, part.next)
-            assert gap is not None
-            part.next += self._step * max(1, (gap[1] - part.next) // self._step)
+        if self.metadata.lost:
+            part.next = next_kept(self.metadata.lost, part.next, self._step)
 
     # Reading.
 

@@ -21,6 +21,7 @@ from embedbk.codec.lost_entries import (
     gap_at,
     is_lost,
     lost_count,
+    next_kept,
     next_lost,
     unlost_parts,
 )
@@ -57,6 +58,8 @@ def test_each_question_agrees_with_the_set_of_lost_entries(seed: int) -> None:
             assert gap[0] <= each <= gap[1] and all(e in lost for e in range(gap[0], gap[1] + 1))
             assert gap[0] - 1 not in lost and gap[1] + 1 not in lost
         assert next_lost(said, each, 90) == min([e for e in lost if each <= e <= 90], default=None)
+        assert next_kept(said, each) == min(e for e in range(each, 120) if e not in lost)
+        assert next_kept(said, each, size) == min(e for e in range(each, 120, size) if e not in lost)
         for residue in range(size):
             wanted = [e for e in lost if each <= e <= 90 and e % size == residue]
             assert next_lost(said, each, 90, size, residue) == min(wanted, default=None)
@@ -64,6 +67,18 @@ def test_each_question_agrees_with_the_set_of_lost_entries(seed: int) -> None:
         parts = list(unlost_parts(said, 3, 95, size, residues, size))
         held = [e for low, high, m, r in parts for e in range(low, high + 1) if r >> e % m & 1]
         assert sorted(held) == [e for e in range(3, 96) if residues >> e % size & 1 and e not in lost]
+
+
+def test_words_about_each_residue_are_looked_at_word_by_word() -> None:
+    """P11.5: one word for each bookie that is gone, and all entries of a ledger are lost. Whoever asks for a gap, or
+    copies the rest, would go through each of them."""
+    end = 3 * 10**15 - 1
+    said = words(*((residue, end - 2 + residue, 3) for residue in range(3)), (end + 4, end + 4, 3))
+    assert gap_at(said, 7) == (0, end) == gap_at(said, end)
+    assert [next_kept(said, each) for each in (0, end, end + 1)] == [end + 1] * 3
+    assert [next_kept(said, each, 3) for each in (0, 1, 5, end)] == [end + 1, end + 2, end + 3, end + 3]
+    assert next_kept(said, end + 4, 3) == end + 7 and next_kept(said, end + 4) == end + 5
+    assert next_kept((), 5) == next_kept((), 5, 3) == 5
 
 
 def test_a_ledger_that_lost_nothing_is_written_as_earlier_builds_write_it() -> None:
