@@ -38,6 +38,7 @@ __all__ = [
     "members_of",
     "named",
     "no_such_bookie",
+    "note_of",
     "registered_now",
     "report_on",
 ]
@@ -108,7 +109,20 @@ def no_such_bookie(bookie_id: str) -> UsageError:
 
 async def _note(runtime: Runtime, bookie_id: str, what: str) -> tuple[PlacementNote, int]:
     value, revision = await runtime.get(placement_path(bookie_id), what)
-    return decode_placement(value or b""), revision
+    return note_of(bookie_id, value), revision
+
+
+def note_of(bookie_id: str, value: bytes | None) -> PlacementNote:
+    """What operators decided about the bookie. Raises StorageError: this build cannot read it. Then nobody may write
+    there, since which directories are retired stands in it, too (P2.5)."""
+    try:
+        return decode_placement(value or b"")
+    except StorageError as unread:
+        raise StorageError(
+            f"the placement of bookie {bookie_id} cannot be read, and was left as it is: {unread}",
+            definite=True,
+            hint="give this command with the build that wrote it",
+        ) from unread
 
 
 async def registered_now(runtime: Runtime, what: str) -> dict[str, Registration]:

@@ -10,20 +10,25 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from embedbk.client.bookie_reports import BookieReport, named, no_such_bookie, registered_now, report_on
+from embedbk.client.bookie_reports import (
+    BookieReport,
+    named,
+    no_such_bookie,
+    note_of,
+    registered_now,
+    report_on,
+)
 from embedbk.client.runtime import Runtime
 from embedbk.codec.ledger_metadata import LEDGERS_PREFIX
 from embedbk.codec.metadata_messages import ABSENT, Compare, Put
 from embedbk.codec.registration import (
     PLACEMENTS_PREFIX,
-    PlacementNote,
     Registration,
     cookie_path,
-    decode_placement,
     encode_placement,
     placement_path,
 )
-from embedbk.errors import MetadataConflict, NotEnoughBookies, StorageError, UsageError
+from embedbk.errors import MetadataConflict, NotEnoughBookies, UsageError
 from embedbk.ids import check_bookie_id, check_why
 from embedbk.metadata.levels import LEVEL_OF_DRAINS
 from embedbk.repair.bookie_use import without_taker
@@ -54,7 +59,7 @@ async def drain(runtime: Runtime, bookie_id: str, *, why: str = "") -> BookieRep
         placements = {each.key: each for each in await runtime.list_keys(PLACEMENTS_PREFIX, what)}
         registered = await registered_now(runtime, what)
         record = placements.get(placement_path(bookie_id))
-        note = decode_placement(record.value or b"") if record is not None else PlacementNote()
+        note = note_of(bookie_id, record.value if record is not None else None)
         if note.is_draining:
             break
         await _check_known(runtime, bookie_id, registered, what)
@@ -106,6 +111,7 @@ async def cancel_drain(runtime: Runtime, bookie_id: str, *, why: str = "") -> No
 
     Raises:
         UsageError: it is not drained, or there is no such bookie; nothing was changed.
+        StorageError: a later build wrote its placement; nothing was changed.
     """
     check_bookie_id(bookie_id)
     check_why(why)
@@ -113,11 +119,11 @@ async def cancel_drain(runtime: Runtime, bookie_id: str, *, why: str = "") -> No
     key = placement_path(bookie_id)
     for _ in range(TRIES):
         value, revision = await runtime.get(key, what)
-        note = _readable(value or b"")
-        if note is not None and not note.is_draining:
+        note = note_of(bookie_id, value)
+        if not note.is_draining:
             raise UsageError(f"bookie {bookie_id} is not drained; nothing was changed")
         new = replace(
-            note or PlacementNote(),
+            note,
             is_draining=False,
             why=why[:WHY_CHARS],
             by=who(runtime),
@@ -143,13 +149,6 @@ async def check_level(runtime: Runtime, bookie_id: str, what: str) -> None:
             f"{what} needs level {LEVEL_OF_DRAINS} of the cluster; nothing was changed",
             hint="raise it when all nodes run this build: embedbk quorum raise",
         )
-
-
-def _readable(value: bytes) -> PlacementNote | None:
-    try:
-        return decode_placement(value)
-    except StorageError:
-        return None
 
 
 def who(runtime: Runtime) -> str:

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from embedbk.client.bookie_reports import BookieReport, no_such_bookie, report_on
+from embedbk.client.bookie_reports import BookieReport, no_such_bookie, note_of, report_on
 from embedbk.client.runtime import Runtime
 from embedbk.codec.metadata_messages import Compare, Put
 from embedbk.codec.registration import (
     cookie_path,
-    decode_placement,
     encode_placement,
     placement_path,
     registration_path,
@@ -59,7 +58,7 @@ async def bound_reads(
     for _ in range(_TRIES):
         if not revision:
             raise await _unplaced(runtime, bookie_id, what)
-        note = decode_placement(value or b"")
+        note = note_of(bookie_id, value)
         bounds = replace(note.read_bounds, **wanted)
         if bounds == note.read_bounds:
             return await report_on(runtime, bookie_id)

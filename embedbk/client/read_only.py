@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from embedbk.client.bookie_reports import BookieReport, no_such_bookie, registered_now, report_on
+from embedbk.client.bookie_reports import BookieReport, no_such_bookie, note_of, registered_now, report_on
 from embedbk.client.runtime import Runtime
 from embedbk.codec.ledger_metadata import LEDGERS_PREFIX
 from embedbk.codec.metadata_messages import Compare, Put
@@ -66,7 +66,7 @@ async def put_to_read_only(
         )
     for _ in range(_TRIES):
         await _check_placed(runtime, bookie_id, revision, what)
-        note = decode_placement(value or b"")
+        note = note_of(bookie_id, value)
         if is_over and note.read_only is None:
             raise UsageError(
                 f"bookie {bookie_id} is not read-only by an operator's word; nothing was changed",

@@ -9,7 +9,14 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from embedbk.client.bookie_reports import cluster_keys, members_of, named, no_such_bookie, registered_now
+from embedbk.client.bookie_reports import (
+    cluster_keys,
+    members_of,
+    named,
+    no_such_bookie,
+    note_of,
+    registered_now,
+)
 from embedbk.client.draining import TRIES, WHY_CHARS, check_level, who
 from embedbk.client.presence import answers
 from embedbk.client.runtime import Runtime
@@ -22,7 +29,6 @@ from embedbk.codec.registration import (
     RetiredDirectories,
     cookie_path,
     decode_cookie,
-    decode_placement,
     decode_registration,
     encode_placement,
     placement_path,
@@ -52,7 +58,7 @@ async def decommission(runtime: Runtime, bookie_id: str, *, why: str = "") -> No
     was, own = b"", b""  # Its placement before and after this call raised it; empty: it did not.
     for _ in range(TRIES):
         value, revision = await runtime.get(key, what)
-        note = decode_placement(value or b"")
+        note = note_of(bookie_id, value)
         known, cookie_revision = await runtime.get(cookie_path(bookie_id), what)
         there, registration_revision = await runtime.get(registration_path(bookie_id), what)
         if known is None and there is None:
@@ -127,7 +133,7 @@ async def retire(
     await check_level(runtime, bookie_id, what)
     for _ in range(TRIES):
         value, revision = await runtime.get(key, what)
-        note = decode_placement(value or b"")
+        note = note_of(bookie_id, value)
         cookie, cookie_revision = await runtime.get(cookie_path(bookie_id), what)
         there, registration_revision = await runtime.get(registration_path(bookie_id), what)
         keys, registered = await cluster_keys(runtime, what), await registered_now(runtime, what)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, decode_ledger_metadata, ledger_of_key
 from embedbk.codec.registration import (
     BOOKIES_PREFIX,
@@ -60,7 +62,9 @@ class PlacementWatch:
         try:
             note = decode_placement(new or b"")
         except StorageError:
-            return  # A stranger's.
+            # A later build's, or a stranger's: its bookie takes it for a drain, and what is retired stays retired.
+            self._notes[bookie_id] = replace(before, is_draining=True)
+            return
         self._notes[bookie_id] = note
         if note.takes_nothing_new:
             self._closed.setdefault(bookie_id, revision)

@@ -98,11 +98,27 @@ MUTANTS = (
         (
             (
                 _VERBS,
-                "            note or PlacementNote(),\n            is_draining=False,\n",
-                "            note or PlacementNote(),\n            is_draining=False,\n            read_only=None,\n",
+                "            note,\n            is_draining=False,\n            why=why",
+                "            note,\n            is_draining=False,\n            read_only=None,\n            why=why",
             ),
         ),
         (_WORDS + "a_drain_and_a_read_only_word_stand_for_themselves",),
+    ),
+    Mutant(
+        "what-cannot-be-read-is-no-decision",
+        "P2.5 P11.3",
+        "who cancels a drain takes away which directories are retired, and a bookie starts on them again",
+        (
+            (
+                _VERBS,
+                '        return decode_placement(value or b"")\n    except StorageError as unread:\n',
+                (
+                    '        return decode_placement(value or b"")\n    except StorageError:\n'
+                    "        return PlacementNote(is_draining=True)\n    except ValueError as unread:\n"
+                ),
+            ),
+        ),
+        (_STORY + "a_placement_that_cannot_be_read_is_kept_whatever_is_asked",),
     ),
     Mutant(
         "a-read-only-word-below-its-level",

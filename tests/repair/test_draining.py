@@ -162,6 +162,36 @@ def test_a_cancelled_drain_takes_ledgers_again_and_moves_nothing_more() -> None:
             bk.cancel_drain("b1")
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"garbage",
+        encode_placement(PlacementNote(99, is_draining=True)),
+        encode_placement(PlacementNote())[:-1],
+    ],
+)
+def test_a_placement_that_cannot_be_read_is_kept_whatever_is_asked(value: bytes) -> None:
+    """P2.5: a later build decided something there, and which directories are retired stands there as well. To cancel a
+    drain put an empty one in its place."""
+    with healed() as story:
+        bk = story.cluster.client()
+        put = bk._runtime.transact([], [Put(placement_path("b1"), value)], "a later build")
+        assert run_blocking(put, "a later build")
+        for decide in (
+            lambda: bk.cancel_drain("b1"),
+            lambda: bk.drain_bookie("b1"),
+            lambda: bk.decommission_bookie("b1"),
+            lambda: bk.replace_bookie("b1"),
+            lambda: bk.put_to_read_only("b1", "why", force=True),
+            lambda: bk.bound_reads("b1", catch_up=0),
+            lambda: bk.bookie("b1"),
+        ):
+            with pytest.raises(StorageError, match="the placement of bookie b1 cannot be read") as refused:
+                decide()
+            assert refused.value.definite
+        assert placement(story) == value
+
+
 def test_a_drain_that_cannot_end_is_refused_with_the_count_and_nothing_changes() -> None:
     """P11.3: three bookies, ledgers of three."""
     with healed(bookies=3) as story:
