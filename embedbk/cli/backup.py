@@ -143,7 +143,9 @@ def _bring_back(found: Sequence[KeptMetadata], options: argparse.Namespace) -> C
     endpoints = _endpoints(kept, options.ask or "")
     quorum = Quorum(endpoints, options.timeout_s, options.allow_non_loopback)
     met, missed = quorum.hear_met()
-    met |= _noted(options.dir.absolute().parent)
+    noted, unread = _noted(options.dir.absolute().parent)
+    met |= noted
+    missed |= unread
     heard = [each for each in met.values() if each.cluster_token == kept.cluster_token]
     leads = [
         f"{each.name} at {endpoint}"
@@ -227,16 +229,22 @@ def _endpoints(kept: KeptMetadata, ask: str) -> list[str]:
     return [each for each in dict.fromkeys(found) if not each.startswith("local://")]
 
 
-def _noted(directory: Path) -> dict[str, MetTold]:
+def _noted(directory: Path) -> tuple[dict[str, MetTold], dict[str, str]]:
     """The notes of bookies in directories beside the new one, as in an embedded cluster, where no process answers for
-    them while it is closed."""
+    them while it is closed; and why others cannot be read. Whose note that is counts like a bookie that does not
+    answer."""
     found: dict[str, MetTold] = {}
+    unread: dict[str, str] = {}
     for path in sorted(directory.glob(f"*/{MET_FILE}")):
-        met = read_met(path.parent)
+        try:
+            met = read_met(path.parent)
+        except StorageError as damaged:
+            unread[str(path.parent)] = str(damaged)
+            continue
         if met is not None:
             name, told = path.parent.name, (met.cluster_token, met.lineage, met.revision, met.ids_end)
             found[str(path.parent)] = MetTold("bookie", name, *told)
-    return found
+    return found, unread
 
 
 def _missed(missed: dict[str, str]) -> str:

@@ -245,6 +245,29 @@ def test_an_embedded_cluster_is_brought_back_beside_its_bookies(tmp_path: Path) 
     assert taken["generation"] == 0
 
 
+def test_a_bookie_whose_note_is_damaged_counts_as_one_that_does_not_answer(tmp_path: Path) -> None:
+    """METADATA.md, 10: the others' notes speak, and it is named; where none speaks the token is asked for. One damaged
+    note refused each restore, with the token too."""
+    data, copy = tmp_path / "data", tmp_path / "copy"
+    with embedbk.open(data, listen="tcp://127.0.0.1:0") as bk, bk.log("orders").writer() as orders:
+        orders.append(b"before")
+        token = quorum("snapshot", copy, "--at", data)["cluster_token"]
+    shutil.rmtree(data / "metadata")
+    notes = [data / each / "METADATA_MET" for each in ("b1", "b2", "b3")]
+    notes[1].write_bytes(b"no note")
+    restored = quorum("restore", copy, "--dir", data / "metadata")
+    assert restored["heard"] == ["bookie b1", "bookie b3"]
+    assert [
+        each for each in restored["not_heard"] if "METADATA_MET is damaged" in restored["not_heard"][each]
+    ] == [str(data / "b2")]
+    shutil.rmtree(data / "metadata")
+    for each in notes:
+        each.write_bytes(b"")
+    assert "nobody says which metadata was met" in refused("restore", copy, "--dir", data / "metadata")
+    restored = quorum("restore", copy, "--dir", data / "metadata", "--accept-loss", token)
+    assert not restored["heard"] and {str(each.parent) for each in notes} <= restored["not_heard"].keys()
+
+
 def test_a_bookie_that_cannot_be_reached_from_here_leaves_time_for_the_others(tmp_path: Path) -> None:
     """`ledger lost`: it is told as not heard. Asked until the time was over, it made the whole command fail."""
     quorum = Quorum([f"ipc://{tmp_path}/m1.sock"], 8.0)
