@@ -182,6 +182,8 @@ def _held(quorum: Quorum, endpoints: Sequence[str], first: int, end: int) -> lis
         found += told.ids
         if not told.next_id:
             return found
+        if told.next_id <= first:
+            raise UsageError(f"it says that it goes on at ledger {told.next_id}, and was asked from there on")
         first = told.next_id
 
 

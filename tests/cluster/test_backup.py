@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 import embedbk
 from embedbk.cli.lost_ledgers import _held
 from embedbk.cluster import Cluster
+from embedbk.codec.quorum_messages import AskHeld, HeldTold
 from embedbk.errors import EmbedbkError, MetadataUnavailable, UsageError
 from embedbk.host.loop import clock_ns
 from embedbk.quorum import Quorum
@@ -266,6 +268,21 @@ def test_a_bookie_whose_note_is_damaged_counts_as_one_that_does_not_answer(tmp_p
     assert "nobody says which metadata was met" in refused("restore", copy, "--dir", data / "metadata")
     restored = quorum("restore", copy, "--dir", data / "metadata", "--accept-loss", token)
     assert not restored["heard"] and {str(each.parent) for each in notes} <= restored["not_heard"].keys()
+
+
+def test_a_bookie_that_says_that_it_goes_on_where_it_was_asked_is_told_as_not_heard() -> None:
+    """`ledger lost` and `forget` asked it without end, and took in the same ids each time."""
+    asked: list[AskHeld] = []
+
+    class Circling(Quorum):
+        def ask(self, endpoints: Sequence[str], operation: Any, *, is_patient: bool = True) -> HeldTold:
+            asked.append(operation)
+            assert len(asked) < 9
+            return HeldTold("b1", [operation.first], min(operation.first + 2, 5))
+
+    with pytest.raises(UsageError, match="it says that it goes on at ledger 5, and was asked from there on"):
+        _held(Circling(["ipc:///nowhere"], 8.0), ["ipc:///nowhere"], 1, 9)
+    assert asked == [AskHeld(1, 9), AskHeld(3, 9), AskHeld(5, 9)]
 
 
 def test_a_bookie_that_cannot_be_reached_from_here_leaves_time_for_the_others(tmp_path: Path) -> None:
