@@ -23,7 +23,11 @@ class Behind:
         self._loop = asyncio.new_event_loop()
         self._tasks: set[asyncio.Task[None]] = set()  # Touched on that thread only.
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except BaseException:
+            self._loop.close()  # Its descriptors are nobody's.
+            raise
 
     def begin(self, steps: Coroutine[Any, Any, None]) -> None:
         """Start these steps; callable from any thread."""

@@ -42,6 +42,7 @@ from embedbk.config import LOG_PAGE_LEDGERS, Settings
 from embedbk.core.client_words import BookieInfo, Consumed
 from embedbk.core.contending import Contending
 from embedbk.core.machine import Machine
+from embedbk.core.pausing import Pausing
 from embedbk.core.read_health import ReadHealth
 from embedbk.errors import EmbedbkError, MetadataUnavailable, OperationTimeout, PeerError, UsageError
 from embedbk.host.client_node import ClientNode
@@ -61,6 +62,7 @@ logger = logging.getLogger(__name__)
 
 _LIST_PAGE = 1000
 _BEHIND = threading.Lock()  # Guards whether a client's thread for background work is there, and may be used.
+_BEHIND_AGAIN_NS = 1_000_000_000  # Between two tries to make that thread.
 _SLOW_S = 5.0  # A question that takes longer logs what it waits for.
 
 
@@ -144,6 +146,7 @@ class Runtime:
         self.holds: dict[str, Any] = {}  # Locks that it holds or waits for, by name.
         self._asked: set[Future[Result]] = set()
         self._behind: Behind | None = None  # Made once background work begins.
+        self._unbegun: list[Coroutine[Any, Any, None]] = []  # Such work that no thread was there for.
         self.keeper: Keeper | None = None  # Once there is a writer of a log.
         self.missed_copies = MissedCopies(self)
         self.on_missed = self.missed_copies.notice  # One object for all handles.
@@ -208,6 +211,8 @@ class Runtime:
             was_closed, self.is_closed = self.is_closed, True
         if was_closed:
             return
+        for steps in self._unbegun:
+            steps.close()
         if self._behind is not None:
             self._behind.close()
         self.loop.call(self._leave)
@@ -299,11 +304,44 @@ class Runtime:
             if self.is_closed or self.is_forked:
                 steps.close()
                 return
-            if self._behind is None:
-                from embedbk.client.behind import Behind  # With asyncio, for those who need it.
+            self._unbegun.append(steps)
+            is_first = len(self._unbegun) == 1
+            refused = self._begin_behind()
+        if refused is not None and is_first:
+            logger.warning(
+                "%s: the system gives no thread for work beside calls, as rolling logs: %s; it is tried again",
+                self.name,
+                refused,
+            )
+            self._try_behind_later()
 
+    def _begin_behind(self) -> Exception | None:
+        """Begin what is to be driven beside calls; or why there is no thread for it. Then it waits for one: what asked
+        for it has gone on, and nobody else would ask again."""
+        if self._behind is None:
+            from embedbk.client.behind import Behind  # With asyncio, for those who need it.
+
+            try:
                 self._behind = Behind(f"{self.name} behind")
+            except (RuntimeError, OSError) as refused:
+                return refused
+        for steps in self._unbegun:
             self._behind.begin(steps)
+        self._unbegun.clear()
+        return None
+
+    def _try_behind_later(self) -> None:
+        pause = OneResult(Pausing(_BEHIND_AGAIN_NS))
+        pause.future.add_done_callback(self._try_behind)
+        self.call_if_open(lambda: self.node.run(self.now_ns(), pause))
+
+    def _try_behind(self, ended: Future[Any]) -> None:
+        if ended.cancelled() or ended.exception() is not None:
+            return  # The client goes.
+        with _BEHIND:
+            refused = None if self.is_closed or not self._unbegun else self._begin_behind()
+        if refused is not None:
+            self._try_behind_later()
 
     def has_level(self, level: int) -> bool:
         """Whether the cluster's level is so high, as far as this client knows; it never falls (P10.8)."""

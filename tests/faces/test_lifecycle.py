@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import pickle
 import signal
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -370,3 +372,49 @@ def test_two_threads_that_close_a_client_close_it_once(monkeypatch: pytest.Monke
         monkeypatch.setattr(runtime, "_BEHIND", ComesFirst())
         client.close()
     assert closed == ["once"]
+
+
+def test_where_no_thread_can_begin_what_is_done_beside_calls_waits_for_one(
+    data: Path, settings: embedbk.Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P8.2: an append failed though its entry was taken, each try left descriptors, and the log never rolled again."""
+    start, refused, is_refused = threading.Thread.start, [0], True
+
+    def begins(thread: threading.Thread) -> None:
+        if is_refused and thread.name.endswith(" behind"):
+            refused[0] += 1
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", begins)
+    with embedbk.open(data, settings=settings) as bk:
+        log = bk.log("rolled")
+        with log.writer(roll=embedbk.Roll(entries=4, bytes=None)) as writer:
+            before = len(os.listdir("/proc/self/fd"))
+            for number in range(20):
+                assert writer.append(b"%d" % number).ledger_id == writer.ledger_id
+            assert refused[0] and len(os.listdir("/proc/self/fd")) == before
+            assert len(log.segments()) == 1
+            is_refused = False
+            until = time.monotonic() + 60
+            while len(log.segments()) == 1 and time.monotonic() < until:
+                time.sleep(0.05)
+            writer.append(b"20")
+        assert len(log.segments()) > 1
+        assert [bytes(entry) for entry in log.read()] == [b"%d" % number for number in range(21)]
+
+
+def test_a_client_that_never_got_that_thread_ends_what_waits_for_it(
+    data: Path, settings: embedbk.Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else Python names each of them on stderr."""
+    monkeypatch.setattr("asyncio.new_event_loop", lambda: (_ for _ in ()).throw(OSError("no descriptors")))
+
+    async def steps() -> None:
+        raise AssertionError
+
+    waiting = steps()
+    with embedbk.open(data, settings=settings) as bk:
+        bk._runtime.behind(waiting)
+        assert inspect.getcoroutinestate(waiting) == inspect.CORO_CREATED
+    assert inspect.getcoroutinestate(waiting) == inspect.CORO_CLOSED

@@ -16,6 +16,7 @@ _ROLLING = "embedbk/core/log_rolling.py"
 _FACES = "tests/faces/test_rolling.py::test_"
 _P8 = "tests/rules/test_p8_rolling.py::test_"
 
+_LIFE = "tests/faces/test_lifecycle.py::test_"
 _BEHIND = "tests/faces/test_rolling_behind.py::test_"
 _OPERATIONS = "embedbk/host/operations.py"
 _TIMES = "tests/scenarios/test_times.py::test_"
@@ -354,6 +355,19 @@ MUTANTS = (
         "what was to be done beside a client that goes is dropped unended, and named on stderr",
         (("embedbk/client/behind.py", "        task.add_done_callback(lambda _: steps.close())\n", ""),),
         ("tests/host/test_signal.py::test_steps_that_were_not_begun_when_their_client_goes_are_ended",),
+    ),
+    Mutant(
+        "what-no-thread-was-there-for-is-left",
+        "P8.2",
+        "the system gave no thread for a moment, and a log never rolls again",
+        (
+            (
+                "embedbk/client/runtime.py",
+                "        pause.future.add_done_callback(self._try_behind)\n",
+                "",
+            ),
+        ),
+        (_LIFE + "where_no_thread_can_begin_what_is_done_beside_calls_waits_for_one",),
     ),
     Mutant(
         "a-ticket-of-the-ledger-of-now",
