@@ -122,6 +122,11 @@ def traits_of(
     a compression that is not installed here or that the cluster's level does not allow yet."""
     if durability not in _DURABILITIES:
         raise UsageError(f"durability={durability!r}: allowed are {', '.join(map(repr, _DURABILITIES))}")
+    # A core on the host's thread would meet anything else, and end the nodes of this process.
+    if placement is not None and not isinstance(placement, Placement):
+        raise UsageError(
+            f"placement={placement!r}: allowed are embedbk.Placement(...), and None for that of the settings"
+        )
     settings = runtime.settings
     options = _options(
         delays_change, placement or runtime.placement, settings.quorum_wait_s, settings.append_bytes_max

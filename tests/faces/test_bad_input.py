@@ -465,6 +465,19 @@ def test_what_are_no_settings(tmp_path: Path, given: object) -> None:
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.parametrize("given", ["x", b"x", 5, {"domain": "rack"}, ["rack"], True])
+def test_what_is_no_placement_of_an_ensemble_ends_nobody(
+    bk: embedbk.Client, log_name: str, given: Any
+) -> None:
+    """It reached a core of the host's thread, which ended: an embedded cluster with all of its bookies."""
+    for make in (
+        lambda: bk.create_ledger(placement=given),
+        lambda: bk.log(log_name).writer(placement=given),
+    ):
+        with pytest.raises(embedbk.UsageError, match=r"placement=.*allowed are embedbk\.Placement"):
+            make()
+
+
 @pytest.mark.parametrize("given", ["3", -1, -0.5, float("nan"), True, b"1"])
 def test_what_is_no_time(bk: embedbk.Client, log_name: str, given: Any) -> None:
     """Refused at once: nothing is appended, and nothing is waited for."""
