@@ -32,7 +32,7 @@ from embedbk import errors
 from embedbk.client.address import url_of
 from embedbk.client.beginning import check_bookies_path, holds_log, is_new, make
 from embedbk.client.devices import Devices
-from embedbk.config import Settings, settings_of
+from embedbk.config import Settings, check_seconds, settings_of
 from embedbk.errors import EmbedbkError, OperationTimeout, StorageError, UsageError
 from embedbk.ids import check_bookie_id
 from embedbk.quorum import Quorum, all_vote, listened_at
@@ -249,6 +249,7 @@ class Cluster:
             if self._peer(name).is_running
             for endpoint in self._peer(name).endpoints
         ]
+        check_seconds(timeout_s, "timeout_s")
         timeout_s = self.settings.open_timeout_s if timeout_s is None else timeout_s
         return self._quorum(running or self._endpoints(), timeout_s).look_for_leader()[1].member.name
 
@@ -261,7 +262,7 @@ class Cluster:
         return MappingProxyType(self._peers)
 
     def _peer(self, name: str) -> Peer:
-        peer = self._peers.get(name)
+        peer = self._peers.get(name) if isinstance(name, str) else None
         if peer is None:
             there = ", ".join(self._peers) or "none: it is not started"
             raise UsageError(f"this cluster has no process {name!r}; there are {there}")
@@ -478,6 +479,10 @@ class Cluster:
             UsageError: it cannot begin: none may stop, or the only metadata member is not to; nothing was changed.
             OperationTimeout: it ended before all were restarted; the message names the node, the reason and the rest.
         """
+        if isinstance(wait_s, bool) or not isinstance(wait_s, int | float) or not 0 <= wait_s <= 1e9:
+            raise UsageError(
+                f"wait_s={wait_s!r:.80}: allowed are seconds from 0 to 1e9; nothing was restarted"
+            )
         from embedbk.client.opening import open_client
         from embedbk.client.restarting import restart_nodes  # A starter of peers pays for no client.
         from embedbk.repair.restarting import RestartOptions

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 from embedbk.errors import UsageError
@@ -286,5 +287,7 @@ def check_seconds(given: object, name: str) -> None:
     """Raises UsageError unless it is None, or seconds from 0 on."""
     if given is None:
         return
+    if isinstance(given, int) and given > sys.float_info.max:
+        raise UsageError(f"{name}: this whole number is no time; allowed are seconds, or None for no limit")
     if isinstance(given, bool) or not isinstance(given, int | float) or not given >= 0:  # NaN is not, either.
         raise UsageError(f"{name}={given!r}: allowed are seconds from 0 on, or None for no limit")

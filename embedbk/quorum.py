@@ -78,7 +78,8 @@ class Quorum:
 
     def __init__(self, endpoints: Sequence[str], timeout_s: float, allow_non_loopback: bool = False) -> None:
         """Raises UsageError: timeout_s is no time."""
-        if not math.isfinite(timeout_s):
+        # Also what is more nanoseconds than a float holds.
+        if not math.isfinite(timeout_s) or not math.isfinite(timeout_s * SECOND):
             raise UsageError(f"a time-out of {timeout_s} s: a number of seconds is wanted", hint="as in 30")
         self._endpoints = list(dict.fromkeys(endpoints))
         self._until_ns = clock_ns() + int(timeout_s * SECOND)

@@ -104,7 +104,7 @@ def compression_of(runtime: Runtime, given: str | None) -> Compression | None:
     if given is None:
         return None
     names = {kind.name.lower(): kind for kind in Compression}
-    if given not in names:
+    if not isinstance(given, str) or given not in names:
         raise UsageError(
             f"compression={given!r}: allowed are {', '.join(map(repr, names))}, or None for none"
         )

@@ -97,6 +97,8 @@ async def entry_copies(runtime: Runtime, ledger_id: int, entry_id: int, password
     """
     check_ledger_id(ledger_id)
     what = f"looking at the copies of entry {entry_id} of ledger {ledger_id}"
+    if isinstance(entry_id, bool) or not isinstance(entry_id, int):
+        raise UsageError(f"entry_id={entry_id!r:.80}: a whole number from 0 on is allowed")
     value, revision = await runtime.get(ledger_key_path(ledger_id), what)
     if value is None:
         raise no_such_ledger(ledger_id)
@@ -197,6 +199,10 @@ async def choose_copy(
             or the cluster's level is below 16; nothing was changed.
         MetadataConflict: the ledger's key, or its decisions, have changed since; nothing was changed.
     """
+    if not isinstance(shown, EntryCopies):
+        raise UsageError(
+            f"shown={shown!r:.80}: what copies_of_entry showed is allowed; nothing was changed",
+        )
     ledger_id, entry_id = shown.metadata.ledger_id, shown.entry_id
     what = f"choosing a copy of entry {entry_id} of ledger {ledger_id}"
     if not runtime.has_level(LEVEL_OF_CHOICES):

@@ -120,8 +120,10 @@ def traits_of(
 ) -> Traits:
     """placement None: that of the settings. Raises UsageError for an unknown durability, digest or compression, and for
     a compression that is not installed here or that the cluster's level does not allow yet."""
-    if durability not in _DURABILITIES:
+    if not isinstance(durability, str) or durability not in _DURABILITIES:
         raise UsageError(f"durability={durability!r}: allowed are {', '.join(map(repr, _DURABILITIES))}")
+    if not isinstance(delays_change, bool):
+        raise UsageError(f"delays_change={delays_change!r}: True and False are allowed")
     # A core on the host's thread would meet anything else, and end the nodes of this process.
     if placement is not None and not isinstance(placement, Placement):
         raise UsageError(
@@ -131,7 +133,7 @@ def traits_of(
     options = _options(
         delays_change, placement or runtime.placement, settings.quorum_wait_s, settings.append_bytes_max
     )
-    if digest not in _DIGESTS:
+    if not isinstance(digest, str) or digest not in _DIGESTS:
         raise UsageError(f"digest={digest!r}: allowed are {', '.join(map(repr, _DIGESTS))}")
     return alike(
         Traits(_DURABILITIES[durability], options, _DIGESTS[digest], compression_of(runtime, compression))
@@ -142,6 +144,8 @@ async def create(
     runtime: Runtime, quorum: Quorum, password: Password, custom: Mapping[str, bytes], traits: Traits
 ) -> Appending:
     runtime.check()
+    if not isinstance(custom, Mapping):
+        raise UsageError(f"custom={custom!r}: allowed are names that map to bytes")
     for name, value in custom.items():
         if not isinstance(name, str) or not is_text(name) or not isinstance(value, bytes):
             raise UsageError(f"custom metadata {name!r}: {value!r}: allowed are names that map to bytes")

@@ -142,6 +142,8 @@ async def give_up(runtime: Runtime, shown: LostEntries, *, why: str, by: str = "
         UsageError: no reason was given; nothing was changed.
         MetadataConflict: the ledger, or a declaration about its bookies, has changed since; nothing was changed.
     """
+    if not isinstance(shown, LostEntries):
+        raise UsageError(f"shown={shown!r:.80}: what lost_entries showed is allowed; nothing was changed")
     check_why(why, is_needed=True)
     plan, what = shown.plan, f"giving up entries of ledger {shown.ledger_id}"
     word = Losses(

@@ -365,7 +365,7 @@ async def writer_terms(
         )
     used = WriterArguments(*map(_either, given, kept))
     quorum = await quorum_of(runtime, used.ensemble_size, used.write_quorum, used.ack_quorum)
-    durability, digest = used.durability or "synced", used.digest or "crc32c"
+    durability, digest = _either(used.durability, "synced"), _either(used.digest, "crc32c")
     traits = traits_of(
         runtime,
         durability,

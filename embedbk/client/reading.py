@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import operator
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
 from functools import partial
+from typing import Any
 
 from embedbk.client.archived import FrameSource
 from embedbk.client.batches import Located
@@ -417,6 +419,7 @@ class LedgerReading:
             Lost: as `frames`.
             UsageError: the range is none, or passes what may be read.
         """
+        first, last = _range_of(first, last)
         limit = await self.limit()
         if last is None:
             last = limit
@@ -434,6 +437,7 @@ class LedgerReading:
 
     async def read_unconfirmed(self, first: int, last: int | None) -> Frames:
         """As far as any bookie holds entries, acknowledged or not (P6.3); a closed ledger ends at its last entry."""
+        first, last = _range_of(first, last)
         self.check()
         metadata = self.metadata
         bound = metadata.last_entry if metadata.last_entry is not None else LEDGER_ID_MAX
@@ -510,3 +514,16 @@ class _Waited:
 
     def is_over(self) -> bool:
         return self.left_s() == 0.0
+
+
+def _range_of(first: Any, last: Any) -> tuple[int, int | None]:
+    """Ids as callers give them, numbers of other libraries too. Raises UsageError: one of them is no whole number."""
+    found = []
+    for name, given in (("first", first), ("last", last)):
+        try:
+            if isinstance(given, bool):
+                raise TypeError
+            found.append(operator.index(given) if name == "first" or given is not None else None)
+        except TypeError:
+            raise UsageError(f"{name}={given!r:.80}: the id of an entry is allowed, a whole number") from None
+    return found[0], found[1]

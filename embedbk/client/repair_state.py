@@ -181,6 +181,7 @@ async def audit(runtime: Runtime, timeout_s: float | None) -> Health:
         OperationTimeout: it was not over in timeout_s, or nobody is the auditor; it goes on.
     """
     runtime.check()
+    check_seconds(timeout_s, "timeout_s")
     what = "an audit"
     await runtime.get(CONTROL_KEY, what)  # Behind an answer the level is known.
     _check_level(runtime, LEVEL_OF_GRACES, what)

@@ -128,6 +128,11 @@ async def retire(
         MetadataConflict: others changed what was read again and again.
     """
     check_bookie_id(bookie_id)
+    if not isinstance(incarnation, str):
+        raise UsageError(
+            f"incarnation={incarnation!r:.80}: hexadecimal digits are allowed; nothing was changed",
+            hint="as bookie(bookie_id).incarnation says",
+        )
     what, key = f"retiring bookie {bookie_id}", placement_path(bookie_id)
     check_why(why, is_needed=bool(incarnation))
     await check_level(runtime, bookie_id, what)

@@ -8,7 +8,7 @@ log over, and keeps it for the next splice. How it is done, `core.log_splicing` 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -207,10 +207,11 @@ async def splice(
     check_seconds(timeout_s, "timeout_s")
     await reading.found()
     runtime = reading.runtime
-    ids = tuple(ledger_ids)
-    if len(set(ids)) != len(ids) or not all(
+    ids = tuple(ledger_ids) if isinstance(ledger_ids, Iterable) else (ledger_ids,)
+    are_ids = all(
         isinstance(each, int) and not isinstance(each, bool) and 0 <= each <= LEDGER_ID_MAX for each in ids
-    ):
+    )
+    if not are_ids or len(set(ids)) != len(ids):
         raise UsageError(f"ledger_ids={ledger_ids!r:.200}: allowed are ids of staged ledgers, each once")
     if not 1 <= len(ids) <= SPLICE_LEDGERS_MAX:
         raise UsageError(

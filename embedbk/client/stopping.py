@@ -54,7 +54,8 @@ async def may_stop(runtime: Runtime, nodes: Sequence[str], *, is_for_good: bool)
         UsageError: the cluster has no such node; or none is named.
         MetadataUnavailable: no member answers, so nothing is known.
     """
-    if isinstance(nodes, str) or not all(isinstance(each, str) for each in nodes):
+    is_several = isinstance(nodes, Collection) and not isinstance(nodes, str)
+    if not is_several or not all(isinstance(each, str) for each in nodes):
         raise UsageError(f"{nodes!r}: names of nodes are allowed, each by itself", hint="one alone is [name]")
     if not nodes:
         raise UsageError("which nodes? none is named")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence, Sized
 from typing import TYPE_CHECKING, Any
 
 from embedbk.client.compression import ZstdPacker, ZstdToldPacker, ZstdTwinPacker, squeezed, squeezed_run
@@ -83,7 +83,8 @@ def _check_may_have_records(handle: Appending) -> None:
 
 def batch_of(handle: Appending, parts: Sequence[Buffer | EntryRecord]) -> tuple[bytes, list[int], bytes]:
     """A batch as one entry: the bytes of all parts, where each part ends, and what the parts have as records."""
-    if isinstance(parts, bytes | bytearray | memoryview | str | EntryRecord) or not len(parts):
+    is_one = isinstance(parts, bytes | bytearray | memoryview | str | EntryRecord)
+    if is_one or not isinstance(parts, Iterable) or not isinstance(parts, Sized) or not len(parts):
         raise UsageError("a batch is a list of at least one record; nothing was appended")
     records = list(map(as_record, parts))
     for record in records:
@@ -104,6 +105,8 @@ def run_of(handle: Appending, items: Sequence[Buffer | EntryRecord]) -> Items:
             f"append_many takes a list of payloads; this is one {type(items).__name__}",
             hint="append takes one",
         )
+    if not isinstance(items, Iterable):
+        raise UsageError(f"append_many takes a list of payloads; this is {items!r:.80}")
     run: Any = items if isinstance(items, list | tuple | Rows) else list(items)
     if len(run) and not isinstance(run, Rows) and isinstance(run[0], EntryRecord):
         run = _record_run(handle, run)

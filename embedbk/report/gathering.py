@@ -63,8 +63,9 @@ def space_report(client: Client, *, sample_s: float = 0.0) -> SpaceReport:
 async def gather(runtime: Runtime, sample_s: float = 0.0) -> SpaceReport:
     """As `space_report`."""
     runtime.check()
-    if not 0 <= sample_s <= 3600:
-        raise UsageError(f"sample_s={sample_s}: 0 to 3600 are allowed")
+    is_number = isinstance(sample_s, int | float) and not isinstance(sample_s, bool)
+    if not is_number or not 0 <= sample_s <= 3600:
+        raise UsageError(f"sample_s={sample_s!r:.80}: 0 to 3600 are allowed")
     unread: list[str] = []
     ledgers = await _ledgers(runtime, unread)
     ledgers = await _told(runtime, ledgers)

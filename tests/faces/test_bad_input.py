@@ -16,6 +16,7 @@ import pytest
 import embedbk
 from embedbk.cluster import Cluster
 from embedbk.config import CUSTOM_BYTES_MAX, ENTRY_BYTES_MAX
+from embedbk.report import space_report
 
 
 @pytest.fixture(autouse=True)
@@ -478,7 +479,83 @@ def test_what_is_no_placement_of_an_ensemble_ends_nobody(
             make()
 
 
-@pytest.mark.parametrize("given", ["3", -1, -0.5, float("nan"), True, b"1"])
+@pytest.mark.parametrize("given", [[], {}, {"a": 1}, 5, "", b"synced", True, None])
+def test_what_is_no_way_to_write_a_ledger(bk: embedbk.Client, log_name: str, given: Any) -> None:
+    for name in ("durability", "digest", "compression"):
+        if given is None and name == "compression":
+            continue
+        with pytest.raises(embedbk.UsageError, match=f"{name}="):
+            bk.create_ledger(**{name: given})
+        if given is not None:
+            with pytest.raises(embedbk.UsageError, match=f"{name}="):
+                bk.log(log_name).writer(**{name: given})
+    if given != {}:
+        with pytest.raises(embedbk.UsageError, match=r"custom.*names that map to bytes"):
+            bk.create_ledger(custom=given)
+
+
+@pytest.mark.parametrize("given", [None, b"1", "1", 1.5, float("nan"), [], {}, True, embedbk.Position(1, 1)])
+def test_what_is_no_id_of_an_entry(bk: embedbk.Client, given: Any) -> None:
+    with bk.create_ledger() as writer:
+        writer.add_many([b"x"] * 3)
+    reader = bk.open_ledger(writer.ledger_id)
+    for read in (reader.read, reader.read_batches, reader.read_unconfirmed):
+        with pytest.raises(embedbk.UsageError, match=r"first=.*a whole number"):
+            next(read(given))
+        if given is not None:
+            with pytest.raises(embedbk.UsageError, match=r"last=.*a whole number"):
+                next(read(0, given))
+    with pytest.raises(embedbk.UsageError, match=r"entry_id=.*a whole number"):
+        bk.copies_of_entry(writer.ledger_id, given)
+    with pytest.raises(embedbk.UsageError, match="has the entries 0 to 2"):
+        bk.copies_of_entry(writer.ledger_id, 10**400)
+
+
+def test_an_id_of_another_library_is_a_whole_number(bk: embedbk.Client) -> None:
+    class Number:
+        def __index__(self) -> int:
+            return 1
+
+    with bk.create_ledger() as writer:
+        writer.add_many([b"0", b"1", b"2"])
+    reader = bk.open_ledger(writer.ledger_id)
+    assert [bytes(entry) for entry in reader.read(Number(), Number())] == [b"1"]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("given", [None, 5, 1.5, True, object()])
+def test_what_is_no_list(bk: embedbk.Client, log_name: str, given: Any) -> None:
+    log = bk.log(log_name)
+    with log.writer() as writer, bk.create_ledger() as ledger:
+        staging = log.staging("application")
+        for act in (
+            lambda: writer.append_many(given),
+            lambda: writer.append_batch(given),
+            lambda: ledger.add_many(given),
+            lambda: ledger.add_batch(given),
+            lambda: ledger.add_batch(each for each in [b"x"]),  # type: ignore[arg-type]
+            lambda: bk.can_i_lose(given),
+            lambda: log.splice(staging, given),
+            lambda: log.splice(staging, [given, [given]]),
+        ):
+            with pytest.raises(embedbk.UsageError):
+                act()
+        assert ledger.add(b"x") == 0 and writer.append(b"x").entry_id == 0
+
+
+@pytest.mark.parametrize("given", [None, b"x", "x", 5, (), {}])
+def test_what_was_not_shown_is_not_decided(bk: embedbk.Client, given: Any) -> None:
+    with pytest.raises(embedbk.UsageError, match=r"shown=.*what copies_of_entry showed"):
+        bk.choose_copy(given, "b1", "why")
+    with pytest.raises(embedbk.UsageError, match=r"shown=.*what lost_entries showed"):
+        bk.give_up_entries(given, "why")
+    if not isinstance(given, str):
+        with pytest.raises(embedbk.UsageError, match=r"incarnation=.*hexadecimal digits"):
+            bk.give_up_bookie("b1", given, "why")
+    with pytest.raises(embedbk.UsageError, match=r"sample_s=.*0 to 3600"):
+        space_report(bk, sample_s=-1 if given == 5 else given)
+
+
+@pytest.mark.parametrize("given", ["3", -1, -0.5, float("nan"), True, b"1", 10**400])
 def test_what_is_no_time(bk: embedbk.Client, log_name: str, given: Any) -> None:
     """Refused at once: nothing is appended, and nothing is waited for."""
     log = bk.log(log_name)
@@ -492,7 +569,13 @@ def test_what_is_no_time(bk: embedbk.Client, log_name: str, given: Any) -> None:
             lambda: writer.force(given),
             lambda: ticket.result(given),
             lambda: log.tail(idle_s=given),
+            lambda: log.reader().read_bulk(wait_s=given),
+            lambda: writer.lost(given),
+            lambda: bk.lock("a").until_lost(given),
+            lambda: bk.audit(given),
         ):
-            with pytest.raises(embedbk.UsageError, match=r"(timeout|idle)_s=.*seconds from 0 on"):
+            with pytest.raises(
+                embedbk.UsageError, match=r"(timeout|idle|wait)_s.*(seconds from 0 on|is no time)"
+            ):
                 refused()
         assert writer.append(b"two").entry_id == 1
