@@ -32,7 +32,7 @@ from embedbk import errors
 from embedbk.client.address import url_of
 from embedbk.client.beginning import check_bookies_path, holds_log, is_new, make
 from embedbk.client.devices import Devices
-from embedbk.config import Settings, check_seconds, settings_of
+from embedbk.config import Settings, check_flag, check_seconds, settings_of
 from embedbk.errors import EmbedbkError, OperationTimeout, StorageError, UsageError
 from embedbk.ids import check_bookie_id
 from embedbk.quorum import Quorum, all_vote, listened_at
@@ -479,6 +479,7 @@ class Cluster:
             UsageError: it cannot begin: none may stop, or the only metadata member is not to; nothing was changed.
             OperationTimeout: it ended before all were restarted; the message names the node, the reason and the rest.
         """
+        check_flag(accepts_outage, "accepts_outage")
         if isinstance(wait_s, bool) or not isinstance(wait_s, int | float) or not 0 <= wait_s <= 1e9:
             raise UsageError(
                 f"wait_s={wait_s!r:.80}: allowed are seconds from 0 to 1e9; nothing was restarted"

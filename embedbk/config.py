@@ -39,6 +39,7 @@ __all__ = [
     "Placement",
     "Quorum",
     "Settings",
+    "check_flag",
     "check_seconds",
     "quorum_for",
     "settings_of",
@@ -281,6 +282,13 @@ def settings_of(given: object) -> Settings:
             hint="embedbk.Settings(collect_s=60)",
         )
     return given
+
+
+def check_flag(given: object, name: str) -> None:
+    """Raises UsageError unless it is True or False: "no" counts as true in Python, and lets happen what it was to
+    prevent."""
+    if not isinstance(given, bool):
+        raise UsageError(f"{name}={given!r:.80}: True and False are allowed; nothing was changed")
 
 
 def check_seconds(given: object, name: str) -> None:

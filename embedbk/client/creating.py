@@ -19,7 +19,7 @@ from embedbk.codec.digest import DigestType
 from embedbk.codec.ledger_metadata import Durability, LedgerMetadata
 from embedbk.codec.log_settings import Compression
 from embedbk.codec.registration import COOKIES_PREFIX
-from embedbk.config import BEHIND_BYTES_MAX, CUSTOM_BYTES_MAX, Placement, Quorum, quorum_for
+from embedbk.config import BEHIND_BYTES_MAX, CUSTOM_BYTES_MAX, Placement, Quorum, check_flag, quorum_for
 from embedbk.core.creation import Creation, Patience
 from embedbk.core.writer import Writer
 from embedbk.core.writer_options import WriterOptions
@@ -122,8 +122,7 @@ def traits_of(
     a compression that is not installed here or that the cluster's level does not allow yet."""
     if not isinstance(durability, str) or durability not in _DURABILITIES:
         raise UsageError(f"durability={durability!r}: allowed are {', '.join(map(repr, _DURABILITIES))}")
-    if not isinstance(delays_change, bool):
-        raise UsageError(f"delays_change={delays_change!r}: True and False are allowed")
+    check_flag(delays_change, "delays_change")
     # A core on the host's thread would meet anything else, and end the nodes of this process.
     if placement is not None and not isinstance(placement, Placement):
         raise UsageError(

@@ -35,6 +35,7 @@ from embedbk.codec.tombstone import (
     encode_tombstone,
     tombstone_path,
 )
+from embedbk.config import check_flag
 from embedbk.errors import MetadataConflict, NoSuchLedger, StorageError, UsageError
 from embedbk.metadata.limits import DEFAULT_LIMITS
 
@@ -64,6 +65,7 @@ async def delete(
 ) -> None:
     """password None: the caller that decided to delete it had checked it. grace_s None: that of the settings."""
     check_ledger_id(ledger_id)
+    check_flag(force, "force")
     key, what = ledger_key_path(ledger_id), f"deleting ledger {ledger_id}"
     for _ in range(_ROUNDS_MAX):
         value, revision = await runtime.get(key, what)

@@ -60,6 +60,7 @@ from embedbk.codec.log_pins import log_pins_path
 from embedbk.codec.log_settings import log_settings_path
 from embedbk.codec.log_splices import log_splices_path
 from embedbk.codec.metadata_messages import ABSENT, Compare, Delete, Put
+from embedbk.config import check_flag
 from embedbk.errors import (
     EmbedbkError,
     LogExists,
@@ -93,6 +94,7 @@ class DeletedLog(NamedTuple):
 
 async def delete_log(runtime: Runtime, name: str, password: Password, *, force: bool) -> None:
     """Delete a log. Below the level: its list, then its ledgers; a deletion cut short in between continues."""
+    check_flag(force, "force")
     what = f"deleting log {name!r}"
     for _ in range(_ROUNDS_MAX):
         found = await named(runtime, name, carries=True)

@@ -30,6 +30,7 @@ from embedbk.codec.registration import (
     placement_path,
     registration_path,
 )
+from embedbk.config import check_flag
 from embedbk.errors import MetadataConflict, NotEnoughBookies, StorageError, UsageError
 from embedbk.ids import check_bookie_id, check_why
 from embedbk.metadata.levels import LEVEL_OF_READ_ONLY_WORDS
@@ -58,6 +59,7 @@ async def put_to_read_only(
     check_bookie_id(bookie_id)
     what, key = f"putting bookie {bookie_id} to read-only", placement_path(bookie_id)
     check_why(why, is_needed=not is_over)
+    check_flag(force, "force")
     value, revision = await runtime.get(key, what)
     if not runtime.has_level(LEVEL_OF_READ_ONLY_WORDS):
         raise UsageError(

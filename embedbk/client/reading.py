@@ -28,7 +28,7 @@ from embedbk.codec.digest import check_tags
 from embedbk.codec.frame import Frame, merge
 from embedbk.codec.ledger_metadata import LedgerMetadata, decode_ledger_metadata, ledger_key_path
 from embedbk.codec.messages import ReadClass
-from embedbk.config import FRAME_BYTES_MAX, LAC_WAIT_MS_MAX
+from embedbk.config import FRAME_BYTES_MAX, LAC_WAIT_MS_MAX, check_flag
 from embedbk.core.lac_reader import LacRead, LacWait
 from embedbk.core.reader import RangeRead, ReadOptions
 from embedbk.core.recovery import Recovery, RecoveryOptions
@@ -78,6 +78,7 @@ class LedgerReading:
     async def open(runtime: Runtime, ledger_id: int, password: Password, *, recover: bool) -> LedgerReading:
         """Raises NoSuchLedger, WrongPassword, and with recover what recovery can raise."""
         check_ledger_id(ledger_id)
+        check_flag(recover, "recover")
         key = ledger_key_path(ledger_id)
         value, revision = await runtime.get(key, f"opening ledger {ledger_id}")
         if value is None:

@@ -34,6 +34,7 @@ from embedbk.codec.registration import (
     placement_path,
     registration_path,
 )
+from embedbk.config import check_flag
 from embedbk.errors import MetadataConflict, PeerError, UsageError
 from embedbk.ids import Member, check_bookie_id, check_why
 from embedbk.repair.bookie_use import UNREADABLE, ClusterKeys, LedgerOnBookie, incarnations_of, ledgers_on
@@ -135,6 +136,7 @@ async def retire(
         )
     what, key = f"retiring bookie {bookie_id}", placement_path(bookie_id)
     check_why(why, is_needed=bool(incarnation))
+    check_flag(accepts_loss, "accepts_loss")
     await check_level(runtime, bookie_id, what)
     for _ in range(TRIES):
         value, revision = await runtime.get(key, what)

@@ -24,6 +24,7 @@ from embedbk.codec.log_pins import (
     log_pins_path,
 )
 from embedbk.codec.metadata_messages import ABSENT, Compare, Put
+from embedbk.config import check_flag
 from embedbk.core.truncating import LogTruncating, Round
 from embedbk.core.truncation import Held, Terms, live_pins
 from embedbk.errors import MetadataConflict, NotTruncated, Truncated, UsageError
@@ -92,6 +93,8 @@ async def truncate(
     runtime = reading.runtime
     runtime.check()
     _check_level(reading)
+    check_flag(may_do_nothing, "may_do_nothing")
+    check_flag(force, "force")
     if before is None and older_than_s is None and keep_bytes is None and fits_bytes is None:
         raise UsageError("nothing says how much is to go", hint="give before=, older_than_s= or keep_bytes=")
     for what, value in (("older_than_s", older_than_s), ("keep_bytes", keep_bytes)):

@@ -31,7 +31,7 @@ from embedbk.codec.entry import ENTRY_OVERHEAD_BYTES
 from embedbk.codec.entry_digest import DIGEST_MASK
 from embedbk.codec.frame import LEDGER_KEY_BYTES, Frame, cut, encode_frame_header, frame_of, split
 from embedbk.codec.ledger_metadata import LedgerMetadata
-from embedbk.codec.lost_entries import is_lost, next_kept, next_lost
+from embedbk.codec.lost_entries import next_kept, next_lost
 from embedbk.codec.messages import AddAnswer, AddRequest, ReadAnswer, ReadClass, ReadRequest, Status
 from embedbk.config import FRAME_BYTES_MAX, Quorum
 from embedbk.core.client_words import Answered, Send, SendFailed

@@ -494,6 +494,32 @@ def test_what_is_no_way_to_write_a_ledger(bk: embedbk.Client, log_name: str, giv
             bk.create_ledger(custom=given)
 
 
+@pytest.mark.parametrize("given", ["no", b"", 0, 1, None, [], 0.0])
+def test_what_is_neither_true_nor_false_lets_nothing_happen(
+    bk: embedbk.Client, log_name: str, given: Any
+) -> None:
+    """ "no" is true in Python: a log was deleted by force that should not be."""
+    log = bk.log(log_name)
+    with log.writer() as writer:
+        writer.append(b"x")
+        for name, act in (
+            ("delays_change", lambda: bk.create_ledger(delays_change=given)),
+            ("recover", lambda: bk.open_ledger(writer.ledger_id, recover=given)),
+            ("force", lambda: bk.delete_ledger(writer.ledger_id, force=given)),
+            ("force", lambda: bk.delete_log(log_name, force=given)),
+            ("force", lambda: log.delete(force=given)),
+            ("force", lambda: log.truncate(1, force=given)),
+            ("may_do_nothing", lambda: log.truncate(1, may_do_nothing=given)),
+            ("force", lambda: bk.put_to_read_only("b1", "why", force=given)),
+            ("accepts_loss", lambda: bk.replace_bookie("b1", accepts_loss=given)),
+            ("accepts_loss", lambda: bk.give_up_bookie("b1", "00", "why", accepts_loss=given)),
+        ):
+            with pytest.raises(embedbk.UsageError, match=f"{name}=.*True and False are allowed"):
+                act()
+        writer.append(b"y")
+    assert [bytes(entry) for entry in log.read()] == [b"x", b"y"]
+
+
 @pytest.mark.parametrize("given", [None, b"1", "1", 1.5, float("nan"), [], {}, True, embedbk.Position(1, 1)])
 def test_what_is_no_id_of_an_entry(bk: embedbk.Client, given: Any) -> None:
     with bk.create_ledger() as writer:
