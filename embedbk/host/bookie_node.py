@@ -128,15 +128,15 @@ class BookieNode:
         )
         self.clients = ClientLinks(bookie_id, transport)
         reads = WaitingReads(transport)
+        self.looking_up = LookingUp(bookie_id, storage, reads, self._fail)
         self.steps = Stepping(
             self.core,
             storage,
             self.clients,
             reads,
             self._carry_out,
-            lambda now_ns: self.looking_up.make_next(now_ns),
+            self.looking_up.make_next,
         )
-        self.looking_up = LookingUp(bookie_id, storage, reads, self.steps.step, self._fail)
         self.metadata = MetadataLink(transport, metadata_endpoints, client, on_session=self._on_session)
         unread = Unread(f"bookie {bookie_id}")
         self.spacing = Spacing(bookie_id, space, storage, free_bytes, self.steps.step)
@@ -386,7 +386,8 @@ class BookieNode:
             return
         self.clients.lose(event.link)
         self.steps.step(LinkLost(now_ns, event.link))
-        self.looking_up.end_link(now_ns, event.link)
+        for ended in self.looking_up.end_link(now_ns, event.link):
+            self.steps.step(ended)
 
     def _drop(self, link: int, reason: str) -> None:
         """End the link of a client or to the metadata quorum, whose peer said something wrong."""
@@ -542,11 +543,12 @@ class BookieNode:
                 size = sum(len(frame.body) for _, frame in effect.frames)
                 self.looking_up.waiting.answered(effect.link, size)
         elif isinstance(effect, ReadEntries):
-            self.looking_up.read(now_ns, effect)
+            if (found := self.looking_up.read(now_ns, effect)) is not None:
+                self.steps.step(found)
         elif isinstance(effect, CountEntries):
-            self.looking_up.count(now_ns, effect)
+            self.steps.step(self.looking_up.count(now_ns, effect))
         elif isinstance(effect, NumberBlocks):
-            self.looking_up.number(now_ns, effect)
+            self.steps.step(self.looking_up.number(now_ns, effect))
         elif isinstance(effect, ReadDecisions):
             self.deciding.ask(now_ns, effect)
         elif isinstance(effect, AskMetadata):

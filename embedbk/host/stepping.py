@@ -40,9 +40,9 @@ class Stepping:
         clients: ClientLinks,
         reads: WaitingReads,
         carry_out: Callable[[Effect, int], None],
-        make_read: Callable[[int], bool],
+        make_read: Callable[[int], Event | None],
     ) -> None:
-        """make_read: makes one of the lookups that wait, if the turn of one has come."""
+        """make_read: makes one of the lookups that wait, if the turn of one has come, and returns its outcome."""
         self.durable = core.replies.durable
         self.due_ns = 0
         self.on_step: OnStep | None = None
@@ -87,7 +87,10 @@ class Stepping:
                     self.on_step(core, event, effects)
                 for effect in effects:
                     self._carry_out(effect, event.now_ns)
-            elif not (self._reads and self._make_read(now_ns)):
+            elif self._reads and (found := self._make_read(now_ns)) is not None:
+                # One by one: the entries that the one before it found are sent, and count.
+                self._events.append(found)
+            else:
                 break
         self._clients.send_gathered()
         self._is_stepping = False
