@@ -519,12 +519,13 @@ class _Waited:
 
 def _range_of(first: Any, last: Any) -> tuple[int, int | None]:
     """Ids as callers give them, numbers of other libraries too. Raises UsageError: one of them is no whole number."""
-    found = []
-    for name, given in (("first", first), ("last", last)):
-        try:
-            if isinstance(given, bool):
-                raise TypeError
-            found.append(operator.index(given) if name == "first" or given is not None else None)
-        except TypeError:
-            raise UsageError(f"{name}={given!r:.80}: the id of an entry is allowed, a whole number") from None
-    return found[0], found[1]
+    return _whole("first", first), None if last is None else _whole("last", last)
+
+
+def _whole(name: str, given: Any) -> int:
+    try:
+        if isinstance(given, bool):
+            raise TypeError
+        return operator.index(given)
+    except TypeError:
+        raise UsageError(f"{name}={given!r:.80}: the id of an entry is allowed, a whole number") from None
