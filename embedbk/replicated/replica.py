@@ -24,6 +24,7 @@ from typing import Any, Generic, NamedTuple, Self, TypeVar
 from embedbk.client.client import Client
 from embedbk.client.log_writer import LogWriter
 from embedbk.client.runtime import refuse_pickling
+from embedbk.client.waiting import refuse_in_event_loop
 from embedbk.config import check_seconds
 from embedbk.errors import EmbedbkError, LedgerFenced, LockLost, NoSuchLedger, Truncated, UsageError, ensure
 from embedbk.replicated.machine import StateMachine
@@ -286,6 +287,9 @@ class Leader:
     def _append(self, data: bytes, timeout_s: float | None) -> int:
         """Returns with `ended` set, for the caller to take back once the command is carried out: what stops it before,
         a signal say, leaves a command that counts and is not in this state."""
+        # Before anything is queued: what is refused behind that would count, and not be in this state.
+        check_seconds(timeout_s, "timeout_s")
+        refuse_in_event_loop("this call by asyncio.to_thread")
         self.check()
         interrupted = UsageError(
             f"this copy of {self._replica.name!r} was interrupted in a command, and leads no more: only the log knows "

@@ -21,6 +21,26 @@ MUTANTS = (
         (_TESTS + "who_does_not_hear_what_became_of_a_command_leads_no_more",),
     ),
     Mutant(
+        "a-command-is-refused-behind-its-append",
+        "P8.1",
+        "a command counts that its caller was told was refused, and the state of the copy that leads on lacks it",
+        (
+            (
+                _REPLICA,
+                '        check_seconds(timeout_s, "timeout_s")\n        refuse_in',
+                "        refuse_in",
+            ),
+        ),
+        (_TESTS + "a_command_with_a_time_that_is_none_does_nothing",),
+    ),
+    Mutant(
+        "a-command-is-queued-in-an-event-loop",
+        "P8.1",
+        "as above, where a coroutine calls it",
+        ((_REPLICA, '        refuse_in_event_loop("this call by asyncio.to_thread")\n', ""),),
+        (_TESTS + "a_command_that_would_block_an_event_loop_does_nothing",),
+    ),
+    Mutant(
         "a-leader-begins-before-it-has-read",
         "P8.1",
         "a new leader's state lacks what the one before was told was done",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 import datetime
@@ -23,7 +24,7 @@ from embedbk.errors import (
     Truncated,
     UsageError,
 )
-from embedbk.replicated import Replica, ReplicatedDict, ReplicatedSqlite, StateMachine
+from embedbk.replicated import Leader, Replica, ReplicatedDict, ReplicatedSqlite, StateMachine
 from embedbk.testing import Cluster
 
 NAME = "settings"
@@ -230,6 +231,34 @@ def test_a_command_that_is_none_does_nothing(cluster: Cluster, wrong: Any) -> No
         with pytest.raises(UsageError):
             leader.submit(wrong)
         assert leader.submit(b"right") == 1
+
+
+@pytest.mark.parametrize("wrong", [-1, "5", float("nan"), True, pytest.param(10**400, id="huge")])
+def test_a_command_with_a_time_that_is_none_does_nothing(cluster: Cluster, wrong: Any) -> None:
+    """It was appended, refused while it was waited for, and lacked from then on in the state of a copy that led on."""
+    first, second = copy(cluster, "a"), copy(cluster, "b")
+    with first.lead() as leader:
+        for act in (lambda: leader.submit(b"one", timeout_s=wrong), lambda: leader.confirm(wrong)):
+            with pytest.raises(UsageError, match="timeout_s"):
+                act()
+        assert leader.submit(b"two") == 1
+    second.follow()
+    assert words(first) == words(second) == "two"
+
+
+def test_a_command_that_would_block_an_event_loop_does_nothing(cluster: Cluster) -> None:
+    """As above; append_nowait is allowed there, and the wait behind it is not."""
+    first, second = copy(cluster, "a"), copy(cluster, "b")
+
+    async def submit(leader: Leader) -> None:
+        with pytest.raises(UsageError, match=r"an asyncio event loop runs.*to_thread"):
+            leader.submit(b"one")
+
+    with first.lead() as leader:
+        asyncio.run(submit(leader))
+        assert leader.submit(b"two") == 1
+    second.follow()
+    assert words(first) == words(second) == "two"
 
 
 def test_a_copy_that_failed_at_a_command_says_so_and_another_goes_on(cluster: Cluster) -> None:
