@@ -30,7 +30,7 @@ from embedbk.client.log_checking import check_log, known_ledgers
 from embedbk.client.log_writer import LogWriter
 from embedbk.client.waiting import run_blocking
 from embedbk.codec.entry_records import EntryRecord
-from embedbk.errors import NoSuchLedger, UsageError
+from embedbk.errors import EmbedbkError, NoSuchLedger, UsageError
 from embedbk.ids import Position
 
 __all__ = ["run_log"]
@@ -185,8 +185,10 @@ def _append(reach: Reach, options: argparse.Namespace) -> CommandResult:
             first = writer.first_offset
             count, refused = _appended(writer, _given(options, lines), lines)
     if refused is not None:
-        raise UsageError(
-            f"entry {count + 1}: {refused.args[0]}; the {count} before it are appended"
+        raise type(refused)(
+            f"entry {count + 1}: {refused.args[0]}; the {count} before it are appended",
+            definite=True,
+            hint=refused.hint,
         ) from refused
     data = {"log": options.name, "appended": count, "first_offset": first, "end": first + count}
     where = f", offsets {first} to {first + count - 1}" if count else ""
@@ -196,15 +198,23 @@ def _append(reach: Reach, options: argparse.Namespace) -> CommandResult:
     return CommandResult(data, text)
 
 
-def _appended(writer: LogWriter, entries: Iterable[Given], lines: _Lines) -> tuple[int, UsageError | None]:
-    """How many entries were appended, and why no more."""
-    count, refused = 0, None
+def _appended(writer: LogWriter, entries: Iterable[Given], lines: _Lines) -> tuple[int, EmbedbkError | None]:
+    """How many entries were appended, and why no more: the next one is none, or certainly not appended, as at the
+    log's bound."""
+    count: int = 0
+    refused: EmbedbkError | None = None
     try:
         for entry in entries:
-            if isinstance(entry, list):
-                writer.append_batch(entry)
-            else:
-                writer.append_nowait(entry)
+            try:
+                if isinstance(entry, list):
+                    writer.append_batch(entry)
+                else:
+                    writer.append_nowait(entry)
+            except EmbedbkError as error:
+                if not error.definite:
+                    raise
+                refused = error
+                break
             count += 1
             if count % FLUSH_ENTRIES == 0:
                 writer.flush()

@@ -341,6 +341,17 @@ def test_an_entry_that_cannot_be_appended_is_numbered(
     assert [bytes(entry) for entry in bk.log("orders").read()] == [b"fits"]
 
 
+def test_what_a_log_has_no_room_for_is_numbered(run: Run, data: Path, bk: embedbk.Client) -> None:
+    """Nobody was told how many were appended before it, and who gave all of them again appended those twice."""
+    bk.create_log("small", bytes_max=6_000)
+    given = b"".join(b"%d " % number + b"x" * 1_000 + b"\n" for number in range(20))
+    code, _, err = run("log", "append", "small", "--at", data, given=given)
+    there = [bytes(entry) for entry in bk.log("small").read()]
+    assert 0 < len(there) < 20 and there == given.split(b"\n")[: len(there)]
+    assert code == 1 and f"entry {len(there) + 1}: " in err
+    assert f"the {len(there)} before it are appended" in err
+
+
 def test_entries_are_shown_from_place_to_place(run: Run, data: Path, bk: embedbk.Client) -> None:
     for _ in range(2):
         with bk.log("orders").writer() as orders:
