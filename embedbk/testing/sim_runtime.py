@@ -155,17 +155,17 @@ def awaited(
     Raises:
         OperationTimeout: it did; what becomes of the call is not known.
     """
-    given_up = False
+    impatient = runtime if is_call and isinstance(runtime, SimRuntime) else None  # Until it gave up.
     try:
         wait = steps.send(None)
         while True:
-            can_give_up = is_call and not given_up and isinstance(runtime, SimRuntime)
-            patience_ns = runtime.patience_ns() if can_give_up else None
+            patience_ns = None if impatient is None else impatient.patience_ns()
             try:
                 outcome = yield from _outcome(wait, patience_ns)
             except GaveUp as interruption:
-                given_up = True
-                runtime.on_given_up(steps)
+                assert impatient is not None
+                impatient.on_given_up(steps)
+                impatient = None
                 wait = steps.throw(interruption)
             except GeneratorExit:
                 runtime.is_closed = True  # The process is gone: what cleans up cleans up nothing any more.
