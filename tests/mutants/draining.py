@@ -110,7 +110,7 @@ MUTANTS = (
         "who cancels a drain takes away which directories are retired, and a bookie starts on them again",
         (
             (
-                _VERBS,
+                _REPORTS,
                 '        return decode_placement(value or b"")\n    except StorageError as unread:\n',
                 (
                     '        return decode_placement(value or b"")\n    except StorageError:\n'
