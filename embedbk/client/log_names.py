@@ -102,6 +102,7 @@ class _Watch:
         self.signal.notify()
 
     def end(self) -> None:
+        self.runtime.followed.discard(self)
         self.runtime.call_if_open(self._unwatch)
 
     def _unwatch(self) -> None:
@@ -116,8 +117,9 @@ async def watch_logs(runtime: Runtime, prefix: str, idle_s: float | None) -> Asy
     Raises MetadataUnavailable: nothing is known any more."""
     watch = _Watch(runtime, prefix)
     shown = await log_names(runtime, prefix)
-    runtime.call(watch.begin)
+    runtime.followed.add(watch)  # Its end is news, too: nobody else would wake who waits.
     try:
+        runtime.call(watch.begin)
         yield shown
         while True:
             moved = Moved(

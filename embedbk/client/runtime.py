@@ -16,7 +16,7 @@ import time
 import weakref
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from embedbk.client.archived import ClosableSource, read_archived
 from embedbk.client.handles import LOOK_S, OpenHandles
@@ -64,6 +64,13 @@ _LIST_PAGE = 1000
 _BEHIND = threading.Lock()  # Guards whether a client's thread for background work is there, and may be used.
 _BEHIND_AGAIN_NS = 1_000_000_000  # Between two tries to make that thread.
 _SLOW_S = 5.0  # A question that takes longer logs what it waits for.
+
+
+class Followed(Protocol):
+    """What is waited for on `signal` as long as the host's thread is there."""
+
+    @property
+    def signal(self) -> Signal: ...
 
 
 class FollowedKey:
@@ -141,7 +148,7 @@ class Runtime:
         self.leaving = [node.metadata]  # Sessions to end at close, in this order.
         self.after_close: list[Callable[[], None]] = []
         self.is_ended = False  # The host thread is gone, in whichever way.
-        self.followed: set[FollowedKey] = set()
+        self.followed: set[Followed] = set()
         self.handles = OpenHandles(self)
         self.holds: dict[str, Any] = {}  # Locks that it holds or waits for, by name.
         self._asked: set[Future[Result]] = set()

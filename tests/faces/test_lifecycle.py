@@ -11,13 +11,14 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import embedbk
-from embedbk import NoSuchLedger, OperationTimeout, Settings, UsageError
+from embedbk import EmbedbkError, NoSuchLedger, OperationTimeout, Settings, UsageError
 from embedbk.client import runtime
 from embedbk.cluster import Cluster
 from embedbk.host.loop import Loop
@@ -418,3 +419,45 @@ def test_a_client_that_never_got_that_thread_ends_what_waits_for_it(
         bk._runtime.behind(waiting)
         assert inspect.getcoroutinestate(waiting) == inspect.CORO_CREATED
     assert inspect.getcoroutinestate(waiting) == inspect.CORO_CLOSED
+
+
+def test_who_waits_is_told_that_the_client_was_closed(data: Path, settings: embedbk.Settings) -> None:
+    """Who watched the logs waited on for ever, also behind a failure of the host's thread."""
+    outcomes: dict[str, EmbedbkError | None] = {}
+
+    def wait(name: str, call: Callable[[], object]) -> None:
+        try:
+            call()
+            outcomes[name] = None
+        except EmbedbkError as told:
+            outcomes[name] = told
+
+    bk = embedbk.open(data, settings=settings)
+    with bk.log("l").writer() as writer:
+        writer.append(b"x")
+    held = bk.lock("held")
+    held.acquire()
+    logs, entries, holders = bk.watch_logs(), bk.log("l").tail(0), held.holders()
+    assert next(logs) == ["l"] and bytes(next(entries)) == b"x" and next(holders) is not None
+    calls = {
+        "logs": lambda: next(logs),
+        "entries": lambda: next(entries),
+        "holders": lambda: next(holders),
+        "lock": held.until_lost,
+    }
+    waiting = [threading.Thread(target=wait, args=each, daemon=True) for each in calls.items()]
+    for thread in waiting:
+        thread.start()
+
+    def waits(thread: threading.Thread) -> bool:
+        frame = sys._current_frames().get(thread.ident or 0)
+        return frame is not None and frame.f_code.co_filename.endswith("host/signal.py")
+
+    until = time.monotonic() + 30
+    while not all(map(waits, waiting)) and time.monotonic() < until:
+        time.sleep(0.01)
+    bk.close()
+    for thread in waiting:
+        thread.join(20)
+    assert outcomes.keys() == calls.keys()
+    assert all("was closed" in str(told) for name, told in outcomes.items() if name != "lock")
