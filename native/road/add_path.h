@@ -1,6 +1,6 @@
 /* add_path.h: the common add of a bookie, from the message to its answer (P3.2, P3.4, P3.7).
  *
- * A shortcut, never a second opinion: it takes an add where embedbk/core/bookie.py
+ * A shortcut, never a second opinion: it takes an add where embedbk/core/add_storing.py
  * would store it and answer OK when it is durable, and passes everything else, its
  * bytes unchanged. What "common" means, and why each check is enough, is in
  * native/SHORTCUTS.md.

@@ -1,6 +1,6 @@
 /* lac_path.h: the LACs of idle writers, of many ledgers in one message (P6.2): durable ones, and hints.
  *
- * As add_path.h, a shortcut, never a second opinion: embedbk/core/bookie.py says what
+ * As add_path.h, a shortcut, never a second opinion: embedbk/core/lac_answers.py says what
  * becomes of each of them. A message is taken when all in it is common, and passed whole
  * otherwise, its bytes unchanged. None of them is answered.
  *

@@ -1,7 +1,7 @@
 /* tail_path.h: what readers at the end of a ledger cost a bookie with each add: the poll
  * that waits, the hint that ends it, and the answer with the entries (P6.2).
  *
- * As add_path.h, a shortcut, never a second opinion: embedbk/core/bookie.py says what
+ * As add_path.h, a shortcut, never a second opinion: embedbk/core/lac_answers.py says what
  * becomes of polls and hints, the common ones are taken here, and everything else is
  * passed, its bytes unchanged. There is one list of parked polls (parked.h) and one table:
  * the code that raises a LAC wakes from the same list, so nothing is handed over.
