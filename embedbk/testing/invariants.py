@@ -114,7 +114,8 @@ class Invariants(Observer):
             check(node, core, event, effects)
 
     def _note_naming(self, core: Any, event: KeyRead) -> None:
-        naming = getattr(getattr(core, "publishing", core), "naming", None)
+        holder = core.changes if isinstance(core, Writer) else core
+        naming = getattr(getattr(holder, "publishing", holder), "naming", None)
         if naming is not None and naming.is_mine(event) and naming.is_outdated:
             self.sometimes.note("placement was another")
 

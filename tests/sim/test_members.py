@@ -270,7 +270,9 @@ def test_a_member_whose_state_differs_is_found_and_stops_serving(seed: int) -> N
     wrong = next(name for name in quorum.members.voters if name != quorum.leader)
     catalog = quorum.world.nodes[wrong].core.catalog
     assert quorum.world.run_until(lambda: catalog.get("/a").record is not None, 20 * SECOND)
-    catalog._delete("/a", catalog.revision)  # As if it had applied something else: no command did it.
+    catalog.key_space._delete(
+        "/a", catalog.revision
+    )  # As if it had applied something else: no command did it.
     for number in range(3 * DIGEST_ENTRIES):
         assert quorum.put(f"/k/{number}")
     found = quorum.world.nodes[wrong].failure

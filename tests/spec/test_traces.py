@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from embedbk.core import add_storing, in_flight, recovery
+from embedbk.core import add_storing, forward_reading, in_flight, recovery
 from embedbk.core.in_flight import InFlight
 from embedbk.core.pending_replies import PendingReplies
 from embedbk.core.quorum import Verdict
@@ -52,7 +52,7 @@ def believe_one_negative(patch: pytest.MonkeyPatch) -> None:
     def verdict(entry_id: int, positive: int, negative: int, quorum: Any) -> Verdict:
         return Verdict.NOT_THERE if negative else Verdict.UNDECIDED
 
-    patch.setattr(recovery, "recovery_verdict", verdict)
+    patch.setattr(forward_reading, "recovery_verdict", verdict)
 
 
 def inherit_acknowledgements(patch: pytest.MonkeyPatch) -> None:

@@ -143,6 +143,7 @@ _RARE = {
     "two members wiped while voters changed",
     "unclean start",
     "unknown outcome",
+    "waited for a descriptor",
     "waited for room",
 }
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from embedbk.core import add_storing, recovery
+from embedbk.core import add_storing, forward_reading
+from embedbk.core.quorum import Verdict
 from tests.spec.explore import Explored, explore
 from tests.worlds.small_world import Bounds, SmallWorld, State
 
@@ -79,13 +80,13 @@ def test_a_larger_world_is_safe(bounds: Bounds, request: pytest.FixtureRequest):
 
 def test_a_verdict_on_one_negative_is_seen(monkeypatch: pytest.MonkeyPatch):
     """The checker checks itself: recovery that believes one "no" of two truncates (P5.2c)."""
-    monkeypatch.setattr(recovery, "recovery_verdict", _one_negative_ends)
+    monkeypatch.setattr(forward_reading, "recovery_verdict", _one_negative_ends)
     found = explore(SmallWorld(Bounds(bookies=2, ack_quorum=1, entries=1, recoverers=1)))
     assert found.broken == "no truncation", told(found)
 
 
-def _one_negative_ends(entry_id: int, positive: int, negative: int, quorum: object) -> recovery.Verdict:
-    return recovery.Verdict.NOT_THERE if negative else recovery.Verdict.UNDECIDED
+def _one_negative_ends(entry_id: int, positive: int, negative: int, quorum: object) -> Verdict:
+    return Verdict.NOT_THERE if negative else Verdict.UNDECIDED
 
 
 def test_a_fence_that_adds_ignore_is_seen(monkeypatch: pytest.MonkeyPatch):
