@@ -388,6 +388,9 @@ def test_where_no_thread_can_begin_what_is_done_beside_calls_waits_for_one(
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", begins)
+    monkeypatch.setattr(
+        runtime.Runtime, "log_look_s", 3600.0
+    )  # Else the look after its log asks for a thread, too.
     with embedbk.open(data, settings=settings) as bk:
         log = bk.log("rolled")
         with log.writer(roll=embedbk.Roll(entries=4, bytes=None)) as writer:
