@@ -51,8 +51,9 @@ class ManyAppend:
                 handle = handle.heir.appending
                 handle.writing.packer.give_up_rest(self._caller)
 
-    async def _queue_all(self, handle: Appending, items: Items) -> Appended:
-        first, done = handle.try_append_many(items, self._caller)
+    async def _queue_all(self, handle: Appending, items: Items, *, has_begun: bool = False) -> Appended:
+        """has_begun: a part of this call is queued in a ledger before, so that this one waits for the rest."""
+        first, done = handle.try_append_many(items, self._caller, has_begun=has_begun)
         while done < len(items):
             if handle.runtime.clock_s() >= self._until_s:
                 late = OperationTimeout(
@@ -65,7 +66,9 @@ class ManyAppend:
                 raise late
             await handle.room()
             try:
-                begin, taken = handle.try_append_many(items[done:], self._caller, has_begun=done > 0)
+                begin, taken = handle.try_append_many(
+                    items[done:], self._caller, has_begun=has_begun or done > 0
+                )
             except HandedOver:
                 if not done:
                     raise
@@ -94,7 +97,7 @@ class ManyAppend:
                     last, entry_id = handle.now(queued.last_entry)
                     raise_failed(last, entry_id)
                 try:
-                    rest = await self._queue_all(following, left)
+                    rest = await self._queue_all(following, left, has_begun=True)
                 except HandedOver:
                     failed = following
         except EmbedbkError as stopped:

@@ -16,6 +16,7 @@ from embedbk.client.log_writer import LogWriter
 from embedbk.client.placed import Appended
 from embedbk.client.tickets import AppendTerms, all_acknowledged
 from embedbk.codec.ledger_metadata import Begun
+from embedbk.host.operations import HandedOver
 from embedbk.metadata.levels import LEVEL_OF_LOGS
 from embedbk.testing import Cluster
 from embedbk.testing.sim_runtime import Narrow
@@ -284,6 +285,30 @@ def test_a_run_whose_rest_waits_while_the_next_ledger_fails_too_is_there_once(cl
     assert cluster.run_until(lambda: first.is_over, 30)
     assert first.error is None
     assert first.result.parts == (Appended(ledgers[-1], 0, 8),)
+    writer.close()
+    assert read(client) == [b"0", *run]
+
+
+def test_the_rest_of_a_run_is_taken_by_a_ledger_that_the_log_is_about_to_leave(cluster: Cluster) -> None:
+    """P3.1, P8.2: a log at its bound refuses appends while it leaves its ledger, for which it waits until no call is in
+    its middle: one of which a part stands in the failed ledger goes on."""
+    client = cluster.client("w")
+    client._runtime.settings = Narrow()
+    writer = client.log(NAME).writer(roll=NEVER)
+    before = writer.append(b"0").ledger_id
+    end = cluster.drop_messages("AddRequest", sender="w")
+    run = [b"%d " % number + b"x" * 500 for number in range(9)]
+    first = Beside(client, many(writer, run))
+    cluster.run_for(0.1)
+    stray(cluster, before)
+    assert cluster.run_until(lambda: writer.ledger_id != before, 8)
+    assert not first.is_over
+    leaves = "the log is on its way to a next ledger; nothing was appended"
+    writer._line.appending.shut_out(lambda: HandedOver(leaves))
+    end()
+    assert cluster.run_until(lambda: first.is_over, 30)
+    assert first.error is None
+    writer._line.appending.let_in()
     writer.close()
     assert read(client) == [b"0", *run]
 

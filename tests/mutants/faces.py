@@ -571,8 +571,8 @@ MUTANTS = (
         (
             (
                 "embedbk/client/many_append.py",
-                "first, done = handle.try_append_many(items, self._caller)",
-                "first, done = handle.try_append_many(items, 0)",
+                "first, done = handle.try_append_many(items, self._caller, has_begun=has_begun)",
+                "first, done = handle.try_append_many(items, 0, has_begun=has_begun)",
             ),
             (
                 "embedbk/client/many_append.py",

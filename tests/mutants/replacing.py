@@ -160,6 +160,19 @@ MUTANTS = (
         (_FACES + "a_run_that_began_is_not_told_to_be_nowhere",),
     ),
     Mutant(
+        "a-rest-is-refused-where-the-log-leaves-its-ledger",
+        "P3.1 P8.2",
+        "a call that stands in a failed ledger with its beginning is no call in its middle to the next one",
+        (
+            (
+                "embedbk/client/many_append.py",
+                "rest = await self._queue_all(following, left, has_begun=True)",
+                "rest = await self._queue_all(following, left)",
+            ),
+        ),
+        (_FACES + "the_rest_of_a_run_is_taken_by_a_ledger_that_the_log_is_about_to_leave",),
+    ),
+    Mutant(
         "moved-although-the-log-was-lost",
         "P8.4",
         "whose the log is, is not asked",
