@@ -1,7 +1,7 @@
 """What is known of a bookie: its report, for both faces, and what decisions about bookies look at (P11.3).
 
-What it does, which ledgers name it, and who is registered; read from the metadata just now. It decides nothing, and
-changes nothing.
+It says what a bookie does, which ledgers name it, and which bookies are registered, as the metadata says now. It
+decides nothing, and changes nothing.
 """
 
 from __future__ import annotations

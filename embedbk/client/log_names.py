@@ -117,7 +117,8 @@ async def watch_logs(runtime: Runtime, prefix: str, idle_s: float | None) -> Asy
     Raises MetadataUnavailable: nothing is known any more."""
     watch = _Watch(runtime, prefix)
     shown = await log_names(runtime, prefix)
-    runtime.followed.add(watch)  # Its end is news, too: nobody else would wake who waits.
+    # The end of the client notifies each followed key; nothing else would wake the caller that waits here.
+    runtime.followed.add(watch)
     try:
         runtime.call(watch.begin)
         yield shown

@@ -110,7 +110,7 @@ class Stepping:
         if self.durable > replies.durable and replies.failure is None:
             self._events.append(JournalDurable(now_ns, self.durable))
 
-    # What the add path did beside the core, shown to who is told of its steps.
+    # `on_step` is shown what the add path did beside the core.
 
     def show_taken(self, now_ns: int, link: int, body: bytes | memoryview) -> None:
         """What the core would have done with an add that C took."""

@@ -27,7 +27,7 @@ _OF_REPAIRS = (REPAIR_PREFIX, REPAIRING_PREFIX, REPAIRERS_PREFIX)
 
 
 class RecordTable:
-    """Whoever changes a record gives what stood under its key, and has looked it up already."""
+    """A caller that changes a record has looked up what stood under its key, and passes it."""
 
     def __init__(self) -> None:
         # In the order of their keys by code point, which is also UTF-8 order. To be read only.

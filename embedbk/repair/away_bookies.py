@@ -28,7 +28,7 @@ class AwayBookies:
         self._named: set[Member] = set()  # A ledger that this round met names them.
 
     def see(self, before: frozenset[Member], there: frozenset[Member], now_ns: int) -> None:
-        """Whoever is registered is not away. One that was registered in the list before is away since now."""
+        """A registered bookie is not away. One that the list before had, and this one lacks, is away since now."""
         for member in sorted(before - there):
             self._miss(member, now_ns)
         for member in there:
@@ -60,12 +60,13 @@ class AwayBookies:
         self.gone, self._heard, self._named = gone, set(gone), set()
 
     def fail_round(self) -> None:
-        """The round did not come to its end: whoever is gone is news again."""
+        """The round did not come to its end: bookies that are gone are news again."""
         self._heard = set()
 
     def end_round(self) -> None:
-        """A round has met all ledgers: who is gone, and named by none of them, need not be remembered. One that is
-        named again is met again. Only where many are remembered: each of them is shown to people until then."""
+        """A round has met all ledgers: a bookie that is gone, and that no ledger names, need not be remembered. One
+        that is named again is met again. Only where many are remembered: each of them is shown to people until
+        then."""
         if 2 * len(self.since) >= self._away_max:
             unnamed = self.gone - self._named
             self.since = {who: since for who, since in self.since.items() if who not in unnamed}

@@ -115,7 +115,7 @@ class Orphans:
     def _word(
         self, ledger_id: int, value: bytes | None, revision: int, now_ns: int
     ) -> tuple[list[Compare], list[Put]] | None:
-        """Whoever holds the mark now reads it anew, when it is another by then."""
+        """The holder of the mark reads it anew, when the mark is another one by then."""
         left, mark = self._ledgers[ledger_id], None
         if value is not None:
             with contextlib.suppress(StorageError):

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Unanswered(Generic[T]):
-    """timeout_ns: of each question. number: of the last one, by whoever it was asked."""
+    """timeout_ns: of each question. number: of the last one, also where another object asked it."""
 
     def __init__(self, timeout_ns: int, number: int = 0) -> None:
         self.number = number
