@@ -13,6 +13,8 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
+from tests.campaigns import LIMIT_S, is_campaign
+
 _LIBC = ctypes.CDLL(None)
 
 # Before anything starts a JVM or asks for a proxy: a test speaks to this machine only.
@@ -33,9 +35,13 @@ if "PYTHONPYCACHEPREFIX" not in os.environ:
 pytest.register_assert_rewrite("embedbk.transports.conformance")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest tests first: one worker is busy with them while the other does the many short ones."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The longest tests first: one worker is busy with them while the other does the many short ones. The ten minutes
+    that a test may take are for every run; they ended campaigns that were told to take longer."""
     items.sort(key=lambda item: not any(item.iter_markers("xdist_group")))
+    if is_campaign(config):
+        for item in items:
+            item.add_marker(pytest.mark.timeout(LIMIT_S), append=False)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tests.campaigns import add_flag
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--kill-cycles", type=int, default=10, help="cycles of SIGKILL in tests/crash")
-    parser.addoption("--every-byte", action="store_true", help="change every byte of a store of 16 MiB")
-    parser.addoption(
-        "--fuzz-inputs", type=int, default=100, help="inputs of chance for each reader in tests/crash"
-    )
+    add_flag(parser, "--kill-cycles", 10, "cycles of SIGKILL in tests/crash")
+    add_flag(parser, "--every-byte", False, "change every byte of a store of 16 MiB")
+    add_flag(parser, "--fuzz-inputs", 100, "inputs of chance for each reader in tests/crash")

@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 
 import embedbk
+from tests.campaigns import add_flag
 
 SETTINGS = embedbk.Settings(journal_file_bytes=2 << 20, open_timeout_s=120.0)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--gone-ledgers", type=int, default=8_000, help="ledgers made and deleted in tests/faces/test_growth"
-    )
+    add_flag(parser, "--gone-ledgers", 8_000, "ledgers made and deleted in tests/faces/test_growth")
 
 
 @pytest.fixture(scope="session")

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from tests.campaigns import add_flag
+
 SEEDS = 300
 GROUP = 10  # Seeds of one test: a worker takes them together.
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--seeds", type=int, default=SEEDS, help="seeds of whole clusters under tests/sim")
-    parser.addoption("--first-seed", type=int, default=0, help="where the seeds begin")
+    add_flag(parser, "--seeds", SEEDS, "seeds of whole clusters under tests/sim")
+    add_flag(parser, "--first-seed", 0, "where the seeds begin")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

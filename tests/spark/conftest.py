@@ -13,6 +13,7 @@ import pytest
 import embedbk
 from embedbk.client.client import Client
 from embedbk.spark.clients import close_clients
+from tests.campaigns import add_flag
 
 collect_ignore = (
     []
@@ -33,9 +34,7 @@ collect_ignore = (
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--spark-kills", type=int, default=1, help="drivers of a streaming query that are killed; 50"
-    )
+    add_flag(parser, "--spark-kills", 1, "drivers of a streaming query that are killed; 50")
 
 
 @pytest.fixture(scope="module")

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from tests.campaigns import add_flag
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--spec-full", action="store_true", help="explore the specification's large worlds too")
-    parser.addoption(
-        "--traces", type=int, default=100, help="traces of the simulator to check against the rules"
-    )
-    parser.addoption(
-        "--quorum-traces", type=int, default=12, help="traces of each kind of worlds of metadata members"
-    )
+    add_flag(parser, "--spec-full", False, "explore the specification's large worlds too")
+    add_flag(parser, "--traces", 100, "traces of the simulator to check against the rules")
+    add_flag(parser, "--quorum-traces", 12, "traces of each kind of worlds of metadata members")
 
 
 @pytest.fixture

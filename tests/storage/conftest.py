@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.campaigns import add_flag
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--crash-seeds", type=int, default=1, help="crashes at each call in tests/storage")
+    add_flag(parser, "--crash-seeds", 1, "crashes at each call in tests/storage")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.campaigns import add_flag
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--worlds-full", action="store_true", help="explore the large small worlds too")
-    parser.addoption("--worlds-states", type=int, default=3_000_000, help="bound of each large world")
+    add_flag(parser, "--worlds-full", False, "explore the large small worlds too")
+    add_flag(parser, "--worlds-states", 3_000_000, "bound of each large world")
