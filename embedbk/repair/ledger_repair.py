@@ -164,7 +164,7 @@ class LedgerRepair(Machine):
         """A change whose outcome is unknown is looked for in the metadata as it is now (P2.2)."""
         if self._is_of_closing(event):
             return self._close(event.now_ns, event)
-        if self.is_over or event.tag != self.asked:
+        if self.is_over or (event.tag != self.asked and not self._is_of_placements(event.tag)):
             return []
         if event.tag[0] == "why":
             return self._give_back()
@@ -533,10 +533,14 @@ class LedgerRepair(Machine):
         number = self._ask("placements")[1]
         return [ReadKey(("placement", number, bookie_id), placement_path(bookie_id)) for bookie_id in to_read]
 
+    def _is_of_placements(self, tag: Any) -> bool:
+        """One of several questions, each with a tag of its own."""
+        return tag[0] == "placement" and self.asked == ("placements", tag[1])
+
     def _on_placement(self, event: KeyRead) -> list[Effect]:
-        _, number, bookie_id = event.tag
-        if self.asked is None or self.asked[0] != "placements" or self.asked[1] != number:
+        if not self._is_of_placements(event.tag):
             return []
+        bookie_id = event.tag[2]
         revision = ABSENT if event.value is None else event.revision
         is_last = self.bookies.take_placement(bookie_id, revision)
         return self._begin_anew(event.now_ns) if is_last else []

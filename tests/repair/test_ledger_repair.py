@@ -22,7 +22,14 @@ from embedbk.codec.repair_mark import RepairMark, encode_repair_mark, repair_mar
 from embedbk.codec.repair_state import decode_unrepairable, unrepairable_path
 from embedbk.core.client_words import Answered, BookieInfo, BookiesChanged, Send
 from embedbk.core.machine import Effect
-from embedbk.core.metadata_words import KeyRead, ReadKey, Transact, Transacted, TransactUnknown
+from embedbk.core.metadata_words import (
+    KeyRead,
+    MetadataFailed,
+    ReadKey,
+    Transact,
+    Transacted,
+    TransactUnknown,
+)
 from embedbk.core.vocabulary import Started, Tick
 from embedbk.ids import Member
 from embedbk.metadata.claims import repairing_path
@@ -146,3 +153,27 @@ def test_a_drain_and_its_end_are_other_circumstances() -> None:
     states = [info(1, is_writable=is_writable, is_leaving=is_leaving)
               for is_writable in (True, False) for is_leaving in (True, False)]  # fmt: skip
     assert len({circumstances(b"", [state]) for state in states}) == 4
+
+
+def test_placements_that_nobody_answers_are_no_end_of_a_repair() -> None:
+    """P11.2, P10.6: the publication is refused, and the metadata gives no answer about the placement that it compared.
+    The repair waited for that answer without an end, and its ledger was locked for as long as the session lived."""
+    seats = tuple((f"b{number}", bytes(16)) for number in (1, 2, 3))
+    metadata = LedgerMetadata(
+        METADATA_VERSION, 1, 3, 3, 2, LedgerState.CLOSED, 0, 1, b"v", 1, {}, (Fragment(0, 0, seats),),
+        lost=(Losses(((0, 0, 1),), (), 1, "", "", False),),
+    )  # fmt: skip
+    target = BookieInfo(Member("b4", bytes(16)), True, placement=5)
+    core, (named,) = begun(metadata, (info(2), info(3), target), ("b1",))
+    effects = core.step(Transacted(0, named.tag, True, 10))
+    while isinstance(asked := effects[0], Send):
+        effects = core.step(Answered(0, asked.tag, asked.member, ReadAnswer(Status.NO_SUCH_LEDGER, 1)))
+    assert isinstance(asked, Transact)
+    (read,) = core.step(Transacted(0, asked.tag, False, 0))
+    assert isinstance(read, ReadKey)
+    assert core.step(MetadataFailed(0, read.tag, "it takes no more")) == []
+    assert core.deadline_ns is not None, "it begins anew"
+    (again,) = core.step(Tick(core.deadline_ns))
+    assert again == ReadKey(again.tag, repairing_path(1))
+    late = KeyRead(0, read.tag, b"", 6)
+    assert core.step(late) == [], "an answer that comes late is of a question that was given up"
