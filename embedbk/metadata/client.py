@@ -72,6 +72,7 @@ from embedbk.metadata.watching import WatchEffect, Watching
 
 __all__ = ["IN_FLIGHT_MAX", "UNKNOWN", "Client", "ClientEffect", "ClientEvent", "is_unknown"]
 
+TAKES_NO_MORE = "wait for some, or use another client"
 REQUESTS_MAX = 4096  # Requests of the host that are not completed; more are refused.
 OPEN_AGAIN_NS_MIN = (
     100_000_000  # Or a twelfth of the ttl, so that answers late by most of it still open a session.
@@ -100,6 +101,7 @@ class Client:
         that this build knows (P10.8)."""
         self.level = level
         self.cluster_level = LEVEL_FIRST  # The highest that a member sent: a level never falls (P10.8).
+        self.requests_max = REQUESTS_MAX
         self.ttl_ms = ttl_ms
         self.label = label
         self.cluster_token = cluster_token
@@ -295,9 +297,9 @@ class Client:
             Get | List | Tell | QuorumStatus | Txn | AllocIds | Acquire | Release | Repairing,
         ):
             refusal = Refusal("BAD_REQUEST", f"{type(event.operation).__name__} is not for hosts to ask")
-        elif refusal is None and len(self._requests) >= REQUESTS_MAX:
-            text = f"{len(self._requests)} requests of this client wait, allowed are {REQUESTS_MAX}"
-            refusal = Refusal(BUSY, f"{text}: wait for some, or use another client")
+        elif refusal is None and len(self._requests) >= self.requests_max:
+            text = f"{len(self._requests)} requests of this client wait, allowed are {self.requests_max}"
+            refusal = Refusal(BUSY, f"{text}: {TAKES_NO_MORE}")
         elif self._closing_sequence is not None:
             refusal = refusal or Refusal("UNAVAILABLE", "the client is being closed")
         if refusal is not None:

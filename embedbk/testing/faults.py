@@ -40,6 +40,7 @@ def heal(world: World) -> None:
     network.narrow.clear()
     world.slow_ns.clear()
     world.impatience.end_all()
+    scarcity.end_client_crowds(world)
     world.sync_ns.clear()
     world.hurry_syncs()
     for name in sorted(world.paused):
@@ -96,8 +97,13 @@ def _metadata_crowd(world: World, step: Step, chance: random.Random) -> bool:
     return scarcity.crowd(world)
 
 
+def _client_crowd(world: World, step: Step, chance: random.Random) -> bool:
+    """L13: a client of the metadata has as many requests under way as it takes, and refuses the next ones at once."""
+    return scarcity.crowd_client(world, step.for_ns, chance)
+
+
 BEGIN: dict[str, Callable[[World, Step, random.Random], bool]] = {
     **process_faults.BEGIN, **network_faults.BEGIN, **disk_faults.BEGIN, **member_faults.BEGIN,
     "wall": _wall, "jump": _jump, "stranger": _stranger,
-    "metadata-full": _metadata_full, "metadata-crowd": _metadata_crowd,
+    "metadata-full": _metadata_full, "metadata-crowd": _metadata_crowd, "client-crowd": _client_crowd,
 }  # fmt: skip

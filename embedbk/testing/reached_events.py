@@ -24,13 +24,14 @@ from embedbk.core.client_words import AddFailed, Answered, Confirmed, EnsembleCh
 from embedbk.core.creation import Creation
 from embedbk.core.lateness import late_seatings
 from embedbk.core.log import LogTakeover
-from embedbk.core.metadata_words import Transact, TransactRefused
+from embedbk.core.metadata_words import MetadataFailed, Transact, TransactRefused
 from embedbk.core.reader import RangeRead
 from embedbk.core.recovery import Phase, Recovery
 from embedbk.core.seating import Seating
 from embedbk.core.vocabulary import Ended, Started, Tick
 from embedbk.core.writer import Writer, WriterState
 from embedbk.errors import LedgerFenced, NotEnoughBookies
+from embedbk.metadata.client import TAKES_NO_MORE
 from embedbk.metadata.lifetimes import AWAY_NS
 from embedbk.metadata.member import Member
 from embedbk.metadata.raft_vocabulary import Durable, Persist
@@ -69,6 +70,8 @@ class ReachedEvents(Observer):
         if look is not None:
             look(core, event, effects)
 
+        if type(event) is MetadataFailed and TAKES_NO_MORE in event.reason:
+            self.note("read of metadata refused at once")
         if type(event) is TransactRefused and (what := self._refused(core)):
             self.note(f"{what} refused for good")
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from embedbk.codec.metadata_messages import Delete, Get, Operation, Put, Result, Txn
 from embedbk.host.metadata_link import MetadataLink
+from embedbk.metadata.client import REQUESTS_MAX
 from embedbk.metadata.limits import DEFAULT_LIMITS, RECORD_OVERHEAD_BYTES
 from embedbk.testing.world import MS, World
 
@@ -20,6 +21,8 @@ __all__ = [
     "LITTLE_ROOM",
     "RESERVED_ROOM",
     "crowd",
+    "crowd_client",
+    "end_client_crowds",
     "fill_catalog",
     "has_room",
     "has_room_for_marks",
@@ -112,6 +115,27 @@ def crowd(world: World) -> bool:
         world.wake(name)
     look(50)
     return True
+
+
+def crowd_client(world: World, for_ns: int, chance: random.Random) -> bool:
+    """A node's client of the metadata takes so few requests at once that it refuses some of its node's own. False: no
+    node has a session."""
+    links = _links(world)
+    if not links:
+        return False
+    client = chance.choice(links)[1].client
+    client.requests_max = chance.choice([0, 0, 1, 2, 4])
+
+    def end() -> None:
+        client.requests_max = REQUESTS_MAX
+
+    world.after(for_ns, end)
+    return True
+
+
+def end_client_crowds(world: World) -> None:
+    for _, link in _links(world):
+        link.client.requests_max = REQUESTS_MAX
 
 
 def _links(world: World) -> list[tuple[str, MetadataLink]]:

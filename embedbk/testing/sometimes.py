@@ -203,6 +203,7 @@ SOMETIMES = {
     "slow follower sent ahead of its answers": "a follower got slow while its leader sent without waiting for it",
     "slow follower offered a snapshot": "a follower got slow while it was to fetch a snapshot",
     "metadata put off": "a metadata member took no more requests in, and said BUSY",
+    "read of metadata refused at once": "a node's client had so many requests under way that it took no more",
     "crowd answered": "every request of a crowd was answered in the end, also those that were put off",
     "metadata started from a snapshot": "a metadata member read a snapshot, and the log behind it",
     "metadata log torn": "power went in the middle of a member's group commit",
