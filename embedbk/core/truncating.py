@@ -391,7 +391,9 @@ class LogTruncating(Dropping):
         count = min(len(self.front), _FRONT_MAX, LEDGERS_LEFT_MAX - len(self.staying))
         pins = live_pins(self.pins, self.wall_ms)
         holders = [self._holder(each) for each in self.cursors if each.name in self.holders]
-        self.verdict = judge(window, count, self.terms, pins, length, holders, has_more=has_more)
+        self.verdict = judge(
+            window, count, self.terms, pins, length, holders, has_more=has_more, now_ms=self.wall_ms
+        )
         if not self.verdict.going:
             began = self.log_list.first_offset
             return [Ended(None, Round(began, began, 0, self.verdict.held, self.verdict.by))]

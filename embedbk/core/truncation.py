@@ -18,6 +18,7 @@ from embedbk.codec.ledger_metadata import Begun, LogList, LogPages, LogSegment
 from embedbk.codec.log_cursors import CursorHold
 from embedbk.codec.log_pins import PinRecord
 from embedbk.core.log_paging import end_of, last_position
+from embedbk.ids import LEDGER_ID_MAX
 
 __all__ = ["Held", "HoldingCursor", "Terms", "TruncationVerdict", "ended_ms", "judge", "live_pins", "without"]
 
@@ -76,11 +77,12 @@ def judge(
     holders: Sequence[HoldingCursor] = (),
     *,
     has_more: bool,
+    now_ms: int = LEDGER_ID_MAX,
 ) -> TruncationVerdict:
     """Whether each of the first `count` ledgers of the log may go.
 
     window: these, and the ones behind them; has_more: others follow the window. bytes_behind: payload bytes of the
-    whole log, as far as they were recorded. holders: the cursors that hold it.
+    whole log, as far as they were recorded. holders: the cursors that hold it. now_ms: as `ended_ms` takes it.
     """
     lowest = min(pins, key=lambda pin: (pin.offset, pin.name), default=None)
     in_order = sorted(holders, key=lambda each: (each.offset, each.name))
@@ -97,7 +99,7 @@ def judge(
         if terms.fits_bytes is not None and bytes_behind <= terms.fits_bytes:
             return TruncationVerdict(index, Held.REACHED, "", tuple(ended.items()))
         bytes_behind -= segment.length or 0
-        if not _is_wanted(terms, end, ended_ms(window, index), bytes_behind, segment):
+        if not _is_wanted(terms, end, ended_ms(window, index, now_ms), bytes_behind, segment):
             return TruncationVerdict(index, Held.REACHED, "", tuple(ended.items()))
         if lowest is not None and end > lowest.offset:
             return TruncationVerdict(index, Held.PIN, lowest.name, tuple(ended.items()))
@@ -135,15 +137,20 @@ def _is_wanted(terms: Terms, end: int, ended_ms: int | None, bytes_behind: int, 
     return terms.keep_bytes is None or (segment.length is not None and bytes_behind >= terms.keep_bytes)
 
 
-def ended_ms(window: tuple[LogSegment, ...], index: int) -> int | None:
+def ended_ms(window: tuple[LogSegment, ...], index: int, now_ms: int) -> int | None:
     """A time behind all appends to a ledger, as clocks agree; None: the list has none. A takeover begins its
     ledger behind the end of the one before, and what is ready-made is spliced behind it. An owner lists its next one
-    while it still appends, but the one after that only when the end of this one is recorded (P8.2 iv)."""
-    following = window[index + 1 : index + 3]
-    if following and following[0].begun in (Begun.TAKEOVER, Begun.SPLICE) and following[0].created_ms:
-        return following[0].created_ms
-    if len(following) == 2 and following[1].created_ms:
-        return following[1].created_ms
+    while it still appends, but the one after that only when the end of this one is recorded (P8.2 iv).
+
+    now_ms: by the clock on the wall. A time after it, or below that of the ledger itself, is of a clock that was wrong,
+    and the next ledger's time tells it instead: each later one was begun behind that end, too."""
+    begun_ms = window[index].created_ms
+    floor_ms = begun_ms if begun_ms <= now_ms else 0
+    for place in range(index + 1, len(window)):
+        later = window[place]
+        is_behind = place > index + 1 or later.begun in (Begun.TAKEOVER, Begun.SPLICE)
+        if is_behind and later.created_ms and floor_ms <= later.created_ms <= now_ms:
+            return later.created_ms
     return None
 
 

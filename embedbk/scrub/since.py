@@ -21,6 +21,7 @@ async def closed_before(runtime: Runtime, logs: Iterable[str], since_ms: int, wh
     """Ledgers of these logs of which a list says that they ended before this time. A list that cannot be read to its
     end proves as much as was read of it."""
     found: set[int] = set()
+    now_ms = runtime.wall_ms()
     for name in logs:
         try:
             log_id = await find(runtime, name)
@@ -28,7 +29,7 @@ async def closed_before(runtime: Runtime, logs: Iterable[str], since_ms: int, wh
         except (NoSuchLedger, StorageError):
             continue  # It was deleted meanwhile, or what its name leads to cannot be read, and proves nothing.
         for index, segment in enumerate(segments):
-            ended = ended_ms(segments, index)
+            ended = ended_ms(segments, index, now_ms)
             if segment.last_entry is not None and ended is not None and ended < since_ms:
                 found.add(segment.ledger_id)
     return found

@@ -171,6 +171,20 @@ MUTANTS = (
         (_LETS_GO + "the_last_ledger_and_an_open_one_stay[pages]",),
     ),
     Mutant(
+        "a-clock-that-begins-in-1970-lets-young-ledgers-go",
+        "P8.8",
+        "a time below that of the ledger itself says that the ledger ended then",
+        ((_JUDGE, "floor_ms <= later.created_ms <= now_ms", "later.created_ms <= now_ms"),),
+        (_CUT + "a_time_of_a_wrong_clock_says_nothing_of_when_a_ledger_ended",),
+    ),
+    Mutant(
+        "a-clock-that-ran-ahead-once-holds-a-log-for-ever",
+        "P8.8",
+        "a time that has not come yet is taken for the end of the ledger before",
+        ((_JUDGE, "floor_ms <= later.created_ms <= now_ms", "floor_ms <= later.created_ms"),),
+        (_CUT + "a_time_of_a_wrong_clock_says_nothing_of_when_a_ledger_ended",),
+    ),
+    Mutant(
         "pins-are-not-looked-at",
         "P8.8 I96",
         "what a pin holds is truncated",
@@ -237,8 +251,8 @@ MUTANTS = (
         (
             (
                 _JUDGE,
-                "following[0].begun in (Begun.TAKEOVER, Begun.SPLICE) and following[0].created_ms",
-                "following[0].created_ms",
+                "place > index + 1 or later.begun in (Begun.TAKEOVER, Begun.SPLICE)",
+                "place > index",
             ),
         ),
         (_CUT + "a_ledger_that_was_listed_ahead_does_not_say_when_the_one_before_it_ended",),

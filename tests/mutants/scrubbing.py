@@ -239,8 +239,8 @@ MUTANTS = (
         (
             (
                 "embedbk/core/truncation.py",
-                "if following and following[0].begun in (Begun.TAKEOVER, Begun.SPLICE) and following[0].created_ms:",
-                "if following and following[0].created_ms:",
+                "is_behind = place > index + 1 or later.begun in (Begun.TAKEOVER, Begun.SPLICE)",
+                "is_behind = place > index",
             ),
         ),
         (_SINCE + "a_ledger_is_passed_over_when_the_one_after_the_next_was_begun_before",),

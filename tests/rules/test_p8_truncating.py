@@ -302,6 +302,23 @@ def test_a_ledger_that_was_listed_ahead_does_not_say_when_the_one_before_it_ende
     )
 
 
+def test_a_time_of_a_wrong_clock_says_nothing_of_when_a_ledger_ended() -> None:
+    """P8.8: "a time that is below that of the ledger itself, or has not come yet, is of a wrong clock: the next ledger
+    that has none of these tells it"."""
+
+    def going(begun_before_ms: int, *times: int) -> int:
+        window = segments(*((ms, Begun.TAKEOVER) for ms in times))
+        count = len(window)
+        terms = Terms(begun_before_ms=begun_before_ms)
+        return judge(window, count, terms, (), 0, has_more=False, now_ms=1000).going
+
+    assert [going(ms, 100, 1, 200, 300, 400) for ms in (1, 50, 199, 200, 299, 300)] == [0, 0, 0, 2, 2, 3]
+    assert [going(ms, 100, 5000, 200, 300, 400) for ms in (1, 199, 200, 300, 400)] == [0, 0, 2, 3, 4]
+    assert [going(ms, 5000, 200, 300) for ms in (199, 200, 300)] == [0, 1, 2]
+    assert [going(ms, 100, 1) for ms in (1, 1000)] == [0, 0]
+    assert [going(ms, 100, 5000) for ms in (1, 1000)] == [0, 0]
+
+
 def test_so_many_bytes_stay() -> None:
     """P8.8: at least as many as were asked for, of what is recorded; what has no length stays."""
     window = segments((1, 1), (1, 1), (1, 1), (1, 1))
