@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--join",
         metavar="ENDPOINTS",
         help="its directory is empty: join the cluster of these members, as HOST:PORT,... or embedbk://HOST:PORT,...; "
-        "one that has joined looks for the others there, too",
+        "one that has joined looks for the others there, too, as when all have moved to other addresses",
     )
     add(
         "--gives-up",
@@ -109,7 +109,7 @@ def run_member(
         identity = Identity("metadata", own.name, own.incarnation, own.cluster_token, store.boot.nonce, LEVEL)
         transport = transport_of(listen[0], identity)
         opened.callback(transport.close)
-        node = MetadataNode(store, transport, listen, now_ns=clock_ns())
+        node = MetadataNode(store, transport, listen, now_ns=clock_ns(), seeds=seeds)
         opened.callback(node.close)
         known = others_of(node)
         if not own.is_founder and not known and not seeds:

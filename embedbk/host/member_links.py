@@ -32,13 +32,18 @@ FromMembers = Received | PeerLost | SnapshotFetched | SnapshotGivenUp
 
 
 class MemberLinks:
-    """The links of one member. Its identity on the transport is `own` (PeerLinks). snapshots None: it keeps and fetches
-    none."""
+    """The links of one member. Its identity on the transport is `own`; seeds are as `PeerLinks` takes them. snapshots
+    None: it keeps and fetches none."""
 
     def __init__(
-        self, transport: Transport, own: Boot, cluster_token: bytes, snapshots: SnapshotStore | None
+        self,
+        transport: Transport,
+        own: Boot,
+        cluster_token: bytes,
+        snapshots: SnapshotStore | None,
+        seeds: Sequence[str] = (),
     ) -> None:
-        self.peers = PeerLinks(transport, own, cluster_token)
+        self.peers = PeerLinks(transport, own, cluster_token, seeds)
         self.fetching: Fetching | None = None
         if snapshots is not None:
             self.fetching = Fetching(transport, own, cluster_token, snapshots, self.peers.way_to)

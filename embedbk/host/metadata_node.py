@@ -97,10 +97,12 @@ class MetadataNode:
         digest_entries: int = DIGEST_ENTRIES,
         base_rules: BaseRules = BASE_RULES,
         unix_ms: Callable[[], int] = unix_ms,
+        seeds: Sequence[str] = (),
     ) -> None:
-        """listen: endpoints to bind; what was bound stands in `endpoints`. chance: the system's own unless given, so
-        that no client guesses another's session. requests_waiting_max: read and not run; more are put off. base_rules:
-        when the election base changes. unix_ms: the time of day, which is shown."""
+        """listen: endpoints to bind; what was bound stands in `endpoints`. seeds: where members may be, also this one.
+        chance: the system's own unless given, so that no client guesses another's session. requests_waiting_max: read
+        and not run; more are put off. base_rules: when the election base changes. unix_ms: the time of day, which is
+        shown."""
         self.store = store
         self.transport = transport
         self.endpoints = [transport.listen(endpoint) for endpoint in listen]
@@ -125,7 +127,10 @@ class MetadataNode:
             chance=chance,
             digest_entries=digest_entries,
         )
-        self.members = MemberLinks(transport, store.boot, store.identity.cluster_token, store.snapshots)
+        others = [seed for seed in seeds if seed not in self.endpoints]
+        self.members = MemberLinks(
+            transport, store.boot, store.identity.cluster_token, store.snapshots, others
+        )
         self._governing = Governing(
             store.identity.cluster_token,
             self.endpoints,

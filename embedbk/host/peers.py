@@ -1,7 +1,8 @@
 """The links between members of a quorum: which members are dialled, over which link a message leaves, which process a
 link speaks for.
 
-Each member dials every other that its configuration has an address of, and takes the links of those that dial it. It
+Each member dials every other that its configuration has an address of, there and where its operator says that members
+are, since all of them may have moved while none could be told. It takes the links of those that dial it. It
 sends over the link that it dialled, else over one that it was dialled over, always the same while that is up: a
 leader's heartbeats name what came before them, so they must not overtake it.
 
@@ -87,8 +88,12 @@ class PeerLinks:
     token.
     """
 
-    def __init__(self, transport: Transport, own: Boot, cluster_token: bytes) -> None:
+    def __init__(
+        self, transport: Transport, own: Boot, cluster_token: bytes, seeds: Sequence[str] = ()
+    ) -> None:
+        """seeds: where other members may listen, beside what the configuration says."""
         self.own = own
+        self._seeds = tuple(seeds)
         # Messages that no link could take: the core sent, or will send, what replaces them.
         self.unsent_count = 0
         self._transport = transport
@@ -108,10 +113,14 @@ class PeerLinks:
         if configuration is self._configuration or self._end_reason:
             return
         self._configuration = configuration
+        listed = {member: configuration.endpoints_of(member) for member in configuration.members}
+        known = {endpoint for endpoints in listed.values() for endpoint in endpoints}
+        # One that the configuration lists is tried as its member's.
+        seeds = tuple(seed for seed in self._seeds if seed not in known)
         wanted = {
-            member: configuration.endpoints_of(member)
-            for member in configuration.members
-            if member != self.own.member and configuration.endpoints_of(member)
+            member: (*endpoints, *seeds)
+            for member, endpoints in listed.items()
+            if member != self.own.member and endpoints
         }
         for member in [member for member in self._dialling if member not in wanted]:
             dialling = self._dialling.pop(member)

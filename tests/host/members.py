@@ -66,11 +66,12 @@ class Host:
         now_ns: int = 0,
         seed: int = 1,
         token: bytes = TOKEN,
+        seeds: tuple[str, ...] = (),
     ) -> None:
         log = RaftLog(configuration, entries=disk.entries)
         chance = random.Random(f"{boot.member.name} {seed}")
         self.raft = Raft(boot, log, term=disk.term, vote=disk.vote, now_ns=now_ns, chance=chance)
-        self.peers = PeerLinks(transport, boot, token)
+        self.peers = PeerLinks(transport, boot, token, seeds)
         self.boot = boot
         self.transport = transport
         self.disk = disk
@@ -158,6 +159,7 @@ class Members:
         token: bytes = TOKEN,
         incarnation: bytes = b"",
         configuration: Configuration | None = None,
+        seeds: tuple[str, ...] = (),
     ) -> Host:
         """A process of member `name`; at another place: a second one, on a copy of its directory."""
         place = place or name
@@ -175,6 +177,7 @@ class Members:
             now_ns=self.now_ns,
             seed=self.chance.getrandbits(30),
             token=token,
+            seeds=seeds,
         )
         self.hosts[place] = host
         return host

@@ -211,6 +211,32 @@ def test_the_next_address_has_its_turn_when_one_does_not_answer() -> None:
     commit(world)
 
 
+@pytest.mark.parametrize("told", [3, 2])
+def test_members_that_have_all_moved_find_each_other_where_they_are_told(told: int) -> None:
+    """RAFT.md, 8: what `--join` gives "is tried as an address of each": no leader is there that could be told."""
+    configuration = configuration_of("m1", "m2", "m3")
+    moved = tuple((member, (f"sim://before-{member.name}",)) for member, _ in configuration.addresses)
+    world = Members(names=())
+    world.configuration = replace(configuration, addresses=moved)
+    for name in ("m1", "m2", "m3")[:told]:
+        world.start(name, seeds=tuple(f"sim://{each}" for each in ("m1", "m2", "m3")[:told] if each != name))
+    commit(world, within_ms=20 * BASE_MS)
+    linked = {name: {boot.member.name for boot in host.peers.linked()} for name, host in world.hosts.items()}
+    assert linked == {name: set(world.hosts) - {name} for name in world.hosts}
+
+
+def test_an_address_of_the_configuration_is_tried_for_nobody_else() -> None:
+    """RAFT.md, 8: what "the configuration does not have"."""
+    world = Members(names=())
+    world.configuration = configuration_of("m1", "m2", "m3")
+    host = world.start("m1", seeds=("sim://m1", "sim://m2", "sim://other"))
+    host.step(world.now_ns)
+    assert {each.endpoints for each in host.peers._dialling.values()} == {
+        ("sim://m2", "sim://other"),
+        ("sim://m3", "sim://other"),
+    }
+
+
 def test_an_address_that_the_transport_does_not_understand_costs_nobody_but_its_member() -> None:
     configuration = configuration_of("m1", "m2", "m3")
     strange = tuple(
