@@ -272,22 +272,21 @@ class Appending:
         if (self.bar is not None or self.runtime.is_forked) and self.is_barred():
             return NO_ENTRY
         if isinstance(data, EntryRecord):
-            return self.writing.try_append_with(*stored(self, data), -1)
+            return self.writing.try_append_with(*stored(self, data), -1, [])
         return self.writing.try_append(data)
 
-    async def queue(self, data: Buffer | EntryRecord) -> int:
-        """Queue one entry, waiting for room. It is compressed at most twice, however long that takes."""
-        entry_id = self.try_append(data)
-        if entry_id != NO_ENTRY:
-            return entry_id
+    async def queue(self, data: Buffer | EntryRecord, told: list[int] | None = None) -> int:
+        """Queue one entry, waiting for room. It is compressed once, however long that takes. told: gets the id as the
+        entry is queued."""
+        told = [] if told is None else told
+        is_barred = (self.bar is not None or self.runtime.is_forked) and self.is_barred()
         as_stored = stored(self, data)
         while True:
-            await self.room()
-            if (self.bar is not None or self.runtime.is_forked) and self.is_barred():
-                continue
-            entry_id = self.writing.try_append_with(*as_stored, -1)
+            entry_id = NO_ENTRY if is_barred else self.writing.try_append_with(*as_stored, -1, told)
             if entry_id != NO_ENTRY:
                 return entry_id
+            await self.room()
+            is_barred = (self.bar is not None or self.runtime.is_forked) and self.is_barred()
 
     async def queue_many(self, items: Sequence[Buffer | EntryRecord], until_s: float = math.inf) -> Appended:
         """Queue all items as consecutive entries, waiting for room; no object per entry is made. Other appends wait
@@ -390,14 +389,15 @@ class Appending:
         """Append one entry and wait until it is acknowledged. A cancelled or interrupted caller gets the exception with
         a `ticket` for the queued entry, None when nothing was queued."""
         entry_id = NO_ENTRY
+        told: list[int] = []  # The id that it is queued under, whatever stops this call then.
         until_s = math.inf if terms.timeout_s is None else self.runtime.clock_s() + terms.timeout_s
         try:
             if terms is PLAIN and not part_ends:
-                entry_id = await self.queue(data)
+                entry_id = await self.queue(data, told)
             else:
                 record = as_record(data)
                 value, records = record.value, records or records_of(self, [record])
-                placed = await queue_on(self, terms, value, part_ends, records, until_s)
+                placed = await queue_on(self, terms, value, part_ends, records, until_s, told)
                 if placed.ledger_id != self.ledger_id:
                     await front_is_done(self, terms.timeout_s, until_s)
                     return placed  # Appended before, in a ledger that is closed by now, or about to be.
@@ -407,7 +407,7 @@ class Appending:
         except EmbedbkError:
             raise
         except BaseException as stopped:
-            self._tell_stopped(stopped, entry_id)
+            self._tell_stopped(stopped, told[0] if told else entry_id)
             raise
 
     def _tell_stopped(self, stopped: BaseException, entry_id: int) -> None:

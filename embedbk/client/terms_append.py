@@ -34,8 +34,11 @@ async def queue_on(
     part_ends: Sequence[int],
     records: bytes,
     until_s: float,
+    told: list[int],
 ) -> Position:
-    """Queue one entry on these terms, or find its position if it was appended already."""
+    """Queue one entry on these terms, or find its position if it was appended already.
+
+    told: gets the id as the entry is queued."""
     producer = Producer(*pair(terms.producer, "producer")) if terms.producer is not None else None
     attributes = encode_attributes(part_ends, producer, records)
     if handle.compression is not None:
@@ -55,17 +58,19 @@ async def queue_on(
         if handle.bar is not None and handle.is_barred():
             entry_id = NO_ENTRY
         elif producer is None and expected < 0:
-            entry_id = writing.try_append_with(data, attributes, expected)
+            entry_id = writing.try_append_with(data, attributes, expected, told)
         else:
             with PRODUCERS_LOCK:
                 held = None if producer is None else handle.producers.find(producer)
                 if held is not None:
                     return held
-                entry_id = writing.try_append_with(data, attributes, expected)
-                if entry_id >= 0 and producer is not None:
-                    handle.producers.note(producer, Position(handle.ledger_id, entry_id))
-                if entry_id >= 0 and expected >= 0 and writing.on_failed is not None:
-                    handle.past.note_bound(entry_id, writing.lac, names_id=terms.entry_id is not None)
+                try:
+                    entry_id = writing.try_append_with(data, attributes, expected, told)
+                    _note(handle, terms, producer, expected, told)
+                except BaseException:
+                    # A signal handler raised behind the append: the entry that is queued is found by the next try.
+                    _note(handle, terms, producer, expected, told)
+                    raise
         if entry_id >= 0:
             return Position(handle.ledger_id, entry_id)
         if entry_id == PACKER_CONFLICT:
@@ -77,6 +82,16 @@ async def queue_on(
                 hint="as many bytes are in flight, or in the log, as are allowed: try again in a moment",
             )
         await handle.room()
+
+
+def _note(
+    handle: Appending, terms: AppendTerms, producer: Producer | None, expected: int, told: list[int]
+) -> None:
+    """What is to be found of an entry that was queued; noted twice, it is noted once. Held locked."""
+    if told and producer is not None:
+        handle.producers.note(producer, Position(handle.ledger_id, told[0]))
+    if told and expected >= 0 and handle.writing.on_failed is not None:
+        handle.past.note_bound(told[0], handle.writing.lac, names_id=terms.entry_id is not None)
 
 
 def _conflict(handle: Appending, terms: AppendTerms) -> NoReturn:

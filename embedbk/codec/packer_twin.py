@@ -76,6 +76,9 @@ class Packing(Protocol):
     append_with(data, attributes, expected): as append, of an entry with attributes (codec.attributes), which count for
     the limit; unless expected is below 0, only as entry `expected`, or PACKER_CONFLICT.
 
+    append_with(data, attributes, expected, told): the same, and the list `told` gets the id as the entry is appended:
+    what a signal handler raises finds both, or neither.
+
     begin_times(floor_ms, now_ms): entries have times from now on (P8.11): ms since 1970, none below floor_ms, nor below
     that of the entry before. now_ms: returns the time, and is called by each call that appends; None: the packer reads
     the wall clock itself. An entry carries its time if `carries_time` is true; that counts for bytes_max, and not
@@ -98,7 +101,7 @@ class Packing(Protocol):
     @property
     def append_rows(self) -> Callable[[tuple[ValueColumn, ...], int, int], tuple[int, int, bool]]: ...
     @property
-    def append_with(self) -> Callable[[Buffer, bytes, int], tuple[int, bool]]: ...
+    def append_with(self) -> Callable[..., tuple[int, bool]]: ...
     @property
     def set_lac(self) -> Callable[[int, int], None]: ...
 
@@ -342,14 +345,14 @@ class TwinPacker:
         if self._held_by == caller:
             self._held_by = 0
 
-    def append_with(self, data: Buffer, attributes: bytes, expected: int) -> tuple[int, bool]:
+    def append_with(
+        self, data: Buffer, attributes: bytes, expected: int, told: list[int] | None = None
+    ) -> tuple[int, bool]:
         payload = self._payload(data)
         self._check_attributes(payload, attributes)
         with self._lock:
-            if expected >= 0 and expected != self.next_entry and not self.is_stopped:
-                return PACKER_CONFLICT, False
             self._look_at_clock()
-            return self._append(payload, attributes)
+            return self._append(payload, attributes, expected=expected, told=told)
 
     def _check_attributes(self, payload: bytes, attributes: bytes) -> None:
         if len(attributes) > 0xFFFF - self._tag_bytes - _TIME_BYTES:
@@ -378,7 +381,8 @@ class TwinPacker:
                 if self.is_stopped:
                     break
                 self._look_at_clock()
-                self._put(bytes(entry[data:-_CRC_BYTES]), attributes)
+                while self._put(bytes(entry[data:-_CRC_BYTES]), attributes) is None:
+                    pass
             taken += 1
         return taken
 
@@ -440,15 +444,27 @@ class TwinPacker:
             refuse_payload(data)
         return payload
 
-    def _append(self, payload: bytes, attributes: bytes = b"", caller: int = 0) -> tuple[int, bool]:
-        if self.is_stopped:
-            return PACKER_STOPPED, False
-        if self._held_by not in (0, caller):
-            return PACKER_FULL, False
-        whole = self._whole(payload, attributes)
-        if self.unreleased_bytes and self.unreleased_bytes + whole > self._bytes_max:
-            return PACKER_FULL, False
-        return self._put(payload, attributes)
+    def _append(
+        self,
+        payload: bytes,
+        attributes: bytes = b"",
+        caller: int = 0,
+        expected: int = NO_ENTRY,
+        told: list[int] | None = None,
+    ) -> tuple[int, bool]:
+        while True:
+            if self.is_stopped:
+                return PACKER_STOPPED, False
+            if expected >= 0 and expected != self.next_entry:
+                return PACKER_CONFLICT, False
+            if self._held_by not in (0, caller):
+                return PACKER_FULL, False
+            whole = self._whole(payload, attributes)
+            if self.unreleased_bytes and self.unreleased_bytes + whole > self._bytes_max:
+                return PACKER_FULL, False
+            put = self._put(payload, attributes, told)
+            if put is not None:
+                return put
 
     def _time(self, size: int) -> bytes:
         """The attribute that the next entry carries."""
@@ -461,49 +477,63 @@ class TwinPacker:
         tags = self._tag_bytes + len(self._time(len(payload)))
         return ENTRY_OVERHEAD_BYTES + len(attributes) + tags + len(payload)
 
-    def _put(self, payload: bytes, attributes: bytes) -> tuple[int, bool]:
-        """One more entry, for which the bounds have room."""
+    def _put(
+        self, payload: bytes, attributes: bytes, told: list[int] | None = None
+    ) -> tuple[int, bool] | None:
+        """One more entry, for which the bounds have room. None: this thread appended another one meanwhile, in a signal
+        handler, and nothing was done.
+
+        All that is called comes first: what a signal handler raises, it raises there, and finds nothing done.
+        """
         whole, time = self._whole(payload, attributes), self._time(len(payload))
         was_idle = self._open is None and not self._full
-        filled_first = self._make_room(whole)
         entry_id, length = self.next_entry, self.length + len(payload)
-        if self._open is None:
-            self._open = _OpenFrame(entry_id, [], 0, 0)
         given = (self.ledger_id, entry_id, length, payload, self._lac, self._lac_length)
         before, behind = parted(attributes, AttributeKind.TIME)
         behind = time + behind
         if self._tag_bytes:
-            self._open.entries.append(encode_tagged(self._digest, self._mac_key, *given, before, behind))
+            entry = encode_tagged(self._digest, self._mac_key, *given, before, behind)
         else:
-            self._open.entries.append(encode_entry(*given, before + behind))
-        if self._sums:
-            residue = entry_id % len(self._sums)
-            self._sums[residue] = self._sums[residue] + entry_digest(self._open.entries[-1]) & DIGEST_MASK
+            entry = encode_entry(*given, before + behind)
+        sums = list(self._sums)
+        if sums:
+            residue = entry_id % len(sums)
+            sums[residue] = sums[residue] + entry_digest(entry) & DIGEST_MASK
+        fits, capacity, used = self._room(whole)
+        ended = [self._open] if self._open is not None and not fits else []
+        # Where a frame ends, the sums are as they were before this entry.
+        marks = [(entry_id - 1, tuple(self._sums))] if ended and sums else []
+        is_new = self._open is None or not fits
+        frame = _OpenFrame(entry_id, [], 0, 0) if is_new or self._open is None else self._open
+        should_wake, added = was_idle or (bool(ended) and not self._full), [entry]
+        tells, ids = [] if told is None else told, [entry_id]
+        if self.next_entry != entry_id:
+            return None
+        self._full += ended
+        self._sum_marks += marks
+        self._capacity, self._used = capacity, used + whole
+        self._open = frame
+        frame.entries += added
+        frame.length = length
+        self._sums = sums
         if time:
             self._written_ms = self.time_ms
-        self._open.length = length
-        self._used += whole
         self.unreleased_bytes += whole
         self.next_entry, self.length = entry_id + 1, length
-        return entry_id, was_idle or filled_first
+        tells += ids
+        return entry_id, should_wake
 
-    def _make_room(self, whole: int) -> bool:
-        """Find the block for the next entry as native/wire/packer.c does. Whether a first frame became full by it."""
-        filled_first = False
+    def _room(self, whole: int) -> tuple[bool, int, int]:
+        """Find the block for the next entry as native/wire/packer.c does: whether the open frame, if there is one, goes
+        on in it, its capacity, and how much of that is used."""
         if self._open is not None:
             if self._used + whole <= self._capacity:
-                return False
-            filled_first = not self._full
-            self._full.append(self._open)
-            self._open = None
-            self._mark_sums()
+                return True, self._capacity, self._used
         elif self._used <= self._capacity // 2:
             begin = -(-self._used // _NOTE_ALIGN) * _NOTE_ALIGN + _NOTE_BYTES
             if begin + whole <= self._capacity:
-                self._used = begin
-                return False
-        self._capacity, self._used = max(self._block_bytes, _NOTE_BYTES + whole), _NOTE_BYTES
-        return filled_first
+                return True, self._capacity, begin
+        return False, max(self._block_bytes, _NOTE_BYTES + whole), _NOTE_BYTES
 
 
 def release_body(frame: Frame) -> None:

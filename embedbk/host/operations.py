@@ -470,9 +470,17 @@ class Writing(Operation, Watermark):
 
     def try_append(self, data: Buffer) -> int:
         """Queue one entry: its id, or NO_ENTRY when the bytes in flight are at their bound. Raises `stop_error`."""
-        entry_id, should_wake = self.packer.append(data)
-        if should_wake:
-            self._wake(self)
+        try:
+            entry_id, should_wake = self.packer.append(data)
+            if should_wake:
+                self._wake(self)
+        except EmbedbkError:
+            raise
+        except BaseException:
+            self._wake(
+                self
+            )  # A signal handler raised: the entry may be queued, and nobody else tells the host.
+            raise
         if entry_id >= 0:
             if entry_id >= self.tell_at:
                 self._tell_reached()
@@ -486,11 +494,19 @@ class Writing(Operation, Watermark):
         if self.on_reached is not None:
             self.on_reached(self)
 
-    def try_append_with(self, data: Buffer, attributes: bytes, expected: int) -> int:
-        """As `try_append`, with attributes; only as entry `expected` unless that is below 0, else PACKER_CONFLICT."""
-        entry_id, should_wake = self.packer.append_with(data, attributes, expected)
-        if should_wake:
+    def try_append_with(self, data: Buffer, attributes: bytes, expected: int, told: list[int]) -> int:
+        """As `try_append`, with attributes; only as entry `expected` unless that is below 0, else PACKER_CONFLICT.
+
+        told: gets the id as the entry is queued, whatever a signal handler raises behind that."""
+        try:
+            entry_id, should_wake = self.packer.append_with(data, attributes, expected, told)
+            if should_wake:
+                self._wake(self)
+        except EmbedbkError:
+            raise
+        except BaseException:
             self._wake(self)
+            raise
         if entry_id == PACKER_STOPPED:
             raise self.stop_error()
         if entry_id >= self.tell_at:
@@ -500,14 +516,20 @@ class Writing(Operation, Watermark):
     def try_append_many(self, items: Sequence[Buffer] | RecordRun, caller: int) -> tuple[int, int]:
         """Queue as many items as there is room for: the first id, and how many were taken. No other thread appends
         before this caller's rest (`Packing`). Raises `stop_error` where none was taken."""
-        if isinstance(items, Rows):
-            first, taken, should_wake = self.packer.append_rows(items.columns, items.begin, caller)
-        elif isinstance(items, RecordRun):
-            first, taken, should_wake = self.packer.append_many(items.values, caller, items.attributes)
-        else:
-            first, taken, should_wake = self.packer.append_many(items, caller)
-        if should_wake:
+        try:
+            if isinstance(items, Rows):
+                first, taken, should_wake = self.packer.append_rows(items.columns, items.begin, caller)
+            elif isinstance(items, RecordRun):
+                first, taken, should_wake = self.packer.append_many(items.values, caller, items.attributes)
+            else:
+                first, taken, should_wake = self.packer.append_many(items, caller)
+            if should_wake:
+                self._wake(self)
+        except EmbedbkError:
+            raise
+        except BaseException:
             self._wake(self)
+            raise
         if taken and first + taken > self.tell_at:
             self._tell_reached()
         if not taken and items and self.packer.is_stopped:

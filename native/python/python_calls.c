@@ -272,16 +272,17 @@ static PyObject *append(PyObject *self, PyObject *data)
     return Py_BuildValue("(LO)", (long long)entry_id, should_wake ? Py_True : Py_False);
 }
 
-/* append_with(data, attributes, expected) */
+/* append_with(data, attributes, expected, told): told, a list, gets the id. No signal is handled in between. */
 static PyObject *append_with(PyObject *self, PyObject *arguments)
 {
     struct ebk_packer *packer = packer_of(self);
-    PyObject *data, *attributes;
+    PyObject *data, *attributes, *told = NULL;
     long long expected;
     int64_t entry_id;
     int should_wake;
     Py_buffer view;
-    if (!PyArg_ParseTuple(arguments, "OSL", &data, &attributes, &expected)) return NULL;
+    if (!PyArg_ParseTuple(arguments, "OSL|O!", &data, &attributes, &expected, &PyList_Type, &told))
+        return NULL;
     if (PyObject_GetBuffer(data, &view, PyBUF_SIMPLE) < 0) {
         refuse(data);
         return NULL;
@@ -294,6 +295,12 @@ static PyObject *append_with(PyObject *self, PyObject *arguments)
     if (entry_id == EBK_USAGE) {
         refuse(data);
         return NULL;
+    }
+    if (told != NULL && entry_id >= 0) {
+        PyObject *id = PyLong_FromLongLong(entry_id);
+        const int kept = id == NULL ? -1 : PyList_Append(told, id);
+        Py_XDECREF(id);
+        if (kept < 0) return NULL;
     }
     return Py_BuildValue("(LO)", (long long)entry_id, should_wake ? Py_True : Py_False);
 }

@@ -208,12 +208,12 @@ MUTANTS = (
         (
             (
                 _TERMS_APPEND,
-                "            entry_id = writing.try_append_with(data, attributes, expected)\n        else:\n",
+                "            entry_id = writing.try_append_with(data, attributes, expected, told)\n        else:\n",
                 "            is_next = expected < 0 or writing.packer.next_entry == expected\n"
                 "            await Moved(writing.signal, lambda: False, 0.02)\n"
                 "            entry_id = PACKER_CONFLICT\n"
                 "            if is_next:\n"
-                "                entry_id = writing.try_append_with(data, attributes, NO_ENTRY)\n"
+                "                entry_id = writing.try_append_with(data, attributes, NO_ENTRY, told)\n"
                 "        else:\n",
             ),
         ),
