@@ -280,6 +280,7 @@ class Cluster:
         """
         if self._peers:
             raise UsageError("this cluster runs already", hint="stop() it first")
+        _check_interpreter()
         self._owner_pid = os.getpid()
         self._directory = self._make_directory()
         try:
@@ -546,6 +547,17 @@ class Cluster:
 
     def __repr__(self) -> str:
         return f"Cluster({len(self._peers)} processes in {self._directory or self._given})"
+
+
+def _check_interpreter() -> None:
+    """Raises UsageError where `sys.executable` is no Python: a frozen application's is that application, which would
+    start itself again for each peer."""
+    if not sys.executable or getattr(sys, "frozen", False):
+        raise UsageError(
+            f"each peer is a Python of its own, started as sys.executable, and {sys.executable!r} is none: this "
+            "interpreter is frozen into an application, or embedded in one; nothing was made",
+            hint="start peers by the command embedbk of an installed Python, or embedbk.open a directory",
+        )
 
 
 def environment() -> dict[str, str]:

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import socket
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -246,6 +247,18 @@ def test_what_is_not_allowed_is_refused_before_anything_starts(tmp_path: Path) -
             running.start()
         with pytest.raises(UsageError, match="no process 'b2'; there are m1, b1"):
             running.restart("b2")
+
+
+@pytest.mark.parametrize(("executable", "frozen"), [(sys.executable, True), ("", False), (None, False)])
+def test_an_application_that_is_frozen_or_embeds_python_is_refused_before_it_starts_itself_again(
+    executable: str | None, frozen: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A frozen application would start itself for each peer, and each of those would again."""
+    monkeypatch.setattr(sys, "executable", executable)
+    monkeypatch.setattr(sys, "frozen", frozen, raising=False)
+    with pytest.raises(UsageError, match=r"sys\.executable"):
+        Cluster(tmp_path / "c", bookies=1).start()
+    assert not (tmp_path / "c").exists()
 
 
 def test_a_process_that_cannot_be_watched_is_ended_again(
