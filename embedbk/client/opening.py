@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 
 from embedbk.client.address import is_address
@@ -26,6 +27,7 @@ def start(
     create: bool = True,
 ) -> Opened:
     """Begin what `open` opens; the cluster may not have answered yet. Reads disks, so it may take a while."""
+    _refuse_green_threads()
     settings = settings_of(settings)
     if not isinstance(target, str | os.PathLike):
         raise UsageError(f"{target!r} is neither a directory nor an embedbk:// address")
@@ -46,6 +48,21 @@ def start(
     if bookies is not None and (isinstance(bookies, bool) or not isinstance(bookies, int) or bookies < 1):
         raise UsageError(f"bookies={bookies!r}: a whole number from 1 on is allowed")
     return open_directory(target, bookies, listen, settings, devices, create=create)
+
+
+def _refuse_green_threads() -> None:
+    """Raises UsageError where a library has put its own threads or waits in the place of the system's: the host thread
+    waits in C, so nothing would run beside it, and the call would never return."""
+    for name, asked in (("gevent.monkey", "is_module_patched"), ("eventlet.patcher", "is_monkey_patched")):
+        is_patched = getattr(sys.modules.get(name), asked, None)
+        if is_patched is not None and any(map(is_patched, ("threading", "thread", "select", "socket"))):
+            library = name.partition(".")[0]
+            raise UsageError(
+                f"{library} has replaced threads, select or socket in this process (monkey patching), and a client's "
+                "host thread is one of the system's; nothing was opened",
+                hint="open the client in a process that is not patched; or patch without these three, "
+                f"and call it in {library}'s pool of system threads",
+            )
 
 
 def open_client(

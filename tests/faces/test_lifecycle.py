@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -464,3 +465,29 @@ def test_who_waits_is_told_that_the_client_was_closed(data: Path, settings: embe
         thread.join(20)
     assert outcomes.keys() == calls.keys()
     assert all("was closed" in str(told) for name, told in outcomes.items() if name != "lock")
+
+
+@pytest.mark.parametrize(
+    ("module", "asked"), [("gevent.monkey", "is_module_patched"), ("eventlet.patcher", "is_monkey_patched")]
+)
+def test_threads_that_are_not_the_systems_are_refused(
+    module: str, asked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside them the host thread would stop all others, and the call would never return. What is installed is no
+    reason: only what was put in the place of the system's."""
+    library = types.ModuleType(module)
+    patched = {"threading", "time"}
+    setattr(library, asked, patched.__contains__)
+    monkeypatch.setitem(sys.modules, module, library)
+    with pytest.raises(UsageError, match=rf"{module.partition('.')[0]} has replaced .*nothing was opened"):
+        embedbk.open(tmp_path / "data")
+    with pytest.raises(UsageError, match="monkey patching"):
+        asyncio.run(opened_async(tmp_path / "data"))
+    assert not (tmp_path / "data").exists()
+    patched.remove("threading")
+    embedbk.open(tmp_path / "data").close()
+
+
+async def opened_async(directory: Path) -> None:
+    async with embedbk.aio.open(directory):
+        pass
