@@ -133,6 +133,8 @@ class BookieStorage:
         self.add_path: NativeAddPath | None = None
         self._queueing: Queueing | None = None
         self._unmeasured = Repeating(logger)
+        self._unprepared = Repeating(logger, logging.ERROR)
+        self._said_prepared = f"bookie {bookie_id}: a journal's next file can be made again"
         if cache_bytes_max < 2 * FRAME_BYTES_MAX or not 0 < flush_bytes <= cache_bytes_max:
             raise UsageError(
                 f"flush_bytes={flush_bytes}, cache_bytes_max={cache_bytes_max}: allowed is "
@@ -345,7 +347,10 @@ class BookieStorage:
 
     def is_full(self) -> bool:
         """The last flush found no room, or the journal's next file does not; what is left of its file is a reserve."""
-        return self.flushes.is_full or self._open_journals().is_next_refused()
+        if self.flushes.is_full or self._open_journals().is_next_refused():
+            return True
+        self._unprepared.ended(self._said_prepared)
+        return False
 
     def read_only_reason(self) -> str | None:
         return None if self._root is None else read_only_reason(self._root)
@@ -353,6 +358,8 @@ class BookieStorage:
     def retry_flush(self) -> None:
         journals = self._open_journals()
         if journals.is_next_refused():
+            if why := journals.next_refusal():
+                self._unprepared.met(f"bookie {self.bookie_id}: {why}")
             journals.trim(stored_marks(self._open_store(), journals))  # They prepare their next files anew.
         self.flushes.retry()
 

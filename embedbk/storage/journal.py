@@ -6,6 +6,7 @@ is written, when, and what counts as damage is decided in native/journal*.c; the
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from collections import deque
@@ -16,6 +17,7 @@ from typing import Any, NoReturn, cast
 from embedbk.errors import StorageError, UsageError
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.native import (
+    SYSTEM_HINTS,
     TOO_MANY_FILES,
     TOO_MANY_FILES_HINT,
     ffi,
@@ -371,6 +373,16 @@ class Journal:
         lib.ebk_journal_facts(self.handle(), self._facts)
         return bool(self._facts.prepare_error)
 
+    def next_refusal(self) -> str:
+        """Why the next file cannot be made, where the device is not simply full: how much is free tells nothing of it.
+        Empty where it is full, or where no file is refused."""
+        lib.ebk_journal_facts(self.handle(), self._facts)
+        error = self._facts.prepare_error
+        if error in (0, errno.ENOSPC):
+            return ""
+        hint = f" ({SYSTEM_HINTS[error]})" if error in SYSTEM_HINTS else ""
+        return f"journal {self.directory}: the next file cannot be made{system_reason(error)}{hint}"
+
     def facts(self) -> JournalFacts:
         """The figures of the journal at this moment."""
         facts = ffi.new("struct ebk_journal_facts *")
@@ -453,12 +465,13 @@ def journal_settings(file_bytes: int, threaded: bool, file_count_max: int, ident
 def fault_text(fault: Any) -> str:
     """Says where and why a fault is; with an offset only where one inside a file is meant."""
     path = ffi.string(fault.path).decode(errors="replace")
-    place = f"{path} at offset {fault.offset}" if fault.offset else path
-    return f"{place}: {ffi.string(fault.reason).decode(errors='replace')}{system_reason(fault.system_error)}"
+    place = f"{path} at offset {fault.offset}: " if fault.offset else f"{path}: " if path else ""
+    return f"{place}{ffi.string(fault.reason).decode(errors='replace')}{system_reason(fault.system_error)}"
 
 
 def raise_fault(fault: Any, what: str) -> NoReturn:
-    text, hint = f"{what}: {fault_text(fault)}", _FAIL_HINTS.get(fault.code, "")
+    text = f"{what}: {fault_text(fault)}"
+    hint = SYSTEM_HINTS.get(fault.system_error) or _FAIL_HINTS.get(fault.code, "")
     if (
         fault.system_error in TOO_MANY_FILES
     ):  # Says nothing of the journal: nothing is missing, nothing to salvage.

@@ -15,6 +15,7 @@ from embedbk._native import ffi, lib
 from embedbk.codec import twins
 
 __all__ = [
+    "SYSTEM_HINTS",
     "TOO_MANY_FILES",
     "TOO_MANY_FILES_HINT",
     "check",
@@ -50,6 +51,14 @@ TOO_MANY_FILES = (errno.EMFILE, errno.ENFILE)
 TOO_MANY_FILES_HINT = (
     "raise the limit of open files (ulimit -n) of this process, or close some, then open it again"
 )
+
+
+# What helps where neither the device is full nor its permissions are in the way.
+SYSTEM_HINTS = {
+    errno.EFBIG: "raise the limit of file sizes (ulimit -f) of this process",
+    errno.EROFS: "the file system was mounted read-only, or became so when its device failed: look at the system's log",
+    errno.EDQUOT: "raise this user's quota on the device",
+}
 
 
 def error_class(code: int) -> type[Exception]:

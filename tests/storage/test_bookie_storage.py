@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import gc
+import logging
 import os
 import resource
 import select
@@ -828,6 +829,32 @@ def test_going_on_behind_a_damaged_journal_names_the_damage(caplog: pytest.LogCa
     told = [each.getMessage() for each in caplog.records if "goes on behind" in each.getMessage()]
     assert len(told) > 3
     assert all("(" in text and "()" not in text for text in told), told
+
+
+@pytest.mark.parametrize("error", [errno.EFBIG, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ENOSPC])
+def test_a_next_journal_file_that_cannot_be_made_is_told_with_its_reason(
+    error: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """P7.8: such a bookie becomes read-only for want of room. How much is free on its device tells an operator why only
+    where that is full; a limit of file sizes, a quota and a device that is mounted read-only leave it as it was."""
+    disk = MemoryDisk()
+    bookie = on_memory(disk)
+    disk.fail("allocate", error=error, stays=True)
+    put(bookie, 5, range(4))
+    commit(bookie)
+    for _ in range(3):
+        assert bookie.is_full()
+        bookie.retry_flush()
+        bookie._open_journals().step()
+    told = [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
+    assert len(told) == (error != errno.ENOSPC), told
+    assert all("the next file cannot be made" in text and os.strerror(error) in text for text in told)
+    assert ("ulimit -f" in "".join(told)) == (error == errno.EFBIG)
+    disk.fail("allocate", nth=0)
+    bookie.retry_flush()
+    bookie._open_journals().step()
+    assert not bookie.is_full()
+    bookie.close()
 
 
 @pytest.mark.parametrize("gone", ["all", "entries", "OWNER"])
