@@ -59,9 +59,12 @@ class Snapshotting:
             self._go_on(core)
 
     def _is_due(self, core: Member, now_ns: int, wanted_index: int) -> bool:
-        """Whether a snapshot is due. A log that grew only by entries not applied yet has nothing new to cut."""
+        """Whether a snapshot is due. A log that grew only by entries not applied yet has nothing new to cut. One that
+        is cut and not named durably yet is still under way, whoever waits for a newer one: there is one at a time."""
         snapshots = self._store.snapshots
         assert snapshots is not None
+        if snapshots.is_under_way:
+            return False
         is_wanted = wanted_index > snapshots.newest_index
         if now_ns < self._not_before_ns or not (is_wanted or self._store.is_snapshot_due()):
             return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import threading
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,8 @@ from embedbk.metadata.governing import REFUSED
 from embedbk.metadata.levels import LEVEL
 from embedbk.storage.kept_metadata import read_snapshot
 from embedbk.storage.memory_disk import MemoryDisk
+from embedbk.storage.snapshot_files import SnapshotFiles
+from embedbk.storage.snapshots import Snapshots
 from tests.host.place import TOKEN, add, frame
 from tests.host.place import Place as House
 from tests.metadata.test_node import Place
@@ -121,6 +124,43 @@ def test_copies_that_wait_are_bounded_and_end_with_their_link(
     place.transport.drop(place.link, "gone")
     place.turn()
     assert place.node._backing_up.wanted_index == 0
+    place.close()
+
+
+def test_a_copy_asked_for_while_a_snapshot_is_written_is_of_the_next(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """METADATA.md, 10: it is cut like every other, so one at a time, though the one under way is too old for it."""
+    snapshots = place.node.store.snapshots
+    assert isinstance(snapshots, Snapshots)
+    is_written, may_go_on = threading.Event(), threading.Event()
+    rename = SnapshotFiles.rename
+
+    def rename_later(files: SnapshotFiles, name: str, new: str) -> None:
+        is_written.set()
+        may_go_on.wait()
+        rename(files, name, new)
+
+    monkeypatch.setattr(snapshots._files, "threaded", True)
+    monkeypatch.setattr(SnapshotFiles, "rename", rename_later)
+    place.ask(CutSnapshot())
+    while place.node._snapshotting._cut is not None:
+        place.turn()
+    is_written.wait()
+    first = place.node.core.applied_index
+    place.do(Txn([], [Put("/b", b"1")]))
+    place.ask(CutSnapshot())
+    place.turn()
+    assert snapshots.is_under_way and place.messages == []
+    assert snapshots._writer is not None and snapshots._writer._thread is not None
+    monkeypatch.setattr(snapshots._files, "threaded", False)
+    may_go_on.set()
+    snapshots._writer._thread.join()
+    settle(place)
+    settle(place)
+    results = [each.result for each in place.messages if isinstance(each, MetadataReply)]
+    indexes = [each.index for each in results if isinstance(each, SnapshotCut)]
+    assert indexes == [first, first + 1]
     place.close()
 
 

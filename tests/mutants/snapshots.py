@@ -193,4 +193,17 @@ MUTANTS = (
         (("embedbk/host/snapshotting.py", "        if is_true:\n", "        if is_true or True:\n"),),
         ("tests/sim/test_members.py::test_a_record_that_changed_where_it_lay_is_found_by_the_next_snapshot",),
     ),
+    Mutant(
+        "two-snapshots-at-a-time",
+        "METADATA.md, 10",
+        "whoever asks for a copy while a snapshot is being written ends the member",
+        (
+            (
+                "embedbk/host/snapshotting.py",
+                "        if snapshots.is_under_way:\n            return False\n",
+                "",
+            ),
+        ),
+        ("tests/host/test_backing_up.py::test_a_copy_asked_for_while_a_snapshot_is_written_is_of_the_next",),
+    ),
 )
