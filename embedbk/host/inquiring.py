@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from embedbk.codec.messages import decode_message, encode_message
 from embedbk.codec.metadata_messages import MetadataReply, MetadataRequest, Operation, Result
-from embedbk.codec.quorum_messages import AskHeld, AskMet
+from embedbk.codec.quorum_messages import AskHeld, AskMet, CutSnapshot
 from embedbk.errors import PeerError, UsageError
 from embedbk.ports.links import LinkDown, LinkUp, Received
 from embedbk.ports.transport import Transport
@@ -22,6 +22,9 @@ __all__ = ["Inquiry"]
 
 AGAIN_NS = 200_000_000  # After an answer, or a link that could not be had.
 PATIENCE_NS = 2_000_000_000  # How long it waits for an answer; then the link is given up.
+# For a snapshot, which is answered when it is written. Asked again it would be of a later state: while commands go on,
+# one that takes longer than that to write would never be had.
+CUT_PATIENCE_NS = 3_600_000_000_000
 
 
 @dataclass(slots=True)
@@ -48,6 +51,7 @@ class Inquiry:
         self.until_ns: int | None = None  # A time at which the loop is to turn.
         self._transport = transport
         self._operation = operation
+        self._patience_ns = CUT_PATIENCE_NS if isinstance(operation, CutSnapshot) else PATIENCE_NS
         self._heard, self._missed = heard, missed
         self._asked: dict[str, _Asked] = {}
         self._links: dict[int, _Asked] = {}
@@ -113,13 +117,15 @@ class Inquiry:
                 return
             self._links[asked.link] = asked
         elif asked.is_up and not asked.sequence:
-            asked.sequence = next(self._sequences)
+            asked.sequence, asked.due_ns = next(self._sequences), now_ns + self._patience_ns
             request = MetadataRequest(0, asked.sequence, 1, self._operation)
             if not self._transport.send(asked.link, encode_message(asked.sequence, request)):
                 self._transport.drop(asked.link, "its queue is full")
         else:
             self._transport.drop(
-                asked.link, f"{asked.endpoint} did not answer within {PATIENCE_NS / 1e9:.0f} s"
+                asked.link,
+                f"{asked.endpoint} did not answer within "
+                f"{(self._patience_ns if asked.sequence else PATIENCE_NS) / 1e9:.0f} s",
             )
 
     def _miss(self, now_ns: int, asked: _Asked, reason: str) -> None:

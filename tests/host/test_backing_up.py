@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from embedbk.codec.metadata_messages import MetadataReply, MetadataRequest, OpenSession, Put, Refusal, Txn
+from embedbk.codec.metadata_messages import (
+    MetadataReply,
+    MetadataRequest,
+    OpenSession,
+    Put,
+    Refusal,
+    Result,
+    Txn,
+)
 from embedbk.codec.quorum_messages import (
     SNAPSHOT_BYTES_MAX,
     AskHeld,
@@ -21,12 +29,15 @@ from embedbk.codec.quorum_messages import (
     SnapshotCut,
 )
 from embedbk.host import backing_up, telling
+from embedbk.host.inquiring import PATIENCE_NS, Inquiry
 from embedbk.metadata.governing import REFUSED
 from embedbk.metadata.levels import LEVEL
+from embedbk.ports.links import Identity
 from embedbk.storage.kept_metadata import read_snapshot
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.snapshot_files import SnapshotFiles
 from embedbk.storage.snapshots import Snapshots
+from embedbk.transports.local import LocalTransport
 from tests.host.place import TOKEN, add, frame
 from tests.host.place import Place as House
 from tests.metadata.test_node import Place
@@ -161,6 +172,25 @@ def test_a_copy_asked_for_while_a_snapshot_is_written_is_of_the_next(
     results = [each.result for each in place.messages if isinstance(each, MetadataReply)]
     indexes = [each.index for each in results if isinstance(each, SnapshotCut)]
     assert indexes == [first, first + 1]
+    place.close()
+
+
+def test_a_copy_is_asked_for_once_however_long_it_takes_to_write(place: Place) -> None:
+    """METADATA.md, 10: asked for again it would be of a later state, and never be had while commands go on."""
+    answers: list[Result] = []
+    transport = LocalTransport(Identity("client", "quorum", b"q" * 16, b""))
+    inquiry = Inquiry(
+        transport, place.node.endpoints, CutSnapshot(), lambda _, result: answers.append(result)
+    )
+    for now_ns in range(0, 3 * PATIENCE_NS, PATIENCE_NS // 10):
+        inquiry.step(now_ns)
+        place.turn(now_ns)  # The journal stands still, so the snapshot is not named yet.
+    (waiting,) = place.node._backing_up._asked
+    assert waiting.at_ns < PATIENCE_NS, "it is still the first question"
+    settle(place)
+    inquiry.step(3 * PATIENCE_NS)
+    assert isinstance(answers[0], SnapshotCut)
+    inquiry.close()
     place.close()
 
 
