@@ -155,8 +155,11 @@ class Quorum:
             if operation is None:
                 return seen
             own = next(each for each in leader.members if each.member == leader.member)
-            result = self.ask(own.endpoints or self._endpoints, operation)
-            if isinstance(result, Refusal):
+            # One that is gone is not asked for ever: another may lead by now.
+            result = self.ask(own.endpoints or self._endpoints, operation, is_patient=False)
+            if result is None:
+                trouble = f"{leader.member.name}, which led, did not answer"
+            elif isinstance(result, Refusal):
                 trouble = result.text
                 if result.code != "REFUSED":
                     raise UsageError(f"{what}: {trouble}")

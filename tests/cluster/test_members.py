@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -14,9 +15,12 @@ import pytest
 
 import embedbk
 from embedbk.cluster import Cluster
+from embedbk.codec.metadata_messages import Operation
+from embedbk.codec.quorum_messages import ChangeBase, QuorumTold
 from embedbk.config import Settings
 from embedbk.errors import UsageError
 from embedbk.metadata.levels import LEVEL
+from embedbk.quorum import Quorum
 from tests.transports.zmtp import wait_until
 
 pytestmark = pytest.mark.xdist_group("processes")
@@ -223,6 +227,24 @@ def test_an_operator_fixes_the_election_base_and_gives_it_back(tmp_path: Path) -
         )
         assert code != 0
         assert "allowed are 150 to 10000" in said
+
+
+def test_a_change_goes_on_at_the_next_leader_when_the_one_that_was_seen_is_gone(tmp_path: Path) -> None:
+    """RAFT.md, 7: whoever asks the leader for a change asks the next one, too, while there is time."""
+    with Cluster(tmp_path, bookies=1, members=3, settings=PATIENT) as cluster:
+        endpoints = [each for name in cluster.members for each in cluster.processes[name].endpoints]
+        ended: list[str] = []
+
+        def wanted(leader: QuorumTold) -> Operation | None:
+            if not ended:
+                ended.append(leader.member.name)
+                cluster.processes[leader.member.name].send_signal(signal.SIGSTOP)
+                return ChangeBase(leader.configuration, 700)
+            return None if leader.election_base_ms == 700 else ChangeBase(leader.configuration, 700)
+
+        seen = Quorum(endpoints, PATIENT.open_timeout_s).change(wanted, "the change of the base")
+        cluster.kill(ended[0])
+        assert seen.leader is not None and seen.leader.member.name != ended[0]
 
 
 def test_a_bookie_finds_the_members_when_the_one_it_was_given_has_left(tmp_path: Path) -> None:
