@@ -60,13 +60,15 @@ class Snapshotting:
 
     def _is_due(self, core: Member, now_ns: int, wanted_index: int) -> bool:
         """Whether a snapshot is due. A log that grew only by entries not applied yet has nothing new to cut. One that
-        is cut and not named durably yet is still under way, whoever waits for a newer one: there is one at a time."""
+        is cut and not named durably yet is still under way, whoever waits for a newer one: there is one at a time. Who
+        asks for a copy may have made room, so the time behind one that failed does not hold for that."""
         snapshots = self._store.snapshots
         assert snapshots is not None
         if snapshots.is_under_way:
             return False
         is_wanted = wanted_index > snapshots.newest_index
-        if now_ns < self._not_before_ns or not (is_wanted or self._store.is_snapshot_due()):
+        is_due = now_ns >= self._not_before_ns and self._store.is_snapshot_due()
+        if not (is_wanted or is_due):
             return False
         return core.applied_index > snapshots.newest_index
 

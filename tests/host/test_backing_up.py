@@ -204,6 +204,10 @@ def test_a_disk_without_room_refuses_whoever_waits(place: Place) -> None:
     assert isinstance(refused, Refusal)
     assert refused.code == REFUSED and "no snapshot can be written" in refused.text
     place.disk.break_device("m/snapshots", 0)
+    place.messages.clear()
+    assert cut_of(place).index == place.node.core.applied_index, (
+        "there is room again, and it is tried at once"
+    )
     place.close()
 
 
