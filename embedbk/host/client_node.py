@@ -257,9 +257,11 @@ class ClientNode:
             for writing in touched:
                 self._pump(now_ns, writing)
                 self._hinting.note(now_ns, writing)
-                if writing.following is not None and writing.is_done:
-                    self._touched[writing.following] = None
-                    self._pump(now_ns, writing.following)
+                following = writing.following
+                # As in `step`: one that is not begun yet is looked at when it is.
+                if following is not None and following in self.own_lacs and writing.is_done:
+                    self._touched[following] = None
+                    self._pump(now_ns, following)
             for writing in self._hinting.take(now_ns):
                 self.tell(writing, HintDue(now_ns))
             if self._links.outboxes:

@@ -677,6 +677,29 @@ def test_what_is_appended_before_a_handle_is_begun_is_sent_behind_that(place: Pl
     assert backlog.kept_bytes == 0
 
 
+def test_the_handle_behind_one_that_is_done_is_begun_first(place: Place) -> None:
+    """RP34, P8.2: a roll makes the next handle beside the loop, which may find the one before done before it comes to
+    begin the next one. Sent at once its frames would be kept uncounted, and the process would end when they go."""
+    client = place.start_client()
+    backlog = client.backlog = Backlog(1 << 30)
+    before, following = place.write(client), place.unbegun(client)
+    following.wait_behind(before)
+    append(place, following, b"one")
+    append(place, before, b"zero")
+    place.until(lambda: before.lac == 0)
+    place.held.add("b3")
+    place.turn()
+    assert following.core.in_flight.pending_count == 0
+    client.run(place.now_ns, following)
+    place.until(lambda: following.lac == 0)
+    assert (
+        backlog.kept_bytes == before.core.in_flight.behind_bytes + following.core.in_flight.behind_bytes > 0
+    )
+    client.release(before)
+    client.release(following)
+    assert backlog.kept_bytes == 0
+
+
 def test_bookies_are_told_to_operations_in_their_order(place: Place) -> None:
     """Same events, same effects: not in the order of a hash."""
     client = place.start_client()

@@ -875,6 +875,19 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "the-next-handle-is-sent-for-before-it-is-begun",
+        "RP34 P8.2",
+        "the handle behind one that is done is looked at before the loop begins it, and what it keeps is not counted",
+        (
+            (
+                "embedbk/host/client_node.py",
+                "if following is not None and following in self.own_lacs and writing.is_done:",
+                "if following is not None and writing.is_done:",
+            ),
+        ),
+        ("tests/host/test_client_node.py::test_the_handle_behind_one_that_is_done_is_begun_first",),
+    ),
+    Mutant(
         "who-is-interrupted-before-asking-ends-the-host",
         "P8.4",
         "a question that was interrupted before it was asked is given up by a token that it lacks, and the host ends",

@@ -142,7 +142,7 @@ MUTANTS = (
             ),
             (
                 "embedbk/host/client_node.py",
-                "if writing.following is not None and writing.is_done:",
+                "if following is not None and following in self.own_lacs and writing.is_done:",
                 "if False:",
             ),
         ),
