@@ -102,6 +102,7 @@ class Keeper:
                 with self._lock:
                     self._lines.pop(line, None)
                 continue
+            line.owning.forget_list()
             try:
                 _roll_where_copies_lack(line)
                 await _look_after(line)

@@ -25,7 +25,14 @@ from embedbk.client.reading import Frames
 from embedbk.client.runtime import Runtime
 from embedbk.client.splice_requests import living
 from embedbk.codec.digest import DigestType
-from embedbk.codec.ledger_metadata import Begun, Durability, decode_log_list, encode_log_list, log_key_path
+from embedbk.codec.ledger_metadata import (
+    Begun,
+    Durability,
+    LogList,
+    decode_log_list,
+    encode_log_list,
+    log_key_path,
+)
 from embedbk.codec.log_settings import Compression
 from embedbk.codec.metadata_messages import Compare, Get, Value
 from embedbk.config import METADATA_VALUE_BYTES_MAX, Quorum
@@ -101,6 +108,7 @@ class Owning:
 
     __slots__ = (
         "_given",
+        "_recorded",
         "_splicing",
         "_word",
         "is_lost",
@@ -122,6 +130,7 @@ class Owning:
         self.quorum = alike(quorum)
         self.password = password
         self.traits = traits
+        self._recorded: tuple[LogList, int] | None = None  # The list as `record` put it, and its revision.
         self._splicing: LogSplicing | None = None  # The last one.
         self._word = b""  # Identifies an epoch that we put, until its outcome is known.
         self.is_lost = False  # Somebody else has the log; and it was noted.
@@ -243,6 +252,7 @@ class Owning:
     async def prepare(self, before: Appending, begun: Begun) -> TakenOver:
         """List the next ledger, to which nothing is sent yet (P8.2 i)."""
         runtime = self.runtime
+        known, self._recorded = self._recorded, None
         core = LogPreparing(
             self.name,
             before.tenure.epoch,
@@ -250,6 +260,7 @@ class Owning:
             await self._new(begun),
             runtime.bookies,
             runtime.new_chance(),
+            known,
         )
         prepared: TakenOver = await runtime.run(core, f"preparing the next ledger of log {self.name!r}")
         self._tell_size(prepared)
@@ -310,7 +321,11 @@ class Owning:
         known = (following.log_list, following.list_revision)
         recording = LogRecording(self.name, following.epoch, ledger_id, last_entry, told, known)
         what = f"recording the end of ledger {ledger_id} of log {self.name!r}"
-        await self.runtime.run_to_its_end(recording, what)
+        self._recorded = await self.runtime.run_to_its_end(recording, what)
+
+    def forget_list(self) -> None:
+        """The list of a log that does not roll just now is not kept: it may be long, and there may be very many."""
+        self._recorded = None
 
     async def _new(self, begun: Begun) -> NewLedger:
         runtime, traits = self.runtime, self.traits

@@ -120,25 +120,35 @@ class Settled(Wait[bool]):
         return True
 
     async def wait_async(self) -> bool:
-        import asyncio
-
-        loop = asyncio.get_running_loop()
-        settled: asyncio.Future[None] = loop.create_future()
-
-        def settle() -> None:
-            if not settled.done():
-                settled.set_result(None)
-
-        def tell(_: object) -> None:
-            with contextlib.suppress(RuntimeError):  # That loop is closed: nothing waits in it.
-                loop.call_soon_threadsafe(settle)
-
-        self.future.add_done_callback(tell)
         try:
-            await within(settled, self.timeout_s)
+            await settled_within(self.future, self.timeout_s)
         except TimeoutError:
             return False
         return True
+
+
+async def settled_within(future: concurrent.futures.Future[Any], timeout_s: float | None) -> None:
+    """Return when the host's thread has settled the future. A caller that stops waiting changes nothing of it.
+
+    Raises TimeoutError: the time was over first.
+    """
+    import asyncio
+
+    if future.done():
+        return  # Asking the loop would take it two turns.
+    loop = asyncio.get_running_loop()
+    settled: asyncio.Future[None] = loop.create_future()
+
+    def settle() -> None:
+        if not settled.done():
+            settled.set_result(None)
+
+    def tell(_: object) -> None:
+        with contextlib.suppress(RuntimeError):  # That loop is closed: nothing waits in it.
+            loop.call_soon_threadsafe(settle)
+
+    future.add_done_callback(tell)
+    await within(settled, timeout_s)
 
 
 class FutureResult(Wait[T]):
@@ -176,16 +186,11 @@ class FutureResult(Wait[T]):
             raise self._too_late() from None
 
     async def wait_async(self) -> T:
-        import asyncio
-
-        # Shielded: a caller that stops waiting does not undo what the host is doing.
-        waiting = asyncio.shield(asyncio.wrap_future(self.future))
         try:
-            return await within(waiting, self.timeout_s)
-        except OperationTimeout:
-            raise
+            await settled_within(self.future, self.timeout_s)
         except TimeoutError:
             raise self._too_late() from None
+        return self.future.result()
 
     def _too_late(self) -> OperationTimeout:
         return OperationTimeout(

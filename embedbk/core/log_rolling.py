@@ -3,7 +3,7 @@ r"""The owner's next ledger (P8.2): listed while writes go on in the one of now,
 Decides whether the log is still this owner's, by its epoch and by its own ledger standing where it put it. That nothing
 is sent to the next ledger before all adds of the one before are done, `client/renewing.py` decides.
 
-    Preparing    LIST -> own ledger is the last -> CREATE -> ended
+    Preparing    LIST, unless it is known -> own ledger is the last -> CREATE -> ended
                      \-> own ledger, and one behind it that we listed before -> ADOPT -> ended
     Recording    LIST, unless it is known -> own ledger's end and the next one's first offset, in one change -> ended
 """
@@ -27,6 +27,7 @@ from embedbk.codec.ledger_metadata import (
 )
 from embedbk.codec.metadata_messages import Compare, Put
 from embedbk.core.client_words import BookieInfo
+from embedbk.core.creation import AlongsideChanged
 from embedbk.core.log_listing import Listing, NewLedger, Stage
 from embedbk.core.machine import Effect, Handlers
 from embedbk.core.metadata_words import (
@@ -59,12 +60,27 @@ class LogPreparing(Listing):
         new: NewLedger,
         bookies: tuple[BookieInfo, ...],
         chance: Chance,
+        known: tuple[LogList, int] | None = None,
     ) -> None:
-        """ledger_id: that the owner writes to now, which is the last of the list."""
+        """ledger_id: that the owner writes to now, which is the last of the list. known: the list and its revision, as
+        the owner published it last: it is read only where it has changed since."""
         super().__init__(name, epoch, new, bookies, chance)
         self.ledger_id = ledger_id
+        self.known = known
 
     def _on_started(self, event: Started) -> list[Effect]:
+        if self.known is None or self.known[0].segments[-1].ledger_id != self.ledger_id:
+            self.known = None  # Our ledger came behind it: a failed one was replaced since.
+            return self._read_list()
+        log_list, self.list_revision = self.known
+        self.segments, self.pages = log_list.segments, log_list.pages
+        return self._create(event.now_ns)
+
+    def _on_created(self, ended: Ended) -> list[Effect]:
+        if self.known is None or not isinstance(ended.error, AlongsideChanged):
+            return super()._on_created(ended)
+        # Nothing is known but that it is another list or another epoch by now: the list tells which.
+        self.known = self.new_list = None
         return self._read_list()
 
     def _on_segments(self, now_ns: int) -> list[Effect]:
@@ -100,8 +116,9 @@ class LogPreparing(Listing):
 
 
 class LogRecording(Retrying):
-    """An owner recording where its ledger ended, once that is closed. Ends with None when the list has it; with
-    LedgerFenced when another client owns the log, which records it then."""
+    """An owner recording where its ledger ended, once that is closed. Ends with the list that it put and its revision;
+    with None when the list has it already, or does not name the ledger; with LedgerFenced when another client owns the
+    log, which records it then."""
 
     def __init__(
         self,
@@ -121,6 +138,7 @@ class LogRecording(Retrying):
         self.ledger_id = ledger_id
         self.last_entry = last_entry
         self.length = length
+        self.recorded: LogList | None = None  # What was put last.
 
     def _on_started(self, event: Started) -> list[Effect]:
         return self._again() if self.known is None else self._record(*self.known)
@@ -139,7 +157,7 @@ class LogRecording(Retrying):
         return [Ended(None)] if log_list is None else self._record(log_list, event.revision)
 
     def _record(self, log_list: LogList, revision: int) -> list[Effect]:
-        recorded = self._recorded(log_list)
+        self.recorded = recorded = self._recorded(log_list)
         if recorded is None:
             return [Ended(None)]
         when = [
@@ -163,7 +181,8 @@ class LogRecording(Retrying):
 
     def _on_transacted(self, event: Transacted) -> list[Effect]:
         if event.is_done:
-            return [Ended(None)]
+            assert self.recorded is not None
+            return [Ended(None, (self.recorded, event.revision))]
         return [ReadKey("owner", log_owner_path(self.name))] if self.known is None else self._again()
 
     def _on_owner(self, event: KeyRead) -> list[Effect]:

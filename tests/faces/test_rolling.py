@@ -100,6 +100,32 @@ def test_a_roll_on_request_keeps_epoch_order_and_places(cluster: Cluster) -> Non
     assert [each.begun for each in segments] == [Begun.TAKEOVER, Begun.REQUEST, Begun.REQUEST]
 
 
+def test_a_writer_keeps_the_list_of_its_log_only_while_it_rolls(cluster: Cluster) -> None:
+    """P8.2 (i, iv): from the record of one end until the next ledger is listed; an idle log's is let go, as it may be
+    long, and is read again. What others took off the list meanwhile stays off."""
+    client = cluster.client("w")
+    writer = client.log(NAME).writer(roll=NEVER)
+    owning = writer._line.owning
+
+    def go_on(number: int) -> None:
+        writer.append(b"%d" % number)
+        writer.roll()
+        cluster.run_for(0.1)
+
+    for number in range(3):
+        go_on(number)
+        assert owning._recorded is not None
+        assert owning._recorded[0].segments == listed(client, NAME)
+    client.log(NAME).truncate(writer.first_offset - 1)
+    go_on(3)
+    assert [each.first_offset for each in listed(client, NAME)] == [2, 3, 4]
+    cluster.run_for(3 * client._runtime.log_look_s)
+    assert owning._recorded is None
+    go_on(4)
+    writer.close()
+    assert [bytes(entry) for entry in client.log(NAME).read()] == [b"2", b"3", b"4"]
+
+
 def test_the_next_ledger_is_listed_at_four_fifths_of_a_bound_and_not_before(cluster: Cluster) -> None:
     """P8.2 (i): "when that has used 80 % of a bound": idle logs hold no second ledger. It is the last of the list,
     has no place before the one of now ended, and is closed with its writer."""

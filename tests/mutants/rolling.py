@@ -434,4 +434,50 @@ MUTANTS = (
         ),
         ("tests/faces/test_losing.py::test_a_writer_that_nobody_got_is_let_go",),
     ),
+    Mutant(
+        "the-list-is-known-as-it-was-before-the-end-was-recorded",
+        "P8.2",
+        "the next ledger is listed behind the list of before the record, and takes the end out of it again",
+        (
+            (
+                _ROLLING,
+                "        self.recorded = recorded = self._recorded(log_list)\n",
+                "        self.recorded, recorded = log_list, self._recorded(log_list)\n",
+            ),
+        ),
+        (_P8 + "the_next_ledger_is_listed_behind_the_list_that_its_owner_knows",),
+    ),
+    Mutant(
+        "a-list-that-changed-is-waited-for",
+        "P8.2",
+        "an owner whose list somebody else changed pauses before it reads it, as if it had read it just now",
+        (
+            (
+                _ROLLING,
+                "        if self.known is None or not isinstance(ended.error, AlongsideChanged):\n",
+                "        if True:\n",
+            ),
+        ),
+        (_P8 + "the_next_ledger_is_listed_behind_the_list_that_its_owner_knows",),
+    ),
+    Mutant(
+        "a-list-of-before-is-gone-by",
+        "P8.2",
+        "a list that names a ledger last which failed since is taken for the present one until it is refused",
+        (
+            (
+                _ROLLING,
+                "        if self.known is None or self.known[0].segments[-1].ledger_id != self.ledger_id:\n",
+                "        if self.known is None:\n",
+            ),
+        ),
+        (_P8 + "a_list_from_before_the_ledger_of_now_is_not_gone_by",),
+    ),
+    Mutant(
+        "the-list-of-an-idle-log-is-kept",
+        "P8.2",
+        "every log that rolled once keeps its list, however long that is, in its writer",
+        (("embedbk/client/keeping.py", "            line.owning.forget_list()\n", ""),),
+        (_FACES + "a_writer_keeps_the_list_of_its_log_only_while_it_rolls",),
+    ),
 )

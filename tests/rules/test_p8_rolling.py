@@ -5,21 +5,24 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from embedbk.codec.ledger_metadata import Begun, LogSegment, ledger_key_path, log_key_path
+from embedbk.codec.ledger_metadata import Begun, LogList, LogSegment, ledger_key_path, log_key_path
 from embedbk.codec.metadata_messages import Delete
 from embedbk.core.log_listing import NewLedger, TakenOver
 from embedbk.core.log_rolling import LogPreparing, LogRecording
-from embedbk.core.metadata_words import ReadKey, Transact
+from embedbk.core.metadata_words import AllocateIds, ReadKey, Transact
 from embedbk.errors import LedgerFenced, NotEnoughBookies
 from embedbk.ids import NO_ENTRY
 from tests.rules.test_p8_logs import LOG, commit_of, listed, put_list, take, taken, write
 from tests.rules.world import THREE, Client, Operation, World
 
 
-def preparing(world: World, over: TakenOver, name: str = "next") -> Client:
+def preparing(
+    world: World, over: TakenOver, name: str = "next", known: tuple[LogList, int] | None = None
+) -> Client:
     new = NewLedger(THREE, bytes(16), 77, Begun.BYTES)
     ledger_id = over.metadata.ledger_id
-    return world.client(name, LogPreparing(LOG, over.epoch, ledger_id, new, world.bookies, world.chance))
+    core = LogPreparing(LOG, over.epoch, ledger_id, new, world.bookies, world.chance, known)
+    return world.client(name, core)
 
 
 def prepare(world: World, over: TakenOver, name: str = "next") -> TakenOver:
@@ -197,6 +200,78 @@ def test_a_list_that_its_owner_knows_is_read_only_where_it_has_changed(is_change
     one, other = listed(world).segments
     assert (one.last_entry, other.first_offset) == (2, 3)
     assert other.created_ms == (99 if is_changed else 77)
+
+
+def asked_by(world: World, client: Client) -> list[object]:
+    """What a core asks of the metadata until it ends: keys that it reads, and kinds."""
+    world.catalog.is_held = True
+    client.start()
+    asked: list[object] = []
+    while not client.has_ended:
+        (operation,) = world.catalog.waiting
+        effect = operation.effect
+        asked.append(effect.key if isinstance(effect, ReadKey) else type(effect))
+        world.catalog.answer(operation)
+    world.catalog.is_held = False
+    return asked
+
+
+@pytest.mark.parametrize("is_changed", [False, True])
+def test_the_next_ledger_is_listed_behind_the_list_that_its_owner_knows(is_changed: bool) -> None:
+    """P8.2 (i, iv): the list as the owner recorded it last is read only where it has changed since, and what others
+    wrote into it stays. Else: a truncation of that time is undone, and names ledgers that are gone."""
+    world = World()
+    over = take(world)
+    write(world, over, "w", 3)
+    ahead = prepare(world, over)
+    known = recorded(world, over, 2).ended.result
+    assert known == (listed(world), world.catalog.values[log_key_path(LOG)][1])
+    before = listed(world).segments
+    if is_changed:
+        before = before[1:]
+        put_list(world, *before, epoch=over.epoch)
+    client = preparing(world, ahead, "third", known)
+    asked = asked_by(world, client)
+    if not is_changed:
+        assert asked == [AllocateIds, Transact]
+    else:
+        made, read = asked[2:4]
+        assert str(made).startswith("/ledgers/") and read == log_key_path(LOG)
+        assert asked == [AllocateIds, Transact, made, read, AllocateIds, Transact]
+    assert listed(world).segments[:-1] == before
+    assert taken(client).metadata.ledger_id == listed(world).segments[-1].ledger_id
+    assert len(ledgers(world)) == 3
+
+
+def test_a_list_from_before_the_ledger_of_now_is_not_gone_by() -> None:
+    """P8.2, P8.4: the ledger that it names last failed, and was replaced since: that is no other owner's log."""
+    world = World()
+    over = take(world)
+    write(world, over, "w", 3)
+    ahead = prepare(world, over)
+    known = recorded(world, over, 2).ended.result
+    write(world, ahead, "w2", 2)
+    later = prepare(world, ahead, "third")
+    client = preparing(world, later, "fourth", known)
+    assert asked_by(world, client) == [log_key_path(LOG), AllocateIds, Transact]
+    assert listed(world).segments[-1].ledger_id == taken(client).metadata.ledger_id
+    assert len(listed(world).segments) == 4
+
+
+def test_an_owner_that_knows_its_list_is_fenced_all_the_same() -> None:
+    """P8.4: whoever has the epoch by now has the log, and the one before lists nothing and leaves nothing."""
+    world = World()
+    over = take(world)
+    write(world, over, "w", 3)
+    ahead = prepare(world, over)
+    known = recorded(world, over, 2).ended.result
+    new = take(world, "rival")
+    left = len(ledgers(world))
+    client = preparing(world, ahead, "third", known)
+    client.start()
+    world.run(until=lambda: client.has_ended)
+    assert isinstance(client.ended.error, LedgerFenced)
+    assert listed(world) == new.log_list and len(ledgers(world)) == left
 
 
 def test_nobody_records_an_end_in_a_log_that_is_another_s() -> None:
