@@ -24,7 +24,9 @@ __all__ = [
     "SCHEMA",
     "SCHEMA_WITH_STORED",
     "body_of",
+    "bytes_in",
     "digest_sum",
+    "in_each_row",
     "payload_sum",
     "rows_of",
 ]
@@ -32,7 +34,8 @@ __all__ = [
 BODY_BYTES_MAX = 1 << 30  # Bytes of the entries of one row group; Arrow's offsets are int32.
 
 # The source's columns (spark/SPARK.md), then all else that an entry has. `log` is the log's id: names change.
-# A row is a record; what belongs to the entry stands in each row of an atomic batch.
+# A row is a record; what belongs to the entry stands in each row of an atomic batch, but `attributes` in the first one
+# only: they have the end of each part, so copies in 8,192 rows would be 8,192 times as large.
 SCHEMA = pa.schema(
     [
         ("log", pa.string()),
@@ -43,7 +46,7 @@ SCHEMA = pa.schema(
         ("value", pa.binary()),
         ("time", pa.timestamp("ms", tz="UTC")),  # Null: from before entries had times (P8.11).
         ("crc32c", pa.uint32()),  # CRC of the whole entry, header and attributes included.
-        ("attributes", pa.binary()),  # Null: none.
+        ("attributes", pa.binary()),  # Null: none, or not the first row of its entry.
         ("length", pa.int64()),  # Payload bytes of the ledger up to and including this entry.
         ("lac", pa.int64()),  # As the entry's writer knew it, and the length up to it.
         ("lacLength", pa.int64()),
@@ -109,12 +112,13 @@ def rows_of(
     values = pa.Array.from_buffers(
         pa.binary(), records, [None, pa.py_buffer(record_ends), pa.py_buffer(data)]
     )
+    slots = arrow.slots(entry_ids)
     if records != count:
         distinct = pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(ids)])
         which = pc.index_in(entry_ids, value_set=distinct)
-        of_entries = [column.take(which) for column in of_entries]
-        stored = None if stored is None else stored.take(which)
-    slots = arrow.slots(entry_ids)
+        of_first = pc.if_else(pc.equal(slots, 0), which, pa.scalar(None, pa.int32()))
+        of_entries = [column.take(of_first if column is attributes else which) for column in of_entries]
+        stored = None if stored is None else stored.take(of_first)
     columns = [
         pa.repeat(pa.scalar(log_id, pa.string()), records),
         pa.repeat(pa.scalar(ledger_id, pa.int64()), records),
@@ -126,8 +130,26 @@ def rows_of(
     ]
     if stored is None:
         return pa.RecordBatch.from_arrays(columns, schema=SCHEMA), last_ms
-    columns.append(pc.if_else(pc.equal(slots, 0), stored, pa.scalar(None, pa.binary())))
+    columns.append(stored)
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA_WITH_STORED), last_ms
+
+
+def in_each_row(rows: pa.RecordBatch, byte_count: int | None = None) -> pa.RecordBatch | None:
+    """The same rows with the attributes of an entry in each of its rows, as earlier builds wrote them. byte_count: None
+    is returned where the attributes have another size then, which may be more than fits the memory."""
+    first = pc.subtract(pc.cumulative_sum(pc.equal(rows.column("slot"), 0).cast(pa.int32())), 1)
+    firsts = rows.column("attributes").filter(pc.equal(rows.column("slot"), 0))
+    if byte_count is not None and bytes_in(firsts, first) != byte_count:
+        return None
+    at = rows.schema.get_field_index("attributes")
+    return rows.set_column(at, rows.schema.field(at), firsts.take(first))
+
+
+def bytes_in(values: Any, places: pa.Array | None = None) -> int:
+    """Bytes of all values of a binary column, or of those at these places."""
+    sizes = pc.fill_null(pc.binary_length(values), 0).cast(pa.int64())
+    total: int | None = pc.sum(sizes if places is None else sizes.take(places)).as_py()
+    return total or 0
 
 
 def _stored(body: memoryview, bounds: memoryview, payloads: pa.Array) -> pa.Array:

@@ -135,3 +135,23 @@ def test_one_copy_of_a_bookie_is_shown_as_it_was_appended(
     code = main(["ledger", "read", str(ledger_id), *at, "--bookie", "b1"])
     shown = capsys.readouterr().out.encode()
     assert code == 0 and shown.count(TEXT) == 24
+
+
+def test_the_stored_bytes_of_a_large_batch_are_in_its_file_once(bk: Client, name: str, place: Path) -> None:
+    """P8.14: `stored` and `attributes` stand in the first row of their entry. A copy of both was made for each row on
+    the way there: of one batch of 8,192 parts, a gigabyte."""
+    bk.create_log(name, compression="zstd")
+    with bk.log(name).writer() as writer:
+        writer.append_batch([b"%d of the parts" % part for part in range(8192)])
+    create_place(place)
+    set_place(bk, name, place)
+    before = pa.total_allocated_bytes(), pa.default_memory_pool().max_memory()
+    assert archive(bk, name).is_whole
+    assert verify_archive(bk, name).code == 0
+    assert pa.default_memory_pool().max_memory() - max(before) < 100 << 20
+    rows = rows_in(place)
+    assert [len(rows.column(column).drop_null()) for column in ("value", "stored", "attributes")] == [
+        8192,
+        1,
+        1,
+    ]
