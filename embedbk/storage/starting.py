@@ -16,7 +16,9 @@ counted anew from the sum of the marks; that they end where the sum of all journ
 
 from __future__ import annotations
 
+import itertools
 import logging
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -206,17 +208,18 @@ class Start:
 
         Only if nothing above the log mark is missing, or the owner knows of the loss: then `may_have_lost` brings
         every ledger that is not closed into fence and limbo before anything is served. The mark passes the damage
-        before the journal does, so that a crash in between leads back to here. is_short: that its end is gone is known
-        already, and all there is of it is whole.
+        before the journal does, so that a crash in between leads back to here. The journal is read twice, to judge it
+        and to take it in; what was judged is what is taken in, or the start is refused. is_short: that its end is gone
+        is known already, and all there is of it is whole.
         """
         with self._salvage(number) as salvage:
-            for _ in salvage.records():
-                pass
+            runs = _runs(salvage.records())
             facts = salvage.facts()
             if facts.may_have_lost and not (self.may_have_lost or is_short):
                 raise DamagedJournal(f"{damage.args[0]}; {_missing(facts)}", hint=_DAMAGE_HINT) from damage
         with self._salvage(number) as salvage:
-            self._take(number, salvage.records())
+            self._take(number, _again(salvage.records(), runs, self.terms.paths[number]))
+            _ensure_same(salvage.facts(), facts, self.terms.paths[number])
             self._marks[number] = facts.start_token - 1  # Above what was read: `replayed` stays.
             self._flush_behind_damage()
             salvage.finish()
@@ -301,6 +304,48 @@ class Start:
 def _identity_of(identity: bytes, number: int) -> bytes:
     """The identity of journal `number` of a simulated disk: a group of one journal is never valid in another."""
     return (int.from_bytes(identity, "little") ^ number).to_bytes(len(identity), "little")
+
+
+def _runs(records: Records) -> list[range]:
+    """The tokens of records, as runs without a gap."""
+    runs: list[range] = []
+    for own, *_ in records:
+        if runs and runs[-1].stop == own:
+            runs[-1] = range(runs[-1].start, own + 1)
+        else:
+            runs.append(range(own, own + 1))
+    return runs
+
+
+def _again(records: Records, runs: list[range], path: str) -> Records:
+    """The same records, read once more.
+
+    Raises:
+        UnreadableJournal: others than before, before one of them is given: a mark would pass what is lacking.
+    """
+    expected = itertools.chain.from_iterable(runs)
+    for record in records:
+        if next(expected, None) != record[0]:
+            raise _changed(path)
+        yield record
+    if next(expected, None) is not None:
+        raise _changed(path)
+
+
+def _ensure_same(found: SalvageFacts, judged: SalvageFacts, path: str) -> None:
+    """Raises UnreadableJournal: another reading of the journal came to another judgement."""
+    fields = operator.attrgetter("start_token", "missing_count", "may_have_lost")
+    if fields(found) != fields(judged):
+        raise _changed(path)
+
+
+def _changed(path: str) -> UnreadableJournal:
+    return UnreadableJournal(
+        f"journal {path} is damaged, and read twice it gave different records: a read that failed for a moment looks "
+        "like a loss",
+        hint="look at its device, and whether the process has descriptors and memory left, then start it again; the "
+        "journal is as it was",
+    )
 
 
 def _missing(facts: SalvageFacts) -> str:

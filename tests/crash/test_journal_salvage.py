@@ -402,3 +402,43 @@ def test_an_unreadable_journal_is_not_given_up_without_a_word() -> None:
         disk.fail("read", nth=0)
         disk.crash()
     assert held(on_memory(disk), 5) == list(range(32))
+
+
+@pytest.mark.parametrize("is_told", [False, True])
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [("open", errno.EMFILE), ("open", errno.EIO), ("read", errno.EIO), ("sync", errno.ENOMEM)],
+)
+def test_a_call_that_fails_once_while_it_goes_on_gives_up_nothing_that_is_whole(
+    call: str, error: int, is_told: bool
+) -> None:
+    """P7.4, I32: the journal is judged and then taken in, by two readings; what the second one alone could not read is
+    whole, nobody judged it to be lost, and it was given up without a word. Below the mark one record is bad."""
+    disk = MemoryDisk()
+    bookie = on_memory(disk)
+    for number in range(8):
+        put(bookie, 5, range(number * 4, number * 4 + 4))
+        commit(bookie)
+        if number == 4:
+            flush(bookie)
+    disk.crash()
+    path = "/b1/journal/journal-0000000000000001"
+    flip(disk, path, read_file(disk.read(path))[1][2].position + 700)
+    image, refused, nth, calls = disk.files(), 0, 0, 1
+    while nth < calls:
+        nth += 1
+        disk = MemoryDisk(image)
+        disk.fail(call, nth=nth, error=error)
+        try:
+            bookie = on_memory(disk, may_have_lost=is_told, flush_bytes=2000)
+            calls = max(calls, disk.calls(call))
+        except StorageError:
+            refused += 1
+            calls = max(calls, nth + 1)
+            disk.fail(call, nth=0)
+            disk.crash()
+            bookie = on_memory(disk, may_have_lost=is_told, flush_bytes=2000)
+        disk.fail(call, nth=0)
+        assert held(bookie, 5) == list(range(32)), nth
+        assert bookie.may_have_lost == is_told
+    assert refused > 3

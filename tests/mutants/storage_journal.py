@@ -146,6 +146,19 @@ MUTANTS = (
         (_SALVAGE + "scenario_48",),
     ),
     Mutant(
+        "damage-judged-by-another-reading",
+        "P7.4 I32",
+        "what a second reading of a damaged journal cannot read is given up, although the first one found it whole",
+        (
+            (
+                "embedbk/storage/starting.py",
+                "        if next(expected, None) != record[0]:\n            raise _changed(path)\n        yield record\n    if next(expected, None) is not None:\n",
+                "        yield record\n    if False:\n",
+            ),
+        ),
+        (_SALVAGE + "a_call_that_fails_once_while_it_goes_on_gives_up_nothing_that_is_whole",),
+    ),
+    Mutant(
         "damage-passed-before-it-is-flushed",
         "P7.5 I46",
         "a journal begins behind its damage before entry logs hold what was read of it",
