@@ -8,6 +8,7 @@ means for the journal (flushing.py). Reads do not use it: the index has the dire
                ── any other failure ──▶ put aside until the bookie starts again
                ── little room, while another has more ──▶ passed over
 
+A process without a descriptor or memory for the flush says nothing of a directory: it is not reported here.
 When all would be passed over, the best that is left takes part: one device that may work is better than none.
 """
 

@@ -27,10 +27,11 @@
     EBK_ERROR(EBK_UNSUPPORTED,      -10, "UsageError",         "not available on this machine")        \
     EBK_ERROR(EBK_NO_SPACE,         -11, "StorageError",       "no space left on the device")          \
     EBK_ERROR(EBK_END,              -12, "NotReady",           "nothing more to read")                  \
-    EBK_ERROR(EBK_CONFLICT,         -13, "NotReady",           "not what the caller expected to find")
+    EBK_ERROR(EBK_CONFLICT,         -13, "NotReady",           "not what the caller expected to find") \
+    EBK_ERROR(EBK_WANT,             -14, "StorageError",       "the process has no descriptor or memory left")
 
 #define EBK_ERROR_ENUM(name, code, exception, text) name = (code),
-enum ebk_error { EBK_OK = 0, EBK_ERRORS(EBK_ERROR_ENUM) EBK_ERROR_LAST_ = -13 };
+enum ebk_error { EBK_OK = 0, EBK_ERRORS(EBK_ERROR_ENUM) EBK_ERROR_LAST_ = -14 };
 #undef EBK_ERROR_ENUM
 
 /* Bytes that hold any text made by ebk_assert_failed() or a failure report. */

@@ -222,7 +222,7 @@ static int take_in(struct ebk_store *store, struct ebk_flush *flush)
     return ebk_store_index_log(store, log, &store->halves[1 - store->active]);
 }
 
-/* One log of the flush failed: the others are worth nothing, and what they hold is written once more. Should a file
+/* One log of the flush failed: all are worth nothing, and what they hold is written once more. Should a file
  * survive this, a start finds a flush with a log missing, or a log on no roll. */
 static int give_up(struct ebk_store *store, const struct ebk_flush *failed)
 {
@@ -231,8 +231,7 @@ static int give_up(struct ebk_store *store, const struct ebk_flush *failed)
              store->directory_count > 1 ? ": " : "", failed->text);
     for (uint32_t i = 0; i < store->flush_count; i++) {
         const struct ebk_flush *flush = &store->flushes[i];
-        char path[EBK_PATH_BYTES_MAX];
-        if (flush->result < 0) continue;
+        char path[EBK_PATH_BYTES_MAX]; /* One that failed has it when it was its directory that could not be synced. */
         ebk_log_path(flush->directory, flush->descriptor.log_id, false, path);
         (void)store->io->unlink(store->io, path);
     }

@@ -151,6 +151,7 @@ int ebk_log_fail(struct ebk_flush *flush, const char *what, int64_t error)
 {
     snprintf(flush->text, sizeof flush->text, "entry log %08x.elog: %s failed: %s", flush->descriptor.log_id, what,
              strerror((int)-error));
+    if (ebk_is_want(error)) return EBK_WANT; /* Of this process: it says nothing of the directory. */
     return error == -ENOSPC || error == -EDQUOT ? EBK_NO_SPACE : EBK_IO;
 }
 

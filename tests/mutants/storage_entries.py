@@ -46,6 +46,13 @@ MUTANTS = (
         (_STORAGE + "a_frozen_half_is_kept_while_the_journal_borrows_it",),
     ),
     Mutant(
+        "no-descriptor-puts-a-directory-aside",
+        "P7.6 P7.8",
+        "a directory takes no more entries because the process had no descriptor or memory for one flush",
+        (("native/store/store_log.c", "    if (ebk_is_want(error)) return EBK_WANT;", "    "),),
+        (_DIRECTORIES + "a_process_without_descriptors_puts_no_directory_aside",),
+    ),
+    Mutant(
         "full-device-ends-the-start",
         "I53 P7.8",
         "a start that finds no room for an entry log gives up, although its write cache has room",

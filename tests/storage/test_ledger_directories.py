@@ -201,6 +201,25 @@ def test_a_directory_that_fails_takes_no_new_entries_while_the_other_serves(erro
     storage._release()
 
 
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+@pytest.mark.parametrize("call", ["open", "rename", "sync_directory"])
+def test_a_process_without_descriptors_puts_no_directory_aside(call: str, error: int) -> None:
+    """P7.6, P7.8: that the system refused a descriptor or memory for a moment says nothing of a device, so the next
+    flush writes to all of them; one had taken no more entries until the next start."""
+    disk, storage = after_a_flush()
+    put(storage, 4)
+    disk.fail(call, error=error)
+    with pytest.raises(StorageError, match="no descriptor or memory left"):
+        flush(storage)
+    assert [each.failure for each in storage._open_store().directories.all] == ["", ""]
+    storage.flushes.wait()
+    put(storage, 8)
+    flush(storage)
+    assert [len(logs_in(disk, each)) for each in PLACES] == [3, 3]
+    assert all(held(storage, ledger_id) == list(range(12)) for ledger_id in LEDGERS)
+    storage._release()
+
+
 def test_only_when_no_directory_is_left_the_bookie_is_full() -> None:
     """ST26, I53: read-only for want of room when every directory is full, and writable again when one is not."""
     disk = MemoryDisk()
