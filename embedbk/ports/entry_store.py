@@ -49,7 +49,7 @@ class EntrySums(Struct):
 
 
 class MemoryRefused(StorageError):
-    """The system gave no memory for this call, which changed nothing and may be made again."""
+    """The system gave no memory or no descriptor for this call, which changed nothing and may be made again."""
 
 
 class DeviceFull(StorageError):

@@ -192,8 +192,8 @@ class NativeEntryStore:
         if code == lib.EBK_END:  # It waits for a device: this call gives the GIL away.
             code = lib.ebk_store_read(*asked)
         what = f"read of ledger {ledger_id}, entries {first}..{last}"
-        if code == lib.EBK_NO_MEMORY:
-            raise MemoryRefused(f"{what}: memory was refused")
+        if code in (lib.EBK_NO_MEMORY, lib.EBK_WANT):
+            raise MemoryRefused(f"{what}: {code_text(code)}")
         check(code, what)
         frame = None
         if found.body != ffi.NULL:

@@ -179,7 +179,8 @@ struct ebk_found {
 /* Gather entries first..last with bit (id % modulus) set in residues, 1 <= modulus <= 64, ascending, in one block of
  * at most bytes_max bytes (the first entry always fits). Every entry in body was checked; an absent range is proven
  * by the index; what is in neither is unreadable or beyond what fitted. from_memory: what the last flush wrote is taken
- * from the write cache while it stands there, and its entry log is not looked at. Returns EBK_OK, or EBK_NO_MEMORY. */
+ * from the write cache while it stands there, and its entry log is not looked at. Returns EBK_OK, EBK_NO_MEMORY, or EBK_WANT
+ * where nothing was found and the system had no descriptor or memory to look with: nothing is known then. */
 int ebk_store_read(struct ebk_store *store, uint64_t ledger_id, int64_t first, int64_t last, size_t bytes_max,
                    uint32_t modulus, uint64_t residues, bool from_memory, struct ebk_found *found);
 /* As ebk_store_read() when nothing but memory is needed; else EBK_END, and nothing in *found. */

@@ -57,6 +57,10 @@ int ebk_store_log_file(struct ebk_store *store, struct ebk_log *log)
     if (store->open_count == EBK_OPEN_LOGS_MAX) close_oldest(store);
     ebk_log_path(store->directories[log->directory], log->descriptor.log_id, false, path);
     log->file = store->io->open(store->io, path, EBK_OPEN_READ);
+    if (ebk_is_want(log->file) && store->open_count > 0) { /* One of its own does more for this one. */
+        close_oldest(store);
+        log->file = store->io->open(store->io, path, EBK_OPEN_READ);
+    }
     if (log->file < 0) {
         const int refused = log->file;
         log->file = -1;

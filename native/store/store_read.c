@@ -258,6 +258,14 @@ static void cut_absent(struct ebk_found *found, int64_t end)
         found->absent[2 * found->absent_count - 1] = end - 1;
 }
 
+/* Whether the system refused what one of the pieces needs: of that one nothing is known. */
+static bool is_wanting(const struct reading *reading)
+{
+    for (uint32_t i = 0; i < reading->piece_count; i++)
+        if (reading->store->pieces[i].is_want) return true;
+    return false;
+}
+
 static bool needs_files(const struct reading *reading)
 {
     for (uint32_t i = 0; i < reading->piece_count; i++)
@@ -284,11 +292,10 @@ static int gather(struct ebk_store *store, uint64_t ledger_id, int64_t first, in
     if (found->body == NULL) return EBK_NO_MEMORY;
     ebk_reading_fetch(&reading, found->body);
     cut_absent(found, check(&reading, found->body));
-    if (found->count == 0) {
-        free(found->body);
-        found->body = NULL;
-    }
-    return EBK_OK;
+    if (found->count > 0) return EBK_OK;
+    free(found->body);
+    found->body = NULL;
+    return is_wanting(&reading) ? EBK_WANT : EBK_OK;
 }
 
 int ebk_store_read(struct ebk_store *store, uint64_t ledger_id, int64_t first, int64_t last, size_t bytes_max,

@@ -53,6 +53,19 @@ MUTANTS = (
         (_DIRECTORIES + "a_process_without_descriptors_puts_no_directory_aside",),
     ),
     Mutant(
+        "no-descriptor-makes-an-entry-unreadable",
+        "P7.1",
+        "an entry of which the process could not open the log is answered as one that cannot be read",
+        (
+            (
+                "native/store/store_read.c",
+                "pieces[i].is_want) return true;",
+                "pieces[i].is_want) return false;",
+            ),
+        ),
+        ("tests/storage/test_digests.py::test_an_entry_that_no_descriptor_is_left_for_is_not_unreadable",),
+    ),
+    Mutant(
         "full-device-ends-the-start",
         "I53 P7.8",
         "a start that finds no room for an entry log gives up, although its write cache has room",

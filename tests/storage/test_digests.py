@@ -13,13 +13,13 @@ from embedbk.codec.entry_digest import DIGEST_MASK, entry_digest
 from embedbk.codec.frame import Frame, frame_of
 from embedbk.codec.messages import Digests
 from embedbk.errors import UsageError
-from embedbk.ports.entry_store import EntrySums
+from embedbk.ports.entry_store import EntriesFound, EntrySums, MemoryRefused
 from embedbk.storage.holding import MET_MAX, SUM_BYTES_MAX, HoldingCount
 from embedbk.storage.ledger_table import NativeLedgerTable
 from embedbk.storage.memory import MemoryEntryStore
 from embedbk.storage.memory_disk import MemoryDisk
 from tests.storage.older_logs import as_version
-from tests.storage.stored_entries import make_frame
+from tests.storage.stored_entries import ids_in, make_frame
 from tests.storage.test_entry_store import DIRECTORY, Place, flush, make_disk, open_store
 from tests.storage.test_entry_store import place as place  # The fixture of the same places.
 
@@ -197,6 +197,32 @@ def test_an_entry_that_no_descriptor_is_left_for_is_not_bad() -> None:
     assert store.sums(7, 0, 9, 1, 1, MUCH, by_bytes=True).digests == digests_of(
         ledger(range(10), size=100), 0, 9
     )
+    store.close()
+
+
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+def test_an_entry_that_no_descriptor_is_left_for_is_not_unreadable(error: int) -> None:
+    """P7.1: no outcome is given; an empty one would mean that this copy cannot be read, and `embedbk scrub` said so of
+    sound ones. What is found beside it is given, and the rest is asked for again."""
+    disk = make_disk()
+    store = open_store(disk)
+    for first in (0, 10):
+        store.put(make_frame(7, range(first, first + 10), size=100))
+        flush(store, 1 + first)
+    disk.fail("open", error=error)
+    with pytest.raises(MemoryRefused, match="no descriptor or memory left"):
+        store.read(7, 0, 9, MUCH)
+    store.put(make_frame(7, range(20, 30), size=100))
+    disk.fail("open", error=error, stays=True)
+    found = store.read(7, 10, 29, MUCH)
+    assert (ids_in(found.frame), found.absent) == (list(range(20, 30)), [])
+    disk.fail("open", nth=0)
+    assert ids_in(store.read(7, 0, 9, MUCH).frame) == list(range(10))
+    disk.fail("open", error=error)  # The descriptor of the first log is given back for it.
+    assert ids_in(store.read(7, 10, 19, MUCH).frame) == list(range(10, 20))
+    assert ids_in(store.read(7, 0, 19, MUCH).frame) == list(range(20))
+    disk.fail("read", error=errno.EIO, stays=True)
+    assert store.read(7, 0, 9, MUCH) == EntriesFound(None, []), "of the device it is damage, as before"
     store.close()
 
 
