@@ -12,6 +12,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from embedbk.client.waiting import run_async
+from embedbk.host.loop import start_with_stack
 
 __all__ = ["Behind"]
 
@@ -24,7 +25,7 @@ class Behind:
         self._tasks: set[asyncio.Task[None]] = set()  # Touched on that thread only.
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         try:
-            self._thread.start()
+            start_with_stack(self._thread)
         except BaseException:
             self._loop.close()  # Its descriptors are nobody's.
             raise

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-__all__ = ["Beside", "Leaver", "Loop", "Node", "Waiter", "clock_ns", "unix_ms"]
+__all__ = ["Beside", "Leaver", "Loop", "Node", "Waiter", "clock_ns", "start_with_stack", "unix_ms"]
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +28,10 @@ _ROUNDS_PER_TURN_MAX = (
     8  # Nodes of one loop give each other work; after so many rounds descriptors have their turn.
 )
 _NEVER_NS = sys.maxsize
+# Linux's usual size, whatever an application or its `ulimit -s` gives other threads. What a peer sends may nest as deep
+# as Python allows, and 3.12 and 3.13 count 10,000 levels where others look at the stack: it has to hold those.
+STACK_BYTES = 8 << 20
+_stack_lock = threading.Lock()
 
 
 def clock_ns() -> int:
@@ -38,6 +42,27 @@ def clock_ns() -> int:
 def unix_ms() -> int:
     """The time of day, which anybody may set: for people, and for what they ask for by it, as retention (P8.8)."""
     return time.time_ns() // 1_000_000
+
+
+def start_with_stack(thread: threading.Thread) -> None:
+    """Start it with a stack of STACK_BYTES, or of the application's size where that is larger."""
+    with _stack_lock:  # Else one start could put back, for all threads to come, what another has set.
+        others = threading.stack_size(STACK_BYTES)  # Without a size it would set that, too, to the usual one.
+        try:
+            if others > STACK_BYTES:
+                threading.stack_size(others)
+            thread.start()
+        finally:
+            threading.stack_size(others)
+
+
+def _renew_stack_lock() -> None:
+    """In the child of a fork a lock may be held by a thread that is not there."""
+    global _stack_lock
+    _stack_lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_stack_lock)
 
 
 class Node(Protocol):
@@ -176,7 +201,7 @@ class Loop:
         self._filenos = (self._wake, *self._by_fileno)
 
     def start(self) -> None:
-        self.thread.start()
+        start_with_stack(self.thread)
 
     def call(self, function: Callable[[], None]) -> None:
         """Run a function on the loop's thread, soon, in the order of the calls. From any thread.

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 
+import msgspec
 import pytest
 
+from embedbk.codec.unpacking import unpack
+from embedbk.errors import PeerError
 from embedbk.host import loop as loop_module
 from embedbk.host.loop import Beside, Loop
 
@@ -49,6 +53,15 @@ class Stepped:
         self.story.append(f"{self.name} closed")
         self.failure = failure
         os.close(self.fileno)
+
+
+def stack_bytes() -> int:
+    """Of this thread."""
+    libc, attributes, size = ctypes.CDLL(None), ctypes.create_string_buffer(256), ctypes.c_size_t()
+    assert libc.pthread_getattr_np(ctypes.c_void_p(threading.get_ident()), attributes) == 0
+    assert libc.pthread_attr_getstacksize(attributes, ctypes.byref(size)) == 0
+    libc.pthread_attr_destroy(attributes)
+    return size.value
 
 
 @pytest.fixture
@@ -388,3 +401,30 @@ def test_one_that_is_beside_leaves_the_wait_to_the_other(loop: Loop) -> None:
     assert len(first.asked) == 1
     assert not second.asked
     assert second.story[-1:] == ["second"]
+
+
+def test_a_loop_has_a_stack_for_what_peers_send_whatever_other_threads_have(loop: Loop) -> None:
+    """T10: no bytes of a stranger end a process. Python 3.12 and 3.13 let a decoder go 10,000 levels deep before they
+    refuse to, and the stacks that applications with many threads give these are over before."""
+    found: list[int] = []
+    refused: list[str] = []
+
+    def decode() -> None:
+        found.append(stack_bytes())
+        if found[0] < loop_module.STACK_BYTES:
+            return  # It would end the tests.
+        with pytest.raises(PeerError) as caught:
+            unpack(msgspec.msgpack.Decoder(list[object]), b"\x91" * 100_000, PeerError, "too deep")
+        refused.append(str(caught.value))
+
+    usual = threading.stack_size(128 << 10)
+    try:
+        loop.start()
+    finally:
+        assert threading.stack_size(usual) == 128 << 10
+    done = threading.Event()
+    loop.call(decode)
+    loop.call(done.set)
+    assert done.wait(60)
+    assert found[0] >= loop_module.STACK_BYTES
+    assert refused[0].startswith("too deep")
