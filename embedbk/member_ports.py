@@ -258,6 +258,10 @@ class MemberStore(Protocol):
         """The sequence of the last record of `persist` that is on the device, and all before it. Never falls."""
         ...
 
+    def why_waiting(self) -> str:
+        """Why records of `persist` are not durable yet, for people; empty: all are."""
+        ...
+
     def saved(self) -> tuple[int, int] | None:
         """A snapshot that came to count since the last call: the index that it stands for, and that of the first entry
         which the log keeps."""

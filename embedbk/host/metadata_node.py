@@ -34,6 +34,7 @@ from embedbk.host.loop import unix_ms
 from embedbk.host.measuring import Measuring
 from embedbk.host.member_links import MemberLinks
 from embedbk.host.snapshotting import Snapshotting
+from embedbk.host.standing import Standing
 from embedbk.member_ports import MemberStore
 from embedbk.metadata import raft_vocabulary
 from embedbk.metadata.agreed_log import AgreedLog
@@ -161,6 +162,7 @@ class MetadataNode:
         self._backing_up = BackingUp(store.snapshots)
         self._installing = Installing(store)
         self._filling = Filling(logger, store.identity.name)
+        self._standing = Standing(logger, store.identity.name)
         # Called with each step of the core, before its effects are carried out (testing).
         self.on_step: Callable[[Member, MemberEvent, list[MemberEffect]], None] | None = None
         self._step_core(
@@ -205,6 +207,8 @@ class MetadataNode:
             self._step_core(found)
         if self._filling.is_due(now_ns):
             self._filling.look(now_ns, self.core.fullness())
+        if self._standing.is_due(now_ns):
+            self._standing.look(now_ns, self._durable_sequence, self.store.why_waiting())
         if self._installing.is_under_way:
             self._install(now_ns)
         elif self.failure is None:

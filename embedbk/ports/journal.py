@@ -47,6 +47,10 @@ class Journal(Protocol):
         """Why the journal stopped for good, or None (P7.6)."""
         ...
 
+    def is_next_refused(self) -> bool:
+        """Whether there is no room for what is queued, or for the next file."""
+        ...
+
     def fileno(self) -> int: ...
 
     def replay(self, after: int) -> Iterator[tuple[int, int, int, memoryview]]:

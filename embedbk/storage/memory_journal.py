@@ -84,6 +84,9 @@ class MemoryJournal:
         if self._durable < token:
             raise StorageError(f"the journal stopped: {self._failure}")
 
+    def is_next_refused(self) -> bool:
+        return False
+
     def queued_bytes(self) -> int:
         return sum(len(record.body) for record in self.pending)
 

@@ -358,6 +358,14 @@ class MetadataStore:
             self._snapshot_bytes = self.snapshots.kept[-1].file_bytes
         return self._durable_sequence
 
+    def why_waiting(self) -> str:
+        """Why records of `persist` are not durable yet, for people; empty: all are, or the log failed."""
+        if not self._queued or self._journal.failed() is not None:
+            return ""
+        if self._journal.is_next_refused():
+            return "there is no room for it (make room on the device, or raise the limit of open files, ulimit -n)"
+        return "its disk does not answer"
+
     def saved(self) -> tuple[int, int] | None:
         """A snapshot that counts since this was asked last: the index that it stands for, and that of the first entry
         which the log keeps."""

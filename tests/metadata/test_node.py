@@ -259,6 +259,31 @@ def test_a_snapshot_that_finds_no_room_is_told_and_tried_again_later_each_time(
     assert len(snapshots.kept) == 1
 
 
+def test_a_log_that_finds_no_room_is_told_and_so_is_its_end(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    """I53: nothing fails and nothing is lost, but everybody waits: an operator must learn why."""
+    place.do(OpenSession(600_000, "x", 0, LEVEL))
+    second = 1_000_000_000
+    place.turn(second)
+    place.disk.break_device("m", errno.ENOSPC)
+    asked = 0
+    while place.node.store.why_waiting() == "" or not place.node.store._journal.is_next_refused():  # type: ignore[attr-defined]
+        place.ask(put(f"/k/{asked}", 2000))
+        place.node.store._journal.step()  # type: ignore[attr-defined]
+        place.turn(second)
+        asked += 1
+    for now_s in range(2, 8):
+        assert ("nothing more of its log is durable: there is no room for it" in caplog.text) == (now_s > 5)
+        place.turn(now_s * second)
+    place.disk.break_device("m", 0)
+    place.sync()
+    place.turn(9 * second)
+    assert "its log goes on" in caplog.text
+    done = [each for each in place.messages if isinstance(each, MetadataReply)]
+    assert [isinstance(each.result, TxnDone) for each in done] == [True] * asked
+
+
 @pytest.mark.parametrize(
     "body",
     [
