@@ -12,6 +12,7 @@ import os
 from pathlib import Path
 
 from embedbk.errors import StorageError
+from embedbk.storage.noted import sync_directory
 
 __all__ = ["LossNote"]
 
@@ -52,22 +53,22 @@ class LossNote:
 
 
 def _noted(path: Path, *, is_new: bool) -> bool:
-    """Whether this start or an unfinished one before it was told of a loss; a new one is durable when this returns.
+    """Whether this start or an unfinished one before it was told of a loss; the note is durable when this returns. One
+    that is there may be of a start that was killed before it was synced, or of an operator's `touch`.
 
     Raises:
         StorageError: the note cannot be written.
     """
-    if is_new and not path.exists():
-        try:
+    is_there = path.exists()
+    if not is_there and not is_new:
+        return False
+    try:
+        if not is_there:
             with open(path, "wb") as file:
                 os.fsync(file.fileno())
-            directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(directory)
-            finally:
-                os.close(directory)
-        except OSError as refused:
-            raise StorageError(
-                f"{path} cannot be written: {refused}", hint="check its permissions and its disk"
-            ) from refused
-    return path.exists()
+        sync_directory(path.parent)  # Its name is all that it says.
+    except OSError as refused:
+        raise StorageError(
+            f"{path} cannot be written: {refused}", hint="check its permissions and its disk"
+        ) from refused
+    return True

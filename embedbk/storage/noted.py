@@ -15,13 +15,33 @@ from pathlib import Path
 from embedbk.codec.kernels import crc32c
 from embedbk.errors import StorageError, ensure
 
-__all__ = ["NOTE_BYTES", "NoteFile"]
+__all__ = ["NOTE_BYTES", "NoteFile", "replace_durably", "sync_directory"]
 
 # magic, version, size of the body, which of the two, CRC32C of all before (with a zero here) and the body
 _HEAD = struct.Struct("<4sHHII")
 NOTE_BYTES = 512  # Size of each of the two records.
 NOTE_VERSION = 1
 _KEPT, _HINT = 0, 1
+
+
+def replace_durably(path: Path, content: bytes) -> None:
+    """Let a file hold this, or what it held before; durable when this returns. Raises OSError."""
+    part = path.with_name(path.name + ".new")
+    with open(part, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    part.rename(path)
+    sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory durable. Raises OSError."""
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
 
 
 class NoteFile:
@@ -59,18 +79,8 @@ class NoteFile:
 
     def keep(self, body: bytes) -> None:
         """Keep a body: durable when this returns; an earlier hint is gone. Raises StorageError: it is not durable."""
-        part = self.path.with_name(self.path.name + ".new")
         try:
-            with open(part, "wb") as file:
-                file.write(self._record(body, _KEPT))
-                file.flush()
-                os.fsync(file.fileno())
-            part.rename(self.path)
-            directory = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(directory)
-            finally:
-                os.close(directory)
+            replace_durably(self.path, self._record(body, _KEPT))
         except OSError as refused:
             raise self._unwritten(refused) from refused
 

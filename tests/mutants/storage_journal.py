@@ -146,6 +146,21 @@ MUTANTS = (
         (_SALVAGE + "scenario_48",),
     ),
     Mutant(
+        "note-of-loss-believed-unsynced",
+        "P7.4",
+        "a note of a loss that was there before counts as durable, whoever made it",
+        (
+            (
+                "embedbk/storage/loss_note.py",
+                "        sync_directory(path.parent)",
+                "        if not is_there:\n            sync_directory(path.parent)",
+            ),
+        ),
+        (
+            "tests/storage/test_less_than_used.py::test_a_note_of_loss_that_is_there_is_durable_before_it_is_believed",
+        ),
+    ),
+    Mutant(
         "damage-judged-by-another-reading",
         "P7.4 I32",
         "what a second reading of a damaged journal cannot read is given up, although the first one found it whole",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from embedbk.storage.directory_discovery import check_place, find_places
 from embedbk.storage.identity import IDENTITY_FILE, open_identity
 from embedbk.storage.journal import Journal
 from embedbk.storage.layout import LOSS_FILE
+from embedbk.storage.loss_note import LossNote
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.starts import STARTS_KEPT, StartCount, Starts
 from tests.storage.journal_pages import BLOCK_BYTES, crc32c, fields, size_of
@@ -262,6 +264,21 @@ def test_the_count_is_durable_before_anything_else(tmp_path: Path, monkeypatch: 
     bookie = open_bookie(tmp_path)
     assert bookie.starts.count == 5
     bookie.close()
+
+
+@pytest.mark.parametrize("is_told", [False, True])
+def test_a_note_of_loss_that_is_there_is_durable_before_it_is_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_told: bool
+) -> None:
+    """P7.4: a start that was killed may not have synced it, and an operator's `touch` does not; without it the next
+    start would be a clean one behind a loss of power, when the journal has begun anew behind its damage."""
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda file: synced.append(os.readlink(f"/proc/self/fd/{file}")))
+    assert not LossNote("b1", tmp_path / LOSS_FILE, is_declared=False).may_have_lost
+    assert synced == []
+    (tmp_path / LOSS_FILE).touch()
+    assert LossNote("b1", tmp_path / LOSS_FILE, is_declared=is_told).may_have_lost
+    assert synced == [str(tmp_path)]
 
 
 @pytest.mark.parametrize("act", [lambda starts: starts.pass_by(9), lambda starts: starts.pass_by(10)])
