@@ -46,7 +46,7 @@ from embedbk.storage.snapshot_format import SNAPSHOT_DIRECTORY
 __all__ = ["add_commands", "nuke", "recover", "restore", "take_snapshot", "verify"]
 
 # The files that a member writes beside its journal and its snapshots, and the note by which it is known.
-_FILES = ("LOCK", "USED", "ENDPOINTS", "ENDPOINTS.part", LOSS_FILE)
+_FILES = ("LOCK", "USED", "ENDPOINTS", "ENDPOINTS.part", LOSS_FILE, f"{LOSS_FILE}.new")
 _NOTE = (f"{MEMBER_FILE}.new", MEMBER_FILE)
 
 

@@ -63,6 +63,7 @@ _OTHERS = {
     "MEMBER",
     "MEMBER.new",
     "MAY_HAVE_LOST",
+    "MAY_HAVE_LOST.new",
     "snapshots",
 }
 _FIND_BYTES = 256 * BLOCK_BYTES

@@ -13,11 +13,14 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from embedbk.codec.lineages import lineage_text
+from embedbk.codec.metadata_messages import Lineage
 from embedbk.errors import StorageError
 from embedbk.metadata.raft_vocabulary import Doubt
-from embedbk.storage.layout import LOSS_FILE
+from embedbk.storage.layout import LOSS_FILE, WHOLE
 from embedbk.storage.member_notes import MemberNotes, Used, what_is_missing
 from embedbk.storage.metadata_log import LogFound, LogStart, MemberIdentity, Salvaged
+from embedbk.storage.noted import replace_durably, sync_directory
 
 __all__ = ["JOIN_AGAIN", "NOTE_SYNCED_BYTES", "LogUse", "UseVerdict", "check_used", "is_of", "missing_in"]
 
@@ -187,6 +190,24 @@ class LogUse:
         self._noted_token = 0
         if self._failure:
             raise StorageError(f"metadata log: its doubt cannot be noted: {self._failure}")
+
+    def keep_word(self, gives_up: tuple[Lineage, ...], *, is_whole: bool) -> None:
+        """Keep the owner's declaration of a loss, before the first record of the start that is told of it: with that
+        record the log may look whole again, and a start behind a crash must be told so, too. The first note ends it.
+        Raises StorageError: it cannot be kept."""
+        if self._word is None:
+            return
+        said = WHOLE if is_whole else " ".join(lineage_text(each.name, each.generation) for each in gives_up)
+        try:
+            if self._word.exists() and self._word.read_text("ascii", "replace").strip() == said:
+                sync_directory(self._word.parent)
+            else:
+                replace_durably(self._word, f"{said}\n".encode())
+        except OSError as refused:
+            raise StorageError(
+                f"metadata log: {self._word}, by which its owner declares a loss, cannot be written: {refused}",
+                hint="check the permissions of the directory, its disk and the room on it",
+            ) from refused
 
     def add(self, size: int) -> None:
         """Count bytes that were queued."""

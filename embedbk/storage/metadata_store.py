@@ -266,6 +266,8 @@ class MetadataStore:
                 self._use.begin()
             elif verdict.doubt is not None and verdict.used is not None:
                 self._use.keep_doubt(verdict.used)
+            elif self.begins_generation:
+                self._use.keep_word(self.gives_up, is_whole=is_whole)
         # This start is noted after this record; with a new generation, after the record that begins it.
         self._start_token: int | None = self._append_identity()
         if self.begins_generation:

@@ -24,6 +24,13 @@ _BYTES = "tests/metadata/test_log_records.py::test_"
 
 MUTANTS = (
     Mutant(
+        "word-of-a-loss-dies-with-its-start",
+        "P2.1 P9.2",
+        "an owner's declaration of a loss is not kept until its generation has begun: behind a crash the log looks whole",
+        ((_STORE, "            elif self.begins_generation:\n", "            elif False:\n"),),
+        ("tests/storage/test_member_notes.py::test_an_owners_word_outlives_the_start_that_it_was_said_to",),
+    ),
+    Mutant(
         "salvage-takes-what-stands-behind-a-hole",
         "I81 I65",
         "a step behind missing records is put behind entries of which nobody can tell whether they still held",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from embedbk.codec.metadata_messages import AllocIds, MetadataRequest, OpenSession, Put, Txn
+from embedbk.codec.metadata_messages import AllocIds, Lineage, MetadataRequest, OpenSession, Put, Txn
 from embedbk.errors import StorageError
 from embedbk.host.loop import clock_ns
 from embedbk.host.metadata_node import MetadataNode
@@ -25,6 +25,7 @@ from embedbk.storage.memory_journal import MemoryJournal
 from embedbk.storage.metadata_store import MemberIdentity, MetadataStore, open_metadata_store
 from embedbk.storage.raw_files import DiskDirectory
 from embedbk.transports.local import LocalTransport
+from tests.storage.journal_pages import read_file
 from tests.storage.solo import append
 
 IDENTITY = MemberIdentity(b"t" * 16, b"i" * 16)
@@ -191,6 +192,40 @@ def test_a_log_whose_note_is_gone_or_anothers_is_refused(tmp_path: Path) -> None
     (directory / MEMBER_FILE).unlink()
     Life(directory, may_have_lost=True).close()
     Life(directory).close()
+
+
+@pytest.mark.parametrize("gives_up", [(), (Lineage(b"L" * 8, 3), Lineage(b"", 1))])
+def test_an_owners_word_outlives_the_start_that_it_was_said_to(
+    tmp_path: Path, gives_up: tuple[Lineage, ...]
+) -> None:
+    """P2.1, P9.2: the first record of that start filled the place of the one that was lost. So the log looked whole to
+    the start behind its crash, which was not told anything, and gave out ids and epochs twice."""
+    directory, left = tmp_path / "m", tmp_path / "left"
+    life = Life(directory)
+    life.work(7)
+    life.close()
+    revision = life.catalog.revision
+    path = newest_file(directory)
+    content, last = path.read_bytes(), read_file(path.read_bytes())[1][-1]
+    path.write_bytes(content[: last.position] + bytes(last.end - last.position) + content[last.end :])
+    with pytest.raises(StorageError, match="were durable"):
+        open_metadata_store(directory)
+    told = open_metadata_store(directory, may_have_lost=True, gives_up=gives_up)
+    assert told.begins_generation
+    shutil.copytree(directory, left, ignore=shutil.ignore_patterns("LOCK", "next-*"))  # As it is killed.
+    told.close()
+    untold = open_metadata_store(left)
+    assert untold.begins_generation
+    assert untold.gives_up == gives_up
+    untold.close()
+    again = Life(left)
+    assert again.catalog.revision > revision
+    assert again.catalog.revision >> GENERATION_BITS == 1 + max(
+        (each.generation for each in gives_up), default=0
+    )
+    assert not (left / LOSS_FILE).exists()
+    again.close()
+    Life(left).close()
 
 
 def test_a_first_start_that_was_cut_short_is_gone_on_with(tmp_path: Path) -> None:
