@@ -9,7 +9,7 @@ is.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from embedbk.codec.messages import encode_message
@@ -66,11 +66,14 @@ class Fetching:
         cluster_token: bytes,
         snapshots: SnapshotStore,
         shared: Callable[[MemberId], tuple[int, Boot] | None],
+        seeds: Sequence[str] = (),
     ) -> None:
-        """shared: the link over which a member speaks to this one, and its process, for one whose address is not known
-        here: a learner has no configuration before it has the snapshot. One piece at a time goes there, too."""
+        """shared: a link that a member made to speak to this one, and its process, for one that is at no address known
+        here: a learner has no configuration before it has the snapshot. One piece at a time goes there, too. seeds:
+        where members may be, beside that."""
         self.trouble = ""  # Why the last attempt ended.
         self._shared = shared
+        self._seeds = tuple(seeds)
         self._transport = transport
         self._own = own
         self._token = cluster_token
@@ -200,19 +203,23 @@ class Fetching:
 
     def _dial(self, now_ns: int, task: _Task) -> None:
         member = task.wanted.source.member
-        endpoints = self._configuration.endpoints_of(member)
-        task.is_shared = not endpoints
-        if task.is_shared:
-            found = self._shared(member)
-            if found is None:
-                self._end_attempt(
-                    now_ns, task, f"nobody knows where {member.name} listens, and it is not linked"
-                )
-                return
+        endpoints: list[str | None] = [*self._configuration.endpoints_of(member)]
+        # A member may be reached by a link that it made, also where it is not any more at an address known here: which
+        # one it has now may stand behind the snapshot.
+        found = self._shared(member)
+        if found is not None:
+            endpoints.append(None)
+        endpoints += [seed for seed in self._seeds if seed not in endpoints]
+        if not endpoints:
+            self._end_attempt(now_ns, task, f"nobody knows where {member.name} listens, and it is not linked")
+            return
+        endpoint = endpoints[task.turn % len(endpoints)]
+        task.is_shared = endpoint is None
+        if endpoint is None:
+            assert found is not None
             task.link, task.asked_ns = found[0], None
             self._begin_attempt(now_ns, task, found[1])
             return
-        endpoint = endpoints[task.turn % len(endpoints)]
         try:
             link = self._transport.connect(
                 endpoint, Identity("metadata", member.name, member.incarnation, b"")

@@ -46,7 +46,7 @@ class MemberLinks:
         self.peers = PeerLinks(transport, own, cluster_token, seeds)
         self.fetching: Fetching | None = None
         if snapshots is not None:
-            self.fetching = Fetching(transport, own, cluster_token, snapshots, self.peers.way_to)
+            self.fetching = Fetching(transport, own, cluster_token, snapshots, self.peers.way_from, seeds)
         self.handing_out = HandingOut(transport, snapshots, own)
         self._cannot_fetch = False
 

@@ -249,11 +249,15 @@ class PeerLinks:
         up = self._links.get(link)
         return up is not None and not up.is_over
 
-    def way_to(self, member: MemberId) -> tuple[int, Boot] | None:
-        """The link over which messages go to a member, and its process; None: it is not linked."""
+    def way_from(self, member: MemberId) -> tuple[int, Boot] | None:
+        """A link that a member made, and its process; None: it made none. Its messages go on over that one while pieces
+        are asked for there."""
         process = self._processes.get(member)
-        best = process.best() if process is not None else None
-        return (best.link, best.boot) if best is not None else None
+        links = process.links if process is not None else []
+        made = next(
+            (each for each in links if not each.is_dialled and not each.is_bulk and not each.is_over), None
+        )
+        return (made.link, made.boot) if made is not None else None
 
     def leave_to_pulls(self, link: int) -> None:
         """Send no messages over a link that its dialler uses to pull a snapshot: they would wait behind that."""

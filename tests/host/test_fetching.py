@@ -362,6 +362,49 @@ def test_a_shared_link_that_ends_costs_an_attempt_and_stays_others(world: Pullin
     assert [offset for offset, _ in world.pulled].count(0) == 1
 
 
+def test_from_a_source_that_has_moved_it_is_pulled_over_the_link_of_its_messages(world: Pulling) -> None:
+    """RAFT.md, 8: "the source may have moved, and its place stand behind the snapshot"."""
+    source = member_of("m1")
+    before = tuple(
+        (member, ("sim://before",) if member == source else endpoints)
+        for member, endpoints in CONFIGURATION.addresses
+    )
+    world.follower.configuration = replace(CONFIGURATION, addresses=before)
+    world.fetch()
+    world.run(10_000)
+    assert [type(each) for each in world.follower.came()] == [SnapshotFetched]
+    assert world.holds()
+
+
+def test_from_a_source_that_has_moved_and_made_no_link_it_is_pulled_where_join_says(world: Pulling) -> None:
+    """RAFT.md, 8: "last it tries what `--join` gives". The link that was made from here is the only way back for the
+    source's messages, and stays that."""
+    world.source.configuration = Configuration(())
+    world.follower.configuration = configuration_of("m2")
+    seeds = ("sim://nobody", "sim://m1")
+    world.follower.links = MemberLinks(
+        world.follower.transport, world.follower.boot, TOKEN, world.follower.snapshots, seeds
+    )
+    world.fetch()
+    world.run(10_000)
+    assert [type(each) for each in world.follower.came()] == [SnapshotFetched]
+    assert world.holds()
+
+
+def test_no_link_that_was_made_here_is_left_to_pieces(world: Pulling) -> None:
+    """RAFT.md, 8: "the link on which it is spoken to". Else: a source that knows no address of the puller has no way
+    to it, as what it accepted is for pieces from then on."""
+    world.source.configuration = Configuration(())
+    world.run(10)
+    world.source.step(world.now_ns)
+    world.follower.step(world.now_ns)
+    world.run(100)
+    source = world.source.boot.member
+    assert world.follower.links.hears(next(iter(world.follower.links.peers._links)))
+    assert world.follower.links.peers.way_from(source) is None
+    assert world.source.links.peers.way_from(world.follower.boot.member) is not None
+
+
 def test_who_knows_nobody_gives_it_up(world: Pulling) -> None:
     world.source.configuration = world.follower.configuration = Configuration(())
     world.fetch()

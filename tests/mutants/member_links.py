@@ -301,10 +301,23 @@ MUTANTS = (
         (
             (
                 _FETCHING,
-                "            found = self._shared(member)\n",
-                "            found = self._shared(member) if self._configuration.voters else None\n",
+                "        found = self._shared(member)\n",
+                "        found = self._shared(member) if self._configuration.voters else None\n",
             ),
         ),
         (_WHOLE + "who_joins_behind_a_trimmed_log_learns_of_all_others_by_a_snapshot",),
+    ),
+    Mutant(
+        "a-source-that-moved-is-asked-where-it-was",
+        "P10.3 L6",
+        "who lacks the entry with a source's new place asks for the snapshot at the former one, for ever",
+        (
+            (
+                _FETCHING,
+                "        if found is not None:\n",
+                "        if found is not None and not endpoints:\n",
+            ),
+        ),
+        (_PULLS + "from_a_source_that_has_moved_it_is_pulled_over_the_link_of_its_messages",),
     ),
 )
