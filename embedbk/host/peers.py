@@ -54,6 +54,7 @@ class _Dialling:
     """A member that is to be linked."""
 
     endpoints: tuple[str, ...]
+    at: str = ""  # Where it was dialled last.
     turn: int = 0
     due_ns: int = 0
     pause_ns: int = REDIAL_NS_MIN
@@ -113,14 +114,10 @@ class PeerLinks:
         if configuration is self._configuration or self._end_reason:
             return
         self._configuration = configuration
-        listed = {member: configuration.endpoints_of(member) for member in configuration.members}
-        known = {endpoint for endpoints in listed.values() for endpoint in endpoints}
-        # One that the configuration lists is tried as its member's.
-        seeds = tuple(seed for seed in self._seeds if seed not in known)
         wanted = {
-            member: (*endpoints, *seeds)
-            for member, endpoints in listed.items()
-            if member != self.own.member and endpoints
+            member: tuple(dict.fromkeys((*configuration.endpoints_of(member), *self._seeds)))
+            for member in configuration.members
+            if member != self.own.member and configuration.endpoints_of(member)
         }
         for member in [member for member in self._dialling if member not in wanted]:
             dialling = self._dialling.pop(member)
@@ -153,7 +150,14 @@ class PeerLinks:
         return due_ns
 
     def _dial(self, now_ns: int, member: MemberId, dialling: _Dialling) -> None:
-        endpoint = dialling.endpoints[dialling.turn % len(dialling.endpoints)]
+        # Where another member answers, this one is not, whatever was so before.
+        taken = {
+            each.at
+            for other, each in self._dialling.items()
+            if other != member and each.link is not None and each.link in self._links
+        }
+        endpoints = [each for each in dialling.endpoints if each not in taken] or dialling.endpoints
+        dialling.at = endpoint = endpoints[dialling.turn % len(endpoints)]
         expected = Identity("metadata", member.name, member.incarnation, b"")
         try:
             dialling.link = self._transport.connect(endpoint, expected)

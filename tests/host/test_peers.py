@@ -213,7 +213,7 @@ def test_the_next_address_has_its_turn_when_one_does_not_answer() -> None:
 
 @pytest.mark.parametrize("told", [3, 2])
 def test_members_that_have_all_moved_find_each_other_where_they_are_told(told: int) -> None:
-    """RAFT.md, 8: what `--join` gives "is tried as an address of each": no leader is there that could be told."""
+    """RAFT.md, 8: "what `--join` gives is tried as an address of each": no leader is there that could be told."""
     configuration = configuration_of("m1", "m2", "m3")
     moved = tuple((member, (f"sim://before-{member.name}",)) for member, _ in configuration.addresses)
     world = Members(names=())
@@ -225,16 +225,39 @@ def test_members_that_have_all_moved_find_each_other_where_they_are_told(told: i
     assert linked == {name: set(world.hosts) - {name} for name in world.hosts}
 
 
-def test_an_address_of_the_configuration_is_tried_for_nobody_else() -> None:
-    """RAFT.md, 8: what "the configuration does not have"."""
+def test_members_that_took_each_others_places_find_each_other_where_they_are_told() -> None:
+    """RAFT.md, 8: "what `--join` gives is tried as an address of each"."""
+    configuration = configuration_of("m1", "m2", "m3")
+    of_another = {"m1": ("sim://m2",), "m2": ("sim://m3",), "m3": ("sim://m1",)}
+    moved = tuple((member, of_another[member.name]) for member, _ in configuration.addresses)
+    world = Members(names=())
+    world.configuration = replace(configuration, addresses=moved)
+    for name in ("m1", "m2", "m3"):
+        world.start(name, seeds=tuple(f"sim://{each}" for each in ("m1", "m2", "m3") if each != name))
+    commit(world, within_ms=20 * BASE_MS)
+    for name, host in world.hosts.items():
+        assert {boot.member.name for boot in host.peers.linked()} == set(world.hosts) - {name}
+
+
+def test_where_another_member_answers_nobody_else_is_looked_for() -> None:
+    """RAFT.md, 8: "but for places where another one answers"."""
     world = Members(names=())
     world.configuration = configuration_of("m1", "m2", "m3")
-    host = world.start("m1", seeds=("sim://m1", "sim://m2", "sim://other"))
-    host.step(world.now_ns)
-    assert {each.endpoints for each in host.peers._dialling.values()} == {
-        ("sim://m2", "sim://other"),
-        ("sim://m3", "sim://other"),
-    }
+    for name in ("m1", "m2"):
+        world.start(name, seeds=("sim://m1", "sim://m2", "sim://other"))
+    world.lead()
+    dialled: list[str] = []
+    host = world.hosts["m1"]
+    connect = host.transport.connect
+
+    def noted(endpoint: str, expected: Identity | None = None) -> int:
+        dialled.append(endpoint)
+        return connect(endpoint, expected)
+
+    host.transport.connect = noted  # type: ignore[method-assign]
+    world.run(20_000)
+    assert {"sim://m3", "sim://other"} <= set(dialled)
+    assert "sim://m2" not in dialled
 
 
 def test_an_address_that_the_transport_does_not_understand_costs_nobody_but_its_member() -> None:
